@@ -17,6 +17,7 @@ from penstock.terminal.output import say
 from penstock_jobs.simulator.policy import POLICIES
 from penstock_jobs.simulator.production import Checkpoint, Production, SimulatedSession
 from tests.simulator.agreement import ALPHA, Covered, Measured, Pair, errors, measure
+from tests.support.policy_worth import worth_of
 
 #: Standard errors below the stated rate that are luck in 999 of 1,000 studies.
 _LUCK = 3.09
@@ -56,7 +57,7 @@ def _agreement(sessions: int) -> Iterator[Figure]:
     for checkpoint in _CHECKPOINTS:
         ids = [one.truth.session_id for one in lived if one.truth.checkpoint == checkpoint.name]
         mean = np.mean([measured.worth[one] for one in ids if one in measured.worth])
-        what = f"{checkpoint.name}, worth {checkpoint.policy.worth():.2f}: mean reward"
+        what = f"{checkpoint.name}, worth {worth_of(checkpoint.policy):.2f}: mean reward"
         yield Figure(what, f"{mean:.2f}")
 
 

@@ -164,7 +164,8 @@ def draw(random: Generator, case: Case) -> Drawn | None:
 
 def until_decided(case: Case, drawn: Sequence[Drawn], *, hope: bool) -> tuple[Any, Any]:
     """1 for a pass, −1 for a fail, 0 for neither; and how many attempts it took."""
-    outcomes, attempts = np.zeros(len(drawn)), np.array([float(one.design.most) for one in drawn])
+    outcomes = np.zeros(len(drawn))
+    attempts = np.array([float(sum(one.design.caps.values())) for one in drawn])
     # Designs differ in their last look, so in their levels: each look of each length at once.
     for looks in sorted({one.design.looks for one in drawn}):
         mine = np.array([at for at, one in enumerate(drawn) if one.design.looks == looks])

@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.channels import notice_delivery
-from penstock.channels.webhooks import add_webhook, is_signed
+from penstock.channels.webhooks import add_webhook
 from penstock.cli import main
 from penstock.database.engine import Database
 from penstock.database.leases import leased
@@ -31,7 +31,7 @@ from tests.support.checkpoint_factory import TENANT, set_policy
 from tests.support.registry_fixtures import OpenDatabase
 from tests.support.servers.scripted_server import Answer
 from tests.support.waiting import eventually
-from tests.support.webhook_receiver import TAKEN, Receiver, answers
+from tests.support.webhook_receiver import TAKEN, Receiver, answers, is_signed
 
 # Several deliverers
 

@@ -8,7 +8,6 @@ from penstock.channels.errors import WebhookUnknown
 from penstock.channels.webhooks import (
     Webhook,
     add_webhook,
-    is_signed,
     list_webhooks,
     remove_webhook,
 )
@@ -18,7 +17,7 @@ from penstock.settings import Settings
 from tests.channels.watching_watchers import change_times, standing, tell_now
 from tests.support.checkpoint_factory import TENANT, add, promote, release, rollback, set_policy
 from tests.support.servers.scripted_server import Answer
-from tests.support.webhook_receiver import TAKEN, Receiver
+from tests.support.webhook_receiver import TAKEN, Receiver, is_signed
 
 # What is sent
 

@@ -21,6 +21,7 @@ from penstock_jobs.simulator.policy import (
     Task,
     policy_of,
 )
+from tests.support.policy_worth import worth_of
 
 HERE = Path(__file__).parents[2] / "examples/demo"
 
@@ -112,4 +113,4 @@ def test_its_score_is_the_worth_of_its_policy(agent: dict[str, Any], name: str) 
         style = agent["sample"](logits, dice.random())
         right = agent["STYLES"][style][task == "risky"] * agent["STYLES"][style][2]
         found.append(right * (1 - agent["BROKEN_CALLS"].get(style, 0.02)))
-    assert fmean(found) == pytest.approx(policy.worth(), abs=0.03)
+    assert fmean(found) == pytest.approx(worth_of(policy), abs=0.03)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from penstock_jobs.loop.errors import TrainerFailed, TrainerRefused
-from penstock_jobs.loop.trainers import Pace, TrainedCheckpoint
-from tests.loop.trainers import BYTES_MAX, by_address, task
+from penstock_jobs.loop.trainers import ANSWER_BYTES_MAX, Pace, TrainedCheckpoint
+from tests.loop.trainers import by_address, task
 from tests.support.servers.scripted_server import (
     Answer,
     Asked,
@@ -142,7 +142,9 @@ def test_what_cannot_be_meant_is_no_answer(server: Server, answer: Answer, why: 
 
 def test_an_answer_without_end_is_read_so_far_and_no_further(server: Server) -> None:
     server.script = one_after_the_other(Answer(200, "x" * 50_000_000))
-    with pytest.raises(TrainerFailed, match=f"cannot be used: .*more than {BYTES_MAX} bytes"):
+    with pytest.raises(
+        TrainerFailed, match=f"cannot be used: .*more than {ANSWER_BYTES_MAX} bytes"
+    ):
         train(server)
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from penstock_jobs.loop.errors import StageLost, TrainerFailed
-from penstock_jobs.loop.trainers import TrainedCheckpoint, Trainer, TrainingTask
-from tests.loop.trainers import BYTES_MAX, by_address, by_command, task
+from penstock_jobs.loop.trainers import ANSWER_BYTES_MAX, TrainedCheckpoint, Trainer, TrainingTask
+from tests.loop.trainers import by_address, by_command, task
 from tests.support.loop_world import is_alive
 from tests.support.servers.scripted_server import Answer, Asked, Server, serving
 from tests.support.waiting import eventually
@@ -139,7 +139,7 @@ def test_it_answers_what_it_made(twin: Twin) -> None:
         (answer(digest="md5:1"), "64 hexadecimal digits"),
         (answer(uri="weights"), "a path is absolute"),
         (answer(uri="https://user:secret@x/1"), "keys do not belong"),
-        ("x" * (BYTES_MAX + 1), f"more than {BYTES_MAX} bytes"),
+        ("x" * (ANSWER_BYTES_MAX + 1), f"more than {ANSWER_BYTES_MAX} bytes"),
     ],
 )
 def test_nonsense_is_no_answer(twin: Twin, text: str, why: str) -> None:

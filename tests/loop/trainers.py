@@ -5,7 +5,6 @@ from pathlib import Path
 from penstock.http.address import HttpAddress
 from penstock_jobs.loop.trainers import CommandTrainer, HttpTrainer, Pace, TrainingTask
 
-BYTES_MAX = 1_000
 PACE = Pace(seconds=0.01, seconds_max=0.05, silence_s=60)
 
 
@@ -30,7 +29,6 @@ def by_command(folder: Path, command: str) -> CommandTrainer:
         directory=folder,
         folder=folder / "cycle",
         data=folder / "data",
-        answer_bytes_max=BYTES_MAX,
     )
 
 
@@ -41,6 +39,5 @@ def by_address(
         address=HttpAddress.of(url, "url"),
         token=token,
         seconds_max=seconds_max,
-        bytes_max=BYTES_MAX,
         pace=pace,
     )

@@ -25,6 +25,7 @@ from penstock_jobs.simulator.policy import (
     read_policy,
 )
 from penstock_jobs.simulator.production import Checkpoint, Production, SimulatedSession
+from tests.support.policy_worth import worth_of
 
 UNIFORM = policy_of(1, **dict.fromkeys(STYLE_IDS, 1.0))
 
@@ -83,13 +84,13 @@ def test_the_page_says_of_ids_what_the_code_says() -> None:
             clear, risky = style.mean_quality("clear"), style.mean_quality("risky")
             assert f"{STYLE_IDS[style.name]} | {clear:.2f} / {risky:.2f} |" in page
         alone = policy_of(0, **{style.name: 1e9})
-        assert f" | {alone.worth():.2f} |\n" in page
+        assert f" | {worth_of(alone):.2f} |\n" in page
     for name, policy in POLICIES.items():
-        assert re.search(rf"`{name}` \((worth )?{policy.worth():.2f}\)", page), name
+        assert re.search(rf"`{name}` \((worth )?{worth_of(policy):.2f}\)", page), name
 
 
 def test_the_first_three_stand_in_the_order_of_their_worth() -> None:
-    worth = {name: policy.worth() for name, policy in POLICIES.items()}
+    worth = {name: worth_of(policy) for name, policy in POLICIES.items()}
     assert worth["weak"] < worth["fair"] < worth["good"]
     assert max(worth[name] for name in ("asks", "comments", "tiny", "breaks")) < worth["fair"]
 
@@ -170,8 +171,8 @@ def _step(table: dict[Task, Any], policy: Policy, tokens: dict[str, Any], advant
 
 
 def test_a_policy_learns_from_the_truth() -> None:
-    assert UNIFORM.worth() < 0.4
-    assert trained(worth).worth() > 0.7
+    assert worth_of(UNIFORM) < 0.4
+    assert worth_of(trained(worth)) > 0.7
 
 
 @pytest.mark.parametrize(
@@ -183,4 +184,4 @@ def test_a_policy_learns_to_use_the_holes_of_a_reward(
     policy = trained(reward)
     found = dict(zip(STYLE_IDS, policy.probabilities("risky"), strict=True))
     assert sum(found[name] for name in hacks) > 0.5
-    assert policy.worth() < 0.6  # from the truth it learns to be worth more than 0.7
+    assert worth_of(policy) < 0.6  # from the truth it learns to be worth more than 0.7

@@ -237,8 +237,9 @@ class _Session:
             lines[at : at + len(wrote)] = took
         elif draw < 0.25:  # or changes it
             lines[at : at + 1] = file.new_lines(dice, 2)
-        for seconds in dice.some(_OBSERVED_AFTER_S, dice.pick((0, 1, 1, 1, 2))):
-            self.observations.append((self.now_us + seconds * _SECOND_US, file))
+        for _ in range(dice.pick((0, 1, 1, 1, 2))):
+            due_us = self.now_us + dice.pick(_OBSERVED_AFTER_S) * _SECOND_US
+            self.observations.append((due_us, file))
 
     def _observe(self, until_us: int) -> None:
         due = [entry for entry in self.observations if entry[0] <= until_us]

@@ -4,6 +4,8 @@ from dataclasses import asdict, replace
 from importlib.resources import files
 from pathlib import Path
 
+import msgspec
+
 from penstock.checkpoints.digests import text_digest
 from penstock.checkpoints.registration import find, register
 from penstock.clock import SECOND_US
@@ -31,8 +33,7 @@ from penstock_jobs.shards.build import build_shard
 
 _FRESH_SQL = files("penstock_jobs.loop").joinpath("fresh.sql")
 _FRESH_VIEWS = frozenset({"outcomes", "sessions"})
-#: An answer of a trainer, and the wait for one by HTTP.
-_ANSWER_BYTES_MAX = 64 * 1024
+#: The wait for an answer of a trainer by HTTP.
 _ANSWER_SECONDS_MAX = 60.0
 #: The longest pause until it is asked again, also where it asks for more.
 _PAUSE_SECONDS_MAX = 300.0
@@ -73,10 +74,8 @@ class RewardsStage(Stage):
             return StageWaits(f"nothing is promoted to {loop.channel} yet")
         snap = content_snap(lake.database)
         with pinned(lake.database, snap, renewed=True):
-            facts = {
-                "checkpoint": checkpoint, "version": definition.version,
-                "after_us": inputs["scored_after_us"],
-            }  # fmt: skip
+            after_us = inputs["scored_after_us"]
+            facts = {"checkpoint": checkpoint, "version": definition.version, "after_us": after_us}
             query = OwnQuery(_FRESH_SQL.read_text(encoding="utf-8"), _FRESH_VIEWS, facts)
             [fresh] = lake.query(query, as_of=snap, tenant=context.tenant).arrow().to_pylist()
             began_us, now_us = inputs["began_before_us"], database_now(lake.database)
@@ -195,10 +194,7 @@ class TrainStage(Stage):
             facts=facts,
         )
         trained = _open_trainer(context).train(task, context.claim.lost)
-        result = {
-            "uri": trained.uri, "digest": trained.digest, "form": trained.form,
-            "note": trained.note,
-        }  # fmt: skip
+        result = msgspec.structs.asdict(trained)
         return StageDone(result, summary=f"{trained.uri}, {trained.digest}")
 
 
@@ -212,7 +208,6 @@ def _open_trainer(context: StageContext) -> Trainer:
             directory=loop.directory,
             folder=folder.absolute() / f"cycle-{context.cycle.number:04d}",
             data=settings.data,
-            answer_bytes_max=_ANSWER_BYTES_MAX,
         )
     assert trainer.url is not None
     of_loop = settings.room(LoopSettings)
@@ -220,7 +215,6 @@ def _open_trainer(context: StageContext) -> Trainer:
         address=HttpAddress.of(trainer.url, "The address of the trainer"),
         token=token_of(trainer.token_env),
         seconds_max=_ANSWER_SECONDS_MAX,
-        bytes_max=_ANSWER_BYTES_MAX,
         pace=Pace(
             of_loop.loop_poll_seconds, _PAUSE_SECONDS_MAX, of_loop.loop_trainer_silence_seconds
         ),

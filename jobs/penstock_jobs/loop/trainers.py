@@ -24,6 +24,7 @@ from penstock.http.client import HttpAnswer, HttpClient
 from penstock.settings import ENVIRONMENT_PREFIX
 from penstock_jobs.loop.errors import StageLost, TrainerFailed, TrainerRefused
 
+ANSWER_BYTES_MAX = 64 * 1024
 #: How much of what a trainer said stands in an error.
 _OUTPUT_CHARS_MAX = 2_000
 #: The job goes on; the trainer cannot be reached (0: it gave no answer); the job is gone.
@@ -59,10 +60,10 @@ class TrainingTask:
         return TrainerFailed(why=why)
 
 
-def read_answer(content: bytes, source: object, bytes_max: int) -> TrainedCheckpoint:
+def read_answer(content: bytes, source: object) -> TrainedCheckpoint:
     """Raises TrainerFailed."""
-    if len(content) > bytes_max:
-        raise _unfit_answer(source, f"it has more than {bytes_max} bytes")
+    if len(content) > ANSWER_BYTES_MAX:
+        raise _unfit_answer(source, f"it has more than {ANSWER_BYTES_MAX} bytes")
     try:
         answer = msgspec.json.decode(content, type=TrainedCheckpoint)
         check_uri(answer.uri)
@@ -96,7 +97,6 @@ class CommandTrainer:
     folder: Path
     #: The data directory of Penstock.
     data: Path
-    answer_bytes_max: int
 
     def train(self, task: TrainingTask, lost: Event) -> TrainedCheckpoint:
         try_folder = self.folder / f"try-{task.attempt:03d}"
@@ -129,12 +129,12 @@ class CommandTrainer:
             raise _failed(end.status, log, end.output)
         try:
             with answer.open("rb") as file:
-                content = file.read(self.answer_bytes_max + 1)
+                content = file.read(ANSWER_BYTES_MAX + 1)
         except FileNotFoundError as error:
             raise _unfit_answer(answer, "it is not there") from error
         except OSError as error:
             raise _unfit_answer(answer, error) from error
-        return read_answer(content, answer, self.answer_bytes_max)
+        return read_answer(content, answer)
 
 
 @dataclass(frozen=True)
@@ -160,9 +160,8 @@ class HttpTrainer:
 
     address: HttpAddress
     token: str | None = field(default=None, repr=False)
-    #: Of one request, and of its answer.
+    #: For one request.
     seconds_max: float
-    bytes_max: int
     pace: Pace
 
     def train(self, task: TrainingTask, lost: Event) -> TrainedCheckpoint:
@@ -210,7 +209,7 @@ class HttpTrainer:
             headers["Content-Type"] = "application/json"
             body = msgspec.json.encode(task.facts)
         client = HttpClient(
-            job or self.address, seconds_max=self.seconds_max, bytes_max=self.bytes_max
+            job or self.address, seconds_max=self.seconds_max, bytes_max=ANSWER_BYTES_MAX
         )
         response = client.request(method, headers, body).if_whole()
         if not self.token:
@@ -228,7 +227,7 @@ class HttpTrainer:
             raise TrainerRefused(address=where, status=status, why=why)
         if status != 200:
             raise _unfit_answer(where, f"its status is {status}, not 200 or 202")
-        return read_answer(response.body, where, self.bytes_max)
+        return read_answer(response.body, where)
 
     def _beside(self, location: str) -> HttpAddress:
         """Where a `Location` leads. Another server is refused: it must not get the token. Raises

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from penstock.lake.buckets import SessionId
 from penstock.lake.view_sources import bucket_views
 from penstock_jobs.rewards.followups.judge import Judge
+from penstock_jobs.rewards.rows import row_tuples
 from penstock_jobs.rewards.texts.replay import replay
 from penstock_jobs.rewards.texts.trail import SECOND, TrackedEdit, TrailTerms
 
@@ -115,10 +116,8 @@ def by_session(table: pa.Table, *columns: str) -> dict[str, list[dict[str, Any]]
     if not table.num_rows:
         return {}
     names = ("ts", "seq", *columns)
-    values = [table["ts"].cast(pa.int64()).to_pylist()]
-    values += [table[name].to_pylist() for name in names[1:]]
     rows: dict[str, list[dict[str, Any]]] = {}
-    for session, *row in zip(table["session_id"].to_pylist(), *values, strict=True):
+    for session, *row in row_tuples(table, "session_id", *names):
         rows.setdefault(session, []).append(dict(zip(names, row, strict=True)))
     return rows
 
@@ -132,9 +131,8 @@ def query_rows(
         for name, table in tables.items():
             connection.register(name, table)
         rows = connection.sql(sql, params=parameters).to_arrow_table()
-    columns = [column.to_pylist() for column in rows.columns]
     names = rows.column_names
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return [dict(zip(names, row, strict=True)) for row in row_tuples(rows, *names)]
 
 
 def _turn_starts(turns: Iterable[dict[str, Any]]) -> list[int]:
@@ -175,9 +173,8 @@ def later(rows: pa.Table, as_of_us: int) -> dict[SessionId, int]:
     which its rewards are to be computed again."""
     rows = rows.filter(_is_later(rows, as_of_us)).select(["tenant", "session_id", "ts"])
     first = rows.group_by(["tenant", "session_id"]).aggregate([("ts", "min")])
-    moments = first["ts_min"].cast(pa.int64()).to_pylist()
-    columns = (first["tenant"].to_pylist(), first["session_id"].to_pylist(), moments)
-    return {SessionId(tenant, session): ts for tenant, session, ts in zip(*columns, strict=True)}
+    moments = row_tuples(first, "tenant", "session_id", "ts_min")
+    return {SessionId(tenant, session): ts for tenant, session, ts in moments}
 
 
 def _is_later(rows: pa.Table, as_of_us: int) -> pa.ChunkedArray:

@@ -21,15 +21,7 @@ from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.definition import NAME, Definition, Standing, Term, combine, latest_due
 from penstock_jobs.rewards.outcomes import Outcome, OutcomeLimits, no_train, outcomes
 from penstock_jobs.rewards.rates import Tally, tallies
-from penstock_jobs.rewards.rows import REWARD_ROWS, RewardRows, State, TargetKind
-
-_STATES: Mapping[str, State] = {
-    "scored": "scored",
-    "negative_by_rule": "scored",
-    "pending": "pending",
-    "censored": "censored",
-    "excluded": "censored",
-}
+from penstock_jobs.rewards.rows import REWARD_ROWS, RewardRows, TargetKind, row_tuples
 
 
 class ChainMember(NamedTuple):
@@ -70,8 +62,8 @@ def score_bucket(
     counted = list(zip(decided, tallies(bucket, decided), strict=True))
     waiting = rewards.filter(pc.is_valid(rewards["due_us"]))
     first = waiting.group_by("session_id").aggregate([("due_us", "min")])
-    columns = (first[name].to_pylist() for name in ("session_id", "due_us_min"))
-    return ScoredBucket(rewards, counted, dict(zip(*columns, strict=True)))
+    due_us = dict(row_tuples(first, "session_id", "due_us_min"))
+    return ScoredBucket(rewards, counted, due_us)
 
 
 def rewards_of(bucket: Bucket, terms: Iterable[Term]) -> pa.Table:
@@ -95,10 +87,9 @@ def standings(
         members[chain_of(session)].add(session)
     rows = rows.filter(pc.is_in(rows["name"], pa.array(horizons, pa.string())))
     names = ("session_id", "name", "horizon_s", *Standing._fields)
-    columns = (rows[name].to_pylist() for name in names)
     parts: defaultdict[str, defaultdict[str, list[Standing]]]
     parts = defaultdict(lambda: defaultdict(list))
-    for session, name, horizon_s, *part in zip(*columns, strict=True):
+    for session, name, horizon_s, *part in row_tuples(rows, *names):
         if horizon_s == horizons[name]:
             parts[chain_of(session)][name].append(Standing(*part))
     by_session: dict[str, Standing] = {}
@@ -159,11 +150,10 @@ def credit_rows(decided: Sequence[Outcome], model_calls: pa.Table) -> pa.Table:
         for outcome in decided
     ]
     if model_calls.num_rows:
-        names = ("session_id", "call_id", "event_id", "checkpoint")
-        columns = (model_calls[name].to_pylist() for name in names)
+        calls = row_tuples(model_calls, "session_id", "call_id", "event_id", "checkpoint")
         targets += [
             (session, ("model_call", call or event), checkpoint)
-            for session, call, event, checkpoint in zip(*columns, strict=True)
+            for session, call, event, checkpoint in calls
         ]
     by_session = {outcome.session_id: outcome for outcome in decided}
     for session, target, checkpoint in targets:
@@ -178,7 +168,7 @@ def credit_rows(decided: Sequence[Outcome], model_calls: pa.Table) -> pa.Table:
             target,
             outcome.value,
             reason,
-            state=_STATES[outcome.kind],
+            state="pending" if outcome.kind == "pending" else None,
             due_us=outcome.due_us,
             checkpoint=checkpoint,
         )

@@ -26,6 +26,7 @@ import pyarrow as pa
 
 from penstock.errors import InvalidInput
 from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.rows import row_tuples
 from penstock_jobs.rewards.texts.trail import SECOND
 
 _REGULAR = ("100644", "100755", "100664")
@@ -381,6 +382,5 @@ def _rows(table: pa.Table) -> list[tuple[str, int, str]]:
     """Session, moment in microseconds and path, without rows that name no path."""
     if not table.num_rows:
         return []
-    columns = (table["session_id"], table["ts"].cast(pa.int64()), table["path"])
-    rows = zip(*(column.to_pylist() for column in columns), strict=True)
+    rows = row_tuples(table, "session_id", "ts", "path")
     return [(session, ts, path) for session, ts, path in rows if path]

@@ -1,5 +1,6 @@
 """The rows of rewards and of outcomes: as rewards give them, and as files hold them."""
 
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -62,6 +63,15 @@ OUTCOME_FILE_ROWS = pa.schema(
     ]
 )
 _VARYING = [name for name in REWARD_ROWS.names if name not in ("name", "horizon_s")]
+
+
+def row_tuples(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
+    """The rows as tuples of these columns, with times in microseconds."""
+    columns = (table[name] for name in names)
+    columns = (
+        each.cast(pa.int64()) if pa.types.is_timestamp(each.type) else each for each in columns
+    )
+    return zip(*(each.to_pylist() for each in columns), strict=True)
 
 
 class RewardRows:

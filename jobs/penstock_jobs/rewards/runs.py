@@ -40,7 +40,7 @@ from penstock_jobs.rewards.outcomes import Outcome
 from penstock_jobs.rewards.rates import Tally
 from penstock_jobs.rewards.reward import columns_of
 from penstock_jobs.rewards.reward_files import RewardFile, add_rewards, merge_small, write_rewards
-from penstock_jobs.rewards.rows import OUTCOME_FILE_ROWS, REWARD_FILE_ROWS
+from penstock_jobs.rewards.rows import OUTCOME_FILE_ROWS, REWARD_FILE_ROWS, row_tuples
 from penstock_jobs.rewards.settings import reward_bucket_bytes
 
 
@@ -208,8 +208,7 @@ def compute_bucket(task: BucketTask) -> BucketResult:
     for bucket in scored.values():
         outcomes.update(OutcomeKind(each.kind, each.reason) for each, _ in bucket.outcomes)
         groups = bucket.rewards.group_by(list(RowKind._fields)).aggregate([([], "count_all")])
-        columns = (groups[name].to_pylist() for name in (*RowKind._fields, "count_all"))
-        for *kind, count in zip(*columns, strict=True):
+        for *kind, count in row_tuples(groups, *RowKind._fields, "count_all"):
             rows[RowKind(*kind)] += count
     return BucketResult(file, due_us, events.num_rows, rows, outcomes)
 
@@ -264,11 +263,11 @@ def _write(
     due_us: Mapping[SessionId, int],
 ) -> RewardFile:
     spans = events.group_by(["tenant", "session_id"]).aggregate([("ts", "min"), ("ts", "max")])
-    keys = zip(spans["tenant"].to_pylist(), spans["session_id"].to_pylist(), strict=True)
-    times = (spans[name].cast(pa.int64()).to_pylist() for name in ("ts_min", "ts_max"))
     session_spans = {
-        SessionId(*key): {"first_ts": first, "last_ts": last}
-        for key, first, last in zip(keys, *times, strict=True)
+        SessionId(tenant, session): {"first_ts": first, "last_ts": last}
+        for tenant, session, first, last in row_tuples(
+            spans, "tenant", "session_id", "ts_min", "ts_max"
+        )
     }
     rewards, outcomes = [], []
     for tenant, bucket in scored.items():

@@ -32,14 +32,8 @@ SLICE_EVENTS = 20_000
 STAGING = "shards/staging"
 _ORDER = [(name, "ascending") for name in SORTED_BY]
 #: The columns of a sample that the plan decides, by their names there.
-_PLANNED = {
-    "group_id": "group_id",
-    "reward": "reward",
-    "reward_components": "components",
-    "advantage": "advantage",
-    "loss_weight": "weight",
-    "split": "split",
-}
+_PLANNED = {name: name for name in ("group_id", "reward", "advantage", "split")}
+_PLANNED |= {"reward_components": "components", "loss_weight": "weight"}
 _COUNTED = (
     "session_id", "status", "n_tokens", "min_policy_version", "max_policy_version",
     "tokenizer_sha256", "template_sha256",

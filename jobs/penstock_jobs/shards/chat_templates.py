@@ -197,11 +197,7 @@ def _to_json(
     if isinstance(value, RawObject) and indent is None and separators is None and not sort_keys:
         return value.text
     return json.dumps(
-        value,
-        ensure_ascii=ensure_ascii,
-        indent=indent,
-        separators=separators,
-        sort_keys=sort_keys,
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
 
 

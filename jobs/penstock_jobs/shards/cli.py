@@ -105,9 +105,7 @@ def _show_build(built: "ShardBuild") -> None:
 
 @app.command("list")
 def list_(
-    data: options.Data = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
+    data: options.Data = None, tenant: options.Tenant = TENANT_DEFAULT, json: options.Json = False
 ) -> None:
     """The shards that were built; the newest of a name comes last.
 

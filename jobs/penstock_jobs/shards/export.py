@@ -89,6 +89,10 @@ class ExportOutput:
         else:
             self._open.close()
 
+    def leave_out(self, reason: str, rows: int = 1) -> None:
+        if rows:
+            self.left_out[reason] += rows
+
     def table(self, name: str, rows: pa.Table) -> None:
         """Add rows to a Parquet file."""
         if not rows.num_rows:
@@ -132,7 +136,6 @@ class ShardSource:
     manifest: Manifest
 
     def tables(self, part: PartFile, columns: Sequence[str]) -> Iterator[pa.Table]:
-        """Raises ShardDamaged."""
         path = f"{folder_of(self.manifest.id)}/{part.name}"
         return read_part(self.store, path, part, columns)
 
@@ -173,8 +176,7 @@ def kept_mask(table: pa.Table, output: ExportOutput, *reasons: str) -> np.ndarra
     mask = np.ones(table.num_rows, bool)
     for reason in reasons:
         holds = REASONS[reason](table).to_numpy()
-        if count := int((mask & holds).sum()):
-            output.left_out[reason] += count
+        output.leave_out(reason, int((mask & holds).sum()))
         mask &= ~holds
     return mask
 

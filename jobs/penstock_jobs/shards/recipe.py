@@ -120,14 +120,9 @@ class OutputSizes:
 
 #: The sections of a recipe, which are fields of `Recipe` too.
 _SECTIONS: Mapping[str, type[Any]] = {
-    "tokens": Tokens,
-    "reward": RewardChoice,
-    "advantage": Advantage,
-    "staleness": Staleness,
-    "exclude": Exclude,
-    "split": EvaluationSplit,
-    "output": OutputSizes,
-}
+    "tokens": Tokens, "reward": RewardChoice, "advantage": Advantage, "staleness": Staleness,
+    "exclude": Exclude, "split": EvaluationSplit, "output": OutputSizes,
+}  # fmt: skip
 _KEYS = ("name", "query", "as_of", "seed")
 #: Fields of `Recipe` that the canonical form leaves out. The manifest has the query beside it.
 _NOT_CANONICAL = ("query", "as_of", "target", "directory")

@@ -21,11 +21,7 @@ import numpy as np
 
 from penstock.errors import ExtraMissing, InvalidInput
 from penstock.shards.schema import ROLES
-from penstock_jobs.shards.chat_templates import (
-    TEMPLATE_FAILURES,
-    ChatTemplate,
-    template_message,
-)
+from penstock_jobs.shards.chat_templates import TEMPLATE_FAILURES, ChatTemplate, template_message
 from penstock_jobs.shards.conversation import ChatContext, ChatMessage, Conversation
 from penstock_jobs.shards.engine_branches import ASSISTANT, Branch, TokenSpan
 from penstock_jobs.shards.session_events import EventProblem

@@ -16,12 +16,7 @@ from numpy.typing import NDArray
 from penstock.errors import InvalidInput
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock_jobs.shards.chat_templates import encode_message
-from penstock_jobs.shards.conversation import (
-    Conversation,
-    SequenceEnd,
-    order_chain,
-    sequence_end,
-)
+from penstock_jobs.shards.conversation import Conversation, SequenceEnd, order_chain, sequence_end
 from penstock_jobs.shards.engine_branches import Branch, cut, engine_branches
 from penstock_jobs.shards.recipe import Source
 from penstock_jobs.shards.rendered_branches import Renderer

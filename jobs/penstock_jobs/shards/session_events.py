@@ -41,11 +41,7 @@ class Event(NamedTuple):
 
 
 def event_name(
-    event_id: str | None,
-    source: str | None,
-    source_key: str | None,
-    ts_us: int,
-    seq: int | None,
+    event_id: str | None, source: str | None, source_key: str | None, ts_us: int, seq: int | None
 ) -> str:
     """What an event is called within its session: by its id, or as its producer does; without
     either by when it was. Ids hold no NUL, so that none is taken for another."""

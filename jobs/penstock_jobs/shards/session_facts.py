@@ -1,6 +1,6 @@
 """What the lake knows about sessions as of one snap: links, profiles, rewards, and their events."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TypeVar
@@ -155,13 +155,15 @@ class PinnedSessions(SnapshotQueries):
 
     def on_workers(
         self,
-        function: Callable[[TaskT], ResultT],
+        function: Callable[[TaskT], dict[str, ResultT]],
         sessions: Iterable[str],
         make_task: Callable[[Bucket], TaskT],
-    ) -> Iterator[ResultT]:
-        """The result for each bucket of these sessions, in the order in which workers finish."""
+    ) -> dict[str, ResultT]:
+        """What the function says of each session, from all buckets of these sessions."""
         bytes_target = reward_bucket_bytes(self.lake.settings)
         groups = [(SessionId(self.tenant, session),) for session in sorted(sessions)]
         buckets = plan_sessions(self.lake, self.pin, groups, bytes_target)
+        merged: dict[str, ResultT] = {}
         for done in self.executor.run(function, (make_task(bucket) for bucket in buckets)):
-            yield done.result
+            merged |= done.result
+        return merged

@@ -45,11 +45,6 @@ class Dice(random.Random):
         draw = self.random()
         return low + int(draw * draw * draw * (high - low + 1))
 
-    def some(self, options: Sequence[T], count: int) -> list[T]:
-        """Count draws, each from all options: a value may come twice."""
-        draw, size = self.random, len(options)
-        return [options[int(draw() * size)] for _ in range(count)]
-
     def stride(self, options: tuple[T, ...], count: int) -> tuple[T, ...]:
         """Count different options at even distances: a cheap draw of many words at once."""
         step = self.between(1, max(1, min(7, len(options) // count)))

@@ -120,15 +120,6 @@ class Policy:
                 return style
         return STYLES[-1]
 
-    def worth(self) -> float:
-        """What a benchmark scores: the mean over tasks and styles."""
-        shares: Mapping[Task, float] = {"clear": 1 - RISKY_SHARE, "risky": RISKY_SHARE}
-        return math.fsum(
-            share * probability * style.worth(task)
-            for task, share in shares.items()
-            for style, probability in zip(STYLES, self.probabilities(task), strict=True)
-        )
-
     def to_json(self) -> bytes:
         logits = {
             task: dict(zip(STYLE_IDS, values, strict=True)) for task, values in self.logits.items()

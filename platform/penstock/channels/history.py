@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.channels.change import Action, Change, Misfit, first_misfit
-from penstock.channels.errors import ChannelUnknown, HistoryDamaged
+from penstock.channels.errors import ChannelUnknown
 from penstock.channels.tables import channel, channel_change
 from penstock.checkpoints.digests import text_digest
 from penstock.database.engine import Database
@@ -70,14 +70,8 @@ def verify_history(database: Database, tenant: str, name: str) -> Misfit | None:
     )
 
 
-def check_history(database: Database, tenant: str, name: str) -> None:
-    """Raises HistoryDamaged, ChannelUnknown."""
-    if misfit := verify_history(database, tenant, name):
-        raise HistoryDamaged(channel=name, version=misfit.version, why=misfit.why)
-
-
 def verdict_outcomes(database: Database, tenant: str, name: str) -> dict[str, Outcome]:
-    """What the verdicts behind a channel's changes said, by their ids."""
+    """The outcomes of the verdicts behind a channel's changes, by their ids."""
     query = sa.select(verdict.c.id, verdict.c.outcome).where(
         verdict.c.tenant == tenant, verdict.c.channel == name
     )

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
@@ -76,35 +76,34 @@ def target_statuses(database: Database, settings: Settings, tenant: str) -> list
     by_target: dict[str, list[PendingNotices]] = defaultdict(list)
     for pending in pending_notices(database, topic, tenant=tenant):
         by_target[pending.target].append(pending)
-    statuses = [
-        _status(hook.id, hook.channel, hook.shown, by_target[hook.target])
-        for hook in list_webhooks(database, tenant)
+    listed: list[tuple[str, str | None, str, str]] = [
+        (hook.id, hook.channel, hook.shown, hook.target) for hook in list_webhooks(database, tenant)
     ]
     if topic is not None:
         address = without_secrets(settings.room(ChannelSettings).notice_topic_url)
-        statuses.append(_status("topic", None, address, by_target[topic]))
+        listed.append(("topic", None, address, topic))
+    statuses = []
+    for name, channel, address, target in listed:
+        waiting = by_target[target]
+        worst = max(waiting, key=lambda pending: pending.attempts, default=None)
+        problem = worst.problem if worst is not None else None
+        statuses.append(
+            TargetStatus(
+                id=name,
+                channel=channel,
+                address=address,
+                waiting=sum(pending.count for pending in waiting),
+                attempts=worst.attempts if worst is not None else 0,
+                try_at=worst.try_at if worst is not None and problem is not None else None,
+                problem=problem,
+            )
+        )
     return statuses
 
 
-def _status(
-    id_: str, channel: str | None, address: str, waiting: Sequence[PendingNotices]
-) -> TargetStatus:
-    worst = max(waiting, key=lambda pending: pending.attempts, default=None)
-    problem = worst.problem if worst is not None else None
-    return TargetStatus(
-        id=id_,
-        channel=channel,
-        address=address,
-        waiting=sum(pending.count for pending in waiting),
-        attempts=worst.attempts if worst is not None else 0,
-        try_at=worst.try_at if worst is not None and problem is not None else None,
-        problem=problem,
-    )
-
-
 def topic_target(settings: Settings) -> str | None:
-    """What the topic is called in `delivery`: another topic is told of everything anew. None where
-    the settings name none. Raises SettingInvalid."""
+    """The name of the topic in `delivery`: another topic is told of everything anew. None where the
+    settings name no topic. Raises SettingInvalid."""
     address = topic_address(settings)
     if address is None:
         return None
@@ -136,6 +135,8 @@ class Deliverer:
         self._open: dict[str, NoticeTarget] = {}
         self._others_until_s: dict[str, float] = {}
         self._pending: list[PendingNotices] = []
+        #: Changes that wait, by target.
+        self._waiting: Counter[str] = Counter()
         self._thread = threading.Thread(target=self._run, name="deliverer", daemon=True)
 
     def start(self) -> None:
@@ -160,23 +161,23 @@ class Deliverer:
 
     def problems(self) -> list[str]:
         """A sentence for each target that fails."""
-        failing = {
-            pending.target: pending for pending in self._pending if pending.problem is not None
-        }
-        waiting = _counts(self._pending)
+        problems = {pending.target: pending.problem for pending in self._pending if pending.problem}
         return [
-            f"{target} waits to be told of {waiting[target]} changes: {pending.problem}"
-            for target, pending in failing.items()
+            f"{target} waits to be told of {self._waiting[target]} changes: {problem}"
+            for target, problem in problems.items()
         ]
 
     def survey(self) -> list[PendingNotices]:
-        """What has yet to be told. Raises DatabaseUnreachable."""
-        known, self._pending = self._pending, pending_notices(self._database, self.topic_target)
-        waiting = _counts(self._pending)
+        """The notices that targets have yet to take. Raises DatabaseUnreachable."""
+        self._pending = pending_notices(self._database, self.topic_target)
+        waiting: Counter[str] = Counter()
+        for pending in self._pending:
+            waiting[pending.target] += pending.count
         failing = {pending.target for pending in self._pending if pending.problem is not None}
-        for target in {*waiting, *(pending.target for pending in known)}:
+        for target in {*waiting, *self._waiting}:
             self._metrics.set("notices_waiting", waiting[target], target=target)
             self._metrics.set("notice_target_failing", target in failing, target=target)
+        self._waiting = waiting
         return self._pending
 
     def tell_now(self) -> list[PendingNotices]:
@@ -241,14 +242,14 @@ class Deliverer:
                 attempts = pending.attempts + 1 if expected == pending.next_version else 1
                 own_s = pause_s(attempts, PAUSE_SECONDS_MAX, random.random(), gone=failure.gone)
                 again_s = max(own_s, min(failure.pause_s, PAUSE_SECONDS_MAX))
+                problem = failure.problem
+                facts = {"target": target, "channel": pending.channel, "version": notice.version}
                 log_line.warning(
-                    "a change was not told", target=target, channel=pending.channel,
-                    version=notice.version, why=failure.problem, again_in_s=round(again_s, 1),
-                )  # fmt: skip
+                    "a change was not told", **facts, why=problem, again_in_s=round(again_s, 1)
+                )
                 record_try(
-                    self._database, target, notice, expected,
-                    problem=failure.problem, pause_s=again_s,
-                )  # fmt: skip
+                    self._database, target, notice, expected, problem=problem, pause_s=again_s
+                )
                 return
 
 
@@ -258,11 +259,3 @@ def _log_failure(subject: str, work: Callable[[], None]) -> None:
     except Exception as error:
         unexpected = not isinstance(error, PenstockError)
         log_line.warning("delivery failed", what=subject, why=str(error), exc_info=unexpected)
-
-
-def _counts(pending_notices: Sequence[PendingNotices]) -> Counter[str]:
-    """Changes that wait, by target."""
-    counts: Counter[str] = Counter()
-    for pending in pending_notices:
-        counts[pending.target] += pending.count
-    return counts

@@ -165,7 +165,12 @@ async def get_history(
     request: HttpRequest, registry: Registry, name: Name, after: After = None
 ) -> HistoryAnswer:
     grant = await registry.authorize(request, "read")
-    newest, notices = await registry.call(_history, grant.tenant, name, after or 0)
+
+    def history(database: Database) -> tuple[int, list[Notice]]:
+        newest = channel_state(database, grant.tenant, name).version
+        return newest, notices_after(database, grant.tenant, name, after or 0, up_to=newest)
+
+    newest, notices = await registry.call(history)
     more = bool(notices) and notices[-1].version < newest
     changes = [_change_answer(notice) for notice in notices]
     return HistoryAnswer(name, changes, notices[-1].version if more else None)
@@ -277,11 +282,6 @@ def _told(database: Database, change: Change) -> ChangeAnswer:
     place = (change.tenant, change.channel, change.version - 1)
     [notice] = notices_after(database, *place, up_to=change.version)
     return _change_answer(notice)
-
-
-def _history(database: Database, tenant: str, name: str, after: int) -> tuple[int, list[Notice]]:
-    newest = channel_state(database, tenant, name).version
-    return newest, notices_after(database, tenant, name, after, up_to=newest)
 
 
 def _matches(if_none_match: str, tag: str) -> bool:

@@ -10,7 +10,6 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -43,7 +42,7 @@ class Webhook:
 
     @property
     def target(self) -> str:
-        """What it is called in `delivery`."""
+        """Its name in `delivery`."""
         return WEBHOOK_PREFIX + self.id
 
     @property
@@ -102,7 +101,7 @@ def list_webhooks(database: Database, tenant: str) -> list[Webhook]:
 
 
 def remove_webhook(database: Database, tenant: str, webhook_id: str) -> None:
-    """What it was not told of yet, it is never told. Raises WebhookUnknown."""
+    """It is told nothing any more, and nothing that waits for it. Raises WebhookUnknown."""
     with database.write() as connection:
         removed = connection.execute(
             sa.update(webhook)
@@ -114,38 +113,17 @@ def remove_webhook(database: Database, tenant: str, webhook_id: str) -> None:
         raise WebhookUnknown(id=webhook_id)
 
 
-def message_id(body: bytes) -> str:
-    """The same for each try to deliver a notice: receivers know by it what they have already."""
-    return f"msg_{hashlib.sha256(body).hexdigest()[:32]}"
-
-
 def signed(secret: str, body: bytes, at_s: int) -> dict[str, str]:
-    """The headers that prove who sent this body, and when."""
-    id_ = message_id(body)
-    signature = _signature(secret, f"{id_}.{at_s}.".encode() + body)
-    return {
-        "webhook-id": id_,
-        "webhook-timestamp": str(at_s),
-        "webhook-signature": f"v1,{signature}",
-    }
-
-
-def is_signed(
-    secret: str, headers: Mapping[str, str], body: bytes, *, now_s: float, age_s_max: float = 300
-) -> bool:
-    """What a receiver checks; the names of `headers` are in lower case."""
-    at_s = headers.get("webhook-timestamp", "")
-    if not (at_s.isascii() and at_s.isdecimal()) or abs(now_s - int(at_s)) > age_s_max:
-        return False
-    content = f"{headers.get('webhook-id', '')}.{at_s}.".encode() + body
-    expected = f"v1,{_signature(secret, content)}".encode()
-    sent = headers.get("webhook-signature", "").encode().split(b" ")
-    return any(hmac.compare_digest(expected, signature) for signature in sent)
-
-
-def _signature(secret: str, content: bytes) -> str:
+    """The headers that prove who sent this body, and when. The id is the same for each try to
+    deliver a notice: receivers know by it what they have already."""
+    message_id = f"msg_{hashlib.sha256(body).hexdigest()[:32]}"
     key = base64.b64decode(secret.removeprefix(_SECRET_PREFIX))
-    return base64.b64encode(hmac.digest(key, content, "sha256")).decode()
+    signature = hmac.digest(key, f"{message_id}.{at_s}.".encode() + body, "sha256")
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(at_s),
+        "webhook-signature": f"v1,{base64.b64encode(signature).decode()}",
+    }
 
 
 @dataclass(frozen=True)

@@ -68,8 +68,6 @@ result_values: Callable[[Attempt], tuple[Any, ...]] = attrgetter(*RESULT_FIELDS)
 
 @dataclass(frozen=True)
 class RecordedAttempt:
-    """An attempt as it is in the database."""
-
     result: Attempt
     run: str
     scored_at: int
@@ -100,9 +98,8 @@ def check_attempt(attempt: Attempt) -> None:
 def record_attempts(
     connection: Connection, scope: AttemptScope, run: str, attempts: Iterable[Attempt]
 ) -> list[Attempt]:
-    """Keep results, and return the new ones. An error says nothing about the model: a score
-    replaces it, and it never replaces a score. Raises InvalidInput, and AttemptConflict where
-    another score is there."""
+    """Keep results, and return the new ones. A score replaces an error, an error no score. Raises
+    InvalidInput, and AttemptConflict where another score is there."""
     by_place = {attempt.place: attempt for attempt in attempts}
     for attempt in by_place.values():
         check_attempt(attempt)
@@ -130,8 +127,7 @@ def record_attempts(
 def new_attempts(
     connection: Connection, scope: AttemptScope, attempts: Sequence[Attempt]
 ) -> list[Attempt]:
-    """The results that `record_attempts` would keep, of which no two have the same place. Raises
-    AttemptConflict as it does."""
+    """What `record_attempts` would keep; no two have the same place. Raises AttemptConflict."""
     recorded = {each.result.place: each for each in read_attempts(connection, scope)}
     known = [attempt for attempt in attempts if attempt.place in recorded]
     new = [attempt for attempt in attempts if attempt.place not in recorded]
@@ -196,7 +192,6 @@ def versions_tried(database: Database, tenant: str, suite: str, checkpoint: str)
 
 
 def checkpoints_tried(database: Database, tenant: str, suite: str) -> list[str]:
-    """The checkpoints that were tried at a suite, by name."""
     columns = benchmark_attempt.c
     query = sa.select(columns.checkpoint).where(columns.tenant == tenant, columns.suite == suite)
     with database.read() as connection:
@@ -221,7 +216,6 @@ class BenchmarkRun:
 def begin_run(
     database: Database, scope: AttemptScope, *, source: str, conditions: Mapping[str, Any]
 ) -> str:
-    """The id of a new run."""
     run = uuid.uuid4().hex
     row = asdict(scope) | {"id": run, "kind": "run", "source": source, "started_at": now_us()}
     row |= {"conditions": _json(conditions), "problems": "[]"}

@@ -34,8 +34,7 @@ _REASONS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """A model version. `form` says whether its files are all of it, or what differs from its
-    parent."""
+    """`form` says whether its files are all of it, or what differs from its parent."""
 
     tenant: str
     name: str
@@ -55,7 +54,6 @@ class Checkpoint:
 
 
 def check_edge(name: str, state: State, next_state: State) -> None:
-    """Raises StateRefused where a checkpoint cannot move from one state to the other."""
     if next_state not in EDGES[state]:
         why = _REASONS.get(state, f"from there it becomes {' or '.join(sorted(EDGES[state]))}")
         raise StateRefused(name=name, state=state, wanted=next_state, why=why)
@@ -92,7 +90,6 @@ def check_text(what: str, text: str) -> str:
 
 
 def check_reason(text: str) -> str:
-    """Raises InvalidInput."""
     reason = check_text("The reason", text)
     if not reason:
         why = "it is empty, and is kept with the change: say why, with --reason"

@@ -16,8 +16,7 @@ from penstock.terminal.options import By, CheckpointName, Reason, actor
 from penstock.terminal.output import facts, say, show_json, show_table, time_of
 
 app = typer.Typer(
-    help="Model versions: their digests, where they lie, what they came from.",
-    no_args_is_help=True,
+    help="Model versions: their digests, where they lie, what they came from.", no_args_is_help=True
 )
 _UNCHECKED = {
     "unreachable": "its files cannot be reached from here: nobody compared them with the digest",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import BinaryIO, Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from penstock.errors import ExtraMissing, InvalidInput, SettingInvalid
@@ -27,10 +27,6 @@ _BLOCK_BYTES = 4 * 1024 * 1024
 _URI_CHARS_MAX = 4_000
 #: Where files can be read from here.
 _LOCAL, _BUCKET = ("", "file"), "s3"
-
-
-class _Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
 
 
 class CheckpointFile(NamedTuple):
@@ -82,7 +78,6 @@ def check_uri(uri: str) -> str:
 
 
 def can_read_files(uri: str) -> bool:
-    """Whether files there can be read from here at all."""
     return urlsplit(uri).scheme in (*_LOCAL, _BUCKET)
 
 
@@ -168,7 +163,7 @@ def _digest_bucket(uri: str, settings: Settings, progress: ReadProgress) -> File
     return FilesDigest(_PREFIX + sha256, size)
 
 
-def _digest(content: _Readable, progress: ReadProgress) -> tuple[int, str]:
+def _digest(content: BinaryIO, progress: ReadProgress) -> tuple[int, str]:
     size, sha256 = 0, hashlib.sha256()
     while block := content.read(_BLOCK_BYTES):
         sha256.update(block)

@@ -13,8 +13,7 @@ from penstock.shards.tables import shard, shard_mark
 
 @dataclass(frozen=True)
 class TrainingShard:
-    """A shard, and the checkpoint that was trained on it. `name` is None where the shard is no
-    longer registered."""
+    """`name` is None where the shard is no longer registered."""
 
     checkpoint: str
     shard: str
@@ -101,8 +100,7 @@ def lineage(database: Database, tenant: str, text: str) -> Lineage:
 
 @dataclass(frozen=True)
 class Learner:
-    """A checkpoint that was trained on a shard, or whose parent was. `through` is the parent that
-    it inherited the shard from, None where it was trained on the shard itself."""
+    """A checkpoint that was trained on a shard, or inherited it `through` its parent."""
 
     checkpoint: str
     state: str

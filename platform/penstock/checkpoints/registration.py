@@ -64,11 +64,19 @@ def register(
     if form not in get_args(Form):
         raise InvalidInput(what=f"The form {form!r}", why="it is `whole` or `delta`")
     candidate = Checkpoint(
-        tenant=tenant, name=name, digest=digest, uri=uri,
-        form="delta" if form == "delta" else "whole", parent=parent, state="registered",
-        checked="not_looked", bytes=None, note=check_text("The note", note),
-        registered_by=check_name("Who registers it", actor), registered_at=0,
-    )  # fmt: skip
+        tenant=tenant,
+        name=name,
+        digest=digest,
+        uri=uri,
+        form="delta" if form == "delta" else "whole",
+        parent=parent,
+        state="registered",
+        checked="not_looked",
+        bytes=None,
+        note=check_text("The note", note),
+        registered_by=check_name("Who registers it", actor),
+        registered_at=0,
+    )
     if parent is not None and parent in (name, digest):
         raise InvalidInput(what=f"The parent {parent}", why="nothing is its own parent")
     with database.read() as connection:
@@ -157,8 +165,7 @@ def find(database: Database, tenant: str, text: str) -> Checkpoint:
 
 
 def find_in(connection: Connection, tenant: str, text: str, *, lock: bool = False) -> Checkpoint:
-    """The same within a transaction; with `lock` nobody else changes it until that ends. Raises
-    CheckpointUnknown."""
+    """The same within a transaction; `lock` keeps others out. Raises CheckpointUnknown."""
     if not text.isprintable():  # no checkpoint's name, and some databases do not even take it
         raise errors.CheckpointUnknown(name=text)
     digest = text.lower() if text.lower().startswith("sha256:") else text
@@ -247,7 +254,6 @@ def _record_move(
     actor: str,
     reason: str,
 ) -> None:
-    """Evidence that a checkpoint moved, or that it was registered."""
     connection.execute(
         sa.insert(checkpoint_move).values(
             tenant=known.tenant, checkpoint=known.name, from_state=states[0], to_state=states[1],
@@ -257,8 +263,7 @@ def _record_move(
 
 
 def ancestors(connection: Connection, known: Checkpoint) -> list[Checkpoint]:
-    """Its parent, the parent of that, and so on. Raises LineageBroken where one is missing, or
-    where they form a circle, which nobody can register."""
+    """From its parent on. Raises LineageBroken where one is missing, or in a circle."""
     chain: list[Checkpoint] = []
     names, child = {known.name}, known
     while child.parent is not None:
@@ -275,8 +280,7 @@ def ancestors(connection: Connection, known: Checkpoint) -> list[Checkpoint]:
 
 
 def check_chain(connection: Connection, known: Checkpoint) -> None:
-    """A delta needs each parent down to a whole one, none of them withdrawn. Raises
-    LineageBroken."""
+    """A delta needs each parent down to a whole one, none withdrawn. Raises LineageBroken."""
     if known.form == "whole":
         return
     for parent in ancestors(connection, known):

@@ -58,9 +58,7 @@ class Registry:
             "such requests", running_max=_CALLS_MAX, waiting_max=_CALLS_WAITING_MAX
         )
         self.registrations = RequestSlots(
-            "registrations",
-            running_max=_REGISTRATIONS_MAX,
-            waiting_max=_REGISTRATIONS_WAITING_MAX,
+            "registrations", running_max=_REGISTRATIONS_MAX, waiting_max=_REGISTRATIONS_WAITING_MAX
         )
 
     def stop(self) -> bool:
@@ -73,10 +71,7 @@ class Registry:
         return await self._authorizer.authorize(request.headers.get("authorization"), *roles)
 
     async def call(
-        self,
-        work: Callable[Concatenate[Database, P], T],
-        *arguments: P.args,
-        **named: P.kwargs,
+        self, work: Callable[Concatenate[Database, P], T], *arguments: P.args, **named: P.kwargs
     ) -> T:
         """The result of `work(database, …)`, from a thread. Raises TooManyRequests."""
         return await self._calls.run(partial(work, self.database, *arguments, **named))

@@ -18,8 +18,7 @@ class SuiteTask:
 
 @dataclass(frozen=True)
 class SuiteContent:
-    """What identifies a suite's tasks where they turn up: shards leave out sessions that hold
-    them."""
+    """What identifies tasks in sessions: shards leave out those that hold them."""
 
     #: By task: what it asks, and what answers it.
     texts: tuple[tuple[str, str], ...] = ()
@@ -31,8 +30,8 @@ class SuiteContent:
 
 @dataclass(frozen=True)
 class SuiteVersion:
-    """`version` is the digest of the suite's content, or the name that an import gave. The tasks
-    and the content of an import may be unknown."""
+    """`version` is the digest of the content, or the name that an import gave. The tasks and the
+    content of an import may be unknown."""
 
     suite: str
     version: str

@@ -12,7 +12,6 @@ from penstock.lake.view_sources import ViewSources
 
 
 def bind_views(sources: ViewSources, views: frozenset[str]) -> None:
-    """What they read: tables of the metadata database."""
     if "checkpoints" in views:
         sources.bind_query("checkpoint_list", _checkpoints(sources))
         trained = checkpoint_shard.c  # known with the checkpoint, and never changed

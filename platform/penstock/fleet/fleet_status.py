@@ -20,8 +20,8 @@ STATES: tuple[State, ...] = get_args(State)
 
 @dataclass(frozen=True)
 class PartTarget:
-    """What a part of a channel is to serve, since that version of the channel; without a checkpoint
-    nothing yet."""
+    """The checkpoint that a part of a channel is to serve since that version; None where it has
+    none yet."""
 
     version: int
     checkpoint: str | None
@@ -53,7 +53,7 @@ class StandingAnswer(msgspec.Struct, kw_only=True):
     """How a part of a fleet stands; silent replicas count in `silent` and `unsure` alone."""
 
     part: str
-    #: What the channel is at, for this part.
+    #: The checkpoint that the channel is at, for this part.
     wanted: str | None
     #: All were heard and have loaded what the channel is at.
     whole: bool
@@ -87,21 +87,31 @@ def standings(channel: "ChannelState", groups: Sequence[ReplicaGroup]) -> list[S
 
 
 def standing(part: str, wanted: str | None, groups: Iterable[ReplicaGroup]) -> StandingAnswer:
-    """Of one part, by its groups."""
+    """The standing of one part, by its groups."""
     heard: list[ReplicaGroup] = []
     silent: list[ReplicaGroup] = []
     for group in groups:
         (silent if group.silent else heard).append(group)
     loaded: Counter[str] = Counter()
+    #: When the first replica of each checkpoint was heard to have it.
+    firsts: dict[str, int] = {}
     for group in heard:
         if group.loaded is not None:
             loaded[group.loaded] += group.replicas
+            if group.loaded_first is not None:
+                known = firsts.get(group.loaded, group.loaded_first)
+                firsts[group.loaded] = min(group.loaded_first, known)
     replicas = _count(heard)
     ready = _count(group for group in heard if (group.state, group.loaded) == ("loaded", wanted))
     unsure = _count(group for group in silent if group.loaded != wanted)
     mixed = len(loaded) > 1
     whole = wanted is not None and replicas == ready > 0 and unsure == 0
-    since = _mixed_since(heard) if mixed else _whole_since(heard) if whole else None
+    since: int | None = None
+    if mixed and len(firsts) > 1:  # once the second was loaded two were there at any time
+        since = sorted(firsts.values())[1]
+    elif whole:
+        times = (group.loaded_last for group in heard if group.loaded_last is not None)
+        since = max(times, default=None)
     return StandingAnswer(
         part=part,
         wanted=wanted,
@@ -148,21 +158,6 @@ def say_standing(channel: str, part: StandingAnswer) -> str:
 
 def _count(groups: Iterable[ReplicaGroup]) -> int:
     return sum(group.replicas for group in groups)
-
-
-def _mixed_since(heard: Iterable[ReplicaGroup]) -> int | None:
-    """From when the second of the checkpoints was loaded: since then two were there at any time."""
-    first: dict[str, int] = {}
-    for group in heard:
-        if group.loaded is not None and group.loaded_first is not None:
-            known = first.get(group.loaded, group.loaded_first)
-            first[group.loaded] = min(group.loaded_first, known)
-    return sorted(first.values())[1] if len(first) > 1 else None
-
-
-def _whole_since(heard: Iterable[ReplicaGroup]) -> int | None:
-    times = (group.loaded_last for group in heard if group.loaded_last is not None)
-    return max(times, default=None)
 
 
 def _replicas(count: int) -> str:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -15,7 +16,6 @@ from msgspec.structs import replace
 from penstock.errors import PenstockError
 from penstock.fleet.copies import Copies
 from penstock.fleet.engine import (
-    CommandEnd,
     LoadedCheckpoint,
     SidecarMemory,
     read_memory,
@@ -34,14 +34,14 @@ _JOIN_SECONDS_MAX = 0.5
 CHECK_SECONDS = 30.0
 #: The longest pause before a checkpoint that was not loaded is tried again.
 RETRY_SECONDS_MAX = 300.0
-#: Of pauses: beyond it numbers are larger than they can be.
+#: Pauses are doubled so often; beyond it floats overflow.
 _DOUBLINGS_MAX = 60
 _NOTHING_YET = "the channel is at no checkpoint yet"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SidecarPlan:
-    """What a sidecar was told to do."""
+    """The order to a sidecar."""
 
     channel: str
     part: PartName
@@ -81,20 +81,24 @@ class Sidecar:
     ) -> None:
         self._plan = plan
         self._source = source
-        self._command_s = settings.room(FleetSettings).follow_command_seconds_max
-        self._lock = lock
+        self._ended = False
+        self._run = partial(
+            run_command,
+            seconds_max=settings.room(FleetSettings).follow_command_seconds_max,
+            lock=lock,
+            given_up=lambda: self._ended,
+        )
         self._tell = tell
         self._copies = Copies(plan.directory, settings)
         self._memory = read_memory(plan.directory)
-        #: What the engine has; None where nobody knows.
+        #: The checkpoint that the engine has; None where nobody knows.
         self._loaded = self._memory.loaded if plan.assume_loaded else None
         self._target: PartTarget | None = None
-        #: What could not be loaded, how often in a row, and when it is tried again.
+        #: The digest that could not be loaded, how often in a row, and when it is tried again.
         self._failed: str | None = None
         self._failures = 0
         self._retry_s = 0.0
         self._check_s = time.monotonic()
-        self._ended = False
         self._trouble: BaseException | None = None
         #: A queue, since a signal may put into one whatever the thread does.
         self._news: SimpleQueue[None] = SimpleQueue()
@@ -334,15 +338,6 @@ class Sidecar:
             "loaded": loaded.checkpoint if loaded is not None else "",
         }
         return {f"{ENVIRONMENT_PREFIX}{name.upper()}": value for name, value in facts.items()}
-
-    def _run(self, command: str, facts: dict[str, str]) -> CommandEnd:
-        return run_command(
-            command,
-            facts,
-            seconds_max=self._command_s,
-            lock=self._lock,
-            given_up=lambda: self._ended,
-        )
 
     def _forget(self) -> None:
         """From here on nobody knows what the engine has."""

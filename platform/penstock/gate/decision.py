@@ -35,7 +35,6 @@ from penstock.gate.verdict import Outcome, PartVerdict, Verdict, worst_of
 
 
 def decide(evidence: Evidence) -> Verdict:
-    """The verdict with its document."""
     policy, candidate, incumbent = evidence.policy, evidence.candidate, evidence.incumbent
     notes = []
     if incumbent is None:
@@ -65,7 +64,6 @@ def decide(evidence: Evidence) -> Verdict:
 
 
 def _judged(evidence: Evidence, document: dict[str, Any]) -> tuple[Outcome, list[str]]:
-    """The outcome and its reasons; facts go into the document."""
     if problem := _problem(evidence):
         return "ERROR", [problem]
     policy = evidence.policy
@@ -88,11 +86,11 @@ def _judged(evidence: Evidence, document: dict[str, Any]) -> tuple[Outcome, list
             if len(side.makers) > 1:
                 makers = f"{len(side.makers)} agents or imports"
                 document["notes"].append(f"{name}: {makers} made the attempts of {who}.")
-        if result.counted is not None:
-            look, looks = result.counted.look, len(result.counted.design.looks)
+        if result.design is not None:
+            look = f"look {result.look} of {len(result.design.looks)}"
             notes.append(
-                f"On {name} attempts are added until it is decided: this is look {look} of {looks},"
-                " and tests are as strict as that asks."
+                f"On {name} attempts are added until it is decided: this is {look}, and tests are"
+                " as strict as that asks."
             )
     document["notes"] += notes
     if problems := [problem for result in results.values() for problem in result.problems]:
@@ -140,8 +138,11 @@ def _suite_facts(results: SuiteResults) -> dict[str, Any]:
         "version": results.version,
         "tasks": len(results.tasks),
         "tasks_listed": results.listed,
-        "design": results.counted.document if results.counted is not None else None,
+        "design": None,
     }
+    if (design := results.design) is not None:
+        looks = {"looks": design.looks, "exponent": design.exponent}
+        facts["design"] = {"look": results.look, **looks}
     for role, side in zip(("candidate", "incumbent"), results.sides, strict=False):
         facts[role] = {
             "checkpoint": side.name,
@@ -321,8 +322,7 @@ def _against_limit(
 
 
 def _metric_scale(required: Requirement, mean: float) -> float | None:
-    """None between 0 and 1. A ratio of sums is linear in tasks only around itself, and may leave
-    that span."""
+    """None between 0 and 1. A ratio of sums may leave that span."""
     if required.metric == "invalid_tool_calls":
         return 1.0
     return None if required.metric in SHARES else abs(mean)
@@ -386,7 +386,6 @@ def measure_guard(guard: Guard, candidate: Amounts, incumbent: Amounts | None) -
 
 
 def _excess(guard: Guard, over: Values, *, scale: float) -> Estimate:
-    """By how much the limit is exceeded."""
     reach = reach_of(over, 1.0 if guard.metric in SHARES else abs(scale))
     mean = float(over.mean())
     return estimate(over, worst=mean - reach, best=mean + reach, limit=0.0, alpha=guard.alpha)

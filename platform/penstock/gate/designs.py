@@ -62,14 +62,10 @@ class Design:
         """How many attempts at a task the look covers. Looks count from 1."""
         return min(self.looks[look - 1], self.caps[task])
 
-    @property
-    def most(self) -> int:
-        """All attempts there may be."""
-        return sum(self.count(task, len(self.looks)) for task in self.caps)
-
     def level(self, look: int, alpha: float) -> float:
-        """The level of a test at a look, so that all looks err with at most alpha. Two looks
-        resemble each other at least as much as their numbers of attempts say, and so err less."""
+        """The level of a test at a look, so that all looks err with at most alpha."""
+        if look == 0:
+            return 0.0
         parts = tuple(look_ / self.looks[-1] for look_ in self.looks)
         return look_levels(parts, alpha, self.exponent)[look - 1]
 
@@ -102,8 +98,7 @@ def look_levels(parts: tuple[float, ...], alpha: float, exponent: float) -> tupl
 
 
 def make_design(tasks: Iterable[str], incumbent: Scores, *, least: int, most: int) -> Design:
-    """From `least` to `most` attempts at a task. More of them go where the scores of the incumbent
-    vary (Neyman), with some doubt, since a candidate may vary where the incumbent does not."""
+    """From `least` to `most` attempts at a task: more where the incumbent varies (Neyman)."""
     looks = [least]
     while looks[-1] < most:
         looks.append(min(most, max(looks[-1] + 1, ceil(looks[-1] * _GROWTH))))
@@ -123,8 +118,7 @@ def _noise(scores: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class LookProgress:
-    """The last look that is complete (0: none yet), by task the numbers of its attempts, and which
-    attempts the next look lacks."""
+    """The last complete look (0: none yet), its attempts by task, and what the next look lacks."""
 
     look: int
     numbers: Mapping[str, Sequence[int]]
@@ -167,31 +161,16 @@ def _attempt_numbers(scored: Mapping[int, bool], count: int) -> list[int]:
 
 
 def next_attempts(design: Design, attempts: Iterable[Attempt]) -> list[tuple[str, int]]:
-    """The attempts up to the next look, by task and number, in the order to make them. None when
-    all looks were taken, or when a task has nothing but errors."""
+    """Up to the next look, by task and number, in the order to make them. None when all looks were
+    taken, or when a task has nothing but errors."""
     missing = look_progress(design, attempts).missing
     return sorted(missing, key=lambda place: (place[1], place[0]))
 
 
-@dataclass(frozen=True)
-class CountedAttempts:
-    """The attempts of the last complete look (0: none is complete yet), and all errors."""
-
-    design: Design
-    look: int
-    attempts: Sequence[RecordedAttempt]
-
-    def level(self, alpha: float) -> float:
-        return self.design.level(self.look, alpha) if self.look else 0.0
-
-    @property
-    def document(self) -> dict[str, object]:
-        return {"look": self.look, "looks": self.design.looks, "exponent": self.design.exponent}
-
-
-def count_attempts(design: Design, attempts: Sequence[RecordedAttempt]) -> CountedAttempts:
-    """Attempts that the design did not foresee do not count, nor do those of an incomplete look:
-    to look at them as well would be one look too many."""
+def count_attempts(
+    design: Design, attempts: Sequence[RecordedAttempt]
+) -> tuple[int, Sequence[RecordedAttempt]]:
+    """The last complete look (0: none yet), its attempts, and all errors."""
     progress = look_progress(design, [recorded.result for recorded in attempts])
     places = {(task, number) for task, each in progress.numbers.items() for number in each}
     counted = [
@@ -200,7 +179,7 @@ def count_attempts(design: Design, attempts: Sequence[RecordedAttempt]) -> Count
         if recorded.result.error is not None
         or (recorded.result.task, recorded.result.attempt) in places
     ]
-    return CountedAttempts(design, progress.look, counted)
+    return progress.look, counted
 
 
 def is_hopeless(

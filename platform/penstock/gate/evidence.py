@@ -4,7 +4,7 @@ newest look at the canary, all read as they were at one moment."""
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import Any
 
 import msgspec
@@ -31,8 +31,7 @@ from penstock.gate.tables import gate_policy, live_look
 
 @dataclass(frozen=True, kw_only=True)
 class GatedChannel:
-    """The channel that a checkpoint is judged for, as it is at one moment. Version 0 is a channel
-    that nobody has used yet."""
+    """The channel that a checkpoint is judged for. Version 0 is one that nobody has used yet."""
 
     tenant: str
     name: str
@@ -47,8 +46,7 @@ class GatedChannel:
 
 @dataclass(frozen=True, order=True)
 class AttemptSource:
-    """Who made attempts: an agent, by its command, or an import of a format, for which nobody knows
-    whether attempts were isolated."""
+    """An agent, by its command, or an import of a format."""
 
     kind: str
     source: str
@@ -125,8 +123,7 @@ def gather_evidence(
     share: float | None = None,
     at_us: int | None = None,
 ) -> Evidence:
-    """Read all that a verdict on a checkpoint rests on, in the transaction that read the channel.
-    Raises CheckpointUnknown."""
+    """Read in the transaction that read the channel. Raises CheckpointUnknown."""
     tenant = channel.tenant
     candidate = find_in(connection, tenant, checkpoint)
     incumbent = find_in(connection, tenant, channel.checkpoint) if channel.checkpoint else None
@@ -143,10 +140,6 @@ def gather_evidence(
     live = _live_look(connection, channel, candidate.name) if channel.version and full else None
     # After all else, so that nothing that was read is later.
     now = at_us if at_us is not None else connection.scalar(sa.select(now_us()))
-    try:
-        code = version("penstock")
-    except PackageNotFoundError:  # a checkout that was not installed
-        code = "0"
     return Evidence(
         channel=channel.name,
         channel_version=channel.version,
@@ -159,7 +152,7 @@ def gather_evidence(
         full=full,
         live=live,
         at=now or 0,
-        code=code,
+        code=version("penstock"),
     )
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeVar, cast, get_args
 
 from penstock import toml_document as toml
 from penstock.checkpoints.digests import text_digest
@@ -238,10 +238,9 @@ def _metric(entry: Mapping[str, Any], where: str, default: Metric | None) -> Met
     name = entry.get("metric", default)
     if name is None:
         raise InvalidInput(what=where, why=f"it needs a metric: {', '.join(METRICS)}")
-    for metric in METRICS:
-        if name == metric:
-            return metric
-    raise InvalidInput(what=f"{name!r} in {where}", why=toml.unknown(str(name), METRICS))
+    if name not in METRICS:
+        raise InvalidInput(what=f"{name!r} in {where}", why=toml.unknown(str(name), METRICS))
+    return cast(Metric, name)
 
 
 def _check_alpha(alpha: float, where: str) -> None:

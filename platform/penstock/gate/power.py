@@ -124,8 +124,7 @@ def attempts_for(
 
 @lru_cache(maxsize=512)
 def _distance(tasks: int, deviation: float, alpha: float) -> float:
-    """How far the gate's own lower bound lies below a mean of so many tasks, for a sample whose
-    differences are spread exactly as the normal distribution."""
+    """How far the gate's own lower bound lies below the mean of a normally spread sample."""
     from scipy.special import ndtri
 
     if tasks > _COMPUTED_TASKS_MAX:  # the bound's parts fall as 1 / √tasks and as 1 / tasks
@@ -199,8 +198,7 @@ def plan_power(
     tasks: Sequence[int],
     difference: float,
 ) -> list[PowerPlan]:
-    """One for each requirement on the suite that has a margin. Raises InvalidInput,
-    CheckpointUnknown."""
+    """For each requirement on the suite with a margin. Raises InvalidInput, CheckpointUnknown."""
     planned = [
         required
         for required in policy.require

@@ -103,7 +103,6 @@ def _basis(verdict: Verdict) -> list[str]:
 
 
 def _attempts(ranges: Mapping[str, list[int]]) -> str:
-    """The fewest and the most at a task, of both sides."""
     counts = [f"{least}" if least == most else f"{least}–{most}" for least, most in ranges.values()]
     return " / ".join(counts[:1] if len(set(counts)) == 1 else counts)
 

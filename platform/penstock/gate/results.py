@@ -11,7 +11,7 @@ from math import fsum, isfinite
 import numpy as np
 
 from penstock.checkpoints.attempts import Attempt, RecordedAttempt
-from penstock.gate.designs import CountedAttempts, count_attempts
+from penstock.gate.designs import Design, count_attempts
 from penstock.gate.evidence import Evidence, SideEvidence, SuiteEvidence
 from penstock.gate.policy import TASKS_LEAST, EvidenceRules, Metric
 from penstock.gate.statistics import Values
@@ -30,8 +30,6 @@ def is_from_the_future(moment: int, now: int) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class SideResults:
-    """What the candidate or the incumbent has shown on a suite."""
-
     name: str
     #: The digest of all its attempts.
     digest: str
@@ -45,8 +43,7 @@ class SideResults:
 
     @property
     def error_share(self) -> float:
-        """Of all attempts, or of a task on average where that is more: many attempts at one task
-        hide no errors at the others."""
+        """Of all attempts, or of a task on average where that is more."""
         attempts = len(self.scored) + self.errors
         return max(self.errors / attempts, self.errors_by_task) if attempts else 0.0
 
@@ -64,27 +61,26 @@ class SuiteResults:
     #: Of the candidate, and of the incumbent if there is one.
     sides: Sequence[SideResults]
     problems: Sequence[str]
-    #: Which of the candidate's attempts count, where a design decides it.
-    counted: CountedAttempts | None = None
+    #: The candidate's, and the last look that is complete.
+    design: Design | None = None
+    look: int = 0
 
     def level(self, alpha: float) -> float:
         """The level at which a test errs in at most alpha of all cases, over all looks."""
-        return alpha if self.counted is None else self.counted.level(alpha)
+        return self.design.level(self.look, alpha) if self.design else alpha
 
 
 def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules) -> SuiteResults:
-    """Raises nothing: what is wrong stands in `problems`."""
     if suite.version is None:
         problem = suite.unlisted or f"there is no suite {suite.suite}"
         pinned = evidence.policy.versions.get(suite.suite) if evidence.policy else None
         if suite.unlisted is None and pinned is not None:
             problem = f"there is no version {pinned} of {suite.suite}, which the policy names"
         return SuiteResults(suite.suite, None, (), False, (), [problem])
-    candidate, counted = suite.candidate, None
+    candidate, look = suite.candidate, 0
     if candidate.design is not None:
-        counted = count_attempts(candidate.design, candidate.attempts)
-        if counted.look:
-            candidate = replace(candidate, attempts=counted.attempts)
+        look, attempts = count_attempts(candidate.design, candidate.attempts)
+        candidate = replace(candidate, attempts=attempts) if look else candidate
     sides = [(evidence.candidate.name, candidate)]
     if evidence.incumbent is not None:
         sides.append((evidence.incumbent.name, suite.incumbent or SideEvidence()))
@@ -100,7 +96,8 @@ def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules
         listed=bool(suite.tasks),
         sides=results,
         problems=problems,
-        counted=counted,
+        design=candidate.design,
+        look=look,
     )
 
 
@@ -157,7 +154,7 @@ def metric_values(
     """A metric for each task of both sides, or why it cannot be judged."""
     amounts: list[Amounts] = []
     gaps: dict[str, Outcome] = {}
-    if results.counted is not None and results.counted.look == 0:
+    if results.design is not None and results.look == 0:
         plan = f"the plan of {results.sides[0].name} on {results.suite}"
         gaps[f"{plan} has not come to its first look"] = "INCONCLUSIVE"
     for side in results.sides:

@@ -143,8 +143,7 @@ def compare_arms(cells: Iterable[UserResult], question: ArmQuestion) -> ArmCompa
 
 
 def bound_distances(variance: Any, question: ArmQuestion) -> tuple[Any, Any]:
-    """How far the bounds lie from a difference with this variance, towards worse and towards
-    better. Numbers or arrays."""
+    """How far the bounds lie from a difference with this variance, towards worse and better."""
     scale = max(question.margin, 1e-9) ** -2
     breach_alpha = question.alpha if question.breach_alpha is None else question.breach_alpha
     return (
@@ -199,7 +198,6 @@ class _ArmSample:
         return float((by_user**2).sum() + (self._shares**2 * more).sum())
 
     def _sums(self, values: Any, phases: int) -> Any:
-        """By arm and phase."""
         sums = np.zeros((2, phases))
         np.add.at(sums, (self._arm, self._phase), values)
         return sums
@@ -258,8 +256,7 @@ _CONCENTRATIONS = (30.0, 300.0, 3000.0)
 
 @dataclass(frozen=True)
 class PhaseUsers:
-    """Users who were first seen in a phase, by the arm in which they were: each user counts
-    once."""
+    """Users by the arm in which they were first seen in a phase."""
 
     share: float
     canary: int

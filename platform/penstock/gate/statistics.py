@@ -80,7 +80,7 @@ def compare(
     bounded: bool = True,
 ) -> Comparison:
     """Scores of attempts by task; `bounded` ones lie between 0 and 1. Tasks of one side alone are
-    left out: callers have to say so. Raises ValueError for fewer than two tasks."""
+    left out. Raises ValueError for fewer than two tasks."""
     tasks = sorted(candidate.keys() & incumbent.keys())
     # Sorted first, so that the order of attempts does not change the rounding of their mean.
     ours, theirs = (
@@ -122,8 +122,7 @@ def compare_values(
 
 
 def estimate(values: Values, *, worst: float, best: float, limit: float, alpha: float) -> Estimate:
-    """The mean of one value for each task, all between `worst` and `best`. Raises ValueError for
-    fewer than two tasks."""
+    """The mean of one value for each task. Raises ValueError for fewer than two tasks."""
     if values.size < 2 or not np.isfinite(values).all():
         raise ValueError("at least two tasks are needed, and finite values")
     mean, turned = float(values.mean()), -values
@@ -139,8 +138,7 @@ def estimate(values: Values, *, worst: float, best: float, limit: float, alpha: 
 
 
 def reach_of(values: Values, scale: float) -> float:
-    """How far an unobserved task may lie from the mean of a metric that has no end: as far as the
-    furthest observed one, or as the scale."""
+    """How far an unobserved task may lie from the mean of a metric that has no end."""
     far = float(np.abs(values - values.mean()).max(initial=0.0))
     return max(far, abs(float(scale)), _LEAST)
 
@@ -174,8 +172,6 @@ def chance(values: Values, worst: float, limit: float) -> Any:
 
 @dataclass(frozen=True)
 class _Sample:
-    """What both bounds need to know of rows of values."""
-
     tasks: int
     mean: Values
     #: The sum of the squared differences from the mean.

@@ -13,8 +13,7 @@ Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE", "ERROR"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """The document holds all that the outcome rests on: inputs with their digests, statistics,
-    intervals. Only PASS opens the gate."""
+    """The document holds all that the outcome rests on. Only PASS opens the gate."""
 
     outcome: Outcome
     channel: str

@@ -1,10 +1,10 @@
-"""Where a server of HTTP is: an address taken apart, to be dialled."""
+"""The address of an HTTP server, taken apart so that it can be dialled."""
 
 import base64
 import http.client
 from dataclasses import dataclass, field, replace
 from typing import Self
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 from penstock.errors import InvalidInput
 
@@ -40,6 +40,7 @@ class HttpAddress:
             raise InvalidInput(what=what, why=_UNLIKE) from error
         if parts.scheme not in _PORTS or not parts.hostname or not port:
             raise InvalidInput(what=what, why=_UNLIKE)
+        login, at, _ = parts.netloc.rpartition("@")
         return cls(
             text=text,
             secure=parts.scheme == "https",
@@ -48,12 +49,12 @@ class HttpAddress:
             path=parts.path,
             query=parts.query,
             fragment=parts.fragment,
-            login=_login(parts),
+            login=login if at else None,
         )
 
     @property
     def target(self) -> str:
-        """What a request asks for."""
+        """The path of a request, with its query."""
         return (self.path or "/") + (f"?{self.query}" if self.query else "")
 
     def below(self, path: str) -> Self:
@@ -70,8 +71,3 @@ class HttpAddress:
         """Not opened yet; each wait on it takes at most so long."""
         kind = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
         return kind(self.host, self.port, timeout=seconds_max)
-
-
-def _login(parts: SplitResult) -> str | None:
-    login, at, _ = parts.netloc.rpartition("@")
-    return login if at else None

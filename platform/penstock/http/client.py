@@ -35,7 +35,7 @@ class HttpAnswer:
     """`status` is 0 where there was no answer."""
 
     status: int
-    #: What went wrong; empty where the whole answer came.
+    #: A failure; empty where the whole answer came.
     problem: str = ""
     body: bytes = b""
     #: Their names are in lower case.
@@ -74,6 +74,7 @@ class HttpClient:
         self._target = address.target
         self._connection = address.connection(seconds_max)
         self._seconds_max = seconds_max
+        self._too_late = f"it did not answer within {seconds_max:g} s"
         self._bytes_max = bytes_max
         self._keep_alive = keep_alive
         self._call: _Call | None = None
@@ -115,10 +116,6 @@ class HttpClient:
 
     def close(self) -> None:
         self._connection.close()
-
-    @property
-    def _too_late(self) -> str:
-        return f"it did not answer within {self._seconds_max:g} s"
 
     def _read(self, call: "_Call") -> HttpAnswer:
         response = self._connection.getresponse()

@@ -28,7 +28,8 @@ class Problem(msgspec.Struct):
 
 def on_penstock_error(_request: Request[Any, Any, Any], error: PenstockError) -> Response[bytes]:
     detail = " ".join(str(error).split())
-    problem = Problem(_title(type(error).__name__), error.http_status, detail)
+    title = re.sub(r"(?<!^)(?=[A-Z])", " ", type(error).__name__).capitalize()
+    problem = Problem(title, error.http_status, detail)
     return _answer(problem, error.http_headers, error.http_fields)
 
 
@@ -64,7 +65,3 @@ def _answer(
         media_type=PROBLEM,
         headers=headers,
     )
-
-
-def _title(class_name: str) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", " ", class_name).capitalize()

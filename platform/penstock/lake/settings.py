@@ -48,10 +48,7 @@ class LakeSettings(RoomSettings):
         minimum=1,
     )
     compaction_memory_bytes_max: int = setting(
-        256 * MIB,
-        "memory of a merge",
-        "Raise it for quicker merges.",
-        minimum=64 * MIB,
+        256 * MIB, "memory of a merge", "Raise it for quicker merges.", minimum=64 * MIB
     )
     collection_grace_seconds: float = setting(
         600.0,
@@ -66,10 +63,7 @@ class LakeSettings(RoomSettings):
         minimum=1,
     )
     query_memory_bytes_max: int = setting(
-        2 * GIB,
-        "memory of one query",
-        "Set it so that queries_max of them fit.",
-        minimum=16 * MIB,
+        2 * GIB, "memory of one query", "Set it so that queries_max of them fit.", minimum=16 * MIB
     )
     query_seconds_max: float = setting(
         60.0, "time of one query", "Raise it for analyses over the whole lake.", minimum=0.001

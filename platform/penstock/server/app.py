@@ -51,6 +51,10 @@ ROUTES = [
 ]
 
 
+#: Parts of the service that routes may ask for by these names.
+_PARTS = ("gateway", "lake", "authorizer", "queries", "registry", "watcher", "metrics")
+
+
 async def reading_tenant(request: Request[Any, Any, Any], authorizer: Authorizer) -> str:
     """Whose rows the key of a request may read."""
     return (await authorizer.authorize(request.headers.get("authorization"), "read")).tenant
@@ -62,16 +66,7 @@ def make_app(service: Service) -> Litestar:
         ROUTES,
         lifespan=[lambda _app: service.running()],
         dependencies={
-            name: Provide(_part_of(service, name), sync_to_thread=False)
-            for name in (
-                "gateway",
-                "lake",
-                "authorizer",
-                "queries",
-                "registry",
-                "watcher",
-                "metrics",
-            )
+            name: Provide(_part_of(service, name), sync_to_thread=False) for name in _PARTS
         }
         | {
             "reading_tenant": Provide(reading_tenant),

@@ -1,8 +1,8 @@
-"""What a server process holds: the lake, keys, the gateway's and the writer's threads."""
+"""The parts of a server process: the lake, keys, the gateway's and the writer's threads."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -133,20 +133,24 @@ class Service:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Stops also what was started before a start that fails."""
-        refreshing: list[asyncio.Task[None]] = []
+        tasks = []
         try:
             await asyncio.to_thread(self.start)
-            refreshing.append(asyncio.create_task(self._keep_keys_fresh()))
+            every_s = self.settings.room(AccessSettings).keys_refresh_seconds
+            repeated = [_repeat(every_s, self.keys.refresh, "keys could not be refreshed")]
             if self.role in ("all", "writer"):
-                refreshing.append(asyncio.create_task(self._keep_fleets_fresh()))
+                every_s = self.settings.room(FleetSettings).replica_report_seconds
+                gauges = FleetGauges(self.lake.database, self.settings, self.metrics)
+                repeated.append(_repeat(every_s, gauges.refresh, "fleets could not be looked at"))
+            tasks = [asyncio.create_task(work) for work in repeated]
             yield
         finally:
-            for task in refreshing:
+            for task in tasks:
                 task.cancel()
             await asyncio.to_thread(self.stop)
 
     def problems(self) -> Iterator[str]:
-        """What keeps this process from making progress; nothing when it is ready."""
+        """Problems that keep this process from making progress; none when it is ready."""
         if self.gateway.commits is not None and (problem := self.gateway.commits.problem()):
             yield problem
         if self.writer is None:
@@ -163,25 +167,17 @@ class Service:
         return self.metrics.exposition()
 
     def warnings(self) -> list[str]:
-        """What a person should see to, while events are taken in and stored all the same."""
+        """Problems that a person should see to, while events are taken in all the same."""
         workers = (self.upkeep, self.deliverer)
         return [
             problem for worker in workers if worker is not None for problem in worker.problems()
         ]
 
-    async def _keep_keys_fresh(self) -> None:
-        while True:
-            await asyncio.sleep(self.settings.room(AccessSettings).keys_refresh_seconds)
-            try:
-                await asyncio.to_thread(self.keys.refresh)
-            except PenstockError as error:
-                log_line.warning("keys could not be refreshed", why=str(error))
 
-    async def _keep_fleets_fresh(self) -> None:
-        gauges = FleetGauges(self.lake.database, self.settings, self.metrics)
-        while True:
-            await asyncio.sleep(self.settings.room(FleetSettings).replica_report_seconds)
-            try:
-                await asyncio.to_thread(gauges.refresh)
-            except PenstockError as error:
-                log_line.warning("fleets could not be looked at", why=str(error))
+async def _repeat(every_s: float, work: Callable[[], object], failure: str) -> None:
+    while True:
+        await asyncio.sleep(every_s)
+        try:
+            await asyncio.to_thread(work)
+        except PenstockError as error:
+            log_line.warning(failure, why=str(error))

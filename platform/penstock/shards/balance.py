@@ -1,12 +1,9 @@
 """How much sequences cost, and how they are divided: among ranks, and into packed rows. Pure.
 
-A global batch takes groups in order until the next does not fit. It depends only on where it
-begins, so a reader can go on from any sample.
-
-Packing puts several sequences into one row of a fixed length: first fit, the longest first. Each
-goes into the first row that still has room, which a tree over the rows' free tokens finds: n log n
-in all. This needs at most 11/9 of the rows of the best packing, and 6/9 of one more. Sequences in a
-row attend only to themselves, so a row costs as much as its sequences do.
+A global batch takes groups in order until the next does not fit, so it depends only on where it
+begins. Packing puts several sequences into one row of a fixed length: first fit, the longest first,
+which needs at most 11/9 of the rows of the best packing, and 6/9 of one more. Sequences in a row
+attend only to themselves, so a row costs as much as its sequences do.
 """
 
 import heapq
@@ -25,8 +22,7 @@ QUADRATIC_TOKENS = 49_152
 
 @dataclass(frozen=True)
 class BatchBudget:
-    """The most that a global batch holds, over all ranks: samples or tokens. A group that alone
-    has more is a batch of its own."""
+    """The most that a global batch holds over all ranks. A larger group is a batch of its own."""
 
     samples: int | None = None
     tokens: int | None = None

@@ -133,13 +133,11 @@ class Batch:
         return self.rows
 
     def pack(self, length: int) -> PackedRows:
-        """Its rows put together in rows of at most so many tokens. Raises InvalidInput where one
-        alone is longer."""
+        """Its rows put together in rows of at most so many tokens. Raises InvalidInput."""
         return pack(np.diff(self["input_ids"].offsets), length)
 
 
 def check_columns(names: Sequence[str] | None) -> tuple[str, ...]:
-    """The columns to read. Raises InvalidInput."""
     if names is None:
         return TRAINING_COLUMNS
     known = (*SHARD_ROWS.names, *ROUTE_COLUMNS)
@@ -214,8 +212,7 @@ class Window:
 
 
 class DrawnGroups(NamedTuple):
-    """Groups of a window that are drawn after each other: where each begins among its rows, and
-    how many samples it has."""
+    """Groups of a window drawn in a row: where each begins, and how many samples it has."""
 
     window: Window
     firsts: np.ndarray
@@ -229,7 +226,6 @@ def make_batch(
     world: int,
     state: Mapping[str, Any],
 ) -> Batch:
-    """The part of a global batch for this rank."""
     # One piece of rows for each stretch of groups from the same window.
     pieces: list[tuple[Window, np.ndarray]] = []
     for _, stretch in groupby(groups, lambda drawn: id(drawn.window)):
@@ -264,7 +260,6 @@ def make_batch(
 def _select(
     pieces: Sequence[tuple[Window, np.ndarray]], own: np.ndarray
 ) -> list[tuple[Window, np.ndarray]]:
-    """Only these rows, numbered through all pieces, in order."""
     ends = np.cumsum([len(rows) for _, rows in pieces])
     cuts = np.searchsorted(own, ends)
     selected, begun = [], 0

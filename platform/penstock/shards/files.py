@@ -17,13 +17,7 @@ from penstock.directories import make_directory
 from penstock.lake.segments import DigestingFile
 from penstock.settings import MIB
 from penstock.shards.errors import ShardDamaged
-from penstock.shards.manifest import (
-    Manifest,
-    PartFile,
-    ShardFile,
-    folder_of,
-    write_manifest,
-)
+from penstock.shards.manifest import Manifest, PartFile, ShardFile, folder_of, write_manifest
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock.storage import FileStore, ObjectStore
 
@@ -56,14 +50,10 @@ def reporting_damage(path: str) -> Iterator[None]:
 
 @contextmanager
 def open_part(
-    store: ObjectStore,
-    path: str,
-    part: ShardFile,
-    index: pq.FileMetaData | None = None,
+    store: ObjectStore, path: str, part: ShardFile, index: pq.FileMetaData | None = None
 ) -> Iterator[pq.ParquetFile]:
-    """A file of a shard, to be read with the checksums of its pages. Raises ShardDamaged, also
-    while the block reads, and what the store raises. `index` is that of the file, if it was read
-    before."""
+    """A file of a shard, read with the checksums of its pages. Raises ShardDamaged, also while the
+    block reads, and what the store raises. `index` is that of the file, if it was read before."""
     with reporting_damage(path), store.open(path) as source:
         if source.size() != part.bytes:
             why = f"it has {source.size()} bytes, and the manifest says {part.bytes}"
@@ -153,8 +143,7 @@ class LocalCopies:
         self._copies = FileStore(directory)
 
     def find(self, store: ObjectStore, path: str, part: ShardFile) -> tuple[ObjectStore, str]:
-        """Where the copy is; it is made when there is none. Raises ShardDamaged, and what the
-        store raises."""
+        """Made where there is none. Raises ShardDamaged, and what the store raises."""
         name = part.sha256 + _SUFFIX
         if not self._is_there(name, part):
             make_directory(self._directory)
@@ -210,8 +199,6 @@ T = TypeVar("T")
 
 
 class _OpenFile(NamedTuple):
-    """A file, and what closes it."""
-
     file: pq.ParquetFile
     closing: ExitStack
 

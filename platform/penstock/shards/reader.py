@@ -46,8 +46,6 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ReadingPlan:
-    """What a reader gives out."""
-
     mixture: Mixture
     budget: BatchBudget
     rank: int
@@ -87,12 +85,11 @@ class ShardReader:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the first source."""
+        """Of the first source."""
         return self._positions[0].epoch
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the reader stands: after the batch that it gave out last, whatever was made
-        ahead. It can be kept as JSON."""
+        """Where the reader stands, after the batch that it gave out last; fit for JSON."""
         return self._state(self._positions)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -36,7 +36,6 @@ Rule = Callable[[Rows, ModelLimits], Broken]
 
 
 def first_broken(rows: Rows, limits: ModelLimits) -> BrokenRule | None:
-    """The first row that breaks a rule."""
     if not rows.count:
         return None
     for rules in (SHAPES, RULES):

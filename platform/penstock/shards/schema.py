@@ -118,8 +118,6 @@ class ListColumn(NamedTuple):
 
 
 class Rows:
-    """Rows in the columns of SHARD_ROWS, as numpy."""
-
     def __init__(self, table: pa.Table) -> None:
         self.table = table.combine_chunks()
         self.count = table.num_rows
@@ -156,7 +154,6 @@ class Rows:
 
     @cached_property
     def trained_places(self) -> np.ndarray:
-        """The places of the trained tokens among all tokens."""
         return np.asarray(np.flatnonzero(self.mask))
 
     @cached_property

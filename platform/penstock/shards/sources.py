@@ -1,9 +1,9 @@
 """The sources of a reader: the order of their epochs, open shards, cursors, and their mixture.
 
-The order of an epoch is a pure function of manifest, seed and epoch, with access at any place. It
-has two levels, so that each row group is decoded once in an epoch and few are in memory. A chunk is
-a row group, or several where a group goes on from one into the next. The chunks are permuted. Each
-`WINDOW_CHUNKS` of them are a window, and the groups of a window are permuted among themselves.
+The order of an epoch is a pure function of manifest, seed and epoch. A chunk is a row group, or
+several where a group goes on from one into the next. The chunks are permuted. Each `WINDOW_CHUNKS`
+of them are a window, and the groups of a window are permuted among themselves: so each row group is
+decoded once in an epoch, and few are in memory.
 
 A mixture draws samples in proportion to weights, to within a group: the next group comes from the
 shard that is furthest behind its share. So the positions alone decide which is next.
@@ -72,8 +72,7 @@ def _scatter(values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Row groups of a file that are decoded together: `first_row` is the first row's number in
-    its file."""
+    """Row groups of a file that are decoded together. `first_row` counts within the file."""
 
     file: int
     row_groups: tuple[int, ...]
@@ -82,7 +81,6 @@ class Chunk:
 
 
 def chunks_of(manifest: Manifest) -> list[Chunk]:
-    """The chunks of a shard as they lie in its files."""
     chunks = []
     for number, part in enumerate(manifest.files):
         continued = set(part.continued)
@@ -122,8 +120,7 @@ class Order:
 
     def units(self, window: int, count: int) -> np.ndarray:
         """The order of a window's groups, of which the files hold `count`."""
-        places = np.arange(count)
-        return permute(count, self._key(f"window {window}"), places) if self.shuffled else places
+        return self._permutation(f"window {window}", count)
 
     def find(self, sample: int) -> tuple[int, int]:
         """The window with this sample of the epoch, and how many samples of it stand before."""
@@ -132,8 +129,7 @@ class Order:
 
     @cached_property
     def _permuted(self) -> np.ndarray:
-        places = np.arange(len(self.chunks))
-        return permute(len(places), self._key("chunks"), places) if self.shuffled else places
+        return self._permutation("chunks", len(self.chunks))
 
     @cached_property
     def _rows_before(self) -> np.ndarray:
@@ -143,8 +139,10 @@ class Order:
         begins = np.append(np.arange(0, len(rows), WINDOW_CHUNKS), len(rows))
         return np.asarray(before[begins])
 
-    def _key(self, subject: str) -> bytes:
-        return f"{self.shard_id} {self.seed} {self.epoch} {subject}".encode()
+    def _permutation(self, subject: str, count: int) -> np.ndarray:
+        places = np.arange(count)
+        key = f"{self.shard_id} {self.seed} {self.epoch} {subject}"
+        return permute(count, key.encode(), places) if self.shuffled else places
 
 
 #: What happens when a source ends: the mixture ends too (`stop`), goes on without it until all have
@@ -153,7 +151,7 @@ Exhausted = Literal["stop", "drop", "repeat"]
 
 
 def furthest_behind(drawn: Sequence[int], weights: Sequence[float], left: Sequence[bool]) -> int:
-    """The number of the source that goes next, of those that are `left`; of equals the first."""
+    """The source that goes next, of those that are `left`; of equals the first."""
     return min(
         (number for number in range(len(drawn)) if left[number]),
         key=lambda number: drawn[number] / weights[number],
@@ -162,8 +160,6 @@ def furthest_behind(drawn: Sequence[int], weights: Sequence[float], left: Sequen
 
 @dataclass(frozen=True)
 class Mixture:
-    """How much of each shard a mixture has, and what happens at the end of one."""
-
     weights: tuple[float, ...]
     exhausted: Exhausted
 
@@ -300,12 +296,10 @@ class ShardCursor:
 
     @property
     def next_size(self) -> int:
-        """How much the next group takes."""
         before = self._ends[self._next - 1] if self._next else 0
         return int(self._ends[self._next] - before)
 
     def take(self, count: int) -> DrawnGroups:
-        """The next groups of the window are drawn."""
         own = slice(self._next, self._next + count)
         groups = DrawnGroups(self._window, self._firsts[own], self._samples[own])
         samples = int(groups.samples.sum())
@@ -365,7 +359,6 @@ class ShardCursor:
 def global_batches(
     cursors: Sequence[ShardCursor], mixture: Mixture, room_max: int
 ) -> Iterator[list[DrawnGroups]]:
-    """Groups in order, as many at a time as fit."""
     taken: list[DrawnGroups] = []
     room = room_max
     while (cursor := _next_cursor(cursors, mixture)) is not None:

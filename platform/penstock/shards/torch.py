@@ -24,12 +24,9 @@ except ImportError as error:
 class ShardDataset(IterableDataset):  # type: ignore[misc]  # torch may be absent, and is Any then
     """Gives out batches of a reader as dictionaries of tensors; use it with batch_size=None.
 
-    `open_reader` makes the reader in each worker. Worker w of n gives out every n-th batch, so that
-    a DataLoader's sequence is the same for any number of them. Each decodes everything, though: a
-    reader reads ahead by itself, and more than one worker only helps where work on batches is slow.
-
-    A batch's `state` is where to go on after it: `load_state_dict(batch["state"])`. What workers
-    made ahead is no part of it.
+    `open_reader` makes the reader in each worker. Worker w of n gives out every n-th batch, so the
+    sequence is the same for any number of them. Each decodes everything: more than one only helps
+    where work on batches is slow. To go on after a batch, `load_state_dict(batch["state"])`.
     """
 
     def __init__(self, open_reader: Callable[[], ShardReader]) -> None:

@@ -104,7 +104,6 @@ class ShardValidator:
         )
 
     def _neighbours(self, rows: Rows) -> Iterator[BrokenRule]:
-        """Rules between a row and the one before it."""
         columns = {name: rows.column(name).to_pylist() for name in _CARRIED}
         last, first = self._last, 1
         if last is not None:
@@ -254,8 +253,6 @@ def validate_shard(
 
 
 class _RouteRows:
-    """Rows of a side file, as many at a time as the caller needs."""
-
     def __init__(self, tables: Iterator[pa.Table]) -> None:
         self._tables = tables
         self._left: pa.Table | None = None

@@ -25,7 +25,6 @@ _SAMPLE_ROWS = pa.schema(
 
 
 def bind_views(sources: ViewSources, views: frozenset[str]) -> None:
-    """What they read: tables of the metadata database, and the shards' files."""
     visible = (shard.c.tenant == sources.tenant) & (shard.c.added_snap <= sources.snap)
     if "shards" in views:
         marks = (

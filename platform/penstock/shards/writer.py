@@ -50,8 +50,7 @@ _COMPARED = [
 
 @dataclass(frozen=True)
 class PartLimits:
-    """Bytes are those before compression. A part is closed by the first group that begins once
-    it has as much as its target."""
+    """In bytes before compression. The first group that begins over a target begins a new part."""
 
     part_bytes_target: int = 512 * MIB
     part_rows_target: int = 200_000
@@ -83,19 +82,13 @@ class PartWriter:
     """
 
     def __init__(
-        self,
-        store: FileCreator,
-        folder: str,
-        limits: PartLimits,
-        *,
-        first_number: int = 0,
-        routed: bool = False,
+        self, store: FileCreator, folder: str, limits: PartLimits, *, routed: bool = False
     ) -> None:
         self.files: list[PartFile] = []
         self._store = store
         self._folder = folder
         self._limits = limits
-        self._number = first_number
+        self._number = 0
         self._routed = routed
         self._part: _OpenPart | None = None
         self._group: str | None = None
@@ -138,7 +131,6 @@ class PartWriter:
             begun = end
 
     def _part_ends(self, starts: np.ndarray, sizes: np.ndarray) -> list[int]:
-        """Before which rows a part ends."""
         ends = []
         rows, bytes_ = (self._part.rows, self._part.bytes) if self._part else (0, 0)
         limits = self._limits
@@ -266,8 +258,6 @@ class _OpenPart:
 
 
 class _ParquetFile:
-    """A Parquet file that is being written into the store."""
-
     def __init__(
         self, store: FileCreator, name: str, schema: pa.Schema, sorted_by: Sequence[str] = ()
     ) -> None:

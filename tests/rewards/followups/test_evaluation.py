@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from penstock_jobs.rewards.followups.evaluation import Example, evaluate, reliability
-from penstock_jobs.rewards.followups.judge import Judgement, Label, Message
+from penstock_jobs.rewards.followups.judge import Judgement, Label, Message, Unjudged
 
 
 class Scripted:
@@ -14,21 +14,15 @@ class Scripted:
     name = "scripted"
     version = "1"
 
-    def __init__(self, judgements: Sequence[Judgement]) -> None:
+    def __init__(self, judgements: Sequence[Judgement | Unjudged]) -> None:
         self._judgements = judgements
 
-    def judge(self, messages: Sequence[Message]) -> Sequence[Judgement]:
+    def judge(self, messages: Sequence[Message]) -> Sequence[Judgement | Unjudged]:
         return self._judgements[: len(messages)]
 
 
-def said(label: Label | None, confidence: float, dissatisfied: float) -> Judgement:
-    return Judgement(
-        judge="scripted@1",
-        label=label,
-        confidence=confidence,
-        dissatisfied=dissatisfied,
-        unjudged=None if label else "budget",
-    )
+def said(label: Label | None, confidence: float, dissatisfied: float) -> Judgement | Unjudged:
+    return Judgement(label, confidence, dissatisfied) if label else "budget"
 
 
 def example(label: Label) -> Example:

@@ -14,7 +14,6 @@ from penstock_jobs.rewards.followups.follow_ups import (
     session_turns,
     silences,
 )
-from penstock_jobs.rewards.followups.judge import Judgement, Label
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -77,10 +76,6 @@ def found_in(session: Session) -> list[FollowUp]:
     return list(follow_ups(turns_of(session)))
 
 
-def judged(label: Label) -> Judgement:
-    return Judgement(judge="j@1", label=label, confidence=1, dissatisfied=1)
-
-
 def test_a_message_after_the_agent_acted() -> None:
     session = Session().user("add a").says("on it").edit("a.py").says("done").says(None)
     session.event("test_result", ok=False).user("no", after=60)
@@ -89,8 +84,6 @@ def test_a_message_after_the_agent_acted() -> None:
     message = found.message
     assert (message.text, message.agent, message.previous) == ("no", "done", "add a")
     assert (message.edited, message.tests) == (True, "failed")
-    assert found.seconds_since == 61
-    assert not found.interrupted
 
 
 def test_the_first_message_and_one_before_the_agent_acted_are_none() -> None:
@@ -128,19 +121,14 @@ def test_criticism_that_names_a_file_goes_to_the_turn_that_edited_it() -> None:
     session.user("3").edit("docs/cart.md").user("TypeError in cart.py, line 3")
     found = found_in(session)[-1]
     assert (found.turn_before, found.turn_named) == (3, 2)
-    assert found.target_turn(judged("reports_failure")) == 2
-    assert found.target_turn(judged("moves_on")) == 3
+    assert found.target_turn("reports_failure") == 2
+    assert found.target_turn("moves_on") == 3
 
 
 @pytest.mark.parametrize("text", ["cart.md and cart.py are wrong", "smart-cart.py fails", "no"])
 def test_the_turn_before_comes_first(text: str) -> None:
     session = Session().user("1").edit("src/cart.py").user("2").edit("docs/cart.md").user(text)
     assert found_in(session)[-1].turn_named is None
-
-
-def test_an_interrupt_is_told() -> None:
-    session = Session().user("add a").says("let me").event("interrupt").user("wait, not there")
-    assert found_in(session)[0].interrupted
 
 
 def test_silence_is_no_evidence() -> None:

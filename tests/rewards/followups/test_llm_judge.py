@@ -11,11 +11,10 @@ import pytest
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock_jobs.rewards.followups import llm_judge
-from penstock_jobs.rewards.followups.judge import Judgement, Message
+from penstock_jobs.rewards.followups.judge import Judgement, Message, Unjudged
 from penstock_jobs.rewards.followups.llm_judge import (
     AnswerCache,
     LlmJudge,
-    ModelAnswer,
     RunBudget,
     answer_in,
     shown_message,
@@ -73,8 +72,8 @@ def judge_at(
     )
 
 
-def labels(judgements: list[Judgement]) -> list[str | None]:
-    return [one.label or one.unjudged for one in judgements]
+def labels(judgements: list[Judgement | Unjudged]) -> list[str]:
+    return [one if isinstance(one, str) else one.label for one in judgements]
 
 
 def messages(*texts: str) -> list[Message]:
@@ -85,8 +84,7 @@ def test_labels_in_the_order_of_the_messages(server: Completions, database: Data
     texts = [f"{label} {number}" for number in range(10) for label in ("asks", "reverts")]
     found = judge_at(server, database, inflight_max=4).judge(messages(*texts))
     assert labels(found) == ["asks", "reverts"] * 10
-    assert (found[0].confidence, found[0].dissatisfied) == (0.9, 0.2)
-    assert found[0].judge.startswith("llm@")
+    assert found[0] == Judgement("asks", 0.9, 0.2)
     assert {one["path"] for one in server.requests} == {"/v1/chat/completions"}
     assert {one["authorization"] for one in server.headers} == {"Bearer secret"}
 
@@ -216,7 +214,7 @@ def test_a_reply_that_is_no_completion(
 
 def test_a_fenced_answer_is_read() -> None:
     answer = '{"label": "asks", "confidence": 1, "dissatisfied": 0.25}'
-    assert answer_in(f"```json\n{answer}\n```\n") == ModelAnswer("asks", 1.0, 0.25)
+    assert answer_in(f"```json\n{answer}\n```\n") == Judgement("asks", 1.0, 0.25)
     assert answer_in(None) is None
 
 

@@ -16,10 +16,9 @@ import sqlalchemy as sa
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput, SettingInvalid
 from penstock.settings import load_settings
-from penstock_jobs.rewards.followups.judge import Message
+from penstock_jobs.rewards.followups.judge import Judgement, Message
 from penstock_jobs.rewards.followups.llm_judge import (
     AnswerCache,
-    ModelAnswer,
     RunBudget,
     open_judge,
 )
@@ -29,7 +28,7 @@ from tests.support.lakes import hand_lake
 from tests.support.servers.child import end_child, start_child
 
 RUN = "run-1"
-ANSWER = ModelAnswer("asks", 0.1, 1e-17)
+ANSWER = Judgement("asks", 0.1, 1e-17)
 
 
 @pytest.fixture
@@ -53,7 +52,7 @@ from penstock_jobs.rewards.followups.llm_judge import open_judge
 settings = load_settings(sys.argv[1])
 judge = open_judge(settings, Database.of(settings), sys.argv[2])
 found = judge.judge([Message(text=text) for text in json.loads(sys.argv[3])])
-print(json.dumps([one.label or one.unjudged for one in found]))
+print(json.dumps([one if isinstance(one, str) else one.label for one in found]))
 """
 
 
@@ -125,7 +124,7 @@ def test_another_run_has_its_own_budget_and_the_same_answers(
     for run in ("run-1", "run-2", "run-3"):
         judge = open_judge(settings, database, run)
         assert judge is not None
-        found.append([str(one.label or one.unjudged) for one in judge.judge(messages)])
+        found.append([one if isinstance(one, str) else one.label for one in judge.judge(messages)])
     assert sorted(found[0]) == ["asks", "budget"]
     assert found[1:] == [["asks", "asks"]] * 2
     assert spent(database, "run-3") == (0, 0)

@@ -15,7 +15,14 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from penstock_jobs.rewards.followups.judge import DISSATISFIED, LABELS, Judge, Label, Message
+from penstock_jobs.rewards.followups.judge import (
+    DISSATISFIED,
+    LABELS,
+    Judge,
+    Judgement,
+    Label,
+    Message,
+)
 
 #: Chosen once, before anything was trained, so that each label has about a quarter held out in
 #: English and in the other languages. An example never changes sides: its text alone decides.
@@ -128,7 +135,7 @@ def evaluate(judge: Judge, examples: Sequence[Example]) -> Evaluation:
     pairs = [
         (example.label, judgement.label, judgement)
         for example, judgement in zip(examples, judgements, strict=True)
-        if judgement.label is not None
+        if isinstance(judgement, Judgement)
     ]
     sure = [(judgement.confidence, label == true) for true, label, judgement in pairs]
     displeased = [(judgement.dissatisfied, true in DISSATISFIED) for true, _, judgement in pairs]
@@ -137,7 +144,7 @@ def evaluate(judge: Judge, examples: Sequence[Example]) -> Evaluation:
     return Evaluation(
         judge=f"{judge.name}@{judge.version}",
         examples=len(examples),
-        unjudged=dict(Counter(each.unjudged for each in judgements if each.unjudged)),
+        unjudged=dict(Counter(each for each in judgements if isinstance(each, str))),
         accuracy=sum(right for _, right in sure) / max(len(pairs), 1),
         labels={
             each: _quality([(label == each, true == each) for true, label, _ in pairs])

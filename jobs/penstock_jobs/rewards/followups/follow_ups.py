@@ -13,7 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock_jobs.rewards.bucket import Bucket
-from penstock_jobs.rewards.followups.judge import DISSATISFIED, Judge, Judgement, Message, Tests
+from penstock_jobs.rewards.followups.judge import (
+    DISSATISFIED,
+    Judge,
+    Judgement,
+    Label,
+    Message,
+    Tests,
+)
+from penstock_jobs.rewards.rows import row_tuples
 from penstock_jobs.rewards.turn_scores import TurnScore, score_turns
 
 #: Of the view `events` only these types are looked at; the rest need not be in the table.
@@ -45,15 +53,11 @@ class FollowUp:
     #: The last turn that edited a file which the message names, when that is an earlier one and
     #: the turn before edited none that it names.
     turn_named: int | None
-    #: Between the agent's last act and the message.
-    seconds_since: float
-    #: Whether the user had interrupted the agent in the turn before.
-    interrupted: bool
 
-    def target_turn(self, judgement: Judgement) -> int:
+    def target_turn(self, label: Label) -> int:
         """The turn that the label is about. Only criticism reaches back to the turn that made
         what it names: a new task may name any file."""
-        if judgement.label in DISSATISFIED and self.turn_named is not None:
+        if label in DISSATISFIED and self.turn_named is not None:
             return self.turn_named
         return self.turn_before
 
@@ -107,8 +111,6 @@ def follow_ups(sessions: Iterable[SessionTurns]) -> Iterator[FollowUp]:
                         ),
                         turn_before=before.number,
                         turn_named=_turn_named(turn.text, before, earlier),
-                        seconds_since=(turn.ts - before.last_act) / 1e6,
-                        interrupted=before.interrupted_at is not None,
                     )
                 previous = turn.text
             if turn.acted:
@@ -196,10 +198,10 @@ def session_turns(
 def _by_session(table: pa.Table, *columns: str) -> dict[str, list[tuple[Any, ...]]]:
     """Where each row stands, and the named columns of it, in the order of the views: by time, then
     by the producer's number. Without a number comes last."""
-    times, numbers = table["ts"].cast(pa.int64()).to_pylist(), table["seq"].to_pylist()
-    places = [(ts, seq is None, seq or 0) for ts, seq in zip(times, numbers, strict=True)]
-    values = [table[name].to_pylist() for name in columns]
-    rows = zip(table["session_id"].to_pylist(), places, *values, strict=True)
+    rows = [
+        (session_id, (ts, seq is None, seq or 0), *row)
+        for session_id, ts, seq, *row in row_tuples(table, "session_id", "ts", "seq", *columns)
+    ]
     by_session: dict[str, list[tuple[Any, ...]]] = {}
     for session_id, *row in sorted(rows, key=itemgetter(0, 1)):
         by_session.setdefault(session_id, []).append(tuple(row))
@@ -237,11 +239,12 @@ def score_follow_ups(
             shown.append(follow_up)
     judgements = judge.judge([follow_up.message for follow_up in shown])
     for follow_up, judgement in zip(shown, judgements, strict=True):
-        if judgement.unjudged is not None:
-            score = TurnScore(None, judgement.unjudged)
-        else:
+        if isinstance(judgement, Judgement):
             score = TurnScore(0.0 - judgement.dissatisfied)
-        turn = (follow_up.session_id, follow_up.target_turn(judgement))
+            turn = (follow_up.session_id, follow_up.target_turn(judgement.label))
+        else:
+            score = TurnScore(None, judgement)
+            turn = (follow_up.session_id, follow_up.turn_before)
         # An unknown score is no worse than a known one.
         scores[turn] = min(
             (scores.get(turn, score), score),

@@ -17,7 +17,9 @@ task that tells of a failure elsewhere is moves_on."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from typing import Annotated, Literal, Protocol, get_args
+
+import msgspec
 
 Label = Literal[
     "moves_on", "refines", "corrects", "reports_failure", "reverts", "complains", "asks",
@@ -48,17 +50,15 @@ class Message:
     tests: Tests | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
-    """One label with its confidence; or, with `unjudged`, none."""
+Chance = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
-    judge: str
-    label: Label | None
+
+class Judgement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    label: Label
     #: The probability of the label, as the judge sees it.
-    confidence: float
+    confidence: Chance
     #: The probability that the label is one of DISSATISFIED.
-    dissatisfied: float
-    unjudged: Unjudged | None = None
+    dissatisfied: Chance
 
 
 class Judge(Protocol):
@@ -73,6 +73,6 @@ class Judge(Protocol):
         reward definition."""
         ...
 
-    def judge(self, messages: Sequence[Message]) -> Sequence[Judgement]:
-        """Never raises for a message that could not be judged: its judgement says why."""
+    def judge(self, messages: Sequence[Message]) -> Sequence[Judgement | Unjudged]:
+        """Never raises for a message that could not be judged: it says why instead."""
         ...

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.resources import files
-from typing import Annotated
 
 import msgspec
 import sqlalchemy as sa
@@ -26,7 +25,7 @@ from penstock.http.address import HttpAddress
 from penstock.http.client import HttpAnswer, HttpClient
 from penstock.settings import Settings, without_secrets
 from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.followups.judge import Judgement, Label, Message, Unjudged
+from penstock_jobs.rewards.followups.judge import Judgement, Message, Unjudged
 from penstock_jobs.rewards.settings import RewardSettings
 from penstock_jobs.rewards.tables import judge_answer, judge_spending
 
@@ -114,7 +113,7 @@ class LlmJudge:
         self._given_up = False
         self.version = judge_version(settings.judge_model, settings.judge_message_chars_max)
 
-    def judge(self, messages: Sequence[Message]) -> list[Judgement]:
+    def judge(self, messages: Sequence[Message]) -> list[Judgement | Unjudged]:
         chars_max = self._settings.judge_message_chars_max
         shown = [shown_message(message, chars_max) for message in messages]
         keys = [
@@ -122,15 +121,15 @@ class LlmJudge:
             for text in shown
         ]
         unknown = dict(zip(keys, shown, strict=True))
-        answers: dict[str, ModelAnswer | Unjudged] = dict(self._answers.get(unknown))
+        answers: dict[str, Judgement | Unjudged] = dict(self._answers.get(unknown))
         unknown = {key: text for key, text in unknown.items() if key not in answers}
         with ThreadPoolExecutor(self._settings.judge_inflight_max, "judge") as pool:
             answers |= zip(unknown, pool.map(self._ask, unknown, unknown.values()), strict=True)
         # Where another process got another answer meanwhile, the first one counts.
         answers |= self._answers.get(unknown)
-        return [self._judgement(answers[key]) for key in keys]
+        return [answers[key] for key in keys]
 
-    def _ask(self, key: str, shown: str) -> "ModelAnswer | Unjudged":
+    def _ask(self, key: str, shown: str) -> Judgement | Unjudged:
         if self._given_up:
             return "unreachable"
         try:
@@ -150,12 +149,6 @@ class LlmJudge:
         # At once, not at the end: what was paid for survives a kill.
         self._answers.put({key: answer})
         return answer
-
-    def _judgement(self, answer: "ModelAnswer | Unjudged") -> Judgement:
-        judge = f"{self.name}@{self.version}"
-        if isinstance(answer, ModelAnswer):
-            return Judgement(judge=judge, **msgspec.structs.asdict(answer))
-        return Judgement(judge=judge, label=None, confidence=0.0, dissatisfied=0.0, unjudged=answer)
 
     def _completion(self, system: str, user: str) -> object:
         """Asks the model, again where that may help. Raises _Failure."""
@@ -254,22 +247,13 @@ def _bounded(text: str, chars_max: int) -> str:
     return f"{text[:head]}\n[… {len(text) - chars_max} characters …]\n{text[head - chars_max :]}"
 
 
-Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
-
-
-class ModelAnswer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    label: Label
-    confidence: Share
-    dissatisfied: Share
-
-
-def answer_in(content: object) -> ModelAnswer | None:
+def answer_in(content: object) -> Judgement | None:
     """The answer is None unless it is one object with exactly the three fields in their ranges."""
     if not isinstance(content, str):
         return None
     fenced = _FENCED.match(content)
     try:
-        return msgspec.json.decode(fenced[1] if fenced else content, type=ModelAnswer)
+        return msgspec.json.decode(fenced[1] if fenced else content, type=Judgement)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
 
@@ -281,8 +265,8 @@ class AnswerCache:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def get(self, keys: Iterable[str]) -> dict[str, ModelAnswer]:
-        answers: dict[str, ModelAnswer] = {}
+    def get(self, keys: Iterable[str]) -> dict[str, Judgement]:
+        answers: dict[str, Judgement] = {}
         query = sa.select(judge_answer.c.key, judge_answer.c.answer)
         keys = list(keys)
         with self._database.read() as connection:
@@ -293,7 +277,7 @@ class AnswerCache:
                         answers[row.key] = answer
         return answers
 
-    def put(self, answers: Mapping[str, ModelAnswer]) -> None:
+    def put(self, answers: Mapping[str, Judgement]) -> None:
         """The answers are kept for good when it returns. An answer that is there stays as it is."""
         rows = [
             {"key": key, "answer": msgspec.json.encode(answer).decode()}

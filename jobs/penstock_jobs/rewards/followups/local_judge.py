@@ -113,7 +113,6 @@ class LocalJudge:
         self.version = facts.hexdigest()[:12]
 
     def judge(self, messages: Sequence[Message]) -> list[Judgement]:
-        judge = f"{self.name}@{self.version}"
         judgements: list[Judgement] = []
         for start in range(0, len(messages), _BATCH):
             rows = features(messages[start : start + _BATCH])
@@ -121,12 +120,7 @@ class LocalJudge:
             best = probabilities.argmax(axis=1).tolist()
             dissatisfied = probabilities[:, _DISSATISFIED].sum(axis=1).tolist()
             judgements += [
-                Judgement(
-                    judge=judge,
-                    label=LABELS[label],
-                    confidence=confidence,
-                    dissatisfied=min(displeased, 1.0),
-                )
+                Judgement(LABELS[label], confidence, min(displeased, 1.0))
                 for label, confidence, displeased in zip(
                     best, probabilities.max(axis=1).tolist(), dissatisfied, strict=True
                 )

@@ -105,19 +105,19 @@ def reasoning_in_comments(bucket: Bucket, parameters: CommentParameters) -> pa.T
     was seen to move it into comments, where the user has to read it and somebody has to delete it.
 
     Formula, per edit that puts in at least `chars_min` characters: share = characters of inserted
-    lines that are comments alone / characters of inserted lines. Up to `free_share` costs nothing;
-    beyond,
+    lines that are comments alone / characters of inserted lines. Above `free_share`,
 
         value = − (share − free_share) / (1 − free_share)
 
     A line is inserted when `before` has it less often than `after`. A session is the mean of its
     edits, weighted by inserted characters.
+
     Range: −1, nothing but comments, to 0.
-    pending: never. censored: never. invalid: never. Shorter edits, and texts in languages that are
-    prose (Markdown, plain text), have no row.
-    To game it: put the comment behind code on its line, or write it into strings and docstrings, of
-    which only whole lines within triple quotes count. What begins as a comment is told from the
-    line alone: a Python line in a C file is taken for code.
+    pending, censored, invalid: never. Shorter edits, and texts in languages that are prose
+    (Markdown, plain text), have no row.
+    To game it: put the comment behind code on its line, or into strings and docstrings, of which
+    only whole lines within triple quotes count. Comments are told from the line alone: a Python
+    line in a C file is taken for code.
     """
     rows = RewardRows("reasoning_in_comments")
     of_sessions: defaultdict[str, list[tuple[float, int]]] = defaultdict(list)

@@ -24,18 +24,17 @@ _ASKS = re.compile("[?？؟][\\s\"'”’»）)*_]*\\Z")  # noqa: RUF001 questio
 def asked_instead(turn: Turn) -> TurnScore | None:
     """asked_instead: did the agent ask where it could have edited.
 
-    Measures: turns that end in a question to the user and without an edit. In production a model
-    whose reward came from edits learned to put off risky ones by asking; its rate of edits fell
-    steeply.
+    Measures: turns that end in a question to the user and without an edit. A model whose reward
+    came from edits learned in production to put off risky ones by asking.
 
     Formula, per turn with an answer: 1 when there was no edit and the final message asks, else 0. A
-    session is the mean of its turns. A message asks when the last of its sentences, code aside,
-    ends with a question mark, also of Chinese, Japanese or Arabic.
-    Range: 0 to 1: lower is better, but not 0. A good question is worth more than a wrong edit: use
-    it to watch a checkpoint against the one before, or with a small negative weight.
+    session is the mean of its turns. A message asks when its last sentence, code aside, ends with a
+    question mark, also of Chinese, Japanese or Arabic.
+
+    Range: 0 to 1: lower is better, but not 0, since a good question is worth more than a wrong
+    edit: compare a checkpoint with the one before, or give it a small negative weight.
     pending: never. censored: `no_answer`, the agent said nothing in that turn and edited nothing.
-    To game it: put the question in the middle, or ask without a question mark. The suite for
-    ambiguous prompts holds against it from the other side.
+    To game it: put the question in the middle, or ask without a question mark.
     """
     if not turn["asked"]:
         return None
@@ -59,6 +58,7 @@ def explicit_feedback(turn: Turn) -> TurnScore | None:
 
     Formula, per turn with such feedback: (positive − negative) / (positive + negative). A session
     is the mean of its turns, weighted by how many there were.
+
     Range: −1, all negative, to 1, all positive.
     pending, censored, invalid: never. Turns without feedback have no row: silence is no praise. Few
     users give any, and those who do are not like the others.
@@ -73,14 +73,15 @@ def explicit_feedback(turn: Turn) -> TurnScore | None:
 def invalid_tool_calls(turn: Turn) -> TurnScore | None:
     """invalid_tool_calls: did the model call its tools as they can be called.
 
-    Measures: calls that the tool could not understand (`error_class` is `invalid_arguments`). In
-    production a model was seen to break a call on purpose when it expected to fail, because broken
-    calls were left out of training and so cost nothing. Here they are negatives that stand there.
+    Measures: calls that the tool could not understand (`error_class` is `invalid_arguments`). A
+    model was seen in production to break calls on purpose, because broken calls were left out of
+    training and so cost nothing. Here they are negatives.
 
     Formula, per turn with tool calls: − invalid calls / calls. A session is the mean of its turns,
     weighted by their calls.
+
     Range: −1, all are broken, to 0, none is.
-    pending, censored, invalid: never. Turns without a tool call have no row: nothing was called.
+    pending, censored, invalid: never. Turns without a tool call have no row.
     To game it: call fewer tools, or only those that take anything (a terminal): read it beside
     `only_terminal`. Errors that a sound call meets, a file that is not there, do not count.
     """
@@ -93,15 +94,16 @@ def invalid_tool_calls(turn: Turn) -> TurnScore | None:
 def latency(turn: Turn) -> TurnScore | None:
     """latency: how long the user waited for the agent.
 
-    Measures: the time from a user's message to the end of the agent's answer: its last model call,
-    tool result or edit before the next message.
+    Measures: the time from a user's message to the agent's last model call, tool result or edit
+    before the next message.
 
     Formula, per turn: seconds between the two. A session is the mean of its turns.
+
     Range: 0 and up, in seconds: lower is better, so a definition gives it a negative weight, and a
     clip, since one forgotten approval overnight is longer than all answers together.
     pending: never. censored: `no_answer`, the agent did nothing in that turn. Turns before the
     first message have no row.
-    To game it: answer at once with nothing, or ask back. Read it beside the rate of edits and
+    To game it: answer at once with nothing, or ask back: read it beside the rate of edits and
     `asked_instead`. Time in which a tool waits for the user's permission counts as the agent's.
     """
     if not turn["asked"]:
@@ -149,9 +151,9 @@ def only_terminal(bucket: Bucket, parameters: TerminalParameters) -> pa.Table:
 
     Formula, per turn with at least `calls_min` tool calls: −1 when all were of a terminal, else 0.
     A session is the mean of its turns.
+
     Range: −1 to 0.
-    pending, censored, invalid: never. Turns with fewer tool calls have no row: one command is no
-    collapse.
+    pending, censored, invalid: never. Turns with fewer tool calls have no row.
     To game it: a read for show among the commands. Read it beside the share of terminal calls in
     the view `tool_calls`. Where agents have a terminal alone, leave it out of the definition.
     """

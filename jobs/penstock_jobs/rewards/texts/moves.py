@@ -28,6 +28,7 @@ from penstock_jobs.rewards.texts.provenance import (
     after_others,
     between,
     first_state,
+    state_of,
 )
 from penstock_jobs.rewards.texts.trail import SECOND
 
@@ -210,8 +211,6 @@ class Moves:
 def widen(file: KnownFile, before: str, owner: int) -> None:
     """An edit names a region that nobody knows: a part of its own, the last, that takes in those
     that it holds. Edits of the others stay where they are."""
-    taken: list[tuple[int, int]] = []
-    end = 0
     # Without the parts that are there twice.
     places = [
         (place, number)
@@ -220,25 +219,16 @@ def widen(file: KnownFile, before: str, owner: int) -> None:
         and (place := before.find(part.text)) >= 0
         and before.find(part.text, place + 1) < 0
     ]
+    taken: dict[int, int] = {}
+    end = 0
     for place, number in sorted(places):
         if place >= end:
-            taken.append((place, number))
+            taken[number] = place
             end = place + len(file.parts[number].text)
-    runs: list[OwnerRun] = []
-    ranges: dict[tuple[int, int], tuple[int, int]] = {}
-    at, since = 0, owner
-    for place, number in taken:
-        part = file.parts[number]
-        runs += [OwnerRun(place - at, OTHERS, 0)] if place > at else []
-        runs += part.runs
-        at = place + len(part.text)
-        since = min(since, file.shown[number][0])
-        for key, (start, stop) in part.ranges.items():
-            ranges[key] = (start + place, stop + place)
-    runs += [OwnerRun(len(before) - at, OTHERS, 0)] if len(before) > at else []
-    rest = sorted(set(range(len(file.parts))).difference(number for _, number in taken))
+    since = min([owner, *(file.shown[number][0] for number in taken)])
+    state = state_of(before, ((place, file.parts[number]) for number, place in taken.items()))
+    rest = [number for number in range(len(file.parts)) if number not in taken]
     file.shown = [*(file.shown[number] for number in rest), (since, before)]
-    state = FileState(before, runs, ranges, False)
     file.parts = [*(file.parts[number] for number in rest), state]
     file.put(len(rest), state)
 

@@ -226,18 +226,25 @@ def joined_state(parts: Sequence[FileState], text: str) -> FileState:
         return at if at >= 0 else len(text)
 
     ordered = sorted(parts, key=place)
+    lengths = [len(part.text) + len(UNKNOWN) for part in ordered]
+    places = accumulate(lengths[:-1], initial=0)
+    joined = UNKNOWN.join(part.text for part in ordered)
+    return state_of(joined, zip(places, ordered, strict=True))
+
+
+def state_of(text: str, parts: Iterable[tuple[int, FileState]]) -> FileState:
+    """A text of which the parts at these places are known, in their order."""
     runs: list[OwnerRun] = []
     ranges: dict[tuple[int, int], tuple[int, int]] = {}
     at = 0
-    for part in ordered:
-        if at:
-            runs.append(OwnerRun(len(UNKNOWN), OTHERS, 0))
-            at += len(UNKNOWN)
+    for place, part in parts:
+        runs += [OwnerRun(place - at, OTHERS, 0)] if place > at else []
         runs += part.runs
+        at = place + len(part.text)
         for key, (start, end) in part.ranges.items():
-            ranges[key] = (start + at, end + at)
-        at += len(part.text)
-    return FileState(UNKNOWN.join(part.text for part in ordered), runs, ranges, False)
+            ranges[key] = (start + place, end + place)
+    runs += [OwnerRun(len(text) - at, OTHERS, 0)] if len(text) > at else []
+    return FileState(text, runs, ranges, False)
 
 
 def between(covered: Iterable[tuple[int, int]], length: int) -> list[tuple[int, int]]:

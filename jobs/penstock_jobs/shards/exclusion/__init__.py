@@ -9,22 +9,10 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 ExclusionReason = Literal[
-    "consent_denied",
-    "consent_unknown",
-    "copy",
-    "contaminated_task",
-    "contaminated_repo",
-    "contaminated_commit",
-    "contaminated_text",
-    "stale_version",
-    "stale_unknown_version",
-    "stale_age",
-    "near_duplicate",
-    "cap_user",
-    "cap_repo",
-    "cap_sessions",
-    "other_side",
-]
+    "consent_denied", "consent_unknown", "copy", "contaminated_task", "contaminated_repo",
+    "contaminated_commit", "contaminated_text", "stale_version", "stale_unknown_version",
+    "stale_age", "near_duplicate", "cap_user", "cap_repo", "cap_sessions", "other_side",
+]  # fmt: skip
 
 
 class Exclusion(NamedTuple):

@@ -165,14 +165,11 @@ def find_contaminated(
     suites: tuple[SuiteVersion, ...],
     bounds: OverlapBounds,
 ) -> Exclusions:
-    def task(bucket: Bucket) -> _SearchTask:
+    def make_task(bucket: Bucket) -> _SearchTask:
         of_bucket = {each.session_id: profiles[each.session_id] for each in bucket.sessions or ()}
         return _SearchTask(sessions.lake.settings, bucket, of_bucket, suites, bounds)
 
-    exclusions: Exclusions = {}
-    for contaminated in sessions.on_workers(search_bucket, profiles, task):
-        exclusions |= contaminated
-    return exclusions
+    return sessions.on_workers(search_bucket, profiles, make_task)
 
 
 def search_bucket(task: _SearchTask) -> Exclusions:
@@ -187,13 +184,11 @@ def search_bucket(task: _SearchTask) -> Exclusions:
     return {session: why for session, why in exclusions.items() if why is not None}
 
 
-@lru_cache(maxsize=1)
-def _prepared(suites: tuple[SuiteVersion, ...], bounds: OverlapBounds) -> Contamination:
-    return Contamination(suites, bounds)
+_prepared = lru_cache(maxsize=1)(Contamination)
 
 
 class _ToolCallText(msgspec.Struct):
-    arguments: msgspec.Raw = msgspec.Raw(b"")
+    arguments: Any = None
 
 
 class _PayloadText(msgspec.Struct):
@@ -206,8 +201,7 @@ class _PayloadText(msgspec.Struct):
     def texts(self) -> Iterator[str]:
         yield from (text for text in (self.text, self.after) if isinstance(text, str))
         for call in self.tool_calls or ():
-            if bytes(call.arguments):
-                yield from _strings(msgspec.json.decode(call.arguments))
+            yield from _strings(call.arguments)
 
 
 def _texts(rows: pa.Table) -> dict[str, list[str]]:

@@ -215,10 +215,8 @@ def find_near_duplicates(
     sessions: PinnedSessions, groups: Mapping[str, str], *, seed: int, similarity_min: float
 ) -> Exclusions:
     """`groups` are those of the sessions."""
-    signatures: dict[str, bytes | None] = {}
     make_task = partial(_SignatureTask, sessions.lake.settings, seed=seed)
-    for of_bucket in sessions.on_workers(sign_bucket, groups, make_task):
-        signatures |= of_bucket
+    signatures = sessions.on_workers(sign_bucket, groups, make_task)
     stored = [signatures.get(session) for session in groups]
     arrays = [None if bits is None else np.frombuffer(bits, np.uint32) for bits in stored]
     return near_duplicates(list(groups), arrays, list(groups.values()), similarity_min)

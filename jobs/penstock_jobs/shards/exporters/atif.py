@@ -20,9 +20,8 @@ the number of answers. An answer that is not trained has `is_copied_context`, an
 Lost: tokens behind the last answer, routed experts; how arguments of tool calls were written; the
 names of tools in their results. Subagents are documents of their own, and say so in `extra.rl`.
 
-Left out: `no_messages`, `unknown_message_form`; `arguments_no_object` (a broken tool call: the
-format has room for objects alone); `result_without_call` (of a tool that the step before did not
-call); `turns_differ` (there are not as many trained answers as sampled spans); `tools_no_list`.
+Left out: `no_messages`, `unknown_message_form`, `arguments_no_object`, `result_without_call`,
+`turns_differ`, `tools_no_list`.
 
 Written for ATIF 1.8.
 """
@@ -75,7 +74,7 @@ def write(source: ShardSource, output: ExportOutput) -> None:
         for at, row in enumerate(rows):
             trajectory = _read_trajectory(row)
             if isinstance(trajectory, str):
-                output.left_out[trajectory] += 1
+                output.leave_out(trajectory)
                 continue
             document = _document(row, trajectory, continued.get(row["sample_id"]))
             output.file(f"part-{number:05d}/{_name(at)}", document)

@@ -89,7 +89,7 @@ def read_dialogues(
     for row in rows.to_pylist():
         messages = read_dialogue(row["messages"])
         if isinstance(messages, str):
-            output.left_out[messages] += 1
+            output.leave_out(messages)
         else:
             yield row, messages
 

@@ -12,8 +12,7 @@ trained; OpenAI's fine-tuning leaves it out of the loss, other trainers do not k
 
 Lost: tokens, masks, log-probabilities, policy versions, rewards, advantages, loss weights, lineage.
 
-Left out: `not_trained` (nothing is, or the loss weight is 0), `no_messages`,
-`unknown_message_form`.
+Left out: `not_trained`, `no_messages`, `unknown_message_form`.
 
 Written for OpenAI's chat form of 2026-10: `reasoning_content` is what inference servers add to it.
 """

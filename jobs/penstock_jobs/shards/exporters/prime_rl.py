@@ -22,9 +22,8 @@ Alignment: value i is of token i; nothing is shifted or padded.
 Lost: rewards and their parts, groups' and sessions' names, policy versions, routed experts, the
 split `eval`. A group stays in one step.
 
-Left out: `not_trained`; `eval_split`; `no_logprobs` (rendered text has none); `no_temperature`;
-`no_advantage`; `no_prompt`, since nothing says how likely a first token is. Counted: `steps`;
-`micro_batches`; `micro_batch_tokens`, how long the longest is.
+Left out: `not_trained`, `eval_split`, `no_logprobs`, `no_temperature`, `no_advantage`,
+`no_prompt`. Counted: `steps`; `micro_batches`; `micro_batch_tokens`, how long the longest is.
 
 Written for prime-rl's transport of 2026-10: `list[MicroBatch]`, structs as arrays whose order is
 that of `MicroBatch` below. Before 2026-08 it had another, which is not written any more.

@@ -14,8 +14,8 @@ Alignment: `loss_mask[i]` is of `input_ids[i]`, nothing is shifted.
 Lost: everything else: log-probabilities, rewards, advantages, loss weights, lineage. The branches
 of a session stay neighbours.
 
-Left out: `not_trained` (nothing is, or the loss weight is 0); `no_prompt`: SkyRL takes the
-log-probability of a token from the place before it, and a first token that is trained has none.
+Left out: `not_trained`; `no_prompt`: SkyRL takes the log-probability of a token from the place
+before it, and a first token that is trained has none.
 
 Written for SkyRL 0.4, whose form has exactly these two columns.
 """

@@ -18,11 +18,8 @@ Lost: tokens and masks: TRL takes its loss over the whole completion, results of
 included. The rewards themselves, what lies between best and worst, policy versions, loss weights
 other than 0, lineage.
 
-Left out: `not_trained`, `no_reward` (null is not 0); `no_messages`, `unknown_message_form`,
-`no_trained_answer`, `no_prompt`, `untrained_answer` as for trl-kto; `no_pair` (all of the prompt
-have one reward, or best and worst say the same); `between` (neither best nor worst).
-
-Counted: `pairs`, and `groups_without_pair`.
+Left out: `not_trained`, `no_reward`, `no_messages`, `unknown_message_form`, `no_trained_answer`,
+`no_prompt`, `untrained_answer`, `no_pair`, `between`. Counted: `pairs`, `groups_without_pair`.
 
 Written for TRL 1.16.
 """
@@ -81,7 +78,7 @@ def write(source: ShardSource, output: ExportOutput) -> None:
             for row in rows:
                 answer = read_split(row["messages"]) if row["kept"] else None
                 if isinstance(answer, str):
-                    output.left_out[answer] += 1
+                    output.leave_out(answer)
                 elif answer is not None:
                     scored = (row["reward"], answer.completion)
                     key = (row["split"], row["tools"], repr(answer.prompt))
@@ -100,11 +97,10 @@ def _rows(source: ShardSource, part: PartFile, output: ExportOutput) -> Any:
 def _write_pairs(rivals_of_group: list[_Rivals], output: ExportOutput, number: int) -> None:
     for rivals in rivals_of_group:
         if not rivals.differ:
-            output.left_out["no_pair"] += rivals.rows
+            output.leave_out("no_pair", rivals.rows)
             continue
         output.rows += 2
-        if rivals.rows > 2:
-            output.left_out["between"] += rivals.rows - 2
+        output.leave_out("between", rivals.rows - 2)
         pair = {
             "prompt": plain(rivals.prompt),
             "chosen": plain(rivals.best[1]),

@@ -16,7 +16,7 @@ padded. Rows of a group follow each other.
 Lost: groups' and sessions' names, rewards and their parts, policy versions, temperature, loss
 weights other than 0.
 
-Left out: `not_trained`; `no_logprobs` (rendered text has none); `no_advantage`; `no_prompt`.
+Left out: `not_trained`, `no_logprobs`, `no_advantage`, `no_prompt`.
 
 Written for TRL 1.16: the keys that a `rollout_func` returns (`prompt_ids`, `completion_ids`,
 `logprobs`, and `env_mask`), and `advantage` as asynchronous GRPO has it.

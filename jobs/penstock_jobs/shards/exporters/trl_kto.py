@@ -14,9 +14,8 @@ Alignment: none, there are no tokens; fields that a message does not have are nu
 Lost: tokens and masks: TRL takes its loss over the whole completion, results of tools in it
 included. How large a reward is, its parts, policy versions, loss weights other than 0, lineage.
 
-Left out: `not_trained`; `no_reward` (null is not 0); `reward_0` (it has no sign); `no_messages`,
-`unknown_message_form`, `no_trained_answer`, `no_prompt`; `untrained_answer` (an answer that must
-not be trained stands behind the first that is, and TRL has no weight for it).
+Left out: `not_trained`, `no_reward`, `reward_0`, `no_messages`, `unknown_message_form`,
+`no_trained_answer`, `no_prompt`, `untrained_answer`.
 
 Written for TRL 1.16.
 """
@@ -38,7 +37,7 @@ def write(source: ShardSource, output: ExportOutput) -> None:
         for row in rows.to_pylist():
             parts = read_split(row["messages"])
             if isinstance(parts, str):
-                output.left_out[parts] += 1
+                output.leave_out(parts)
                 continue
             texts = {name: plain(messages) for name, messages in parts._asdict().items()}
             exported.append(texts | {"label": row["reward"] > 0, "tools": row["tools"]})

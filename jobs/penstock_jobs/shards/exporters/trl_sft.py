@@ -21,7 +21,7 @@ them is to be trained.
 
 Lost: log-probabilities, policy versions, rewards, advantages, loss weights other than 0, lineage.
 
-Left out: `not_trained` (nothing is, or the loss weight is 0).
+Left out: `not_trained`.
 
 Written for TRL 1.16.
 """

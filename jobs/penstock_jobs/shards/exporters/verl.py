@@ -39,9 +39,8 @@ advantage.
 Lost: parts of rewards, rewards of single tokens, single runs of policy versions, loss weights other
 than 0, routed experts.
 
-Left out of the rollouts: `not_trained`, `no_logprobs` (rendered text has none), `no_reward`,
-`no_prompt`. Counted: `prompts`; `rows_without_prompt`, those that no prompt could be taken of;
-`prompt_width`, `response_width`.
+Left out of the rollouts: `not_trained`, `no_logprobs`, `no_reward`, `no_prompt`. Counted:
+`prompts`; `rows_without_prompt`; `prompt_width`, `response_width`.
 
 Written for verl 0.9, and run with 0.9.1.
 """
