@@ -1,8 +1,7 @@
 """A shell command that cannot outlive its time, its caller, or its caller's interest.
 
 The command runs in a process group of its own below a guard. The guard ends the group as soon as
-the caller lets go of a pipe, also where the caller is killed.
-"""
+the caller lets go of a pipe, also where the caller is killed."""
 
 import os
 import subprocess

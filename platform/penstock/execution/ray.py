@@ -1,8 +1,7 @@
 """The executor of many machines: tasks on a Ray cluster that somebody runs.
 
 This process becomes a driver of the cluster, so its machine has to be one of the cluster's
-nodes. Ray's own retries are off: attempts are counted as for processes.
-"""
+nodes. Ray's own retries are off: attempts are counted as for processes."""
 
 import socket
 from collections.abc import Callable, Iterable, Iterator
