@@ -90,7 +90,7 @@ class Ragged:
         first = np.append(0, breaks)
         last = np.append(breaks, len(starts)) - 1
         runs = zip(which[first].tolist(), starts[first].tolist(), ends[last].tolist(), strict=True)
-        pieces = [self._buffers[at][start:end] for at, start, end in runs]
+        pieces: list[np.ndarray] = [self._buffers[at][start:end] for at, start, end in runs]
         if len(pieces) == 1:
             return pieces[0]
         # In memory of Arrow's pool, which keeps what was given back: fresh pages of the system
