@@ -74,10 +74,8 @@ class RewardsStage(Stage):
             return StageWaits(f"nothing is promoted to {loop.channel} yet")
         snap = content_snap(lake.database)
         with pinned(lake.database, snap, renewed=True):
-            facts = {
-                "checkpoint": checkpoint, "version": definition.version,
-                "after_us": inputs["scored_after_us"],
-            }  # fmt: skip
+            after_us = inputs["scored_after_us"]
+            facts = {"checkpoint": checkpoint, "version": definition.version, "after_us": after_us}
             query = OwnQuery(_FRESH_SQL.read_text(encoding="utf-8"), _FRESH_VIEWS, facts)
             [fresh] = lake.query(query, as_of=snap, tenant=context.tenant).arrow().to_pylist()
             began_us, now_us = inputs["began_before_us"], database_now(lake.database)

@@ -115,17 +115,11 @@ def history(
         took_us = _cycle_us(cycle, now_us)
         budget_us = max(cycle.budget_s, 1) * SECOND_US
         stages = {stage.stage: _duration(_stage_us(cycle, stage, now_us)) for stage in cycle.stages}
-        rows.append([
-            cycle.loop,
-            cycle.number,
-            cycle.outcome or ("running" if cycle.began_at is not None else "waiting"),
-            cycle.checkpoint,
-            cycle.parent,
-            f"{time_of(cycle.began_at):%Y-%m-%d %H:%M:%S}" if cycle.began_at else "",
-            _duration(took_us),
-            "" if took_us is None else f"{took_us / budget_us:.0%}",
-            *(stages.get(name, "") for name in names),
-        ])  # fmt: skip
+        state = cycle.outcome or ("running" if cycle.began_at is not None else "waiting")
+        began = f"{time_of(cycle.began_at):%Y-%m-%d %H:%M:%S}" if cycle.began_at else ""
+        share = "" if took_us is None else f"{took_us / budget_us:.0%}"
+        row = [cycle.loop, cycle.number, state, cycle.checkpoint, cycle.parent, began]
+        rows.append([*row, _duration(took_us), share, *(stages.get(name, "") for name in names)])
     columns = ["loop", "cycle", "outcome", "checkpoint", "after", "began", "took", "budget"]
     show_table([*columns, *names], rows)
     for cycle in cycles:

@@ -137,10 +137,8 @@ def _send(
             events += len(batch)
             follow(served.total(), sessions)
     if json:
-        show_json({
-            "sessions": served.total(), "edits": edits, "events": events, "rejected": rejected,
-            "checkpoints": served,
-        })  # fmt: skip
+        counts = {"sessions": served.total(), "edits": edits, "events": events}
+        show_json(counts | {"rejected": rejected, "checkpoints": served})
     else:
         by = ", ".join(f"{count} by {name}" for name, count in sorted(served.items()))
         say(f"{events} events of {served.total()} sessions, {by}; {edits} edits")
