@@ -3,22 +3,17 @@
 The command runs in a process group of its own below a guard. The guard ends the group as soon as
 the caller lets go of a pipe, also where the caller is killed."""
 
-from collections import deque
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from contextlib import ExitStack
-from contextlib import nullcontext
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
-from typing import IO
 import os
 import subprocess
 import sys
 import threading
 import time
-
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
 
 _POLL_SECONDS = 0.05
 _OUTPUT_BYTES_MAX = 2_000

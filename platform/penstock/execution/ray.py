@@ -3,17 +3,13 @@
 This process becomes a driver of the cluster, so its machine has to be one of the cluster's
 nodes. Ray's own retries are off: attempts are counted as for processes."""
 
-from collections.abc import Iterator
-from penstock.errors import ExtraMissing
-from penstock.errors import one_line
-from penstock.execution.calls import CallExecutor
-from penstock.execution.calls import Workers
-from penstock.execution.calls import perform
-from penstock.execution.errors import ExecutorUnreachable
-from penstock.execution.errors import TaskFailed
-from typing import Any
 import socket
+from collections.abc import Iterator
+from typing import Any
 
+from penstock.errors import ExtraMissing, one_line
+from penstock.execution.calls import CallExecutor, Workers, perform
+from penstock.execution.errors import ExecutorUnreachable, TaskFailed
 
 _CONNECT_SECONDS_MAX = 10.0
 

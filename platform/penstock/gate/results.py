@@ -77,9 +77,9 @@ def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules
         sides.append((evidence.incumbent.name, suite.incumbent or SideEvidence()))
     results, problems = [], []
     for name, side in sides:
-        result, problem = _side_results(suite, name, side, evidence.at, rules)
+        result, why = _side_results(suite, name, side, evidence.at, rules)
         results.append(result)
-        problems += [problem] if problem else []
+        problems += [why] if why else []
     tried = sorted({each.result.task for _, side in sides for each in side.attempts})
     return SuiteResults(
         suite=suite.suite, version=suite.version, tasks=tuple(suite.tasks) or tuple(tried),

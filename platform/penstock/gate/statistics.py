@@ -105,7 +105,10 @@ def compare_values(
     """One value for each task and side; see `estimate`."""
     gains = ours - theirs if direction == "max" else theirs - ours
     bounds = asdict(estimate(gains, limit=-margin, alpha=alpha, scale=scale))
-    facts = {"candidate_mean": float(ours.mean()), "incumbent_mean": float(theirs.mean())}
+    facts: dict[str, Any] = {
+        "candidate_mean": float(ours.mean()),
+        "incumbent_mean": float(theirs.mean()),
+    }
     facts |= {"difference": bounds.pop("mean"), "margin": margin, "alpha": alpha}
     return Comparison(df=ours.size - 1, **facts, **bounds)
 
