@@ -114,8 +114,9 @@ class Production:
         sessions = [SimulatedSession(truth, journal.lines)]
         if dice.chance(0.05):
             # A subagent runs an errand. Its outcome is that of its parent: they share the work.
-            parent, own = truth.session_id, {"turns": [], "edits": []}
-            errand = replace(truth, session_id=f"{parent}-errand", parent_session=parent, **own)
+            parent = truth.session_id
+            errand = replace(truth, session_id=f"{parent}-errand", parent_session=parent)
+            errand.turns, errand.edits = [], []
             journal = Journal(begin_us + SECOND_US, self.event_time_us, errand)
             subagent = SessionSimulation(dice, journal, errand, checkpoint.policy, user, files)
             subagent.run_errand(start | {"parent_session": parent, "link": "subagent"})
