@@ -95,7 +95,6 @@ def _change(name: str, to_offset: int) -> PartitionAdvance:
         to_offset=to_offset,
         segment=_file(name),
         counts={key: LedgerCounts(accepted=_EVENTS, stored=_EVENTS)},
-        rejected=[],
         consents={},
     )
 

@@ -79,7 +79,6 @@ def _store(lake: Lake, claim: PartitionClaim, rows: pa.Table) -> PartitionClaim:
         to_offset=claim.next_offset,
         segment=writer.finished,
         counts={key: LedgerCounts(accepted=rows.num_rows, stored=rows.num_rows)},
-        rejected=[],
         consents={},
     )
     return commits.advance(lake.database, claim, change, lease_s=_LEASE_SECONDS)

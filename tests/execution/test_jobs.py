@@ -16,13 +16,14 @@ from penstock.errors import InvalidInput
 from penstock.execution import Executor
 from penstock.execution.calls import InlineExecutor
 from penstock.execution.ray import RayExecutor
+from penstock.ingest.tables import rejected
 from penstock.lake.bucket_jobs import RESULT_BYTES_MAX, BucketJob, read_results, run_job
 from penstock.lake.buckets import Bucket
 from penstock.lake.catalog import current
 from penstock.lake.errors import JobResultUnfit
 from penstock.lake.merges import merge
 from penstock.lake.tables import job as job_table
-from penstock.lake.tables import job_result, rejected
+from penstock.lake.tables import job_result
 from tests.execution import bucket_functions as functions
 from tests.execution.conftest import living_nodes, wait_for_nodes
 from tests.support.lakes import HandLake, hand_lake, make_event

@@ -10,7 +10,7 @@ from penstock.errors import InvalidInput
 from penstock.ingest import gateway
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected import list_rejected, read_rejected, replay_rejected
-from penstock.lake.tables import rejected
+from penstock.ingest.tables import rejected
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 pytestmark = pytest.mark.usefixtures("each_database")

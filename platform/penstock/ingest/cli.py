@@ -10,7 +10,13 @@ from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.ingest.file_import import FileImporter, find_files
 from penstock.ingest.ledger import LedgerReport, read_ledger
-from penstock.ingest.rejected import list_rejected, read_rejected, replay_rejected
+from penstock.ingest.rejected import (
+    list_fuses,
+    list_rejected,
+    read_rejected,
+    release_fuse,
+    replay_rejected,
+)
 from penstock.lake.commits import accept_gap as enter_acceptance
 from penstock.lake.lake import open_existing, open_or_make
 from penstock.settings import load_settings
@@ -144,8 +150,9 @@ def list_(
     rows = []
     for line in entries:
         source, received = line.source or "(none)", time_of(line.received_at)
-        rows.append([line.id, received, line.tenant, source, line.line, line.reason])
-    show_table(["id", "received (UTC)", "tenant", "source", "line", "reason"], rows)
+        rows.append([line.id, received, line.tenant, source, line.line, line.lines, line.reason])
+    columns = ["id", "received (UTC)", "tenant", "source", "line", "lines", "reason"]
+    show_table(columns, rows)
 
 
 @rejected_app.command("show")
@@ -167,6 +174,8 @@ def show(
         show_json(facts(entry))
         return
     say(f"{entry.reason} (line {entry.line} of a request of {time_of(entry.received_at)})")
+    if entry.lines > 1 and not entry.acknowledged:
+        say(f"It is the first of {entry.lines} such lines; the others were only counted.")
     if entry.truncated:
         say("Only the beginning was kept:")
     typer.echo(entry.raw.decode(errors="backslashreplace"))
@@ -195,3 +204,38 @@ def replay(
             say(f"  {entry_id}: {reason}")
     if outcome.refused:
         raise typer.Exit(1)
+
+
+@rejected_app.command("fuses")
+def fuses(data: options.Data = None, json: options.Json = False) -> None:
+    """Sources most of whose lines were rejected: the lines are counted, and the first of each kind
+    is stored, until the fuse is released. All other lines are stored as ever.
+
+    Example: penstock rejected fuses
+    """
+    with open_existing(data) as lake:
+        tripped = list_fuses(lake.database)
+    if json:
+        show_json([facts(fuse) for fuse in tripped])
+        return
+    columns = ["tenant", "source", "tripped (UTC)", "rejected", "of lines", "last reason"]
+    rows = [
+        [fuse.tenant, fuse.source, time_of(fuse.tripped_at), fuse.rejected, fuse.seen, fuse.reason]
+        for fuse in tripped
+    ]
+    show_table(columns, rows)
+
+
+@rejected_app.command("release")
+def release(
+    tenant: Annotated[str, typer.Argument(help="The tenant of the source.")],
+    source: Annotated[str, typer.Argument(help="The source; '' is lines that name none.")],
+    data: options.Data = None,
+) -> None:
+    """Store each rejected line of a source again, after somebody has looked.
+
+    Example: penstock rejected release acme vscode
+    """
+    with open_existing(data) as lake:
+        release_fuse(lake.database, tenant, source)
+    say(f"Rejected lines of {source or '(no source)'} of {tenant} are stored again.")

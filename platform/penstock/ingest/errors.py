@@ -23,10 +23,3 @@ class LogExpired(PenstockError):
     """Partition {partition} of the event log begins at {first} now, but the lake covers it only
     up to {covered}: its retention ran ahead of the writer. The events between are lost; the
     ledger has the gap. Give the topic a longer retention, or start more writers."""
-
-
-class RejectedLimitReached(PenstockError):
-    """The writer stopped: {rejected} of the last {seen} lines were rejected, over the limit
-    of {limit}; the last reason: {reason}. Nothing is lost, the lines wait in the event log.
-    Look for a bad deploy. To store the rejected lines with their reasons, start once with
-    PENSTOCK_REJECTED_RATIO_MAX=1."""

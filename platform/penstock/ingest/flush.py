@@ -1,6 +1,6 @@
 """One flush, decided: from frames of the log to the change of the lake."""
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from penstock.events.event import ID_CHARS_MAX
 from penstock.events.frames import Frame, RejectedLine, decode_rejected
-from penstock.ingest.errors import RejectedLimitReached
+from penstock.ingest.rejections import RejectedRow
 from penstock.ingest.settings import IngestSettings
-from penstock.lake.commits import LedgerCounts, LedgerKey, RejectedRow
+from penstock.lake.commits import LedgerCounts, LedgerKey
 from penstock.lake.duplicates import NewEvents, SessionMemory, find_new
 from penstock.lake.rows import DecodedEvents, RowGroupLimits
 from penstock.lake.segments import Summariser
@@ -64,7 +64,7 @@ def decode_frames(frames: Iterable[Frame], sifted_by: Summariser | None = None) 
         fit, unfit = (frame, []) if sifted_by is None else _sift(frame, sifted_by)
         unfit += flush.decoded.add(fit)
         if unfit:
-            flush.rejected.extend(_rejected_rows(frame, unfit))
+            flush.rejected.extend(_rejected_rows(frame, unfit, acknowledged=True))
             counts = Counter(event.source or "" for event in flush.decoded.events[before:])
         for source, count in counts.items():
             flush.accepted[LedgerKey(header.tenant, source, hour_of(header.received_us))] += count
@@ -108,7 +108,9 @@ def _count(decoded: DecodedEvents, chosen: Sequence[int]) -> Counter[LedgerKey]:
     return counts
 
 
-def _rejected_rows(frame: Frame, lines: Iterable[RejectedLine]) -> list[RejectedRow]:
+def _rejected_rows(
+    frame: Frame, lines: Iterable[RejectedLine], *, acknowledged: bool = False
+) -> list[RejectedRow]:
     return [
         RejectedRow(
             tenant=frame.header.tenant,
@@ -118,6 +120,7 @@ def _rejected_rows(frame: Frame, lines: Iterable[RejectedLine]) -> list[Rejected
             reason=_storable(line.reason),
             raw=line.raw,
             truncated=line.truncated,
+            acknowledged=acknowledged,
         )
         for line in lines
     ]
@@ -149,39 +152,3 @@ def _sift(frame: Frame, summariser: Summariser) -> tuple[Frame, list[RejectedLin
         else:
             fit.append(line)
     return Frame(frame.header, b"\n".join(fit)), unfit
-
-
-class RejectionLimit:
-    """Stops the writer when most lines are rejected: something is wrong that a person must see.
-    Watches the last lines that the writer stored or rejected, of all its partitions."""
-
-    def __init__(self, ratio_max: float, window_lines: int) -> None:
-        self._ratio_max = ratio_max
-        self._window_lines = window_lines
-        self._flushes: deque[tuple[int, int]] = deque()
-        self._seen = 0
-        self._rejected = 0
-
-    def check(self, seen: int, rejected: int, reason: str) -> None:
-        """Raises RejectedLimitReached when a flush of these lines must not be committed."""
-        all_seen = self._seen + seen
-        all_rejected = self._rejected + rejected
-        # A share of the whole window, so that a few bad lines on a quiet day stop nothing.
-        lines = max(all_seen, self._window_lines)
-        if rejected and all_rejected > self._ratio_max * lines:
-            raise RejectedLimitReached(
-                rejected=all_rejected,
-                seen=all_seen,
-                limit=f"{self._ratio_max:.0%} of {lines}",
-                reason=reason,
-            )
-
-    def add(self, seen: int, rejected: int) -> None:
-        """Count a committed flush: one that is tried again counts once."""
-        self._flushes.append((seen, rejected))
-        self._seen += seen
-        self._rejected += rejected
-        while self._seen - self._flushes[0][0] >= self._window_lines:
-            gone_seen, gone_rejected = self._flushes.popleft()
-            self._seen -= gone_seen
-            self._rejected -= gone_rejected

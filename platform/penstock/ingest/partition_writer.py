@@ -4,11 +4,12 @@ import math
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import structlog
+from sqlalchemy import Connection
 
 from penstock.clock import Clock
 from penstock.eventlog import Held
@@ -17,10 +18,25 @@ from penstock.ingest.errors import LogExpired, LogTruncated
 from penstock.ingest.flush import (
     UNFIT,
     FlushInput,
-    RejectionLimit,
     decode_frames,
     is_due,
     plan_flush,
+)
+from penstock.ingest.rejected import (
+    FOLDER,
+    SUFFIX,
+    enter_rejected,
+    read_stored,
+    trip_fuses,
+    write_rejected,
+)
+from penstock.ingest.rejections import (
+    RejectedRow,
+    RejectionFuses,
+    Source,
+    SourceLines,
+    count_by_source,
+    plan_rejections,
 )
 from penstock.ingest.settings import IngestSettings
 from penstock.lake import commits
@@ -38,8 +54,6 @@ from penstock.metrics import Metrics
 _READ_BYTES = 4 * 1024 * 1024
 #: How long a partition of another process is left alone.
 _CLAIM_SECONDS = 0.5
-#: Lines over which the share of rejected ones is taken.
-REJECTED_WINDOW_LINES = 10_000
 
 log_line = structlog.get_logger()
 
@@ -61,9 +75,8 @@ class WriterParts:
         return KnownEvents(self.lake.database, self.lake.store, bytes_max=bytes_max)
 
     @cached_property
-    def rejections(self) -> RejectionLimit:
-        ratio_max = self.lake.settings.room(IngestSettings).rejected_ratio_max
-        return RejectionLimit(ratio_max, REJECTED_WINDOW_LINES)
+    def fuses(self) -> RejectionFuses:
+        return RejectionFuses(self.lake.settings.room(IngestSettings).rejected_ratio_max)
 
     @cached_property
     def lease_s(self) -> float:
@@ -252,16 +265,15 @@ class PartitionWriter:
 
     def _store(self, claim: PartitionClaim, flush: FlushInput) -> None:
         parts, started = self._parts, time.perf_counter()
-        rejected, seen = flush.rejected, len(flush.decoded.events) + len(flush.rejected)
-        self._parts.rejections.check(seen, len(rejected), rejected[-1].reason if rejected else "")
         fresh, counts = plan_flush(flush, self._known.recall(set(flush.decoded.sessions)))
         segment = self._write_segment(claim, flush.decoded, fresh) if fresh.new else None
+        sources = count_by_source(flush.accepted, flush.rejected)
         change = PartitionAdvance(
             to_offset=self._buffer.position,
             segment=segment,
             counts=counts,
-            rejected=rejected,
             consents=fresh.stricter,
+            also=self._set_aside(claim, flush.rejected, sources),
         )
         parts.crash_point("file written")
         try:
@@ -271,7 +283,7 @@ class PartitionWriter:
                 discard(parts.lake.store, segment.name)
             raise
         parts.crash_point("committed")
-        self._parts.rejections.add(seen, len(rejected))
+        parts.fuses.add(sources)
         self._known.settle(len(fresh.new))
         self._go_on_from(claim)
         parts.lake.log.trim(self._partition, claim.next_offset)
@@ -285,6 +297,33 @@ class PartitionWriter:
             metrics.add("segment_bytes_total", segment.bytes + segment.sessions_bytes)
             age_s = (parts.clock.now_us() - min(flush.decoded.received_us)) / 1_000_000
             metrics.observe("queryable_seconds", max(0.0, age_s))
+
+    def _set_aside(
+        self,
+        claim: PartitionClaim,
+        rows: Sequence[RejectedRow],
+        sources: Mapping[Source, SourceLines],
+    ) -> Callable[[Connection], bool]:
+        """Write rejected lines to a file; what returns enters them in the commit."""
+        if not rows:
+            return lambda _connection: True
+        database, store = self._parts.lake.database, self._parts.lake.store
+        plan = plan_rejections(rows, read_stored(database, {row.tenant for row in rows}))
+        trips = self._parts.fuses.trips(sources)
+        name = ""
+        if plan.stored:
+            label = f"{claim.next_offset:016x}-{claim.epoch}"
+            name = new_name(self._partition, label, FOLDER, SUFFIX)
+            owner = self._parts.owner
+            commits.announce_file(database, name, self._partition, owner, claim.epoch)
+            write_rejected(store, name, plan)
+
+        def enter(connection: Connection) -> bool:
+            trip_fuses(connection, trips)
+            enter_rejected(connection, name, plan)
+            return not name or commits.withdraw_intent(connection, name)
+
+        return enter
 
     def _write_segment(
         self, claim: PartitionClaim, decoded: DecodedEvents, fresh: NewEvents

@@ -1,29 +1,49 @@
-"""Rejected lines: reading them, and sending them again."""
+"""Rejected lines: storing them, reading them, and sending them again. They lie in files of the
+store; the database has a row for each that says where."""
 
 from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 import sqlalchemy as sa
+from sqlalchemy import Connection
 
 from penstock.clock import Clock
-from penstock.database.engine import now_us
+from penstock.database.engine import Database, insert_new, now_us
 from penstock.errors import InvalidInput
 from penstock.eventlog.settings import EventLogSettings
 from penstock.events.validation import EventInvalid, validate_line
 from penstock.ingest.gateway import Acceptor
-from penstock.lake.commits import RejectedRow
+from penstock.ingest.rejections import (
+    DAYS_MAX,
+    RejectedRow,
+    RejectionKind,
+    RejectionPlan,
+    Source,
+    SourceLines,
+    StoredRejections,
+)
+from penstock.ingest.tables import rejected, rejection_fuse
 from penstock.lake.lake import Lake
-from penstock.lake.tables import rejected
+from penstock.lake.upkeep import give_up_files
+from penstock.metrics import Metrics
+from penstock.storage import ObjectStore
 
 _BATCH = 500
+_DAY_SECONDS = 24 * 3600
+#: The folder of the store, and how its files are called.
+FOLDER = "rejected"
+SUFFIX = ".lines"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RejectedEntry(RejectedRow):
-    """A rejected line. `line` is its position in the request that brought it."""
+    """A stored row: `raw` is its line, or all of its lines where they were acknowledged."""
 
     id: int
     replayed_at: int | None
+    #: How many lines of this kind it stands for.
+    lines: int
 
 
 @dataclass(frozen=True)
@@ -31,6 +51,122 @@ class ReplayOutcome:
     accepted: int
     #: id → why the line was rejected again.
     refused: dict[int, str]
+
+
+@dataclass(frozen=True)
+class TrippedFuse:
+    """A source most of whose lines were rejected when it tripped."""
+
+    tenant: str
+    source: str
+    tripped_at: int
+    rejected: int
+    seen: int
+    reason: str
+
+
+# Storing, by the writer
+
+
+def read_stored(database: Database, tenants: Iterable[str]) -> dict[str, StoredRejections]:
+    """What is stored of these tenants."""
+    columns = rejected.c
+    mine = (columns.tenant.in_(set(tenants)), columns.replayed_at.is_(None))
+    size = sa.func.coalesce(columns.length, sa.func.length(columns.raw))
+    sizes = sa.select(columns.tenant, sa.func.count(), sa.func.sum(size)).where(*mine)
+    newest = sa.select(columns.tenant, columns.source, columns.kind, sa.func.max(columns.id))
+    newest = newest.where(*mine, columns.kind.is_not(None), columns.acknowledged.is_not(sa.true()))
+    fuses = sa.select(rejection_fuse.c.tenant, rejection_fuse.c.source)
+    stored: defaultdict[str, StoredRejections] = defaultdict(StoredRejections)
+    with database.read() as connection:
+        for tenant, rows, size_bytes in connection.execute(sizes.group_by(columns.tenant)):
+            stored[tenant] = StoredRejections(rows, size_bytes or 0)
+        groups = newest.group_by(columns.tenant, columns.source, columns.kind)
+        for tenant, source, kind, id_ in connection.execute(groups):
+            stored[tenant].newest[RejectionKind(Source(tenant, source), kind)] = id_
+        for tenant, source in connection.execute(fuses):
+            stored[tenant].tripped.add(source)
+    return stored
+
+
+def write_rejected(store: ObjectStore, name: str, plan: RejectionPlan) -> None:
+    """Write the lines of a plan to a new file."""
+    with store.create(name) as file:
+        for lines in plan.stored:
+            file.write(lines.content + b"\n")
+
+
+def enter_rejected(connection: Connection, name: str, plan: RejectionPlan) -> None:
+    """The rows of a plan whose lines are in the file of this name."""
+    rows: list[dict[str, object]] = []
+    start = 0
+    for lines in plan.stored:
+        length = len(lines.content)
+        place = {"file": name, "start": start, "length": length}
+        row = asdict(lines.first) | place | {"raw": b"", "lines": lines.lines}
+        rows.append(row | {"source": lines.kind.source.name, "kind": lines.kind.reason})
+        start += length + 1
+    if rows:
+        connection.execute(sa.insert(rejected), rows)
+    for id_, count in sorted(plan.counted.items()):
+        more = sa.func.coalesce(rejected.c.lines, 1) + count
+        connection.execute(sa.update(rejected).where(rejected.c.id == id_).values(lines=more))
+
+
+def trip_fuses(connection: Connection, trips: Mapping[Source, SourceLines]) -> None:
+    for source, lines in sorted(trips.items()):
+        row = {
+            "tenant": source.tenant,
+            "source": source.name,
+            "tripped_at": now_us(),
+            "rejected": round(lines.rejected),
+            "seen": round(lines.seen),
+            "reason": lines.reason,
+        }
+        insert_new(connection, rejection_fuse, row)
+
+
+def remove_old_lines(lake: Lake, _metrics: Metrics) -> str | None:
+    """An upkeep job: removes lines that are too old, and files of which no line is left."""
+    old = rejected.c.received_at < now_us(-DAYS_MAX * _DAY_SECONDS)
+    with lake.database.write() as connection:
+        files = set(connection.scalars(sa.select(rejected.c.file).where(old).distinct()))
+        removed = connection.execute(sa.delete(rejected).where(old)).rowcount
+        used = sa.select(rejected.c.file).where(rejected.c.file.in_(files)).distinct()
+        give_up_files(connection, files - set(connection.scalars(used)) - {None})
+    return f"removed {removed} rejected lines older than {DAYS_MAX} days" if removed else None
+
+
+# Fuses, by a person
+
+
+def list_fuses(database: Database) -> list[TrippedFuse]:
+    query = sa.select(rejection_fuse).order_by(*rejection_fuse.primary_key.columns)
+    with database.read() as connection:
+        return [TrippedFuse(**row._mapping) for row in connection.execute(query)]
+
+
+def fuse_warnings(database: Database) -> list[str]:
+    """For everybody, so that it names no tenant."""
+    query = sa.select(sa.func.count()).select_from(rejection_fuse)
+    with database.read() as connection:
+        count = connection.execute(query).scalar_one()
+    sources = "1 source" if count == 1 else f"{count} sources"
+    hint = "nothing else waits for them; see penstock rejected fuses"
+    return [f"Most lines of {sources} are rejected; {hint}"] if count else []
+
+
+def release_fuse(database: Database, tenant: str, source: str) -> None:
+    """Its rejected lines are stored again. Raises InvalidInput."""
+    columns = rejection_fuse.c
+    fuse = sa.delete(rejection_fuse).where(columns.tenant == tenant, columns.source == source)
+    with database.write() as connection:
+        if not connection.execute(fuse).rowcount:
+            what = f"The fuse of the source {source!r} of {tenant}"
+            raise InvalidInput(what=what, why="it has not tripped; see penstock rejected fuses")
+
+
+# Reading
 
 
 def list_rejected(lake: Lake, limit: int, *, replayed: bool = False) -> list[RejectedEntry]:
@@ -47,6 +183,36 @@ def read_rejected(lake: Lake, entry_id: int) -> RejectedEntry:
     if not entries:
         raise InvalidInput(what=f"The rejected line {entry_id}", why="there is none")
     return entries[0]
+
+
+def _read(lake: Lake, query: sa.Select[tuple[object, ...]]) -> list[RejectedEntry]:
+    with lake.database.read() as connection:
+        rows = connection.execute(query).mappings().all()
+    contents = dict(_contents(lake.store, rows))
+    return [
+        RejectedEntry(
+            **{name: row[name] for name in ("id", "tenant", "source", "received_at", "line")},
+            **{name: row[name] for name in ("reason", "truncated", "replayed_at")},
+            raw=contents.get(row["id"], row["raw"]),
+            lines=row["lines"] or 1,
+            acknowledged=bool(row["acknowledged"]),
+        )
+        for row in rows
+    ]
+
+
+def _contents(store: ObjectStore, rows: Sequence[sa.RowMapping]) -> Iterator[tuple[int, bytes]]:
+    by_file: defaultdict[str, list[sa.RowMapping]] = defaultdict(list)
+    for row in rows:
+        if row["file"] is not None and not row["raw"]:
+            by_file[row["file"]].append(row)
+    for name, of_file in by_file.items():
+        with store.open(name) as source:
+            for row in of_file:
+                yield row["id"], source.read_at(row["length"], row["start"])
+
+
+# Sending again
 
 
 def replay_rejected(lake: Lake, clock: Clock, ids: list[int] | None = None) -> ReplayOutcome:
@@ -67,7 +233,7 @@ def replay_rejected(lake: Lake, clock: Clock, ids: list[int] | None = None) -> R
         done = []
         for entry in entries:
             try:
-                _accept_again(lake, clock, entry, values)
+                accepted += _accept_again(lake, clock, entry, values)
             except EventInvalid as error:
                 refused[entry.id] = str(error)
             else:
@@ -77,22 +243,22 @@ def replay_rejected(lake: Lake, clock: Clock, ids: list[int] | None = None) -> R
             sent_again = sa.update(rejected).where(rejected.c.id.in_(done))
             with lake.database.write() as connection:
                 connection.execute(sent_again.values(replayed_at=now_us()))
-            accepted += len(done)
     return ReplayOutcome(accepted, refused)
 
 
 def _accept_again(
     lake: Lake, clock: Clock, entry: RejectedEntry, values: defaultdict[int, list[bytes]]
-) -> None:
+) -> int:
+    """How many lines it appended: all or none."""
     if entry.truncated:
         raise EventInvalid("only its beginning was kept")
-    validate_line(entry.raw, lake.settings.room(EventLogSettings).event_bytes_max)
+    if entry.lines > 1 and not entry.acknowledged:
+        raise EventInvalid(f"it stands for {entry.lines} lines, of which only this one was kept")
+    lines = entry.raw.split(b"\n") if entry.acknowledged else [entry.raw]
+    for line in lines:
+        validate_line(line, lake.settings.room(EventLogSettings).event_bytes_max)
     acceptor = Acceptor.of(entry.tenant, lake.settings, lake.log)
     for piece in acceptor.accept(entry.raw, clock.now_us()):
         for partition, of_partition in piece.values.items():
             values[partition] += of_partition
-
-
-def _read(lake: Lake, query: sa.Select[tuple[object, ...]]) -> list[RejectedEntry]:
-    with lake.database.read() as connection:
-        return [RejectedEntry(**row._mapping) for row in connection.execute(query)]
+    return len(lines)

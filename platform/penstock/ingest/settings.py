@@ -64,7 +64,7 @@ class IngestSettings(RoomSettings):
     )
     rejected_ratio_max: float = setting(
         0.5,
-        "share of rejected lines that stops the writer",
-        "Raise it when you cannot mend a bad client.",
+        "share of rejected lines that trips the fuse of a source",
+        "Raise it when you cannot mend a bad client and need each of its lines.",
         minimum=0,
     )

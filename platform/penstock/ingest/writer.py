@@ -10,7 +10,7 @@ import structlog
 from penstock.errors import PenstockError
 from penstock.eventlog import Held
 from penstock.eventlog.errors import LogCorrupt
-from penstock.ingest.errors import LogTruncated, RejectedLimitReached
+from penstock.ingest.errors import LogTruncated
 from penstock.ingest.partition_writer import PartitionWriter, WriterParts
 from penstock.lake import commits
 from penstock.lake.commits import LogShape, agree_on_shape
@@ -22,7 +22,7 @@ _POLL_SECONDS = 0.05
 log_line = structlog.get_logger()
 
 #: Errors that another try does not mend: a person has to look first.
-_NEEDS_A_PERSON = (RejectedLimitReached, LogCorrupt, LogTruncated)
+_NEEDS_A_PERSON = (LogCorrupt, LogTruncated)
 _RETRY_SECONDS_MIN = 0.1
 #: The longest wait between tries when something is down.
 RETRY_SECONDS_MAX = 5.0

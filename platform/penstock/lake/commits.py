@@ -9,7 +9,7 @@ An intent is written before each file: Penstock did not make a file that neither
 intent names.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -30,7 +30,6 @@ from penstock.lake.tables import (
     log_gap,
     log_partition,
     log_shape,
-    rejected,
     segment,
     segment_intent,
     writer,
@@ -78,26 +77,16 @@ class LedgerCounts:
 
 
 @dataclass(frozen=True)
-class RejectedRow:
-    tenant: str
-    source: str
-    received_at: int
-    line: int
-    reason: str
-    raw: bytes
-    truncated: bool
-
-
-@dataclass(frozen=True)
 class PartitionAdvance:
     """All that one flush changes: the offset, and what lies between the old and the new one."""
 
     to_offset: int
     segment: SegmentFile | None
     counts: Mapping[LedgerKey, LedgerCounts]
-    rejected: Sequence[RejectedRow]
     #: (tenant, session) → consent, where rows stored earlier say less.
     consents: Mapping[tuple[str, str], str]
+    #: Enters what rooms above store with it; False where a file of theirs may be gone.
+    also: Callable[[Connection], bool] = lambda _connection: True
 
 
 # The writers that there are, and the shape of the log that they agree on
@@ -258,14 +247,14 @@ def advance(
     with database.write() as connection:
         _move_offset(connection, claim, change.to_offset, lease_s)
         _add_to_ledger(connection, claim.partition, change.counts)
-        if change.rejected:
-            rows = [asdict(row) for row in change.rejected]
-            connection.execute(sa.insert(rejected), rows)
+        gone = not change.also(connection)
         if change.segment is not None:
-            if not withdraw_intent(connection, change.segment.name):
-                raise FencedOff(
-                    partition=claim.partition, epoch=claim.epoch, expected=claim.next_offset
-                )
+            gone = gone or not withdraw_intent(connection, change.segment.name)
+        if gone:
+            raise FencedOff(
+                partition=claim.partition, epoch=claim.epoch, expected=claim.next_offset
+            )
+        if change.segment is not None:
             # From here on all others that commit wait: it comes last.
             snap = next_snap(connection, INGEST)
             _check_shape(connection, claim.log)

@@ -51,9 +51,9 @@ _DICTIONARY = [
 # Names and reading
 
 
-def new_name(partition: int, label: str) -> str:
+def new_name(partition: int, label: str, folder: str = "events", suffix: str = _SUFFIX) -> str:
     """A name that nobody else will take; files are never overwritten."""
-    return f"events/p-{partition:04d}/{label}-{uuid.uuid4().hex[:12]}{_SUFFIX}"
+    return f"{folder}/p-{partition:04d}/{label}-{uuid.uuid4().hex[:12]}{suffix}"
 
 
 def sessions_name(name: str) -> str:

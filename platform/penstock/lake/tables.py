@@ -2,7 +2,7 @@
 `lake.commits`. Times are microseconds since 1970 by the database's clock.
 """
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, LargeBinary, String, Table, Text
+from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, String, Table, Text
 
 from penstock.database.tables import Number, metadata
 
@@ -161,23 +161,6 @@ ledger = Table(
     Column("stored", BigInteger, nullable=False),
     Column("duplicate", BigInteger, nullable=False),
     Column("rejected", BigInteger, nullable=False),
-)
-
-#: Lines that were refused, with the reason, for a person to look at and send again.
-rejected = Table(
-    "rejected",
-    metadata,
-    Column("id", Number, primary_key=True),
-    Column("tenant", String(128), nullable=False),
-    Column("source", String(512), nullable=False),
-    Column("received_at", BigInteger, nullable=False),
-    Column("line", BigInteger, nullable=False),
-    Column("reason", Text, nullable=False),
-    Column("raw", LargeBinary, nullable=False),
-    #: Only the beginning was kept: such a line cannot be sent again.
-    Column("truncated", Boolean, nullable=False),
-    Column("replayed_at", BigInteger),
-    Index("ix_rejected_received_at", "received_at"),
 )
 
 #: A function over the buckets of a snap: `lake.bucket_jobs`. Done when `finished_at` is set.

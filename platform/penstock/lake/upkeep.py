@@ -10,7 +10,7 @@ writer can never commit it. A file that only looks old stays.
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -212,10 +212,16 @@ def _give_up_replaced(connection: Connection, table: sa.Table, grace_s: float) -
     )
     gone = sa.delete(table).where(table.c.id == bindparam("gone"))
     connection.execute(gone, [{"gone": row.id} for row in unneeded])
-    names = [{"name": row.name, "partition": NO_PARTITION, "owner": _COLLECTOR} for row in unneeded]
-    claimed = sa.insert(segment_intent).values(created_at=now_us(), claimed_at=now_us())
-    connection.execute(claimed, names)
+    give_up_files(connection, [row.name for row in unneeded])
     return len(unneeded)
+
+
+def give_up_files(connection: Connection, names: Collection[str]) -> None:
+    """Have collection delete these files of the store."""
+    if names:
+        rows = [{"name": name, "partition": NO_PARTITION, "owner": _COLLECTOR} for name in names]
+        claimed = sa.insert(segment_intent).values(created_at=now_us(), claimed_at=now_us())
+        connection.execute(claimed, rows)
 
 
 def _delete_given_up(lake: Lake, grace_s: float) -> None:

@@ -22,6 +22,7 @@ from penstock.fleet.settings import FleetSettings
 from penstock.http.request_slots import RequestSlots
 from penstock.ingest.gateway import GroupCommit, InflightBytes
 from penstock.ingest.partition_writer import WriterParts
+from penstock.ingest.rejected import fuse_warnings
 from penstock.ingest.routes import Gateway
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.writer import Writer
@@ -78,6 +79,7 @@ class Service:
             waiting_max=_QUERIES_WAITING_MAX,
             retry_after_s=5,
         )
+        self._fuse_warnings: list[str] = []
         self._started = False
         #: False when a thread did not end in time: it uses the lake still.
         self.ended = True
@@ -142,7 +144,10 @@ class Service:
         try:
             await asyncio.to_thread(self.start)
             every_s = self.settings.room(AccessSettings).keys_refresh_seconds
-            repeated = [_repeat(every_s, self.keys.refresh, "keys could not be refreshed")]
+            repeated = [
+                _repeat(every_s, self.keys.refresh, "keys could not be refreshed"),
+                _repeat(every_s, self._refresh_warnings, "fuses could not be looked at"),
+            ]
             if self.role in ("all", "writer"):
                 every_s = self.settings.room(FleetSettings).replica_report_seconds
                 gauges = FleetGauges(self.lake.database, self.settings, self.metrics)
@@ -171,12 +176,16 @@ class Service:
         self.metrics.set("channel_waiters", self.watcher.waiting)
         return self.metrics.exposition()
 
+    def _refresh_warnings(self) -> None:
+        self._fuse_warnings = fuse_warnings(self.lake.database)
+
     def warnings(self) -> list[str]:
         """Problems that a person should see to, while events are taken in all the same."""
         workers = (self.upkeep, self.deliverer)
-        return [
+        found = [
             problem for worker in workers if worker is not None for problem in worker.problems()
         ]
+        return found + self._fuse_warnings
 
 
 async def _repeat(every_s: float, work: Callable[[], object], failure: str) -> None:
