@@ -171,8 +171,8 @@ def upkeep_of(tmp_path: Path) -> Iterator[Callable[[Callable[[], dict[str, Upkee
             one.stop()
 
 
-def test_both_jobs_are_found() -> None:
-    assert set(upkeep_jobs()) == {"compaction", "collection"}
+def test_all_jobs_are_found() -> None:
+    assert set(upkeep_jobs()) == {"compaction", "collection", "rejected"}
 
 
 @pytest.mark.parametrize(

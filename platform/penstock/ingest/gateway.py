@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Self
 
-import pyarrow as pa
-
 from penstock.errors import Backlogged, TooManyRequests, one_line
 from penstock.eventlog import EventLog
 from penstock.eventlog.settings import EventLogSettings
@@ -23,6 +21,7 @@ from penstock.events.frames import (
 )
 from penstock.events.validation import Rejection, validate_lines
 from penstock.http.errors import BodyTooLarge
+from penstock.ingest.decompression import CODECS, decompressed
 from penstock.ingest.errors import BodyUnreadable, EncodingUnknown
 from penstock.metrics import Metrics
 from penstock.settings import Settings
@@ -32,9 +31,6 @@ CHUNK_BYTES = 256 * 1024
 #: A body with more lines that are no events is something else. Stored one by one, and listed in
 #: the answer, the lines would take many times its size.
 REJECTED_LINES_MAX = 100_000
-#: So much is decompressed at once, so that other requests get their turn in between.
-_DECOMPRESSED_BYTES = 1024 * 1024
-_CODECS = {"gzip": "gzip", "x-gzip": "gzip", "zstd": "zstd"}
 #: How long a failed append counts as the log's state. A balancer sends requests only to gateways
 #: that are ready, so that without an end no request would show that the log is back.
 _FAILURE_SECONDS = 5.0
@@ -48,18 +44,17 @@ def decompress(body: bytes, encoding: str, bytes_max: int) -> Iterator[bytes]:
             raise BodyTooLarge(limit_bytes=bytes_max, measure="after decompression")
         yield body
         return
-    if (codec := _CODECS.get(encoding)) is None:
+    if encoding not in CODECS:
         raise EncodingUnknown(encoding=encoding[:64])
     size = 0
     try:
-        with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:
-            while part := stream.read(_DECOMPRESSED_BYTES):
-                size += len(part)
-                if size > bytes_max:
-                    raise BodyTooLarge(limit_bytes=bytes_max, measure="after decompression")
-                yield part
-    except OSError as error:
-        raise BodyUnreadable(why=f"not valid {codec}: {error}") from None
+        for part in decompressed([body], encoding):
+            size += len(part)
+            if size > bytes_max:
+                raise BodyTooLarge(limit_bytes=bytes_max, measure="after decompression")
+            yield part
+    except ValueError as error:
+        raise BodyUnreadable(why=f"not valid {encoding}: {error}") from None
 
 
 @dataclass
