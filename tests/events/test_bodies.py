@@ -132,6 +132,44 @@ def test_broken_array(body: bytes, expected: list[bytes]) -> None:
         assert elements(body, chunk_bytes) == expected
 
 
+def event(session: str) -> bytes:
+    return json.dumps({"session_id": session, "ts": 1, "type": "t", "payload": {}}).encode()
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        b'{"a": [1, 2}',
+        b'{"a": {"b": 1}',
+        b'{"a": "x}',
+        b"{" * 10,
+        b'{"a": ' + b"[" * 100_000,
+        b'{"a": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"session_id": "s", "payload": {"x": [{}, {"y": ]}}',
+        b'"',
+        b"{\xff",
+    ],
+)
+@pytest.mark.parametrize("between", [b",", b", ", b",\n  "])
+def test_a_broken_element_never_costs_its_neighbours(broken: bytes, between: bytes) -> None:
+    body = b"[" + between.join([event("a"), broken, event("b"), broken, event("c")]) + b"]"
+    whole = [line for line in elements(body) if line.startswith(b'{"session_id": "')]
+    assert [json.loads(line)["session_id"] for line in whole if line in map(event, "abc")] == [
+        "a", "b", "c",
+    ]  # fmt: skip
+
+
+def test_the_search_for_whole_events_is_bounded() -> None:
+    body = b"[" + b',{"a":[' * 100_000
+    assert elements(body)
+
+
+def test_ndjson_may_begin_with_a_bracket() -> None:
+    body = b"[1, 2]\n" + event("a") + b"\n"
+    lines = [line for _, chunk in split_body(body, CHUNK, ndjson=True) for line in chunk]
+    assert lines[:2] == [b"[1, 2]", event("a")]
+
+
 def test_elements_are_numbered_with_blank_ones_and_lines_behind() -> None:
     assert numbered(b"[1,,oops]\n5\n6") == [(1, b"1"), (3, b"oops"), (5, b"5"), (6, b"6")]
 

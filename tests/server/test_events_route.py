@@ -115,6 +115,16 @@ def test_broken_element_of_an_array_costs_no_neighbour(service: Any) -> None:
     assert [line["line"] for line in answer["rejected"]] == [2, 4]
 
 
+def test_ndjson_is_what_its_type_says(service: Any) -> None:
+    """A log line in front of it is one bad line, and no array."""
+    one, two = lines("typed", 2)
+    body = b"[INFO] up, and\n" + one + b"\n" + two
+    kind = "application/x-ndjson; charset=utf-8"
+    answer = service.post("/v1/events", body, Content_Type=kind).json()
+    assert answer["accepted"] == 2
+    assert [line["line"] for line in answer["rejected"]] == [1]
+
+
 def test_100_000_lines_in_one_body(service: Any) -> None:
     body = b"\n".join([*(event("many", event_id=f"{i}") for i in range(99_999)), b"oops"])
     answer = service.post("/v1/events", gzip.compress(body, 1), Content_Encoding="gzip").json()

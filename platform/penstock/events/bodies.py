@@ -1,5 +1,6 @@
 """A request body, cut into lines: NDJSON, or a JSON array with one event an element."""
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 
@@ -12,18 +13,26 @@ ARRAY_COMMAS_MAX = 500_000
 #: In an array that is not decoded at once, an element with more brackets never ends.
 ELEMENT_BRACKETS_MAX = 1_000_000
 
+#: In how many places of an array the search for whole events behind a broken element looks, and
+#: how far.
+PLACES_MAX = 1_000
+EVENT_BYTES_MAX = 256 * 1024
+
 Chunk = tuple[int, list[bytes]]
 
 _BEGINS_ARRAY = re.compile(rb"[ \t\r\n]*+\[")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-def split_body(body: bytes, chunk_bytes: int, first_line: int = 1) -> Iterator[Chunk]:
+def split_body(
+    body: bytes, chunk_bytes: int, first_line: int = 1, *, ndjson: bool = False
+) -> Iterator[Chunk]:
     """Chunks of consecutive lines, each with the number of its first line. In an array the
-    elements count as lines; an element without an end takes the rest of the body, and is
-    rejected later."""
+    elements count as lines; a broken element is rejected later, and costs no other. `ndjson` says
+    that the body is no array, whatever it begins with."""
     start = len(_BYTE_ORDER_MARK) if body.startswith(_BYTE_ORDER_MARK) else 0
-    if array := _BEGINS_ARRAY.match(body, start):
+    array = None if ndjson else _BEGINS_ARRAY.match(body, start)
+    if array:
         yield from _split_array(body, array.end(), chunk_bytes)
     else:
         yield from _split_lines(body, start, chunk_bytes, first_line)
@@ -75,12 +84,45 @@ _IN_ELEMENT = re.compile(rb'(?:[^"\[\]{}]++|' + _TEXT + rb")*+", re.DOTALL)
 
 def _elements(body: bytes, start: int) -> Iterator[bytes]:
     """The elements as they are; one comma or bracket follows each in the body."""
-    end = _element_end(body, start)
-    while body[end : end + 1] == b",":
-        yield body[start:end]
-        start = end + 1
+    places_left = PLACES_MAX
+    while True:
         end = _element_end(body, start)
-    yield body[start:end]
+        if not _is_json(body[start:end]):
+            for place in _EVENT_MAY_BEGIN.finditer(body, start, end):
+                places_left -= 1
+                if places_left < 0:
+                    break
+                if _begins_event(body, place.end()):
+                    end = place.start()
+                    break
+        yield body[start:end]
+        if body[end : end + 1] != b",":
+            return
+        start = end + 1
+
+
+def _is_json(element: bytes) -> bool:
+    try:
+        _element_decoder.decode(element)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+# Where a bracket or a quote is missing, brackets do not tell where the element ends. What looks
+# like an event is one: that it was meant as a part of the broken one is less likely.
+_EVENT_MAY_BEGIN = re.compile(rb",\s*+(?=\{)")
+_event_decoder = json.JSONDecoder()
+_element_decoder = msgspec.json.Decoder(msgspec.Raw)
+
+
+def _begins_event(body: bytes, at: int) -> bool:
+    text = body[at : at + EVENT_BYTES_MAX].decode(errors="replace")
+    try:
+        event, _end = _event_decoder.raw_decode(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(event, dict) and {"session_id", "ts", "type"} <= event.keys()
 
 
 def _element_end(body: bytes, at: int) -> int:

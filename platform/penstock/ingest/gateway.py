@@ -95,12 +95,14 @@ class Acceptor:
             value_bytes_max=log.value_bytes_max,
         )
 
-    def accept(self, body: bytes, received_us: int, first_line: int = 1) -> Iterator[Acceptance]:
+    def accept(
+        self, body: bytes, received_us: int, first_line: int = 1, *, ndjson: bool = False
+    ) -> Iterator[Acceptance]:
         """A piece at a time, so that the caller may do something else in between.
         Raises BodyUnreadable when hardly any line of the body is an event."""
         place = (self.tenant, received_us, self.partitions, self.rejected_line_bytes_max)
         rejected = 0
-        for number, lines in split_body(body, CHUNK_BYTES, first_line):
+        for number, lines in split_body(body, CHUNK_BYTES, first_line, ndjson=ndjson):
             validated = validate_lines(lines, number, self.event_bytes_max)
             rejected += len(validated.rejections)
             if rejected > REJECTED_LINES_MAX:

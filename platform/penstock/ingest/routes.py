@@ -28,6 +28,8 @@ from penstock.lake.lake import Lake
 from penstock.metrics import Metrics
 from penstock.settings import Settings
 
+_NDJSON = "application/x-ndjson"
+
 
 @dataclass
 class Gateway:
@@ -87,7 +89,7 @@ class EventsOperation(RefusableOperation):
             required=True,
             description="Plain, or with `Content-Encoding` gzip or zstd.",
             content={
-                "application/x-ndjson": OpenAPIMediaType(
+                _NDJSON: OpenAPIMediaType(
                     schema=Schema(type=OpenAPIType.STRING, description="An event a line.")
                 ),
                 "application/json": OpenAPIMediaType(
@@ -132,9 +134,9 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepta
         body = await _decompress(sent, encoding, limits.body_decoded_bytes_max, hold)
         del sent
         whole = Acceptance()
-        for piece in Acceptor.of(grant.tenant, settings, gateway.lake.log).accept(
-            body, gateway.clock.now_us()
-        ):
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        acceptor = Acceptor.of(grant.tenant, settings, gateway.lake.log)
+        for piece in acceptor.accept(body, gateway.clock.now_us(), ndjson=kind == _NDJSON):
             whole.add(piece)
             await asyncio.sleep(0)  # a large body must not keep the others waiting
         del body
