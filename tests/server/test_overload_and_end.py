@@ -224,3 +224,26 @@ def test_signal_to_stop_keeps_every_promise_and_stores_the_rest(start: Starter) 
         stored = in_segments(service.data)
     assert set(acknowledged) <= set(stored)
     assert len(stored) == len(set(stored))
+
+
+def test_a_quota_answers_429_with_which_and_until_when(start: Callable[..., Any]) -> None:
+    with start(tenant_events_per_hour_max=2, tenant_queries_per_hour_max=1) as service:
+        events = b"\n".join(
+            b'{"session_id":"s","ts":1795219200000000,"type":"user_message","payload":{"text":"%d"}}'
+            % number
+            for number in range(3)
+        )
+        assert service.post("/v1/events", events, "ingest").status == 200
+        assert service.query("select 1 as a") == [{"a": 1}]
+        body = json.dumps({"sql": "select 1"}).encode()
+        for path, sent, quota, maximum in (
+            ("/v1/events", events, "events_per_hour", 2),
+            ("/v1/query", body, "queries_per_hour", 1),
+        ):
+            reply = service.post(path, sent)
+            answer = reply.json()
+            assert "quota" in answer, answer
+            assert (reply.status, answer["quota"], answer["maximum"]) == (429, quota, maximum)
+            assert answer["until"] in answer["detail"]
+            assert int(reply.headers["retry-after"]) <= 3601
+        assert service.post("/v1/query", body, "bolt").status == 200

@@ -1,10 +1,12 @@
-"""`penstock keys`."""
+"""`penstock keys` and `penstock quotas`."""
 
 from typing import Annotated
 
 import typer
 
 from penstock.access.keys import Role, create_key, list_keys, revoke_key
+from penstock.access.quotas import QuotaName, set_quota, survey_quotas
+from penstock.clock import SystemClock
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing, open_or_make
 from penstock.settings import load_settings
@@ -66,3 +68,40 @@ def revoke(
     with open_existing(data) as lake:
         revoke_key(lake.database, key_id)
     show_json({"revoked": key_id}) if json else say(f"key {key_id} is revoked")
+
+
+quotas_app = typer.Typer(help="What each tenant may use.", no_args_is_help=True)
+
+
+@quotas_app.command("list")
+def list_quotas(data: options.Data = None, json: options.Json = False) -> None:
+    """What each tenant has used, and may use. No maximum is no limit.
+
+    Example: penstock quotas list
+    """
+    with open_existing(data) as lake:
+        uses = survey_quotas(lake.database, lake.settings, SystemClock())
+    if json:
+        show_json([facts(use) for use in uses])
+        return
+    rows = [[use.tenant, use.name, use.used, use.maximum] for use in uses]
+    show_table(["tenant", "quota", "used", "maximum"], rows)
+
+
+@quotas_app.command("set")
+def set_(
+    tenant: Annotated[str, typer.Argument(help="Whose quota.")],
+    name: Annotated[QuotaName, typer.Argument(help="Which quota.")],
+    maximum: Annotated[
+        int | None, typer.Argument(help="0 is no limit; left out, that of the settings.", min=0)
+    ] = None,
+    data: options.Data = None,
+) -> None:
+    """Give one tenant a maximum of its own. A running service follows within seconds.
+
+    Example: penstock quotas set acme events_per_hour 1000000
+    """
+    with open_existing(data) as lake:
+        set_quota(lake.database, tenant, name, maximum)
+    limit = "that of the settings" if maximum is None else maximum or "no limit"
+    say(f"{tenant}: {name} is {limit}")

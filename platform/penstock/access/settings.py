@@ -15,3 +15,21 @@ class AccessSettings(RoomSettings):
         "Lower it when it has to stop sooner.",
         minimum=0.1,
     )
+    tenant_events_per_hour_max: int = setting(
+        0,
+        "events that a tenant may send in an hour; 0 is no limit",
+        "Set it when tenants share a service; `penstock quotas set` has one for a single tenant.",
+        minimum=0,
+    )
+    tenant_queries_per_hour_max: int = setting(
+        0,
+        "queries of a tenant in an hour, for each process; 0 is no limit",
+        "The same.",
+        minimum=0,
+    )
+    tenant_stored_bytes_max: int = setting(
+        0,
+        "bytes of events that a tenant may have stored, as they were sent; 0 is no limit",
+        "The same.",
+        minimum=0,
+    )

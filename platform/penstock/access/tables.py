@@ -1,4 +1,4 @@
-"""The table of keys."""
+"""The tables of keys and quotas."""
 
 from sqlalchemy import BigInteger, Column, String, Table, Text
 
@@ -15,4 +15,13 @@ api_key = Table(
     Column("note", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("revoked_at", BigInteger),
+)
+
+#: What one tenant may use, where that differs from the settings.
+tenant_quota = Table(
+    "tenant_quota",
+    metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("name", String(32), primary_key=True),
+    Column("maximum", BigInteger, nullable=False),
 )

@@ -44,12 +44,14 @@ class FlushInput:
     decoded: DecodedEvents
     rejected: list[RejectedRow]
     accepted: Counter[LedgerKey]
+    #: Bytes of the accepted events. Those of a frame with several sources are shared out.
+    sizes: Counter[LedgerKey]
 
 
 def decode_frames(frames: Iterable[Frame], sifted_by: Summariser | None = None) -> FlushInput:
     """Lines that cannot be read join the lines that the gateway rejected. With `sifted_by` so do
     those that cannot be stored."""
-    flush = FlushInput(DecodedEvents(), [], Counter())
+    flush = FlushInput(DecodedEvents(), [], Counter(), Counter())
     for frame in frames:
         header, counts = frame.header, frame.header.counts
         if header.kind == "rejected":
@@ -66,8 +68,11 @@ def decode_frames(frames: Iterable[Frame], sifted_by: Summariser | None = None) 
         if unfit:
             flush.rejected.extend(_rejected_rows(frame, unfit, acknowledged=True))
             counts = Counter(event.source or "" for event in flush.decoded.events[before:])
+        total = sum(counts.values())
         for source, count in counts.items():
-            flush.accepted[LedgerKey(header.tenant, source, hour_of(header.received_us))] += count
+            key = LedgerKey(header.tenant, source, hour_of(header.received_us))
+            flush.accepted[key] += count
+            flush.sizes[key] += len(frame.body) * count // total
     return flush
 
 
@@ -81,6 +86,7 @@ def plan_flush(
     counts: defaultdict[LedgerKey, LedgerCounts] = defaultdict(LedgerCounts)
     for key, count in flush.accepted.items():
         counts[key].accepted += count
+        counts[key].bytes += flush.sizes[key]
     for key, count in _count(decoded, fresh.new).items():
         counts[key].stored += count
     if len(fresh.new) < len(decoded.events):

@@ -17,6 +17,7 @@ from litestar.openapi.spec import (
 )
 
 from penstock.access.keys import Authorizer
+from penstock.access.quotas import Quotas
 from penstock.clock import Clock
 from penstock.errors import InvalidInput, PenstockError
 from penstock.http.body import read_body
@@ -41,6 +42,7 @@ class Gateway:
     inflight: InflightBytes
     metrics: Metrics
     clock: Clock
+    quotas: Quotas
     #: None in a process without the gateway role.
     commits: GroupCommit | None = None
 
@@ -128,6 +130,7 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepta
         raise InvalidInput(what="This process", why="it was started without the gateway role")
     settings = gateway.settings
     limits = settings.room(IngestSettings)
+    gateway.quotas.require(grant.tenant, "events_per_hour", "stored_bytes")
     with gateway.inflight.holding(grant.tenant) as hold:
         sent = await read_body(request, limits.body_bytes_max, hold)
         encoding = request.headers.get("content-encoding", "").strip().lower()
@@ -142,6 +145,7 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepta
         del body
         if whole.values:
             await gateway.commits.append(whole.values)
+    gateway.quotas.count(grant.tenant, "events_per_hour", whole.accepted)
     gateway.metrics.add("events_accepted_total", whole.accepted, tenant=grant.tenant)
     gateway.metrics.add("events_rejected_total", len(whole.rejections), tenant=grant.tenant)
     return whole

@@ -74,6 +74,8 @@ class LedgerCounts:
     stored: int = 0
     duplicate: int = 0
     rejected: int = 0
+    #: Of accepted events, as they were sent.
+    bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -290,7 +292,9 @@ def _add_to_ledger(
     columns = LedgerCounts.__dataclass_fields__
     statement = statement.on_conflict_do_update(
         index_elements=ledger.primary_key.columns,
-        set_={name: ledger.c[name] + statement.excluded[name] for name in columns},
+        set_={
+            name: sa.func.coalesce(ledger.c[name], 0) + statement.excluded[name] for name in columns
+        },
     )
     connection.execute(statement, rows)
 

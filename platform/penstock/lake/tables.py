@@ -161,6 +161,8 @@ ledger = Table(
     Column("stored", BigInteger, nullable=False),
     Column("duplicate", BigInteger, nullable=False),
     Column("rejected", BigInteger, nullable=False),
+    #: Of the accepted events, as they were sent; NULL in rows of before it was counted.
+    Column("bytes", BigInteger),
 )
 
 #: A function over the buckets of a snap: `lake.bucket_jobs`. Done when `finished_at` is set.

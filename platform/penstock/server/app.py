@@ -11,6 +11,7 @@ from litestar.openapi.plugins import JsonRenderPlugin
 
 import penstock
 from penstock.access.keys import Authorizer
+from penstock.access.quotas import Quotas
 from penstock.channels import routes as channels
 from penstock.checkpoints import routes as checkpoints
 from penstock.errors import PenstockError
@@ -52,12 +53,17 @@ ROUTES = [
 
 
 #: Parts of the service that routes may ask for by these names.
-_PARTS = ("gateway", "lake", "authorizer", "queries", "registry", "watcher", "metrics")
+_PARTS = ("gateway", "lake", "authorizer", "quotas", "queries", "registry", "watcher", "metrics")
 
 
-async def reading_tenant(request: Request[Any, Any, Any], authorizer: Authorizer) -> str:
-    """Whose rows the key of a request may read."""
-    return (await authorizer.authorize(request.headers.get("authorization"), "read")).tenant
+async def reading_tenant(
+    request: Request[Any, Any, Any], authorizer: Authorizer, quotas: Quotas
+) -> str:
+    """Whose rows the key of a request may read. Counts as a query."""
+    tenant = (await authorizer.authorize(request.headers.get("authorization"), "read")).tenant
+    quotas.require(tenant, "queries_per_hour")
+    quotas.count(tenant, "queries_per_hour")
+    return tenant
 
 
 def make_app(service: Service) -> Litestar:

@@ -9,6 +9,7 @@ from typing import Literal
 import structlog
 
 from penstock.access.keys import Authorizer, KeyRing
+from penstock.access.quotas import Quotas
 from penstock.access.settings import AccessSettings
 from penstock.channels.channel_watcher import ChannelWatcher
 from penstock.channels.notice_delivery import Deliverer
@@ -59,6 +60,7 @@ class Service:
         self.lake = Lake(self.settings)
         self.keys = KeyRing(self.lake.database, self.clock)
         self.authorizer = Authorizer(self.keys, self.clock)
+        self.quotas = Quotas(self.lake.database, self.settings, self.clock)
         limits = self.settings.room(IngestSettings)
         self.gateway = Gateway(
             settings=self.settings,
@@ -69,6 +71,7 @@ class Service:
             ),
             metrics=self.metrics,
             clock=self.clock,
+            quotas=self.quotas,
         )
         self.statements = self.lake.statements = StatementProcesses(
             distant_files=not self.lake.store.local
@@ -104,6 +107,7 @@ class Service:
 
     def _open(self) -> None:
         self.keys.refresh()
+        self.quotas.refresh()
         self.statements.start()
         if self.role in ("all", "gateway"):
             self.gateway.commits = GroupCommit(
@@ -147,6 +151,7 @@ class Service:
             repeated = [
                 _repeat(every_s, self.keys.refresh, "keys could not be refreshed"),
                 _repeat(every_s, self._refresh_warnings, "fuses could not be looked at"),
+                _repeat(every_s, self.quotas.refresh, "quotas could not be looked at"),
             ]
             if self.role in ("all", "writer"):
                 every_s = self.settings.room(FleetSettings).replica_report_seconds

@@ -1,4 +1,5 @@
-"""Rejected lines lie in files; rows say where, and count those that are alike. Add fuses."""
+"""Rejected lines lie in files; rows say where, and count those that are alike. Add fuses, quotas
+and the bytes of the ledger."""
 
 from typing import Any
 
@@ -34,9 +35,19 @@ def upgrade() -> None:
         sa.Column("reason", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("tenant", "source", name=op.f("pk_rejection_fuse")),
     )
+    op.create_table(
+        "tenant_quota",
+        sa.Column("tenant", sa.String(length=128), nullable=False),
+        sa.Column("name", sa.String(length=32), nullable=False),
+        sa.Column("maximum", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("tenant", "name", name=op.f("pk_tenant_quota")),
+    )
+    op.add_column("ledger", sa.Column("bytes", sa.BigInteger(), nullable=True))
 
 
 def downgrade() -> None:
+    op.drop_column("ledger", "bytes")
+    op.drop_table("tenant_quota")
     op.drop_table("rejection_fuse")
     for name in _INDEXES:
         op.drop_index(op.f(name), "rejected")

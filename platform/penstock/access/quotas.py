@@ -1,0 +1,164 @@
+"""Quotas: how much each tenant may send, ask and have stored.
+
+A process counts what it takes in an hour itself, and learns from the ledger what others took: with
+several processes a tenant may go over its quota by what it sends in the few seconds between.
+"""
+
+import threading
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal, get_args
+
+import sqlalchemy as sa
+
+from penstock.access.errors import QuotaUsedUp
+from penstock.access.settings import AccessSettings
+from penstock.access.tables import tenant_quota
+from penstock.clock import Clock
+from penstock.database.engine import Database, insert_of
+from penstock.errors import InvalidInput
+from penstock.events.event import is_tenant
+from penstock.lake.tables import ledger
+from penstock.settings import Settings
+
+QuotaName = Literal["events_per_hour", "queries_per_hour", "stored_bytes"]
+QUOTAS: tuple[QuotaName, ...] = get_args(QuotaName)
+HOUR_US = 3_600_000_000
+
+
+@dataclass(frozen=True)
+class Quota:
+    """A tenant's own maximum, in place of the one for all."""
+
+    tenant: str
+    name: str
+    maximum: int
+
+
+@dataclass(frozen=True)
+class QuotaUse:
+    """What a tenant has used, and may use. Queries are counted by each process alone: `used` is
+    None. A `maximum` of None is no limit."""
+
+    tenant: str
+    name: QuotaName
+    used: int | None
+    maximum: int | None
+
+
+class Quotas:
+    """For one process."""
+
+    def __init__(self, database: Database, settings: Settings, clock: Clock) -> None:
+        self._database = database
+        self._defaults = default_quotas(settings)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._own: dict[tuple[str, str], int] = {}
+        self._hour_us = 0
+        self._taken: Counter[tuple[str, str]] = Counter()
+        self._ledger: dict[tuple[str, str], int] = {}
+
+    def refresh(self) -> None:
+        """Read what tenants may use, and what all processes took. Raises DatabaseUnreachable."""
+        own = {(quota.tenant, quota.name): quota.maximum for quota in list_quotas(self._database)}
+        now_us = self._clock.now_us()
+        used = read_use(self._database, now_us)
+        with self._lock:
+            self._begin_hour(now_us)
+            self._own, self._ledger = own, used
+
+    def require(self, tenant: str, *names: QuotaName) -> None:
+        """Raises QuotaUsedUp. Before the work is done nobody knows how much it takes: what goes
+        over a quota is taken once."""
+        now_us = self._clock.now_us()
+        with self._lock:
+            self._begin_hour(now_us)
+            for name in names:
+                maximum = self._own.get((tenant, name), self._defaults[name])
+                used = max(self._taken[tenant, name], self._ledger.get((tenant, name), 0))
+                if not maximum or used < maximum:
+                    continue
+                if name == "stored_bytes":
+                    raise QuotaUsedUp(
+                        quota=name, maximum=maximum, until=None, retry_after_s=HOUR_US // 1_000_000
+                    )
+                end_us = self._hour_us + HOUR_US
+                until = datetime.fromtimestamp(end_us / 1_000_000, UTC).isoformat()
+                wait_s = (end_us - now_us) // 1_000_000 + 1
+                raise QuotaUsedUp(quota=name, maximum=maximum, until=until, retry_after_s=wait_s)
+
+    def count(self, tenant: str, name: QuotaName, amount: int = 1) -> None:
+        with self._lock:
+            self._begin_hour(self._clock.now_us())
+            self._taken[tenant, name] += amount
+
+    def _begin_hour(self, now_us: int) -> None:
+        hour_us = now_us - now_us % HOUR_US
+        if hour_us != self._hour_us:
+            self._hour_us = hour_us
+            self._taken.clear()
+            self._ledger = {key: n for key, n in self._ledger.items() if key[1] == "stored_bytes"}
+
+
+def default_quotas(settings: Settings) -> dict[QuotaName, int]:
+    """Those of tenants without their own; 0 is no limit."""
+    room = settings.room(AccessSettings)
+    return {
+        "events_per_hour": room.tenant_events_per_hour_max,
+        "queries_per_hour": room.tenant_queries_per_hour_max,
+        "stored_bytes": room.tenant_stored_bytes_max,
+    }
+
+
+def read_use(database: Database, now_us: int) -> dict[tuple[str, str], int]:
+    """What the ledger says of each tenant: its events of this hour, and all its bytes."""
+    columns = ledger.c
+    this_hour = columns.hour == now_us - now_us % HOUR_US
+    events = sa.func.sum(sa.case((this_hour, columns.accepted), else_=0))
+    query = sa.select(columns.tenant, events, sa.func.sum(columns.bytes)).group_by(columns.tenant)
+    used: dict[tuple[str, str], int] = {}
+    with database.read() as connection:
+        for tenant, count, size in connection.execute(query):
+            used[tenant, "events_per_hour"] = int(count)
+            used[tenant, "stored_bytes"] = int(size or 0)
+    return used
+
+
+def list_quotas(database: Database) -> list[Quota]:
+    query = sa.select(tenant_quota).order_by(*tenant_quota.primary_key.columns)
+    with database.read() as connection:
+        return [Quota(**row._mapping) for row in connection.execute(query)]
+
+
+def set_quota(database: Database, tenant: str, name: str, maximum: int | None) -> None:
+    """None gives back the maximum for all. Raises InvalidInput."""
+    if name not in QUOTAS:
+        raise InvalidInput(what=f"The quota {name!r}", why=f"it is one of {', '.join(QUOTAS)}")
+    if not is_tenant(tenant):
+        why = "it is empty, too long or unprintable"
+        raise InvalidInput(what=f"The tenant {tenant!r}", why=why)
+    key = {"tenant": tenant, "name": name}
+    with database.write() as connection:
+        if maximum is None:
+            mine = [tenant_quota.c[column] == value for column, value in key.items()]
+            connection.execute(sa.delete(tenant_quota).where(*mine))
+            return
+        insert = insert_of(connection)(tenant_quota).values(**key, maximum=maximum)
+        connection.execute(
+            insert.on_conflict_do_update(index_elements=list(key), set_={"maximum": maximum})
+        )
+
+
+def survey_quotas(database: Database, settings: Settings, clock: Clock) -> list[QuotaUse]:
+    """Of all tenants that the ledger or a quota of their own names."""
+    used = read_use(database, clock.now_us())
+    own = {(quota.tenant, quota.name): quota.maximum for quota in list_quotas(database)}
+    defaults = default_quotas(settings)
+    rows = []
+    for tenant in sorted({tenant for tenant, _ in {*used, *own}}):
+        for name in QUOTAS:
+            maximum = own.get((tenant, name), defaults[name]) or None
+            rows.append(QuotaUse(tenant, name, used.get((tenant, name)), maximum))
+    return rows
