@@ -1,7 +1,5 @@
-"""Runs of Terminal-Bench 1.x: a run, or a folder of runs.
-
-A run has `run_metadata.json`, a `results.json` of all its trials, and one for each of them below.
-Trials are named `task.N-of-M.run`."""
+"""Runs of Terminal-Bench 1.x: each has `run_metadata.json`, a `results.json` of all its trials,
+and one for each of them below."""
 
 import re
 from pathlib import Path

@@ -6,16 +6,15 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
+from msgspec import Raw, Struct
 
 from penstock.checkpoints.attempts import Attempt, check_attempt
 from penstock.errors import InvalidInput
 from penstock.settings import GIB, MIB
 from penstock_jobs.benchmarks.importers import documents
 
-T = TypeVar("T")
 _EXAMPLES_MAX = 5
 _TEXT_CHARS_MAX = 500
 #: The texts that `documents.decode` makes of numbers that JSON does not have.
@@ -96,10 +95,10 @@ class TrialCollection:
         if len(problem.examples) < _EXAMPLES_MAX:
             problem.examples.append(short(where))
 
-    def decode(self, file: Path, kinds: Mapping[str, type[T]]) -> T | None:
+    def decode(self, file: Path, kinds: Mapping[str, type[Struct]]) -> Struct | None:
         """The document as the first kind whose key it has. Raises Unfit."""
         data = documents.read(file, self.options.document_bytes_max)
-        keys = documents.decode(data, dict[str, msgspec.Raw]).keys()
+        keys = documents.decode(data, dict[str, Raw]).keys()
         for key, kind in kinds.items():
             if key in keys:
                 return documents.decode(data, kind)
