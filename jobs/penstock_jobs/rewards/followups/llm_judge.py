@@ -187,9 +187,7 @@ class LlmJudge:
             headers["Authorization"] = self._address.authorization
         body = json.dumps(request).encode()
         client = HttpClient(
-            self._address,
-            seconds_max=self._settings.judge_seconds_max,
-            bytes_max=_ANSWER_BYTES_MAX,
+            self._address, seconds_max=self._settings.judge_seconds_max, bytes_max=_ANSWER_BYTES_MAX
         )
         return client.request("POST", headers, body).if_whole()
 

@@ -9,13 +9,7 @@ import pyarrow as pa
 
 from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.reward import Reward
-from penstock_jobs.rewards.turn_scores import (
-    Turn,
-    TurnScore,
-    last,
-    score_turns,
-    turn_reward,
-)
+from penstock_jobs.rewards.turn_scores import Turn, TurnScore, last, score_turns, turn_reward
 
 _CODE = re.compile(r"```.*?(```|\Z)", re.DOTALL)
 _ASKS = re.compile("[?？؟][\\s\"'”’»）)*_]*\\Z")  # noqa: RUF001 question marks of several scripts
