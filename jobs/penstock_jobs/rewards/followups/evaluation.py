@@ -132,23 +132,20 @@ def evaluate(judge: Judge, examples: Sequence[Example]) -> Evaluation:
     """Judge the examples, and compare. Only the held-out ones say something about a judge that
     learned from the others."""
     judgements = judge.judge([example.message for example in examples])
-    pairs = [
-        (example.label, judgement.label, judgement)
-        for example, judgement in zip(examples, judgements, strict=True)
-        if isinstance(judgement, Judgement)
-    ]
-    sure = [(judgement.confidence, label == true) for true, label, judgement in pairs]
-    displeased = [(judgement.dissatisfied, true in DISSATISFIED) for true, _, judgement in pairs]
+    labelled = zip((example.label for example in examples), judgements, strict=True)
+    pairs = [(true, each) for true, each in labelled if isinstance(each, Judgement)]
+    sure = [(each.confidence, each.label == true) for true, each in pairs]
+    displeased = [(each.dissatisfied, true in DISSATISFIED) for true, each in pairs]
     label_reliability, dissatisfied_reliability = reliability(sure), reliability(displeased)
-    counts = Counter((true, label) for true, label, _ in pairs)
+    counts = Counter((true, each.label) for true, each in pairs)
     return Evaluation(
         judge=f"{judge.name}@{judge.version}",
         examples=len(examples),
         unjudged=dict(Counter(each for each in judgements if isinstance(each, str))),
         accuracy=sum(right for _, right in sure) / max(len(pairs), 1),
         labels={
-            each: _quality([(label == each, true == each) for true, label, _ in pairs])
-            for each in LABELS
+            label: _quality([(each.label == label, true == label) for true, each in pairs])
+            for label in LABELS
         },
         dissatisfied=_quality([(chance >= THRESHOLD, true) for chance, true in displeased]),
         label_calibration_error=_calibration_error(label_reliability),
@@ -161,19 +158,15 @@ def evaluate(judge: Judge, examples: Sequence[Example]) -> Evaluation:
 
 def reliability(predictions: Sequence[tuple[float, bool]]) -> tuple[Bin, ...]:
     """There are ten bins of the same width, without the empty ones."""
-    bins: dict[int, list[tuple[float, bool]]] = {}
+    by_number: dict[int, list[tuple[float, bool]]] = {}
     for chance, true in predictions:
-        bins.setdefault(min(int(chance * _BINS), _BINS - 1), []).append((chance, true))
-    return tuple(
-        Bin(
-            low=number / _BINS,
-            high=(number + 1) / _BINS,
-            count=len(own),
-            predicted=sum(chance for chance, _ in own) / len(own),
-            observed=sum(true for _, true in own) / len(own),
-        )
-        for number, own in sorted(bins.items())
-    )
+        by_number.setdefault(min(int(chance * _BINS), _BINS - 1), []).append((chance, true))
+    bins = []
+    for number, own in sorted(by_number.items()):
+        predicted, observed = (sum(column) / len(own) for column in zip(*own, strict=True))
+        low, high = number / _BINS, (number + 1) / _BINS
+        bins.append(Bin(low, high, len(own), predicted, observed))
+    return tuple(bins)
 
 
 def _calibration_error(bins: Sequence[Bin]) -> float:
@@ -183,12 +176,9 @@ def _calibration_error(bins: Sequence[Bin]) -> float:
 
 def _quality(pairs: Sequence[tuple[bool, bool]]) -> Quality:
     """The pairs are (predicted, true)."""
-    predicted = sum(each for each, _ in pairs)
-    support = sum(true for _, true in pairs)
+    predicted, support = sum(each for each, _ in pairs), sum(true for _, true in pairs)
     right = sum(each and true for each, true in pairs)
-    return Quality(
-        precision=right / predicted if predicted else None,
-        recall=right / support if support else None,
-        f1=2 * right / (predicted + support) if predicted + support else None,
-        support=support,
-    )
+    precision = right / predicted if predicted else None
+    recall = right / support if support else None
+    f1 = 2 * right / (predicted + support) if predicted + support else None
+    return Quality(precision, recall, f1, support)

@@ -51,12 +51,8 @@ class Model:
     @classmethod
     def load(cls, path: Path) -> "Model":
         with np.load(path, allow_pickle=False) as arrays:
-            return cls(
-                arrays["weights"],
-                arrays["scale"],
-                float(arrays["temperature"]),
-                arrays["examples"].tobytes().decode(),
-            )
+            temperature, examples = float(arrays["temperature"]), arrays["examples"].tobytes()
+            return cls(arrays["weights"], arrays["scale"], temperature, examples.decode())
 
 
 def fit(kernel: Matrix, labels: NDArray[np.intp], penalty: float, rounds: int = 600) -> Matrix:
@@ -77,9 +73,8 @@ def fit(kernel: Matrix, labels: NDArray[np.intp], penalty: float, rounds: int = 
 
 
 def softmax(logits: Matrix) -> Matrix:
-    grown = np.exp(logits - logits.max(axis=1, keepdims=True))
-    result: Matrix = grown / grown.sum(axis=1, keepdims=True)
-    return result
+    grown: Matrix = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return grown / grown.sum(axis=1, keepdims=True)
 
 
 #: Goes up whenever `features`, `prose` or `cues` see a message differently: their code is not in
@@ -117,14 +112,11 @@ class LocalJudge:
         for start in range(0, len(messages), _BATCH):
             rows = features(messages[start : start + _BATCH])
             probabilities = self._model.probabilities(rows)
-            best = probabilities.argmax(axis=1).tolist()
-            dissatisfied = probabilities[:, _DISSATISFIED].sum(axis=1).tolist()
-            judgements += [
-                Judgement(LABELS[label], confidence, min(displeased, 1.0))
-                for label, confidence, displeased in zip(
-                    best, probabilities.max(axis=1).tolist(), dissatisfied, strict=True
-                )
-            ]
+            best, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
+            dissatisfied = probabilities[:, _DISSATISFIED].sum(axis=1)
+            columns = (best.tolist(), confidence.tolist(), np.minimum(dissatisfied, 1.0).tolist())
+            for label, sure, displeased in zip(*columns, strict=True):
+                judgements.append(Judgement(LABELS[label], sure, displeased))
         return judgements
 
 
@@ -173,12 +165,7 @@ def _out_of_fold(kernel: Matrix, labels: NDArray[np.intp]) -> Matrix:
     return logits
 
 
-def main() -> None:
-    target = Path(__file__).with_name("model.npz")
-    model = train(train_examples())
-    target.write_bytes(model.to_bytes())
-    sys.stdout.write(f"wrote {target.name}: temperature {model.temperature:.2f}\n")
-
-
 if __name__ == "__main__":
-    main()
+    trained = train(train_examples())
+    Path(__file__).with_name("model.npz").write_bytes(trained.to_bytes())
+    sys.stdout.write(f"wrote model.npz: temperature {trained.temperature:.2f}\n")
