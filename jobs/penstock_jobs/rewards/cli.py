@@ -290,13 +290,13 @@ def judge(json: options.Json = False) -> None:
 
     Example: penstock rewards judge
     """
-    from penstock_jobs.rewards.followups import evaluation
+    from penstock_jobs.rewards.followups.judge import evaluate, fresh_examples, held_out_examples
     from penstock_jobs.rewards.followups.local_judge import LocalJudge
     from penstock_jobs.rewards.report import show_evaluation
 
-    held_out = [example for example in evaluation.held_out_examples() if not example.fresh]
-    sets = {"held out": held_out, "fresh": evaluation.fresh_examples()}
-    evaluations = {name: evaluation.evaluate(LocalJudge(), each) for name, each in sets.items()}
+    held_out = [example for example in held_out_examples() if not example.fresh]
+    sets = {"held out": held_out, "fresh": fresh_examples()}
+    evaluations = {name: evaluate(LocalJudge(), each) for name, each in sets.items()}
     if json:
         show_json(evaluations)
         return

@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock_jobs.rewards.bucket import Bucket
-from penstock_jobs.rewards.measures.turns import asks
+from penstock_jobs.rewards.measures.turns import Turn, asks, turn_facts
 from penstock_jobs.rewards.outcomes import Kind, Outcome
-from penstock_jobs.rewards.turn_scores import Turn, turn_facts
 
 Values = NDArray[np.float64]
 Verdict = Literal["moved", "steady", "unknown"]

@@ -13,7 +13,7 @@ from penstock.terminal.output import say, show_table, time_of
 from penstock_jobs.rewards.bucket import Bucket, by_session
 from penstock_jobs.rewards.credit import ChainMember, rewards_of, score_bucket
 from penstock_jobs.rewards.definition import NAME, Definition, Term
-from penstock_jobs.rewards.followups.evaluation import Evaluation
+from penstock_jobs.rewards.followups.judge import Evaluation
 from penstock_jobs.rewards.rates import CheckpointRates
 from penstock_jobs.rewards.reward import all_rewards
 from penstock_jobs.rewards.runs import OutcomeKind, RewardRunReport, RowKind

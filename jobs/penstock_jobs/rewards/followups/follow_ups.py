@@ -21,8 +21,8 @@ from penstock_jobs.rewards.followups.judge import (
     Message,
     Tests,
 )
+from penstock_jobs.rewards.measures.turns import TurnScore, score_turns
 from penstock_jobs.rewards.rows import row_tuples
-from penstock_jobs.rewards.turn_scores import TurnScore, score_turns
 
 #: Of the view `events` only these types are looked at; the rest need not be in the table.
 EVENT_TYPES = ("interrupt", "session_end", "test_result")

@@ -17,9 +17,16 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock_jobs.rewards.followups.evaluation import Example, digest_of, train_examples
 from penstock_jobs.rewards.followups.features import FeatureRows, features
-from penstock_jobs.rewards.followups.judge import DISSATISFIED, LABELS, Judgement, Message
+from penstock_jobs.rewards.followups.judge import (
+    DISSATISFIED,
+    LABELS,
+    Example,
+    Judgement,
+    Message,
+    digest_of,
+    train_examples,
+)
 
 Matrix: TypeAlias = NDArray[np.float64]
 
@@ -73,8 +80,8 @@ def fit(kernel: Matrix, labels: NDArray[np.intp], penalty: float, rounds: int = 
 
 
 def softmax(logits: Matrix) -> Matrix:
-    grown: Matrix = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return grown / grown.sum(axis=1, keepdims=True)
+    grown = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return np.divide(grown, grown.sum(axis=1, keepdims=True))
 
 
 #: Goes up whenever `features`, `prose` or `cues` see a message differently: their code is not in
