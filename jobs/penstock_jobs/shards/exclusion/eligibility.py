@@ -41,15 +41,14 @@ def with_repeats(
     denied = {
         chains.get(session, session) for session, consent in consents.items() if consent == NO_TRAIN
     }
-    while True:
-        further = {
+    spread = denied
+    while spread:
+        spread = {
             chains.get(session, session)
             for session, parent in repeats.items()
             if chains.get(parent, parent) in denied
-        }
-        if further <= denied:
-            break
-        denied |= further
+        } - denied
+        denied |= spread
     return {
         session: NO_TRAIN
         if chains.get(session, session) in denied
