@@ -206,7 +206,13 @@ FACTS = st.builds(
 )
 STANDINGS = st.one_of(
     st.builds(Standing, st.just("scored"), st.floats(-5, 5)),
-    st.builds(Standing, st.sampled_from(["pending", "censored", "invalid"]), reason=st.text()),
+    # Only a scored reward has a value.
+    st.builds(
+        Standing,
+        st.sampled_from(["pending", "censored", "invalid"]),
+        value=st.none(),
+        reason=st.text(),
+    ),
 )
 
 

@@ -50,10 +50,19 @@ def failed(one: RecordedAttempt, error: str = "the sandbox broke") -> RecordedAt
 
 def checkpoint(name: str, state: State = "registered") -> Checkpoint:
     return Checkpoint(
-        tenant="default", name=name, digest=f"sha256:{name}", uri=f"https://models.test/{name}",
-        form="whole", parent=None, state=state, checked="not_looked", bytes=None, note="",
-        registered_by="trainer", registered_at=NOW,
-    )  # fmt: skip
+        tenant="default",
+        name=name,
+        digest=f"sha256:{name}",
+        uri=f"https://models.test/{name}",
+        form="whole",
+        parent=None,
+        state=state,
+        checked="not_looked",
+        bytes=None,
+        note="",
+        registered_by="trainer",
+        registered_at=NOW,
+    )
 
 
 def suite(candidate: SideEvidence, incumbent: SideEvidence | None, **facts: Any) -> SuiteEvidence:

@@ -21,15 +21,7 @@ from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.definition import NAME, Definition, Standing, Term, combine, latest_due
 from penstock_jobs.rewards.outcomes import Outcome, OutcomeLimits, no_train, outcomes
 from penstock_jobs.rewards.rates import Tally, tallies
-from penstock_jobs.rewards.rows import REWARD_ROWS, RewardRows, State, TargetKind, row_tuples
-
-_STATES: Mapping[str, State] = {
-    "scored": "scored",
-    "negative_by_rule": "scored",
-    "pending": "pending",
-    "censored": "censored",
-    "excluded": "censored",
-}
+from penstock_jobs.rewards.rows import REWARD_ROWS, RewardRows, TargetKind, row_tuples
 
 
 class ChainMember(NamedTuple):
@@ -176,7 +168,7 @@ def credit_rows(decided: Sequence[Outcome], model_calls: pa.Table) -> pa.Table:
             target,
             outcome.value,
             reason,
-            state=_STATES[outcome.kind],
+            state="pending" if outcome.kind == "pending" else None,
             due_us=outcome.due_us,
             checkpoint=checkpoint,
         )

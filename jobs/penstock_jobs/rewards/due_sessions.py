@@ -19,11 +19,12 @@ from penstock.errors import InvalidInput
 from penstock.lake.buckets import SessionId, read_changes
 from penstock.lake.catalog import Pin
 from penstock.lake.lake import Lake
+from penstock.lake.segments import sessions_name
 from penstock.lake.tables import consent_change
 from penstock_jobs.rewards.chains import chains_of, remember_links
 from penstock_jobs.rewards.credit import ChainMember
 from penstock_jobs.rewards.definition import Definition
-from penstock_jobs.rewards.reward_files import RewardFile, read_outcomes, rewards_at
+from penstock_jobs.rewards.reward_files import RewardFile, read_rows, rewards_at
 from penstock_jobs.rewards.rows import row_tuples
 from penstock_jobs.rewards.tables import reward_definition, reward_due
 
@@ -192,7 +193,9 @@ def _changed_sessions(lake: Lake, pin: Pin, snap: int, only: SessionFilter) -> d
 def _sessions_in(lake: Lake, files: Iterable[RewardFile]) -> set[SessionId]:
     columns = ["tenant", "session_id"]
     return {
-        session for file in files for session in _ids(read_outcomes(lake.store, file.name, columns))
+        session
+        for file in files
+        for session in _ids(read_rows(lake.store, sessions_name(file.name), columns))
     }
 
 

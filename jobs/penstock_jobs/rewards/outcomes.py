@@ -23,13 +23,11 @@ Kind = Literal["scored", "negative_by_rule", "censored", "excluded", "pending"]
 STILL_OPEN = "still_open"
 #: An edit that is censored or invalid for these reasons is known not to be there.
 _NOT_THERE = ("self_rework", "nothing_written")
+_TEXTS = ("session_id", "view", "consent", "checkpoint", "error_class", "type", "payload")
+_TIME = pa.timestamp("us", tz="UTC")
 _HAPPENED = pa.schema(
-    [
-        ("session_id", pa.string()), ("ts", pa.timestamp("us", tz="UTC")), ("seq", pa.int64()),
-        ("view", pa.string()), ("consent", pa.string()), ("checkpoint", pa.string()),
-        ("error_class", pa.string()), ("type", pa.string()), ("payload", pa.string()),
-    ]
-)  # fmt: skip
+    [("ts", _TIME), ("seq", pa.int64()), *((each, pa.string()) for each in _TEXTS)]
+)
 
 
 @dataclass(frozen=True)

@@ -210,11 +210,14 @@ def show_evaluation(name: str, evaluation: Evaluation) -> None:
     show_table(["label", "precision", "recall", "F1", "examples"], shares)
     _say("")
     bins = [
-        [f"{each.low:.1f} to {each.high:.1f}", _share(each.predicted), _share(each.observed),
-         each.count]
+        [
+            f"{each.low:.1f} to {each.high:.1f}",
+            f"{each.predicted:.2f}",
+            f"{each.observed:.2f}",
+            each.count,
+        ]
         for each in evaluation.dissatisfied_reliability
-        if each.count
-    ]  # fmt: skip
+    ]
     show_table(["dissatisfied, as the judge sees it", "on average", "it was", "examples"], bins)
     _say("")
 

@@ -91,15 +91,9 @@ def _write(store: ObjectStore, name: str, rows: pa.Table, columns: Sequence[str]
     return sink
 
 
-def read_rewards(store: ObjectStore, name: str) -> pa.Table:
+def read_rows(store: ObjectStore, name: str, columns: Sequence[str] | None = None) -> pa.Table:
     """Raises LakeDamaged, FileNotFoundError."""
     with open_segment(store, name) as file:
-        return file.read()
-
-
-def read_outcomes(store: ObjectStore, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """Raises LakeDamaged, FileNotFoundError."""
-    with open_segment(store, sessions_name(name)) as file:
         return file.read(columns)
 
 
@@ -137,12 +131,13 @@ def merge_small(lake: Lake, version: str) -> None:
 
 
 def write_merged(lake: Lake, group: Sequence[RewardFile]) -> RewardFile:
+    names = [file.name for file in group]
     return write_rewards(
         lake,
         group[0].definition_version,
         min(file.lake_snap for file in group),
-        rewards=pa.concat_tables([read_rewards(lake.store, file.name) for file in group]),
-        outcomes=pa.concat_tables([read_outcomes(lake.store, file.name) for file in group]),
+        rewards=pa.concat_tables([read_rows(lake.store, name) for name in names]),
+        outcomes=pa.concat_tables([read_rows(lake.store, sessions_name(name)) for name in names]),
     )
 
 

@@ -131,15 +131,11 @@ def draw_html(pictures: Sequence[FrontierPicture], title: str) -> str:
             mark = picture.marks.get(point.checkpoint)
             labels.append(escape(f"{point.checkpoint} ({mark})" if mark else point.checkpoint))
         figure = Figure()
-        figure.add_scatter(
-            x=[point.cost for point in best], y=[point.quality for point in best],
-            mode="lines", line={"shape": "hv", "dash": "dot"}, name="frontier",
-        )  # fmt: skip
-        figure.add_scatter(
-            x=[point.cost for point in picture.points],
-            y=[point.quality for point in picture.points],
-            mode="markers+text", text=labels, textposition="top center", name="checkpoints",
-        )  # fmt: skip
+        line = {"mode": "lines", "line": {"shape": "hv", "dash": "dot"}, "name": "frontier"}
+        dots = {"mode": "markers+text", "text": labels, "name": "checkpoints"}
+        for points, style in ((best, line), (picture.points, dots)):
+            costs, scores = zip(*((point.cost, point.quality) for point in points), strict=True)
+            figure.add_scatter(x=costs, y=scores, textposition="top center", **style)
         figure.update_layout(
             title=escape(f"{picture.suite}: score against {picture.cost}"),
             xaxis_title=picture.cost,

@@ -84,8 +84,6 @@ def test_a_message_after_the_agent_acted() -> None:
     message = found.message
     assert (message.text, message.agent, message.previous) == ("no", "done", "add a")
     assert (message.edited, message.tests) == (True, "failed")
-    assert found.seconds_since == 61
-    assert not found.interrupted
 
 
 def test_the_first_message_and_one_before_the_agent_acted_are_none() -> None:
@@ -131,11 +129,6 @@ def test_criticism_that_names_a_file_goes_to_the_turn_that_edited_it() -> None:
 def test_the_turn_before_comes_first(text: str) -> None:
     session = Session().user("1").edit("src/cart.py").user("2").edit("docs/cart.md").user(text)
     assert found_in(session)[-1].turn_named is None
-
-
-def test_an_interrupt_is_told() -> None:
-    session = Session().user("add a").says("let me").event("interrupt").user("wait, not there")
-    assert found_in(session)[0].interrupted
 
 
 def test_silence_is_no_evidence() -> None:

@@ -53,10 +53,6 @@ class FollowUp:
     #: The last turn that edited a file which the message names, when that is an earlier one and
     #: the turn before edited none that it names.
     turn_named: int | None
-    #: Between the agent's last act and the message.
-    seconds_since: float
-    #: Whether the user had interrupted the agent in the turn before.
-    interrupted: bool
 
     def target_turn(self, label: Label) -> int:
         """The turn that the label is about. Only criticism reaches back to the turn that made
@@ -115,8 +111,6 @@ def follow_ups(sessions: Iterable[SessionTurns]) -> Iterator[FollowUp]:
                         ),
                         turn_before=before.number,
                         turn_named=_turn_named(turn.text, before, earlier),
-                        seconds_since=(turn.ts - before.last_act) / 1e6,
-                        interrupted=before.interrupted_at is not None,
                     )
                 previous = turn.text
             if turn.acted:

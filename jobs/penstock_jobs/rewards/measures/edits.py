@@ -239,7 +239,11 @@ def _units_written(edit: TrackedEdit) -> int:
 REWARDS = tuple(
     Reward(compute.__name__, 2, compute, EditParameters)
     for compute in (
-        edit_persistence, self_rework, line_survival,
-        edit_no_revert, four_gram_range, four_gram_presence,
+        edit_persistence,
+        self_rework,
+        line_survival,
+        edit_no_revert,
+        four_gram_range,
+        four_gram_presence,
     )
-)  # fmt: skip
+)
