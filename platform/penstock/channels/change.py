@@ -37,7 +37,7 @@ class ChannelPointer:
     pinned: bool = False
     #: The digest of its gate policy.
     policy: str | None = None
-    #: Of the change that made this version.
+    #: The hash of the change that made this version.
     hash: str = ""
 
 
@@ -73,19 +73,17 @@ class Change(ChannelPointer):
 
 
 def hash_of(change: Change) -> str:
-    """Of all columns but the hash itself, as JSON with sorted keys."""
+    """The hash of all columns but the hash itself, as JSON with sorted keys."""
     columns = asdict(change)
     del columns["hash"]
     return hashlib.sha256(msgspec.json.encode(columns, order="sorted")).hexdigest()
 
 
 def change_document(change: Change) -> dict[str, Any]:
-    """For JSON."""
     return asdict(change) | {"at": time_text(change.at)}
 
 
 def time_text(us: int) -> str:
-    """RFC 3339."""
     return time_of(us).isoformat()
 
 
@@ -112,7 +110,7 @@ def describe_change(change: Change, before: Change | None = None) -> str:
 
 
 def change_marks(change: Change) -> str:
-    """What nobody should overlook."""
+    """Warnings in the history that nobody should overlook."""
     marks = {"OVERRIDDEN": change.overridden, "pinned": change.pinned}
     return ", ".join(mark for mark, is_set in marks.items() if is_set)
 

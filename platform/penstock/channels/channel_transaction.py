@@ -25,7 +25,7 @@ from penstock.database.engine import Database, insert_new, now_us
 from penstock.gate import tables
 from penstock.gate.verdict import Verdict
 
-#: What becomes of a checkpoint that a channel leaves.
+#: The state of a checkpoint that a channel has left.
 LeftState = Literal["retired", "rolled_back"]
 
 
@@ -67,9 +67,14 @@ class HeldChannel:
         at = int(self.connection.execute(sa.select(now_us())).scalar_one())
         if self.before is None:
             return Change(
-                tenant=self.tenant, channel=self.name, version=version, action=action,
-                actor=actor, reason=reason, at=at,
-            )  # fmt: skip
+                tenant=self.tenant,
+                channel=self.name,
+                version=version,
+                action=action,
+                actor=actor,
+                reason=reason,
+                at=at,
+            )
         return replace(
             self.before,
             version=version,

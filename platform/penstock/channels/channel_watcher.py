@@ -52,7 +52,7 @@ class ChannelNews:
     notices: Sequence[Notice] = ()
 
 
-#: What a waiter gets: the channel, what was wrong, or None when nobody looks any more.
+#: The answer to a waiter: the channel, an error, or None when nobody looks any more.
 WatchOutcome = ChannelNews | Exception | None
 
 
@@ -181,7 +181,7 @@ class ChannelWatcher:
             try:
                 self._look()
             except Exception as error:
-                # Who waits for a change waits on; who asks how it is hears that nobody knows.
+                # Requests for a change wait on; those for the present state get the error.
                 unexpected = not isinstance(error, PenstockError)
                 log_line.warning("channels were not seen", why=str(error), exc_info=unexpected)
                 self._tell_all(error, lambda waiter: waiter.after is None)

@@ -71,7 +71,7 @@ def verify_history(database: Database, tenant: str, name: str) -> Misfit | None:
 
 
 def verdict_outcomes(database: Database, tenant: str, name: str) -> dict[str, Outcome]:
-    """What the verdicts behind a channel's changes said, by their ids."""
+    """The outcomes of the verdicts behind a channel's changes, by their ids."""
     query = sa.select(verdict.c.id, verdict.c.outcome).where(
         verdict.c.tenant == tenant, verdict.c.channel == name
     )

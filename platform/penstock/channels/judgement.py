@@ -1,4 +1,4 @@
-"""What the gate says of a checkpoint for a channel, from what the database knows now."""
+"""The verdict of the gate on a checkpoint for a channel, from the facts in the database."""
 
 from functools import partial
 from typing import TypedDict, Unpack
@@ -28,7 +28,7 @@ def channel_evidence(
     checkpoint: str,
     **question: Unpack[GateQuestion],
 ) -> Evidence:
-    """All that a verdict rests on, as it was at one moment. Raises CheckpointUnknown."""
+    """The facts that a verdict rests on, at one moment. Raises CheckpointUnknown."""
     with database.read() as connection:
         change = newest_change(connection, tenant, channel)
         gated = GatedChannel(tenant=tenant, name=channel)
@@ -54,8 +54,8 @@ def judge(
     checkpoint: str,
     **question: Unpack[GateQuestion],
 ) -> Verdict:
-    """What the gate says of a checkpoint (name or digest) that a channel is to point at. Changes
-    nothing. Raises CheckpointUnknown."""
+    """The verdict on a checkpoint (name or digest) that a channel is to point at. Changes nothing.
+    Raises CheckpointUnknown."""
     return decide(channel_evidence(database, tenant, channel, checkpoint, **question))
 
 

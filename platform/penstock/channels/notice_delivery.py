@@ -102,8 +102,8 @@ def target_statuses(database: Database, settings: Settings, tenant: str) -> list
 
 
 def topic_target(settings: Settings) -> str | None:
-    """What the topic is called in `delivery`: another topic is told of everything anew. None where
-    the settings name none. Raises SettingInvalid."""
+    """The name of the topic in `delivery`: another topic is told of everything anew. None where the
+    settings name no topic. Raises SettingInvalid."""
     address = topic_address(settings)
     if address is None:
         return None
@@ -168,7 +168,7 @@ class Deliverer:
         ]
 
     def survey(self) -> list[PendingNotices]:
-        """What has yet to be told. Raises DatabaseUnreachable."""
+        """The notices that targets have yet to take. Raises DatabaseUnreachable."""
         self._pending = pending_notices(self._database, self.topic_target)
         waiting: Counter[str] = Counter()
         for pending in self._pending:
@@ -242,14 +242,14 @@ class Deliverer:
                 attempts = pending.attempts + 1 if expected == pending.next_version else 1
                 own_s = pause_s(attempts, PAUSE_SECONDS_MAX, random.random(), gone=failure.gone)
                 again_s = max(own_s, min(failure.pause_s, PAUSE_SECONDS_MAX))
+                problem = failure.problem
+                facts = {"target": target, "channel": pending.channel, "version": notice.version}
                 log_line.warning(
-                    "a change was not told", target=target, channel=pending.channel,
-                    version=notice.version, why=failure.problem, again_in_s=round(again_s, 1),
-                )  # fmt: skip
+                    "a change was not told", **facts, why=problem, again_in_s=round(again_s, 1)
+                )
                 record_try(
-                    self._database, target, notice, expected,
-                    problem=failure.problem, pause_s=again_s,
-                )  # fmt: skip
+                    self._database, target, notice, expected, problem=problem, pause_s=again_s
+                )
                 return
 
 

@@ -18,7 +18,7 @@ from penstock.checkpoints.tables import checkpoint
 from penstock.database.engine import Database, insert_of, now_us
 from penstock.database.tables import lease
 
-#: How many are read at once of a channel that somebody watches.
+#: So many are read at once of a channel.
 NOTICES_AT_ONCE = 100
 
 #: Targets are called `webhook:ID` and `kafka:DIGITS`.
@@ -79,25 +79,22 @@ def notices_after(
 
 
 def notices_in(
-    connection: Connection,
-    tenant: str,
-    channel: str,
-    version: int,
-    *,
-    up_to: int | None = None,
-    at_most: int = NOTICES_AT_ONCE,
+    connection: Connection, tenant: str, channel: str, version: int, *, up_to: int | None = None
 ) -> list[Notice]:
     """The same within a transaction."""
-    of = notice.c
-    query = (
-        sa.select(of.tenant, of.channel, of.version, of.body)
-        .where(of.tenant == tenant, of.channel == channel, of.version > version)
-        .order_by(of.version)
-        .limit(at_most)
-    )
+    query = _select_notices(tenant, channel, version).limit(NOTICES_AT_ONCE)
     if up_to is not None:
-        query = query.where(of.version <= up_to)
+        query = query.where(notice.c.version <= up_to)
     return [Notice(*row) for row in connection.execute(query)]
+
+
+def _select_notices(tenant: str, channel: str, after: int) -> sa.Select[Any]:
+    of = notice.c
+    return (
+        sa.select(of.tenant, of.channel, of.version, of.body)
+        .where(of.tenant == tenant, of.channel == channel, of.version > after)
+        .order_by(of.version)
+    )
 
 
 @dataclass(frozen=True)
@@ -115,7 +112,7 @@ class PendingNotices:
     try_at: int
     #: That moment has come, by the database's clock.
     due: bool
-    #: What went wrong the last time; None where nothing was tried yet.
+    #: The failure of the last try; None where nothing was tried yet.
     problem: str | None
 
     @property
@@ -126,8 +123,8 @@ class PendingNotices:
 def pending_notices(
     database: Database, topic: str | None, *, tenant: str | None = None, target: str | None = None
 ) -> list[PendingNotices]:
-    """Of all targets, of one tenant or of one target; `topic` is the topic as a target, if there
-    is one."""
+    """Those of all targets, of one tenant or of one target; `topic` is the topic as a target, if
+    there is one."""
     columns = (channel.c.tenant, channel.c.name, channel.c.version)
     hooks = (
         sa.select((WEBHOOK_PREFIX + webhook.c.id).label("target"), *columns)
@@ -182,20 +179,15 @@ def next_notice(
 ) -> Notice | None:
     """The first notice from a version on. None where there is none, and also when the target was
     removed, or another deliverer has it by now."""
-    mine = sa.select(
-        sa.exists().where(
-            lease.c.name == lease_name, lease.c.owner == owner, lease.c.until >= now_us()
-        )
+    mine = sa.exists().where(
+        lease.c.name == lease_name, lease.c.owner == owner, lease.c.until >= now_us()
     )
     webhook_id = pending.target.removeprefix(WEBHOOK_PREFIX)
-    removed = sa.select(
-        sa.exists().where(webhook.c.id == webhook_id, webhook.c.removed_at.is_not(None))
-    )
+    removed = sa.exists().where(webhook.c.id == webhook_id, webhook.c.removed_at.is_not(None))
+    query = _select_notices(pending.tenant, pending.channel, version - 1).limit(1)
     with database.read() as connection:
-        if not connection.scalar(mine) or connection.scalar(removed):
-            return None
-        notices = notices_in(connection, pending.tenant, pending.channel, version - 1, at_most=1)
-    return notices[0] if notices else None
+        row = connection.execute(query.where(mine, ~removed)).first()
+    return Notice(*row) if row is not None else None
 
 
 def record_try(

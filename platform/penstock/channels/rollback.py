@@ -46,7 +46,7 @@ def roll_back(database: Database, rollback: Rollback) -> Change:
 
 @dataclass(frozen=True)
 class HistoryStep:
-    """What a change did to the checkpoint that a channel points at."""
+    """A change, and the checkpoint that the channel pointed at then."""
 
     action: str
     checkpoint: str | None
@@ -111,7 +111,7 @@ def _named_target(held: HeldChannel, before: Change, present: str, to: str) -> C
 
 
 def _steps(held: HeldChannel) -> list[HistoryStep]:
-    """What the channel's changes did, the oldest first."""
+    """The steps of the channel's history, the oldest first."""
     columns = channel_change.c
     query = (
         sa.select(columns.action, columns.checkpoint)

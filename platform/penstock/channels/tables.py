@@ -77,7 +77,7 @@ webhook = Table(
     Column("tenant", String(128), nullable=False),
     Column("channel", String(128)),
     Column("url", Text, nullable=False),
-    #: What its messages are signed with.
+    #: The key of the signatures of its messages.
     Column("secret", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("removed_at", BigInteger),

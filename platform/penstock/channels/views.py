@@ -7,7 +7,7 @@ from penstock.lake.view_sources import ViewSources
 
 
 def bind_views(sources: ViewSources, _views: frozenset[str]) -> None:
-    """What it reads: a table of the metadata database."""
+    """It reads a table of the metadata database."""
     changes = channel_change.c
     sources.bind_query(
         "promotion_list",

@@ -42,7 +42,7 @@ class Webhook:
 
     @property
     def target(self) -> str:
-        """What it is called in `delivery`."""
+        """Its name in `delivery`."""
         return WEBHOOK_PREFIX + self.id
 
     @property
@@ -101,7 +101,7 @@ def list_webhooks(database: Database, tenant: str) -> list[Webhook]:
 
 
 def remove_webhook(database: Database, tenant: str, webhook_id: str) -> None:
-    """What it was not told of yet, it is never told. Raises WebhookUnknown."""
+    """It is told nothing any more, and nothing that waits for it. Raises WebhookUnknown."""
     with database.write() as connection:
         removed = connection.execute(
             sa.update(webhook)

@@ -41,7 +41,7 @@ _PREFIX = "sha256:"
 
 #: Called for each block, with its bytes; it raises where the copy is wanted no more.
 Progress = Callable[[int], object]
-#: Of each file: name, size, time of the last change, and which it is.
+#: Name, size, time of the last change and inode of each file.
 _Marks = tuple[tuple[str, int, int, int], ...]
 
 
@@ -135,7 +135,7 @@ class Copies:
     def __init__(self, directory: Path, settings: Settings) -> None:
         self.directory = directory
         self._settings = settings
-        #: What this process has verified, and how its files looked then.
+        #: The digests that this process has verified, and how the files looked then.
         self._verified: dict[str, _Marks] = {}
         #: The digits of those that are not removed.
         self._kept: set[str] = set()
@@ -272,7 +272,7 @@ def _marks(path: Path) -> _Marks:
 
 
 def _digest_of(path: Path, expected: str, progress: Progress) -> str:
-    """Of a copy: that of its only file, where that is the expected one, or that of the folder."""
+    """The digest of a copy: of its only file, where that is the expected one, or of the folder."""
     parts = []
     for file in files_below(path):
         with file.open("rb") as source:
@@ -300,7 +300,7 @@ def _hash(source: Readable, progress: Progress, target: BinaryIO | None = None) 
 
 
 def _used_bytes(staging: Path, files: list[SourceFile]) -> int:
-    """Of files that are there already, and everything else out of the way."""
+    """The bytes of files that are there already; everything else is removed."""
     if not staging.is_dir():
         return 0
     sizes = {file.path: file.size for file in files}

@@ -21,7 +21,7 @@ _KEY = f"{ENVIRONMENT_PREFIX}KEY"
 
 
 class LoadedCheckpoint(msgspec.Struct, frozen=True):
-    """What the engine has, and the digests of all that this consists of."""
+    """The checkpoint that an engine has, and the digests of its chain."""
 
     checkpoint: str
     digest: str
@@ -38,7 +38,7 @@ class SidecarMemory(msgspec.Struct, frozen=True):
 
 
 def read_memory(directory: Path) -> SidecarMemory:
-    """What was written at last; a new one where there is nothing, or nothing that can be read."""
+    """The memory that was written at last; a new one where none can be read."""
     try:
         return msgspec.json.decode((directory / MEMORY_NAME).read_bytes(), type=SidecarMemory)
     except (FileNotFoundError, ValueError):

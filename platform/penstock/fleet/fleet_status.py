@@ -20,8 +20,8 @@ STATES: tuple[State, ...] = get_args(State)
 
 @dataclass(frozen=True)
 class PartTarget:
-    """What a part of a channel is to serve, since that version of the channel; without a checkpoint
-    nothing yet."""
+    """The checkpoint that a part of a channel is to serve since that version; None where it has
+    none yet."""
 
     version: int
     checkpoint: str | None
@@ -53,7 +53,7 @@ class StandingAnswer(msgspec.Struct, kw_only=True):
     """How a part of a fleet stands; silent replicas count in `silent` and `unsure` alone."""
 
     part: str
-    #: What the channel is at, for this part.
+    #: The checkpoint that the channel is at, for this part.
     wanted: str | None
     #: All were heard and have loaded what the channel is at.
     whole: bool
@@ -87,7 +87,7 @@ def standings(channel: "ChannelState", groups: Sequence[ReplicaGroup]) -> list[S
 
 
 def standing(part: str, wanted: str | None, groups: Iterable[ReplicaGroup]) -> StandingAnswer:
-    """Of one part, by its groups."""
+    """The standing of one part, by its groups."""
     heard: list[ReplicaGroup] = []
     silent: list[ReplicaGroup] = []
     for group in groups:

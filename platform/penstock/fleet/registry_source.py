@@ -1,4 +1,4 @@
-"""What a sidecar asks of the registry, over HTTP or in the database, and what it reports to it."""
+"""The registry as a sidecar asks it, over HTTP or in the database, and reports to it."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What the replicas of channels said they serve, as the database keeps it."""
+"""The replicas of channels and the checkpoints that they reported, as the database keeps them."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from penstock.terminal.output import time_of
 
 #: A replica that nobody heard of for so long is forgotten.
 FORGET_SECONDS = 3_600.0
-#: Of one channel.
+#: The most replicas of one channel.
 REPLICAS_MAX = 2_000
 
 #: A sidecar that ends well says so, and its replica is forgotten at once.
@@ -34,7 +34,7 @@ FleetKey = tuple[str, str]
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a sidecar says of its replica. `state` is waiting, fetching, loading, loaded, failed, or
+    """A sidecar reports its replica. `state` is waiting, fetching, loading, loaded, failed, or
     left: then the replica is forgotten. `loaded` is null where it does not know."""
 
     replica: str

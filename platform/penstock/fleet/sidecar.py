@@ -34,14 +34,14 @@ _JOIN_SECONDS_MAX = 0.5
 CHECK_SECONDS = 30.0
 #: The longest pause before a checkpoint that was not loaded is tried again.
 RETRY_SECONDS_MAX = 300.0
-#: Of pauses: beyond it numbers are larger than they can be.
+#: Pauses are doubled so often; beyond it floats overflow.
 _DOUBLINGS_MAX = 60
 _NOTHING_YET = "the channel is at no checkpoint yet"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SidecarPlan:
-    """What a sidecar was told to do."""
+    """The order to a sidecar."""
 
     channel: str
     part: PartName
@@ -91,10 +91,10 @@ class Sidecar:
         self._tell = tell
         self._copies = Copies(plan.directory, settings)
         self._memory = read_memory(plan.directory)
-        #: What the engine has; None where nobody knows.
+        #: The checkpoint that the engine has; None where nobody knows.
         self._loaded = self._memory.loaded if plan.assume_loaded else None
         self._target: PartTarget | None = None
-        #: What could not be loaded, how often in a row, and when it is tried again.
+        #: The digest that could not be loaded, how often in a row, and when it is tried again.
         self._failed: str | None = None
         self._failures = 0
         self._retry_s = 0.0

@@ -4,7 +4,7 @@ from sqlalchemy import BigInteger, Column, String, Table, Text
 
 from penstock.database.tables import metadata
 
-#: What serves a channel's traffic, as its sidecar said at last.
+#: The replicas that serve channels, as their sidecars reported at last.
 replica = Table(
     "replica",
     metadata,

@@ -1,4 +1,4 @@
-"""Where a server of HTTP is: an address taken apart, to be dialled."""
+"""The address of an HTTP server, taken apart so that it can be dialled."""
 
 import base64
 import http.client
@@ -54,7 +54,7 @@ class HttpAddress:
 
     @property
     def target(self) -> str:
-        """What a request asks for."""
+        """The path of a request, with its query."""
         return (self.path or "/") + (f"?{self.query}" if self.query else "")
 
     def below(self, path: str) -> Self:

@@ -35,7 +35,7 @@ class HttpAnswer:
     """`status` is 0 where there was no answer."""
 
     status: int
-    #: What went wrong; empty where the whole answer came.
+    #: A failure; empty where the whole answer came.
     problem: str = ""
     body: bytes = b""
     #: Their names are in lower case.

@@ -1,4 +1,4 @@
-"""What OpenAPI says of the routes beyond what their types say: bodies, errors, keys."""
+"""The OpenAPI document beyond the types of the routes: bodies, errors, keys."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -93,10 +93,8 @@ def ledger(
     totals = {name: sum(getattr(row, name) for row in report.rows) for name in _COUNTS}
     if json:
         rows, gaps = map(facts, report.rows), map(facts, report.gaps)
-        show_json({
-            "rows": list(rows), "totals": totals, "gaps": list(gaps),
-            "discrepancies": report.discrepancies,
-        })  # fmt: skip
+        document = {"rows": list(rows), "totals": totals, "gaps": list(gaps)}
+        show_json(document | {"discrepancies": report.discrepancies})
     else:
         _show_report(report, totals)
     if report.discrepancies:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from penstock.events.event import ID_CHARS_MAX
 from penstock.events.frames import Frame, RejectedLine, decode_rejected
 from penstock.ingest.errors import RejectedLimitReached
+from penstock.ingest.settings import IngestSettings
 from penstock.lake.commits import LedgerCounts, LedgerKey, RejectedRow
 from penstock.lake.duplicates import NewEvents, SessionMemory, find_new
 from penstock.lake.rows import DecodedEvents, RowGroupLimits
@@ -30,17 +31,10 @@ UNFIT = (
 _ONE_ROW = RowGroupLimits(rows_max=1, bytes_max=1)
 
 
-@dataclass(frozen=True)
-class FlushLimits:
-    rows_max: int
-    bytes_max: int
-    seconds_max: float
-
-    def reached(self, rows: int, size: int, age_s: float) -> bool:
-        """Whether a buffer like this should be written now."""
-        if not size:
-            return False
-        return rows >= self.rows_max or size >= self.bytes_max or age_s >= self.seconds_max
+def is_due(limits: IngestSettings, rows: int, size: int, age_s: float) -> bool:
+    """Whether a buffer like this should be written now."""
+    full = rows >= limits.flush_rows_max or size >= limits.flush_bytes_max
+    return size > 0 and (full or age_s >= limits.flush_seconds_max)
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from penstock.ingest.errors import LogExpired, LogTruncated
 from penstock.ingest.flush import (
     UNFIT,
     FlushInput,
-    FlushLimits,
     RejectionLimit,
     decode_frames,
+    is_due,
     plan_flush,
 )
 from penstock.ingest.settings import IngestSettings
@@ -90,10 +90,7 @@ class PartitionWriter:
         self._log = log
         self._known = parts.known
         self._decoder = arrivals_of(log.partitions, parts.lake.settings)
-        limits = parts.lake.settings.room(IngestSettings)
-        self._limits = FlushLimits(
-            limits.flush_rows_max, limits.flush_bytes_max, limits.flush_seconds_max
-        )
+        self._limits = parts.lake.settings.room(IngestSettings)
         #: The last read brought so much that there is probably more.
         self.behind = False
         #: False when the partition is another writer's share.
@@ -125,7 +122,7 @@ class PartitionWriter:
         moved = self._read(end)
         buffer = self._buffer
         age_s = self._parts.clock.elapsed_s() - buffer.since_s
-        if self._limits.reached(buffer.rows, buffer.size, age_s) or (
+        if is_due(self._limits, buffer.rows, buffer.size, age_s) or (
             drain and not moved and not self.idle
         ):
             self._flush(claim)
@@ -213,8 +210,8 @@ class PartitionWriter:
         if end is not None and buffer.position >= end:
             self.behind = False
             return False
-        room = self._limits.bytes_max - buffer.size
-        if room <= 0 or buffer.rows >= self._limits.rows_max:
+        room = self._limits.flush_bytes_max - buffer.size
+        if room <= 0 or buffer.rows >= self._limits.flush_rows_max:
             return False
         bytes_max = min(room, _READ_BYTES)
         entries = log.read(self._partition, buffer.position, bytes_max)

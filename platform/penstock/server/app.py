@@ -51,7 +51,7 @@ ROUTES = [
 ]
 
 
-#: What routes may ask for by such a name.
+#: Parts of the service that routes may ask for by these names.
 _PARTS = ("gateway", "lake", "authorizer", "queries", "registry", "watcher", "metrics")
 
 

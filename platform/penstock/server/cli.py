@@ -76,7 +76,7 @@ def serve(
             typer.echo(f"Admin key, shown this once: {key}")
     came_up = _run(service, bound)
     if not service.ended:
-        # What is under way cannot be waited for and cannot be lost: it is in the event log.
+        # Work that is under way is in the event log: nobody waits for it, and nothing is lost.
         sys.stderr.flush()
         os._exit(0)
     if not came_up:
@@ -84,7 +84,7 @@ def serve(
 
 
 def _keep_memory() -> None:
-    """What one request or flush gave back, the next takes again.
+    """Memory that one request or flush gave back is taken again by the next.
 
     Left alone, the C library returns each large buffer to the system at once and asks for it again
     a moment later; on virtual machines that costs more than the work on the buffer. Where it has no
@@ -167,7 +167,7 @@ def _short_pauses() -> Iterator[None]:
     """Requests share the interpreter with the writer: let neither hold it for long."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_SECONDS)
-    # What was loaded so far lives as long as the process: collections need not look at it.
+    # Objects that were loaded so far live as long as the process: no collection visits them.
     gc.collect()
     gc.freeze()
     try:

@@ -1,4 +1,4 @@
-"""What a server process holds: the lake, keys, the gateway's and the writer's threads."""
+"""The parts of a server process: the lake, keys, the gateway's and the writer's threads."""
 
 import asyncio
 import contextlib
@@ -150,7 +150,7 @@ class Service:
             await asyncio.to_thread(self.stop)
 
     def problems(self) -> Iterator[str]:
-        """What keeps this process from making progress; nothing when it is ready."""
+        """Problems that keep this process from making progress; none when it is ready."""
         if self.gateway.commits is not None and (problem := self.gateway.commits.problem()):
             yield problem
         if self.writer is None:
@@ -167,7 +167,7 @@ class Service:
         return self.metrics.exposition()
 
     def warnings(self) -> list[str]:
-        """What a person should see to, while events are taken in and stored all the same."""
+        """Problems that a person should see to, while events are taken in all the same."""
         workers = (self.upkeep, self.deliverer)
         return [
             problem for worker in workers if worker is not None for problem in worker.problems()
