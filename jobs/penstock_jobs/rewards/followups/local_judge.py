@@ -81,7 +81,8 @@ def fit(kernel: Matrix, labels: NDArray[np.intp], penalty: float, rounds: int = 
 
 def softmax(logits: Matrix) -> Matrix:
     grown = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return np.divide(grown, grown.sum(axis=1, keepdims=True))
+    result: Matrix = grown / grown.sum(axis=1, keepdims=True)
+    return result
 
 
 #: Goes up whenever `features`, `prose` or `cues` see a message differently: their code is not in
