@@ -47,15 +47,9 @@ def begin_run(database: Database, definition: Definition, clock_us: int) -> Prog
     that of any before: what this run computes supersedes what they computed."""
     table = reward_definition
     with database.write() as connection:
-        insert = insert_of(connection)(table).values(
-            version=definition.version,
-            name=definition.name,
-            text=definition.text,
-            created_at=now_us(),
-            through_snap=0,
-            run_at=0,
-        )
-        connection.execute(insert.on_conflict_do_nothing())
+        facts = {name: getattr(definition, name) for name in ("version", "name", "text")}
+        facts |= {"created_at": now_us(), "through_snap": 0, "run_at": 0}
+        connection.execute(insert_of(connection)(table).values(facts).on_conflict_do_nothing())
         run_at = sa.case((table.c.run_at >= clock_us, table.c.run_at + 1), else_=clock_us)
         own = table.c.version == definition.version
         update = sa.update(table).where(own).values(run_at=run_at)

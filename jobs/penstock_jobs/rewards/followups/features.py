@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import pairwise
+from math import inf
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -230,11 +231,6 @@ class FeatureRows:
     column: NDArray[np.int32]
     value: NDArray[np.float32]
 
-    def dense(self) -> NDArray[np.float64]:
-        matrix = np.zeros((self.count, columns()))
-        np.add.at(matrix, (self.row, self.column), self.value)
-        return matrix
-
     def times(self, weights: NDArray[np.float32]) -> NDArray[np.float64]:
         """The matrix has one row for each column."""
         product = np.zeros((self.count, weights.shape[1]))
@@ -348,12 +344,7 @@ def _traits(message: Message, part: MessageParts, words: list[str]) -> tuple[boo
         part.pasted > 0.5,
         part.pasted > 0.95,
         "```" in message.text,
-        count < 3,
-        3 <= count < 6,
-        6 <= count < 12,
-        12 <= count < 25,
-        25 <= count < 50,
-        count >= 50,
+        *(low <= count < high for low, high in pairwise((0, 3, 6, 12, 25, 50, inf))),
         message.edited,
         message.tests == "passed",
         message.tests == "failed",

@@ -138,13 +138,7 @@ def _turn_named(text: str, before: SessionTurn, earlier: Sequence[SessionTurn]) 
 def session_turns(
     turns: pa.Table, model_calls: pa.Table, edits: pa.Table, events: pa.Table
 ) -> Iterator[SessionTurns]:
-    """Columns that are needed, by view:
-
-    turns        session_id, turn, ts, seq, text, model_calls, tool_calls, edits
-    model_calls  session_id, ts, seq, text
-    edits        session_id, ts, seq, path
-    events       session_id, ts, seq, type, payload
-    """
+    """In the order of sessions, from rows of the views of these names."""
     turn_rows = _by_session(turns, "turn", "text", "model_calls", "tool_calls", "edits")
     calls_of = _by_session(model_calls, "text")
     edits_of = _by_session(edits, "path")

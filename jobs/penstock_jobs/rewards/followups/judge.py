@@ -18,7 +18,7 @@ task that tells of a failure elsewhere is moves_on."""
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -137,13 +137,6 @@ def held_out_examples() -> tuple[Example, ...]:
 
 def fresh_examples() -> tuple[Example, ...]:
     return tuple(example for example in all_examples() if example.fresh)
-
-
-def digest_of(examples: Iterable[Example]) -> str:
-    digest = hashlib.sha256()
-    for example in examples:
-        digest.update(repr(example).encode())
-    return digest.hexdigest()
 
 
 #: From this probability on a follow-up counts as dissatisfied.

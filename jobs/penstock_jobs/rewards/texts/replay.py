@@ -10,25 +10,16 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock_jobs.rewards.texts import changes, provenance
+from penstock_jobs.rewards.texts import changes, provenance, trail
 from penstock_jobs.rewards.texts.changes import CompareCost, TextChange, TooExpensive, ink
 from penstock_jobs.rewards.texts.moves import Moves, recall, widen
 from penstock_jobs.rewards.texts.open_horizons import Watches
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, KnownFile, first_state
-from penstock_jobs.rewards.texts.trail import (
-    SECOND,
-    EditNames,
-    EditRange,
-    Row,
-    Sighting,
-    TrackedEdit,
-    TrailTerms,
-    in_order,
-)
+from penstock_jobs.rewards.texts.trail import EditRange, Row, Sighting, TrackedEdit, TrailTerms
 
 #: Observations so close together are of one moment: a file that vanished may be seen to have
 #: appeared at another path a little later.
-MOMENT_US = SECOND
+MOMENT_US = trail.SECOND
 #: An edit's `before` that keeps so much of the file as it was is the file, changed by others.
 SAME_FILE_SHARE = 0.8
 _EDIT, _LOOK, _COMMIT = range(3)
@@ -53,9 +44,9 @@ def replay(
     began, `ended_us` when the session ended."""
     session = _SessionReplay(turns_us, terms)
     tracked: list[TrackedEdit] = []
-    names = EditNames()
+    names = trail.EditNames()
     last_look_us = -1
-    for ts, kind, row in in_order(edits, observations, commits):
+    for ts, kind, row in trail.in_order(edits, observations, commits):
         if kind == _EDIT:
             turn = max(bisect_right(turns_us, ts) - 1, 0)
             owner = len(tracked) + 1
