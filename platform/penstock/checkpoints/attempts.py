@@ -134,10 +134,8 @@ def new_attempts(
         if before is None or (before.result.error is not None and attempt.error is None):
             new.append(attempt)
         elif attempt.error is None and before.result != attempt:
-            raise AttemptConflict(
-                attempt=attempt.attempt, task=attempt.task, checkpoint=scope.checkpoint,
-                suite=scope.suite, run=before.run,
-            )  # fmt: skip
+            place = {"checkpoint": scope.checkpoint, "suite": scope.suite, "run": before.run}
+            raise AttemptConflict(attempt=attempt.attempt, task=attempt.task, **place)
     return new
 
 

@@ -240,22 +240,18 @@ class ShardPosition:
 _WINDOWS_AHEAD = 2
 
 
+@dataclass
 class ShardCursor:
     """Draws groups from one source. The windows after the one in use are decoded meanwhile."""
 
-    def __init__(
-        self,
-        shard: OpenShard,
-        order_of: Callable[[int], Order],
-        budget: BatchBudget,
-        position: ShardPosition,
-        pool: Executor,
-    ) -> None:
-        self.position = replace(position)
-        self._shard = shard
-        self._order_of = order_of
-        self._budget = budget
-        self._pool = pool
+    shard: OpenShard
+    order_of: Callable[[int], Order]
+    budget: BatchBudget
+    position: ShardPosition
+    pool: Executor
+
+    def __post_init__(self) -> None:
+        self.position = replace(self.position)
         self._begin_epoch()
 
     def ended(self) -> bool:
@@ -293,7 +289,7 @@ class ShardCursor:
         self._begin_epoch()
 
     def _begin_epoch(self) -> None:
-        self._order = self._order_of(self.position.epoch)
+        self._order = self.order_of(self.position.epoch)
         self.empty = not self._order.rows
         self._decoding: dict[int, list[Future[DecodedChunk]]] = {}
         self._ends = np.zeros(1, np.int64)
@@ -318,14 +314,14 @@ class ShardCursor:
             samples[0] -= gone
         self._window, self._firsts, self._samples = window, firsts, samples
         #: How much of the budget the groups before each take, and all of them.
-        self._ends = np.append(0, np.cumsum(self._budget.size(samples, tokens)))
+        self._ends = np.append(0, np.cumsum(self.budget.size(samples, tokens)))
         self._number = number
         self._next = 0
 
     def _decode(self, number: int) -> None:
         if number < self._order.windows and number not in self._decoding:
             self._decoding[number] = [
-                self._pool.submit(self._shard.decode, chunk) for chunk in self._order.window(number)
+                self.pool.submit(self.shard.decode, chunk) for chunk in self._order.window(number)
             ]
 
 
