@@ -59,15 +59,12 @@ def _feistel(values: np.ndarray, keys: np.ndarray, half: np.uint64) -> np.ndarra
     low = np.uint64((1 << int(half)) - 1)
     left, right = values >> half, values & low
     for key in keys:
-        left, right = right, left ^ (_scatter(right ^ key) & low)
+        # The last steps of SplitMix64: each bit of a number changes about half of all bits.
+        mixed = right ^ key
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        left, right = right, left ^ ((mixed ^ (mixed >> np.uint64(31))) & low)
     return np.asarray((left << half) | right)
-
-
-def _scatter(values: np.ndarray) -> np.ndarray:
-    """Each bit of a number changes about half of all bits (the last steps of SplitMix64)."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(values ^ (values >> np.uint64(31)))
 
 
 @dataclass(frozen=True)
