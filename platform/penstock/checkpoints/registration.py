@@ -72,12 +72,8 @@ def register(
         uri=uri,
         form=form,
         parent=parent,
-        state="registered",
-        checked="not_looked",
-        bytes=None,
         note=check_text("The note", note),
         registered_by=check_name("Who registers it", actor),
-        registered_at=0,
     )
     if parent is not None and parent in (name, candidate.digest):
         raise InvalidInput(what=f"The parent {parent}", why="nothing is its own parent")

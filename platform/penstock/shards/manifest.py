@@ -16,8 +16,6 @@ from penstock.shards.errors import ShardDamaged, ShardMissing
 from penstock.shards.schema import FORMAT
 from penstock.storage import ObjectStore
 
-FOLDER = "shards"
-MANIFEST_NAME = "manifest.json"
 ID_PREFIX = "sha256:"
 _FOLDER_HEX = 16
 _ID = re.compile(rf"{ID_PREFIX}[0-9a-f]{{{_FOLDER_HEX},64}}")
@@ -123,11 +121,11 @@ def folder_of(shard_id: str) -> str:
     if not _ID.fullmatch(shard_id):
         why = f"a shard is named {ID_PREFIX} and {_FOLDER_HEX} to 64 hexadecimal digits"
         raise InvalidInput(what=f"The shard id {shard_id!r}", why=why)
-    return f"{FOLDER}/{shard_id.removeprefix(ID_PREFIX)[:_FOLDER_HEX]}"
+    return f"shards/{shard_id.removeprefix(ID_PREFIX)[:_FOLDER_HEX]}"
 
 
 def manifest_name(shard_id: str) -> str:
-    return f"{folder_of(shard_id)}/{MANIFEST_NAME}"
+    return f"{folder_of(shard_id)}/manifest.json"
 
 
 def read_manifest(store: ObjectStore, shard_id: str) -> Manifest:

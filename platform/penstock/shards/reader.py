@@ -8,10 +8,12 @@ from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypedDict, Unpack
+
+import msgspec
 
 from penstock.errors import InvalidInput
 from penstock.settings import load_settings
@@ -123,7 +125,7 @@ class ShardReader:
     def __init__(self, shards: Sequence[OpenShard], plan: ReadingPlan) -> None:
         self._shards = shards
         self._plan = plan
-        self._positions = [ShardPosition(plan.epoch) for _ in shards]
+        self._positions = [ShardPosition(plan.epoch, 0, 0, 0) for _ in shards]
         self._batches: BatchPrefetch | None = None
 
     def __iter__(self) -> Iterator[Batch]:
@@ -131,10 +133,10 @@ class ShardReader:
         batches = self._batches = BatchPrefetch(self._make(), self._plan.prefetch or 2)
         try:
             for batch in batches:
-                self._positions = _positions_in(batch.state)
+                self._positions = msgspec.convert(batch.state["sources"], list[ShardPosition])
                 yield batch
             # Each source goes on at the start of an epoch of its own.
-            self._positions = [ShardPosition(position.epoch + 1) for position in self._positions]
+            self._positions = [ShardPosition(at.epoch + 1, 0, 0, 0) for at in self._positions]
         finally:
             batches.close()
 
@@ -161,8 +163,8 @@ class ShardReader:
             for name, theirs, ours in pairs:
                 if theirs != ours:
                     raise PositionRefused(why=f"its {name} is {theirs}, and the reader's {ours}")
-            positions = _positions_in(state)
-        except (KeyError, TypeError) as error:
+            positions = msgspec.convert(state["sources"], list[ShardPosition])
+        except (KeyError, TypeError, msgspec.ValidationError) as error:
             raise PositionRefused(why=f"it is no state of a reader: {error!r}") from error
         for shard, position in zip(self._shards, positions, strict=True):
             rows = shard.manifest.rows
@@ -219,13 +221,6 @@ class ShardReader:
                 for shard, weight, position in sources
             ],
         }
-
-
-def _positions_in(state: Mapping[str, Any]) -> list[ShardPosition]:
-    names = [field.name for field in fields(ShardPosition)]
-    return [
-        ShardPosition(**{name: int(source[name]) for name in names}) for source in state["sources"]
-    ]
 
 
 class BatchPrefetch:

@@ -171,10 +171,6 @@ class Mixture:
             raise InvalidInput(what=f"exhausted={self.exhausted!r}", why=why)
 
 
-#: The columns that batches are made by, whether the reader gives them out or not.
-_NEEDED = ("group_id", "n_tokens")
-
-
 class OpenShard:
     """Decodes chunks. Any number of threads may do so at once."""
 
@@ -199,8 +195,9 @@ class OpenShard:
         """Raises ShardDamaged, and what the store raises."""
         chunk = self.chunks[number]
         part = self.manifest.files[chunk.file]
-        names = list(dict.fromkeys((*_NEEDED, *self._columns)))
-        rows = self.files.read(part, chunk.row_groups, names)
+        # Batches are made by two columns, whether the reader gives them out or not.
+        names = dict.fromkeys(("group_id", "n_tokens", *self._columns))
+        rows = self.files.read(part, chunk.row_groups, [*names])
         if rows.num_rows != chunk.rows:
             why = f"row groups {chunk.row_groups} have {rows.num_rows} rows, not {chunk.rows}"
             raise ShardDamaged(path=self.files.path(part), why=why)
@@ -227,9 +224,9 @@ class ShardPosition:
     the mixture began its round, and `finished` the epochs that ended in it."""
 
     epoch: int
-    samples_consumed: int = 0
-    drawn: int = 0
-    finished: int = 0
+    samples_consumed: int
+    drawn: int
+    finished: int
 
 
 #: How many windows are decoded while one is in use. With one alone, threads would wait for each
