@@ -76,28 +76,26 @@ def target_statuses(database: Database, settings: Settings, tenant: str) -> list
     by_target: dict[str, list[PendingNotices]] = defaultdict(list)
     for pending in pending_notices(database, topic, tenant=tenant):
         by_target[pending.target].append(pending)
-    listed: list[tuple[str, str | None, str, str]] = [
-        (hook.id, hook.channel, hook.shown, hook.target) for hook in list_webhooks(database, tenant)
-    ]
-    if topic is not None:
-        address = without_secrets(settings.room(ChannelSettings).notice_topic_url)
-        listed.append(("topic", None, address, topic))
-    statuses = []
-    for name, channel, address, target in listed:
+
+    def status(name: str, channel: str | None, address: str, target: str) -> TargetStatus:
         waiting = by_target[target]
         worst = max(waiting, key=lambda pending: pending.attempts, default=None)
         problem = worst.problem if worst is not None else None
-        statuses.append(
-            TargetStatus(
-                id=name,
-                channel=channel,
-                address=address,
-                waiting=sum(pending.count for pending in waiting),
-                attempts=worst.attempts if worst is not None else 0,
-                try_at=worst.try_at if worst is not None and problem is not None else None,
-                problem=problem,
-            )
+        return TargetStatus(
+            id=name,
+            channel=channel,
+            address=address,
+            waiting=sum(pending.count for pending in waiting),
+            attempts=worst.attempts if worst is not None else 0,
+            try_at=worst.try_at if worst is not None and problem is not None else None,
+            problem=problem,
         )
+
+    hooks = list_webhooks(database, tenant)
+    statuses = [status(hook.id, hook.channel, hook.shown, hook.target) for hook in hooks]
+    if topic is not None:
+        address = without_secrets(settings.room(ChannelSettings).notice_topic_url)
+        statuses.append(status("topic", None, address, topic))
     return statuses
 
 
@@ -242,14 +240,10 @@ class Deliverer:
                 attempts = pending.attempts + 1 if expected == pending.next_version else 1
                 own_s = pause_s(attempts, PAUSE_SECONDS_MAX, random.random(), gone=failure.gone)
                 again_s = max(own_s, min(failure.pause_s, PAUSE_SECONDS_MAX))
-                problem = failure.problem
-                facts = {"target": target, "channel": pending.channel, "version": notice.version}
-                log_line.warning(
-                    "a change was not told", **facts, why=problem, again_in_s=round(again_s, 1)
-                )
-                record_try(
-                    self._database, target, notice, expected, problem=problem, pause_s=again_s
-                )
+                why, pause = failure.problem, round(again_s, 1)
+                place = {"target": target, "channel": pending.channel, "version": notice.version}
+                log_line.warning("a change was not told", **place, why=why, again_in_s=pause)
+                record_try(self._database, target, notice, expected, problem=why, pause_s=again_s)
                 return
 
 

@@ -1,5 +1,6 @@
 """The Kafka topic that gets a record for each change, keyed by channel. Needs penstock[kafka]."""
 
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from penstock.channels.notices import Notice
@@ -84,13 +85,19 @@ class TopicTarget:
 
     def _open(self) -> "KafkaProducer":
         """Raises KafkaError."""
-        from kafka import KafkaProducer
+        from kafka import KafkaAdminClient, KafkaProducer
+        from kafka.errors import TopicAlreadyExistsError
 
         if self._producer is None:
-            self._make_topic()
+            client = self._address.client
             request_ms = round(self._request_s * 1000)
+            times = {"request_timeout_ms": request_ms, "bootstrap_timeout_ms": request_ms}
+            with closing(KafkaAdminClient(**client, **times)) as admin:
+                topic = {self._address.topic: {"num_partitions": 1, "configs": _CONFIGS}}
+                with suppress(TopicAlreadyExistsError):
+                    admin.create_topics(topic, timeout_ms=request_ms, wait_for_metadata=True)
             self._producer = KafkaProducer(
-                **self._address.client,
+                **client,
                 acks="all",
                 enable_idempotence=True,
                 linger_ms=0,
@@ -101,19 +108,3 @@ class TopicTarget:
                 reconnect_backoff_max_ms=1000,
             )
         return self._producer
-
-    def _make_topic(self) -> None:
-        from kafka import KafkaAdminClient
-        from kafka.errors import TopicAlreadyExistsError
-
-        request_ms = round(self._request_s * 1000)
-        admin = KafkaAdminClient(
-            **self._address.client, request_timeout_ms=request_ms, bootstrap_timeout_ms=request_ms
-        )
-        try:
-            topic = {self._address.topic: {"num_partitions": 1, "configs": _CONFIGS}}
-            admin.create_topics(topic, timeout_ms=request_ms, wait_for_metadata=True)
-        except TopicAlreadyExistsError:
-            return
-        finally:
-            admin.close()

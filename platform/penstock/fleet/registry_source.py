@@ -47,25 +47,20 @@ class RegistrySource(Protocol):
     def target(self) -> PartTarget:
         """As it is now. Raises ChannelUnknown, ServerUnreachable, AnswerUnusable,
         DatabaseUnreachable."""
-        ...
 
     def targets(self, tell: Tell) -> Iterator[PartTarget]:
         """As it is now, and then whenever the channel changed, the newest, until it is closed;
         outages are told and outlasted."""
-        ...
 
     def close(self) -> None:
         """From any thread: nobody waits for a change any longer."""
-        ...
 
     def chain(self, name: str) -> Sequence[ChainLink]:
         """A checkpoint, after all that it is a delta on: the first one is whole. Raises
         CheckpointUnknown, LineageBroken and what `target` raises."""
-        ...
 
     def report(self, report: Report) -> Sequence[StandingAnswer]:
         """How the fleet stands then. Raises ReplicaTaken and what `target` raises."""
-        ...
 
 
 class ServiceSource:
@@ -92,12 +87,13 @@ class ServiceSource:
                 yield self._target_of(answer)
 
     def chain(self, name: str) -> Sequence[ChainLink]:
-        chain = [self._link(name)]
-        while chain[-1].form == "delta":
-            parent = chain[-1].parent
-            if parent is None or parent in {link.name for link in chain}:
+        chain: list[ChainLink] = []
+        while not chain or chain[-1].form == "delta":
+            needed = chain[-1].parent if chain else name
+            if needed is None or needed in {link.name for link in chain}:
                 raise LineageBroken(name=name, why="none of its ancestors is whole")
-            chain.append(self._link(parent))
+            answer = self._asking.ask(f"checkpoints/{quote(needed, safe='')}", "digest")
+            chain.append(msgspec.convert(answer, ChainLink))
         return chain[::-1]
 
     def report(self, report: Report) -> Sequence[StandingAnswer]:
@@ -107,10 +103,6 @@ class ServiceSource:
 
     def _target_of(self, answer: dict[str, Any]) -> PartTarget:
         return part_target(msgspec.convert(answer, ChannelAnswer), self._part)
-
-    def _link(self, name: str) -> ChainLink:
-        answer = self._asking.ask(f"checkpoints/{quote(name, safe='')}", "digest")
-        return msgspec.convert(answer, ChainLink)
 
 
 class DatabaseSource:
@@ -150,11 +142,10 @@ class DatabaseSource:
             check_chain(connection, checkpoint)
             chain = [checkpoint]
             if checkpoint.form == "delta":
-                for ancestor in ancestors(connection, checkpoint):
-                    chain.append(ancestor)
-                    if ancestor.form == "whole":
-                        break
-        return [msgspec.convert(link, ChainLink, from_attributes=True) for link in chain[::-1]]
+                chain += ancestors(connection, checkpoint)
+        whole = next(place for place, link in enumerate(chain) if link.form == "whole")
+        links = chain[whole::-1]
+        return [msgspec.convert(link, ChainLink, from_attributes=True) for link in links]
 
     def report(self, report: Report) -> Sequence[StandingAnswer]:
         return replicas.record_report(self._database, self._settings, *self._place, report)
