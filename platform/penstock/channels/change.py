@@ -75,14 +75,7 @@ class Change(ChannelPointer):
 def unused_channel(tenant: str, channel: str) -> Change:
     """A channel before its first change."""
     return Change(
-        tenant=tenant,
-        channel=channel,
-        version=0,
-        action="policy",
-        actor="",
-        reason="",
-        at=0,
-        hash=NO_HASH,
+        tenant=tenant, channel=channel, version=0, action="policy", actor="", reason="", at=0
     )
 
 

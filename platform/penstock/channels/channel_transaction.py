@@ -67,7 +67,7 @@ class HeldChannel:
             reason=reason,
             # A clock that was set back does not turn the history round.
             at=max(at, self.before.at),
-            previous_hash=self.before.hash,
+            previous_hash=self.before.hash or NO_HASH,
         )
 
     def keep_verdict(self, verdict: Verdict) -> str:

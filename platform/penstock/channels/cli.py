@@ -27,16 +27,18 @@ app = typer.Typer(
 )
 webhooks = typer.Typer(help="Addresses that are told of changes of channels.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="The channel's name.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The channel.")]
+Url = Annotated[
+    str | None,
+    typer.Option(help="Ask this service; its key is in PENSTOCK_KEY. Else the database is asked."),
+]
 
 _OUTAGE_PAUSE_SECONDS = 5.0
 
 
 @app.command("list")
 def list_channels(
-    data: options.Data = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
+    data: options.Data = None, tenant: options.Tenant = TENANT_DEFAULT, json: options.Json = False
 ) -> None:
     """All channels, and where each points.
 
@@ -221,7 +223,7 @@ def release(
 
 @app.command("watch")
 def watch(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The channel.")],
+    name: Name,
     *,
     after: Annotated[
         int | None,
@@ -230,12 +232,7 @@ def watch(
     changes: Annotated[
         int | None, typer.Option("--changes", min=1, help="End after so many changes.")
     ] = None,
-    url: Annotated[
-        str | None,
-        typer.Option(
-            help="Ask this service; its key is in PENSTOCK_KEY. Else the database is asked."
-        ),
-    ] = None,
+    url: Url = None,
     data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
@@ -329,9 +326,7 @@ def add_webhook(
 
 @webhooks.command("list")
 def list_webhooks(
-    data: options.Data = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
+    data: options.Data = None, tenant: options.Tenant = TENANT_DEFAULT, json: options.Json = False
 ) -> None:
     """All webhooks, and the topic: what each has yet to be told, and why.
 

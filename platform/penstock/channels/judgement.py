@@ -23,11 +23,7 @@ class GateQuestion(TypedDict, total=False):
 
 
 def channel_evidence(
-    database: Database,
-    tenant: str,
-    channel: str,
-    checkpoint: str,
-    **question: Unpack[GateQuestion],
+    database: Database, tenant: str, channel: str, checkpoint: str, **question: Unpack[GateQuestion]
 ) -> Evidence:
     """The facts that a verdict rests on, at one moment. Raises CheckpointUnknown."""
     with database.read() as connection:
@@ -48,11 +44,7 @@ def channel_evidence(
 
 
 def judge(
-    database: Database,
-    tenant: str,
-    channel: str,
-    checkpoint: str,
-    **question: Unpack[GateQuestion],
+    database: Database, tenant: str, channel: str, checkpoint: str, **question: Unpack[GateQuestion]
 ) -> Verdict:
     """The verdict on a checkpoint (name or digest) that a channel is to point at. Changes nothing.
     Raises CheckpointUnknown."""

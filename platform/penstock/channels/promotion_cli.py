@@ -26,11 +26,8 @@ CHANNEL_DEFAULT = "production"
 
 Channel = Annotated[str, typer.Option("--channel", help="What the serving fleet watches.")]
 _Key = Annotated[
-    str | None,
-    typer.Option("--key", envvar="PENSTOCK_KEY", show_envvar=True, help="An admin key."),
+    str | None, typer.Option("--key", envvar="PENSTOCK_KEY", show_envvar=True, help="An admin key.")
 ]
-#: `--expect none`: the channel points at nothing yet.
-_NONE = "none"
 
 
 def promote(
@@ -234,7 +231,7 @@ def _expected(text: str | None) -> "Expected":
 
     if text is None:
         return ANY
-    return None if text == _NONE else text
+    return None if text == "none" else text
 
 
 def _check_override(database: "Database", tenant: str, key: str | None) -> None:

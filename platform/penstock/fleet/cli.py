@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.channels.cli import Name, Url
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.fleet.fleet_status import PartName
@@ -22,19 +23,12 @@ from penstock.terminal.long_commands import on_end_signal
 from penstock.terminal.output import encode, say, show_json, show_table
 
 if TYPE_CHECKING:
-    from penstock.fleet.registry_source import RegistrySource
-    from penstock.fleet.sidecar import TellEvent
+    from penstock.fleet.registry_source import RegistrySource, TellEvent
 
 _LOOK_SECONDS = 0.5
 
 #: The answer to `GET /v1/channels/{name}/replicas`.
 FleetDocument = dict[str, Any]
-
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The channel.")]
-Url = Annotated[
-    str | None,
-    typer.Option(help="Ask this service; its key is in PENSTOCK_KEY. Else the database is asked."),
-]
 
 
 _Execute = Annotated[
@@ -160,8 +154,7 @@ def fleet(
     name: Name,
     *,
     wait: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", min=0, help="Wait so long until the fleet is whole."),
+        float, typer.Option(metavar="SECONDS", min=0, help="Wait so long until the fleet is whole.")
     ] = 0.0,
     url: Url = None,
     data: options.Data = None,

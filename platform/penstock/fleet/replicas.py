@@ -127,9 +127,10 @@ def fleet(database: Database, settings: Settings, tenant: str, channel: str) -> 
 
 
 def _replica_answer(row: sa.RowMapping, silent: int) -> ReplicaAnswer:
-    times = {name: row[name] for name in ("loaded_at", "since", "heard_at")}
-    texts = {name: time_text(at) if at is not None else None for name, at in times.items()}
-    return msgspec.convert(dict(row) | texts | {"silent": row["heard_at"] < silent}, ReplicaAnswer)
+    fields = {name: row[name] for name in ReplicaAnswer.__struct_fields__ if name != "silent"}
+    for name in ("loaded_at", "since", "heard_at"):
+        fields[name] = time_text(row[name]) if row[name] is not None else None
+    return ReplicaAnswer(**fields, silent=row["heard_at"] < silent)
 
 
 def fleets(
