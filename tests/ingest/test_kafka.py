@@ -373,8 +373,8 @@ def test_writers_share_the_partitions(desk: Desk) -> None:
 
 
 def held(lake: HandLake) -> dict[str, int]:
-    found = survey_writers(lake.lake.database, "who-asks", lease_s=0.000001)
-    return dict(Counter(found.owners.values()))
+    _, owners = survey_writers(lake.lake.database, "who-asks", lease_s=0.000001)
+    return dict(Counter(owners.values()))
 
 
 def test_the_group_shows_how_far_the_lake_is(desk: Desk) -> None:

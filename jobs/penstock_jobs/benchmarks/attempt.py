@@ -46,11 +46,9 @@ class RunConditions:
     allow: Sequence[str] = ()
     isolated: bool = True
     views: PathRules = field(default_factory=PathRules)
-    #: Tries of an attempt that errs for reasons outside the model.
+    #: Tries of an attempt that errs for reasons outside the model. Each pause is twice as long.
     tries_max: int = 3
-    #: The pause before its second try; each further pause is twice as long.
     retry_seconds: float = 1.0
-    #: The rest of the output of an agent or a check, its middle, is left out.
     output_bytes_max: int = 64 * 1024
     report_bytes_max: int = 256 * 1024
 
@@ -74,8 +72,7 @@ class AttemptOutcome:
 
 
 class AgentReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the agent wrote to $PENSTOCK_REPORT. All of it is optional; more may stand there, for
-    the check."""
+    """What the agent wrote to $PENSTOCK_REPORT; more may stand there, for the check."""
 
     completion_tokens: _Count | None = None
     prompt_tokens: _Count | None = None
@@ -228,8 +225,7 @@ def _short(text: str) -> str:
 def score_tree(
     sandbox: Sandbox, task: BenchmarkTask, files: TaskFiles, report: bytes | None, *, edited: bool
 ) -> TreeScore:
-    """Of the folder `tree` as the agent left it. The check comes into the sandbox only now.
-    Raises SandboxFailed."""
+    """Of the folder `tree` as the agent left it. The check comes into the sandbox only now."""
     if task.expect == "no_edit" and edited:
         return TreeScore(score=0.0, output="it was not to change anything, and did")
     if task.check is None:
@@ -268,8 +264,7 @@ def score_tree(
 
 
 def score_of(ended: ProgramEnd, result: bytes | None) -> TreeScore:
-    """By how the check ended, and what it wrote. All that is neither a pass nor a fail is an
-    error."""
+    """By how the check ended, and what it wrote. What is neither pass nor fail is an error."""
     score, why = None, None
     if ended.cut is not None:
         why = f"the check went over its {ended.cut}"

@@ -21,7 +21,7 @@ from penstock_jobs.benchmarks.importers import (
     penstock_jsonl,
     swe_bench,
     terminal_bench,
-)
+)  # fmt: skip
 from penstock_jobs.benchmarks.importers.trials import (
     ProblemCounts,
     ReadOptions,
@@ -96,35 +96,25 @@ def import_results(
 ) -> ImportReport:
     """Take all attempts, or none; they are numbered from `first_attempt` on. Raises InvalidInput,
     CheckpointUnknown, AttemptConflict."""
-    if not path.exists():
-        raise InvalidInput(what=str(path), why="it does not exist")
-    try:
-        known_form = FORMATS[form] if form else format_of(path)
-        if options.metric is not None and known_form.name not in _WITH_METRICS:
-            why = f"results of the format {known_form.name} have one score"
-            raise InvalidInput(what=f"--metric {options.metric!r}", why=why)
-        checkpoint = find(database, tenant, checkpoint).name
-        version = _version_of(database, tenant, suite, suite_version)
-        results = known_form.read(path, options)
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise InvalidInput(what=str(error.filename or path), why=why) from error
+    checkpoint = find(database, tenant, checkpoint).name
+    version = _version_of(database, tenant, suite, suite_version)
+    kind, results = _read(path, form, options)
     problems = results.problems
     attempts = [
         replace(attempt, attempt=attempt.attempt + first_attempt)
         for attempt in _of_suite(results.attempts, version, problems)
     ]
     if not attempts:
-        counts = "; ".join(f"{kind} ({count})" for kind, count in problems.counts.items())
+        counts = "; ".join(f"{problem} ({count})" for problem, count in problems.counts.items())
         why = f"there are no results in it that can be taken{': ' if counts else ''}{counts}"
         raise InvalidInput(what=str(path), why=why)
     scope = AttemptScope(tenant, suite, version.version, checkpoint)
     import_problems = [
-        ImportProblem(kind, count, problems.examples[kind])
-        for kind, count in sorted(problems.counts.items())
+        ImportProblem(problem, count, problems.examples[problem])
+        for problem, count in sorted(problems.counts.items())
     ]
     # The same results, in whatever file, are one run.
-    facts = (asdict(scope), known_form.name, attempts)
+    facts = (asdict(scope), kind, attempts)
     run = hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
     if dry_run:
         with database.read() as connection:
@@ -132,7 +122,7 @@ def import_results(
     else:
         add_suite(database, tenant, version)
         row = {
-            "id": run, "kind": known_form.name, "source": str(path),
+            "id": run, "kind": kind, "source": str(path),
             "problems": msgspec.json.encode(import_problems).decode(),
             "started_at": now_us(), "finished_at": now_us(),
         }  # fmt: skip
@@ -142,7 +132,7 @@ def import_results(
             connection.execute(insert.on_conflict_do_nothing())
     scores = scores_by_task(attempts)
     return ImportReport(
-        format=known_form.name, suite=suite, suite_version=version.version, checkpoint=checkpoint,
+        format=kind, suite=suite, suite_version=version.version, checkpoint=checkpoint,
         run=run, attempts=len(attempts), new=new,
         scored=sum(attempt.score is not None for attempt in attempts),
         errors=sum(attempt.error is not None for attempt in attempts),
@@ -150,6 +140,21 @@ def import_results(
         mean_score=fmean(map(fmean, scores.values())) if scores else None,
         problems=import_problems, dry_run=dry_run,
     )  # fmt: skip
+
+
+def _read(path: Path, name: str | None, options: ReadOptions) -> tuple[str, ReadResults]:
+    """The name of the format, and what is in it. Raises InvalidInput."""
+    if not path.exists():
+        raise InvalidInput(what=str(path), why="it does not exist")
+    try:
+        form = FORMATS[name] if name else format_of(path)
+        if options.metric is not None and form.name not in _WITH_METRICS:
+            why = f"results of the format {form.name} have one score"
+            raise InvalidInput(what=f"--metric {options.metric!r}", why=why)
+        return form.name, form.read(path, options)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise InvalidInput(what=str(error.filename or path), why=why) from error
 
 
 def _version_of(database: Database, tenant: str, suite: str, name: str | None) -> SuiteVersion:

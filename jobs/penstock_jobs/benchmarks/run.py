@@ -1,9 +1,7 @@
 """A run of a suite: attempts on the executor, each result committed as it ends.
 
-A run that is cut off leaves what it committed, and the next does only the rest: results never
-change, and none is there twice. Two runs at once do some work twice; the first result counts.
-A run with `UntilDecided` goes on until the verdict of the gate on this suite stands.
-"""
+The next run does only the rest: results never change, and none is there twice. Of two runs at once
+the first result counts. With `UntilDecided` a run goes on until the verdict stands."""
 
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -64,8 +62,7 @@ class PlannedAttempt(NamedTuple):
     attempt: int
 
 
-#: Gets the known attempts and returns the next ones; none ends the run. Attempts in its answer that
-#: are known already are left out.
+#: Gets the known attempts and returns the next ones, which may be known; no new one ends the run.
 ChooseAttempts = Callable[[Sequence[Attempt]], Sequence[PlannedAttempt]]
 
 
@@ -73,9 +70,9 @@ ChooseAttempts = Callable[[Sequence[Attempt]], Sequence[PlannedAttempt]]
 class RunOptions:
     agent: str
     serving: str | None = None
-    #: At each task. The suite has a default.
+    #: At each task; else as the suite says.
     attempts: int | None = None
-    #: Only these tasks, if there are any.
+    #: Only these, if there are any.
     tasks: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     isolated: bool = True
@@ -104,9 +101,7 @@ def run_suite(
     follow: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> RunReport:
     """The checkpoint is the name of a registered one. After each attempt `follow` gets how many are
-    done, of how many that are planned by then. What was committed stays, whatever is raised:
-    InvalidInput, ServingUnreachable, IsolationImpossible, AgentUnusable, BenchmarkStopped, and what
-    the executor raises."""
+    done, of how many that are planned by then. What was committed stays, whatever is raised."""
     choose = choose or _each_task(suite, options)
     conditions = conditions_of(lake.settings, suite, checkpoint, options)
     scope = AttemptScope(tenant, suite.name, suite.version, checkpoint)
@@ -170,8 +165,7 @@ def conditions_of(
 
 
 def _check_serving(serving: str | None) -> None:
-    """An address that nobody answers at would make an error of every attempt, for ever. Raises
-    ServingUnreachable, InvalidInput."""
+    """An address that nobody answers at would make an error of every attempt, for ever."""
     if serving is None:
         return
     try:
@@ -181,8 +175,7 @@ def _check_serving(serving: str | None) -> None:
 
 
 def register_suite(database: Database, tenant: str, suite: Suite) -> bool:
-    """Make its version known, with the texts that its tasks can be recognised by. False when it
-    was known already."""
+    """With the texts that its tasks can be recognised by. False when it was known already."""
     texts = []
     for task in suite.tasks:
         solution = load_solution(task) if task.has_solution else []
@@ -272,9 +265,7 @@ class UntilDecided:
     def __init__(
         self, database: Database, scope: AttemptScope, channel: str, *, most: int | None = None
     ) -> None:
-        """The suite has to be registered. Raises InvalidInput where nothing could be decided:
-        without a policy, without results of the incumbent, or where results are there already;
-        and CheckpointUnknown."""
+        """The suite has to be registered. Raises InvalidInput where nothing could be decided."""
         self._database, self._scope, self._channel = database, scope, channel
         evidence = self._evidence()
         suite = evidence.suites[scope.suite]

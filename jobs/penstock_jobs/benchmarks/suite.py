@@ -1,8 +1,7 @@
 """Suites: a folder with tasks, read whole and named by its content.
 
 The format is in docs/benchmarks.md. Reading refuses what can be seen to be wrong in the files; what
-shows only when checks run is for `lint`.
-"""
+shows only when checks run is for `lint`."""
 
 import re
 from collections.abc import Mapping

@@ -1,8 +1,7 @@
 """What a checkpoint scored at a suite, over all of its tasks, and how two checkpoints compare.
 
 pass@k and best of k are over all ways to choose k of the known attempts: the first k alone would
-depend on their order.
-"""
+depend on their order."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,10 +22,10 @@ from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.gate.statistics import compare, estimate
 
-#: On each side of an interval, for 95 % of certainty.
-_ALPHA = 0.025
-#: For which k: 1, 2, 4 and so on, as far as there are attempts.
-_KS_MAX = 12
+_ALPHA = 0.025  # on each side of an interval
+_KS = tuple(2**power for power in range(12))
+#: The score of a tag with fewer tasks says nothing.
+_TAG_TASKS_MIN = 5
 _MEANS = (
     "completion_tokens", "prompt_tokens", "cost_usd", "latency_s", "steps", "edited", "asked",
 )  # fmt: skip
@@ -120,7 +119,7 @@ def _summarise(tasks: Sequence[SuiteTask], attempts: Sequence[Attempt]) -> Summa
     scores = {name: known.get(name, []) for name in by_task}
     task_scores = {name: fmean(of_task) for name, of_task in scores.items() if of_task}
     most = max(map(len, scores.values()), default=0)
-    ks = [2**power for power in range(_KS_MAX) if 2**power <= most]
+    ks = [k for k in _KS if k <= most]
     counts = [(attempt.invalid_tool_calls, attempt.tool_calls) for attempt in scored]
     invalid = sum(count or 0 for count, calls in counts if calls is not None)
     calls = sum(calls or 0 for count, calls in counts if count is not None)
@@ -266,3 +265,43 @@ def scores_by_task(attempts: Iterable[Attempt]) -> dict[str, list[float]]:
         if attempt.score is not None:
             scores.setdefault(attempt.task, []).append(attempt.score)
     return scores
+
+
+# As tables for people
+
+
+def summary_rows(summary: Summary) -> list[list[object]]:
+    rows: list[list[object]] = [["score", mean_text(summary.score)]]
+    rows += [[f"pass@{k}", mean_text(mean)] for k, mean in summary.pass_at.items()]
+    rows += [[f"best of {k}", mean_text(mean)] for k, mean in summary.best_of.items() if k > 1]
+    rows += [
+        ["attempts scored", summary.scored],
+        ["errors (say nothing about the model)", summary.errors],
+        ["tasks without a score", len(summary.tasks_missing)],
+        ["tried again", summary.retries],
+        ["completion tokens", number_text(summary.completion_tokens)],
+        ["prompt tokens", number_text(summary.prompt_tokens)],
+        ["cost, USD", number_text(summary.cost_usd, ",.4f")],
+        ["latency, s", number_text(summary.latency_s, ",.1f")],
+        ["steps", number_text(summary.steps, ",.1f")],
+        ["invalid tool calls", number_text(summary.invalid_tool_calls, ".1%")],
+        ["edited", number_text(summary.edited, ".1%")],
+        ["asked", number_text(summary.asked, ".1%")],
+    ]
+    rows += [
+        [f"score of {tag}", mean_text(mean)]
+        for tag, mean in summary.tags.items()
+        if mean.tasks >= _TAG_TASKS_MIN
+    ]
+    return rows
+
+
+def mean_text(mean: TaskMean | None) -> str:
+    if mean is None:
+        return "—"
+    interval = "" if mean.lower is None else f" [{mean.lower:.3f}, {mean.upper:.3f}]"
+    return f"{mean.mean:.3f}{interval} over {mean.tasks} tasks"
+
+
+def number_text(value: float | None, form: str = ",.0f") -> str:
+    return "—" if value is None else format(value, form)

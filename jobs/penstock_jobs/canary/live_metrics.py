@@ -166,8 +166,7 @@ class TrialTraffic:
 
 @dataclass(frozen=True, eq=False)
 class MetricMeasurement:
-    """A metric of the sessions that count. `pending` are those whose value will be known later,
-    `unknown` those whose value never will."""
+    """Of the sessions that count: `pending` ones get their value later, `unknown` ones never."""
 
     cells: list[UserResult]
     scored: Mapping[Arm, int]
@@ -215,8 +214,7 @@ def traffic_of(trial: Trial, rows: pa.Table) -> TrialTraffic:
 
 
 def seen_users(trial: Trial, traffic: TrialTraffic) -> list[PhaseUsers]:
-    """By period, the arm of each user's first session that counts. Whether users or sessions are
-    split, the chance to be in the canary is the share at that time."""
+    """By period, the arm of each user's first session that counts."""
     known: set[str] = set()
     counts: Counter[tuple[int, bool]] = Counter()
     who = traffic.rows["who"].to_pylist()

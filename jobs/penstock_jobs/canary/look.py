@@ -30,8 +30,7 @@ from penstock_jobs.canary.live_metrics import (
 from penstock_jobs.canary.settings import CanarySettings
 from penstock_jobs.canary.trial import Trial, trial_of
 
-#: The shares of sessions without a value for ever may differ by so much between the two arms. Above
-#: it no metric passes.
+#: No metric passes if the shares of sessions that never get a value differ by more.
 _UNKNOWN_DIFFERENCE_MAX = 0.1
 #: Through how many of a channel's newest changes a canary may go.
 _CHANGES_MAX = 1_000
@@ -162,8 +161,7 @@ def _missing(requirement: LiveRequirement, measured: MetricMeasurement) -> str |
 def judge_look(
     trial: Trial, metrics: Sequence[MetricLook], *, ratio: SampleRatio | None, **facts: Any
 ) -> Look:
-    """A breach outweighs an error, an error outweighs what is undecided. `facts` are the fields of
-    a look that neither the trial nor its metrics know."""
+    """A breach outweighs an error, an error what is undecided. `facts` are fields of the look."""
 
     def sentences(outcome: Outcome) -> str:
         return "; ".join(metric.sentence() for metric in metrics if metric.outcome == outcome)
@@ -236,8 +234,7 @@ def situation_of(lake: Lake, tenant: str, channel: str, at_us: int | None = None
 
 
 def take_look(lake: Lake, situation: Situation, trial: Trial) -> Look:
-    """Measure and judge the trial now, and store the look. A metric that cannot be measured is an
-    error in it. Raises DatabaseUnreachable."""
+    """Measure, judge, and store the look. A metric that cannot be measured is an error in it."""
     requirements = situation.policy.live if situation.policy is not None else ()
     read = _or_why(lambda: read_traffic(lake, trial, situation.now_us))
     traffic = None if isinstance(read, str) else read
@@ -276,8 +273,7 @@ def _or_why(measured: Callable[[], T]) -> T | str:
 
 
 def _store_look(database: Database, trial: Trial, look: Look, at_us: int) -> None:
-    """Of successive looks with the same outcome only the last one stays. Verdicts hold their own
-    copy of the look that they rested on."""
+    """Of successive looks with one outcome only the last stays. Verdicts hold their own copy."""
     with database.write() as connection:
         before = connection.execute(_newest(trial)).first()
         if before is not None and msgspec.json.decode(before.document)["outcome"] == look.outcome:

@@ -1,13 +1,12 @@
 """Plays the story: users work with a checkpoint, and a cycle of the loop makes the next one.
 
-The events of simulated users go to the gateway while they happen.
-"""
+The events of simulated users go to the gateway while they happen."""
 
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from statistics import fmean
@@ -32,13 +31,13 @@ from penstock_jobs.canary.watch import gate
 from penstock_jobs.demo.folders import DemoFolders
 from penstock_jobs.demo.server import Server
 from penstock_jobs.demo.story import (
-    EPILOGUE,
+    EXPLANATIONS,
     LEARN,
     Act,
     Chapter,
-    Narrator,
     StoryEnding,
     UserReaction,
+    percent,
 )
 from penstock_jobs.loop.cycles import Cycle
 from penstock_jobs.loop.loop_file import load_loop
@@ -68,6 +67,7 @@ _WEAK = policy_of(
 )
 
 
+_DIGEST = re.compile(r"(sha256:[0-9a-f]{8})[0-9a-f]{56}")
 _now_us = SystemClock().now_us
 
 
@@ -103,14 +103,11 @@ class Player:
     tell: Callable[[str], None]
     #: How often users came to a canary, by its name.
     _rounds: dict[str, int] = field(default_factory=dict)
-
-    @cached_property
-    def _narrator(self) -> Narrator:
-        return Narrator(self.tell, self._scores)
+    _explained: set[str] = field(default_factory=set)
 
     def begin(self) -> None:
-        """Promote a first checkpoint without the gate, which has no other to compare it with.
-        Register the suite, so that its tasks are left out of what is trained on."""
+        """Promote a first checkpoint without the gate. Register the suite: its tasks are left out
+        of what is trained on."""
         database, settings = self.lake.database, self.lake.settings
         for bench in load_loop(self.folders.loops / LEARN).bench:
             register_suite(database, TENANT_DEFAULT, read_suite(bench.suite))
@@ -127,8 +124,7 @@ class Player:
         promote(database, promotion, gate(database, TENANT_DEFAULT, True))
 
     def play(self, acts: Sequence[Act], *, go_on: Callable[[], bool]) -> Iterator[Chapter]:
-        """A chapter for each act, as it ends; `go_on` is asked between two. Raises
-        PenstockError."""
+        """A chapter for each act, as it ends; `go_on` is asked between two."""
         chapter: Chapter | None = None
         for number, planned in enumerate(acts, 1):
             if number > 1 and not go_on():
@@ -139,7 +135,7 @@ class Player:
             yield chapter
 
     def end(self) -> StoryEnding:
-        self.tell(f"\n{EPILOGUE}")
+        self.tell("\nWhat serves in the end")
         [serving] = self._serving()[1]
         traffic = self._run_traffic("ending", [serving])
         return StoryEnding(serving.name, *self._compare(traffic, serving.name))
@@ -168,7 +164,7 @@ class Player:
         """Run a cycle of the loop, and release the channel if it was rolled back."""
         runner = Runner(
             lake=self.lake, loop=load_loop(self.folders.loops / act.loop), tenant=TENANT_DEFAULT,
-            wait=self._wait, tell=self._narrator.cycle,
+            wait=self._wait, tell=self._tell_cycle,
         )  # fmt: skip
         cycle = runner.run_once()
         if self._state().pinned:
@@ -205,8 +201,8 @@ class Player:
         checkpoints: Sequence[Checkpoint],
         serve: Callable[[str], Checkpoint] | None = None,
     ) -> TrafficTruth:
-        """Send sessions, the same for the same name, until the horizon of the last edit is over and
-        all events are stored. Raises ServerUnreachable."""
+        """Send sessions, the same for the same name; wait until the horizon of the last edit is
+        over and all events are stored."""
         from_us = _now_us()
         name = f"demo-{self.seed}-{name}"
         production = Production(
@@ -242,8 +238,37 @@ class Player:
         [row] = self._query("user_reaction", ("rewards", "sessions"), parameters)
         measured, known = UserReaction(**row), traffic.reaction(checkpoint)
         served = sum(truth.checkpoint == checkpoint for truth in traffic.truths)
-        self._narrator.production(checkpoint, served, measured, known)
+        self._tell_stage(
+            "production",
+            f"{served} sessions of {checkpoint}: {percent(measured.kept)} of its edits were kept"
+            f" (in truth {percent(known.kept)}), {percent(measured.dissatisfied)} of its turns left"
+            f" the user dissatisfied ({percent(known.dissatisfied)})",
+        )
         return measured, known
+
+    def _tell_cycle(self, text: str) -> None:
+        """Tell a line of the loop's runner, such as `cycle 3: gate is done: PASS …`."""
+        subject, _, message = text.partition(": ")
+        stage, done, result = message.partition(" is done: ")
+        if done:
+            if stage == "train":
+                address, _, digest = result.partition(", ")
+                result = f"{address.rpartition('/')[2]}, {digest}"
+            elif stage == "bench":
+                scores = self._scores().items()
+                shown = ", ".join(f"{name} {score:.2f}" for name, score in scores)
+                result = f"scores by now: {shown}"
+            self._tell_stage(stage, result)
+        elif subject.startswith("cycle") and " " in message:  # how it ends, or what goes wrong
+            self._tell_stage("", message.replace("_", " ", 1))
+
+    def _tell_stage(self, stage: str, text: str) -> None:
+        if stage in EXPLANATIONS and stage not in self._explained:
+            self._explained.add(stage)
+            self.tell(f"   {stage:<11}{EXPLANATIONS[stage]}:")
+            stage = ""
+        short = _DIGEST.sub(r"\1…", text)
+        self.tell(f"   {stage:<11}{short}")
 
     def _scores(self) -> Mapping[str, float]:
         rows = self._query("scores", ("benchmark_scores",), {})

@@ -1,8 +1,7 @@
 """The story of the demonstration: its cycles in their order, and how they are told."""
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from math import ceil, floor
 from pathlib import Path
@@ -33,8 +32,8 @@ class Act:
 
 @dataclass(frozen=True)
 class UserReaction:
-    """How users received the work of a checkpoint: the shares of its edits that they kept, and of
-    its turns that left them dissatisfied. None where there are none."""
+    """The shares of a checkpoint's edits that users kept, and of its turns that left them
+    dissatisfied. None where there are none."""
 
     kept: float | None
     dissatisfied: float | None
@@ -121,55 +120,6 @@ EXPLANATIONS = {
     "gate": "is the new one shown to be good enough, and hardly worse? Only PASS goes on",
     "promote": "production points at it; the next sessions are sampled from it",
 }
-
-#: The title of the sessions of the last checkpoint.
-EPILOGUE = "What serves in the end"
-
-_DIGEST = re.compile(r"(sha256:[0-9a-f]{8})[0-9a-f]{56}")
-
-
-@dataclass(frozen=True)
-class Narrator:
-    """Tells the story to the person who watches. `tell` takes a line; `scores` gives the scores of
-    checkpoints by now."""
-
-    tell: Callable[[str], None]
-    scores: Callable[[], Mapping[str, float]]
-    _explained: set[str] = field(default_factory=set)
-
-    def production(
-        self, checkpoint: str, sessions: int, measured: UserReaction, known: UserReaction
-    ) -> None:
-        self._line(
-            "production",
-            f"{sessions} sessions of {checkpoint}: {percent(measured.kept)} of its edits were kept"
-            f" (in truth {percent(known.kept)}), {percent(measured.dissatisfied)} of its turns left"
-            f" the user dissatisfied ({percent(known.dissatisfied)})",
-        )
-
-    def cycle(self, text: str) -> None:
-        """Tell a line of the loop's runner, such as `cycle 3: gate is done: PASS …`."""
-        subject, _, message = text.partition(": ")
-        stage, done, result = message.partition(" is done: ")
-        if done:
-            if stage == "train":
-                address, _, digest = result.partition(", ")
-                result = f"{address.rpartition('/')[2]}, {digest}"
-            elif stage == "bench":
-                scores = self.scores().items()
-                shown = ", ".join(f"{name} {score:.2f}" for name, score in scores)
-                result = f"scores by now: {shown}"
-            self._line(stage, result)
-        elif subject.startswith("cycle") and " " in message:  # how it ends, or what goes wrong
-            self._line("", message.replace("_", " ", 1))
-
-    def _line(self, stage: str, text: str) -> None:
-        if stage in EXPLANATIONS and stage not in self._explained:
-            self._explained.add(stage)
-            self.tell(f"   {stage:<11}{EXPLANATIONS[stage]}:")
-            stage = ""
-        short = _DIGEST.sub(r"\1…", text)
-        self.tell(f"   {stage:<11}{short}")
 
 
 def percent(share: float | None) -> str:

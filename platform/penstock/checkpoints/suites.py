@@ -63,15 +63,12 @@ def read_versions(connection: Connection, tenant: str, suite: str) -> list[Suite
         .where(suite_version.c.tenant == tenant, suite_version.c.suite == suite)
         .order_by(suite_version.c.created_at, suite_version.c.version)
     )
-    return [
-        SuiteVersion(
-            row.suite,
-            row.version,
-            msgspec.json.decode(row.tasks, type=tuple[SuiteTask, ...]),
-            msgspec.json.decode(row.content, type=SuiteContent | None),
-        )
-        for row in connection.execute(query)
-    ]
+    versions = []
+    for row in connection.execute(query):
+        tasks = msgspec.json.decode(row.tasks, type=tuple[SuiteTask, ...])
+        content = msgspec.json.decode(row.content, type=SuiteContent | None)
+        versions.append(SuiteVersion(row.suite, row.version, tasks, content))
+    return versions
 
 
 def suite_names(database: Database, tenant: str) -> list[str]:

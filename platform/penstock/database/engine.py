@@ -62,8 +62,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A transaction that sees one state of the database and changes nothing. Raises
-        DatabaseUnreachable."""
+        """A transaction that sees one state and changes nothing. Raises DatabaseUnreachable."""
         read_only = self._backend.READ_ONLY
         with self._connect(read_only) as connection, connection.begin() as transaction:
             yield connection

@@ -60,13 +60,12 @@ def leased(database: Database, name: str, owner: str, lease_s: float) -> Iterato
 
 @contextmanager
 def repeating(work: Callable[[], None], pause_s: float, name: str) -> Iterator[None]:
-    """Do the work on a thread while the block runs, each time after a pause. Where the database
-    cannot be reached, the next time may succeed."""
+    """Do the work on a thread while the block runs, each time after a pause."""
     over = threading.Event()
 
     def repeat() -> None:
         while not over.wait(pause_s):
-            with suppress(DatabaseUnreachable):
+            with suppress(DatabaseUnreachable):  # the next time may succeed
                 work()
 
     thread = threading.Thread(target=repeat, name=name, daemon=True)

@@ -46,8 +46,7 @@ def downgrade(database: Database, revision: str) -> None:
 
 
 def check(database: Database) -> str:
-    """The database's revision: that of this code, or a newer one that suits this code. Raises
-    DatabaseOutdated."""
+    """The database's revision, if it suits this code. Raises DatabaseOutdated."""
     with database.read() as connection:
         current, needed = _current(connection), newest_revision()
         newer = current not in _known() and needed in _supported(connection)
@@ -67,9 +66,8 @@ def newest_revision() -> str:
 
 @contextmanager
 def exclusive_transaction(database: Database) -> Iterator[Connection]:
-    """A transaction for changing tables, one at a time. A change takes the time that it needs,
-    but waits for others' locks no longer than any transaction, because everybody who uses the
-    table waits behind it."""
+    """A transaction for changing tables, one at a time. It may take long, but waits for locks no
+    longer than others do: everybody who uses the table waits behind it."""
     with database.write() as connection:
         if not database.is_sqlite:
             lock_timeout = connection.exec_driver_sql("SHOW lock_timeout").scalar_one()

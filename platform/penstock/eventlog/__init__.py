@@ -34,10 +34,7 @@ class Held(Enum):
 
 
 class EventLog(Protocol):
-    """Append-only and partitioned. The log does not look into its values.
-
-    Offsets of a partition only grow, but are not consecutive.
-    """
+    """Append-only and partitioned. Offsets of a partition only grow, but are not consecutive."""
 
     @property
     def id(self) -> str:
@@ -81,8 +78,7 @@ class EventLog(Protocol):
 
 
 def open_log(settings: Settings) -> EventLog:
-    """Open the log that the setting `log_url` names. Raises SettingInvalid, ExtraMissing, and the
-    errors of the log itself."""
+    """Raises SettingInvalid, ExtraMissing, and the errors of the log itself."""
     limits = settings.room(EventLogSettings)
     scheme, _, rest = settings.log_url.partition(":")
     if scheme == "local" and rest:

@@ -168,8 +168,7 @@ class LocalPartition:
         self.recount()
 
     def _check(self, start: int) -> int:
-        """The end of the last intact block. Raises LogCorrupt when intact blocks lie behind a
-        damaged one."""
+        """The end of the last intact block. Raises LogCorrupt when another lies behind damage."""
         file, good = split_offset(self._durable)
         size = os.fstat(self._descriptor).st_size
         if size < good:
@@ -215,8 +214,7 @@ class LocalPartition:
     def _read_file(
         self, file: int, start: int, end: int | None, bytes_max: int
     ) -> tuple[list[Entry], bool]:
-        """Entries from `start` on, and whether they reach the `end` of the file. Raises
-        LogCorrupt if the first one is damaged."""
+        """Entries from `start` on, and whether they reach the `end`. Raises LogCorrupt."""
         try:
             descriptor = os.open(self._name(file), os.O_RDONLY)
         except FileNotFoundError:
@@ -295,8 +293,7 @@ def _read_blocks(descriptor: int, start: int, end: int, bytes_max: int) -> bytes
 
 
 def _entries_in(data: bytes, log: int, offset: int) -> Iterator[Entry]:
-    """The blocks one behind the other in the data that stands at `offset`, up to the first that
-    is incomplete or damaged."""
+    """The intact blocks, one behind the other, in the data that stands at `offset`."""
     view = memoryview(data)
     start = 0
     while (entry := _entry_at(view, start, log, offset)) is not None:

@@ -152,9 +152,10 @@ class Writer:
         now_s = self._parts.clock.elapsed_s()
         if now_s - self._surveyed_s < self._parts.lease_s / _SURVEYS_A_LEASE:
             return
-        survey = commits.survey_writers(self._parts.lake.database, self.owner, self._parts.lease_s)
+        database = self._parts.lake.database
+        writers, owners = commits.survey_writers(database, self.owner, self._parts.lease_s)
         self._surveyed_s = now_s
-        claim, release = divide(survey.writers, survey.owners, self.owner, len(self._partitions))
+        claim, release = divide(writers, owners, self.owner, len(self._partitions))
         for number, partition in enumerate(self._partitions):
             if number in release:
                 partition.release()

@@ -51,8 +51,7 @@ class SessionId(NamedTuple):
 
 @dataclass(frozen=True)
 class Bucket:
-    """The sessions from `low` to before `high`, of a lake as of a snap; None is without end.
-    It names all that a worker needs to read them."""
+    """The sessions from `low` to before `high`, as of a snap; None is without end."""
 
     number: int
     snap: int
@@ -177,8 +176,7 @@ def plan_sessions(
 def _segment_sizes(
     lake: Lake, pin: Pin, sessions: Sequence[SessionId]
 ) -> dict[SessionId, dict[str, float]]:
-    """In which segments these sorted sessions are, and about how many bytes of each. Only segments
-    whose filters name one are looked at."""
+    """In which segments these sorted sessions are, and about how many bytes of each."""
     sizes: dict[SessionId, dict[str, float]] = {}
     prefixes = session_prefixes([session_key(*session) for session in sessions])
     pinned = {stored.name: stored for stored in pin.segments}
@@ -258,8 +256,7 @@ def read_groups(lake: Lake, bucket: Bucket, name: str, columns: list[str]) -> It
 
 @contextmanager
 def open_events(lake: Lake, name: str) -> Iterator[pq.ParquetFile]:
-    """Raises LakeDamaged, also for what reading finds until the block ends, and for a file that
-    is not there."""
+    """Like `open_segment`, but a missing file is damage too. Raises LakeDamaged."""
     try:
         with open_segment(lake.store, name) as file:
             yield file
@@ -328,9 +325,8 @@ _GROUPED = [(name, "max") for name in CHANGES.names[2:]]
 
 
 def read_changes(store: ObjectStore, pin: Pin, after: int) -> pa.Table:
-    """A row of CHANGES for each session of which an event came with a commit after `after`, in
-    the order of segments. Reads only what changed, and the summaries of merges with it. Raises
-    LakeDamaged, what the store raises."""
+    """A row of CHANGES for each session that got an event with a commit after `after`, in the order
+    of segments. Raises LakeDamaged, what the store raises."""
     tables = [_changes_of(store, s, after) for s in pin.segments if s.changed_snap > after]
     parts = pa.concat_tables([CHANGES.empty_table(), *tables])
     changes = parts.group_by(CHANGES.names[:2]).aggregate(_GROUPED)
@@ -339,8 +335,7 @@ def read_changes(store: ObjectStore, pin: Pin, after: int) -> pa.Table:
 
 
 def read_changed(store: ObjectStore, merged: Iterable[Segment]) -> dict[tuple[str, str], int]:
-    """The newest commit that brought an event of each session of these segments. Raises
-    LakeDamaged, what the store raises."""
+    """For each session the newest commit that brought an event of it. Raises LakeDamaged."""
     newest: dict[tuple[str, str], int] = {}
     for stored in merged:
         rows = _changes_of(store, stored, -1)

@@ -52,8 +52,8 @@ class CoveredOffset:
 
 @dataclass(frozen=True)
 class Pin:
-    """The lake as of a snap. `next_offsets` says where, for each partition, the log goes on.
-    Of what is no file, such as checkpoints, a reader sees what was there at `moment`, or all."""
+    """The lake as of a snap. `next_offsets` says where each partition of the log goes on. Of things
+    that are not files, such as checkpoints, a reader sees those of `moment`, or all."""
 
     snap: int
     segments: tuple[Segment, ...]
@@ -184,8 +184,8 @@ def create_snapshot(database: Database, name: str, note: str = "") -> Snapshot:
 
 
 def name_snap(database: Database, as_of: str, name: str, snap: int, note: str = "") -> str:
-    """The snapshot that keeps this snap: the one that `as_of` names, or `name`, which is there
-    afterwards. The caller holds the files of the snap."""
+    """The snapshot that keeps this snap: the one that `as_of` names, or a new one of this `name`.
+    The caller holds the files of the snap."""
     with database.write() as connection:
         claim_files(connection)
         named = sa.select(snapshot.c.name).where(snapshot.c.name == as_of, snapshot.c.snap == snap)
@@ -212,8 +212,7 @@ def drop_snapshot(database: Database, name: str) -> None:
 
 
 def content_snap(database: Database) -> int:
-    """The newest snap at which what queries of events and rewards see changed: that a shard was
-    built changes nothing about what the next is built from."""
+    """The newest snap that changed events or rewards; the commit of a shard changes neither."""
     query = sa.select(sa.func.max(lake_commit.c.snap)).where(lake_commit.c.kind != "shard")
     with database.read() as connection:
         return int(connection.execute(query).scalar() or 0)

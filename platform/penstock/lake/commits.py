@@ -5,8 +5,8 @@ on from the epoch and offset that the owner believes in, and stores what lies be
 nothing. Whoever lost the partition changes nothing. Owners are told apart by epochs that are
 given here: what the log itself says about its readers is never asked.
 
-Before each file an intent is written: a file that neither a segment nor an intent names was not
-made here.
+An intent is written before each file: Penstock did not make a file that neither a segment nor an
+intent names.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,8 +43,7 @@ NO_PARTITION = -1
 
 @dataclass(frozen=True)
 class LogShape:
-    """A log as the writers have agreed to see it. Sessions are in the partition that the number
-    of partitions says."""
+    """A log as its writers see it. The number of partitions decides where a session is."""
 
     log_id: str
     partitions: int
@@ -101,17 +100,13 @@ class PartitionAdvance:
     consents: Mapping[tuple[str, str], str]
 
 
-@dataclass(frozen=True)
-class WriterSurvey:
-    writers: Sequence[str]
-    owners: dict[int, str]
-
-
 # The writers that there are, and the shape of the log that they agree on
 
 
-def survey_writers(database: Database, owner: str, lease_s: float) -> WriterSurvey:
-    """Say that this writer is there, and look who else is."""
+def survey_writers(
+    database: Database, owner: str, lease_s: float
+) -> tuple[Sequence[str], dict[int, str]]:
+    """Announce this writer. Returns all writers, and which of them owns which partition."""
     with database.write() as connection:
         connection.execute(sa.delete(writer).where(writer.c.until < now_us()))
         until = {"until": now_us(lease_s)}
@@ -125,7 +120,7 @@ def survey_writers(database: Database, owner: str, lease_s: float) -> WriterSurv
                 log_partition.c.lease_until >= now_us(), log_partition.c.owner.is_not(None)
             )
         )
-        return WriterSurvey(list(writers.scalars()), {row.partition: row.owner for row in held})
+        return list(writers.scalars()), {row.partition: row.owner for row in held}
 
 
 def remove_writer(database: Database, owner: str) -> None:
@@ -352,8 +347,7 @@ def withdraw_intent(connection: Connection, name: str) -> bool:
 
 
 def intents_kept(database: Database, owner: str, grace_s: float) -> AbstractContextManager[None]:
-    """Collection takes none of the owner's intents for those of one that is gone, however long
-    the block takes. What is left of them afterwards, it does."""
+    """While the block runs, collection leaves the owner's intents alone, however long it takes."""
     mine = sa.update(segment_intent).where(segment_intent.c.owner == owner)
 
     def renew() -> None:

@@ -97,8 +97,7 @@ class KnownEvents:
         self._bytes = 0
 
     def cover(self, partition: int, partitions: int) -> None:
-        """From now on only sessions of this partition, of so many, and of others covered will
-        be asked for."""
+        """From now on only sessions of this partition and of others covered are asked for."""
         if self._covered is None or partitions != self._partitions:
             self._covered, self._partitions = set(), partitions
         self._covered.add(partition)
@@ -130,8 +129,7 @@ class KnownEvents:
         return {session: self._sessions[session] for session in sessions}
 
     def settle(self, added: int) -> None:
-        """So many identities were added and committed. Forgets the sessions that were not seen
-        for longest, down to the limit."""
+        """So many identities were added and committed: forget old sessions above the limit."""
         self._bytes += _BYTES_PER_KEY * added
         while self._bytes > self._bytes_max and self._sessions:
             _, memory = self._sessions.popitem(last=False)

@@ -46,8 +46,7 @@ class Lake:
 
     @property
     def executor(self) -> Executor | None:
-        """Where the settings say that heavy work goes; None is here, with what is open already.
-        Raises ExecutorUnreachable."""
+        """Where the settings send heavy work; None is this process. Raises ExecutorUnreachable."""
         if self._executor is None and self.settings.room(ExecutionSettings).executor != INLINE:
             self._executor = open_executor(self.settings)
         return self._executor
@@ -127,8 +126,7 @@ def _embedded_file(settings: Settings) -> Path | None:
 
 
 def read_statistics(lake: Lake) -> dict[str, Any]:
-    """How much the lake holds. `segments_kept` are replaced segments that are kept for snapshots,
-    readers or grace."""
+    """How much the lake holds. `segments_kept` are replaced ones that are still needed."""
     live = segment.c.removed_snap.is_(None)
     size = sa.func.coalesce(sa.func.sum(segment.c.bytes + segment.c.sessions_bytes), 0)
     events = sa.func.coalesce(sa.func.sum(segment.c.rows), 0)

@@ -144,8 +144,7 @@ def choose_merges(
 
 
 def compact(lake: Lake, metrics: Metrics) -> str | None:
-    """A round of upkeep: merge the segments that are worth it, where the settings say that heavy
-    work is done."""
+    """A round of upkeep: merge the segments that are worth it, on the lake's executor."""
     live = current(lake.database).segments
     metrics.set("segments_live", len(live))
     limits = lake.settings.room(LakeSettings)
@@ -346,8 +345,7 @@ def in_row_groups(tables: Iterable[pa.Table], limits: RowGroupLimits) -> Iterato
 
 
 class _Run:
-    """A segment's rows, as far as they were read, and where the pieces that were not lie in the
-    file."""
+    """A segment's rows, as far as they were read, and where its other pieces are in the file."""
 
     def __init__(self, store: ObjectStore, name: str, file: IO[bytes], bytes_ahead: int) -> None:
         self._file = file

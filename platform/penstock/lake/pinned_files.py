@@ -40,8 +40,7 @@ class FileTail:
 
 @dataclass
 class FileTails:
-    """The ends of files read lately, so that the next query need not fetch them. Files never
-    change, and names are never used twice."""
+    """The ends of files read lately. Files never change, and names are never used twice."""
 
     bytes_max: int
     _tails: OrderedDict[str, FileTail] = field(default_factory=OrderedDict)

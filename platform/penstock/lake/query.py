@@ -52,8 +52,7 @@ _encoder = msgspec.json.Encoder(enc_hook=str)
 
 @dataclass(frozen=True)
 class OwnQuery:
-    """SQL of our own, from a file: it is not checked, and may have parameters. It reads no views
-    but `views`."""
+    """SQL of our own: it is not checked, may have parameters, and reads no views but `views`."""
 
     sql: str
     views: frozenset[str]

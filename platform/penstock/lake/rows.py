@@ -86,9 +86,8 @@ class DecodedEvents:
     def to_tables(
         self, chosen: Sequence[int], consents: Mapping[str, str], limits: RowGroupLimits
     ) -> Iterator[pa.Table]:
-        """The chosen events as rows in the order of a segment, a row group at a time: the
-        events are in memory once already, and need not be a second time. `consents` is by
-        session."""
+        """The chosen events as rows in the order of a segment, a row group at a time for memory.
+        `consents` is by session."""
         # Session keys are few: their ranks sort as numbers, much faster than the texts.
         sessions = [self.sessions[i] for i in chosen]
         rank = {session: position for position, session in enumerate(sorted(set(sessions)))}

@@ -169,8 +169,7 @@ _SUMMARY_SQL = files("penstock.lake").joinpath("summary.sql").read_text(encoding
 
 
 class Summariser:
-    """Rows of events to one summary row a session. Holds a small query engine of its own; safe to
-    share between threads."""
+    """Rows of events to one summary row a session. Safe to share between threads."""
 
     def __init__(self) -> None:
         self._connection = duckdb.connect(":memory:", config={"threads": 1})
@@ -334,8 +333,7 @@ class SegmentWriter:
 def _parquet_writer(
     sink: DigestingFile, schema: pa.Schema, *, bloom_rows: int | None
 ) -> pq.ParquetWriter:
-    """A Bloom filter is kept in memory to the end, at the size that its row group could need,
-    and written at that which it did."""
+    """A Bloom filter is kept in memory to the end, at the size for a full row group."""
     events = schema is EVENT_ROWS
     return pq.ParquetWriter(
         pa.PythonFile(sink, mode="w"),

@@ -56,8 +56,7 @@ def upkeep_jobs() -> dict[str, UpkeepJob]:
 
 @contextmanager
 def upkeep_lease(lake: Lake, wait_s: float = 0) -> Iterator[bool]:
-    """Gives True if no other process does upkeep on this lake until the block ends. Waits so long
-    for another to finish its round."""
+    """Whether this process alone does upkeep until the block ends. Waits so long for another."""
     owner = uuid.uuid4().hex
     lease_s = lake.settings.room(LakeSettings).lease_seconds
     deadline = time.monotonic() + wait_s
@@ -102,8 +101,8 @@ class Upkeep:
         self._stopping.set()
 
     def stop(self) -> bool:
-        """Ends after the job that is running, or gives up waiting for it: a merge that is cut
-        off leaves an intent, and collection clears it away. Whether it ended."""
+        """Wait for the job that is running; collection clears up after one that is cut off. Whether
+        it ended."""
         self.end_soon()
         if self._thread.is_alive():
             self._thread.join(self._lake.settings.shutdown_seconds_max)

@@ -74,8 +74,7 @@ class CheckTask:
 
 
 def verify(lake: Lake, executor: Executor | None = None) -> Verification:
-    """Read every file, here or on the workers of an executor. Changes nothing, and may run while
-    others write, merge and collect."""
+    """Read every file. Changes nothing, and may run while others write, merge and collect."""
     tables = file_tables()
     present = _present(lake, tables)  # each of these was announced before it appeared
     with lake.database.read() as connection:
@@ -142,9 +141,8 @@ def _check_each(
 def check_files(
     lake: Lake, row: sa.Row[Any], *, going_on: bool = False
 ) -> Iterator[VerificationFinding]:
-    """Whether a segment, or another room's file, and the file of sessions beside it are what
-    their row in the database says. A file that cannot be read is a finding when `going_on`, else
-    it raises OSError."""
+    """Whether a file and its file of sessions are what their row in the database says. A file that
+    cannot be read is a finding when `going_on`, else it raises OSError."""
     beside = sessions_name(row.name)
     for name, size, sha256, rows in (
         (row.name, row.bytes, row.sha256, row.rows),

@@ -104,24 +104,21 @@ def pack(
         why = f"a row has 1 to {length} tokens"
         raise InvalidInput(what=f"A sample of {worst} tokens", why=why)
     if groups is None:
-        return _packed(_first_fit(counts, length), counts)
-    by_group: dict[str, list[int]] = {}
-    for place, group in enumerate(groups):
-        by_group.setdefault(group, []).append(place)
-    members = list(by_group.values())
-    totals = np.array([counts[places].sum() for places in members], np.int64)
-    small = np.flatnonzero(totals <= length)
-    rows = [
-        [place for group in row for place in members[small[group]]]
-        for row in _first_fit(totals[small], length)
-    ]
-    for large in np.flatnonzero(totals > length):
-        places = np.array(members[large])
-        rows += [places[row].tolist() for row in _first_fit(counts[places], length)]
-    return _packed(rows, counts)
-
-
-def _packed(rows: Sequence[Sequence[int]], counts: Counts) -> PackedRows:
+        rows = _first_fit(counts, length)
+    else:
+        by_group: dict[str, list[int]] = {}
+        for place, group in enumerate(groups):
+            by_group.setdefault(group, []).append(place)
+        members = list(by_group.values())
+        totals = np.array([counts[places].sum() for places in members], np.int64)
+        small = np.flatnonzero(totals <= length)
+        rows = [
+            [place for group in row for place in members[small[group]]]
+            for row in _first_fit(totals[small], length)
+        ]
+        for large in np.flatnonzero(totals > length):
+            places = np.array(members[large])
+            rows += [places[row].tolist() for row in _first_fit(counts[places], length)]
     sizes = [len(row) for row in rows]
     order = np.fromiter((place for row in rows for place in row), np.int64, sum(sizes))
     offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)

@@ -39,10 +39,8 @@ class Ragged:
         lengths: np.ndarray,
     ) -> None:
         """Row i is `lengths[i]` values from `starts[i]` on of the buffer `which[i]`."""
-        self._buffers = buffers
-        self._which = which
-        self._starts = starts
-        self._lengths = lengths
+        self._buffers, self._which = buffers, which
+        self._starts, self._lengths = starts, lengths
 
     @classmethod
     def of(cls, values: np.ndarray, offsets: np.ndarray) -> "Ragged":
@@ -242,7 +240,15 @@ def make_batch(
         begins = np.cumsum(samples) - samples
         own = divide(tokens, begins, budget, world)[rank]
         padding = not len(own)
-        pieces = _select(pieces, np.array([np.argmin(tokens)]) if padding else own)
+        own = np.array([np.argmin(tokens)]) if padding else own
+        ends = np.cumsum([len(rows) for _, rows in pieces])
+        begins = np.append(0, ends[:-1])
+        parts = np.split(own, np.searchsorted(own, ends[:-1]))
+        pieces = [
+            (window, rows[part - begin])
+            for (window, rows), begin, part in zip(pieces, begins, parts, strict=True)
+            if len(part)
+        ]
     columns = {
         name: _joined([window.columns[name].take(rows) for window, rows in pieces])
         for name in pieces[0][0].columns
@@ -255,16 +261,3 @@ def make_batch(
         if isinstance(mask, Ragged):
             columns["loss_mask"] = mask.zeros()
     return Batch(columns, sum(len(rows) for _, rows in pieces), padding, state)
-
-
-def _select(
-    pieces: Sequence[tuple[Window, np.ndarray]], own: np.ndarray
-) -> list[tuple[Window, np.ndarray]]:
-    ends = np.cumsum([len(rows) for _, rows in pieces])
-    cuts = np.searchsorted(own, ends)
-    selected, begun = [], 0
-    for (window, rows), end, cut in zip(pieces, ends, cuts, strict=True):
-        if cut > begun:
-            selected.append((window, rows[own[begun:cut] - (end - len(rows))]))
-        begun = cut
-    return selected

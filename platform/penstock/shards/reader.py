@@ -9,11 +9,11 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from threading import Condition, Thread
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, TypedDict, Unpack
 from weakref import WeakSet
 
 from penstock.errors import InvalidInput
@@ -35,41 +35,103 @@ from penstock.shards.sources import (
 )
 from penstock.storage import open_store
 
-BATCH_SAMPLES = 64
-#: Batches made ahead, and threads that decode, where the caller does not say.
-_BATCHES_AHEAD = 2
-_THREADS = 2
 _STATE_FORMAT = 1
 
-T = TypeVar("T")
 
+class ReadingOptions(TypedDict, total=False):
+    """What a caller may choose; docs/loader.md says what each option does."""
 
-@dataclass(frozen=True)
-class ReadingPlan:
-    mixture: Mixture
-    budget: BatchBudget
     rank: int
     world: int
     seed: int
-    shuffled: bool
-    batches_max: int
-    threads: int
+    epoch: int
+    batch_samples: int | None
+    batch_tokens: int | None
+    columns: Sequence[str] | None
+    shuffle: bool
+    prefetch: int | None
+    threads: int | None
+    cache: bool | str | Path | None
+
+
+@dataclass(kw_only=True)
+class ReadingPlan:
+    """What a reader gives out: a mixture, and the options with their defaults."""
+
+    mixture: Mixture
+    rank: int = 0
+    world: int = 1
+    seed: int = 0
+    epoch: int = 0
+    batch_samples: int | None = None
+    batch_tokens: int | None = None
+    columns: Sequence[str] | None = None
+    shuffle: bool = True
+    prefetch: int | None = None
+    threads: int | None = None
+    cache: bool | str | Path | None = None
+    budget: BatchBudget = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.world:
+            why = f"of {self.world} ranks the first is 0 and the last {self.world - 1}"
+            raise InvalidInput(what=f"The rank {self.rank}", why=why)
+        for name, number in (("prefetch", self.prefetch), ("threads", self.threads)):
+            if number is not None and number < 1:
+                raise InvalidInput(what=f"{name}={number}", why="it is at least 1")
+        unsaid = self.batch_samples is None and self.batch_tokens is None
+        self.budget = BatchBudget(64 if unsaid else self.batch_samples, self.batch_tokens)
+
+
+def read_shard(data: str | Path, shard_id: str, **options: Unpack[ReadingOptions]) -> "ShardReader":
+    """A reader of the shard `shard_id` in a data directory, or in a store named by its URL.
+
+    A global batch has at most `batch_samples` samples or `batch_tokens` tokens, over all `world`
+    ranks; 64 samples when neither is given. `columns` are those of docs/loader.md. `cache` says
+    where copies of files from S3 are kept, or whether any are.
+    """
+    return read_mixture(data, [(shard_id, 1.0)], exhausted="stop", **options)
+
+
+def read_mixture(
+    data: str | Path,
+    shards: Sequence[tuple[str, float]],
+    *,
+    exhausted: Exhausted,
+    **options: Unpack[ReadingOptions],
+) -> "ShardReader":
+    """Like `read_shard` over several shards with weights: each batch has samples of them in that
+    proportion. `exhausted` says what happens when one is read to its end: `stop`, `drop` it and go
+    on with the others, or `repeat` it until all were read once."""
+    mixture = Mixture(tuple(float(weight) for _, weight in shards), exhausted)
+    plan = ReadingPlan(mixture=mixture, **options)
+    columns, cache = check_columns(plan.columns), plan.cache
+    by_url = isinstance(data, str) and "://" in data
+    settings = load_settings(flags={"store_url": data}) if by_url else load_settings(data)
+    store, copies = open_store(settings), None
+    if cache is not False and not (store.local and cache in (None, True)):
+        own = settings.data / "cache" / "shards"
+        directory = own if cache in (None, True) else Path(str(cache))
+        copies = LocalCopies(directory, settings.room(ShardSettings).shard_cache_bytes_max)
+    opened = [
+        OpenShard(store, read_manifest(store, shard_id), columns, copies) for shard_id, _ in shards
+    ]
+    return ShardReader(opened, plan)
 
 
 class ShardReader:
     """An iterable of batches. A loop over it is an epoch, or what is left of one; the next loop is
     the next epoch. One loop at a time: a second one ends the first."""
 
-    def __init__(self, shards: Sequence[OpenShard], plan: ReadingPlan, epoch: int) -> None:
-        self._shards = list(shards)
+    def __init__(self, shards: Sequence[OpenShard], plan: ReadingPlan) -> None:
+        self._shards = shards
         self._plan = plan
-        self._positions = [ShardPosition(epoch) for _ in shards]
-        self._batches: Prefetch[Batch] | None = None
+        self._positions = [ShardPosition(plan.epoch) for _ in shards]
+        self._batches: BatchPrefetch | None = None
 
     def __iter__(self) -> Iterator[Batch]:
         self.close()
-        batches = Prefetch(self._make, self._plan.batches_max, "penstock-reader")
-        self._batches = batches
+        batches = self._batches = BatchPrefetch(self._make, self._plan.prefetch or 2)
         try:
             for batch in batches:
                 self._positions = _positions_in(batch.state)
@@ -77,9 +139,8 @@ class ShardReader:
             # Each source goes on at the start of an epoch of its own.
             self._positions = [ShardPosition(position.epoch + 1) for position in self._positions]
         except PrefetchClosed:
-            what = "The loop over a reader"
             why = "the reader was closed, or another loop over it began"
-            raise InvalidInput(what=what, why=why) from None
+            raise InvalidInput(what="The loop over a reader", why=why) from None
         finally:
             batches.close()
 
@@ -95,64 +156,6 @@ class ShardReader:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from there, with any number of ranks, and batches of any size. Raises
         PositionRefused for a state of other shards, another seed or another mixture."""
-        positions = self._checked(state)
-        self.close()
-        self._positions = positions
-
-    def close(self) -> None:
-        """End the threads. A later loop goes on where the last one stopped."""
-        if self._batches is not None:
-            self._batches.close()
-            self._batches = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
-
-    def _make(self) -> Iterator[Batch]:
-        plan = self._plan
-
-        def order(shard: OpenShard, epoch: int) -> Order:
-            return Order(shard.id, shard.chunks, plan.seed, epoch, plan.shuffled)
-
-        with ExitStack() as closing:
-            for shard in self._shards:
-                closing.callback(shard.close)
-            pool = closing.enter_context(ThreadPoolExecutor(plan.threads, "penstock-decode"))
-            try:
-                cursors = [
-                    ShardCursor(shard, partial(order, shard), plan.budget, position, pool)
-                    for shard, position in zip(self._shards, self._positions, strict=True)
-                ]
-                for groups in global_batches(cursors, plan.mixture, plan.budget.limit):
-                    state = self._state([cursor.position for cursor in cursors])
-                    yield make_batch(groups, plan.budget, plan.rank, plan.world, state)
-                    for cursor in cursors:
-                        cursor.look_ahead()
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
-
-    def _state(self, positions: Sequence[ShardPosition]) -> dict[str, Any]:
-        plan = self._plan
-        return {
-            "format": _STATE_FORMAT,
-            "seed": plan.seed,
-            "shuffled": plan.shuffled,
-            "exhausted": plan.mixture.exhausted,
-            "batch_samples": plan.budget.samples,
-            "batch_tokens": plan.budget.tokens,
-            "world": plan.world,
-            "sources": [
-                {"shard": shard.id, "weight": weight, **asdict(position)}
-                for shard, weight, position in zip(
-                    self._shards, plan.mixture.weights, positions, strict=True
-                )
-            ],
-        }
-
-    def _checked(self, state: Mapping[str, Any]) -> list[ShardPosition]:
         try:
             if state["format"] != _STATE_FORMAT:
                 raise PositionRefused(why=f"it has the format {state['format']!r}")
@@ -172,7 +175,60 @@ class ShardReader:
             if not 0 <= position.samples_consumed <= rows or position.epoch < 0:
                 why = f"sample {position.samples_consumed} of epoch {position.epoch}, of {rows}"
                 raise PositionRefused(why=f"there is no such place: {why}")
-        return positions
+        self.close()
+        self._positions = positions
+
+    def close(self) -> None:
+        """End the threads. A later loop goes on where the last one stopped."""
+        if self._batches is not None:
+            self._batches.close()
+            self._batches = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def _make(self) -> Iterator[Batch]:
+        plan = self._plan
+
+        def order(shard: OpenShard, epoch: int) -> Order:
+            return Order(shard.id, shard.chunks, plan.seed, epoch, plan.shuffle)
+
+        with ExitStack() as closing:
+            for shard in self._shards:
+                closing.callback(shard.files.close)
+            pool = closing.enter_context(ThreadPoolExecutor(plan.threads or 2, "penstock-decode"))
+            try:
+                cursors = [
+                    ShardCursor(shard, partial(order, shard), plan.budget, position, pool)
+                    for shard, position in zip(self._shards, self._positions, strict=True)
+                ]
+                for groups in global_batches(cursors, plan.mixture, plan.budget.limit):
+                    state = self._state([cursor.position for cursor in cursors])
+                    yield make_batch(groups, plan.budget, plan.rank, plan.world, state)
+                    for cursor in cursors:
+                        cursor.look_ahead()
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    def _state(self, positions: Sequence[ShardPosition]) -> dict[str, Any]:
+        plan = self._plan
+        sources = zip(self._shards, plan.mixture.weights, positions, strict=True)
+        return {
+            "format": _STATE_FORMAT,
+            "seed": plan.seed,
+            "shuffled": plan.shuffle,
+            "exhausted": plan.mixture.exhausted,
+            "batch_samples": plan.budget.samples,
+            "batch_tokens": plan.budget.tokens,
+            "world": plan.world,
+            "sources": [
+                {"shard": shard.id, "weight": weight, **asdict(position)}
+                for shard, weight, position in sources
+            ],
+        }
 
 
 def _positions_in(state: Mapping[str, Any]) -> list[ShardPosition]:
@@ -182,102 +238,8 @@ def _positions_in(state: Mapping[str, Any]) -> list[ShardPosition]:
     ]
 
 
-def read_shard(
-    data: str | Path,
-    shard_id: str,
-    *,
-    rank: int = 0,
-    world: int = 1,
-    seed: int = 0,
-    epoch: int = 0,
-    batch_samples: int | None = None,
-    batch_tokens: int | None = None,
-    columns: Sequence[str] | None = None,
-    shuffle: bool = True,
-    prefetch: int | None = None,
-    threads: int | None = None,
-    cache: bool | str | Path | None = None,
-) -> ShardReader:
-    """A reader of the shard `shard_id` in a data directory, or in a store named by its URL.
-
-    A global batch has at most `batch_samples` samples or `batch_tokens` tokens, over all `world`
-    ranks; 64 samples when neither is given. `columns` are those of docs/loader.md. `cache` says
-    where copies of files from S3 are kept, or whether any are.
-    """
-    return read_mixture(
-        data,
-        [(shard_id, 1.0)],
-        exhausted="stop",
-        rank=rank,
-        world=world,
-        seed=seed,
-        epoch=epoch,
-        batch_samples=batch_samples,
-        batch_tokens=batch_tokens,
-        columns=columns,
-        shuffle=shuffle,
-        prefetch=prefetch,
-        threads=threads,
-        cache=cache,
-    )
-
-
-def read_mixture(
-    data: str | Path,
-    shards: Sequence[tuple[str, float]],
-    *,
-    exhausted: Exhausted,
-    rank: int = 0,
-    world: int = 1,
-    seed: int = 0,
-    epoch: int = 0,
-    batch_samples: int | None = None,
-    batch_tokens: int | None = None,
-    columns: Sequence[str] | None = None,
-    shuffle: bool = True,
-    prefetch: int | None = None,
-    threads: int | None = None,
-    cache: bool | str | Path | None = None,
-) -> ShardReader:
-    """Like `read_shard` over several shards with weights: each batch has samples of them in that
-    proportion. `exhausted` says what happens when one is read to its end: `stop`, `drop` it and go
-    on with the others, or `repeat` it until all were read once."""
-    if not 0 <= rank < world:
-        why = f"of {world} ranks the first is 0 and the last {world - 1}"
-        raise InvalidInput(what=f"The rank {rank}", why=why)
-    for name, number in (("prefetch", prefetch), ("threads", threads)):
-        if number is not None and number < 1:
-            raise InvalidInput(what=f"{name}={number}", why="it is at least 1")
-    if batch_samples is None and batch_tokens is None:
-        batch_samples = BATCH_SAMPLES
-    plan = ReadingPlan(
-        mixture=Mixture(tuple(float(weight) for _, weight in shards), exhausted),
-        budget=BatchBudget(batch_samples, batch_tokens),
-        rank=rank,
-        world=world,
-        seed=seed,
-        shuffled=shuffle,
-        batches_max=prefetch or _BATCHES_AHEAD,
-        threads=threads or _THREADS,
-    )
-    names = check_columns(columns)
-    if isinstance(data, str) and "://" in data:
-        settings = load_settings(flags={"store_url": data})
-    else:
-        settings = load_settings(data)
-    store, copies = open_store(settings), None
-    if cache is not False and not (store.local and cache in (None, True)):
-        own = settings.data / "cache" / "shards"
-        directory = own if cache in (None, True) else Path(str(cache))
-        copies = LocalCopies(directory, settings.room(ShardSettings).shard_cache_bytes_max)
-    opened = [
-        OpenShard(store, read_manifest(store, shard_id), names, copies) for shard_id, _ in shards
-    ]
-    return ShardReader(opened, plan, epoch)
-
-
 #: Those with a running thread. One that still reads when the interpreter ends aborts the program.
-_open_prefetches: WeakSet["Prefetch[Any]"] = WeakSet()
+_open_prefetches: WeakSet["BatchPrefetch"] = WeakSet()
 
 
 @atexit.register
@@ -287,45 +249,43 @@ def _close_all() -> None:
 
 
 class PrefetchClosed(Exception):
-    """Nobody wants more items. The thread that makes them ends on it."""
+    """Nobody wants more batches."""
 
 
-class Prefetch(Generic[T]):
-    """Iterate over what `make` yields, which a thread makes ahead; at most `items_max` wait. An
-    item, an error or the end always wakes whoever waits. `close` ends the thread, and a loop that
-    waits for an item then gets PrefetchClosed."""
+class BatchPrefetch:
+    """Iterate over the batches that `make` yields, which a thread makes ahead; at most
+    `batches_max` wait. A batch, an error or the end always wakes whoever waits. `close` ends the
+    thread, and a loop that waits for a batch then gets PrefetchClosed."""
 
-    def __init__(self, make: Callable[[], Iterator[T]], items_max: int, name: str) -> None:
+    def __init__(self, make: Callable[[], Iterator[Batch]], batches_max: int) -> None:
         self._make = make
-        self._items_max = items_max
-        self._items: deque[T] = deque()
+        self._batches_max = batches_max
+        self._batches: deque[Batch] = deque()
         self._error: BaseException | None = None
         self._ended = False
         self._closed = False
         self._changed = Condition()
-        self._thread = Thread(target=self._run, name=name, daemon=True)
+        self._thread = Thread(target=self._run, name="penstock-reader", daemon=True)
         _open_prefetches.add(self)
         self._thread.start()
 
-    def __iter__(self) -> Iterator[T]:
+    def __iter__(self) -> Iterator[Batch]:
         return self
 
-    def __next__(self) -> T:
+    def __next__(self) -> Batch:
         with self._changed:
-            self._changed.wait_for(lambda: self._items or self._ended or self._closed)
+            self._changed.wait_for(lambda: self._batches or self._ended or self._closed)
             if self._closed:
                 raise PrefetchClosed
-            if self._items:
+            if self._batches:
                 self._changed.notify_all()
-                return self._items.popleft()
-            if self._error is not None:
-                raise self._error
-            raise StopIteration
+                return self._batches.popleft()
+            raise self._error or StopIteration
 
     def close(self) -> None:
         with self._changed:
             self._closed = True
-            self._items.clear()
+            self._batches.clear()
             self._changed.notify_all()
         self._thread.join()
         _open_prefetches.discard(self)
@@ -333,21 +293,18 @@ class Prefetch(Generic[T]):
     def _run(self) -> None:
         error: BaseException | None = None
         try:
-            for item in self._make():
-                self._put(item)
-        except PrefetchClosed:
-            pass
+            for batch in self._make():
+                with self._changed:
+                    self._changed.wait_for(
+                        lambda: len(self._batches) < self._batches_max or self._closed
+                    )
+                    if self._closed:
+                        break
+                    self._batches.append(batch)
+                    self._changed.notify_all()
         except BaseException as raised:  # noqa: BLE001  # raised again in the loop
             error = raised
         with self._changed:
             self._error = error
             self._ended = True
-            self._changed.notify_all()
-
-    def _put(self, item: T) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: len(self._items) < self._items_max or self._closed)
-            if self._closed:
-                raise PrefetchClosed
-            self._items.append(item)
             self._changed.notify_all()

@@ -7,6 +7,7 @@ tables in which callers pass the rows change nothing. The version of Arrow does:
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, BinaryIO, Protocol, Self
 
 import numpy as np
@@ -112,28 +113,24 @@ class PartWriter:
                 why = "they are not those of the same rows"
                 raise InvalidInput(what="The routed experts", why=why)
             routes = routes.select(ROUTE_ROWS.names).cast(ROUTE_ROWS)
-        starts = group_starts(rows["group_id"], self._group)
+        starts, sizes = group_starts(rows["group_id"], self._group), row_bytes(rows)
         self._group = rows["group_id"][-1].as_py()
-        sizes = row_bytes(rows)
-        begun = 0
-        for end in [*self._part_ends(starts, sizes), rows.num_rows]:
-            piece = slice(begun, end)
-            if end > begun:
+        for begin, end in pairwise([0, *self._part_ends(starts, sizes), rows.num_rows]):
+            piece = slice(begin, end)
+            if end > begin:
                 if self._part is None:
-                    self._part = _OpenPart(
-                        self._store, self._folder, self._number, self._limits, routed=self._routed
-                    )
+                    path = f"{self._folder}/{part_name(self._number)}".removeprefix("/")
+                    self._part = _OpenPart(self._store, path, self._limits, routed=self._routed)
                     self._number += 1
                 own_routes = None if routes is None else routes[piece]
                 self._part.write(rows[piece], starts[piece], sizes[piece], own_routes)
             if end < rows.num_rows:
                 self._end_part()
-            begun = end
 
     def _part_ends(self, starts: np.ndarray, sizes: np.ndarray) -> list[int]:
-        ends = []
+        """Before which rows a part ends."""
+        ends, limits = [], self._limits
         rows, bytes_ = (self._part.rows, self._part.bytes) if self._part else (0, 0)
-        limits = self._limits
         for row, (starting, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
             full = rows >= limits.part_rows_target or bytes_ >= limits.part_bytes_target
             if starting and full:
@@ -152,11 +149,9 @@ class PartWriter:
 class _OpenPart:
     """One part that is being written. Its rows wait until a row group is full."""
 
-    def __init__(
-        self, store: FileCreator, folder: str, number: int, limits: PartLimits, *, routed: bool
-    ) -> None:
+    def __init__(self, store: FileCreator, path: str, limits: PartLimits, *, routed: bool) -> None:
         self.rows = self.bytes = 0
-        self._name = part_name(number)
+        self._name = path.rpartition("/")[2]
         self._bytes_max = limits.row_group_bytes_max
         self._tokens = self._trainable = self._groups = 0
         self._first = self._last = ""
@@ -166,16 +161,13 @@ class _OpenPart:
         #: Where among the waiting rows the newest group begins, and the bytes before it.
         self._group_at = self._bytes_before_group = 0
         self._continues = False
-        prefix = f"{folder}/" if folder else ""
-        self._routes: _ParquetFile | None = None
         with ExitStack() as stack:
-            self._file = stack.enter_context(
-                _ParquetFile(store, prefix + self._name, SHARD_ROWS, SORTED_BY)
-            )
+            sink = stack.enter_context(store.create(path))
+            self._file = _ParquetFile(stack, sink, SHARD_ROWS, SORTED_BY)
+            self._routes: _ParquetFile | None = None
             if routed:
-                self._routes = stack.enter_context(
-                    _ParquetFile(store, prefix + routes_name(self._name), ROUTE_ROWS)
-                )
+                sink = stack.enter_context(store.create(routes_name(path)))
+                self._routes = _ParquetFile(stack, sink, ROUTE_ROWS)
             self._stack = stack.pop_all()
 
     def write(
@@ -241,41 +233,29 @@ class _OpenPart:
         if self._routes:
             side = RoutesFile(name=routes_name(self._name), **self._routes.facts())
         return PartFile(
-            name=self._name,
-            rows=self.rows,
-            tokens=self._tokens,
-            trainable=self._trainable,
-            groups=self._groups,
-            first=self._first,
-            last=self._last,
-            continued=self._continued,
-            routes=side,
-            **self._file.facts(),
-        )
+            name=self._name, rows=self.rows, tokens=self._tokens, trainable=self._trainable,
+            groups=self._groups, first=self._first, last=self._last, continued=self._continued,
+            routes=side, **self._file.facts(),
+        )  # fmt: skip
 
     def give_up(self, *error: object) -> None:
         self._stack.__exit__(*error)  # type: ignore[arg-type]  # passed through unseen
 
 
 class _ParquetFile:
+    """A Parquet file that is being written; the stack closes it."""
+
     def __init__(
-        self, store: FileCreator, name: str, schema: pa.Schema, sorted_by: Sequence[str] = ()
+        self, stack: ExitStack, sink: BinaryIO, schema: pa.Schema, sorted_by: Sequence[str] = ()
     ) -> None:
-        self._store = store
-        self._name = name
-        self._schema = schema
-        self._sorted_by = sorted_by
         self.row_groups: list[int] = []
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = 0
-
-    def __enter__(self) -> Self:
-        schema = self._schema
-        order = [(name, "ascending") for name in self._sorted_by]
+        self._sink = DigestingFile(sink)
+        order = [(name, "ascending") for name in sorted_by]
         split = {name.split(".")[0] for name in _SPLIT}
-        with ExitStack() as stack:
-            self._sink = DigestingFile(stack.enter_context(self._store.create(self._name)))
-            writer = pq.ParquetWriter(
+        self._file = stack.enter_context(
+            pq.ParquetWriter(
                 pa.PythonFile(self._sink, mode="w"),
                 schema,
                 compression="zstd",
@@ -287,12 +267,7 @@ class _ParquetFile:
                 write_page_checksum=True,
                 sorting_columns=pq.SortingColumn.from_ordering(schema, order) if order else None,
             )
-            self._file = stack.enter_context(writer)
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *error: object) -> bool | None:
-        return self._stack.__exit__(*error)  # type: ignore[arg-type]  # passed through unseen
+        )
 
     def write(self, rows: pa.Table) -> None:
         """As one row group. In one piece, since pages end where pieces do."""

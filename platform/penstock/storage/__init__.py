@@ -102,7 +102,7 @@ class FileStore:
 
 
 def open_store(settings: Settings) -> ObjectStore:
-    """Open the store that the setting `store_url` names. Raises SettingInvalid."""
+    """Raises SettingInvalid."""
     address = urlsplit(settings.store_url)
     if address.scheme == "file" and address.path and not address.netloc:
         return FileStore(Path(unquote(address.path)))

@@ -170,11 +170,8 @@ class S3Store:
             raise explain("NO_SUCH_BUCKET", self._address)
 
     def _request(self, request: Callable[[], T]) -> T:
-        """Send a request. Raises FileNotFoundError, StoreUnreachable, StoreRefused.
-
-        The SDK repeats requests that fail for a moment. It does not know the answer 429, which
-        some services give where S3 says 503.
-        """
+        """The SDK repeats requests that fail for a moment, but does not know the answer 429 of some
+        services. Raises FileNotFoundError, StoreUnreachable, StoreRefused."""
         attempt = 0
         while True:
             attempt += 1
@@ -229,8 +226,7 @@ class S3Store:
 
 
 class _WindowedFile(io.RawIOBase):
-    """A remote file, read in few and large pieces. Keeps the last piece that was read, and the
-    end of the file, where Parquet has its index."""
+    """A remote file, read in large pieces. Keeps the last one, and the end with Parquet's index."""
 
     def __init__(self, fetch: Callable[[int, int], pa.Buffer], size: int) -> None:
         super().__init__()

@@ -1,8 +1,7 @@
 """Jobs of Harbor: a folder of jobs, a job, or a trial.
 
 A job is a folder of trials, each with its `result.json`; the job's own `result.json` counts them,
-and of older versions repeats them whole.
-"""
+and of older versions repeats them whole."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace

@@ -1,8 +1,7 @@
 """Logs of Inspect: `.eval` archives and JSON, one or a folder of them.
 
 A sample is a task, an epoch an attempt. Logs with the same task id are tries of one eval, of
-which the later goes on where the earlier ended; others are further attempts.
-"""
+which the later goes on where the earlier ended; others are further attempts."""
 
 import re
 from collections import defaultdict

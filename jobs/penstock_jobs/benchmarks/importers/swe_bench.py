@@ -1,7 +1,6 @@
 """Reports of SWE-bench: the summary of a run, the report of each instance, or a folder of both.
 
-An instance is a task, a run one attempt at each.
-"""
+An instance is a task, a run one attempt at each."""
 
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,8 +1,7 @@
 """Runs of Terminal-Bench 1.x: a run, or a folder of runs.
 
 A run has `run_metadata.json`, a `results.json` of all its trials, and one for each of them below.
-Trials are named `task.N-of-M.run`.
-"""
+Trials are named `task.N-of-M.run`."""
 
 import re
 from pathlib import Path

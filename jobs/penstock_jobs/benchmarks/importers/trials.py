@@ -66,12 +66,10 @@ class ImportedTrial:
     where: str
     #: For example the agent and the model.
     label: tuple[str, ...] = ()
-    #: Attempts are numbered run by run, by the time at which runs began.
     run: str = ""
     #: Its place in its run, where the format has one, and how many its run should have.
     index: int | None = None
     size: int = 0
-    #: Trials without a place are numbered by time and name.
     started: str = ""
     name: str = ""
     #: Kinds of problems to note, if it is taken.
@@ -118,8 +116,7 @@ class TrialCollection:
             digests.add(digest)
 
     def metric(self, what: str, names: Collection[str]) -> str | None:
-        """The metric of the options, else the only one; None where there is none. Raises
-        InvalidInput rather than guess."""
+        """The metric of the options, else the only one, if any. Raises InvalidInput."""
         name, known = self.options.metric, ", ".join(sorted(names))
         if name is not None and names and name not in names:
             raise InvalidInput(what=f"The {what} {name!r}", why=f"there are: {known}")
@@ -134,8 +131,7 @@ class TrialCollection:
             raise InvalidInput(what=what, why=f"{why} --unfinished")
 
     def add(self, trial: ImportedTrial, holder: Hashable = None, *, summary: bool = False) -> None:
-        """Take a trial. Of two that differ neither counts. A run's summary may repeat what the run
-        holds: that is no problem. Raises InvalidInput."""
+        """Of two that differ neither counts. A run's summary may repeat what the run holds."""
         place, other_place = ((trial.identity, holder, kind) for kind in (summary, not summary))
         repeated = other_place in self._places and place not in self._places
         self._places.add(place)
@@ -219,8 +215,7 @@ def _of_one_label(trials: list[ImportedTrial], name: str | None) -> list[Importe
 
 
 def _numbered(trials: Iterable[ImportedTrial]) -> Iterator[tuple[ImportedTrial, int]]:
-    """Number the attempts at each task: run after run, the earliest first; within a run by the
-    number that the format gave, else by time and name."""
+    """Number the attempts at each task run after run; in a run by the format, else by time."""
     by_task: defaultdict[str, defaultdict[str, list[ImportedTrial]]] = defaultdict(
         lambda: defaultdict(list)
     )

@@ -2,8 +2,7 @@
 
 There each name is an address of the loopback with a listener on the same port: what a program dials
 stays as it is, certificates included. A relay outside accepts from these listeners: a socket stays
-in the network where it was made, whoever accepts from it.
-"""
+in the network where it was made, whoever accepts from it."""
 
 import asyncio
 import ipaddress

@@ -1,8 +1,7 @@
 """What a sandbox is; the plain one, and the isolated one of which the other end is `process`.
 
 A sandbox has named folders. Files are put into a folder from outside, programs run one after
-another, and what they left is read from outside.
-"""
+another, and what they left is read from outside."""
 
 import json
 import os
@@ -26,14 +25,8 @@ from typing import Any, Literal, Self
 
 from penstock.settings import MIB
 from penstock_jobs.benchmarks.errors import IsolationImpossible, SandboxFailed
-from penstock_jobs.benchmarks.sandbox import network, process
-from penstock_jobs.benchmarks.sandbox.folder_files import (
-    File,
-    FilePrint,
-    changes_in,
-    read_plain,
-    write_folder,
-)
+from penstock_jobs.benchmarks.sandbox import folder_files, network, process
+from penstock_jobs.benchmarks.sandbox.folder_files import File, FilePrint
 from penstock_jobs.benchmarks.sandbox.network import Relay
 from penstock_jobs.benchmarks.sandbox.visible_files import PLACE, hidden_places, own_programs
 
@@ -85,7 +78,7 @@ class ProgramEnd:
     status: int | None
     cut: ProgramCut | None
     seconds: float
-    #: The middle of a long output is left out.
+    #: Without the middle of a long one.
     output: str
     #: Addresses that it dialled and that never answered.
     unreachable: tuple[str, ...] = ()
@@ -175,16 +168,17 @@ class PlainSandbox(Sandbox):
     def put(self, folder: str, files: Sequence[File], *, writable: bool) -> None:
         try:
             Path(self.path(folder)).mkdir()
-            write_folder(self.path(folder), files)
+            folder_files.write_folder(self.path(folder), files)
         except OSError as error:
             raise SandboxFailed(why=str(error)) from error
         self._prints[folder] = {file.path: FilePrint.of(file) for file in files}
 
     def read(self, folder: str, name: str, bytes_max: int) -> bytes | None:
-        return read_plain(self.path(folder), name, bytes_max)
+        return folder_files.read_plain(self.path(folder), name, bytes_max)
 
     def changed(self, folder: str) -> list[str]:
-        return changes_in(self.path(folder), self._prints[folder])[:_CHANGES_MAX]
+        changes = folder_files.changes_in(self.path(folder), self._prints[folder])
+        return changes[:_CHANGES_MAX]
 
     def run(self, program: SandboxProgram) -> ProgramEnd:
         limited = [sys.executable, "-ISc", _START_LIMITED, str(self._limits.memory_bytes)]
@@ -305,12 +299,9 @@ class IsolatedSandbox(Sandbox):
 
     def run(self, program: SandboxProgram) -> ProgramEnd:
         forwards = network.plan(program.addresses)
-        facts = asdict(program) | {
-            "listen": [(forward.listen, forward.port) for forward in forwards.all],
-            "names": forwards.names,
-            "extra": forwards.extra,
-        }
-        self._send(("run", facts))
+        listen = [(forward.listen, forward.port) for forward in forwards.all]
+        facts = {"listen": listen, "names": forwards.names, "extra": forwards.extra}
+        self._send(("run", asdict(program) | facts))
         excerpt = Excerpt(self._output_bytes_max)
         deadline = time.monotonic() + program.seconds + _GRACE_SECONDS
         relay: Relay | None = None
@@ -388,10 +379,10 @@ def check_isolation() -> None:
     with IsolatedSandbox(limits, PathRules(), 4096) as sandbox:
         for folder in ("cwd", "home", "scratch"):
             sandbox.put(folder, [], writable=True)
+        command, environment = ["sh", "-c", "exit 0"], {"PATH": os.defpath}
         program = SandboxProgram(
-            ["sh", "-c", "exit 0"], "cwd", "home", "scratch", 20.0, {"PATH": os.defpath},
-            {"cwd": True},
-        )  # fmt: skip
+            command, "cwd", "home", "scratch", 20.0, environment, {"cwd": True}
+        )
         try:
             ended = sandbox.run(program)
         except SandboxFailed as error:

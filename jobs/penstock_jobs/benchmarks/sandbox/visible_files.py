@@ -21,7 +21,7 @@ _SCRATCH = ("/tmp/", "/var/tmp/", "/dev/shm/")
 _PATHS = re.compile(r"""(?<![^\s='"])/[^\s'";|&<>]+""")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
-_FLAGS = kernel.MOUNT_NO_SUID | kernel.MOUNT_NO_DEVICES
+_FLAGS = kernel.MOUNT_PLAIN
 
 
 def make_root(program: Mapping[str, Any]) -> None:

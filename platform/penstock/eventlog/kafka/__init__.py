@@ -40,8 +40,7 @@ _OPTIONS = {
 
 @dataclass(frozen=True)
 class TopicAddress:
-    """`kafka://host:9092,other:9092/topic`. `client` holds the arguments for every client that
-    is made, with the password."""
+    """`kafka://host:9092,other:9092/topic`. `client` are arguments of all clients."""
 
     servers: list[str]
     topic: str

@@ -102,8 +102,7 @@ class TopicProducer:
         )
 
     def _drop(self, producer: KafkaProducer) -> None:
-        """Its callers are told to retry. A value that was sent all the same is in the log twice
-        at most, and the lake stores it once."""
+        """Its callers retry: a value may be in the log twice, and the lake stores it once."""
         with self._mutex:
             if self._producer is producer:
                 self._producer = None
