@@ -146,11 +146,10 @@ class KafkaSink:
             raise self._unreachable(error) from error
 
     def send(self, lines: Sequence[EventLine]) -> int:
+        topic, headers = self._address.topic, self._headers
         try:
             futures = [
-                self._producer.send(
-                    self._address.topic, line, key=session.encode(), headers=self._headers
-                )
+                self._producer.send(topic, line, key=session.encode(), headers=headers)
                 for session, line in lines
             ]
             for future in futures:
@@ -180,9 +179,8 @@ def batches(
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[list[EventLine]]:
     """So many lines a second, or as many as the sink takes."""
-    size = _BATCH_MAX
-    if rate is not None:
-        size = max(1, min(_BATCH_MAX, round(rate * _BATCH_SECONDS)))
+    per_batch = _BATCH_MAX if rate is None else round(rate * _BATCH_SECONDS)
+    size = max(1, min(_BATCH_MAX, per_batch))
     started, sent, waiting = time.monotonic(), 0, iter(lines)
     while batch := list(islice(waiting, size)):
         if rate is not None:

@@ -10,9 +10,6 @@ from penstock_jobs.simulator.grammar import WORDS, Dice, Grammar, Names
 _FILES = 5
 
 
-# Source text
-
-
 @dataclass(frozen=True, slots=True)
 class Language:
     name: str
@@ -32,9 +29,6 @@ class SourceFile:
     language: Language
     names: Names
     text: str
-
-    def new_piece(self, dice: Dice) -> str:
-        return self.language.grammar.expand("step", dice, self.names) + "\n"
 
 
 def write_file(dice: Dice, language: Language, blocks: int) -> SourceFile:
@@ -119,9 +113,6 @@ LANGUAGES = (
 )
 
 
-# Lines and their authors
-
-
 @dataclass(slots=True, eq=False)
 class CodeLine:
     """`written` are the characters of its author, white space aside; `left` those that nobody
@@ -155,9 +146,10 @@ class WorkingFile:
     def new_lines(self, dice: Dice, count: int) -> list[CodeLine]:
         """So many lines of code that this file does not have yet."""
         known = {line.text for line in self.lines}
+        grammar, names = self.source.language.grammar, self.source.names
         lines: list[CodeLine] = []
         while len(lines) < count:
-            for text in self.source.new_piece(dice).splitlines():
+            for text in grammar.expand("step", dice, names).splitlines():
                 if text.strip() and text not in known:
                     known.add(text)
                     lines.append(CodeLine.of(text))

@@ -122,7 +122,7 @@ class Policy:
 
     def to_json(self) -> bytes:
         logits = {
-            task: dict(zip(STYLE_IDS, values, strict=True)) for task, values in self.logits.items()
+            task: dict(zip(STYLE_IDS, self.logits[task], strict=True)) for task in self.logits
         }
         return msgspec.json.encode({"version": self.version, "logits": logits}) + b"\n"
 
@@ -153,10 +153,8 @@ def read_policy(text: str) -> Policy:
     try:
         document = msgspec.json.decode(Path(text).read_bytes(), type=_PolicyDocument)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        known = ", ".join(POLICIES)
-        raise InvalidInput(
-            what=what, why=f"it is none of {known}, and as a file: {error}"
-        ) from error
+        why = f"it is none of {', '.join(POLICIES)}, and as a file: {error}"
+        raise InvalidInput(what=what, why=why) from error
     logits: dict[Task, tuple[float, ...]] = {}
     for task in TASK_IDS:
         by_style = document.logits.get(task, {})
