@@ -103,18 +103,14 @@ def put_due(
             columns.computed_at <= progress.run_at,
         )
         connection.execute(delete, keys)
+    insert = insert_of(connection)(reward_due)
+    insert = insert.values(definition_version=progress.version, computed_at=progress.run_at)
     rows = [
-        {
-            "definition_version": progress.version,
-            "tenant": tenant,
-            "session_id": session,
-            "due_at": due_at,
-            "computed_at": progress.run_at,
-        }
+        {"tenant": tenant, "session_id": session, "due_at": due_at}
         for (tenant, session), due_at in due.items()
     ]
     if rows:
-        connection.execute(insert_of(connection)(reward_due).on_conflict_do_nothing(), rows)
+        connection.execute(insert.on_conflict_do_nothing(), rows)
 
 
 @dataclass(frozen=True)
@@ -192,11 +188,8 @@ def _changed_sessions(lake: Lake, pin: Pin, snap: int, only: SessionFilter) -> d
 
 def _sessions_in(lake: Lake, files: Iterable[RewardFile]) -> set[SessionId]:
     columns = ["tenant", "session_id"]
-    return {
-        session
-        for file in files
-        for session in _ids(read_rows(lake.store, sessions_name(file.name), columns))
-    }
+    outcomes = (read_rows(lake.store, sessions_name(file.name), columns) for file in files)
+    return {session for rows in outcomes for session in _ids(rows)}
 
 
 def _ids(rows: pa.Table) -> list[SessionId]:

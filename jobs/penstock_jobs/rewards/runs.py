@@ -104,15 +104,11 @@ def run(
     definition = _with_repository(request)
     clock_us = SystemClock().now_us() if now_us is None else now_us
     bucket_bytes = reward_bucket_bytes(lake.settings)
+    everything = request.repository is not None
     with pinned(lake.database, None, renewed=True) as pin:
         progress = begin_run(lake.database, definition, clock_us)
         plan = plan_run(
-            lake,
-            pin,
-            progress,
-            request.sessions,
-            backfill=request.backfill,
-            everything=request.repository is not None,
+            lake, pin, progress, request.sessions, backfill=request.backfill, everything=everything
         )
         sessions = sum(map(len, plan.chains))
         report = RewardRunReport(
@@ -189,12 +185,10 @@ def compute_bucket(task: BucketTask) -> BucketResult:
     definition = parse_definition(task.progress.text, task.progress.name)
     with Lake(task.settings) as lake, without_garbage_collection():
         events = read_bucket(lake, task.bucket)
-        scored = {
-            tenant: _score_tenant(
-                lake, task, definition, tenant, events.filter(pc.equal(events["tenant"], tenant))
-            )
-            for tenant in events["tenant"].unique().to_pylist()
-        }
+        scored: dict[str, ScoredBucket] = {}
+        for tenant in events["tenant"].unique().to_pylist():
+            own = events.filter(pc.equal(events["tenant"], tenant))
+            scored[tenant] = _score_tenant(lake, task, definition, tenant, own)
         due_us = {
             SessionId(tenant, session): moment
             for tenant, bucket in scored.items()
@@ -239,11 +233,7 @@ def _score_tenant(
         horizons_s = sorted({horizon for each in of_edits for horizon in each.horizons_s})
         bucket = with_history(bucket, task.repository, horizons_s=horizons_s)
     consents = {id_: consent for (owner, id_), consent in task.bucket.consents if owner == tenant}
-    places = {
-        session.session_id: place
-        for session, place in task.places.items()
-        if session.tenant == tenant
-    }
+    places = {session: place for (owner, session), place in task.places.items() if owner == tenant}
     scored = score_bucket(bucket, definition, places=places, consents=consents)
     # Sessions in which no rule finds an event to look at have an outcome too.
     decided = {outcome.session_id for outcome, _ in scored.outcomes}
@@ -264,10 +254,8 @@ def _write(
 ) -> RewardFile:
     spans = events.group_by(["tenant", "session_id"]).aggregate([("ts", "min"), ("ts", "max")])
     session_spans = {
-        SessionId(tenant, session): {"first_ts": first, "last_ts": last}
-        for tenant, session, first, last in row_tuples(
-            spans, "tenant", "session_id", "ts_min", "ts_max"
-        )
+        SessionId(*key): {"first_ts": first, "last_ts": last}
+        for *key, first, last in row_tuples(spans, "tenant", "session_id", "ts_min", "ts_max")
     }
     rewards, outcomes = [], []
     for tenant, bucket in scored.items():

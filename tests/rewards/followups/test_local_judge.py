@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from penstock_jobs.rewards.followups.evaluation import (
+from penstock_jobs.rewards.followups.features import features
+from penstock_jobs.rewards.followups.judge import (
+    Message,
     evaluate,
     fresh_examples,
     held_out_examples,
     train_examples,
 )
-from penstock_jobs.rewards.followups.features import features
-from penstock_jobs.rewards.followups.judge import Message
 from penstock_jobs.rewards.followups.local_judge import LocalJudge, committed_model, train
 
 

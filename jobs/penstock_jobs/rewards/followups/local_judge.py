@@ -17,9 +17,16 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock_jobs.rewards.followups.evaluation import Example, digest_of, train_examples
 from penstock_jobs.rewards.followups.features import FeatureRows, features
-from penstock_jobs.rewards.followups.judge import DISSATISFIED, LABELS, Judgement, Message
+from penstock_jobs.rewards.followups.judge import (
+    DISSATISFIED,
+    LABELS,
+    Example,
+    Judgement,
+    Message,
+    digest_of,
+    train_examples,
+)
 
 Matrix: TypeAlias = NDArray[np.float64]
 
@@ -51,12 +58,8 @@ class Model:
     @classmethod
     def load(cls, path: Path) -> "Model":
         with np.load(path, allow_pickle=False) as arrays:
-            return cls(
-                arrays["weights"],
-                arrays["scale"],
-                float(arrays["temperature"]),
-                arrays["examples"].tobytes().decode(),
-            )
+            temperature, examples = float(arrays["temperature"]), arrays["examples"].tobytes()
+            return cls(arrays["weights"], arrays["scale"], temperature, examples.decode())
 
 
 def fit(kernel: Matrix, labels: NDArray[np.intp], penalty: float, rounds: int = 600) -> Matrix:
@@ -117,14 +120,11 @@ class LocalJudge:
         for start in range(0, len(messages), _BATCH):
             rows = features(messages[start : start + _BATCH])
             probabilities = self._model.probabilities(rows)
-            best = probabilities.argmax(axis=1).tolist()
-            dissatisfied = probabilities[:, _DISSATISFIED].sum(axis=1).tolist()
-            judgements += [
-                Judgement(LABELS[label], confidence, min(displeased, 1.0))
-                for label, confidence, displeased in zip(
-                    best, probabilities.max(axis=1).tolist(), dissatisfied, strict=True
-                )
-            ]
+            best, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
+            dissatisfied = probabilities[:, _DISSATISFIED].sum(axis=1)
+            columns = (best.tolist(), confidence.tolist(), np.minimum(dissatisfied, 1.0).tolist())
+            for label, sure, displeased in zip(*columns, strict=True):
+                judgements.append(Judgement(LABELS[label], sure, displeased))
         return judgements
 
 
@@ -173,12 +173,7 @@ def _out_of_fold(kernel: Matrix, labels: NDArray[np.intp]) -> Matrix:
     return logits
 
 
-def main() -> None:
-    target = Path(__file__).with_name("model.npz")
-    model = train(train_examples())
-    target.write_bytes(model.to_bytes())
-    sys.stdout.write(f"wrote {target.name}: temperature {model.temperature:.2f}\n")
-
-
 if __name__ == "__main__":
-    main()
+    trained = train(train_examples())
+    Path(__file__).with_name("model.npz").write_bytes(trained.to_bytes())
+    sys.stdout.write(f"wrote model.npz: temperature {trained.temperature:.2f}\n")
