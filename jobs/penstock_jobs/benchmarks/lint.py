@@ -24,7 +24,6 @@ _EDIT = File("penstock-lint-edit.txt", b"an edit that nobody asked for\n")
 _REVEALING_CHARS_MIN = 40
 #: The marks around comments and texts, which do not count.
 _MARKS = "#/*\"'- "
-_CHECK_NAMES = ("task.toml", "solution.json")
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ def _visible_problems(task: BenchmarkTask, files: TaskFiles) -> Iterator[str]:
         yield f"its tree has {size} bytes, over half of its disk_mib = {task.limits.disk_mib}"
     contents = {file.content for file in files.check if file.content.strip()}
     for file in files.tree:
-        if file.path.rsplit("/", 1)[-1] in _CHECK_NAMES:
+        if file.path.rsplit("/", 1)[-1] in ("task.toml", "solution.json"):
             yield f"{file.path} is in its tree, where the agent sees it"
         elif file.content in contents:
             yield f"{file.path} in its tree is a file of its check"

@@ -1,10 +1,9 @@
 """A run of a suite: attempts on the executor, each result committed as it ends.
 
-The next run does only the rest: results never change, and none is there twice. Of two runs at once
-the first result counts. With `UntilDecided` a run goes on until the verdict stands."""
+The next run does only the rest. Of two runs at once the first result counts."""
 
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
@@ -61,7 +60,7 @@ class PlannedAttempt(NamedTuple):
     attempt: int
 
 
-#: Gets the known attempts and returns the next ones, which may be known; no new one ends the run.
+#: Returns the next attempts, given the known ones. A run ends if none of them is new.
 ChooseAttempts = Callable[[Sequence[Attempt]], Sequence[PlannedAttempt]]
 
 
@@ -230,8 +229,6 @@ _STOPS = {
     "too many errors": "a task ends in errors again and again",
     None: "it was cut off",
 }
-
-
 Stop = Literal["decided", "hopeless", "all looks taken", "too many errors"] | None
 
 
@@ -266,9 +263,9 @@ class UntilDecided:
     ) -> None:
         """The suite has to be registered. Raises InvalidInput where nothing could be decided."""
         self._database, self._scope, self._channel = database, scope, channel
-        evidence = self._evidence()
+        evidence, requirements = self._evidence()
         suite = evidence.suites[scope.suite]
-        least = max((required.attempts for required in _requirements(evidence)), default=1)
+        least = max(required.attempts for required in requirements)
         limits = {"least": least, "most": most or _ATTEMPTS_MAX_DEFAULT}
         design = designs.make_design(suite.tasks, _scores(suite.incumbent), **limits)
         self.design: designs.Design = designs.keep_design(database, scope, design)
@@ -283,40 +280,41 @@ class UntilDecided:
         stopped: Stop = None if planned else "too many errors"
         verdict: Verdict | None = None
         if look:
-            evidence = self._evidence()
-            verdict, requirements = decide(evidence), _requirements(evidence)
+            evidence, requirements = self._evidence()
+            verdict = decide(evidence)
             if verdict.outcome != "INCONCLUSIVE":
                 stopped = "decided"
             elif look == looks:
                 stopped = "all looks taken"
-            elif planned and any(
-                self._hopeless(look, each, evidence, known) for each in requirements
-            ):
+            elif planned and self._hopeless(look, requirements, evidence, known):
                 stopped = "hopeless"
         self.ended = LookResult(look, looks, verdict, stopped)
         return planned if stopped is None else []
 
     def _hopeless(
-        self, look: int, required: Requirement, evidence: Evidence, known: Sequence[Attempt]
+        self,
+        look: int,
+        required: Iterable[Requirement],
+        evidence: Evidence,
+        known: Sequence[Attempt],
     ) -> bool:
-        incumbent = evidence.suites[self._scope.suite].incumbent
-        if incumbent is None or required.margin is None or required.metric != "score":
-            return False
         numbers = designs.look_progress(self.design, known).numbers
         planned = (attempt for attempt in known if attempt.attempt in numbers[attempt.task])
-        ours, theirs = scores_by_task(planned), _scores(incumbent)
-        if ours.keys() - theirs.keys():
-            return False
-        return designs.is_hopeless(
-            self.design, look, ours, theirs, margin=required.margin, alpha=required.alpha
+        ours = scores_by_task(planned)
+        theirs = _scores(evidence.suites[self._scope.suite].incumbent)
+        return not ours.keys() - theirs.keys() and any(
+            designs.is_hopeless(
+                self.design, look, ours, theirs, margin=each.margin, alpha=each.alpha
+            )
+            for each in required
+            if each.margin is not None and each.metric == "score"
         )
 
-    def _evidence(self) -> Evidence:
-        """The evidence for the requirements of the policy on this suite alone."""
+    def _evidence(self) -> tuple[Evidence, tuple[Requirement, ...]]:
+        """The evidence for the requirements of the policy on this suite alone, and these."""
         scope = self._scope
-        evidence = channel_evidence(
-            self._database, scope.tenant, self._channel, scope.checkpoint, full=False
-        )
+        candidate = scope.tenant, self._channel, scope.checkpoint
+        evidence = channel_evidence(self._database, *candidate, full=False)
         policy, suite = evidence.policy, evidence.suites.get(scope.suite)
         if policy is None:
             why = evidence.policy_problem or "it has no policy, so that nothing can be decided"
@@ -339,11 +337,7 @@ class UntilDecided:
         require = tuple(replace(each, alpha=each.alpha / chances) for each in required)
         guards = tuple(guard for guard in policy.guards if guard.suite == scope.suite)
         policy = replace(policy, require=require, guards=guards, live=(), combine="all")
-        return replace(evidence, policy=policy, suites={scope.suite: suite})
-
-
-def _requirements(evidence: Evidence) -> tuple[Requirement, ...]:
-    return evidence.policy.require if evidence.policy is not None else ()
+        return replace(evidence, policy=policy, suites={scope.suite: suite}), require
 
 
 def _scores(side: SideEvidence | None) -> dict[str, list[float]]:

@@ -27,7 +27,6 @@ _LIMITS_MAX = (7 * 86_400, 86_400, 1_048_576, 100_000, 1_048_576)
 _ATTEMPTS_MAX = 1_000
 #: The tree, the check or the solution of a task.
 _TASK_BYTES_MAX = 256 * 1024 * 1024
-_CHECK_DEFAULT = ("python", "check.py")
 
 
 @dataclass(frozen=True)
@@ -168,9 +167,8 @@ def read_suite(folder: Path) -> Suite:
 def load_files(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> TaskFiles:
     """Raises InvalidInput if files have changed since the suite was read."""
     check_folders = () if task.check is None else (task.shared_check, task.check_folder)
-    return TaskFiles(
-        _load(task, bytes_max, task.folder / "tree"), _load(task, bytes_max, *check_folders)
-    )
+    tree = _load(task, bytes_max, task.folder / "tree")
+    return TaskFiles(tree, _load(task, bytes_max, *check_folders))
 
 
 def load_solution(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> list[File]:
@@ -222,7 +220,7 @@ def _read_task(
     check_folder = folder / "check" if (folder / "check").is_dir() else shared
     check: tuple[str, ...] | None = None
     if check_folder.is_dir():
-        check = settings.check.command or defaults.check.command or _CHECK_DEFAULT
+        check = settings.check.command or defaults.check.command or ("python", "check.py")
     elif settings.expect != "no_edit":
         raise _unfit(suite, f"task {name}: there is no folder check, neither here nor in the suite")
     prompt_file, report = folder / "prompt.md", folder / "solution.json"

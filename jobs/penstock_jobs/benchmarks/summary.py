@@ -264,12 +264,8 @@ def summary_rows(summary: Summary) -> list[list[object]]:
         ["edited", number_text(summary.edited, ".1%")],
         ["asked", number_text(summary.asked, ".1%")],
     ]
-    rows += [
-        [f"score of {tag}", mean_text(mean)]
-        for tag, mean in summary.tags.items()
-        if mean.tasks >= _TAG_TASKS_MIN
-    ]
-    return rows
+    tags = [tag for tag, mean in summary.tags.items() if mean.tasks >= _TAG_TASKS_MIN]
+    return rows + [[f"score of {tag}", mean_text(summary.tags[tag])] for tag in tags]
 
 
 def mean_text(mean: TaskMean | None) -> str:

@@ -109,10 +109,8 @@ class Player:
         weights.write_bytes(_WEAK.to_json())
         whose: Any = {"tenant": TENANT_DEFAULT, "actor": _ACTOR}
         register(database, settings, name=FIRST, uri=weights.as_uri(), digest=None, **whose)
-        reason = "what serves before there is a gate"
-        promotion = Promotion(
-            channel=CHANNEL, checkpoint=FIRST, override=True, reason=reason, **whose
-        )
+        whose |= {"channel": CHANNEL, "reason": "what serves before there is a gate"}
+        promotion = Promotion(checkpoint=FIRST, override=True, **whose)
         promote(database, promotion, gate(database, TENANT_DEFAULT, True))
 
     def play(self, acts: Sequence[Act], *, go_on: Callable[[], bool]) -> Iterator[Chapter]:

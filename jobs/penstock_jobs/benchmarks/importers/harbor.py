@@ -184,7 +184,7 @@ class _JobReader:
     def _add_missing(self, job: _Job, file: Path) -> None:
         run = str(file.parent)
         known = {
-            result.trial_name for result, folder, _ in self._results if str(folder.parent) == run
+            trial.trial_name for trial, folder, _ in self._results if str(folder.parent) == run
         }
         left = job.n_total_trials - len(known)
         known |= {trial.name for trial in self._without_result if trial.run == run}

@@ -212,17 +212,13 @@ def _add_eval(logs: list[_Log], metric: str | None, trials: TrialCollection) -> 
             trial = _trial(log, key, sample, metric)
             done[key] = _later(done[key], trial, trials) if key in done else trial
     epochs = spec.config.epochs or 1
-    named = [
-        (str(name), epoch)
-        for name in spec.dataset.sample_ids or ()
-        for epoch in range(1, epochs + 1)
-    ]
+    ids = map(str, spec.dataset.sample_ids or ())
+    named = [(name, epoch) for name in ids for epoch in range(1, epochs + 1)]
     expected = len(named) or (spec.dataset.samples or 0) * epochs
     missing = [key for key in named if key not in done]
     unnamed = max(0, expected - len(done) - len(missing))
-    if (missing or unnamed) and status == "started":
-        count = f"{len(missing) + unnamed} of {expected} samples"
-        trials.refuse_unfinished(f"The log {last.path}", count)
+    if (left := len(missing) + unnamed) and status == "started":
+        trials.refuse_unfinished(f"The log {last.path}", f"{left} of {expected} samples")
     if status != "success":
         text = f"{last.path.name}: {status} {_message(last.header.error)}"
         trials.note("a run did not end well", text.strip())

@@ -1,7 +1,6 @@
 """Importers collect trials, which become attempts with numbers, and problems."""
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -175,9 +174,8 @@ class TrialCollection:
         return sorted(attempts, key=lambda attempt: attempt.place)
 
     def _attempt(self, trial: ImportedTrial, number: int) -> Attempt | None:
-        facts: dict[str, Any] = {
-            "error" if isinstance(trial.outcome, str) else "score": trial.outcome
-        }
+        outcome = "error" if isinstance(trial.outcome, str) else "score"
+        facts: dict[str, Any] = {outcome: trial.outcome}
         for name, value in trial.measures.items():
             facts[name] = _measure(value, _NOT_WHOLE.get(name, int))
             if facts[name] is None:
@@ -224,12 +222,10 @@ def _of_one_label(trials: list[ImportedTrial], name: str | None) -> list[Importe
 
 def _numbered(trials: Iterable[ImportedTrial]) -> Iterator[tuple[ImportedTrial, int]]:
     """Number the attempts at each task run after run; in a run by the format, else by time."""
-    by_task: defaultdict[str, defaultdict[str, list[ImportedTrial]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
+    by_task: dict[str, dict[str, list[ImportedTrial]]] = {}
     began: dict[str, str] = {}
     for trial in sorted(trials, key=lambda trial: (not trial.started, trial.started, trial.name)):
-        by_task[trial.task][trial.run].append(trial)
+        by_task.setdefault(trial.task, {}).setdefault(trial.run, []).append(trial)
         if trial.started:
             began[trial.run] = min(trial.started, began.get(trial.run, trial.started))
     for runs in by_task.values():

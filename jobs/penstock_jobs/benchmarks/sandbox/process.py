@@ -29,11 +29,9 @@ _FILES_A_MIB = 256
 _MIB = 1024 * 1024
 
 _POLL_SECONDS = 0.1
-_CONNECTIONS_WAITING_MAX = 128
 #: Where programs run as our own user, this process and the two after it count as theirs.
 _OWN_PROCESSES = 3
 
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _SMALL_BYTES = 64 * _MIB
 
 _LENGTH_BYTES = 8
@@ -144,7 +142,7 @@ def _supervise(control: socket.socket, program: Mapping[str, Any], tied: int) ->
             socket.create_server(
                 (address, port),
                 family=socket.AF_INET6 if ":" in address else socket.AF_INET,
-                backlog=_CONNECTIONS_WAITING_MAX,
+                backlog=128,
             )
             for address, port in program["listen"]
         ]
@@ -230,11 +228,12 @@ def _become(program: Mapping[str, Any]) -> NoReturn:
 def _used_bytes() -> int:
     """The memory of all processes of this namespace but the first. The quick sum counts shared
     pages several times: only a small one is believed."""
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
     pids = [name for name in os.listdir("/proc") if name.isdecimal() and name != "1"]
     resident = 0
     for pid in pids:
         with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm", "rb") as file:
-            resident += int(file.read().split()[1]) * _PAGE_BYTES
+            resident += int(file.read().split()[1]) * page_bytes
     if resident < _SMALL_BYTES:
         return resident
     proportional = 0  # with its part of the pages that it shares

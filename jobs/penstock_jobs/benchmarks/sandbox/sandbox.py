@@ -29,8 +29,6 @@ from penstock_jobs.benchmarks.sandbox.folder_files import File, FilePrint
 from penstock_jobs.benchmarks.sandbox.network import Relay
 from penstock_jobs.benchmarks.sandbox.visible_files import PLACE, hidden_places, own_programs
 
-#: The limit at which a program was ended.
-ProgramCut = Literal["time", "memory"]
 #: So many changed files are named.
 _CHANGES_MAX = 100
 _READ_BYTES = 1 << 16
@@ -75,7 +73,7 @@ class SandboxProgram:
 class ProgramEnd:
     #: As a shell reports it: 128 + N for the signal N. None where it was cut off.
     status: int | None
-    cut: ProgramCut | None
+    cut: Literal["time", "memory"] | None
     seconds: float
     #: Without the middle of a long one.
     output: str
@@ -214,7 +212,6 @@ class PlainSandbox(Sandbox):
 
 #: Whom programs run as where this process is root; no files are theirs.
 _NOBODY = 65534
-_OPEN_SECONDS_MAX = 30.0
 #: A program that its sandbox does not end within its time is ended from here.
 _GRACE_SECONDS = 30.0
 _ANSWER_BYTES_MAX = 16 * MIB
@@ -250,7 +247,7 @@ class IsolatedSandbox(Sandbox):
 
     def _open(self, limits: SandboxLimits, views: PathRules) -> None:
         root = os.geteuid() == 0
-        self._control.settimeout(_OPEN_SECONDS_MAX)
+        self._control.settimeout(30.0)
         opening = asdict(limits) | {
             "owner": (_NOBODY, _NOBODY) if root else None,
             "hidden": hidden_places(views.hidden),
