@@ -49,10 +49,8 @@ def lint_suite(
 ) -> list[SuiteFinding]:
     """All that is wrong, by task. `follow` gets how many tasks are done, of how many."""
     conditions = conditions_of(settings, suite, "lint", RunOptions(agent="", isolated=isolated))
-    solutions = (load_solution(task) if task.has_solution else None for task in suite.tasks)
     tasks = (
-        _LintTask(conditions, task, load_files(task), solution)
-        for task, solution in zip(suite.tasks, solutions, strict=True)
+        _LintTask(conditions, task, load_files(task), load_solution(task)) for task in suite.tasks
     )
     findings: list[SuiteFinding] = []
     for number, finished in enumerate(executor.run(lint_task, tasks), 1):

@@ -177,8 +177,8 @@ def register_suite(database: Database, tenant: str, suite: Suite) -> bool:
     """With the texts that its tasks can be recognised by. False when it was known already."""
     texts = []
     for task in suite.tasks:
-        solution = load_solution(task) if task.has_solution else []
         tree = {file.path: file for file in load_files(task).tree}
+        solution = load_solution(task) or []
         new = [file.content for file in solution if tree.get(file.path) != file]
         words = [task.prompt, *(content.decode(errors="replace") for content in new)]
         texts.append((task.name, "\n".join(words)))

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
+from os.path import normpath
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -104,10 +105,6 @@ class BenchmarkTask:
     #: The prints of the files in its folder and in the shared check.
     prints: Mapping[Path, FilePrint] = field(default_factory=dict, repr=False)
 
-    @property
-    def has_solution(self) -> bool:
-        return (self.folder / "solution").is_dir() or self.solution_report is not None
-
 
 @dataclass(frozen=True)
 class TaskFiles:
@@ -171,9 +168,11 @@ def load_files(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> TaskFil
     return TaskFiles(tree, _load(task, bytes_max, *check_folders))
 
 
-def load_solution(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> list[File]:
-    """The tree with the solution in it."""
-    return _load(task, bytes_max, task.folder / "tree", task.folder / "solution")
+def load_solution(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> list[File] | None:
+    """The tree with the solution in it; None where there is none."""
+    tree, solution = task.folder / "tree", task.folder / "solution"
+    known = solution.is_dir() or task.solution_report is not None
+    return _load(task, bytes_max, tree, solution) if known else None
 
 
 def _load(task: BenchmarkTask, bytes_max: int, *folders: Path) -> list[File]:
@@ -282,15 +281,10 @@ def _prints_of(folder: Path) -> dict[Path, FilePrint]:
 
 def _leads_out(link: Path, folder: Path) -> bool:
     """Whether it leads out of its tree, check or solution, which do not lie side by side later."""
-    target = PurePosixPath(link.readlink())
     parts = link.relative_to(folder).parts
     depth = 3 if parts[0] == "tasks" else 1  # tasks/NAME/tree
-    below = len(parts) - 1 - depth
-    for part in target.parts:
-        below += -1 if part == ".." else 1
-        if below < 0:
-            return True
-    return target.is_absolute()
+    target = PurePosixPath(*parts[depth:-1], link.readlink())
+    return target.is_absolute() or PurePosixPath(normpath(target)).parts[:1] == ("..",)
 
 
 def _version(prints: Mapping[Path, FilePrint], root: Path) -> str:

@@ -26,17 +26,10 @@ from penstock.lake.query import OwnQuery
 from penstock_jobs.benchmarks.run import register_suite
 from penstock_jobs.benchmarks.suite import read_suite
 from penstock_jobs.canary.watch import gate
+from penstock_jobs.demo import story
 from penstock_jobs.demo.folders import DemoFolders
 from penstock_jobs.demo.server import Server
-from penstock_jobs.demo.story import (
-    EXPLANATIONS,
-    LEARN,
-    Act,
-    Chapter,
-    StoryEnding,
-    UserReaction,
-    percent,
-)
+from penstock_jobs.demo.story import LEARN, Act, Chapter, StoryEnding, UserReaction, percent
 from penstock_jobs.loop.cycles import Cycle
 from penstock_jobs.loop.loop_file import load_loop
 from penstock_jobs.loop.runner import Runner
@@ -257,9 +250,9 @@ class Player:
             self._tell_stage("", message.replace("_", " ", 1))
 
     def _tell_stage(self, stage: str, text: str) -> None:
-        if stage in EXPLANATIONS and stage not in self._explained:
+        if stage in story.EXPLANATIONS and stage not in self._explained:
             self._explained.add(stage)
-            self.tell(f"   {stage:<11}{EXPLANATIONS[stage]}:")
+            self.tell(f"   {stage:<11}{story.EXPLANATIONS[stage]}:")
             stage = ""
         short = _DIGEST.sub(r"\1…", text)
         self.tell(f"   {stage:<11}{short}")

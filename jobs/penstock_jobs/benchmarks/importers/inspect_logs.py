@@ -13,13 +13,7 @@ import msgspec
 
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit, UnfitArchive
-from penstock_jobs.benchmarks.importers.trials import (
-    ONLY_SUMMARY,
-    ImportedTrial,
-    TrialCollection,
-    scored,
-    short,
-)
+from penstock_jobs.benchmarks.importers.trials import ImportedTrial, TrialCollection, scored, short
 
 NAME = "inspect"
 
@@ -225,7 +219,7 @@ def _add_eval(logs: list[_Log], metric: str | None, trials: TrialCollection) -> 
     if unnamed:
         trials.note("a result is missing, and nothing names it", last.path.name, unnamed)
     for key in missing:
-        sample = _EvalSample(id=key[0], epoch=key[1], error=ONLY_SUMMARY)
+        sample = _EvalSample(id=key[0], epoch=key[1], error=trials.ONLY_SUMMARY)
         done[key] = _trial(last, key, sample, metric)
         trials.note("a sample that only the log's header names is an error", done[key].where)
     for trial in done.values():

@@ -8,13 +8,7 @@ import msgspec
 
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.trials import (
-    DIFFERENT_RESULTS,
-    ONLY_SUMMARY,
-    ImportedTrial,
-    TrialCollection,
-    short,
-)
+from penstock_jobs.benchmarks.importers.trials import ImportedTrial, TrialCollection, short
 
 NAME = "swe-bench"
 
@@ -58,7 +52,7 @@ class _Instance(msgspec.Struct):
     infra_failure_reason: str | None = None
 
 
-#: An outcome, and whether anything was edited, if that is known.
+#: An outcome, and whether anything was edited if that is known.
 _Result = tuple[float | str, bool | None]
 
 
@@ -169,7 +163,7 @@ def _take_summary(run: _RunReports, summary: _Summary, file: Path, trials: Trial
         if not isinstance(outcome, str) and "empty_patch_ids" in named:
             trials.note("an empty patch counts 0", where)
             run.summary[task] = outcome, False
-        elif outcome in (_TWICE, ONLY_SUMMARY):
+        elif outcome in (_TWICE, trials.ONLY_SUMMARY):
             trials.note(f"an instance is an error: {outcome}", where)
     unnamed = (summary.total_instances or 0) - len(tasks)
     if unnamed > 0:
@@ -190,7 +184,7 @@ def _listed(task: str, named: set[str], summary: _Summary) -> float | str:
         return float("resolved_ids" in named)
     if summary.unresolved_ids is None and task in (summary.completed_ids or ()):
         return 0.0  # older reports name the completed and the resolved
-    return ONLY_SUMMARY
+    return TrialCollection.ONLY_SUMMARY
 
 
 def _add(run: _RunReports, trials: TrialCollection) -> None:
@@ -204,7 +198,7 @@ def _add(run: _RunReports, trials: TrialCollection) -> None:
             # An empty patch is not run, and leaves no report.
             if not isinstance(outcome, str) and edited is not False:
                 trials.note("an instance that only the summary names is an error", where)
-                outcome, edited = ONLY_SUMMARY, None
+                outcome, edited = trials.ONLY_SUMMARY, None
         elif listed is not None and str(listed[0]).startswith(_ENVIRONMENT):
             outcome, edited = listed  # it looked into the logs as well
         elif (  # the summary has other words for errors
@@ -212,7 +206,7 @@ def _add(run: _RunReports, trials: TrialCollection) -> None:
             and listed[0] != outcome
             and not (isinstance(listed[0], str) and isinstance(outcome, str))
         ):
-            trials.note(DIFFERENT_RESULTS, where)
+            trials.note(trials.DIFFERENT_RESULTS, where)
             outcome, edited = "its report and the summary differ", None
         trial = ImportedTrial(
             task=task,

@@ -19,10 +19,6 @@ _TEXT_CHARS_MAX = 500
 #: The texts that `documents.decode` makes of numbers that JSON does not have.
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
 
-ONLY_SUMMARY = "only the summary names it"
-DIFFERENT_RESULTS = "of two results that differ neither was taken"
-OTHER_FORM = "a file of another form was passed over"
-
 
 @dataclass(frozen=True, kw_only=True)
 class ReadOptions:
@@ -74,6 +70,9 @@ class ImportedTrial:
 class TrialCollection:
     """The trials of one import, each once."""
 
+    ONLY_SUMMARY = "only the summary names it"
+    DIFFERENT_RESULTS = "of two results that differ neither was taken"
+
     def __init__(self, path: Path, options: ReadOptions) -> None:
         #: The file or the folder that is imported.
         self.path, self.options = path, options
@@ -101,7 +100,7 @@ class TrialCollection:
         for key, kind in kinds.items():
             if key in keys:
                 return documents.decode(data, kind)
-        self.note(OTHER_FORM, file)
+        self.note("a file of another form was passed over", file)
         return None
 
     def leave_out(self, kind: str, file: Path, error: Exception) -> None:
@@ -156,16 +155,15 @@ class TrialCollection:
     def add_missing(self, kind: str, task: str, identity: Hashable, **facts: Any) -> None:
         """An error for a trial that is named, and has no result."""
         self.note(kind, facts["where"])
-        self.add(ImportedTrial(task=task, outcome=ONLY_SUMMARY, identity=identity, **facts))
+        self.add(ImportedTrial(task=task, outcome=self.ONLY_SUMMARY, identity=identity, **facts))
 
     def neither(self, known: ImportedTrial, other: ImportedTrial) -> ImportedTrial:
         """The error that stands for two trials with one identity and different results."""
-        self.note(DIFFERENT_RESULTS, f"{known.where}, {other.where}")
+        self.note(self.DIFFERENT_RESULTS, f"{known.where}, {other.where}")
         return replace(known, outcome="two results of it differ", measures={}, notes=())
 
     def attempts(self) -> list[Attempt]:
-        """By task and number, no two of the same number. Raises InvalidInput where the results of
-        several are mixed."""
+        """By task and number. Raises InvalidInput where the results of several are mixed."""
         trials = _of_one_label(list(self._trials.values()), self.options.only)
         for trial in trials:
             for kind in trial.notes:
