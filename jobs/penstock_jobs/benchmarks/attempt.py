@@ -34,7 +34,6 @@ class RunConditions:
     suite: str
     checkpoint: str
     serving: str | None = None
-    #: Variables of the caller that the agent gets too.
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     allow: Sequence[str] = ()
     isolated: bool = True

@@ -1,6 +1,4 @@
-"""A run of a suite: attempts on the executor, each result committed as it ends.
-
-The next run does only the rest. Of two runs at once the first result counts."""
+"""A run of a suite: attempts that are not known yet, each committed as it ends."""
 
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -46,7 +44,6 @@ from penstock_jobs.benchmarks.summary import scores_by_task
 
 #: Attempts one after another that say nothing about the model, before a run stops.
 ERRORS_MAX = 20
-#: See RunConditions.
 RETRY_SECONDS = 1.0
 _OUTPUT_CHARS_MAX = 2_000
 #: So many attempts in which an agent fails without a trace, before any other, end a run.
@@ -82,7 +79,6 @@ class RunOptions:
 class RunReport:
     run: str
     scope: AttemptScope
-    #: How many attempts it made, and how many were known already.
     made: int
     known: int
 
@@ -189,7 +185,7 @@ def register_suite(database: Database, tenant: str, suite: Suite) -> bool:
 
 
 def _commit(database: Database, scope: AttemptScope, run: str, outcome: AttemptOutcome) -> Attempt:
-    """One transaction. Where another run was faster, its result is the result."""
+    """Where another run was faster, its result counts."""
     result = outcome.result
     problems = [{"problem": mark} for mark in outcome.marks]
     if result.error is not None:

@@ -102,7 +102,6 @@ class BenchmarkTask:
     shared_check: Path
     #: The report that belongs to the solution, as JSON.
     solution_report: bytes | None = None
-    #: The prints of the files in its folder and in the shared check.
     prints: Mapping[Path, FilePrint] = field(default_factory=dict, repr=False)
 
 
@@ -118,7 +117,6 @@ class TaskFiles:
 class Suite:
     name: str
     title: str
-    #: The digest of all its files.
     version: str
     attempts: int
     #: HOST:PORT that agents may reach besides the serving address.

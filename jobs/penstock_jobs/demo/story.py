@@ -56,7 +56,6 @@ class Chapter:
     verdict: str | None
     outcome: str
     why: str
-    #: How long each stage took, in seconds.
     stages: Sequence[tuple[str, float]]
 
     @property

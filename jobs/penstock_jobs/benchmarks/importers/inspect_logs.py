@@ -1,6 +1,4 @@
-"""Logs of Inspect, `.eval` archives or JSON: a sample is a task, an epoch an attempt.
-
-Logs of one task id are tries of one eval: a later one goes on where an earlier one ended."""
+"""Logs of Inspect: a sample is a task, an epoch an attempt, and logs of one task id are tries."""
 
 import re
 from collections import defaultdict
@@ -22,7 +20,6 @@ _HEADERS = ("header.json", "_journal/start.json")
 _SAMPLE = re.compile(r"samples/(.+)_epoch_(\d+)(\.json|/sample\.json)")
 #: The numbers that Inspect's metrics make of these values, unless a task says otherwise.
 _VALUES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
-#: The description of an eval comes early in a log and is small.
 _MEMBERS_BEFORE = 2
 _SPEC_BYTES_MAX = 64 * 1024 * 1024
 #: This limit means that a person stopped it. The model could have kept all others.

@@ -52,6 +52,7 @@ class _Instance(msgspec.Struct):
     infra_failure_reason: str | None = None
 
 
+_INSTANCES = dict[str, _Instance]
 #: An outcome, and whether anything was edited if that is known.
 _Result = tuple[float | str, bool | None]
 
@@ -68,7 +69,7 @@ class _RunReports:
 
 def recognises(path: Path) -> bool:
     reports = documents.files(path, suffix=".json")
-    return any(_summary(file) is not None or _instances(file) is not None for file in reports)
+    return any(_summary(file) or documents.try_decode(file, _INSTANCES) for file in reports)
 
 
 def collect(trials: TrialCollection) -> None:
@@ -78,7 +79,7 @@ def collect(trials: TrialCollection) -> None:
     for file in documents.files(path, suffix=".json"):
         if (summary := _summary(file)) is not None:
             summaries.append((file, summary))
-        elif (instances := _instances(file)) is not None:
+        elif instances := documents.try_decode(file, _INSTANCES):
             # Anybody may have written a report that lies elsewhere.
             own = file.name == _REPORT and instances.keys() == {file.parent.name}
             if path.is_file() or own:
@@ -116,10 +117,6 @@ def _summary(file: Path) -> _Summary | None:
     return summary if any(other is not None for other in others) else None
 
 
-def _instances(file: Path) -> dict[str, _Instance] | None:
-    return documents.try_decode(file, dict[str, _Instance]) or None
-
-
 def _run_of(report: Path, root: Path, runs: dict[str, _RunReports]) -> _RunReports:
     """Reports lie in RUN/MODEL/INSTANCE, below the folder that is imported."""
     folders = report.relative_to(root).parts[:-2] if root.is_dir() else ()
@@ -128,8 +125,7 @@ def _run_of(report: Path, root: Path, runs: dict[str, _RunReports]) -> _RunRepor
 
 
 def _run_named(file: Path, runs: dict[str, _RunReports]) -> _RunReports:
-    """A summary is called MODEL.RUN.json: it belongs to the reports of that run, else it is a
-    run of its own."""
+    """A summary MODEL.RUN.json belongs to the reports of that run, else it is a run of its own."""
     for run in runs.values():
         parts = run.name.split("/")
         if len(parts) >= 2 and file.stem == f"{parts[-1]}.{parts[-2]}":

@@ -14,7 +14,6 @@ from penstock.errors import InvalidInput
 from penstock.settings import GIB, MIB
 from penstock_jobs.benchmarks.importers import documents
 
-_EXAMPLES_MAX = 5
 _TEXT_CHARS_MAX = 500
 #: The texts that `documents.decode` makes of numbers that JSON does not have.
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
@@ -74,15 +73,10 @@ class TrialCollection:
     DIFFERENT_RESULTS = "of two results that differ neither was taken"
 
     def __init__(self, path: Path, options: ReadOptions) -> None:
-        #: The file or the folder that is imported.
         self.path, self.options = path, options
-        #: By kind.
         self.problems: dict[str, ImportProblem] = {}
         self._trials: dict[Hashable, ImportedTrial] = {}
         self._places: set[tuple[Hashable, Hashable, bool]] = set()
-
-    def __len__(self) -> int:
-        return len(self._trials)
 
     def __iter__(self) -> Iterator[ImportedTrial]:
         return iter(self._trials.values())
@@ -90,7 +84,7 @@ class TrialCollection:
     def note(self, kind: str, where: object, count: int = 1) -> None:
         problem = self.problems.setdefault(kind, ImportProblem(kind))
         problem.count += count
-        if len(problem.examples) < _EXAMPLES_MAX:
+        if len(problem.examples) < 5:
             problem.examples.append(short(where))
 
     def decode(self, file: Path, kinds: Mapping[str, type[Struct]]) -> Struct | None:

@@ -1,8 +1,7 @@
 """The process of an isolated sandbox: `python -m penstock_jobs.benchmarks.sandbox.process FD`.
 
-It has namespaces of its own for users and mounts, keeps the sandbox's folders in memory, and
-starts each program in further namespaces that end with it. It obeys the other end of its socket,
-and ends when that end does. It imports the standard library only: it starts once per attempt."""
+It keeps the folders in memory, starts each program in namespaces that end with it, and ends with
+the other end of its socket. It imports the standard library only: it starts once per attempt."""
 
 import json
 import os
@@ -138,14 +137,10 @@ def _supervise(control: socket.socket, program: Mapping[str, Any], tied: int) ->
             os._exit(1)
         kernel.set_host_name("sandbox")
         kernel.raise_loopback(program["extra"])
-        listening = [
-            socket.create_server(
-                (address, port),
-                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
-                backlog=128,
-            )
-            for address, port in program["listen"]
-        ]
+        listening = []
+        for address, port in program["listen"]:
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            listening.append(socket.create_server((address, port), family=family, backlog=128))
         make_root(program)
         kernel.hide_memory()
         send_answer(control, {"listening": True}, [server.fileno() for server in listening])

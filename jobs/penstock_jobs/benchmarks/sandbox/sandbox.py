@@ -1,6 +1,4 @@
-"""A sandbox has named folders, and runs programs in them one after another.
-
-Files are put into a folder, and read from it, from outside."""
+"""A sandbox has named folders, and runs programs in them one after another."""
 
 import json
 import os
@@ -29,7 +27,6 @@ from penstock_jobs.benchmarks.sandbox.folder_files import File, FilePrint
 from penstock_jobs.benchmarks.sandbox.network import Relay
 from penstock_jobs.benchmarks.sandbox.visible_files import PLACE, hidden_places, own_programs
 
-#: So many changed files are named.
 _CHANGES_MAX = 100
 _READ_BYTES = 1 << 16
 
@@ -65,7 +62,6 @@ class SandboxProgram:
     folders: Mapping[str, bool] = field(default_factory=dict)
     #: HOST:PORT that it may reach; nothing else.
     addresses: Sequence[str] = ()
-    #: Disk space besides that of the sandbox's limits.
     disk_bytes_more: int = 0
 
 
@@ -207,8 +203,6 @@ class PlainSandbox(Sandbox):
     def close(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
-
-# The isolated sandbox
 
 #: Whom programs run as where this process is root; no files are theirs.
 _NOBODY = 65534
