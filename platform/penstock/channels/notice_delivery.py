@@ -30,7 +30,7 @@ from penstock.channels.notices import (
     record_try,
 )
 from penstock.channels.settings import ChannelSettings
-from penstock.channels.webhooks import DeliveryFailure, NoticeTarget, list_webhooks, open_webhook
+from penstock.channels.webhooks import DeliveryFailure, WebhookTarget, list_webhooks, open_webhook
 from penstock.database.engine import Database
 from penstock.database.leases import leased
 from penstock.errors import ExtraMissing, PenstockError, SettingInvalid
@@ -131,7 +131,7 @@ class Deliverer:
         self._threads = ThreadPoolExecutor(_TARGETS_MAX, "deliver")
         #: By target: what is being told now, how to break it off, and which to leave to others.
         self._running: dict[str, Future[None]] = {}
-        self._open: dict[str, NoticeTarget] = {}
+        self._open: dict[str, WebhookTarget | TopicTarget] = {}
         self._others_until_s: dict[str, float] = {}
         self._pending: list[PendingNotices] = []
         #: Changes that wait, by target.
@@ -207,7 +207,7 @@ class Deliverer:
             if not mine:
                 self._others_until_s[target] = time.monotonic() + LEASE_SECONDS / _LOOKS_A_LEASE
                 return
-            opened: NoticeTarget | None = self._topic
+            opened: WebhookTarget | TopicTarget | None = self._topic
             if target != self.topic_target:
                 webhook_id = target.removeprefix(WEBHOOK_PREFIX)
                 opened = open_webhook(self._database, webhook_id, WEBHOOK_SECONDS_MAX)
@@ -222,7 +222,9 @@ class Deliverer:
             finally:
                 del self._open[target]
 
-    def _tell_channel(self, opened: NoticeTarget, pending: PendingNotices, lease_name: str) -> None:
+    def _tell_channel(
+        self, opened: "WebhookTarget | TopicTarget", pending: PendingNotices, lease_name: str
+    ) -> None:
         """All that there is, until it fails."""
         target, expected = pending.target, pending.next_version
         kind = target.partition(":")[0]
@@ -261,13 +263,11 @@ def topic_address(settings: Settings) -> TopicAddress | None:
     url = settings.room(ChannelSettings).notice_topic_url
     if not url:
         return None
-    why = "it is not kafka://HOST:PORT/TOPIC"
     try:
-        if url.startswith("kafka://"):
-            return parse_address(url)
+        return parse_address(url if url.startswith("kafka://") else "")
     except SettingInvalid as error:
-        why = str(error.facts["why"])
-    raise SettingInvalid(name="notice_topic_url", origin="the settings", why=why)
+        facts = error.facts | {"name": "notice_topic_url"}
+        raise SettingInvalid(**facts) from None
 
 
 def topic_target(settings: Settings) -> str | None:

@@ -11,7 +11,6 @@ import hmac
 import secrets
 import time
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import sqlalchemy as sa
 
@@ -35,10 +34,8 @@ class Webhook:
     """`channel` is None for one that is told of all channels of its tenant."""
 
     id: str
-    tenant: str
     channel: str | None
     url: str = field(repr=False)
-    created_at: int
 
     @property
     def target(self) -> str:
@@ -51,7 +48,7 @@ class Webhook:
         return without_secrets(self.url)
 
 
-_COLUMNS = (webhook.c.id, webhook.c.tenant, webhook.c.channel, webhook.c.url, webhook.c.created_at)
+_COLUMNS = (webhook.c.id, webhook.c.channel, webhook.c.url)
 
 
 def add_webhook(
@@ -95,15 +92,11 @@ def list_webhooks(database: Database, tenant: str) -> list[Webhook]:
 
 def remove_webhook(database: Database, tenant: str, webhook_id: str) -> None:
     """It is told nothing any more, and nothing that waits for it. Raises WebhookUnknown."""
+    hook = webhook.c.tenant == tenant, webhook.c.id == webhook_id, webhook.c.removed_at.is_(None)
     with database.write() as connection:
-        removed = connection.execute(
-            sa.update(webhook)
-            .where(webhook.c.tenant == tenant, webhook.c.id == webhook_id)
-            .where(webhook.c.removed_at.is_(None))
-            .values(removed_at=now_us())
-        )
-    if removed.rowcount == 0:
-        raise WebhookUnknown(id=webhook_id)
+        update = sa.update(webhook).where(*hook).values(removed_at=now_us())
+        if connection.execute(update).rowcount == 0:
+            raise WebhookUnknown(id=webhook_id)
 
 
 def signed(secret: str, body: bytes, at_s: int) -> dict[str, str]:
@@ -130,16 +123,6 @@ class DeliveryFailure:
     gone: bool = False
 
 
-class NoticeTarget(Protocol):
-    def send(self, notice: Notice) -> DeliveryFailure | None:
-        """None once it took the notice."""
-        ...
-
-    def cut(self) -> None:
-        """From another thread: break off what is under way."""
-        ...
-
-
 class WebhookTarget:
     def __init__(self, url: str, secret: str, seconds_max: float) -> None:
         self._address = _address_of(url)
@@ -149,6 +132,7 @@ class WebhookTarget:
         )
 
     def send(self, notice: Notice) -> DeliveryFailure | None:
+        """None once the receiver took the notice."""
         body = notice.body.encode()
         # The receiver's clock tells how old a message is: the machine's here, not the database's.
         headers = {
@@ -170,6 +154,7 @@ class WebhookTarget:
         return DeliveryFailure(problem, answer.retry_after_s, gone=status == _GONE)
 
     def cut(self) -> None:
+        """From another thread: break off what is under way."""
         self._client.cut()
 
 
