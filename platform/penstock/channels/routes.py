@@ -246,12 +246,9 @@ async def post_rollback(request: HttpRequest, registry: Registry, name: Name) ->
 async def post_release(request: HttpRequest, registry: Registry, name: Name) -> ChangeAnswer:
     grant = await registry.authorize(request, "promote")
     body = await read_document(request, ReleaseRequest)
-    who = {"tenant": grant.tenant, "actor": key_actor(grant)}
-    return await registry.call(
-        lambda database: _committed(
-            database, release(database, channel=name, reason=body.reason, **who)
-        )
-    )
+    place = {"tenant": grant.tenant, "channel": name}
+    order = place | {"actor": key_actor(grant), "reason": body.reason}
+    return await registry.call(lambda database: _committed(database, release(database, **order)))
 
 
 ROUTES = [
