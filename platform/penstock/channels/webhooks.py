@@ -34,8 +34,10 @@ class Webhook:
     """`channel` is None for one that is told of all channels of its tenant."""
 
     id: str
+    tenant: str
     channel: str | None
     url: str = field(repr=False)
+    created_at: int
 
     @property
     def target(self) -> str:
@@ -48,7 +50,7 @@ class Webhook:
         return without_secrets(self.url)
 
 
-_COLUMNS = (webhook.c.id, webhook.c.channel, webhook.c.url)
+_COLUMNS = (webhook.c.id, webhook.c.tenant, webhook.c.channel, webhook.c.url, webhook.c.created_at)
 
 
 def add_webhook(
