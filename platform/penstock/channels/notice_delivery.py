@@ -81,7 +81,7 @@ class TargetStatus:
 
 
 def target_statuses(database: Database, settings: Settings, tenant: str) -> list[TargetStatus]:
-    """Those that were not removed, the newest last."""
+    """The targets that were not removed, the newest last, and then the topic."""
     topic = topic_target(settings)
     by_target: dict[str, list[PendingNotices]] = defaultdict(list)
     for pending in pending_notices(database, topic, tenant=tenant):
@@ -110,7 +110,7 @@ def target_statuses(database: Database, settings: Settings, tenant: str) -> list
 
 
 def pause_s(attempts: int, longest_s: float, dice: float, *, gone: bool = False) -> float:
-    """How long to leave a target alone after so many tries that failed; `dice` from 0 to 1."""
+    """The pause of a target after so many tries that failed; `dice` is from 0 to 1."""
     doubled = _FIRST_PAUSE_SECONDS * 2.0 ** min(attempts - 1, 60)
     whole = longest_s if gone else min(doubled, longest_s)
     return whole * (1 - _JITTER * dice)
@@ -148,7 +148,7 @@ class Deliverer:
             target.cut()
 
     def stop(self) -> bool:
-        """Whether it ended in time."""
+        """True if it ended in time."""
         self.end_soon()
         if self._thread.is_alive():
             self._thread.join(self._shutdown_s)
@@ -295,7 +295,7 @@ class TopicTarget:
     """Used by one thread at a time, but for `close`."""
 
     def __init__(self, address: TopicAddress, *, request_s: float) -> None:
-        """Whether anybody answers is seen at the first notice."""
+        """Nothing is asked before the first notice."""
         self._address = address
         self._request_s = request_s
         self._producer: KafkaProducer | None = None

@@ -107,8 +107,8 @@ class PendingNotices:
 def pending_notices(
     database: Database, topic: str | None, *, tenant: str | None = None, target: str | None = None
 ) -> list[PendingNotices]:
-    """Those of all targets, of one tenant or of one target; `topic` is the topic as a target, if
-    there is one."""
+    """The notices of all targets, of one tenant or of one target; `topic` is the topic as a target,
+    if there is one."""
     columns = (channel.c.tenant, channel.c.name, channel.c.version)
     targets = [
         sa.select((WEBHOOK_PREFIX + webhook.c.id).label("target"), *columns).where(

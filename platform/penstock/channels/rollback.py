@@ -48,7 +48,7 @@ class HistoryStep:
 
 
 def served(steps: Iterable[HistoryStep]) -> set[str]:
-    """Which checkpoints had all traffic of a channel at some time."""
+    """The checkpoints that had all traffic of a channel at some time."""
     return {step.checkpoint for step in steps if step.checkpoint is not None}
 
 

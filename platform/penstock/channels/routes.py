@@ -87,7 +87,7 @@ class HistoryAnswer(msgspec.Struct):
 
 
 class AssignmentAnswer(msgspec.Struct):
-    """Which checkpoint serves a key."""
+    """The checkpoint that serves a key."""
 
     channel: str
     version: int

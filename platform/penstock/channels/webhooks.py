@@ -82,7 +82,7 @@ def add_webhook(
 
 
 def list_webhooks(database: Database, tenant: str) -> list[Webhook]:
-    """Those that were not removed, the newest last."""
+    """The webhooks that were not removed, the newest last."""
     query = (
         sa.select(*_COLUMNS)
         .where(webhook.c.tenant == tenant, webhook.c.removed_at.is_(None))

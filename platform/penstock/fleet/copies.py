@@ -91,7 +91,7 @@ def _in_path(path: Path) -> Iterator[SourceFile]:
 
 
 def _in_bucket(uri: str, settings: Settings) -> Iterator[SourceFile]:
-    """As digests are taken: a folder is what has objects below it, else it is an object."""
+    """An address with objects below it is a folder, as for digests; else it is an object."""
     folder = open_store(replace(settings, store_url=uri))
     objects = sorted(folder.list())
     for item in objects:

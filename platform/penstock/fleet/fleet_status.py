@@ -1,4 +1,4 @@
-"""Whether the replicas of a channel serve one checkpoint: decided from what they said."""
+"""The status of a fleet: do its replicas serve one checkpoint, by their reports?"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence

@@ -58,12 +58,12 @@ class ServiceSource:
         self._waiting.cut()
 
     def target(self) -> PartTarget:
-        """As it is now. Raises ChannelUnknown, ServerUnreachable, AnswerUnusable,
+        """The target now. Raises ChannelUnknown, ServerUnreachable, AnswerUnusable,
         DatabaseUnreachable."""
         return self._target_of(self._asking.ask(channel_path(self._channel), "version"))
 
     def targets(self, tell: Tell) -> Iterator[PartTarget]:
-        """As it is now, and then whenever the channel changed, the newest, until it is closed;
+        """The target now, and then the newest whenever the channel changed, until `close`;
         outages are told and outlasted."""
         known: int | None = None
         for answer in channel_answers(self._waiting, self._channel, None, tell, self._closed):
@@ -84,7 +84,7 @@ class ServiceSource:
         return chain[::-1]
 
     def report(self, report: Report) -> Sequence[StandingAnswer]:
-        """How the fleet stands then. Raises ReplicaTaken and what `target` raises."""
+        """The standings of the fleet then. Raises ReplicaTaken and what `target` raises."""
         path = f"{channel_path(self._channel)}/replicas"
         answer = self._reporting.ask(path, "parts", report)
         return msgspec.convert(answer["parts"], list[StandingAnswer])
@@ -94,7 +94,7 @@ class ServiceSource:
 
 
 class DatabaseSource:
-    """The same in the database."""
+    """The registry in the database, for a part of one channel."""
 
     def __init__(
         self, database: Database, settings: Settings, tenant: str, channel: str, part: str

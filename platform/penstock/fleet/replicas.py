@@ -79,8 +79,8 @@ class FleetAnswer(msgspec.Struct):
 def record_report(
     database: Database, settings: Settings, tenant: str, channel: str, report: Report
 ) -> list[StandingAnswer]:
-    """How the fleet stands with this report. Raises ChannelUnknown, ReplicaTaken, ReplicasFull,
-    InvalidInput."""
+    """The standings of the fleet with this report. Raises ChannelUnknown, ReplicaTaken,
+    ReplicasFull, InvalidInput."""
     _check(report)
     key = (tenant, channel)
     same = sa.and_(_of_fleet(key), replica.c.replica == report.replica)
@@ -140,7 +140,7 @@ def _replica_answer(row: sa.RowMapping, silent: int) -> ReplicaAnswer:
 def fleets(
     database: Database, settings: Settings
 ) -> Iterator[tuple[FleetKey, list[ReplicaGroup], list[StandingAnswer]]]:
-    """How each fleet stands, of all tenants."""
+    """The standings of each fleet, of all tenants."""
     with database.read() as connection:
         for key, groups in _groups(connection, _moments(connection, settings)).items():
             yield key, groups, standings(channel_state_in(connection, *key), groups)

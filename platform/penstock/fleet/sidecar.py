@@ -109,8 +109,8 @@ class Sidecar:
         self._news.put(None)
 
     def run(self) -> bool:
-        """Until it is told to end, or once; whether the engine has what the channel is at. Raises
-        ChannelUnknown, AnswerUnusable, InvalidInput; once also what kept it from loading."""
+        """Run until it is told to end, or once. True if the engine has what the channel is at.
+        Raises ChannelUnknown, AnswerUnusable, InvalidInput; once also what stopped the loading."""
         write_memory(self._plan.directory, self._memory)
         if self._memory.loaded is not None:
             self._copies.keep(_links(self._memory.loaded))
@@ -358,5 +358,5 @@ class Sidecar:
 
 
 def _links(loaded: LoadedCheckpoint) -> list[ChainLink]:
-    """As far as it matters to find their copies: the registry may be away."""
+    """The links with what finds their copies: the registry may be away."""
     return [ChainLink(loaded.checkpoint, digest, "", "", None) for digest in loaded.chain]
