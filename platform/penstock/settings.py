@@ -43,15 +43,9 @@ def setting(
     """Declares a setting as a field of the same name. The type is that of `default`. `turn` says
     when an operator changes it; `at_most` names a setting that it may not exceed, `needs` one that
     has to be set too."""
-    facts = {
-        "meaning": meaning,
-        "turn": turn,
-        "minimum": minimum,
-        "at_most": at_most,
-        "needs": needs,
-        "choices": choices,
-        "secret": secret,
-    }
+    facts = dict(
+        meaning=meaning, turn=turn, minimum=minimum, at_most=at_most, needs=needs, choices=choices
+    )
     return field(default=default, repr=not secret, metadata=facts)
 
 
@@ -140,12 +134,13 @@ def load_settings(
     flags: Mapping[str, object] | None = None,
 ) -> Settings:
     """Settings from file, environment and flags. Raises SettingInvalid."""
-    values = {one.name: one.value for one in resolve(data, environment, flags)}
-    return Settings(
-        data=values["data"],
-        rooms=tuple(room(**_chosen(room, values)) for room in room_kinds()),
-        **_chosen(Settings, values),
-    )
+    values = {setting.name: setting.value for setting in resolve(data, environment, flags)}
+
+    def chosen(kind: type[Any]) -> dict[str, Any]:
+        return {field.name: values[field.name] for field in fields(kind) if field.metadata}
+
+    rooms = tuple(room(**chosen(room)) for room in room_kinds())
+    return Settings(data=values["data"], rooms=rooms, **chosen(Settings))
 
 
 def resolve(
@@ -155,21 +150,45 @@ def resolve(
 ) -> list[Resolved]:
     """Each setting with its origin, as `penstock config` lists them. Raises SettingInvalid."""
     environment = os.environ if environment is None else environment
-    directory, origin = _data_directory(data, environment)
-    file = directory / FILE_NAME
-    layers = [
-        (str(file), _known(_from_file(file), str(file))),
-        ("the environment", _known(_from_environment(environment), "the environment")),
-        ("a flag", _known({k: v for k, v in (flags or {}).items() if v is not None}, "a flag")),
-    ]
+    in_environment = {
+        variable.removeprefix(ENVIRONMENT_PREFIX).lower(): value
+        for variable, value in environment.items()
+        if variable.startswith(ENVIRONMENT_PREFIX)
+    }
+    named = in_environment.get("data")
+    origin = "a flag" if data is not None else "the environment" if named else "default"
+    directory = Path(data if data is not None else named or DATA_DEFAULT).absolute()
+    if directory.exists() and not directory.is_dir():
+        raise SettingInvalid(name="data", origin=origin, why=f"{directory} is not a directory")
+    for name in variables() & in_environment.keys():
+        del in_environment[name]
+    path = directory / FILE_NAME
+    in_file: dict[str, object] = {}
+    try:
+        in_file = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        pass
+    except tomllib.TOMLDecodeError as error:
+        raise SettingInvalid(name="(the whole file)", origin=path, why=str(error)) from None
+    in_flags = {name: value for name, value in (flags or {}).items() if value is not None}
+    layers: dict[str, Mapping[str, object]] = {
+        str(path): in_file, "the environment": in_environment, "a flag": in_flags,
+    }  # fmt: skip
+    layers = {layer: _known(values, layer) for layer, values in layers.items()}
     resolved = {"data": Resolved("data", directory, origin, "directory of the embedded default")}
+    defaults = {
+        "database_url": f"sqlite:///{directory}/penstock.db",
+        "log_url": f"local:{directory}/log",
+        "store_url": f"file://{directory}/lake",
+    }
     for declared in declarations():
-        name, facts = declared.name, declared.metadata
-        value, origin = _default(declared, directory), "default"
-        for layer, values in layers:
+        name, value, origin = declared.name, declared.default, "default"
+        value = defaults.get(name, value)
+        for layer, values in layers.items():
             if name in values:
                 value, origin = _converted(declared, values[name], layer), layer
-        resolved[name] = Resolved(name, value, origin, facts["meaning"], facts["secret"])
+        meaning = declared.metadata["meaning"]
+        resolved[name] = Resolved(name, value, origin, meaning, secret=not declared.repr)
     for declared in declarations():
         _check_relations(declared, resolved)
     return list(resolved.values())
@@ -178,15 +197,14 @@ def resolve(
 @cache
 def room_kinds() -> tuple[type[RoomSettings], ...]:
     """What the rooms declare, in the order of the rooms' names."""
-    found = sorted(entry_points(group="penstock.settings"), key=lambda entry: entry.name)
-    return tuple(entry.load() for entry in found)
+    entries = sorted(entry_points(group="penstock.settings"), key=lambda entry: entry.name)
+    return tuple(entry.load() for entry in entries)
 
 
 def declarations() -> Iterator[Field[Any]]:
     """Every setting but `data`: those that all share, then those of the rooms."""
-    kinds: list[type[Settings | RoomSettings]] = [Settings, *room_kinds()]
-    for kind in kinds:
-        yield from (one for one in fields(kind) if one.metadata)
+    for kind in (Settings, *room_kinds()):
+        yield from (field for field in fields(kind) if field.metadata)
 
 
 def variables() -> frozenset[str]:
@@ -205,52 +223,9 @@ def without_secrets(url: str) -> str:
     return _SECRET_PARAMETER.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", url))
 
 
-def _chosen(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    return {one.name: values[one.name] for one in fields(kind) if one.metadata}
-
-
-def _data_directory(data: Path | str | None, environment: Mapping[str, str]) -> tuple[Path, str]:
-    if data is not None:
-        directory, origin = Path(data).absolute(), "a flag"
-    elif named := environment.get(f"{ENVIRONMENT_PREFIX}DATA"):
-        directory, origin = Path(named).absolute(), "the environment"
-    else:
-        directory, origin = Path(DATA_DEFAULT).absolute(), "default"
-    if directory.exists() and not directory.is_dir():
-        raise SettingInvalid(name="data", origin=origin, why=f"{directory} is not a directory")
-    return directory, origin
-
-
-def _default(declared: Field[Any], directory: Path) -> Any:
-    addresses = {
-        "database_url": f"sqlite:///{directory}/penstock.db",
-        "log_url": f"local:{directory}/log",
-        "store_url": f"file://{directory}/lake",
-    }
-    return addresses.get(declared.name, declared.default)
-
-
-def _from_file(path: Path) -> dict[str, object]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except tomllib.TOMLDecodeError as error:
-        raise SettingInvalid(name="(the whole file)", origin=path, why=str(error)) from None
-
-
-def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
-    prefixed = {
-        variable.removeprefix(ENVIRONMENT_PREFIX).lower(): value
-        for variable, value in environment.items()
-        if variable.startswith(ENVIRONMENT_PREFIX)
-    }
-    return {name: value for name, value in prefixed.items() if name not in variables()}
-
-
 def _known(values: Mapping[str, object], origin: str) -> dict[str, object]:
     """Without what is retired. Raises SettingInvalid for a name that never was a setting."""
-    known = [one.name for one in declarations()]
+    known = [declared.name for declared in declarations()]
     retired = frozenset[str]().union(*(room.RETIRED for room in room_kinds()))
     for name in values:
         if name in retired:
@@ -272,29 +247,30 @@ def _warn_of_retired(name: str, origin: str) -> None:
 
 def _converted(declared: Field[Any], value: object, origin: str) -> Any:
     kind: type[Any] = type(declared.default)
-    facts = declared.metadata
-    shown = "the value" if facts["secret"] else repr(value)
-
-    def refused(why: str) -> SettingInvalid:
-        return SettingInvalid(name=declared.name, origin=origin, why=why)
-
+    minimum, choices = declared.metadata["minimum"], declared.metadata["choices"]
+    why = f"{repr(value) if declared.repr else 'the value'} is not a {_KINDS[kind]}"
     try:
         converted: Any = kind(value)
+        rounded = kind is int and isinstance(value, float) and value != converted
+        fits = not rounded and (kind is not str or isinstance(value, str))
     except (TypeError, ValueError):
-        raise refused(f"{shown} is not a {_KINDS[kind]}") from None
-    rounded = kind is int and isinstance(value, float) and value != converted
-    if rounded or (kind is str and not isinstance(value, str)):
-        raise refused(f"{shown} is not a {_KINDS[kind]}")
-    if facts["minimum"] is not None and not converted >= facts["minimum"]:
-        raise refused(f"{value} is below {facts['minimum']}")
-    if facts["choices"] and converted not in facts["choices"]:
-        raise refused(f"it is {' or '.join(facts['choices'])}")
+        fits = False
+    if fits and minimum is not None and not converted >= minimum:
+        fits, why = False, f"{value} is below {minimum}"
+    elif fits and choices and converted not in choices:
+        fits, why = False, f"it is {' or '.join(choices)}"
+    if not fits:
+        raise SettingInvalid(name=declared.name, origin=origin, why=why)
     return converted
 
 
 def _check_relations(declared: Field[Any], resolved: Mapping[str, Resolved]) -> None:
-    name, at_most, needs = (declared.name, *map(declared.metadata.get, ("at_most", "needs")))
-    value, origin = resolved[name].value, resolved[name].origin
+    at_most, needs = declared.metadata["at_most"], declared.metadata["needs"]
+    name, value, origin = (
+        declared.name,
+        resolved[declared.name].value,
+        resolved[declared.name].origin,
+    )
     if at_most and value > (limit := resolved[at_most].value):
         why = f"{value} is over {at_most}, which is {limit}"
         raise SettingInvalid(name=name, origin=origin, why=why)
