@@ -43,9 +43,14 @@ def setting(
     """Declares a setting as a field of the same name. The type is that of `default`. `turn` says
     when an operator changes it; `at_most` names a setting that it may not exceed, `needs` one that
     has to be set too."""
-    facts = dict(
-        meaning=meaning, turn=turn, minimum=minimum, at_most=at_most, needs=needs, choices=choices
-    )
+    facts = {
+        "meaning": meaning,
+        "turn": turn,
+        "minimum": minimum,
+        "at_most": at_most,
+        "needs": needs,
+        "choices": choices,
+    }
     return field(default=default, repr=not secret, metadata=facts)
 
 
@@ -150,45 +155,38 @@ def resolve(
 ) -> list[Resolved]:
     """Each setting with its origin, as `penstock config` lists them. Raises SettingInvalid."""
     environment = os.environ if environment is None else environment
-    in_environment = {
-        variable.removeprefix(ENVIRONMENT_PREFIX).lower(): value
-        for variable, value in environment.items()
-        if variable.startswith(ENVIRONMENT_PREFIX)
-    }
-    named = in_environment.get("data")
+    named = environment.get(f"{ENVIRONMENT_PREFIX}DATA")
     origin = "a flag" if data is not None else "the environment" if named else "default"
     directory = Path(data if data is not None else named or DATA_DEFAULT).absolute()
     if directory.exists() and not directory.is_dir():
         raise SettingInvalid(name="data", origin=origin, why=f"{directory} is not a directory")
-    for name in variables() & in_environment.keys():
-        del in_environment[name]
-    path = directory / FILE_NAME
-    in_file: dict[str, object] = {}
-    try:
-        in_file = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        pass
-    except tomllib.TOMLDecodeError as error:
-        raise SettingInvalid(name="(the whole file)", origin=path, why=str(error)) from None
+    prefixed = {
+        variable.removeprefix(ENVIRONMENT_PREFIX).lower(): value
+        for variable, value in environment.items()
+        if variable.startswith(ENVIRONMENT_PREFIX)
+    }
+    known = variables()
+    in_environment = {name: value for name, value in prefixed.items() if name not in known}
     in_flags = {name: value for name, value in (flags or {}).items() if value is not None}
-    layers: dict[str, Mapping[str, object]] = {
-        str(path): in_file, "the environment": in_environment, "a flag": in_flags,
-    }  # fmt: skip
-    layers = {layer: _known(values, layer) for layer, values in layers.items()}
+    file = directory / FILE_NAME
+    layers = [
+        (str(file), _known(_read_file(file), str(file))),
+        ("the environment", _known(in_environment, "the environment")),
+        ("a flag", _known(in_flags, "a flag")),
+    ]
     resolved = {"data": Resolved("data", directory, origin, "directory of the embedded default")}
-    defaults = {
+    addresses = {
         "database_url": f"sqlite:///{directory}/penstock.db",
         "log_url": f"local:{directory}/log",
         "store_url": f"file://{directory}/lake",
     }
     for declared in declarations():
-        name, value, origin = declared.name, declared.default, "default"
-        value = defaults.get(name, value)
-        for layer, values in layers.items():
+        name, meaning, secret = declared.name, declared.metadata["meaning"], not declared.repr
+        value, origin = addresses.get(name, declared.default), "default"
+        for layer, values in layers:
             if name in values:
                 value, origin = _converted(declared, values[name], layer), layer
-        meaning = declared.metadata["meaning"]
-        resolved[name] = Resolved(name, value, origin, meaning, secret=not declared.repr)
+        resolved[name] = Resolved(name, value, origin, meaning, secret)
     for declared in declarations():
         _check_relations(declared, resolved)
     return list(resolved.values())
@@ -237,6 +235,15 @@ def _known(values: Mapping[str, object], origin: str) -> dict[str, object]:
     return {name: value for name, value in values.items() if name not in retired}
 
 
+def _read_file(path: Path) -> dict[str, object]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except tomllib.TOMLDecodeError as error:
+        raise SettingInvalid(name="(the whole file)", origin=path, why=str(error)) from None
+
+
 @cache
 def _warn_of_retired(name: str, origin: str) -> None:
     sys.stderr.write(
@@ -266,14 +273,10 @@ def _converted(declared: Field[Any], value: object, origin: str) -> Any:
 
 def _check_relations(declared: Field[Any], resolved: Mapping[str, Resolved]) -> None:
     at_most, needs = declared.metadata["at_most"], declared.metadata["needs"]
-    name, value, origin = (
-        declared.name,
-        resolved[declared.name].value,
-        resolved[declared.name].origin,
-    )
-    if at_most and value > (limit := resolved[at_most].value):
-        why = f"{value} is over {at_most}, which is {limit}"
-        raise SettingInvalid(name=name, origin=origin, why=why)
-    if needs and value and not resolved[needs].value:
-        why = f"{name} is set, and {needs} is not: set both"
+    setting = resolved[declared.name]
+    if at_most and setting.value > (limit := resolved[at_most].value):
+        why = f"{setting.value} is over {at_most}, which is {limit}"
+        raise SettingInvalid(name=setting.name, origin=setting.origin, why=why)
+    if needs and setting.value and not resolved[needs].value:
+        why = f"{setting.name} is set, and {needs} is not: set both"
         raise SettingInvalid(name=needs, origin=resolved[needs].origin, why=why)

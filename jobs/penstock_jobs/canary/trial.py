@@ -69,40 +69,27 @@ def trial_of(
     have taken up the change."""
     if not changes:
         return None
-    settle_us = round(settle_s * SECOND_US)
-    newest = changes[-1]
+    settle_us, watch_us, newest = round(settle_s * SECOND_US), round(watch_s * SECOND_US), changes[-1]
     if newest.canary is not None and newest.checkpoint is not None:
-        return _canary(changes, settle_us)
-    return _watch(changes, now_us, settle_us, round(watch_s * SECOND_US))
-
-
-def _canary(changes: Sequence[Change], settle_us: int) -> Trial:
-    newest = changes[-1]
-    pair = (newest.checkpoint, newest.canary)
-    same_pair = list(
-        takewhile(lambda change: (change.checkpoint, change.canary) == pair, reversed(changes))
-    )[::-1]
-    # A change of the policy or a release does not change the split.
-    steps = [
-        change
-        for before, change in zip((None, *same_pair), same_pair, strict=False)
-        if before is None or before.canary_share != change.canary_share
-    ]
-    ends = [step.at for step in steps[1:]] + [None]
-    periods = tuple(
-        Period(step.at + settle_us, end, step.canary_share)
-        for step, end in zip(steps, ends, strict=True)
-        if end is None or step.at + settle_us < end
-    )
-    return Trial(
-        newest.tenant, newest.channel, "canary", newest.canary or "", newest.checkpoint or "",
-        since_version=same_pair[0].version, since_us=same_pair[0].at, version=newest.version,
-        candidate_periods=periods, incumbent_periods=periods,
-        split_us=tuple(step.at for step in steps),
-    )  # fmt: skip
-
-
-def _watch(changes: Sequence[Change], now_us: int, settle_us: int, watch_us: int) -> Trial | None:
+        pair = (newest.checkpoint, newest.canary)
+        same_pair = takewhile(lambda c: (c.checkpoint, c.canary) == pair, reversed(changes))
+        steps: list[Change] = []
+        for change in reversed(list(same_pair)):
+            # A change of the policy or a release does not change the split.
+            if not steps or steps[-1].canary_share != change.canary_share:
+                steps.append(change)
+        ends = [*(step.at for step in steps[1:]), None]
+        periods = tuple(
+            Period(step.at + settle_us, end, step.canary_share)
+            for step, end in zip(steps, ends, strict=True)
+            if end is None or step.at + settle_us < end
+        )
+        return Trial(
+            newest.tenant, newest.channel, "canary", newest.canary, newest.checkpoint,
+            since_version=steps[0].version, since_us=steps[0].at, version=newest.version,
+            candidate_periods=periods, incumbent_periods=periods,
+            split_us=tuple(step.at for step in steps),
+        )  # fmt: skip
     promoted = next((change for change in reversed(changes) if change.action != "policy"), None)
     if promoted is None or promoted.action != "promote" or promoted.pinned:
         return None
@@ -112,7 +99,7 @@ def _watch(changes: Sequence[Change], now_us: int, settle_us: int, watch_us: int
         return None
     return Trial(
         promoted.tenant, promoted.channel, "watch", promoted.checkpoint, promoted.previous,
-        since_version=promoted.version, since_us=promoted.at, version=changes[-1].version,
+        since_version=promoted.version, since_us=promoted.at, version=newest.version,
         candidate_periods=(Period(promoted.at + settle_us, promoted.at + watch_us),),
         incumbent_periods=(Period(promoted.at - watch_us, promoted.at),),
         split_us=(promoted.at,), until_us=promoted.at + watch_us,
