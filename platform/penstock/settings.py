@@ -201,7 +201,8 @@ def room_kinds() -> tuple[type[RoomSettings], ...]:
 
 def declarations() -> Iterator[Field[Any]]:
     """Every setting but `data`: those that all share, then those of the rooms."""
-    for kind in (Settings, *room_kinds()):
+    kinds: list[type[Settings | RoomSettings]] = [Settings, *room_kinds()]
+    for kind in kinds:
         yield from (field for field in fields(kind) if field.metadata)
 
 

@@ -154,11 +154,16 @@ def _step(
     if step.did == "looked":
         return WatchRound("looked", step.why, trial, look)
     promotion = Promotion(
-        tenant=trial.tenant, channel=trial.channel, checkpoint=trial.candidate, actor=actor,
-        reason=f"canary step: {step.why}", share=step.share,
+        tenant=trial.tenant,
+        channel=trial.channel,
+        checkpoint=trial.candidate,
+        actor=actor,
+        reason=f"canary step: {step.why}",
+        share=step.share,
         # Only if nothing changed the channel since the trial was read.
-        expect=trial.incumbent, expect_version=trial.version,
-    )  # fmt: skip
+        expect=trial.incumbent,
+        expect_version=trial.version,
+    )
     judge = judge_of(lake.database, trial.tenant, step.share is None)
     change = promote(lake.database, promotion, judge)
     return WatchRound(step.did, step.why, trial, look, change)
@@ -170,9 +175,12 @@ def _roll_back(lake: Lake, trial: Trial, look: Look | None, why: str) -> WatchRo
     subject = "live metrics of the canary" if trial.kind == "canary" else "live metrics"
     reason = f"{subject} {trial.candidate} against {trial.incumbent}: {why}"
     order = Rollback(
-        tenant=trial.tenant, channel=trial.channel, actor=ACTOR, expect_version=trial.version,
+        tenant=trial.tenant,
+        channel=trial.channel,
+        actor=ACTOR,
+        expect_version=trial.version,
         reason=reason if len(reason) <= TEXT_CHARS_MAX else reason[: TEXT_CHARS_MAX - 1] + "…",
-    )  # fmt: skip
+    )
     try:
         return WatchRound("rolled_back", why, trial, look, roll_back(lake.database, order))
     except _REFUSALS as error:
@@ -221,10 +229,10 @@ def next_step(trial: Trial, look: Look, steps: CanarySteps, *, pinned: bool) -> 
     if look.outcome in ("breach", "error"):
         return Step("looked", f"the newest look says {look.outcome}: {look.why}")
     counts = [(f"{m.metric} is known of", m.sessions) for m in look.metrics]
-    for known, sessions in [*counts, ("there are", look.sessions)]:
+    for subject, sessions in [*counts, ("there are", look.sessions)]:
         if sessions is not None and min(sessions.values()) < SESSIONS_MIN:
             of_arms = " and ".join(f"{sessions[arm]} of the {arm}" for arm in ARMS)
-            return Step("looked", f"{known} {of_arms}; either needs {SESSIONS_MIN} sessions")
+            return Step("looked", f"{subject} {of_arms}; either needs {SESSIONS_MIN} sessions")
     share = next((share for share in steps.steps if share > (trial.share or 0.0)), None)
     if share is not None:
         return Step("raised", f"{_age(age_s)} at {trial.share:g}, and no breach", share)

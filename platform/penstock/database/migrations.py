@@ -55,11 +55,6 @@ def check(database: Database) -> str:
     return str(current)
 
 
-def revision_of(database: Database) -> str | None:
-    with database.read() as connection:
-        return _current(connection)
-
-
 def newest_revision() -> str:
     return _scripts().get_current_head() or "none"
 

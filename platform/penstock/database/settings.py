@@ -10,8 +10,6 @@ _KEPT_OPEN = 5
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseSettings(RoomSettings):
-    """See docs/settings.md."""
-
     RETIRED: ClassVar = frozenset({"database_connect_seconds_max", "database_lock_seconds_max"})
 
     database_statement_seconds_max: float = setting(

@@ -13,8 +13,6 @@ FILE_BYTES_MAX = 64 * MIB
 
 @dataclass(frozen=True, kw_only=True)
 class EventLogSettings(RoomSettings):
-    """See docs/settings.md."""
-
     RETIRED: ClassVar = frozenset(
         {"log_block_bytes_max", "log_refresh_seconds", "log_file_bytes_max"}
     )
