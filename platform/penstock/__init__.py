@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.channels.channel import assign
-    from penstock.checkpoints.trainer_answer import trained
+    from penstock.checkpoints.digests import trained
     from penstock.errors import PenstockError
     from penstock.lake.query import LakeQuery as Query
     from penstock.python_api import LakeWithChannels as Lake
@@ -42,7 +42,7 @@ _PLACES = {
     "assign": ("penstock.channels.channel", "assign"),
     "open": ("penstock.python_api", "open_lake"),
     "read_shard": ("penstock.shards.reader", "read_shard"),
-    "trained": ("penstock.checkpoints.trainer_answer", "trained"),
+    "trained": ("penstock.checkpoints.digests", "trained"),
 }
 
 

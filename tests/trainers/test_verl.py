@@ -226,7 +226,7 @@ def test_a_loop_trains_with_it_through_a_kill(
         assert (cycle.outcome, cycle.parent) == ("promoted", PARENT), cycle.why
         assert cycle.stage("train").failures == 1
         eventually(lambda: not is_alive(int(died.read_text())))
-        made = Path(cycle.results()["train"]["uri"].removeprefix("file://"))
+        made = Path(cycle.results["train"]["uri"].removeprefix("file://"))
         cycle_folder = tmp_path / "lake" / "loops" / "mini" / "cycle-0001"
         (work,) = (cycle_folder / "work").iterdir()
         log = cycle_folder / "try-002" / "trainer.log"

@@ -1,6 +1,7 @@
-"""`penstock bench run | lint | register | import`; results_cli has show and compare."""
+"""`penstock bench`."""
 
 import os
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -14,10 +15,10 @@ from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of
 from penstock.terminal.output import say, show_json, show_table
-from penstock_jobs.benchmarks.results_cli import compare, show, show_summary
 
 if TYPE_CHECKING:
     from penstock_jobs.benchmarks.run import RunOptions
+    from penstock_jobs.benchmarks.summary import CheckpointResults
 
 app = typer.Typer(
     help="Benchmarks: run suites in isolation, bring results, compare checkpoints.",
@@ -31,9 +32,7 @@ NoIsolation = Annotated[
     bool, typer.Option("--no-isolation", help="Run programs without isolation; the record says so.")
 ]
 Checkpoint = Annotated[str, typer.Option(metavar="NAME", help="A registered checkpoint.")]
-Agent = Annotated[str, typer.Option(metavar="CMD", help="The agent, as a shell runs it.")]
 Serving = Annotated[str | None, typer.Option(metavar="URL", help="Where the checkpoint is served.")]
-Attempts = Annotated[int | None, typer.Option(metavar="N", min=1, help="At each task.")]
 Until = Annotated[
     bool, typer.Option("--until-decided", help="Attempts until the gate's verdict stands.")
 ]
@@ -41,7 +40,6 @@ AttemptsMax = Annotated[
     int | None, typer.Option("--max-attempts", metavar="N", min=1, help="At a task, until decided.")
 ]
 Channel = Annotated[str, typer.Option(metavar="NAME", help="Whose policy decides.")]
-Tasks = Annotated[str, typer.Option(metavar="A,B", help="Only these tasks.")]
 PassEnv = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="A variable that the agent gets too.")
 ]
@@ -59,13 +57,13 @@ def run(
     suite: SuiteFolder,
     *,
     checkpoint: Checkpoint,
-    agent: Agent,
+    agent: Annotated[str, typer.Option(metavar="CMD", help="The agent, as a shell runs it.")],
     serving: Serving = None,
-    attempts: Attempts = None,
+    attempts: Annotated[int | None, typer.Option(metavar="N", min=1, help="At each task.")] = None,
     until_decided: Until = False,
     attempts_max: AttemptsMax = None,
     channel: Channel = "production",
-    tasks: Tasks = "",
+    tasks: Annotated[str, typer.Option(metavar="A,B", help="Only these tasks.")] = "",
     pass_env: PassEnv = None,
     hidden: Hidden = None,
     visible: Visible = None,
@@ -87,7 +85,7 @@ def run(
     if not until_decided and attempts_max is not None:
         raise InvalidInput(what="--max-attempts", why="it goes with --until-decided")
     if until_decided and (attempts is not None or tasks):
-        why = "the verdict is about all tasks, and says itself how many attempts are enough"
+        why = "the verdict is about all tasks, and decides how many attempts are enough"
         raise InvalidInput(what="--attempts or --tasks with --until-decided", why=why)
     for name in pass_env or []:
         if name not in os.environ:
@@ -96,9 +94,9 @@ def run(
         agent=agent,
         serving=serving,
         attempts=attempts,
+        isolated=not no_isolation,
         tasks=tuple(name.strip() for name in tasks.split(",") if name.strip()),
         environment={name: os.environ[name] for name in pass_env or []},
-        isolated=not no_isolation,
         hidden=tuple(str(path.absolute()) for path in hidden or []),
         visible=tuple(str(path.absolute()) for path in visible or []),
     )
@@ -116,7 +114,7 @@ def _run(
     tenant: str,
     json: bool,
 ) -> None:
-    """`until`: whose policy decides, and how many attempts at a task it may take at most."""
+    """`until` names the channel whose policy decides, and how many attempts a task may take."""
     from penstock.checkpoints.attempts import AttemptScope
     from penstock.checkpoints.registration import find
     from penstock.execution import open_executor
@@ -126,17 +124,16 @@ def _run(
 
     suite = read_suite(suite_folder)
     with open_existing(data) as lake:
-        checkpoint = find(lake.database, tenant, checkpoint).name
+        name = find(lake.database, tenant, checkpoint).name
         choose = None
         if until is not None:
             register_suite(lake.database, tenant, suite)
-            scope = AttemptScope(tenant, suite.name, suite.version, checkpoint)
+            scope = AttemptScope(tenant, suite.name, suite.version, name)
             choose = UntilDecided(lake.database, scope, until[0], most=until[1])
-        with open_executor(lake.settings) as executor, progress_of("attempts") as follow:
+        with open_executor(lake.settings) as workers, progress_of("attempts") as follow:
             report = run_suite(
-                lake, executor, suite, checkpoint, run_options, tenant=tenant, choose=choose,
-                follow=follow,
-            )  # fmt: skip
+                lake, workers, suite, name, run_options, tenant=tenant, choose=choose, follow=follow
+            )
         results = results_of(lake.database, report.scope)
     if json:
         facts = {"run": report.run, "made": report.made, "known": report.known} | asdict(results)
@@ -145,11 +142,138 @@ def _run(
     say(f"{report.made} attempts were made, {report.known} were known already.")
     if choose is not None:
         say(choose.ended.text)
-    show_summary(results)
+    _show_summary(results)
 
 
-app.command()(show)
-app.command()(compare)
+SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="A suite's name, or its folder.")]
+
+_VERSION_CHARS_SHOWN = 19
+_TASKS_SHOWN = 10
+
+
+@app.command()
+def show(
+    suite: SuiteName,
+    *,
+    checkpoint: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this one, with its tasks.")
+    ] = None,
+    suite_version: Annotated[
+        str | None, typer.Option(metavar="V", help="Else the newest of each checkpoint.")
+    ] = None,
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """What checkpoints scored at a suite; of one checkpoint, what it scored at each task.
+
+    Example: penstock bench show core --checkpoint ckpt-0013
+    """
+    from penstock.checkpoints.attempts import AttemptScope, checkpoints_tried, versions_tried
+    from penstock_jobs.benchmarks.summary import mean_text, number_text, results_of
+
+    suite = _name_of(suite)
+    with open_existing(data) as lake:
+        names = [checkpoint] if checkpoint else checkpoints_tried(lake.database, tenant, suite)
+        results = []
+        for name in names:
+            versions = versions_tried(lake.database, tenant, suite, name)[-1:]
+            for version in [suite_version] if suite_version is not None else versions:
+                scope = AttemptScope(tenant, suite, version, name)
+                results.append(results_of(lake.database, scope))
+    results = [result for result in results if result.summary.scored or result.summary.errors]
+    if json:
+        show_json(results)
+        return
+    if not results:
+        say(f"No attempts at {suite} are known{f' of {checkpoint}' if checkpoint else ''}.")
+    rows: list[list[object]] = []
+    for result in results:
+        summary, mark = result.summary, "" if result.isolated else "NOT ISOLATED"
+        names = [result.checkpoint, result.suite_version[:_VERSION_CHARS_SHOWN]]
+        rows.append([*names, mean_text(summary.score), summary.scored, summary.errors, mark])
+    if checkpoint is None:
+        show_table(["checkpoint", "version", "score", "scored", "errors", ""], rows)
+        return
+    for result in results:
+        _show_summary(result)
+        say("")
+        rows = []
+        for task in result.summary.tasks:
+            scores = [number_text(task.score, ".3f"), task.scored, task.errors]
+            costs = [number_text(task.completion_tokens), number_text(task.latency_s, ",.1f")]
+            rows.append([task.task, *scores, *costs, ", ".join(task.tags)])
+        show_table(["task", "score", "scored", "errors", "tokens", "latency, s", "tags"], rows)
+
+
+@app.command()
+def compare(
+    before: Annotated[str, typer.Argument(metavar="A", help="A checkpoint.")],
+    after: Annotated[str, typer.Argument(metavar="B", help="The one to compare with it.")],
+    *,
+    suite: Annotated[str, typer.Option(metavar="SUITE", help="A suite's name, or its folder.")],
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Two checkpoints at one suite, paired by task, and where they differ most.
+
+    It is no verdict: `penstock gate check` decides by a channel's policy.
+
+    Example: penstock bench compare ckpt-0012 ckpt-0013 --suite core
+    """
+    from penstock_jobs.benchmarks.summary import compare_checkpoints, number_text
+
+    with open_existing(data) as lake:
+        comparison = compare_checkpoints(lake.database, tenant, _name_of(suite), before, after)
+    if json:
+        show_json(asdict(comparison))
+        return
+    rows: list[list[object]] = [
+        ["tasks of both", len(comparison.tasks)],
+        [f"score of {before}", number_text(comparison.before_mean, ".3f")],
+        [f"score of {after}", number_text(comparison.after_mean, ".3f")],
+    ]
+    if comparison.difference is not None:
+        change = f"{comparison.difference:+.3f} [{comparison.lower:+.3f}, {comparison.upper:+.3f}]"
+        rows.append(["difference, with 95 % of certainty", change])
+    if comparison.left_out:
+        rows.append(["tasks of one alone, left out", len(comparison.left_out)])
+    show_table(["what", "value"], rows)
+    pairs = [pair for pair in comparison.tasks if pair.difference]
+    pairs.sort(key=lambda pair: (-abs(pair.difference), pair.task))
+    if pairs:
+        say("")
+        rows = [
+            [pair.task, f"{pair.before:.3f}", f"{pair.after:.3f}", f"{pair.difference:+.3f}"]
+            for pair in pairs[:_TASKS_SHOWN]
+        ]
+        show_table(["task", before, after, "difference"], rows)
+
+
+def _name_of(suite: str) -> str:
+    if not (Path(suite) / "suite.toml").is_file():
+        return suite
+    from penstock_jobs.benchmarks.suite import read_suite
+
+    return read_suite(Path(suite)).name
+
+
+def _show_summary(results: "CheckpointResults") -> None:
+    from penstock_jobs.benchmarks.summary import summary_rows
+
+    say(f"{results.checkpoint} at {results.suite} ({results.suite_version})")
+    if not results.isolated:
+        say("NOT ISOLATED: agents of a run could see and do what its user can.")
+    runs = [run for run in results.runs if run.kind == "run"]
+    sources = {run.source for run in runs}
+    if len(sources) > 1:
+        say(f"{len(sources)} agents made these results: {'; '.join(sorted(sources))}")
+    problems = [problem for run in runs for problem in run.problems if isinstance(problem, dict)]
+    marks = Counter(str(problem["problem"]) for problem in problems if "problem" in problem)
+    for mark, count in sorted(marks.items()):
+        say(f"{count} × {mark}")
+    show_table(["what", "value"], summary_rows(results.summary))
 
 
 @app.command()
@@ -208,24 +332,19 @@ def register(
         say(f"{folder.name} ({folder.version}): {'registered' if new else 'known already'}")
 
 
-PathOption = Annotated[
-    Path, typer.Argument(parser=options.path, help="A file of results, or a folder of them.")
-]
-Suite = Annotated[str, typer.Option(metavar="NAME", help="Of which suite.")]
+Results = Annotated[Path, typer.Argument(parser=options.path, help="A file, or a folder of them.")]
 Form = Annotated[
     Literal["auto", "penstock", "inspect", "harbor", "terminal-bench", "swe-bench", "junit"],
     typer.Option("--format", help="What wrote them; auto looks at what is in them."),
 ]
 SuiteVersion = Annotated[
-    str | None,
-    typer.Option(metavar="V", help="Of which version of the suite; else of the newest known."),
+    str | None, typer.Option(metavar="V", help="The version of the suite; else the newest known.")
 ]
 Metric = Annotated[
     str | None, typer.Option(metavar="NAME", help="Which score counts, where there are several.")
 ]
 Only = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Whose results, where there are those of several."),
+    str | None, typer.Option(metavar="NAME", help="Whose results, where several have some.")
 ]
 FirstAttempt = Annotated[
     int, typer.Option(metavar="N", help="Number attempts from here on: a further run.", min=0)
@@ -233,16 +352,18 @@ FirstAttempt = Annotated[
 Unfinished = Annotated[
     bool, typer.Option("--unfinished", help="Also where it has not ended; what is missing: errors.")
 ]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would be taken; change nothing.")
-]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what it would take; keep nothing.")]
+
+_IMPORT_FIELDS = (
+    "format", "suite", "suite_version", "checkpoint", "tasks", "attempts", "scored", "errors",
+)  # fmt: skip
 
 
 @app.command("import")
 def import_(
-    path: PathOption,
+    path: Results,
     *,
-    suite: Suite,
+    suite: Annotated[str, typer.Option(metavar="NAME", help="Of which suite.")],
     checkpoint: Checkpoint,
     form: Form = "auto",
     suite_version: SuiteVersion = None,
@@ -267,32 +388,27 @@ def import_(
     spinner = Console(stderr=True).status(f"Reading {path}")  # shown on a terminal only
     with open_existing(data) as lake, spinner:
         report = import_results(
-            lake.database, path, tenant=tenant, suite=suite, checkpoint=checkpoint,
-            suite_version=suite_version, form=None if form == "auto" else form,
+            lake.database,
+            path,
+            tenant=tenant,
+            suite=suite,
+            checkpoint=checkpoint,
+            suite_version=suite_version,
+            form=None if form == "auto" else form,
             options=ReadOptions(metric=metric, only=only, unfinished=unfinished),
-            first_attempt=first_attempt, dry_run=dry_run,
-        )  # fmt: skip
+            first_attempt=first_attempt,
+            dry_run=dry_run,
+        )
     if json:
         show_json(report)
         return
-    rows = {
-        "format": report.format,
-        "suite": f"{report.suite} {report.suite_version}",
-        "checkpoint": report.checkpoint,
-        "tasks": report.tasks,
-        "attempts": report.attempts,
-        "scored": report.scored,
-        "errors": report.errors,
-        "mean score": None if report.mean_score is None else f"{report.mean_score:.4f}",
-        "would be new" if report.dry_run else "new": report.new,
-    }
-    show_table(["what", "value"], list(rows.items()))
-    if report.problems:
-        problems = [
-            [problem.count, problem.kind, "; ".join(problem.examples)]
-            for problem in report.problems
-        ]
+    score = None if report.mean_score is None else f"{report.mean_score:.4f}"
+    rows = [[name.replace("_", " "), getattr(report, name)] for name in _IMPORT_FIELDS]
+    rows += [["mean score", score], ["would be new" if report.dry_run else "new", report.new]]
+    show_table(["what", "value"], rows)
+    problems = [[each.count, each.kind, "; ".join(each.examples)] for each in report.problems]
+    if problems:
         show_table(["times", "reported", "such as"], problems)
     if report.errors:
-        why = "say nothing about the model; too many make the verdict ERROR"
-        say(f"{report.errors} attempts {why}")
+        more = "too many make the verdict ERROR"
+        say(f"{report.errors} attempts say nothing about the model; {more}")

@@ -1,9 +1,4 @@
-"""Checks whether a suite measures anything: its checks run where the answer is known.
-
-An untouched tree has to fail its check, and a solution, where there is one, has to pass; where
-nothing is to be edited, an untouched tree has to pass and an edited one to fail. A check has to
-say the same of the same tree twice.
-"""
+"""Checks whether a suite measures anything: untouched trees fail, solutions pass, and twice."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -53,8 +48,7 @@ def lint_suite(
     isolated: bool = True,
     follow: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> list[SuiteFinding]:
-    """All that is wrong with it, by task. `follow` gets how many tasks are done, of how many.
-    Raises InvalidInput, IsolationImpossible."""
+    """All that is wrong, by task. `follow` gets how many tasks are done, of how many."""
     conditions = conditions_of(settings, suite, "lint", RunOptions(agent="", isolated=isolated))
     solutions = (load_solution(task) if task.has_solution else None for task in suite.tasks)
     tasks = (

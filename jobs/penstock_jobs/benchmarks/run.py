@@ -1,9 +1,7 @@
 """A run of a suite: attempts on the executor, each result committed as it ends.
 
-A run that is cut off leaves what it committed, and the next does only the rest: results never
-change, and none is there twice. Two runs at once do some work twice; the first result counts.
-A run with `UntilDecided` goes on until the verdict of the gate on this suite stands.
-"""
+The next run does only the rest: results never change, and none is there twice. Of two runs at once
+the first result counts. With `UntilDecided` a run goes on until the verdict stands."""
 
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,7 +49,6 @@ from penstock_jobs.benchmarks.summary import scores_by_task
 ERRORS_MAX = 20
 #: See RunConditions.
 RETRY_SECONDS = 1.0
-_PREFLIGHT_SECONDS_MAX = 10.0
 _OUTPUT_CHARS_MAX = 2_000
 #: So many attempts in which an agent fails without a trace, before any other, end a run.
 _SILENT_MAX = 5
@@ -64,8 +61,7 @@ class PlannedAttempt(NamedTuple):
     attempt: int
 
 
-#: Gets the known attempts and returns the next ones; none ends the run. Attempts in its answer that
-#: are known already are left out.
+#: Gets the known attempts and returns the next ones, which may be known; no new one ends the run.
 ChooseAttempts = Callable[[Sequence[Attempt]], Sequence[PlannedAttempt]]
 
 
@@ -73,9 +69,9 @@ ChooseAttempts = Callable[[Sequence[Attempt]], Sequence[PlannedAttempt]]
 class RunOptions:
     agent: str
     serving: str | None = None
-    #: At each task. The suite has a default.
+    #: At each task; else as the suite says.
     attempts: int | None = None
-    #: Only these tasks, if there are any.
+    #: Only these, if there are any.
     tasks: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     isolated: bool = True
@@ -104,13 +100,16 @@ def run_suite(
     follow: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> RunReport:
     """The checkpoint is the name of a registered one. After each attempt `follow` gets how many are
-    done, of how many that are planned by then. What was committed stays, whatever is raised:
-    InvalidInput, ServingUnreachable, IsolationImpossible, AgentUnusable, BenchmarkStopped, and what
-    the executor raises."""
+    done, of how many that are planned by then. What was committed stays, whatever is raised."""
     choose = choose or _each_task(suite, options)
     conditions = conditions_of(lake.settings, suite, checkpoint, options)
     scope = AttemptScope(tenant, suite.name, suite.version, checkpoint)
-    _check_serving(options.serving)
+    if options.serving is not None:  # where nobody answers, every attempt would be an error
+        try:
+            socket.create_connection(split(address_of(options.serving)), timeout=10.0).close()
+        except OSError as error:
+            why = error.strerror or error
+            raise ServingUnreachable(address=options.serving, why=why) from error
     register_suite(lake.database, tenant, suite)
     # Which variables the agent got may be known, but not their values.
     facts = asdict(conditions) | {"environment": sorted(conditions.environment)}
@@ -161,28 +160,22 @@ def conditions_of(
 ) -> RunConditions:
     """Agents see neither the suite nor this lake."""
     hidden = (str(suite.folder), str(settings.data), *options.hidden)
+    visible = (*named_places(options.agent), *options.visible)
     return RunConditions(
-        agent=options.agent, suite=suite.name, checkpoint=checkpoint, serving=options.serving,
-        environment=options.environment, allow=suite.allow, isolated=options.isolated,
-        views=PathRules(hidden=hidden, visible=(*named_places(options.agent), *options.visible)),
+        agent=options.agent,
+        suite=suite.name,
+        checkpoint=checkpoint,
+        serving=options.serving,
+        environment=options.environment,
+        allow=suite.allow,
+        isolated=options.isolated,
+        views=PathRules(hidden, visible),
         retry_seconds=RETRY_SECONDS,
-    )  # fmt: skip
-
-
-def _check_serving(serving: str | None) -> None:
-    """An address that nobody answers at would make an error of every attempt, for ever. Raises
-    ServingUnreachable, InvalidInput."""
-    if serving is None:
-        return
-    try:
-        socket.create_connection(split(address_of(serving)), _PREFLIGHT_SECONDS_MAX).close()
-    except OSError as error:
-        raise ServingUnreachable(address=serving, why=error.strerror or error) from error
+    )
 
 
 def register_suite(database: Database, tenant: str, suite: Suite) -> bool:
-    """Make its version known, with the texts that its tasks can be recognised by. False when it
-    was known already."""
+    """With the texts that its tasks can be recognised by. False when it was known already."""
     texts = []
     for task in suite.tasks:
         solution = load_solution(task) if task.has_solution else []
@@ -253,11 +246,10 @@ class LookResult:
 
     @property
     def document(self) -> dict[str, Any]:
-        return {
-            "look": self.look, "looks": self.looks, "stopped": self.stopped,
-            "outcome": self.verdict.outcome if self.verdict else None,
-            "why": self.verdict.document["why"] if self.verdict else [],
-        }  # fmt: skip
+        verdict = self.verdict
+        outcome, why = (verdict.outcome, verdict.document["why"]) if verdict else (None, [])
+        looks = {"look": self.look, "looks": self.looks, "stopped": self.stopped}
+        return looks | {"outcome": outcome, "why": why}
 
     @property
     def text(self) -> str:
@@ -272,17 +264,13 @@ class UntilDecided:
     def __init__(
         self, database: Database, scope: AttemptScope, channel: str, *, most: int | None = None
     ) -> None:
-        """The suite has to be registered. Raises InvalidInput where nothing could be decided:
-        without a policy, without results of the incumbent, or where results are there already;
-        and CheckpointUnknown."""
+        """The suite has to be registered. Raises InvalidInput where nothing could be decided."""
         self._database, self._scope, self._channel = database, scope, channel
         evidence = self._evidence()
         suite = evidence.suites[scope.suite]
         least = max((required.attempts for required in _requirements(evidence)), default=1)
-        most_attempts = most or _ATTEMPTS_MAX_DEFAULT
-        design = designs.make_design(
-            suite.tasks, _scores(suite.incumbent), least=least, most=most_attempts
-        )
+        limits = {"least": least, "most": most or _ATTEMPTS_MAX_DEFAULT}
+        design = designs.make_design(suite.tasks, _scores(suite.incumbent), **limits)
         self.design: designs.Design = designs.keep_design(database, scope, design)
         if most not in (None, self.design.allowed):
             why = f"its plan allows {self.design.allowed} attempts at a task, not {most}"
@@ -290,30 +278,23 @@ class UntilDecided:
         self.ended = LookResult(0, len(self.design.looks), None, None)
 
     def __call__(self, known: Sequence[Attempt]) -> list[PlannedAttempt]:
-        planned = designs.next_attempts(self.design, known)
-        look = designs.look_progress(self.design, known).look
-        self.ended = self._look(look, known, more=bool(planned))
-        if self.ended.stopped is not None:
-            return []
-        return [PlannedAttempt(*place) for place in planned]
-
-    def _look(self, look: int, known: Sequence[Attempt], *, more: bool) -> LookResult:
-        looks = len(self.design.looks)
-        if look == 0:
-            return LookResult(0, looks, None, None if more else "too many errors")
-        evidence = self._evidence()
-        verdict = decide(evidence)
-        stopped: Stop = None
-        requirements = _requirements(evidence)
-        if verdict.outcome != "INCONCLUSIVE":
-            stopped = "decided"
-        elif look == looks:
-            stopped = "all looks taken"
-        elif not more:
-            stopped = "too many errors"
-        elif any(self._hopeless(look, required, evidence, known) for required in requirements):
-            stopped = "hopeless"
-        return LookResult(look, looks, verdict, stopped)
+        planned = [PlannedAttempt(*place) for place in designs.next_attempts(self.design, known)]
+        look, looks = designs.look_progress(self.design, known).look, len(self.design.looks)
+        stopped: Stop = None if planned else "too many errors"
+        verdict: Verdict | None = None
+        if look:
+            evidence = self._evidence()
+            verdict, requirements = decide(evidence), _requirements(evidence)
+            if verdict.outcome != "INCONCLUSIVE":
+                stopped = "decided"
+            elif look == looks:
+                stopped = "all looks taken"
+            elif planned and any(
+                self._hopeless(look, each, evidence, known) for each in requirements
+            ):
+                stopped = "hopeless"
+        self.ended = LookResult(look, looks, verdict, stopped)
+        return planned if stopped is None else []
 
     def _hopeless(
         self, look: int, required: Requirement, evidence: Evidence, known: Sequence[Attempt]
@@ -322,10 +303,8 @@ class UntilDecided:
         if incumbent is None or required.margin is None or required.metric != "score":
             return False
         numbers = designs.look_progress(self.design, known).numbers
-        ours = scores_by_task(
-            attempt for attempt in known if attempt.attempt in numbers[attempt.task]
-        )
-        theirs = _scores(incumbent)
+        planned = (attempt for attempt in known if attempt.attempt in numbers[attempt.task])
+        ours, theirs = scores_by_task(planned), _scores(incumbent)
         if ours.keys() - theirs.keys():
             return False
         return designs.is_hopeless(
@@ -342,12 +321,12 @@ class UntilDecided:
         if policy is None:
             why = evidence.policy_problem or "it has no policy, so that nothing can be decided"
             raise InvalidInput(what=f"The channel {evidence.channel}", why=why)
+        policy_name = f"The policy of {evidence.channel}"
         if suite is None:
-            why = f"it does not name the suite {scope.suite}"
-            raise InvalidInput(what=f"The policy of {evidence.channel}", why=why)
+            raise InvalidInput(what=policy_name, why=f"it does not name the suite {scope.suite}")
         if all(required.suite != scope.suite for required in policy.require):
             why = f"it requires nothing on {scope.suite}: give a number of attempts instead"
-            raise InvalidInput(what=f"The policy of {evidence.channel}", why=why)
+            raise InvalidInput(what=policy_name, why=why)
         if suite.version != scope.suite_version:
             why = f"the version {suite.version} counts, and this is {scope.suite_version}"
             raise InvalidInput(what=f"The suite {scope.suite}", why=why)
@@ -356,11 +335,8 @@ class UntilDecided:
             raise InvalidInput(what=f"A plan for {scope.checkpoint} on {scope.suite}", why=why)
         # If one of several requirements is enough, each keeps the alpha that it has among all.
         chances = len(policy.require) if policy.combine == "any" else 1
-        require = tuple(
-            replace(required, alpha=required.alpha / chances)
-            for required in policy.require
-            if required.suite == scope.suite
-        )
+        required = (each for each in policy.require if each.suite == scope.suite)
+        require = tuple(replace(each, alpha=each.alpha / chances) for each in required)
         guards = tuple(guard for guard in policy.guards if guard.suite == scope.suite)
         policy = replace(policy, require=require, guards=guards, live=(), combine="all")
         return replace(evidence, policy=policy, suites={scope.suite: suite})

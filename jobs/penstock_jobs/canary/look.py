@@ -1,37 +1,46 @@
 """A look at the trial of a channel: its metrics are measured and judged, and the result stored."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import asdict
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar
-
+from penstock.channels import channel as channels
+from penstock.channels.history import channel_changes
+from penstock.database.engine import Database
+from penstock.database.engine import now_us
+from penstock.database.errors import DatabaseUnreachable
+from penstock.errors import PenstockError
+from penstock.errors import one_line
+from penstock.gate import sequential
+from penstock.gate.policy import CanarySteps
+from penstock.gate.policy import LiveRequirement
+from penstock.gate.policy import Policy
+from penstock.gate.policy import parse
+from penstock.gate.sequential import Arm
+from penstock.gate.sequential import SampleRatio
+from penstock.gate.tables import live_look
+from penstock.lake.lake import Lake
+from penstock_jobs.canary.live_metrics import ARMS
+from penstock_jobs.canary.live_metrics import Metric
+from penstock_jobs.canary.live_metrics import MetricMeasurement
+from penstock_jobs.canary.live_metrics import find_metric
+from penstock_jobs.canary.live_metrics import measure
+from penstock_jobs.canary.live_metrics import read_traffic
+from penstock_jobs.canary.live_metrics import seen_users
+from penstock_jobs.canary.settings import CanarySettings
+from penstock_jobs.canary.trial import Trial
+from penstock_jobs.canary.trial import trial_of
+from typing import Any
+from typing import Literal
+from typing import NamedTuple
+from typing import TypeVar
 import msgspec
 import sqlalchemy as sa
 
-from penstock.channels import channel as channels
-from penstock.channels.history import channel_changes
-from penstock.database.engine import Database, now_us
-from penstock.database.errors import DatabaseUnreachable
-from penstock.errors import PenstockError, one_line
-from penstock.gate import sequential
-from penstock.gate.policy import CanarySteps, LiveRequirement, Policy, parse
-from penstock.gate.sequential import Arm, SampleRatio
-from penstock.gate.tables import live_look
-from penstock.lake.lake import Lake
-from penstock_jobs.canary.live_metrics import (
-    ARMS,
-    Metric,
-    MetricMeasurement,
-    find_metric,
-    measure,
-    read_traffic,
-    seen_users,
-)
-from penstock_jobs.canary.settings import CanarySettings
-from penstock_jobs.canary.trial import Trial, trial_of
 
-#: The shares of sessions without a value for ever may differ by so much between the two arms. Above
-#: it no metric passes.
+#: No metric passes if the shares of sessions that never get a value differ by more.
 _UNKNOWN_DIFFERENCE_MAX = 0.1
 #: Through how many of a channel's newest changes a canary may go.
 _CHANGES_MAX = 1_000
@@ -161,8 +170,7 @@ def _missing(requirement: LiveRequirement, measured: MetricMeasurement) -> str |
 def judge_look(
     trial: Trial, metrics: Sequence[MetricLook], *, ratio: SampleRatio | None, **facts: Any
 ) -> Look:
-    """A breach outweighs an error, an error outweighs what is undecided. `facts` are the fields of
-    a look that neither the trial nor its metrics know."""
+    """A breach outweighs an error, an error what is undecided. `facts` are fields of the look."""
 
     def sentences(outcome: Outcome) -> str:
         return "; ".join(metric.sentence() for metric in metrics if metric.outcome == outcome)
@@ -219,8 +227,7 @@ def situation_of(lake: Lake, tenant: str, channel: str, at_us: int | None = None
 
 
 def take_look(lake: Lake, situation: Situation, trial: Trial) -> Look:
-    """Measure and judge the trial now, and store the look. A metric that cannot be measured is an
-    error in it. Raises DatabaseUnreachable."""
+    """Measure, judge, and store the look. A metric that cannot be measured is an error in it."""
     requirements = situation.policy.live if situation.policy is not None else ()
     traffic = _or_why(lambda: read_traffic(lake, trial, situation.now_us))
 
@@ -257,10 +264,17 @@ def _or_why(measured: Callable[[], T]) -> T | str:
 
 
 def _store_look(database: Database, trial: Trial, look: Look, at_us: int) -> None:
+<<<<<<< ours
     """Of successive looks with the same outcome only the last one stays. Verdicts hold their own
     copy of the look that they rested on."""
     facts = {name: getattr(trial, name) for name in (*_TRIAL_COLUMNS, "incumbent")}
     document = msgspec.json.encode(look, order="sorted").decode()
+||||||| base
+    """Of successive looks with the same outcome only the last one stays. Verdicts hold their own
+    copy of the look that they rested on."""
+=======
+    """Of successive looks with one outcome only the last stays. Verdicts hold their own copy."""
+>>>>>>> theirs
     with database.write() as connection:
         before = connection.execute(_newest(trial)).first()
         if before is not None and msgspec.json.decode(before.document)["outcome"] == look.outcome:

@@ -6,18 +6,17 @@ full promotion the new one is compared with the one before, which served before 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Literal
-
 from penstock.channels.change import Change
 from penstock.clock import SECOND_US
+from typing import Literal
+
 
 Kind = Literal["canary", "watch"]
 
 
 @dataclass(frozen=True)
 class Period:
-    """Sessions that begin from the first time to before the second count, in microseconds. `share`
-    is the canary's; None where the traffic was not split."""
+    """In which sessions begin that count. The canary's share is None without a split."""
 
     from_us: int
     until_us: int | None
@@ -26,8 +25,7 @@ class Period:
 
 @dataclass(frozen=True)
 class Trial:
-    """A comparison. It begins with a change of the channel, and is another one after the next
-    canary or promotion."""
+    """It begins with a canary or a promotion, and ends with the next."""
 
     tenant: str
     channel: str

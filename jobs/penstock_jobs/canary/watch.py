@@ -1,29 +1,23 @@
 """The watcher of a channel: it looks, rolls back by itself what is worse, and raises shares where
 the policy says so.
 
-Each action is a compare-and-swap on the version of the channel that it looked at. If somebody else
-changed the channel meanwhile, the watcher starts over. A look is a stored row and an action a
-transaction, so another watcher can go on at any point: it acts first on a breach that was stored
-and not acted on.
-"""
+Each action is a compare-and-swap on the version of the channel that it looked at; it starts over if
+somebody else changed the channel. A look is a stored row and an action a transaction, so another
+watcher can go on at any point: it acts first on a stored breach."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Literal, NamedTuple
-from uuid import uuid4
-
-import structlog
-
 from penstock.channels.change import Change
-from penstock.channels.errors import (
-    AlreadyServing,
-    ChannelPinned,
-    NothingToRollBackTo,
-    PromotionConflict,
-)
-from penstock.channels.promotion import Judge, Promotion, promote
-from penstock.channels.rollback import Rollback, roll_back
+from penstock.channels.errors import AlreadyServing
+from penstock.channels.errors import ChannelPinned
+from penstock.channels.errors import NothingToRollBackTo
+from penstock.channels.errors import PromotionConflict
+from penstock.channels.promotion import Judge
+from penstock.channels.promotion import Promotion
+from penstock.channels.promotion import promote
+from penstock.channels.rollback import Rollback
+from penstock.channels.rollback import roll_back
 from penstock.checkpoints.checkpoint import TEXT_CHARS_MAX
 from penstock.checkpoints.errors import StateRefused
 from penstock.clock import SECOND_US
@@ -36,9 +30,18 @@ from penstock.gate.policy import CanarySteps
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock_jobs.canary.live_metrics import ARMS
-from penstock_jobs.canary.look import Look, Situation, newest_look, situation_of, take_look
+from penstock_jobs.canary.look import Look
+from penstock_jobs.canary.look import Situation
+from penstock_jobs.canary.look import newest_look
+from penstock_jobs.canary.look import situation_of
+from penstock_jobs.canary.look import take_look
 from penstock_jobs.canary.settings import CanarySettings
 from penstock_jobs.canary.trial import Trial
+from typing import Literal
+from typing import NamedTuple
+from uuid import uuid4
+import structlog
+
 
 ACTOR = "watcher"
 Did = Literal["nothing", "looked", "rolled_back", "raised", "promoted", "refused"]
@@ -87,8 +90,7 @@ def watch_once(
     meanwhile: Callable[[], None] = lambda: None,
 ) -> WatchRound:
     """One round. `at_us` replaces the database's clock; `meanwhile` is called between a look and
-    the action that follows. Raises ChannelUnknown, DatabaseUnreachable, and PromotionConflict if
-    the channel changes at each try."""
+    the action that follows. Raises PromotionConflict if the channel changes at each try."""
     for tries_left in reversed(range(_TRIES)):
         try:
             return _round(lake, situation_of(lake, tenant, channel, at_us), judge_of, meanwhile)
@@ -132,8 +134,7 @@ def step_once(
     judge_of: JudgeOf = gate,
     at_us: int | None = None,
 ) -> WatchRound:
-    """Look, and take the next step if the look and the policy allow it. It never rolls back. Raises
-    ChannelUnknown, and what promotions raise: GateRefused, PromotionConflict."""
+    """Look, and take the next step if the look and the policy allow it. It never rolls back."""
     situation = situation_of(lake, tenant, channel, at_us)
     trial = situation.trial
     if trial is None or trial.kind != "canary":
@@ -170,8 +171,7 @@ def _step(
 
 
 def _roll_back(lake: Lake, trial: Trial, look: Look | None, why: str) -> WatchRound:
-    """End a canary, or move the channel from its new checkpoint back to the last good one. Both pin
-    the channel, so that nothing is promoted before a person releases it."""
+    """End a canary, or go back to the last good checkpoint; a person has to release the channel."""
     subject = "live metrics of the canary" if trial.kind == "canary" else "live metrics"
     reason = f"{subject} {trial.candidate} against {trial.incumbent}: {why}"
     order = Rollback(
@@ -198,10 +198,21 @@ def watch(
     judge_of: JudgeOf = gate,
 ) -> None:
     """Run rounds until `wait`, which pauses for so many seconds, returns true. Of several watchers
+<<<<<<< ours
     one looks at a time. An outage of the database is told and does not end the watch. Raises
     ChannelUnknown."""
     owner, name = f"watcher-{uuid4()}", lease_of(tenant, channel)
     lease_s = lake.settings.room(LakeSettings).lease_seconds
+||||||| base
+    one looks at a time. An outage of the database is told and does not end the watch. Raises
+    ChannelUnknown."""
+    owner = f"watcher-{uuid4()}"[:64]
+    name, lease_s = lease_of(tenant, channel), lake.settings.room(LakeSettings).lease_seconds
+=======
+    one looks at a time. An outage of the database is told and does not end the watch."""
+    owner = f"watcher-{uuid4()}"[:64]
+    name, lease_s = lease_of(tenant, channel), lake.settings.room(LakeSettings).lease_seconds
+>>>>>>> theirs
     while True:
         try:
             with leased(lake.database, name, owner, lease_s) as held:

@@ -1,13 +1,10 @@
-"""Plays the story: users work with a checkpoint, and a cycle of the loop makes the next one.
+"""Plays the story: users work with a checkpoint, and a cycle of the loop makes the next one."""
 
-The events of simulated users go to the gateway while they happen.
-"""
-
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
 from statistics import fmean
@@ -32,13 +29,13 @@ from penstock_jobs.canary.watch import gate
 from penstock_jobs.demo.folders import DemoFolders
 from penstock_jobs.demo.server import Server
 from penstock_jobs.demo.story import (
-    EPILOGUE,
+    EXPLANATIONS,
     LEARN,
     Act,
     Chapter,
-    Narrator,
     StoryEnding,
     UserReaction,
+    percent,
 )
 from penstock_jobs.loop.cycles import Cycle
 from penstock_jobs.loop.loop_file import load_loop
@@ -66,8 +63,7 @@ _STORED_SECONDS_MAX = 30.0
 _WEAK = policy_of(
     1, careful=0.1, plain=0.27, hasty=0.38, ask=0.15, comments=0.02, tiny=0.03, broken=0.05
 )
-
-
+_DIGEST = re.compile(r"(sha256:[0-9a-f]{8})[0-9a-f]{56}")
 _now_us = SystemClock().now_us
 
 
@@ -86,9 +82,8 @@ class TrafficTruth:
         kept = [shares[0] for shares in survivals if shares is not None]
         turns = [turn.dissatisfied for truth in sessions for turn in truth.turns]
         dissatisfied = [turn for turn in turns if turn is not None]
-        return UserReaction(
-            fmean(kept) if kept else None, fmean(dissatisfied) if dissatisfied else None
-        )
+        means = (fmean(shares) if shares else None for shares in (kept, dissatisfied))
+        return UserReaction(*means)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,32 +98,25 @@ class Player:
     tell: Callable[[str], None]
     #: How often users came to a canary, by its name.
     _rounds: dict[str, int] = field(default_factory=dict)
-
-    @cached_property
-    def _narrator(self) -> Narrator:
-        return Narrator(self.tell, self._scores)
+    _explained: set[str] = field(default_factory=set)
 
     def begin(self) -> None:
-        """Promote a first checkpoint without the gate, which has no other to compare it with.
-        Register the suite, so that its tasks are left out of what is trained on."""
+        """Register the suite, and promote a first checkpoint without the gate."""
         database, settings = self.lake.database, self.lake.settings
         for bench in load_loop(self.folders.loops / LEARN).bench:
             register_suite(database, TENANT_DEFAULT, read_suite(bench.suite))
         weights = self.folders.models / f"{FIRST}.json"
         weights.write_bytes(_WEAK.to_json())
-        register(
-            database, settings, tenant=TENANT_DEFAULT, name=FIRST, uri=weights.as_uri(),
-            digest=None, actor=_ACTOR,
-        )  # fmt: skip
+        whose: Any = {"tenant": TENANT_DEFAULT, "actor": _ACTOR}
+        register(database, settings, name=FIRST, uri=weights.as_uri(), digest=None, **whose)
+        reason = "what serves before there is a gate"
         promotion = Promotion(
-            tenant=TENANT_DEFAULT, channel=CHANNEL, checkpoint=FIRST, actor=_ACTOR, override=True,
-            reason="what serves before there is a gate",
-        )  # fmt: skip
+            channel=CHANNEL, checkpoint=FIRST, override=True, reason=reason, **whose
+        )
         promote(database, promotion, gate(database, TENANT_DEFAULT, True))
 
     def play(self, acts: Sequence[Act], *, go_on: Callable[[], bool]) -> Iterator[Chapter]:
-        """A chapter for each act, as it ends; `go_on` is asked between two. Raises
-        PenstockError."""
+        """A chapter for each act, as it ends; `go_on` is asked between two."""
         chapter: Chapter | None = None
         for number, planned in enumerate(acts, 1):
             if number > 1 and not go_on():
@@ -139,7 +127,7 @@ class Player:
             yield chapter
 
     def end(self) -> StoryEnding:
-        self.tell(f"\n{EPILOGUE}")
+        self.tell("\nWhat serves in the end")
         [serving] = self._serving()[1]
         traffic = self._run_traffic("ending", [serving])
         return StoryEnding(serving.name, *self._compare(traffic, serving.name))
@@ -157,25 +145,32 @@ class Player:
             if stage.started_at is not None and stage.ended_at is not None
         )
         return Chapter(
-            number=number, act=act, parent=serving.name, sessions=len(traffic.truths),
-            events=traffic.events, measured=measured, known=known, checkpoint=cycle.checkpoint,
-            score=by_name.get(cycle.checkpoint or ""), score_before=by_name.get(serving.name),
+            number=number,
+            act=act,
+            parent=serving.name,
+            sessions=len(traffic.truths),
+            events=traffic.events,
+            measured=measured,
+            known=known,
+            checkpoint=cycle.checkpoint,
+            score=by_name.get(cycle.checkpoint or ""),
+            score_before=by_name.get(serving.name),
             verdict=None if verdict is None else str(verdict["outcome"]),
-            outcome=cycle.outcome or "open", why=cycle.why, stages=stages,
-        )  # fmt: skip
+            outcome=cycle.outcome or "open",
+            why=cycle.why,
+            stages=stages,
+        )
 
     def _cycle(self, act: Act) -> Cycle:
         """Run a cycle of the loop, and release the channel if it was rolled back."""
+        loop, tell = load_loop(self.folders.loops / act.loop), self._tell_cycle
         runner = Runner(
-            lake=self.lake, loop=load_loop(self.folders.loops / act.loop), tenant=TENANT_DEFAULT,
-            wait=self._wait, tell=self._narrator.cycle,
-        )  # fmt: skip
+            lake=self.lake, loop=loop, tenant=TENANT_DEFAULT, wait=self._wait, tell=tell
+        )
         cycle = runner.run_once()
         if self._state().pinned:
-            release(
-                self.lake.database, tenant=TENANT_DEFAULT, channel=CHANNEL,
-                reason="the trainer is mended", actor=_ACTOR,
-            )  # fmt: skip
+            whose = {"tenant": TENANT_DEFAULT, "channel": CHANNEL, "actor": _ACTOR}
+            release(self.lake.database, reason="the trainer is mended", **whose)
         return cycle
 
     def _wait(self, seconds: float) -> bool:
@@ -205,8 +200,7 @@ class Player:
         checkpoints: Sequence[Checkpoint],
         serve: Callable[[str], Checkpoint] | None = None,
     ) -> TrafficTruth:
-        """Send sessions, the same for the same name, until the horizon of the last edit is over and
-        all events are stored. Raises ServerUnreachable."""
+        """Send the sessions of that name; wait for the horizon of the last edit and the lake."""
         from_us = _now_us()
         name = f"demo-{self.seed}-{name}"
         production = Production(
@@ -235,15 +229,42 @@ class Player:
         definition = load_loop(self.folders.loops / LEARN).load_definition()
         with open_executor(self.lake.settings) as executor:
             rewards.run(self.lake, executor, rewards.RunRequest(definition))
-        parameters = {
-            "version": definition.version, "checkpoint": checkpoint,
-            "from_us": traffic.from_us, "until_us": traffic.until_us,
-        }  # fmt: skip
+        period = {"from_us": traffic.from_us, "until_us": traffic.until_us}
+        parameters = {"version": definition.version, "checkpoint": checkpoint} | period
         [row] = self._query("user_reaction", ("rewards", "sessions"), parameters)
         measured, known = UserReaction(**row), traffic.reaction(checkpoint)
         served = sum(truth.checkpoint == checkpoint for truth in traffic.truths)
-        self._narrator.production(checkpoint, served, measured, known)
+        self._tell_stage(
+            "production",
+            f"{served} sessions of {checkpoint}: {percent(measured.kept)} of its edits were kept"
+            f" (in truth {percent(known.kept)}), {percent(measured.dissatisfied)} of its turns left"
+            f" the user dissatisfied ({percent(known.dissatisfied)})",
+        )
         return measured, known
+
+    def _tell_cycle(self, text: str) -> None:
+        """Tell a line of the loop's runner, such as `cycle 3: gate is done: PASS …`."""
+        subject, _, message = text.partition(": ")
+        stage, done, result = message.partition(" is done: ")
+        if done:
+            if stage == "train":
+                address, _, digest = result.partition(", ")
+                result = f"{address.rpartition('/')[2]}, {digest}"
+            elif stage == "bench":
+                scores = self._scores().items()
+                shown = ", ".join(f"{name} {score:.2f}" for name, score in scores)
+                result = f"scores by now: {shown}"
+            self._tell_stage(stage, result)
+        elif subject.startswith("cycle") and " " in message:  # how it ends, or what goes wrong
+            self._tell_stage("", message.replace("_", " ", 1))
+
+    def _tell_stage(self, stage: str, text: str) -> None:
+        if stage in EXPLANATIONS and stage not in self._explained:
+            self._explained.add(stage)
+            self.tell(f"   {stage:<11}{EXPLANATIONS[stage]}:")
+            stage = ""
+        short = _DIGEST.sub(r"\1…", text)
+        self.tell(f"   {stage:<11}{short}")
 
     def _scores(self) -> Mapping[str, float]:
         rows = self._query("scores", ("benchmark_scores",), {})
@@ -258,8 +279,8 @@ class Player:
         return rows
 
     def _serving(self) -> tuple[Mapping[str, str], list[Checkpoint]]:
-        """The channel as an engine asks for it: its document, the current checkpoint, and the
-        canary if some users have one. Raises AnswerUnusable."""
+        """The channel's document, its checkpoint, and its canary if there is one. Raises
+        AnswerUnusable."""
         document = self._get(f"channels/{CHANNEL}")
         checkpoints = []
         for name in (document["checkpoint"], document["canary"]):

@@ -3,6 +3,7 @@
 from dataclasses import asdict, replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -31,8 +32,6 @@ from penstock_jobs.loop.trainers import CommandTrainer, HttpTrainer, Pace, Train
 from penstock_jobs.rewards import runs
 from penstock_jobs.shards.build import build_shard
 
-_FRESH_SQL = files("penstock_jobs.loop").joinpath("fresh.sql")
-_FRESH_VIEWS = frozenset({"outcomes", "sessions"})
 #: The wait for an answer of a trainer by HTTP.
 _ANSWER_SECONDS_MAX = 60.0
 #: The longest pause until it is asked again, also where it asks for more.
@@ -58,12 +57,12 @@ class RewardsStage(Stage):
             "channel": context.loop.channel,
             "definition": context.loop.load_definition().version,
             "start": asdict(context.loop.start),
-            "scored_after_us": trained.results()[self.name]["scored_at_us"] if trained else 0,
+            "scored_after_us": trained.results[self.name]["scored_at_us"] if trained else 0,
             "began_before_us": begun.began_at if begun else None,
         }
 
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
-        lake, loop = context.lake, context.loop
+        lake, loop, database = context.lake, context.loop, context.database
         definition = loop.load_definition()
         with context.executor() as executor:
             report = runs.run(lake, executor, runs.RunRequest(definition))
@@ -72,30 +71,31 @@ class RewardsStage(Stage):
         checkpoint = context.channel().checkpoint
         if checkpoint is None:
             return StageWaits(f"nothing is promoted to {loop.channel} yet")
-        snap = content_snap(lake.database)
-        with pinned(lake.database, snap, renewed=True):
+        snap = content_snap(database)
+        with pinned(database, snap, renewed=True):
             after_us = inputs["scored_after_us"]
             facts = {"checkpoint": checkpoint, "version": definition.version, "after_us": after_us}
-            query = OwnQuery(_FRESH_SQL.read_text(encoding="utf-8"), _FRESH_VIEWS, facts)
+            sql = files("penstock_jobs.loop").joinpath("fresh.sql").read_text(encoding="utf-8")
+            query = OwnQuery(sql, frozenset({"outcomes", "sessions"}), facts)
             [fresh] = lake.query(query, as_of=snap, tenant=context.tenant).arrow().to_pylist()
-            began_us, now_us = inputs["began_before_us"], database_now(lake.database)
-            waits_for = missing_for_start(loop.start, fresh["tokens"], checkpoint, began_us, now_us)
+            began_us, now_us, tokens = (
+                inputs["began_before_us"],
+                database_now(database),
+                fresh["tokens"],
+            )
+            waits_for = missing_for_start(loop.start, tokens, checkpoint, began_us, now_us)
             if waits_for is not None:
                 return StageWaits(waits_for)
             name = f"loop-{context.label}-{context.cycle.number:04d}"
-            note = f"what {context.occasion} is about"
-            snapshot = name_snap(lake.database, name, name, snap, note)
-        return StageDone(
-            {
-                "snapshot": snapshot,
-                "scored_at_us": report.as_of_us,
-                **fresh,
-                "computed": report.sessions,
-            },
-            {"parent": checkpoint, "began_at": context.claim.at},
-            f"{fresh['tokens']} fresh scored tokens of {fresh['sessions']} sessions from"
-            f" {checkpoint}",
-        )
+            snapshot = name_snap(database, name, name, snap, f"what {context.occasion} is about")
+        summary = f"{tokens} fresh scored tokens of {fresh['sessions']} sessions from {checkpoint}"
+        result = {
+            "snapshot": snapshot,
+            "scored_at_us": report.as_of_us,
+            "computed": report.sessions,
+        }
+        of_cycle = {"parent": checkpoint, "began_at": context.claim.at}
+        return StageDone(result | fresh, of_cycle, summary)
 
 
 def missing_for_start(
@@ -107,13 +107,11 @@ def missing_for_start(
     if start.tokens is not None:
         if tokens >= start.tokens:
             return None
-        reasons.append(
-            f"{tokens} of {start.tokens} fresh scored tokens from {checkpoint} are there"
-        )
+        reasons = [f"{tokens} of {start.tokens} fresh scored tokens from {checkpoint} are there"]
     if start.every_s is not None:
-        left_s = 0.0
-        if began_before_us is not None:
-            left_s = start.every_s - (now_us - began_before_us) / SECOND_US
+        if began_before_us is None:
+            return None
+        left_s = start.every_s - (now_us - began_before_us) / SECOND_US
         if left_s <= 0:
             return None
         reasons.append(f"{left_s:.0f} s are left of the schedule")
@@ -126,13 +124,10 @@ class ShardStage(Stage):
     name = "shard"
 
     def inputs(self, context: StageContext) -> StageFacts:
-        recipe = context.loop.load_recipe()
-        return {
-            "recipe": recipe.canonical,
-            "query": recipe.query,
-            "snapshot": context.results["rewards"]["snapshot"],
-            "parent": context.parent,
-        }
+        recipe, parent = context.loop.load_recipe(), context.parent
+        snapshot = context.cycle.results["rewards"]["snapshot"]
+        facts = {"recipe": recipe.canonical, "query": recipe.query}
+        return facts | {"snapshot": snapshot, "parent": parent}
 
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
         loop = context.loop
@@ -146,14 +141,9 @@ class ShardStage(Stage):
                 f" {context.parent} since: the sessions are not the ones that this cycle is about"
             )
             return CycleOver("refused", why)
-        result = {
-            "shard": manifest.id,
-            "samples": counts.samples,
-            "tokens": counts.tokens,
-            "trainable": counts.trainable,
-            "excluded": dict(counts.excluded),
-            "counted_from": counted_from,
-        }
+        result: dict[str, Any] = {"shard": manifest.id, "counted_from": counted_from}
+        result |= {name: getattr(counts, name) for name in ("samples", "tokens", "trainable")}
+        result["excluded"] = dict(counts.excluded)
         summary = f"{counts.samples} samples, {counts.trainable} tokens to train on"
         return StageDone(result, summary=f"{manifest.id} with {summary}")
 
@@ -164,8 +154,8 @@ class TrainStage(Stage):
     name = "train"
 
     def inputs(self, context: StageContext) -> StageFacts:
-        parent = find(context.lake.database, context.tenant, context.parent)
-        shard = context.results["shard"]["shard"]
+        parent = find(context.database, context.tenant, context.parent)
+        shard = context.cycle.results["shard"]["shard"]
         trainer = context.loop.trainer
         place = {"url": trainer.url} if trainer.command is None else {"command": trainer.command}
         return place | {
@@ -179,20 +169,13 @@ class TrainStage(Stage):
 
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
         facts = {name: value for name, value in inputs.items() if name not in ("url", "command")}
-        facts |= {
-            "lake": without_secrets(context.lake.settings.store_url),
-            "loop": context.loop.name,
-            "cycle": context.cycle.number,
-        }
+        lake = without_secrets(context.lake.settings.store_url)
+        facts |= {"lake": lake, "loop": context.loop.name, "cycle": context.cycle.number}
         # The key begins with the checkpoint's name, for people who read it.
         _, digest = encoded_inputs(inputs)
         suffix = text_digest(f"{context.tenant}\0{digest}").removeprefix("sha256:")
-        task = TrainingTask(
-            key=f"{inputs['checkpoint']}-{suffix}",
-            attempt=context.claim.epoch,
-            limit_s=context.loop.trainer.limit_s,
-            facts=facts,
-        )
+        key, limit_s = f"{inputs['checkpoint']}-{suffix}", context.loop.trainer.limit_s
+        task = TrainingTask(key=key, attempt=context.claim.epoch, limit_s=limit_s, facts=facts)
         trained = _open_trainer(context).train(task, context.claim.lost)
         result = msgspec.structs.asdict(trained)
         return StageDone(result, summary=f"{trained.uri}, {trained.digest}")
@@ -211,13 +194,12 @@ def _open_trainer(context: StageContext) -> Trainer:
         )
     assert trainer.url is not None
     of_loop = settings.room(LoopSettings)
+    silence_s = of_loop.loop_trainer_silence_seconds
     return HttpTrainer(
         address=HttpAddress.of(trainer.url, "The address of the trainer"),
         token=token_of(trainer.token_env),
         seconds_max=_ANSWER_SECONDS_MAX,
-        pace=Pace(
-            of_loop.loop_poll_seconds, _PAUSE_SECONDS_MAX, of_loop.loop_trainer_silence_seconds
-        ),
+        pace=Pace(of_loop.loop_poll_seconds, _PAUSE_SECONDS_MAX, silence_s),
     )
 
 
@@ -235,24 +217,17 @@ class RegisterStage(Stage):
     name = "register"
 
     def inputs(self, context: StageContext) -> StageFacts:
-        return {
-            **context.results["train"],
-            "name": context.candidate,
-            "parent": context.parent,
-            "shard": context.results["shard"]["shard"],
-        }
+        results = context.cycle.results
+        facts = {"name": context.candidate, "parent": context.parent}
+        return {**results["train"], **facts, "shard": results["shard"]["shard"]}
 
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
         checkpoint = register(
-            context.lake.database,
+            context.database,
             context.lake.settings,
+            **{key: inputs[key] for key in ("name", "uri", "digest", "parent", "form")},
             tenant=context.tenant,
-            name=inputs["name"],
-            uri=inputs["uri"],
-            digest=inputs["digest"],
             actor=context.actor,
-            parent=inputs["parent"],
-            form=inputs["form"],
             shards=[inputs["shard"]],
             note=inputs["note"] or context.occasion,
         )

@@ -29,8 +29,7 @@ def run(
         Path, typer.Argument(parser=options.path, metavar="LOOP.toml", help="The loop file.")
     ],
     once: Annotated[
-        bool,
-        typer.Option("--once", help="The cycle that is open, or a new one, to its end."),
+        bool, typer.Option("--once", help="The cycle that is open, or a new one, to its end.")
     ] = False,
     data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
@@ -78,8 +77,7 @@ def status(
         now_us = database_now(lake.database)
     newest: dict[str, Cycle] = {}
     for cycle in cycles:
-        if cycle.loop not in newest or cycle.number > newest[cycle.loop].number:
-            newest[cycle.loop] = cycle
+        newest.setdefault(cycle.loop, cycle)
     if json:
         show_json([_cycle_document(cycle, now_us) for cycle in newest.values()])
         return
@@ -112,14 +110,13 @@ def history(
     names = list(dict.fromkeys(stage.stage for cycle in cycles for stage in cycle.stages))
     rows: list[list[object]] = []
     for cycle in cycles:
-        took_us = _cycle_us(cycle, now_us)
-        budget_us = max(cycle.budget_s, 1) * SECOND_US
-        stages = {stage.stage: _duration(_stage_us(cycle, stage, now_us)) for stage in cycle.stages}
+        took_s = _cycle_s(cycle, now_us)
+        stages = {stage.stage: _duration(_stage_s(cycle, stage, now_us)) for stage in cycle.stages}
         state = cycle.outcome or ("running" if cycle.began_at is not None else "waiting")
         began = f"{time_of(cycle.began_at):%Y-%m-%d %H:%M:%S}" if cycle.began_at else ""
-        share = "" if took_us is None else f"{took_us / budget_us:.0%}"
+        share = "" if took_s is None else f"{took_s / max(cycle.budget_s, 1):.0%}"
         row = [cycle.loop, cycle.number, state, cycle.checkpoint, cycle.parent, began]
-        rows.append([*row, _duration(took_us), share, *(stages.get(name, "") for name in names)])
+        rows.append([*row, _duration(took_s), share, *(stages.get(name, "") for name in names)])
     columns = ["loop", "cycle", "outcome", "checkpoint", "after", "began", "took", "budget"]
     show_table([*columns, *names], rows)
     for cycle in cycles:
@@ -133,11 +130,9 @@ def _show_cycle(cycle: "Cycle", now_us: int | None = None) -> None:
         head += f": {cycle.outcome}{cycle.why and f', {cycle.why}'}"
     elif cycle.began_at is None:
         head += " has not begun"
-    took_us = _cycle_us(cycle, now_us)
-    if took_us is not None:
-        head += f"; {_duration(took_us)} of {_duration(cycle.budget_s * SECOND_US)}"
-        if took_us > cycle.budget_s * SECOND_US:
-            head += ", OVER ITS BUDGET"
+    if (took_s := _cycle_s(cycle, now_us)) is not None:
+        over = ", OVER ITS BUDGET" if took_s > cycle.budget_s else ""
+        head += f"; {_duration(took_s)} of {_duration(cycle.budget_s)}{over}"
     say(head)
     rows = []
     for stage in cycle.stages:
@@ -147,59 +142,48 @@ def _show_cycle(cycle: "Cycle", now_us: int | None = None) -> None:
             why = f"by {stage.owner}" + (", which is silent: the next runner takes over" * silent)
         elif stage.state == "waiting" and now_us is not None and stage.not_before > now_us:
             why += f" (again at {time_of(stage.not_before):%H:%M:%S} UTC)"
-        took = _duration(_stage_us(cycle, stage, now_us))
+        took = _duration(_stage_s(cycle, stage, now_us))
         rows.append([stage.stage, stage.state, took, stage.epoch, stage.failures, why])
     show_table(["stage", "state", "took", "claims", "failures", "what"], rows)
 
 
 def _cycle_document(cycle: "Cycle", now_us: int | None = None) -> dict[str, Any]:
-    took_us = _cycle_us(cycle, now_us)
-    fields = facts(cycle)
-    for name in ("number", "file_digest", "stages"):
-        del fields[name]
+    took_s = _cycle_s(cycle, now_us)
+    document = {"loop": cycle.loop, "cycle": cycle.number} | facts(cycle)
+    document |= {"took_s": took_s, "over_budget": took_s is not None and took_s > cycle.budget_s}
     stages = []
     for stage in cycle.stages:
-        of_stage = facts(stage)
+        of_stage = facts(stage) | {"claims": stage.epoch}
+        if stage.state != "running":
+            of_stage["owner"] = None
+        of_stage["not_before"] = time_of(stage.not_before).isoformat() if stage.not_before else None
+        of_stage["took_s"] = _stage_s(cycle, stage, now_us)
         for name in ("position", "epoch", "lease_until", "tried_at"):
             del of_stage[name]
-        not_before = time_of(stage.not_before).isoformat() if stage.not_before else None
-        stages.append(
-            of_stage
-            | {
-                "owner": stage.owner if stage.state == "running" else None,
-                "claims": stage.epoch,
-                "not_before": not_before,
-                "took_s": _seconds(_stage_us(cycle, stage, now_us)),
-            }
-        )
-    over = took_us is not None and took_us > cycle.budget_s * SECOND_US
-    took = {"took_s": _seconds(took_us), "over_budget": over}
-    return {"loop": cycle.loop, "cycle": cycle.number} | fields | took | {"stages": stages}
+        stages.append(of_stage)
+    for name in ("number", "file_digest", "stages"):
+        del document[name]
+    return document | {"stages": stages}
 
 
-def _cycle_us(cycle: "Cycle", now_us: int | None) -> int | None:
+def _cycle_s(cycle: "Cycle", now_us: int | None) -> float | None:
     """Since it began, until it ended or until now."""
-    end_us = cycle.ended_at or now_us
-    return None if cycle.began_at is None or end_us is None else end_us - cycle.began_at
+    begun, ended = cycle.began_at, cycle.ended_at or now_us
+    return None if begun is None or ended is None else (ended - begun) / SECOND_US
 
 
-def _stage_us(cycle: "Cycle", stage: "CycleStage", now_us: int | None) -> int | None:
+def _stage_s(cycle: "Cycle", stage: "CycleStage", now_us: int | None) -> float | None:
     """How long it took, pauses included. The time before the cycle began does not count."""
     begun, ended = stage.started_at, stage.ended_at or now_us
     if begun is None or ended is None or cycle.began_at is None:
         return None
-    return max(ended - max(begun, cycle.began_at), 0)
+    return max(ended - max(begun, cycle.began_at), 0) / SECOND_US
 
 
-def _duration(us: int | None) -> str:
-    if us is None:
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
         return ""
-    seconds = us / SECOND_US
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds:.3g} s"
-
-
-def _seconds(us: int | None) -> float | None:
-    return None if us is None else us / SECOND_US

@@ -4,7 +4,8 @@ cycle, or on the epoch of the claim of a stage."""
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from threading import Event, Thread
+from functools import cached_property
+from threading import Event
 from typing import Any, Literal
 
 import msgspec
@@ -12,9 +13,9 @@ import sqlalchemy as sa
 import structlog
 
 from penstock.checkpoints.digests import text_digest
-from penstock.clock import SECOND_US
 from penstock.database.engine import Database, insert_new, now_us
 from penstock.database.errors import DatabaseUnreachable
+from penstock.database.leases import repeating
 from penstock_jobs.loop.errors import StageLost
 from penstock_jobs.loop.tables import loop_cycle, loop_stage
 
@@ -66,7 +67,9 @@ class Cycle:
     ended_at: int | None = None
     stages: tuple[CycleStage, ...] = ()
 
+    @cached_property
     def results(self) -> dict[str, Mapping[str, Any]]:
+        """Of the stages that are done, by name."""
         return {stage.stage: stage.result or {} for stage in self.stages if stage.state == "done"}
 
     def stage(self, name: str) -> CycleStage:
@@ -160,44 +163,38 @@ class LoopCycles:
     ) -> Iterator["StageClaim | None"]:
         """Claim a stage until the block ends, and renew its lease meanwhile. None where another
         runner was faster. A block that raises any other error than ours gives the stage back."""
-        claim = self._claim(number, stage, owner, lease_s)
-        if claim is None:
+        columns = loop_stage.c
+        claim_row = (
+            sa.update(loop_stage)
+            .filter_by(**self.key, cycle=number, stage=stage.stage, epoch=stage.epoch)
+            .where(
+                columns.state.in_(["waiting", "running"]),
+                sa.or_(columns.state == "waiting", columns.lease_until < now_us()),
+            )
+            .values(
+                state="running",
+                epoch=stage.epoch + 1,
+                owner=owner,
+                lease_until=now_us(lease_s),
+                started_at=sa.func.coalesce(columns.started_at, now_us()),
+                tried_at=now_us(),
+            )
+            .returning(columns.epoch, columns.tried_at)
+        )
+        with self.database.write() as connection:
+            row = connection.execute(claim_row).first()
+        if row is None:
             yield None
             return
-        ended = Event()
-        renewal = Thread(target=claim.renew, args=(lease_s, ended), name="stage-lease", daemon=True)
-        renewal.start()
+        claim = StageClaim(self, number, stage.stage, *row)
         try:
-            yield claim
+            with repeating(
+                lambda: claim.renew(lease_s), lease_s / _RENEWALS_A_LEASE, "stage-lease"
+            ):
+                yield claim
         finally:
-            ended.set()
-            renewal.join()
             with suppress(DatabaseUnreachable, StageLost):  # then the lease runs out
                 claim.change(state="waiting", lease_until=0)
-
-    def _claim(
-        self, number: int, stage: CycleStage, owner: str, lease_s: float
-    ) -> "StageClaim | None":
-        columns = loop_stage.c
-        with self.database.write() as connection:
-            row = connection.execute(
-                sa.update(loop_stage)
-                .filter_by(**self.key, cycle=number, stage=stage.stage, epoch=stage.epoch)
-                .where(
-                    columns.state.in_(["waiting", "running"]),
-                    sa.or_(columns.state == "waiting", columns.lease_until < now_us()),
-                )
-                .values(
-                    state="running",
-                    epoch=stage.epoch + 1,
-                    owner=owner,
-                    lease_until=now_us() + round(lease_s * SECOND_US),
-                    started_at=sa.func.coalesce(columns.started_at, now_us()),
-                    tried_at=now_us(),
-                )
-                .returning(columns.epoch, columns.tried_at)
-            ).first()
-        return None if row is None else StageClaim(self, number, stage.stage, *row)
 
 
 @dataclass(frozen=True)
@@ -231,18 +228,12 @@ class StageClaim:
     ) -> None:
         """Store the result, and columns of the cycle with it."""
         encoded = msgspec.json.encode(result, order="sorted").decode()
-        with self.cycles.database.write() as connection:
-            self._swap(
-                connection, state=state, ended_at=now_us(), lease_until=0, result=encoded, why=why
-            )
-            if of_cycle:
-                cycle = sa.update(loop_cycle).filter_by(**self.cycles.key, number=self.number)
-                connection.execute(cycle.values(**of_cycle))
+        end = {"state": state, "ended_at": now_us(), "lease_until": 0}
+        self.change(of_cycle, **end, result=encoded, why=why)
 
-    def postpone(self, why: str, pause_us: int) -> None:
+    def postpone(self, why: str, pause_s: float) -> None:
         """Waiting is no failure."""
-        until_us = now_us() + pause_us
-        self.change(state="waiting", lease_until=0, not_before=until_us, why=why)
+        self.change(state="waiting", lease_until=0, not_before=now_us(pause_s), why=why)
 
     def fail(self, why: str, *, pause_us: int | None) -> None:
         """Without a pause it is not tried again."""
@@ -256,29 +247,30 @@ class StageClaim:
         with self.cycles.database.read() as connection:
             return int(connection.execute(query).scalar_one())
 
-    def renew(self, lease_s: float, ended: Event) -> None:
-        while not ended.wait(lease_s / _RENEWALS_A_LEASE):
-            try:
-                self.change(lease_until=now_us() + round(lease_s * SECOND_US))
-            except StageLost:
-                self.lost.set()
-                log_line.warning("a stage was lost while its work went on", stage=self.stage)
-                return
-            except DatabaseUnreachable as error:
-                log_line.warning("a stage's lease could not be renewed", why=str(error))
+    def renew(self, lease_s: float) -> None:
+        if self.lost.is_set():
+            return
+        try:
+            self.change(lease_until=now_us(lease_s))
+        except StageLost:
+            self.lost.set()
+            log_line.warning("a stage was lost while its work went on", stage=self.stage)
+        except DatabaseUnreachable as error:
+            log_line.warning("a stage's lease could not be renewed", why=str(error))
 
-    def change(self, **values: Any) -> None:
+    def change(self, of_cycle: Mapping[str, Any] | None = None, /, **values: Any) -> None:
+        """Store values of the stage, and columns of the cycle with them."""
+        held = sa.update(loop_stage).filter_by(**self._key, epoch=self.epoch, state="running")
         with self.cycles.database.write() as connection:
-            self._swap(connection, **values)
+            if connection.execute(held.values(**values)).rowcount != 1:
+                raise StageLost(stage=self.stage, cycle=self.number, loop=self.cycles.loop)
+            if of_cycle:
+                cycle = sa.update(loop_cycle).filter_by(**self.cycles.key, number=self.number)
+                connection.execute(cycle.values(**of_cycle))
 
     @property
     def _key(self) -> dict[str, Any]:
         return self.cycles.key | {"cycle": self.number, "stage": self.stage}
-
-    def _swap(self, connection: sa.Connection, **values: Any) -> None:
-        held = sa.update(loop_stage).filter_by(**self._key, epoch=self.epoch, state="running")
-        if connection.execute(held.values(**values)).rowcount != 1:
-            raise StageLost(stage=self.stage, cycle=self.number, loop=self.cycles.loop)
 
 
 def _read_cycle(connection: sa.Connection, row: sa.Row[Any]) -> Cycle:

@@ -22,15 +22,14 @@ from penstock_jobs.benchmarks.run import (
     PlannedAttempt,
     RunOptions,
     UntilDecided,
-    register_suite,
     run_suite,
 )
-from penstock_jobs.benchmarks.suite import read_suite
+from penstock_jobs.benchmarks.suite import Suite, read_suite
 from penstock_jobs.canary.live_metrics import COLUMNS
 from penstock_jobs.canary.settings import CanarySettings
 from penstock_jobs.canary.watch import WatchRound, gate, lease_of, step_once, watch_once
 from penstock_jobs.loop.cycles import database_now
-from penstock_jobs.loop.loop_file import BenchSection, LoopFile, environment_of
+from penstock_jobs.loop.loop_file import BenchSection, environment_of
 from penstock_jobs.loop.stage import (
     CycleOver,
     Stage,
@@ -55,6 +54,8 @@ from penstock_jobs.rewards.due_sessions import definition_known_as
 _SHARE_OF_AGE = 0.9
 _NOT_NOW = (ChannelPinned, GateRefused, PromotionConflict, StateRefused)
 _REFUSALS = (AlreadyServing, *_NOT_NOW)
+#: What the attempts of a bench depend on, besides its suite.
+_BENCH_INPUTS = ("agent", "serving", "attempts", "until_decided")
 _REASON_CHARS_MAX = 1_000
 _OWNER_CHARS_MAX = 64
 
@@ -66,44 +67,35 @@ class BenchStage(Stage):
     name = "bench"
 
     def inputs(self, context: StageContext) -> StageFacts:
-        suites = [
-            {
-                "suite": suite.name,
-                "version": suite.version,
-                "agent": bench.agent,
-                "serving": bench.serving,
-                "attempts": bench.attempts,
-                "until_decided": bench.until_decided,
-                "isolated": bench.isolation,
-            }
-            for bench in context.loop.bench
-            for suite in (read_suite(bench.suite),)
-        ]
-        checkpoint = context.results["register"]["checkpoint"]
-        return {"suites": suites, "checkpoint": checkpoint, "parent": context.parent}
+        suites = []
+        for bench in context.loop.bench:
+            suite = read_suite(bench.suite)
+            how = {name: getattr(bench, name) for name in _BENCH_INPUTS}
+            facts = {"suite": suite.name, "version": suite.version, "isolated": bench.isolation}
+            suites.append(how | facts)
+        return {"suites": suites, "checkpoint": context.candidate, "parent": context.parent}
 
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
         _apply_policy(context)
         counts: dict[str, dict[str, int]] = {}
         for bench in context.loop.bench:
-            suite = read_suite(bench.suite).name
+            suite = read_suite(bench.suite)
             for checkpoint in (inputs["parent"], inputs["checkpoint"]):
                 until_decided = bench.until_decided and checkpoint == inputs["checkpoint"]
-                attempts = _attempt(context, bench, checkpoint, until_decided=until_decided)
-                counts.setdefault(suite, {})[checkpoint] = attempts
+                attempts = _attempt(context, bench, suite, checkpoint, until_decided=until_decided)
+                counts.setdefault(suite.name, {})[checkpoint] = attempts
         summary = "; ".join(
-            f"{suite}: " + ", ".join(f"{count} of {name}" for name, count in of_suite.items())
-            for suite, of_suite in counts.items()
+            f"{suite_name}: " + ", ".join(f"{count} of {name}" for name, count in of_suite.items())
+            for suite_name, of_suite in counts.items()
         )
         return StageDone({"attempts": counts}, summary=f"attempts at {summary}")
 
 
 def _attempt(
-    context: StageContext, bench: BenchSection, checkpoint: str, *, until_decided: bool
+    context: StageContext, bench: BenchSection, suite: Suite, checkpoint: str, until_decided: bool
 ) -> int:
     """How many attempts of the checkpoint are there afterwards."""
-    database, suite = context.lake.database, read_suite(bench.suite)
-    register_suite(database, context.tenant, suite)
+    database = context.database
     scope = AttemptScope(context.tenant, suite.name, suite.version, checkpoint)
     if until_decided:
         choose: ChooseAttempts = UntilDecided(database, scope, context.loop.channel)
@@ -112,12 +104,9 @@ def _attempt(
         # run going for ever.
         policy = context.policy()
         rules = policy.evidence if policy is not None else EvidenceRules()
-        planned = missing_attempts(
-            attempts_of(database, scope),
-            [task.name for task in suite.tasks],
-            bench.attempts or suite.attempts,
-            oldest_accepted_us(rules.max_age_s, database_now(database)),
-        )
+        oldest_us = oldest_accepted_us(rules.max_age_s, database_now(database))
+        known, tasks = attempts_of(database, scope), [task.name for task in suite.tasks]
+        planned = missing_attempts(known, tasks, bench.attempts or suite.attempts, oldest_us)
         choose = lambda _known: planned  # noqa: E731
     options = RunOptions(
         agent=context.loop.here(bench.agent),
@@ -137,9 +126,7 @@ def _attempt(
 
 def oldest_accepted_us(max_age_s: int | None, now_us: int) -> int | None:
     """Attempts from before are too old. None: no attempt is."""
-    if max_age_s is None:
-        return None
-    return now_us - round(_SHARE_OF_AGE * max_age_s * SECOND_US)
+    return None if max_age_s is None else now_us - round(_SHARE_OF_AGE * max_age_s * SECOND_US)
 
 
 def missing_attempts(
@@ -169,14 +156,9 @@ def missing_attempts(
 def _apply_policy(context: StageContext) -> None:
     """Give the channel the policy that the loop file names, if any. The same one is no change."""
     if context.loop.policy is not None:
-        set_policy(
-            context.lake.database,
-            tenant=context.tenant,
-            channel=context.loop.channel,
-            text=context.loop.policy,
-            reason=f"the policy of the loop {context.loop.name}",
-            actor=context.actor,
-        )
+        reason = f"the policy of the loop {context.loop.name}"
+        text = context.loop.policy
+        set_policy(context.database, **context.requester, text=text, reason=reason)
 
 
 class GateStage(Stage):
@@ -187,18 +169,17 @@ class GateStage(Stage):
     def inputs(self, context: StageContext) -> StageFacts:
         _apply_policy(context)
         return {
-            "checkpoint": context.results["register"]["checkpoint"],
+            "checkpoint": context.candidate,
             "parent": context.parent,
             "policy": context.channel().policy,
-            "attempts": context.results["bench"]["attempts"],
+            "attempts": context.cycle.results["bench"]["attempts"],
             "full": context.loop.canary is None,
         }
 
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
-        database, channel = context.lake.database, context.loop.channel
-        version = context.channel().version
+        version, tenant, channel = context.channel().version, context.tenant, context.loop.channel
         checkpoint, full = inputs["checkpoint"], inputs["full"]
-        verdict = judge(database, context.tenant, channel, checkpoint, full=full)
+        verdict = judge(context.database, tenant, channel, checkpoint, full=full)
         reasons = [str(reason) for reason in verdict.document.get("why", [])]
         result = {
             "outcome": verdict.outcome,
@@ -221,44 +202,32 @@ class PromoteStage(Stage):
     name = "promote"
 
     def inputs(self, context: StageContext) -> StageFacts:
-        verdict = context.results["gate"]
-        share = None
+        verdict, share = context.cycle.results["gate"], None
         if (canary := context.loop.canary) is not None:
-            share = canary.share
-            if share is None:
-                policy = context.policy()
-                if policy is None:
-                    why = "the channel has no policy"
-                    raise InvalidInput(what="[canary] without a share", why=why)
-                share = (policy.canary or CanarySteps()).steps[0]
-        return {
-            "checkpoint": context.results["register"]["checkpoint"],
-            "parent": context.parent,
-            "verdict": verdict["verdict"],
-            "channel_version": verdict["channel_version"],
-            "share": share,
-        }
+            policy = context.policy()
+            steps = (policy and policy.canary) or CanarySteps()
+            share = steps.steps[0] if canary.share is None else canary.share
+        facts = {"checkpoint": context.candidate, "parent": context.parent, "share": share}
+        return facts | {name: verdict[name] for name in ("verdict", "channel_version")}
 
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
-        database, share = context.lake.database, inputs["share"]
+        share = inputs["share"]
         if (change := _earlier_promotion(context, inputs["channel_version"])) is not None:
             return _promoted(change)
         state = context.channel()
         if state.canary is not None:
             return CycleOver("refused", f"the canary {state.canary} is tried on {state.name}")
         promotion = Promotion(
-            tenant=context.tenant,
-            channel=context.loop.channel,
+            **context.requester,
             checkpoint=inputs["checkpoint"],
             reason=context.occasion,
-            actor=context.actor,
             expect=inputs["parent"],
             expect_version=state.version,
             share=share,
         )
         try:
-            verdict_of = gate(database, context.tenant, share is None)
-            return _promoted(promote(database, promotion, verdict_of))
+            judge_it = gate(context.database, context.tenant, share is None)
+            return _promoted(promote(context.database, promotion, judge_it))
         except _REFUSALS as error:
             # A runner that had this stage before may have been faster by now.
             if (change := _earlier_promotion(context, inputs["channel_version"])) is not None:
@@ -273,8 +242,8 @@ class PromoteStage(Stage):
 
 def _earlier_promotion(context: StageContext, version: int) -> Change | None:
     """The change that a try before this one made, whatever became of it since."""
-    database, channel = context.lake.database, context.loop.channel
-    for change in channel_changes(database, context.tenant, channel, after=version):
+    changes = channel_changes(context.database, context.tenant, context.loop.channel, after=version)
+    for change in changes:
         promoted = change.action in ("promote", "canary")
         if promoted and context.candidate in (change.checkpoint, change.canary):
             return change
@@ -292,22 +261,16 @@ class CanaryStage(Stage):
 
     name = "canary"
 
-    def is_part_of(self, loop: LoopFile) -> bool:
-        return loop.canary is not None
-
     def inputs(self, context: StageContext) -> StageFacts:
-        return {
-            "checkpoint": context.candidate,
-            "parent": context.parent,
-            "version": context.results["promote"]["version"],
-        }
+        version = context.cycle.results["promote"]["version"]
+        return {"checkpoint": context.candidate, "parent": context.parent, "version": version}
 
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
         if (end := _canary_end(context, inputs)) is not None:
             return end
+        channel, actor = context.loop.channel, context.actor
         step = _look(context)
         if step.did == "looked":
-            channel, actor = context.loop.channel, context.actor
             try:
                 step = step_once(context.lake, context.tenant, channel, actor=actor)
             except _NOT_NOW as error:
@@ -315,9 +278,16 @@ class CanaryStage(Stage):
         if (end := _canary_end(context, inputs)) is not None:
             return end
         limit_s = context.loop.canary.limit_s if context.loop.canary is not None else None
-        if limit_s is not None and context.seconds_in_stage() >= limit_s:
-            return _take_back(context, inputs, step.why)
-        return StageWaits(step.why, _look_seconds(context))
+        if limit_s is None or context.seconds_in_stage() < limit_s:
+            return StageWaits(step.why, _look_seconds(context))
+        why = f"the canary {context.candidate} was not decided in time: {step.why}"
+        version, reason = context.channel().version, why[:_REASON_CHARS_MAX]
+        try:
+            request = Rollback(**context.requester, reason=reason, expect_version=version)
+            roll_back(context.database, request)
+        except PromotionConflict as error:
+            return StageWaits(one_line(error))
+        return _canary_end(context, inputs) or StageWaits(step.why)
 
 
 def _canary_end(context: StageContext, inputs: StageFacts) -> StageAnswer | None:
@@ -331,37 +301,15 @@ def _canary_end(context: StageContext, inputs: StageFacts) -> StageAnswer | None
     return CycleOver("rolled_back", _why_gone(context, inputs["version"]))
 
 
-def _take_back(context: StageContext, inputs: StageFacts, why: str) -> StageAnswer:
-    reason = f"the canary {context.candidate} was not decided in time: {why}"
-    request = Rollback(
-        tenant=context.tenant,
-        channel=context.loop.channel,
-        reason=reason[:_REASON_CHARS_MAX],
-        actor=context.actor,
-        expect_version=context.channel().version,
-    )
-    try:
-        roll_back(context.lake.database, request)
-    except PromotionConflict as error:
-        return StageWaits(one_line(error))
-    return _canary_end(context, inputs) or StageWaits(why)
-
-
 class WatchStage(Stage):
     """Looks at what was promoted for a while, and takes it back where live metrics say so."""
 
     name = "watch"
 
-    def is_part_of(self, loop: LoopFile) -> bool:
-        return loop.watch is not None
-
     def inputs(self, context: StageContext) -> StageFacts:
-        before = context.results.get("canary", context.results["promote"])
-        return {
-            "checkpoint": context.candidate,
-            "version": before["version"],
-            "for_s": context.loop.watch and context.loop.watch.for_s,
-        }
+        before = context.cycle.results.get("canary", context.cycle.results["promote"])
+        for_s = context.loop.watch and context.loop.watch.for_s
+        return {"checkpoint": context.candidate, "version": before["version"], "for_s": for_s}
 
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
         why = ""
@@ -389,9 +337,12 @@ def _look(context: StageContext) -> WatchRound:
     computing rewards raises.
     """
     lake, channel = context.lake, context.loop.channel
-    name = lease_of(context.tenant, channel)
+    name, lease_s = (
+        lease_of(context.tenant, channel),
+        lake.settings.room(LakeSettings).lease_seconds,
+    )
     owner = f"{context.actor}-{context.claim.epoch}"[:_OWNER_CHARS_MAX]
-    with leased(lake.database, name, owner, lake.settings.room(LakeSettings).lease_seconds) as mine:
+    with leased(lake.database, name, owner, lease_s) as mine:
         if not mine:
             return WatchRound("nothing", "another watcher is looking at this moment")
         if definitions := list(_definitions(context)):
@@ -404,19 +355,15 @@ def _look(context: StageContext) -> WatchRound:
 def _definitions(context: StageContext) -> Iterator[Definition]:
     """Each definition that a live metric of the policy needs, once. The look complains of unknown
     ones."""
-    policy = context.policy()
-    names = [
-        metric.definition or DEFAULT
-        for metric in (policy.live if policy is not None else ())
-        if metric.definition or metric.metric not in COLUMNS
-    ]
-    mine = context.loop.load_definition()
+    policy, mine = context.policy(), context.loop.load_definition()
+    metrics = policy.live if policy is not None else ()
+    names = [m.definition or DEFAULT for m in metrics if m.definition or m.metric not in COLUMNS]
     for name in dict.fromkeys(names):
         if name in (mine.name, mine.version):
             yield mine
             continue
         try:
-            known = definition_known_as(context.lake.database, name)
+            known = definition_known_as(context.database, name)
         except InvalidInput:
             if name in shipped():
                 yield find_definition(name)
@@ -426,8 +373,8 @@ def _definitions(context: StageContext) -> Iterator[Definition]:
 
 def _why_gone(context: StageContext, version: int) -> str:
     """Why a channel is no longer at what the loop promoted, by the first change that took it."""
-    database, channel = context.lake.database, context.loop.channel
-    for change in channel_changes(database, context.tenant, channel, after=version):
+    changes = channel_changes(context.database, context.tenant, context.loop.channel, after=version)
+    for change in changes:
         if context.candidate not in (change.checkpoint, change.canary):
             return f"{change.action} by {change.actor}: {change.reason}"
     return "nobody said why"

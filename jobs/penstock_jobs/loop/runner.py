@@ -117,11 +117,9 @@ def next_action(
 
 def pause_us(retry: RetryPolicy, failures: int) -> int:
     """The pause after so many failures in a row: none after none."""
-    if failures < 1:
-        return 0
     # The power is bounded, since the number of failures is not.
     pause_s = min(retry.pause_s * 2.0 ** min(failures - 1, 40), retry.longest_s)
-    return round(pause_s * SECOND_US)
+    return round(pause_s * SECOND_US) if failures else 0
 
 
 def _not_ready(channel: ChannelState) -> str | None:
@@ -154,8 +152,8 @@ class Runner:
         return LoopCycles(self.lake.database, self.tenant, self.loop.name)
 
     @property
-    def _settings(self) -> LoopSettings:
-        return self.lake.settings.room(LoopSettings)
+    def _poll_s(self) -> float:
+        return self.lake.settings.room(LoopSettings).loop_poll_seconds
 
     def run(self) -> None:
         """Cycle after cycle, until `wait` says to stop. Outages of the database are reported, and
@@ -170,8 +168,7 @@ class Runner:
                     continue
                 seconds = self._seconds(action)
             except DatabaseUnreachable as error:
-                action = Wait(one_line(error))
-                seconds = self._settings.loop_poll_seconds
+                action, seconds = Wait(one_line(error)), self._poll_s
             reported = self._report_wait(action.why, reported)
             if self.wait(seconds):
                 return
@@ -217,10 +214,7 @@ class Runner:
         elif state.policy is None and self.loop.policy is None:
             why = "it has no gate policy, and the [gate] of the loop file names none"
         elif text and parse(text, f"the policy of {state.name}").live and self.loop.canary is None:
-            why = (
-                "its policy has [[live]] metrics, which only a canary can show, and the loop file"
-                " has no [canary]: each cycle would be refused"
-            )
+            why = "its policy has [[live]] metrics, which need a [canary] in the loop file"
         else:
             return
         raise InvalidInput(what=f"The channel {self.loop.channel}", why=why)
@@ -234,11 +228,10 @@ class Runner:
         return last, next_action(last, self.loop.retry, state, database_now(database), failed)
 
     def _seconds(self, action: Wait) -> float:
-        most = self._settings.loop_poll_seconds
         if action.until_us is None:
-            return most
+            return self._poll_s
         left_s = (action.until_us - database_now(self.lake.database)) / SECOND_US
-        return min(most, max(left_s, 0.0))
+        return min(self._poll_s, max(left_s, 0.0))
 
     def _act(self, last: Cycle | None, action: Action) -> StageAnswer | PenstockError | None:
         """The answer of its stage, if it ran one and did not lose it."""
@@ -263,17 +256,26 @@ class Runner:
         return None
 
     def _run(self, cycle: Cycle, name: str) -> StageAnswer | PenstockError | None:
-        with self._cycles.claimed(
-            cycle.number,
-            cycle.stage(name),
-            owner=self.owner,
-            lease_s=self.lake.settings.room(LakeSettings).lease_seconds,
-        ) as claim:
+        stage = next(stage for stage in STAGES if stage.name == name)
+        lease_s = self.lake.settings.room(LakeSettings).lease_seconds
+        row = cycle.stage(name)
+        with self._cycles.claimed(cycle.number, row, owner=self.owner, lease_s=lease_s) as claim:
             if claim is None:
                 return None
             self.crash_point(f"{name}:claimed")
+            context = StageContext(self.lake, self.loop, self.tenant, cycle, claim)
+            answer: StageAnswer | PenstockError
             try:
-                answer = self._answer(cycle, claim)
+                try:
+                    inputs = stage.inputs(context)
+                    claim.note_inputs(inputs)
+                    if name != _FIRST:
+                        self.tell(f"cycle {claim.number}: {name}")
+                    answer = stage.run(context, inputs)
+                except PenstockError as error:
+                    if isinstance(error, StageLost):
+                        raise
+                    answer = error  # it is stored too
                 self.crash_point(f"{name}:worked")
                 self._store(claim, answer)
             except StageLost as error:
@@ -281,23 +283,6 @@ class Runner:
                 return None
             self.crash_point(f"{name}:kept")
             return answer
-
-    def _answer(self, cycle: Cycle, claim: StageClaim) -> StageAnswer | PenstockError:
-        """An error of ours is an answer too."""
-        stage = next(stage for stage in STAGES if stage.name == claim.stage)
-        context = StageContext(
-            lake=self.lake, loop=self.loop, tenant=self.tenant, cycle=cycle, claim=claim
-        )
-        try:
-            inputs = stage.inputs(context)
-            claim.note_inputs(inputs)
-            if claim.stage != _FIRST:
-                self.tell(f"cycle {claim.number}: {claim.stage}")
-            return stage.run(context, inputs)
-        except StageLost:
-            raise
-        except PenstockError as error:
-            return error
 
     def _store(self, claim: StageClaim, answer: StageAnswer | PenstockError) -> None:
         stage = f"cycle {claim.number}: {claim.stage}"
@@ -307,9 +292,8 @@ class Runner:
         elif isinstance(answer, CycleOver):
             claim.finish({**answer.result, "ends": answer.outcome}, why=answer.why, state="over")
         elif isinstance(answer, StageWaits):
-            pause_s = answer.pause_s
-            pause_s = self._settings.loop_poll_seconds if pause_s is None else pause_s
-            claim.postpone(answer.why, round(pause_s * SECOND_US))
+            pause_s = self._poll_s if answer.pause_s is None else answer.pause_s
+            claim.postpone(answer.why, pause_s)
         else:
             why, retry, failures = one_line(answer), self.loop.retry, claim.failures() + 1
             # It does not help where the request is wrong, or was refused.

@@ -8,11 +8,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar
 
 from penstock.channels.channel import ChannelState, channel_state, policy_of
 from penstock.clock import SECOND_US
+from penstock.database.engine import Database
 from penstock.events.event import TENANT_DEFAULT
 from penstock.execution import Executor, open_executor
 from penstock.gate.policy import Policy, parse
@@ -55,7 +55,7 @@ class CycleOver:
 StageAnswer = StageDone | StageWaits | CycleOver
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class StageContext:
     lake: Lake
     loop: LoopFile
@@ -64,9 +64,9 @@ class StageContext:
     cycle: Cycle
     claim: StageClaim
 
-    @cached_property
-    def results(self) -> Mapping[str, StageFacts]:
-        return self.cycle.results()
+    @property
+    def database(self) -> Database:
+        return self.lake.database
 
     @property
     def parent(self) -> str:
@@ -89,6 +89,11 @@ class StageContext:
         return f"loop-{self.loop.name}"
 
     @property
+    def requester(self) -> dict[str, Any]:
+        """Who asks for a change of which channel."""
+        return {"tenant": self.tenant, "channel": self.loop.channel, "actor": self.actor}
+
+    @property
     def occasion(self) -> str:
         return f"cycle {self.cycle.number} of the loop {self.loop.name}"
 
@@ -96,24 +101,25 @@ class StageContext:
         return open_executor(self.lake.settings)
 
     def channel(self) -> ChannelState:
-        return channel_state(self.lake.database, self.tenant, self.loop.channel)
+        return channel_state(self.database, self.tenant, self.loop.channel)
 
     def policy(self) -> Policy | None:
-        text = policy_of(self.lake.database, self.channel())
+        text = policy_of(self.database, self.channel())
         return None if text is None else parse(text, f"the policy of {self.loop.channel}")
 
     def seconds_in_stage(self) -> float:
         """Since the first claim of this stage in this cycle."""
         began = self.cycle.stage(self.claim.stage).started_at or self.claim.at
-        return (database_now(self.lake.database) - began) / SECOND_US
+        return (database_now(self.database) - began) / SECOND_US
 
 
 class Stage(ABC):
     #: As it stands in the database.
     name: ClassVar[str]
 
-    def is_part_of(self, _loop: LoopFile) -> bool:
-        return True
+    def is_part_of(self, loop: LoopFile) -> bool:
+        """Some have a section in the loop file, and are left out without it."""
+        return getattr(loop, self.name, self) is not None
 
     @abstractmethod
     def inputs(self, context: StageContext) -> StageFacts:

@@ -53,11 +53,8 @@ class TrainingTask:
         return StageLost(stage="train", cycle=self.facts["cycle"], loop=self.facts["loop"])
 
     def too_slow(self, log: object, output: str) -> TrainerFailed:
-        why = (
-            f"it had not finished after {self.limit_s:g} s, the `limit` of the loop file, and was"
-            f" stopped. The end of its output, from {log}: {output}"
-        )
-        return TrainerFailed(why=why)
+        end = f"had not finished after {self.limit_s:g} s, the `limit` of the loop file"
+        return _failed(f"{end}, and was stopped", log, output)
 
 
 def read_answer(content: bytes, source: object) -> TrainedCheckpoint:
@@ -78,10 +75,8 @@ def _unfit_answer(source: object, why: object) -> TrainerFailed:
     return TrainerFailed(why=f"{text}. It is a JSON object with `uri` and `digest`: docs/loop.md")
 
 
-def _failed(status: int, log: object, output: str) -> TrainerFailed:
-    return TrainerFailed(
-        why=f"it ended with status {status}. The end of its output, from {log}: {output}"
-    )
+def _failed(end: str, log: object, output: str) -> TrainerFailed:
+    return TrainerFailed(why=f"it {end}. The end of its output, from {log}: {output}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,9 +104,9 @@ class CommandTrainer:
             raise InvalidInput(what=what, why=error.strerror or error) from error
         answer, log = try_folder / "answer.json", try_folder / "trainer.log"
         folders = {"data": self.data, "output": output, "work": work, "answer": answer}
+        values = {**task.facts, **folders}
         facts = {
-            f"{ENVIRONMENT_PREFIX}{name.upper()}": str(value)
-            for name, value in {**task.facts, **folders}.items()
+            f"{ENVIRONMENT_PREFIX}{name.upper()}": str(value) for name, value in values.items()
         }
         end = run_guarded(
             self.command,
@@ -126,14 +121,13 @@ class CommandTrainer:
         if end.status is None:
             raise task.too_slow(log, end.output)
         if end.status:
-            raise _failed(end.status, log, end.output)
+            raise _failed(f"ended with status {end.status}", log, end.output)
         try:
             with answer.open("rb") as file:
                 content = file.read(ANSWER_BYTES_MAX + 1)
-        except FileNotFoundError as error:
-            raise _unfit_answer(answer, "it is not there") from error
         except OSError as error:
-            raise _unfit_answer(answer, error) from error
+            absent = isinstance(error, FileNotFoundError)
+            raise _unfit_answer(answer, "it is not there" if absent else error) from error
         return read_answer(content, answer)
 
 
@@ -178,10 +172,8 @@ class HttpTrainer:
                 outages += 1
                 why = response.problem or why
                 if asked_at - heard_at >= self.pace.silence_s:
-                    raise TrainerFailed(
-                        why=f"{where} cannot be reached: {why}. A job that it has goes on, and is"
-                        " found again when it can be reached"
-                    )
+                    later = "A job that it has goes on, and is found again when it can be reached"
+                    raise TrainerFailed(why=f"{where} cannot be reached: {why}. {later}")
             elif response.status in _LATER:
                 heard_at, outages = now, 0
                 if "location" in response.headers:
@@ -197,20 +189,16 @@ class HttpTrainer:
         raise task.too_slow((job or self.address).text, why)
 
     def _ask(self, method: str, job: HttpAddress | None, task: TrainingTask) -> HttpAnswer:
-        headers = {
-            "Accept": "application/json",
-            "Idempotency-Key": task.key,
-            "User-Agent": "penstock",
-        }
+        headers = {"Accept": "application/json", "User-Agent": "penstock"}
+        headers["Idempotency-Key"] = task.key
         if self.token is not None:
             headers["Authorization"] = f"Bearer {self.token}"
         body = None
         if method == "POST":
             headers["Content-Type"] = "application/json"
             body = msgspec.json.encode(task.facts)
-        client = HttpClient(
-            job or self.address, seconds_max=self.seconds_max, bytes_max=ANSWER_BYTES_MAX
-        )
+        address = job or self.address
+        client = HttpClient(address, seconds_max=self.seconds_max, bytes_max=ANSWER_BYTES_MAX)
         response = client.request(method, headers, body).if_whole()
         if not self.token:
             return response
@@ -221,7 +209,7 @@ class HttpTrainer:
         """`of_job`: the state of a job was asked for. Raises TrainerFailed, TrainerRefused."""
         status, text = response.status, _text_of(response)
         if status >= 500 or (of_job and status in _GONE):
-            raise _failed(status, where, text)
+            raise _failed(f"ended with status {status}", where, text)
         if status >= 300:
             why = text if status >= 400 else "it leads elsewhere, and is not followed"
             raise TrainerRefused(address=where, status=status, why=why)

@@ -67,6 +67,15 @@ LEFT_OUT_ROWS = pa.schema(
         pa.field("detail", pa.string()),
     ]
 )
+#: What the lake says of a session's reward.
+_OUTCOME_ROWS = pa.schema(
+    {
+        "outcome": pa.string(),
+        "reason": pa.string(),
+        "value": pa.float64(),
+        "due_at": pa.timestamp("us", "UTC"),
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -225,15 +234,14 @@ def _judged(answer: pa.Table, known: KnownSessions, target: RewardTarget) -> pa.
     sessions = answer["session_id"]
     outcomes = _current(known.outcomes, target.definition)
     at = pc.index_in(sessions, value_set=outcomes["session_id"].combine_chunks())
-    outcomes = outcomes.select(["outcome", "reason", "value", "due_at"]).take(at)
-    kinds, details = outcomes["outcome"], outcomes["reason"]
-    values, due_at = outcomes["value"].cast(pa.float64()), outcomes["due_at"]
+    outcomes = outcomes.select(_OUTCOME_ROWS.names).take(at).cast(_OUTCOME_ROWS)
     if target.recombined:
-        kinds, details, values, due_at = _recombined(answer, known, target.definition, outcomes)
+        outcomes = _recombined(sessions, known, target.definition, outcomes)
+    kinds, values = outcomes["outcome"], outcomes["value"]
     worth = pc.is_in(kinds, pa.array(["scored", "negative_by_rule"]))
     good = pc.and_(worth, pc.fill_null(pc.is_finite(values), False))
     reasons = pc.if_else(worth, pa.scalar("censored"), pc.fill_null(kinds, "no_reward"))
-    details = pc.if_else(worth, pa.scalar("the value is no number"), details)
+    details = pc.if_else(worth, pa.scalar("the value is no number"), outcomes["reason"])
     no_text = pa.scalar(None, pa.string())
     return pa.table(
         {
@@ -242,42 +250,30 @@ def _judged(answer: pa.Table, known: KnownSessions, target: RewardTarget) -> pa.
             "detail": pc.if_else(good, no_text, details),
             "value": pc.if_else(good, values, pa.scalar(None, pa.float64())),
             "outcome": pc.if_else(good, kinds, no_text),
-            "due_at": due_at,
+            "due_at": outcomes["due_at"],
         }
     )
 
 
 def _recombined(
-    answer: pa.Table, known: KnownSessions, definition: Definition, outcomes: pa.Table
-) -> tuple[pa.ChunkedArray, ...]:
-    """outcome, reason, value and due_at by the rewards at other horizons. What the rules say
-    stands: negative, excluded, still open."""
-    members = zip(
-        *(known.sessions[name].to_pylist() for name in ("session_id", "chain")), strict=True
-    )
-    places = {session: ChainMember(chain) for session, chain in members}
+    sessions: pa.ChunkedArray, known: KnownSessions, definition: Definition, outcomes: pa.Table
+) -> pa.Table:
+    """The outcomes by the rewards at other horizons. What the rules say stands: negative,
+    excluded, still open."""
+    names, chains = (known.sessions[name].to_pylist() for name in ("session_id", "chain"))
+    places = {name: ChainMember(chain) for name, chain in zip(names, chains, strict=True)}
     by_session = standings(definition, _rewards_of_sessions(known, definition), places)
-    rows = []
-    for session, outcome in zip(
-        answer["session_id"].to_pylist(), outcomes.to_pylist(), strict=True
-    ):
-        kind, reason, due_at = outcome["outcome"], outcome["reason"], outcome["due_at"]
+    rows = outcomes.to_pylist()
+    for session, row in zip(sessions.to_pylist(), rows, strict=True):
+        kind, reason = row["outcome"], row["reason"]
         ruled = kind in (None, "negative_by_rule", "excluded") or reason == STILL_OPEN
         standing = None if ruled else by_session.get(session)
-        if standing is None:
-            due_us = None if due_at is None else round(due_at.timestamp() * 1_000_000)
-            rows.append((kind, reason, outcome["value"], due_us))
-        elif standing.state == "invalid":
-            why = f"invalid: {standing.reason}"
-            rows.append(("censored", why, standing.value, standing.due_us))
-        else:
-            rows.append((standing.state, standing.reason, standing.value, standing.due_us))
-    kinds = (pa.string(), pa.string(), pa.float64(), pa.int64())
-    columns = [
-        pa.chunked_array([pa.array([row[place] for row in rows], kind)])
-        for place, kind in enumerate(kinds)
-    ]
-    return *columns[:3], columns[3].cast(pa.timestamp("us", "UTC"))
+        if standing is not None:
+            row |= {"outcome": standing.state, "reason": standing.reason}
+            row |= {"value": standing.value, "due_at": standing.due_us}
+            if standing.state == "invalid":
+                row |= {"outcome": "censored", "reason": f"invalid: {standing.reason}"}
+    return pa.Table.from_pylist(rows, _OUTCOME_ROWS)
 
 
 def _rewards_of_sessions(known: KnownSessions, definition: Definition) -> pa.Table:

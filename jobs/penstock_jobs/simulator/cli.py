@@ -4,7 +4,7 @@ import math
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, BinaryIO
@@ -12,6 +12,7 @@ from typing import Annotated, BinaryIO
 import msgspec
 import typer
 
+from penstock.clock import SECOND_US
 from penstock.errors import InvalidInput
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of
@@ -35,49 +36,32 @@ from penstock_jobs.simulator.production import (
 )
 from penstock_jobs.simulator.truth import SessionTruth
 
-#: The policies of checkpoints that are named without one, in their order.
-_DEFAULT_POLICIES = ("weak", "fair", "good")
-
-
-First = Annotated[
-    int,
-    typer.Option(help="The number of the first; a number stands for the same session.", min=0),
-]
-Rate = Annotated[
-    float | None,
-    typer.Option(help="Events a second; by default as many as the sink takes.", min=0.01),
-]
-Compress = Annotated[
-    int,
-    typer.Option(help="How much faster time passes in the events than for users.", min=1),
-]
-CheckpointOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME[=POLICY]",
-        help=f"What serves; may be repeated. POLICY: {', '.join(POLICIES)}, or a file.",
-    ),
-]
-Truth = Annotated[
-    Path | None,
-    typer.Option(parser=options.path, help="Write the truth about each session, as JSONL."),
-]
+_CHECKPOINT_HELP = f"What serves; may be repeated. POLICY: {', '.join(POLICIES)}, or a file."
 
 
 def simulate(
     *,
     sessions: Annotated[int, typer.Option(help="How many sessions.", min=1)] = 300,
     seed: Annotated[int, typer.Option(help="The same seed gives the same bytes.")] = 7,
-    first: First = 0,
-    rate: Rate = None,
+    first: Annotated[
+        int, typer.Option(help="The number of the first. A number names the same session.", min=0)
+    ] = 0,
+    rate: Annotated[
+        float | None,
+        typer.Option(help="Events a second; by default as many as the sink takes.", min=0.01),
+    ] = None,
     start: Annotated[
         str | None, typer.Option(help="When the first begins, such as 2026-11-02T09:00Z.")
     ] = None,
-    compress: Compress = 1,
+    compress: Annotated[
+        int, typer.Option(help="How much faster time passes in the events than for users.", min=1)
+    ] = 1,
     spacing: Annotated[
         float, typer.Option(help="Seconds, for users, from one session to the next.", min=0)
     ] = SPACING_S,
-    checkpoint: CheckpointOption = None,
+    checkpoint: Annotated[
+        list[str] | None, typer.Option(metavar="NAME[=POLICY]", help=_CHECKPOINT_HELP)
+    ] = None,
     late: Annotated[
         float, typer.Option(help="Share of events that arrive up to six hours late.", min=0, max=1)
     ] = 0.0,
@@ -90,7 +74,10 @@ def simulate(
     to: Annotated[str | None, typer.Option(help="Post to the gateway at http://HOST:PORT.")] = None,
     key: Annotated[str | None, typer.Option(help="With --to: a key that may ingest.")] = None,
     kafka: Annotated[str | None, typer.Option(help="Produce to kafka://HOST:PORT/TOPIC.")] = None,
-    truth: Truth = None,
+    truth: Annotated[
+        Path | None,
+        typer.Option(parser=options.path, help="Write the truth about each session, as JSONL."),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Simulate sessions of users and agents whose truth is known, and send their events.
@@ -124,7 +111,7 @@ def _send(
     edits = events = rejected = 0
     served: Counter[str] = Counter()
     with ExitStack() as closing:
-        truth_file = closing.enter_context(_writable(truth)) if truth is not None else None
+        truth_file = closing.enter_context(_opened(truth)) if truth is not None else None
         follow = closing.enter_context(progress_of("sessions"))
         for batch in sending:
             for session in truths:
@@ -153,21 +140,19 @@ def _checkpoints(named: list[str] | None) -> tuple[Checkpoint, ...]:
         name, _, policy = text.partition("=")
         if not name:
             raise InvalidInput(what=f"--checkpoint {text}", why="it has no name")
-        chosen = policy or _DEFAULT_POLICIES[min(number, len(_DEFAULT_POLICIES) - 1)]
-        checkpoints.append(Checkpoint(name, read_policy(chosen)))
+        default = CHECKPOINTS[min(number, len(CHECKPOINTS) - 1)].policy
+        checkpoints.append(Checkpoint(name, read_policy(policy) if policy else default))
     return tuple(checkpoints) or CHECKPOINTS
 
 
 def _start_us(text: str | None) -> int:
     if text is None:
         return START_US
-    try:
+    with suppress(ValueError):
         moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise InvalidInput(what=f"--start {text}", why="it is not a time with a zone")
-    return round(moment.timestamp() * 1_000_000)
+        if moment.tzinfo is not None:
+            return round(moment.timestamp() * SECOND_US)
+    raise InvalidInput(what=f"--start {text}", why="it is not a time with a zone")
 
 
 @contextmanager
@@ -188,18 +173,15 @@ def _sink(
         elif kafka is not None:
             sink = KafkaSink(kafka)
         else:
-            file = closing.enter_context(_writable(out)) if out is not None else sys.stdout.buffer
+            file = sys.stdout.buffer if out is None else closing.enter_context(_opened(out))
             sink = FileSink(file)
         closing.callback(sink.close)
         yield sink
 
 
-@contextmanager
-def _writable(path: Path) -> Iterator[BinaryIO]:
+def _opened(path: Path) -> BinaryIO:
     try:
-        file = path.open("wb")
+        return path.open("wb")
     except OSError as error:
         why = error.strerror or str(error)
         raise InvalidInput(what=f"The file {path}", why=why) from error
-    with file:
-        yield file

@@ -112,7 +112,7 @@ class KafkaSink:
     """Produces to the topic of a lake, past the gateway. The writer judges the events later, so the
     sink does not know what is refused."""
 
-    def __init__(self, url: str, tenant: str = TENANT_DEFAULT) -> None:
+    def __init__(self, url: str) -> None:
         what = "The address of --kafka"
         try:
             from kafka import KafkaProducer
@@ -127,7 +127,8 @@ class KafkaSink:
             self._address = parse_address(url)
         except SettingInvalid as error:
             raise InvalidInput(what=what, why=str(error.facts["why"])) from error
-        self._headers = [(SCHEMA_HEADER, b"%d" % SCHEMA_VERSION), (TENANT_HEADER, tenant.encode())]
+        schema = (SCHEMA_HEADER, b"%d" % SCHEMA_VERSION)
+        self._headers = [schema, (TENANT_HEADER, TENANT_DEFAULT.encode())]
         self._failure = KafkaError
         milliseconds = round(_KAFKA_SECONDS * 1000)
         try:
@@ -146,11 +147,10 @@ class KafkaSink:
             raise self._unreachable(error) from error
 
     def send(self, lines: Sequence[EventLine]) -> int:
+        topic, headers = self._address.topic, self._headers
         try:
             futures = [
-                self._producer.send(
-                    self._address.topic, line, key=session.encode(), headers=self._headers
-                )
+                self._producer.send(topic, line, key=session.encode(), headers=headers)
                 for session, line in lines
             ]
             for future in futures:
@@ -180,9 +180,8 @@ def batches(
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[list[EventLine]]:
     """So many lines a second, or as many as the sink takes."""
-    size = _BATCH_MAX
-    if rate is not None:
-        size = max(1, min(_BATCH_MAX, round(rate * _BATCH_SECONDS)))
+    per_batch = _BATCH_MAX if rate is None else round(rate * _BATCH_SECONDS)
+    size = max(1, min(_BATCH_MAX, per_batch))
     started, sent, waiting = time.monotonic(), 0, iter(lines)
     while batch := list(islice(waiting, size)):
         if rate is not None:

@@ -72,13 +72,8 @@ class Grammar:
         for file in self._files:
             rules |= read_rules(file)
         # Rules without slots need no expansion: that is most of them, and most of the draws.
-        fixed = {
-            name: shapes for name, shapes in rules.items() if not any(map(_SLOT.search, shapes))
-        }
-        return {
-            name: tuple(_compile(shape, fixed) for shape in shapes)
-            for name, shapes in rules.items()
-        }
+        fixed = {name: rules[name] for name in rules if not any(map(_SLOT.search, rules[name]))}
+        return {name: tuple(_compile(shape, fixed) for shape in rules[name]) for name in rules}
 
     def expand(self, rule: str, dice: Dice, names: Names) -> str:
         draw, rules = dice.random, self._rules
@@ -103,11 +98,8 @@ def read_rules(file: Traversable) -> Rules:
     """The tables `words`, `lines` and `shapes` of a TOML file: their alternatives are separated by
     white space, by line ends, and by lines of `---`."""
     tables = tomllib.loads(file.read_text(encoding="utf-8"))
-    split: dict[str, Callable[[str], list[str]]] = {
-        "words": str.split,
-        "lines": str.splitlines,
-        "shapes": lambda text: text.strip("\n").split("\n---\n"),
-    }
+    split: dict[str, Callable[[str], list[str]]] = {"words": str.split, "lines": str.splitlines}
+    split["shapes"] = lambda text: text.strip("\n").split("\n---\n")
     return {
         rule: tuple(split[kind](text))
         for kind, rules in tables.items()
@@ -120,18 +112,14 @@ COMMON_RULES = {name: WORDS[name] for name in ("noun", "quality", "act", "compla
 
 # A %-template; for each of its different slots the name that it draws from, and the words if
 # they are known; and what puts the values, one a slot, where the template wants them.
-_Shape = tuple[
-    str,
-    tuple[tuple[str, Sequence[str] | None], ...],
-    Callable[[list[str]], tuple[str, ...]],
-]
+_Arrange = Callable[[list[str]], tuple[str, ...]]
+_Shape = tuple[str, tuple[tuple[str, Sequence[str] | None], ...], _Arrange]
 
 
 def _compile(shape: str, fixed: Names) -> _Shape:
     used = _SLOT.findall(shape)
     slots = list(dict.fromkeys(used))
-    arrange: Callable[[list[str]], tuple[str, ...]] = tuple
-    if len(slots) < len(used):
-        arrange = itemgetter(*map(slots.index, used))
+    repeated = len(slots) < len(used)
+    arrange: _Arrange = itemgetter(*map(slots.index, used)) if repeated else tuple
     template = _SLOT.sub("%s", shape.replace("%", "%%"))
     return template, tuple((name, fixed.get(name)) for name, _ in slots), arrange

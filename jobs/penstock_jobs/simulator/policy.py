@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from zlib import crc32
 
 import msgspec
@@ -122,7 +122,7 @@ class Policy:
 
     def to_json(self) -> bytes:
         logits = {
-            task: dict(zip(STYLE_IDS, values, strict=True)) for task, values in self.logits.items()
+            task: dict(zip(STYLE_IDS, self.logits[task], strict=True)) for task in self.logits
         }
         return msgspec.json.encode({"version": self.version, "logits": logits}) + b"\n"
 
@@ -153,10 +153,8 @@ def read_policy(text: str) -> Policy:
     try:
         document = msgspec.json.decode(Path(text).read_bytes(), type=_PolicyDocument)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        known = ", ".join(POLICIES)
-        raise InvalidInput(
-            what=what, why=f"it is none of {known}, and as a file: {error}"
-        ) from error
+        why = f"it is none of {', '.join(POLICIES)}, and as a file: {error}"
+        raise InvalidInput(what=what, why=why) from error
     logits: dict[Task, tuple[float, ...]] = {}
     for task in TASK_IDS:
         by_style = document.logits.get(task, {})
@@ -171,14 +169,3 @@ def read_policy(text: str) -> Policy:
 class _PolicyDocument(msgspec.Struct):
     version: int
     logits: dict[str, dict[str, float]]
-
-
-def tokens_of(policy: Policy, prompt: list[int], token: int) -> dict[str, Any]:
-    """The `tokens` of a model call that sampled one token after its prompt, and the end."""
-    return {
-        "prompt_ids": list(prompt),
-        "completion_ids": [token, END],
-        "logprobs": [policy.log_probability(prompt[-1], token), policy.log_probability(token, END)],
-        "tokenizer": TOKENIZER,
-        "policy_version_runs": [[0, policy.version]],
-    }

@@ -73,7 +73,7 @@ class Production:
         return self.event_time_us(self._user_time_us(index))
 
     def event_time_us(self, user_time_us: int) -> int:
-        """The time that an event bears which happens at a time in the lives of users."""
+        """When an event happened by its `ts`, from the time in the lives of users."""
         return self.start_us + (user_time_us - self.start_us) // self.compression
 
     def _user_time_us(self, index: int) -> int:
@@ -113,12 +113,10 @@ class Production:
         session.run(start)
         sessions = [SimulatedSession(truth, journal.lines)]
         if dice.chance(0.05):
-            # A subagent runs an errand. Its outcome is that of its parent: both are one piece of
-            # work.
+            # A subagent runs an errand. Its outcome is that of its parent: they share the work.
             parent = truth.session_id
-            errand = replace(
-                truth, session_id=f"{parent}-errand", parent_session=parent, turns=[], edits=[]
-            )
+            errand = replace(truth, session_id=f"{parent}-errand", parent_session=parent)
+            errand.turns, errand.edits = [], []
             journal = Journal(begin_us + SECOND_US, self.event_time_us, errand)
             subagent = SessionSimulation(dice, journal, errand, checkpoint.policy, user, files)
             subagent.run_errand(start | {"parent_session": parent, "link": "subagent"})

@@ -21,11 +21,11 @@ from penstock_jobs.simulator.truth import (
     seconds_until_acting,
 )
 
-SOURCE = "simulator"
-HORIZONS_S = (600, 3_600, 86_400)
-#: How often somebody still observes a file then.
+#: How often somebody still observes a file after so many seconds.
 _OBSERVED = {600: 0.95, 3_600: 0.9, 86_400: 0.85}
+HORIZONS_S = tuple(_OBSERVED)
 _PROMPT_TOKENS_MAX = 110
+_COMPLAINTS = ("still_broken", "misunderstood", "undo", "corrected", "fed_up")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -57,7 +57,7 @@ class Journal:
             "ts": at_us,
             "type": kind,
             "event_id": f"e{number:05}",
-            "source": SOURCE,
+            "source": "simulator",
             "checkpoint": self._truth.checkpoint,
             "user": self._truth.user,
             "project": self._truth.project,
@@ -132,7 +132,7 @@ class SessionSimulation:
         self._names = self._names_of(self.dice.pick(self.files))
         self._hear(conversation.line("request", self.dice, self._names))
         self._look()
-        self._say(ids.ANSWER, ids.CLOSING, self._answer())
+        self._say_answer()
         self.journal.record("session_end", {"reason": "completed"})
 
     def _turn(self, message: str) -> str:
@@ -142,17 +142,13 @@ class SessionSimulation:
         if self.truth.turns:
             self._heard = True
         if (size := len(self._prompt)) > _PROMPT_TOKENS_MAX:
-            self._say(ids.SUMMARY, ids.COMPACTING, conversation.recap(dice, self._names))
+            recap = conversation.line("recap", dice, self._names)
+            thoughts = conversation.thinking(dice, self._names, 4)
+            self._say(ids.SUMMARY, ids.COMPACTING, f"{recap} {thoughts}")
             self._prompt = [ids.SYSTEM, ids.SUMMARY, ids.END]
-            self.journal.record(
-                "compaction",
-                {
-                    "trigger": "context_limit",
-                    "tokens_before": size,
-                    "tokens_after": len(self._prompt),
-                    "summary_call_id": f"gen-{self._generated}",
-                },
-            )
+            sizes = {"tokens_before": size, "tokens_after": len(self._prompt)}
+            summary = {"summary_call_id": f"gen-{self._generated}"}
+            self.journal.record("compaction", {"trigger": "context_limit"} | sizes | summary)
         self._hear(message)
         if dice.chance(0.5):
             self._look()
@@ -161,13 +157,14 @@ class SessionSimulation:
         self.truth.turns.append(turn)
         if style.asks:
             turn.asked = True
-            word = dice.pick(self._names["plain"])
-            question = f"should {word} stay as it is for its other callers?"
+            question = (
+                f"should {dice.pick(self._names['plain'])} stay as it is for its other callers?"
+            )
             text = f"Before I change anything: {question}"
             self._say(ids.STYLE_IDS[style.name], ids.TASK_IDS[task], text)
         else:
             turn.worth = self._work(style, task, turn)
-            self._say(ids.ANSWER, ids.CLOSING, self._answer())
+            self._say_answer()
         return self._react(turn)
 
     def _hear(self, message: str) -> None:
@@ -190,8 +187,8 @@ class SessionSimulation:
         token, prompt_end = ids.STYLE_IDS[style.name], ids.TASK_IDS[task]
         if dice.chance(style.breaks):
             turn.broken = True
-            arguments = {"file": "", "changes": "all of it"}
-            call = self._call(token, prompt_end, "edit_file", arguments)
+            wrong = {"file": "", "changes": "all of it"}
+            call = self._call(token, prompt_end, "edit_file", wrong)
             output = conversation.line("invalid_arguments", dice, self._names)
             self._result(call, "edit_file", output, "invalid_arguments")
             return 0.0
@@ -199,21 +196,12 @@ class SessionSimulation:
         self._names = self._names_of(file)
         before = file.text()
         change = self._change(file, style)
-        after = file.text()
         arguments = {"path": file.path, "edit_id": change.edit_id}
         call = self._call(token, prompt_end, "edit_file", arguments)
         self._result(call, "edit_file", f"{file.path}: +{len(change.wrote)} -{len(change.took)}")
-        self.journal.record(
-            "edit",
-            {
-                "edit_id": change.edit_id,
-                "call_id": call,
-                "path": file.path,
-                "before": before,
-                "after": after,
-                "language": file.source.language.name,
-            },
-        )
+        texts = {"before": before, "after": file.text(), "language": file.source.language.name}
+        edit = {"edit_id": change.edit_id, "call_id": call, "path": file.path} | texts
+        self.journal.record("edit", edit)
         self._edited_last = True
         self._changes.append(change)
         self._plan_fate(change, style, round(quality, 4))
@@ -247,16 +235,11 @@ class SessionSimulation:
     def _plan_fate(self, change: FileChange, style: Style, quality: float) -> None:
         """What the user will do to the edit, and who observes it when."""
         dice, journal = self.dice, self.journal
-        truth = EditTruth(
-            change.edit_id,
-            len(self.truth.turns),
-            change.file.path,
-            style.name,
-            quality,
-            sum(ink_of(line.text) for line in change.wrote or change.took),
-            len(change.wrote or change.took),
-            self.user.reaction(dice, quality, style.comment_share),
-        )
+        place = (change.edit_id, len(self.truth.turns), change.file.path)
+        written = change.wrote or change.took
+        ink = sum(ink_of(line.text) for line in written)
+        reaction = self.user.reaction(dice, quality, style.comment_share)
+        truth = EditTruth(*place, style.name, quality, ink, len(written), reaction)
         self.truth.edits.append(truth)
         made_us = journal.now_us - 1_000  # the edit's own moment
         when_us = made_us + seconds_until_acting(dice) * 1_000_000
@@ -288,9 +271,10 @@ class SessionSimulation:
                 self._heard = True
 
     def _observe(self, change: FileChange, *, elsewhere: bool = False) -> None:
-        payload: Payload = {"path": change.file.path, "text": change.file.text()}
+        file = change.file
+        payload: Payload = {"path": file.path, "text": "" if elsewhere else file.text()}
         if elsewhere:
-            payload = {"path": change.file.path, "text": "", "branch_changed": True}
+            payload["branch_changed"] = True
         self.journal.record("file_observed", payload | {"edit_ids": [change.edit_id]})
 
     def _react(self, turn: TurnTruth) -> str:
@@ -304,11 +288,11 @@ class SessionSimulation:
             self._stop()
         elif dice.chance(0.12):
             self.journal.wait(dice.skewed(2, 30))
-            thumbs = {"kind": "thumbs", "value": "down" if turn.dissatisfied else "up"}
-            self.journal.record("feedback", thumbs)
+            thumb = "down" if turn.dissatisfied else "up"
+            self.journal.record("feedback", {"kind": "thumbs", "value": thumb})
             self._heard = True
         if turn.dissatisfied:
-            return conversation.dissatisfied(dice, names)
+            return conversation.line(dice.pick(_COMPLAINTS), dice, names)
         if turn.asked or turn.worth < 0.3:
             return conversation.line("request", dice, names)
         return conversation.line("satisfied", dice, names)
@@ -348,20 +332,26 @@ class SessionSimulation:
     def _sample(self, token: int, prompt_end: int, content: Payload) -> None:
         """Record a model call that sampled `token` behind a prompt with that last token."""
         self._prompt.append(prompt_end)
-        tokens = ids.tokens_of(self.policy, self._prompt, token)
-        completion = len(tokens["completion_ids"])
+        sampled = [token, ids.END]
+        befores = [prompt_end, token]
         self._generated += 1
         payload = {
             "call_id": f"gen-{self._generated}",
             "model": self.truth.checkpoint,
             **content,
-            "usage": {"prompt": len(self._prompt), "completion": completion},
+            "usage": {"prompt": len(self._prompt), "completion": len(sampled)},
             "latency_ms": self.dice.skewed(300, 9_000),
             "finish_reason": "tool_calls" if "tool_calls" in content else "stop",
-            "tokens": tokens,
+            "tokens": {
+                "prompt_ids": self._prompt,
+                "completion_ids": sampled,
+                "logprobs": list(map(self.policy.log_probability, befores, sampled)),
+                "tokenizer": ids.TOKENIZER,
+                "policy_version_runs": [[0, self.policy.version]],
+            },
         }
         self.journal.record("model_call", payload)
-        self._prompt += tokens["completion_ids"]
+        self._prompt += sampled
 
     def _result(self, call: str, tool: str, output: str, error: str | None = None) -> None:
         payload: Payload = {"call_id": call, "tool": tool, "ok": error is None}
@@ -372,9 +362,10 @@ class SessionSimulation:
         self._calls.append(error is None)
         self._edited_last = False
 
-    def _answer(self) -> str:
+    def _say_answer(self) -> None:
         # A question would ask the user instead of doing the work.
-        return conversation.answer(self.dice, self._names).replace("?", ".")
+        text = conversation.answer(self.dice, self._names).replace("?", ".")
+        self._say(ids.ANSWER, ids.CLOSING, text)
 
     def _names_of(self, file: WorkingFile) -> Names:
         sources = [other.source for other in self.files]

@@ -1,7 +1,7 @@
 """Attempts: the results of checkpoints at the tasks of suites, and the runs that made them."""
 
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from operator import attrgetter
 from typing import Any, Literal
@@ -75,7 +75,7 @@ class RecordedAttempt:
 
 def check_attempt(attempt: Attempt) -> None:
     """Raises InvalidInput for a result that no attempt can have."""
-    why = None
+    why = ""
     if not 0 < len(attempt.task) <= 255 or not attempt.task.isprintable():
         why = "a task's name is a printable text of at most 255 characters"
     elif not 0 <= attempt.attempt < 2**31:
@@ -104,20 +104,19 @@ def record_attempts(
     for attempt in by_place.values():
         check_attempt(attempt)
     rows = [_row(scope, run, attempt) for attempt in by_place.values()]
+    columns = benchmark_attempt.c
     added: set[tuple[str, int]] = set()
     for start in range(0, len(rows), _ROWS_A_STATEMENT):
         insert = insert_of(connection)(benchmark_attempt)
         insert = insert.values(rows[start : start + _ROWS_A_STATEMENT]).on_conflict_do_nothing()
-        keys = (benchmark_attempt.c.task, benchmark_attempt.c.attempt)
-        added.update((row.task, row.attempt) for row in connection.execute(insert.returning(*keys)))
+        inserted = connection.execute(insert.returning(columns.task, columns.attempt))
+        added.update((row.task, row.attempt) for row in inserted)
     if known := by_place.keys() - added:
-        recorded = {each.result.place: each for each in read_attempts(connection, scope)}
-        for attempt in _now_scored(scope, [by_place[place] for place in sorted(known)], recorded):
-            place = {"task": attempt.task, "attempt": attempt.attempt, "status": "error"}
+        for attempt in new_attempts(connection, scope, [by_place[at] for at in sorted(known)]):
+            own = (columns.task == attempt.task) & (columns.attempt == attempt.attempt)
             connection.execute(
                 sa.update(benchmark_attempt)
-                .where(scope.condition(benchmark_attempt))
-                .where(*(benchmark_attempt.c[name] == value for name, value in place.items()))
+                .where(scope.condition(benchmark_attempt), own, columns.status == "error")
                 .values(_row(scope, run, attempt))
             )
             added.add(attempt.place)
@@ -129,28 +128,15 @@ def new_attempts(
 ) -> list[Attempt]:
     """What `record_attempts` would keep; no two have the same place. Raises AttemptConflict."""
     recorded = {each.result.place: each for each in read_attempts(connection, scope)}
-    known = [attempt for attempt in attempts if attempt.place in recorded]
-    new = [attempt for attempt in attempts if attempt.place not in recorded]
-    return new + _now_scored(scope, known, recorded)
-
-
-def _now_scored(
-    scope: AttemptScope,
-    known: Collection[Attempt],
-    recorded: Mapping[tuple[str, int], RecordedAttempt],
-) -> list[Attempt]:
-    """Of results whose places are taken: those with a score where an error is recorded."""
-    now_scored = []
-    for attempt in known:
-        before = recorded[attempt.place]
-        if before.result.status == "error":
-            now_scored += [attempt] if attempt.status == "scored" else []
-        elif attempt.status == "scored" and before.result != attempt:
-            raise AttemptConflict(
-                attempt=attempt.attempt, task=attempt.task, checkpoint=scope.checkpoint,
-                suite=scope.suite, run=before.run,
-            )  # fmt: skip
-    return now_scored
+    new = []
+    for attempt in attempts:
+        before = recorded.get(attempt.place)
+        if before is None or (before.result.error is not None and attempt.error is None):
+            new.append(attempt)
+        elif attempt.error is None and before.result != attempt:
+            place = {"checkpoint": scope.checkpoint, "suite": scope.suite, "run": before.run}
+            raise AttemptConflict(attempt=attempt.attempt, task=attempt.task, **place)
+    return new
 
 
 def _row(scope: AttemptScope, run: str, attempt: Attempt) -> dict[str, Any]:
@@ -198,9 +184,6 @@ def checkpoints_tried(database: Database, tenant: str, suite: str) -> list[str]:
         return list(connection.scalars(query.distinct().order_by(columns.checkpoint)))
 
 
-# Runs
-
-
 @dataclass(frozen=True)
 class BenchmarkRun:
     id: str
@@ -218,7 +201,7 @@ def begin_run(
 ) -> str:
     run = uuid.uuid4().hex
     row = asdict(scope) | {"id": run, "kind": "run", "source": source, "started_at": now_us()}
-    row |= {"conditions": _json(conditions), "problems": "[]"}
+    row |= {"conditions": msgspec.json.encode(conditions).decode(), "problems": "[]"}
     with database.write() as connection:
         connection.execute(sa.insert(benchmark_run).values(row))
     return run
@@ -226,18 +209,16 @@ def begin_run(
 
 def note_problem(connection: Connection, run: str, problem: Mapping[str, Any]) -> None:
     """Recorded in the transaction of the attempt that it is about."""
-    own = benchmark_run.c.id == run
-    # Read and written by the process of the run, and by no other.
+    own = benchmark_run.c.id == run  # read and written by the process of the run alone
     known = connection.scalar(sa.select(benchmark_run.c.problems).where(own)) or "[]"
-    problems = _json([*msgspec.json.decode(known), problem])
-    connection.execute(sa.update(benchmark_run).where(own).values(problems=problems))
+    problems = msgspec.json.encode([*msgspec.json.decode(known), problem])
+    connection.execute(sa.update(benchmark_run).where(own).values(problems=problems.decode()))
 
 
 def finish_run(database: Database, run: str) -> None:
+    own = sa.update(benchmark_run).where(benchmark_run.c.id == run)
     with database.write() as connection:
-        connection.execute(
-            sa.update(benchmark_run).where(benchmark_run.c.id == run).values(finished_at=now_us())
-        )
+        connection.execute(own.values(finished_at=now_us()))
 
 
 def runs_of(database: Database, scope: AttemptScope) -> list[BenchmarkRun]:
@@ -251,13 +232,10 @@ def runs_of(database: Database, scope: AttemptScope) -> list[BenchmarkRun]:
     runs = []
     with database.read() as connection:
         for row in connection.execute(query):
-            problems = msgspec.json.decode(row.problems) if row.problems else []
-            conditions = msgspec.json.decode(row.conditions) if row.conditions else {}
-            problems = problems if isinstance(problems, list) else [problems]
-            decoded = {"conditions": conditions, "problems": problems}
+            problems = msgspec.json.decode(row.problems or "[]")
+            decoded = {
+                "conditions": msgspec.json.decode(row.conditions or "{}"),
+                "problems": problems if isinstance(problems, list) else [problems],
+            }
             runs.append(BenchmarkRun(**{**row._mapping, **decoded}))
     return runs
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()

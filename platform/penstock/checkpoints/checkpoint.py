@@ -1,21 +1,21 @@
-"""What a checkpoint is: a model version, its state, and the states that may follow. And what people
-write of checkpoints and channels, checked before it is kept: names, digests, reasons."""
+"""What a checkpoint is: a model version, its state, and the states that may follow. And the checks
+of what people write of checkpoints and channels: names, digests, reasons."""
 
+import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from penstock.checkpoints.digests import FilesCheck
 from penstock.checkpoints.errors import StateRefused
 from penstock.errors import InvalidInput
 
 Form = Literal["whole", "delta"]
+#: Whether somebody compared the files of a checkpoint with its digest.
+FilesCheck = Literal["verified", "unreachable", "not_looked"]
 State = Literal["registered", "serving", "retired", "rolled_back", "withdrawn"]
 STATES: tuple[State, ...] = get_args(State)
 NAME_CHARS_MAX = 128
 TEXT_CHARS_MAX = 4_000
-_DIGEST = "sha256:"
-#: `--expect none`.
-_RESERVED = ("none",)
+DIGEST_PREFIX = "sha256:"
 
 #: From a state to those that may follow it.
 EDGES: dict[State, frozenset[State]] = {
@@ -42,13 +42,12 @@ class Checkpoint:
     uri: str
     form: Form
     parent: str | None
-    state: State
-    #: Whether somebody compared its files with the digest.
-    checked: FilesCheck
-    bytes: int | None
+    state: State = "registered"
+    checked: FilesCheck = "not_looked"
+    bytes: int | None = None
     note: str
     registered_by: str
-    registered_at: int
+    registered_at: int = 0
     #: The shards that it was trained on, beyond those of its parents.
     shards: tuple[str, ...] = ()
 
@@ -64,9 +63,9 @@ def check_name(what: str, name: str) -> str:
     if not 0 < len(name) <= NAME_CHARS_MAX or not name.isprintable() or name != name.strip():
         why = f"it is a printable text of at most {NAME_CHARS_MAX} characters, not {name[:200]!r}"
         raise InvalidInput(what=what, why=why)
-    if name in _RESERVED:
+    if name == "none":  # as in --expect none
         raise InvalidInput(what=f"{what} {name!r}", why="commands say so where there is none")
-    if name.startswith(_DIGEST):
+    if name.startswith(DIGEST_PREFIX):
         raise InvalidInput(what=f"{what} {name!r}", why="only a digest begins so")
     return name
 
@@ -90,18 +89,16 @@ def check_text(what: str, text: str) -> str:
 
 
 def check_reason(text: str) -> str:
-    reason = check_text("The reason", text)
-    if not reason:
-        why = "it is empty, and is kept with the change: say why, with --reason"
-        raise InvalidInput(what="The reason", why=why)
-    return reason
+    if reason := check_text("The reason", text):
+        return reason
+    why = "it is empty, and is kept with the change: say why, with --reason"
+    raise InvalidInput(what="The reason", why=why)
 
 
 def check_digest(digest: str) -> str:
     """`sha256:` and 64 hexadecimal digits; in lower case. Raises InvalidInput."""
     lower = digest.lower()
-    digits = lower.removeprefix(_DIGEST)
-    if not lower.startswith(_DIGEST) or len(digits) != 64 or set(digits) - set("0123456789abcdef"):
+    if not re.fullmatch(DIGEST_PREFIX + "[0-9a-f]{64}", lower):
         why = "a digest is `sha256:` and 64 hexadecimal digits"
         raise InvalidInput(what=f"The digest {digest[:200]!r}", why=why)
     return lower

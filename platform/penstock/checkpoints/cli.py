@@ -33,9 +33,7 @@ def register(
         str | None,
         typer.Option(metavar="sha256:…", help="Of its files; taken from them when left out."),
     ] = None,
-    parent: Annotated[
-        str | None, typer.Option(help="The checkpoint that it was trained from.")
-    ] = None,
+    parent: Annotated[str | None, typer.Option(help="The checkpoint it was trained from.")] = None,
     delta: Annotated[
         bool, typer.Option("--delta", help="Its files are what differs from the parent.")
     ] = False,
@@ -104,10 +102,8 @@ def digest(
         files = digests.digest_files(uri, load_settings(data), progress)
     if files.digest is None:
         raise InvalidInput(what=uri, why=files.why)
-    if json:
-        show_json({"uri": uri, "digest": files.digest, "bytes": files.bytes})
-    else:
-        typer.echo(files.digest)
+    document = {"uri": uri, "digest": files.digest, "bytes": files.bytes}
+    show_json(document) if json else typer.echo(files.digest)
 
 
 @app.command("list")

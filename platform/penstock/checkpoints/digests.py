@@ -1,4 +1,4 @@
-"""Digests of checkpoints, and whether the files at an address have them.
+"""Digests of checkpoints, taken from the files at an address, and what trainers answer with them.
 
 The digest of a file is the SHA-256 of its bytes. That of a folder is the SHA-256 of a list of its
 files, sorted by their paths as bytes, a line each: path, size and SHA-256, separated by zero bytes.
@@ -7,25 +7,26 @@ files, sorted by their paths as bytes, a line each: path, size and SHA-256, sepa
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, Literal, NamedTuple
+from typing import BinaryIO, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+import msgspec
+
+from penstock.checkpoints.checkpoint import DIGEST_PREFIX, Form
 from penstock.errors import ExtraMissing, InvalidInput, SettingInvalid
-from penstock.settings import Settings, without_secrets
+from penstock.settings import ENVIRONMENT_PREFIX, Settings, load_settings, without_secrets
 from penstock.storage.errors import StoreRefused, StoreUnreachable
 
-FilesCheck = Literal["verified", "unreachable", "not_looked"]
 #: Called with the number of bytes read since the last call.
 ReadProgress = Callable[[int], object]
 
-_PREFIX = "sha256:"
 _BLOCK_BYTES = 4 * 1024 * 1024
 _URI_CHARS_MAX = 4_000
-#: Where files can be read from here.
+#: The schemes of addresses whose files can be read from here.
 _LOCAL, _BUCKET = ("", "file"), "s3"
 
 
@@ -47,14 +48,14 @@ class FilesDigest:
 
 
 def text_digest(text: str) -> str:
-    return _PREFIX + hashlib.sha256(text.encode()).hexdigest()
+    return DIGEST_PREFIX + hashlib.sha256(text.encode()).hexdigest()
 
 
 def folder_digest(files: Iterable[CheckpointFile]) -> str:
     digest = hashlib.sha256()
     for file in sorted(files, key=lambda file: os.fsencode(file.path)):
         digest.update(b"%b\0%d\0%b\n" % (os.fsencode(file.path), file.size, file.sha256.encode()))
-    return _PREFIX + digest.hexdigest()
+    return DIGEST_PREFIX + digest.hexdigest()
 
 
 def check_uri(uri: str) -> str:
@@ -109,22 +110,18 @@ def digest_files(
 
 
 def _digest_path(path: Path, progress: ReadProgress) -> FilesDigest:
-    def digest(file: Path) -> tuple[int, str]:
+    files: list[CheckpointFile] = []
+    is_folder = path.is_dir()
+    for file in files_below(path) if is_folder else [path]:
         if not stat.S_ISREG(file.stat().st_mode):
             raise InvalidInput(what=str(file), why="it is not a regular file")
         with file.open("rb") as content:
-            return _digest(content, progress)
-
-    if not path.is_dir():
-        size, sha256 = digest(path)
-        return FilesDigest(_PREFIX + sha256, size)
-    files = [
-        CheckpointFile(file.relative_to(path).as_posix(), *digest(file))
-        for file in files_below(path)
-    ]
+            name = file.relative_to(path).as_posix()
+            files.append(CheckpointFile(name, *_digest(content, progress)))
     if not files:
         raise InvalidInput(what=f"The folder {path}", why="it holds no files")
-    return FilesDigest(folder_digest(files), sum(file.size for file in files))
+    digest = folder_digest(files) if is_folder else DIGEST_PREFIX + files[0].sha256
+    return FilesDigest(digest, sum(file.size for file in files))
 
 
 def files_below(folder: Path) -> Iterator[Path]:
@@ -134,10 +131,10 @@ def files_below(folder: Path) -> Iterator[Path]:
         raise error
 
     for above, folders, files in os.walk(folder, onerror=refuse):
-        for name in folders:
-            if (Path(above) / name).is_symlink():
+        for path in (Path(above) / name for name in folders):
+            if path.is_symlink():
                 why = "it is a link to a folder; name the folder itself"
-                raise InvalidInput(what=str(Path(above) / name), why=why)
+                raise InvalidInput(what=str(path), why=why)
         yield from (Path(above) / name for name in files)
 
 
@@ -160,7 +157,7 @@ def _digest_bucket(uri: str, settings: Settings, progress: ReadProgress) -> File
             size, sha256 = _digest(content, progress)
     except FileNotFoundError:
         return FilesDigest(why=f"there is nothing at {uri}")
-    return FilesDigest(_PREFIX + sha256, size)
+    return FilesDigest(DIGEST_PREFIX + sha256, size)
 
 
 def _digest(content: BinaryIO, progress: ReadProgress) -> tuple[int, str]:
@@ -170,3 +167,35 @@ def _digest(content: BinaryIO, progress: ReadProgress) -> tuple[int, str]:
         size += len(block)
         progress(len(block))
     return size, sha256.hexdigest()
+
+
+def trained(
+    made: str | os.PathLike[str],
+    *,
+    form: Form = "whole",
+    note: str = "",
+    uri: str | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> dict[str, str]:
+    """The answer of a trainer: the address of what it made, with its digest.
+
+    `made` is a file, a folder or s3://…, complete. `uri` is its address where that is another one:
+    of a copy, or the same files as others see them. Where PENSTOCK_ANSWER names a file, as the loop
+    has its commands told, the answer is written there, all of it or nothing; a trainer that is
+    asked by HTTP sends it itself. Raises InvalidInput where there are no files to read.
+    """
+    environment = os.environ if environment is None else environment
+    text = os.fspath(made)
+    where = check_uri(text if "://" in text else Path(text).absolute().as_uri())
+    files = digest_files(where, load_settings(environment=environment))
+    if files.digest is None:
+        raise InvalidInput(what=f"What was trained, {text},", why=files.why)
+    answer = {"uri": check_uri(uri or where), "digest": files.digest, "form": str(form)}
+    answer |= {"note": note} if note else {}
+    if name := environment.get(f"{ENVIRONMENT_PREFIX}ANSWER"):
+        from penstock.storage import FileStore
+
+        path = Path(name)
+        with FileStore(path.parent).create(path.name) as file:
+            file.write(msgspec.json.encode(answer))
+    return answer

@@ -64,10 +64,9 @@ def lineage(database: Database, tenant: str, text: str) -> Lineage:
             .where(checkpoint.c.tenant == tenant, checkpoint.c.parent == subject.name)
             .order_by(checkpoint.c.registered_at, checkpoint.c.name)
         )
-        trained = [
-            (each.name, shard_id) for each in (subject, *parents) for shard_id in each.shards
-        ]
-        ids = {shard_id for _, shard_id in trained}
+        ancestry = (subject, *parents)
+        trained = [(learner.name, each) for learner in ancestry for each in learner.shards]
+        ids = {each for _, each in trained}
         named = sa.select(shard.c.id, shard.c.name).where(shard.c.id.in_(ids))
         names = {row.id: row.name for row in connection.execute(named)}
         columns = shard_mark.c
@@ -77,11 +76,11 @@ def lineage(database: Database, tenant: str, text: str) -> Lineage:
             .order_by(columns.shard, columns.session_id, columns.reason)
         )
         marks = connection.execute(marked).all()
+        steps = checkpoint_move.c
         moves = (
-            sa.select(*(checkpoint_move.c[field.name] for field in fields(StateMove)))
-            .where(checkpoint_move.c.tenant == tenant)
-            .where(checkpoint_move.c.checkpoint == subject.name)
-            .order_by(checkpoint_move.c.id)
+            sa.select(*(steps[field.name] for field in fields(StateMove)))
+            .where(steps.tenant == tenant, steps.checkpoint == subject.name)
+            .order_by(steps.id)
         )
         return Lineage(
             checkpoint=subject,
@@ -89,10 +88,7 @@ def lineage(database: Database, tenant: str, text: str) -> Lineage:
             children=tuple(connection.scalars(children)),
             shards=tuple(TrainingShard(name, each, names.get(each)) for name, each in trained),
             marks=tuple(
-                ShardMark(name, *row)
-                for name, each in trained
-                for row in marks
-                if row.shard == each
+                ShardMark(name, *row) for name, each in trained for row in marks if row[0] == each
             ),
             moves=tuple(StateMove(*row) for row in connection.execute(moves)),
         )

@@ -1,15 +1,18 @@
 """The registry of checkpoints: register, find, list and withdraw them, and check their deltas."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
-from typing import get_args
+from typing import Any, get_args
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.checkpoints import digests, errors
 from penstock.checkpoints.checkpoint import (
+    DIGEST_PREFIX,
     Checkpoint,
+    FilesCheck,
     Form,
     State,
     check_digest,
@@ -18,7 +21,7 @@ from penstock.checkpoints.checkpoint import (
     check_reason,
     check_text,
 )
-from penstock.checkpoints.digests import FilesCheck, ReadProgress
+from penstock.checkpoints.digests import ReadProgress
 from penstock.checkpoints.tables import checkpoint, checkpoint_move, checkpoint_shard
 from penstock.database.engine import Database, insert_new, now_us
 from penstock.errors import InvalidInput
@@ -41,7 +44,7 @@ def register(
     digest: str | None,
     actor: str,
     parent: str | None = None,
-    form: str = "whole",
+    form: Form = "whole",
     shards: Sequence[str] = (),
     note: str = "",
     look: bool = True,
@@ -52,46 +55,40 @@ def register(
     InvalidInput, CheckpointConflict, DigestMismatch, CheckpointUnknown (the parent),
     LineageBroken, ShardUnknown."""
     check_name("The name of a checkpoint", name)
-    files = None
+    uri, files = digests.check_uri(uri), None
     if digest is None:
-        files = digests.digest_files(digests.check_uri(uri), settings, progress)
+        files = digests.digest_files(uri, settings, progress)
         if files.digest is None:
             raise InvalidInput(what="No digest", why=f"the files cannot be read: {files.why}")
         digest = files.digest
-    digest, uri = check_digest(digest), digests.check_uri(uri)
-    if form == "delta" and parent is None:
-        raise InvalidInput(what="A delta", why="it needs the parent that it is a delta on")
     if form not in get_args(Form):
         raise InvalidInput(what=f"The form {form!r}", why="it is `whole` or `delta`")
+    if form == "delta" and parent is None:
+        raise InvalidInput(what="A delta", why="it needs the parent that it is a delta on")
     candidate = Checkpoint(
         tenant=tenant,
         name=name,
-        digest=digest,
+        digest=check_digest(digest),
         uri=uri,
-        form="delta" if form == "delta" else "whole",
+        form=form,
         parent=parent,
-        state="registered",
-        checked="not_looked",
-        bytes=None,
         note=check_text("The note", note),
         registered_by=check_name("Who registers it", actor),
-        registered_at=0,
     )
-    if parent is not None and parent in (name, digest):
+    if parent is not None and parent in (name, candidate.digest):
         raise InvalidInput(what=f"The parent {parent}", why="nothing is its own parent")
     with database.read() as connection:
-        if parent:
-            parent = find_in(connection, tenant, parent).name
+        parent = find_in(connection, tenant, parent).name if parent else None
         ids = {_shard_id(connection, tenant, text) for text in shards}
-        candidate = replace(candidate, parent=parent or None, shards=tuple(sorted(ids)))
+        candidate = replace(candidate, parent=parent, shards=tuple(sorted(ids)))
         if (registered := _registered(connection, candidate)) is not None:
             return registered
         check_chain(connection, candidate)
     if files is None and look and digests.can_read_files(uri):
         files = digests.digest_files(uri, settings, progress)
     if files is not None:
-        if files.digest not in (None, digest):
-            raise errors.DigestMismatch(uri=uri, found=files.digest, digest=digest)
+        if files.digest not in (None, candidate.digest):
+            raise errors.DigestMismatch(uri=uri, found=files.digest, digest=candidate.digest)
         checked: FilesCheck = "verified" if files.digest else "unreachable"
         candidate = replace(candidate, checked=checked, bytes=files.bytes)
     return _insert(database, candidate)
@@ -101,22 +98,19 @@ def _shard_id(connection: Connection, tenant: str, text: str) -> str:
     """Of a shard by its id, the beginning of it, or a name: then the newest of it."""
     if not text or not text.isprintable():
         raise ShardUnknown(shard=text, why="there is none")
-    begins = "sha256:" + text.removeprefix("sha256:")
+    begins = DIGEST_PREFIX + text.removeprefix(DIGEST_PREFIX)
     query = (
         sa.select(shard.c.id, shard.c.name)
-        .where(
-            shard.c.tenant == tenant,
-            sa.or_(shard.c.name == text, shard.c.id.startswith(begins, autoescape=True)),
-        )
+        .where(shard.c.tenant == tenant)
+        .where((shard.c.name == text) | shard.c.id.startswith(begins, autoescape=True))
         .order_by(shard.c.created_at, shard.c.id)
     )
     rows = connection.execute(query).all()
-    ids = [row.id for row in rows if row.id == text]
-    ids = ids or [row.id for row in rows if row.name == text][-1:]
-    ids = ids or [row.id for row in rows]
+    ids: list[str] = [row.id for row in rows if row.id == text]
+    ids = ids or [row.id for row in rows if row.name == text][-1:] or [row.id for row in rows]
     if len(ids) != 1:
         raise ShardUnknown(shard=text, why="several begin so" if ids else "there is none")
-    return str(ids[0])
+    return ids[0]
 
 
 def _insert(database: Database, candidate: Checkpoint) -> Checkpoint:
@@ -129,11 +123,10 @@ def _insert(database: Database, candidate: Checkpoint) -> Checkpoint:
         check_chain(connection, candidate)
         if insert_new(connection, checkpoint, row):
             place = {"tenant": candidate.tenant, "checkpoint": candidate.name}
-            if candidate.shards:
-                shards = [place | {"shard": shard_id} for shard_id in candidate.shards]
+            shards = [place | {"shard": shard_id} for shard_id in candidate.shards]
+            if shards:
                 connection.execute(sa.insert(checkpoint_shard), shards)
-            states = (None, candidate.state)
-            _record_move(connection, candidate, states, candidate.registered_by, candidate.note)
+            _record_move(connection, candidate, None, candidate.registered_by, candidate.note)
         registered = _registered(connection, candidate)
     assert registered is not None
     return registered
@@ -142,13 +135,11 @@ def _insert(database: Database, candidate: Checkpoint) -> Checkpoint:
 def _registered(connection: Connection, candidate: Checkpoint) -> Checkpoint | None:
     """The one with this name and digest, if there is one. Raises CheckpointConflict where it
     differs, or has one of the two alone."""
-    try:
-        registered = find_in(connection, candidate.tenant, candidate.name)
-    except errors.CheckpointUnknown:
-        try:
-            registered = find_in(connection, candidate.tenant, candidate.digest)
-        except errors.CheckpointUnknown:
-            return None
+    own = (checkpoint.c.name == candidate.name) | (checkpoint.c.digest == candidate.digest)
+    known = _read(connection, candidate.tenant, own)
+    if not known:
+        return None
+    registered = min(known, key=lambda each: each.name != candidate.name)
     for name in _IDENTITY:
         there, new = getattr(registered, name), getattr(candidate, name)
         if there != new:
@@ -166,46 +157,41 @@ def find(database: Database, tenant: str, text: str) -> Checkpoint:
 
 def find_in(connection: Connection, tenant: str, text: str, *, lock: bool = False) -> Checkpoint:
     """The same within a transaction; `lock` keeps others out. Raises CheckpointUnknown."""
-    if not text.isprintable():  # no checkpoint's name, and some databases do not even take it
+    digest = text.lower() if text.lower().startswith(DIGEST_PREFIX) else text
+    own = (checkpoint.c.name == text) | (checkpoint.c.digest == digest)
+    # Some databases do not even take a text that cannot be printed; no checkpoint has such a name.
+    known = _read(connection, tenant, own, lock=lock) if text.isprintable() else []
+    if not known:
         raise errors.CheckpointUnknown(name=text)
-    digest = text.lower() if text.lower().startswith("sha256:") else text
-    query = sa.select(*_COLUMNS).where(
-        checkpoint.c.tenant == tenant,
-        sa.or_(checkpoint.c.name == text, checkpoint.c.digest == digest),
-    )
-    row = connection.execute(query.with_for_update() if lock else query).first()
-    if row is None:
-        raise errors.CheckpointUnknown(name=text)
-    return _with_shards(connection, tenant, [row], row.name)[0]
+    return known[0]
 
 
 def list_checkpoints(
     database: Database, tenant: str, *, state: State | None = None
 ) -> list[Checkpoint]:
     """All of a tenant, or those in a state; the newest comes last."""
-    query = sa.select(*_COLUMNS).where(checkpoint.c.tenant == tenant)
-    if state is not None:
-        query = query.where(checkpoint.c.state == state)
-    query = query.order_by(checkpoint.c.registered_at, checkpoint.c.name)
+    condition = sa.true() if state is None else checkpoint.c.state == state
     with database.read() as connection:
-        return _with_shards(connection, tenant, connection.execute(query).all())
+        return _read(connection, tenant, condition)
 
 
-def _with_shards(
-    connection: Connection,
-    tenant: str,
-    rows: Sequence[sa.Row[tuple[object, ...]]],
-    name: str | None = None,
+def _read(
+    connection: Connection, tenant: str, condition: sa.ColumnElement[bool], *, lock: bool = False
 ) -> list[Checkpoint]:
-    """Checkpoints of these rows; `name` where there is one row alone."""
-    columns = checkpoint_shard.c
-    query = sa.select(columns.checkpoint, columns.shard).where(columns.tenant == tenant)
-    if name is not None:
-        query = query.where(columns.checkpoint == name)
-    shards: dict[str, tuple[str, ...]] = {}
-    for row in connection.execute(query.order_by(columns.checkpoint, columns.shard)):
-        shards[row.checkpoint] = (*shards.get(row.checkpoint, ()), row.shard)
-    return [Checkpoint(**row._mapping, shards=shards.get(row.name, ())) for row in rows]
+    query = (
+        sa.select(*_COLUMNS)
+        .where(checkpoint.c.tenant == tenant, condition)
+        .order_by(checkpoint.c.registered_at, checkpoint.c.name)
+    )
+    rows = connection.execute(query.with_for_update() if lock else query).all()
+    trained = checkpoint_shard.c
+    learned = sa.select(trained.checkpoint, trained.shard).where(trained.tenant == tenant)
+    if len(rows) < 2:
+        learned = learned.where(trained.checkpoint.in_([row.name for row in rows]))
+    shards: defaultdict[str, list[str]] = defaultdict(list)
+    for row in connection.execute(learned.order_by(trained.checkpoint, trained.shard)):
+        shards[row.checkpoint].append(row.shard)
+    return [Checkpoint(**row._mapping, shards=tuple(shards[row.name])) for row in rows]
 
 
 def withdraw(database: Database, *, tenant: str, name: str, reason: str, actor: str) -> Checkpoint:
@@ -227,9 +213,8 @@ def withdraw(database: Database, *, tenant: str, name: str, reason: str, actor: 
         )
         if child is not None:
             why = f"{child} is a delta on it; withdraw that first"
-            raise errors.StateRefused(
-                name=known.name, state=known.state, wanted="withdrawn", why=why
-            )
+            facts = {"name": known.name, "state": known.state, "wanted": "withdrawn"}
+            raise errors.StateRefused(**facts, why=why)
         move_state(connection, known, "withdrawn", actor=actor, reason=reason)
         return find_in(connection, tenant, known.name)
 
@@ -244,22 +229,16 @@ def move_state(
         .where(checkpoint.c.tenant == known.tenant, checkpoint.c.name == known.name)
         .values(state=state)
     )
-    _record_move(connection, known, (known.state, state), actor, reason)
+    _record_move(connection, replace(known, state=state), known.state, actor, reason)
 
 
 def _record_move(
-    connection: Connection,
-    known: Checkpoint,
-    states: tuple[State | None, State],
-    actor: str,
-    reason: str,
+    connection: Connection, moved: Checkpoint, before: State | None, actor: str, reason: str
 ) -> None:
-    connection.execute(
-        sa.insert(checkpoint_move).values(
-            tenant=known.tenant, checkpoint=known.name, from_state=states[0], to_state=states[1],
-            actor=actor, reason=reason, at=now_us(),
-        )
-    )  # fmt: skip
+    """Evidence that a checkpoint moved, or that it was registered."""
+    row: dict[str, Any] = {"tenant": moved.tenant, "checkpoint": moved.name, "actor": actor}
+    row |= {"from_state": before, "to_state": moved.state, "reason": reason, "at": now_us()}
+    connection.execute(sa.insert(checkpoint_move).values(row))
 
 
 def ancestors(connection: Connection, known: Checkpoint) -> list[Checkpoint]:
@@ -285,9 +264,8 @@ def check_chain(connection: Connection, known: Checkpoint) -> None:
         return
     for parent in ancestors(connection, known):
         if parent.state == "withdrawn":
-            raise errors.LineageBroken(
-                name=known.name, why=f"its ancestor {parent.name} is withdrawn"
-            )
+            why = f"its ancestor {parent.name} is withdrawn"
+            raise errors.LineageBroken(name=known.name, why=why)
         if parent.form == "whole":
             return
     raise errors.LineageBroken(name=known.name, why="none of its ancestors is whole")

@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 import msgspec
 from litestar import Request, get, post
 from litestar.handlers import HTTPRouteHandler
-from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import Operation
 
 from penstock.access.keys import Authorizer, Grant, Role
@@ -25,13 +24,6 @@ from penstock.settings import Settings
 from penstock.terminal.output import facts
 
 HttpRequest = Request[Any, Any, Any]
-
-#: Calls that go on at the same time: each holds a connection to the database.
-_CALLS_MAX = 4
-_CALLS_WAITING_MAX = 64
-#: Registrations read the files of checkpoints, for minutes: promotions do not wait behind them.
-_REGISTRATIONS_MAX = 2
-_REGISTRATIONS_WAITING_MAX = 16
 
 _REFUSALS = {
     400: "The request cannot be used; the detail says why. Nothing was changed.",
@@ -54,12 +46,10 @@ class Registry:
         self.database = database
         self.settings = settings
         self._authorizer = authorizer
-        self._calls = RequestSlots(
-            "such requests", running_max=_CALLS_MAX, waiting_max=_CALLS_WAITING_MAX
-        )
-        self.registrations = RequestSlots(
-            "registrations", running_max=_REGISTRATIONS_MAX, waiting_max=_REGISTRATIONS_WAITING_MAX
-        )
+        # Each of them holds a connection to the database.
+        self._calls = RequestSlots("such requests", running_max=4, waiting_max=64)
+        # They read the files of checkpoints, for minutes: promotions do not wait behind them.
+        self.registrations = RequestSlots("registrations", running_max=2, waiting_max=16)
 
     def stop(self) -> bool:
         """Start nothing more; whether nothing goes on."""
@@ -81,14 +71,10 @@ def registry_get(
     path: str, summary: str, *statuses: int, **more: Any
 ) -> Callable[[Any], HTTPRouteHandler]:
     """A route that reads; each may be refused for its key, or for now."""
-    return get(
-        path,
-        summary=summary,
-        operation_class=RefusableOperation,
-        responses=_answers(401, 403, 429, 503, *statuses) | more.pop("responses", {}),
-        security=KEY_NEEDED,
-        **more,
-    )
+    refused = refusals(*sorted((401, 403, 429, 503, *statuses)), said=_REFUSALS)
+    more["responses"] = refused | more.get("responses", {})
+    more |= {"operation_class": RefusableOperation, "security": KEY_NEEDED}
+    return get(path, summary=summary, **more)
 
 
 def registry_post(
@@ -100,21 +86,10 @@ def registry_post(
     **more: Any,
 ) -> Callable[[Any], HTTPRouteHandler]:
     """A route that changes something; `kinds` are the refusals that have fields of their own."""
-    return post(
-        path,
-        status_code=200,
-        summary=summary,
-        operation_class=operation,
-        responses=_answers(400, 401, 403, 404, 408, 409, 413, 429, 503, *statuses, kinds=kinds),
-        security=KEY_NEEDED,
-        **more,
-    )
-
-
-def _answers(
-    *statuses: int, kinds: dict[int, type[Problem]] | None = None
-) -> dict[int, ResponseSpec]:
-    return refusals(*sorted(statuses), said=_REFUSALS, kinds=kinds)
+    statuses = (400, 401, 403, 404, 408, 409, 413, 429, 503, *statuses)
+    more["responses"] = refusals(*sorted(statuses), said=_REFUSALS, kinds=kinds)
+    more |= {"operation_class": operation, "security": KEY_NEEDED}
+    return post(path, status_code=200, summary=summary, **more)
 
 
 def key_actor(grant: Grant) -> str:
@@ -164,16 +139,10 @@ class CheckpointsAnswer(msgspec.Struct):
 async def post_checkpoint(request: HttpRequest, registry: Registry) -> CheckpointAnswer:
     grant = await registry.authorize(request, "train", "promote")
     body = await read_document(request, RegisterRequest)
-    fields = msgspec.structs.asdict(body)
-    fields["look"] = body.look and _may_look(grant, body.uri)
-    register = partial(
-        registration.register,
-        registry.database,
-        registry.settings,
-        tenant=grant.tenant,
-        actor=key_actor(grant),
-        **fields,
-    )
+    body.look = body.look and _may_look(grant, body.uri)
+    who = {"tenant": grant.tenant, "actor": key_actor(grant)}
+    fields = msgspec.structs.asdict(body) | who
+    register = partial(registration.register, registry.database, registry.settings, **fields)
     return _answer(await registry.registrations.run(register))
 
 

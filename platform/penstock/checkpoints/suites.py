@@ -41,13 +41,11 @@ class SuiteVersion:
 
 def add_suite(database: Database, tenant: str, suite: SuiteVersion) -> bool:
     """False when it was there already. A version never changes."""
-    tasks, content = (msgspec.json.encode(part).decode() for part in (suite.tasks, suite.content))
-    row = {
-        "tenant": tenant, "suite": suite.suite, "version": suite.version, "tasks": tasks,
-        "content": content, "created_at": now_us(),
-    }  # fmt: skip
+    row = {"tenant": tenant, "suite": suite.suite, "version": suite.version}
+    for name, part in (("tasks", suite.tasks), ("content", suite.content)):
+        row[name] = msgspec.json.encode(part).decode()
     with database.write() as connection:
-        return insert_new(connection, suite_version, row)
+        return insert_new(connection, suite_version, row | {"created_at": now_us()})
 
 
 def suite_versions(database: Database, tenant: str, suite: str) -> list[SuiteVersion]:
@@ -63,15 +61,12 @@ def read_versions(connection: Connection, tenant: str, suite: str) -> list[Suite
         .where(suite_version.c.tenant == tenant, suite_version.c.suite == suite)
         .order_by(suite_version.c.created_at, suite_version.c.version)
     )
-    return [
-        SuiteVersion(
-            row.suite,
-            row.version,
-            msgspec.json.decode(row.tasks, type=tuple[SuiteTask, ...]),
-            msgspec.json.decode(row.content, type=SuiteContent | None),
-        )
-        for row in connection.execute(query)
-    ]
+    versions = []
+    for row in connection.execute(query):
+        tasks = msgspec.json.decode(row.tasks, type=tuple[SuiteTask, ...])
+        content = msgspec.json.decode(row.content, type=SuiteContent | None)
+        versions.append(SuiteVersion(row.suite, row.version, tasks, content))
+    return versions
 
 
 def suite_names(database: Database, tenant: str) -> list[str]:

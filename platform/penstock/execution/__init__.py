@@ -54,7 +54,7 @@ def open_executor(settings: Settings) -> Executor:
     """Open the executor that the setting `executor` names. Raises SettingInvalid,
     ExecutorUnreachable."""
     limits = settings.room(ExecutionSettings)
-    name = limits.executor
+    name, memory = limits.executor, limits.executor_task_memory_bytes
     if name == INLINE:
         from penstock.execution.calls import InlineExecutor
 
@@ -68,9 +68,7 @@ def open_executor(settings: Settings) -> Executor:
     if scheme == "ray" and address and "/" not in address:
         from penstock.execution.ray import RayExecutor
 
-        return RayExecutor(
-            address, attempts_max=_ATTEMPTS_MAX, inflight_max=_INFLIGHT_MAX,
-            task_memory_bytes=limits.executor_task_memory_bytes,
-        )  # fmt: skip
+        bounds = {"attempts_max": _ATTEMPTS_MAX, "inflight_max": _INFLIGHT_MAX}
+        return RayExecutor(address, **bounds, task_memory_bytes=memory)
     why = f"{name!r} is not inline, processes, ray://HOST:PORT or ray:auto"
     raise SettingInvalid(name="executor", origin="the settings", why=why)

@@ -2,13 +2,14 @@
 
 import pickle
 import traceback
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from operator import attrgetter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from penstock.errors import InvalidInput, PenstockError
 from penstock.execution import Executor, Result, Task, TaskResult
@@ -19,19 +20,14 @@ _SHOWN_CHARS_MAX = 200
 _UNFIT = (pickle.PickleError, TypeError, AttributeError, ValueError, RecursionError)
 
 
-class WorkerLoss(NamedTuple):
-    """The worker of a call is gone, and nobody knows how far the call came."""
-
-    why: str
-
-
 class Workers(Protocol):
     """The workers of one run. Calls are numbered."""
 
     def has_room(self) -> bool: ...
     def give(self, number: int, call: bytes) -> None: ...
-    def wait(self) -> Iterable[tuple[int, bytes | WorkerLoss]]:
-        """The outcomes of at least one of the calls under way."""
+    def wait(self) -> Iterable[tuple[int, bytes | str]]:
+        """At least one of the calls under way, with its answer. A text is why its worker is gone:
+        then nobody knows how far the call came."""
 
     def drop(self) -> None:
         """Give up the calls under way, and let the workers go. May be called again."""
@@ -45,11 +41,19 @@ class _PackedCall:
     attempts: int = 0
 
 
-def run_on(
-    workers: Workers, function: Callable[[Task], Result], tasks: Iterable[Task], attempts_max: int
-) -> Iterator[TaskResult[Task, Result]]:
-    """See Executor.run. The function is checked at once."""
-    return _run(workers, function_name(function), tasks, attempts_max)
+class CallExecutor(Executor):
+    """Packs its calls, so that what runs on workers of one kind runs on those of others."""
+
+    attempts_max = 1
+
+    @abstractmethod
+    def make_workers(self) -> Workers: ...
+
+    def run(
+        self, function: Callable[[Task], Result], tasks: Iterable[Task]
+    ) -> Iterator[TaskResult[Task, Result]]:
+        """See Executor. The function is checked at once."""
+        return _run(self.make_workers(), function_name(function), tasks, self.attempts_max)
 
 
 def _run(
@@ -78,20 +82,18 @@ def _run(
                 workers.give(call.number, call.packed)
             if not under_way:
                 break
-            for number, outcome in workers.wait():
+            for number, answer in workers.wait():
                 call = under_way.pop(number)
-                if not isinstance(outcome, WorkerLoss):
-                    result, error = pickle.loads(outcome)
+                if isinstance(answer, bytes):
+                    result, error = pickle.loads(answer)
                     if error is None:
                         yield TaskResult(call.task, result)
                     failure = failure or error
                 elif call.attempts < attempts_max:
                     repeated.append(call)
                 else:
-                    failure = failure or WorkerLost(
-                        task=_show(call.task), function=name, attempts=call.attempts,
-                        why=outcome.why,
-                    )  # fmt: skip
+                    facts = {"task": _show(call.task), "attempts": call.attempts, "why": answer}
+                    failure = failure or WorkerLost(function=name, **facts)
         if failure:
             raise failure
     finally:
@@ -143,13 +145,11 @@ def perform(call: bytes) -> bytes:
     except (Exception, SystemExit) as error:  # noqa: BLE001  # the caller gets it, whatever it is
         failure = error
     where = traceback.extract_tb(failure.__traceback__)[-1]
-    failed = TaskFailed(
-        function=name,
-        task=_show(task),
-        why=f"{type(failure).__name__}: {failure} ({where.filename}, line {where.lineno})",
-        traceback="".join(traceback.format_exception(failure)),
+    why = f"{type(failure).__name__}: {failure} ({where.filename}, line {where.lineno})"
+    lines = "".join(traceback.format_exception(failure))
+    return pickle.dumps(
+        (None, TaskFailed(function=name, task=_show(task), why=why, traceback=lines))
     )
-    return pickle.dumps((None, failed))
 
 
 def _show(task: object) -> str:
@@ -157,13 +157,9 @@ def _show(task: object) -> str:
     return text if len(text) <= _SHOWN_CHARS_MAX else text[: _SHOWN_CHARS_MAX - 1] + "…"
 
 
-class InlineExecutor(Executor):
-    """Packs calls as the others do, so that what runs here runs there too."""
-
-    def run(
-        self, function: Callable[[Task], Result], tasks: Iterable[Task]
-    ) -> Iterator[TaskResult[Task, Result]]:
-        return run_on(_CallerThread(), function, tasks, attempts_max=1)
+class InlineExecutor(CallExecutor):
+    def make_workers(self) -> Workers:
+        return _CallerThread()
 
     def close(self) -> None:
         """Nothing is under way outside of `run`."""

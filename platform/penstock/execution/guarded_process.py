@@ -1,8 +1,7 @@
 """A shell command that cannot outlive its time, its caller, or its caller's interest.
 
 The command runs in a process group of its own below a guard. The guard ends the group as soon as
-the caller lets go of a pipe, also where the caller is killed.
-"""
+the caller lets go of a pipe, also where the caller is killed."""
 
 import os
 import subprocess
@@ -18,7 +17,6 @@ from typing import IO
 
 _POLL_SECONDS = 0.05
 _OUTPUT_BYTES_MAX = 2_000
-_BLOCK_BYTES = 4_096
 
 # Ends with the status of the shell; 128 + n where signal n ended it.
 _GUARD = """
@@ -44,7 +42,7 @@ os._exit(status if status >= 0 else 128 - status)
 
 
 @dataclass(frozen=True)
-class CommandEnd:
+class ProcessEnd:
     #: None where it was stopped: it ran too long, or its caller did not want it any more.
     status: int | None
     #: The end of its output, for an error message.
@@ -63,7 +61,7 @@ def run_guarded(
     grace_seconds: float = 0.0,
     leaves_processes: bool = False,
     open_files: Sequence[int] = (),
-) -> CommandEnd:
+) -> ProcessEnd:
     """Run a command by `sh` until it ends, its time is over, or `cancelled` says so.
 
     Its output is appended to `log`, or goes to standard error. A command that is stopped gets
@@ -84,11 +82,10 @@ def run_guarded(
     assert process.stdin is not None
     output: deque[int] = deque(maxlen=_OUTPUT_BYTES_MAX)
     # A process that the command leaves behind may hold its output open for ever.
-    passing = threading.Thread(target=_pass_on, args=[process.stdout, output], daemon=True)
-    passing.start()
+    reader = threading.Thread(target=_pass_on, args=[process.stdout, output], daemon=True)
+    reader.start()
     deadline = time.monotonic() + seconds_max
-    status: int | None = None
-    unwanted = late = False
+    status, unwanted, late = None, False, False
     try:
         with process.stdin as pipe:
             while status is None and not (unwanted or late):
@@ -103,20 +100,20 @@ def run_guarded(
                     process.wait(grace_seconds)
     finally:
         process.wait()
-    passing.join(1.0)
+    reader.join(1.0)
     last = bytes(output.copy())
     if log is not None:
         with log.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _OUTPUT_BYTES_MAX))
             last = file.read()
     text = last.decode(errors="replace").strip()
-    return CommandEnd(status, text or "nothing", cancelled=status is None and unwanted)
+    return ProcessEnd(status, text or "nothing", cancelled=status is None and unwanted)
 
 
 def _pass_on(source: IO[bytes] | None, last: deque[int]) -> None:
     """Pass a command's output on to standard error, and keep the end of it."""
     with source or nullcontext() as output:
-        while output and (block := os.read(output.fileno(), _BLOCK_BYTES)):
+        while output and (block := os.read(output.fileno(), 4_096)):
             last.extend(block)
             with suppress(OSError, ValueError):
                 sys.stderr.buffer.write(block)

@@ -10,30 +10,27 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
-from penstock.execution import Executor, Result, Task, TaskResult
-from penstock.execution.calls import WorkerLoss, perform, run_on
+from penstock.execution.calls import CallExecutor, Workers, perform
 
 _END_SECONDS_MAX = 5.0
 
 
-class ProcessExecutor(Executor):
+class ProcessExecutor(CallExecutor):
     def __init__(self, *, workers: int, attempts_max: int) -> None:
         self._workers_max = workers or len(os.sched_getaffinity(0))
-        self._attempts_max = attempts_max
+        self.attempts_max = attempts_max
         self._runs: list[_Processes] = []
 
-    def run(
-        self, function: Callable[[Task], Result], tasks: Iterable[Task]
-    ) -> Iterator[TaskResult[Task, Result]]:
+    def make_workers(self) -> Workers:
         processes = _Processes(self._workers_max)
         self._runs = [run for run in self._runs if run.workers] + [processes]
-        return run_on(processes, function, tasks, self._attempts_max)
+        return processes
 
     def close(self) -> None:
         for processes in self._runs:
@@ -81,18 +78,18 @@ class _Processes:
         worker.number = number
         worker.send(call)
 
-    def wait(self) -> Iterator[tuple[int, bytes | WorkerLoss]]:
+    def wait(self) -> Iterator[tuple[int, bytes | str]]:
         busy = {worker.connection: worker for worker in self.workers if worker.number is not None}
         for ready in wait(list(busy)):
             worker = busy[ready]  # type: ignore[index]
             number, worker.number = worker.number, None
             assert number is not None
             try:
-                outcome: bytes | WorkerLoss = worker.connection.recv_bytes()
+                answer: bytes | str = worker.connection.recv_bytes()
             except (EOFError, OSError):
                 self.workers.remove(worker)
-                outcome = WorkerLoss(worker.end())
-            yield number, outcome
+                answer = worker.end()
+            yield number, answer
 
     def drop(self) -> None:
         while self.workers:

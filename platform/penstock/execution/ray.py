@@ -1,22 +1,20 @@
 """The executor of many machines: tasks on a Ray cluster that somebody runs.
 
 This process becomes a driver of the cluster, so its machine has to be one of the cluster's
-nodes. Ray's own retries are off: attempts are counted as for processes.
-"""
+nodes. Ray's own retries are off: attempts are counted as for processes."""
 
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from penstock.errors import ExtraMissing, one_line
-from penstock.execution import Executor, Result, Task, TaskResult
-from penstock.execution.calls import WorkerLoss, perform, run_on
+from penstock.execution.calls import CallExecutor, Workers, perform
 from penstock.execution.errors import ExecutorUnreachable, TaskFailed
 
 _CONNECT_SECONDS_MAX = 10.0
 
 
-class RayExecutor(Executor):
+class RayExecutor(CallExecutor):
     """An Executor on the cluster at `address`: HOST:PORT of its head, or `auto`."""
 
     def __init__(
@@ -27,19 +25,17 @@ class RayExecutor(Executor):
         except ImportError as error:
             raise ExtraMissing(what="The executor on Ray", extra="ray") from error
 
-        self._attempts_max = attempts_max
+        self.attempts_max = attempts_max
         self._inflight_max = inflight_max
         #: A process has one connection; the code that made it closes it.
         self._connected = not ray.is_initialized()
         if self._connected:
             host, _, port = address.rpartition(":")
+            quiet: Any = {"configure_logging": False, "log_to_driver": False}
             try:
                 if host and port.isdigit():  # Ray itself would try for minutes
                     socket.create_connection((host, int(port)), _CONNECT_SECONDS_MAX).close()
-                ray.init(
-                    address=address, namespace="penstock", configure_logging=False,
-                    log_to_driver=False,
-                )  # fmt: skip
+                ray.init(address=address, namespace="penstock", **quiet)
             except (OSError, RuntimeError, ValueError) as error:  # Ray has no error for this
                 why = (
                     f"{one_line(error)}; it is the address of the cluster's head,"
@@ -50,11 +46,8 @@ class RayExecutor(Executor):
             num_cpus=1, memory=task_memory_bytes, max_retries=0, name="penstock"
         )
 
-    def run(
-        self, function: Callable[[Task], Result], tasks: Iterable[Task]
-    ) -> Iterator[TaskResult[Task, Result]]:
-        workers = _ClusterWorkers(self._perform, self._inflight_max)
-        return run_on(workers, function, tasks, self._attempts_max)
+    def make_workers(self) -> Workers:
+        return _ClusterWorkers(self._perform, self._inflight_max)
 
     def close(self) -> None:
         if self._connected:
@@ -76,7 +69,7 @@ class _ClusterWorkers:
     def give(self, number: int, call: bytes) -> None:
         self._numbers[self._perform.remote(call)] = number
 
-    def wait(self) -> Iterator[tuple[int, bytes | WorkerLoss]]:
+    def wait(self) -> Iterator[tuple[int, bytes | str]]:
         import ray
         from ray.exceptions import RayError, RayTaskError
 
@@ -85,14 +78,13 @@ class _ClusterWorkers:
         for ready in ray.wait(under_way, num_returns=len(under_way), timeout=0)[0]:
             number = self._numbers.pop(ready)
             try:
-                outcome: bytes | WorkerLoss = ray.get(ready)
+                answer: bytes | str = ray.get(ready)
             except RayTaskError as error:  # before our own code began: it is not installed there
                 why = str(error).strip().splitlines()[-1]
                 raise TaskFailed(function="penstock", task="on Ray", why=why) from error
             except RayError as error:
-                why = str(error).strip().splitlines()[0]
-                outcome = WorkerLoss(f"{type(error).__name__}: {why}")
-            yield number, outcome
+                answer = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+            yield number, answer
 
     def drop(self) -> None:
         # The tasks run to their end. Cancelling one in the moment in which it ends would end this

@@ -12,7 +12,7 @@ paired.
 from dataclasses import asdict, replace
 from typing import Any
 
-from penstock.gate.evidence import Evidence, SideEvidence, SuiteEvidence
+from penstock.gate.evidence import Evidence
 from penstock.gate.policy import SHARES, Guard, Policy, Requirement
 from penstock.gate.power import Spread, attempts_for, spread_of, tasks_for
 from penstock.gate.results import (
@@ -20,18 +20,14 @@ from penstock.gate.results import (
     SuiteResults,
     is_from_the_future,
     metric_values,
+    plain_amounts,
     suite_results,
     task_values,
 )
-from penstock.gate.statistics import (
-    Comparison,
-    Estimate,
-    Values,
-    compare_values,
-    estimate,
-    reach_of,
-)
+from penstock.gate.statistics import compare_values, estimate
 from penstock.gate.verdict import Outcome, PartVerdict, Verdict, worst_of
+
+_ROLES = ("candidate", "incumbent")
 
 
 def decide(evidence: Evidence) -> Verdict:
@@ -58,12 +54,12 @@ def decide(evidence: Evidence) -> Verdict:
         "guards": [],
         "live": None,
     }
-    outcome, why = _judged(evidence, document)
+    outcome, why = _judge(evidence, document)
     document |= {"outcome": outcome, "why": why}
     return Verdict(outcome, evidence.channel, candidate.name, document)
 
 
-def _judged(evidence: Evidence, document: dict[str, Any]) -> tuple[Outcome, list[str]]:
+def _judge(evidence: Evidence, document: dict[str, Any]) -> tuple[Outcome, list[str]]:
     if problem := _problem(evidence):
         return "ERROR", [problem]
     policy = evidence.policy
@@ -72,27 +68,28 @@ def _judged(evidence: Evidence, document: dict[str, Any]) -> tuple[Outcome, list
         name: suite_results(evidence, suite, policy.evidence)
         for name, suite in sorted(evidence.suites.items())
     }
-    notes = []
+    looks = []
     for name, result in results.items():
-        sides = _sides(evidence, evidence.suites[name])
         document["suites"][name] = _suite_facts(result)
-        document["makers"][name] = {
-            role: [asdict(maker) for maker in side.makers] for role, (_, side) in sides.items()
-        }
+        makers = document["makers"].setdefault(name, {})
         # What a reader should know of how attempts were made; it decides nothing.
-        for who, side in sides.values():
+        for role in _ROLES:
+            checkpoint, side = getattr(evidence, role), getattr(evidence.suites[name], role)
+            if checkpoint is None or side is None:
+                continue
+            makers[role] = [asdict(maker) for maker in side.makers]
             if not all(maker.isolated for maker in side.makers):
-                document["notes"].append(f"{name}: attempts of {who} were made without isolation.")
-            if len(side.makers) > 1:
-                makers = f"{len(side.makers)} agents or imports"
-                document["notes"].append(f"{name}: {makers} made the attempts of {who}.")
+                how = f"attempts of {checkpoint.name} were made without isolation"
+                document["notes"].append(f"{name}: {how}.")
+            if (count := len(side.makers)) > 1:
+                how = f"{count} agents or imports made the attempts of {checkpoint.name}"
+                document["notes"].append(f"{name}: {how}.")
         if result.design is not None:
-            look = f"look {result.look} of {len(result.design.looks)}"
-            notes.append(
-                f"On {name} attempts are added until it is decided: this is {look}, and tests are"
-                " as strict as that asks."
+            looks.append(
+                f"On {name} attempts are added until it is decided: this is look {result.look} of"
+                f" {len(result.design.looks)}, and tests are as strict as that asks."
             )
-    document["notes"] += notes
+    document["notes"] += looks
     if problems := [problem for result in results.values() for problem in result.problems]:
         return "ERROR", problems
     required = []
@@ -125,14 +122,6 @@ def _problem(evidence: Evidence) -> str | None:
     return None
 
 
-def _sides(evidence: Evidence, suite: SuiteEvidence) -> dict[str, tuple[str, SideEvidence]]:
-    """By role: the name of the checkpoint, and its evidence."""
-    sides = {"candidate": (evidence.candidate.name, suite.candidate)}
-    if evidence.incumbent is not None and suite.incumbent is not None:
-        sides["incumbent"] = (evidence.incumbent.name, suite.incumbent)
-    return sides
-
-
 def _suite_facts(results: SuiteResults) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "version": results.version,
@@ -143,7 +132,7 @@ def _suite_facts(results: SuiteResults) -> dict[str, Any]:
     if (design := results.design) is not None:
         looks = {"looks": design.looks, "exponent": design.exponent}
         facts["design"] = {"look": results.look, **looks}
-    for role, side in zip(("candidate", "incumbent"), results.sides, strict=False):
+    for role, side in zip(_ROLES, results.sides, strict=False):
         facts[role] = {
             "checkpoint": side.name,
             "scored": len(side.scored),
@@ -226,7 +215,7 @@ def judge_requirement(required: Requirement, results: SuiteResults, alpha: float
         counts = [[*map(len, side.values())] for side in amounts]
         ranges = ([min(each), max(each)] for each in counts)
         facts["tasks"] = len(amounts[0])
-        facts["attempts_found"] = dict(zip(("candidate", "incumbent"), ranges, strict=False))
+        facts["attempts_found"] = dict(zip(_ROLES, ranges, strict=False))
     if gap:
         return PartVerdict(*gap, facts)
     candidate, *incumbent = amounts
@@ -244,14 +233,30 @@ def judge_requirement(required: Requirement, results: SuiteResults, alpha: float
     return PartVerdict(outcome, "; ".join(why for _, why in findings), facts)
 
 
-def judge_guard(guard: Guard, results: SuiteResults) -> PartVerdict:
-    amounts, gap = metric_values(results, guard.metric, 1)
-    strict = replace(guard, alpha=results.level(guard.alpha))
-    facts = asdict(strict) | {"alpha_asked": guard.alpha}
-    if gap:
-        return PartVerdict(*gap, facts)
-    measured = measure_guard(strict, amounts[0], amounts[1] if len(amounts) > 1 else None)
-    return replace(measured, facts=facts | measured.facts)
+def _against_limit(
+    required: Requirement, candidate: Amounts, alpha: float, facts: dict[str, Any]
+) -> tuple[Outcome, str] | None:
+    """Its own mean, beside a limit."""
+    lower_is_better = required.direction == "min"
+    limit = required.maximum if lower_is_better else required.minimum
+    if limit is None:
+        return None
+    mean, ours = task_values(candidate, sorted(candidate))
+    sign, scale = -1.0 if lower_is_better else 1.0, _metric_scale(required, limit)
+    ends = {"worst": min(0.0, sign), "best": max(0.0, sign)}
+    estimated = estimate(sign * ours, limit=sign * limit, alpha=alpha, scale=scale, **ends)
+    own = {"mean": mean, "lower": estimated.lower, "upper": estimated.upper, "p": estimated.p}
+    if lower_is_better:
+        own |= {"lower": -estimated.upper, "upper": -estimated.lower}
+    facts["candidate_mean"], facts["own"] = mean, own
+    shown, word, name = own["lower"], "at least", "minimum"
+    if lower_is_better:
+        shown, word, name = own["upper"], "at most", "maximum"
+    if estimated.upper < sign * limit:
+        why = f"its {required.metric} of {mean:.4g} is shown to miss the {name} {limit:g}"
+        return "FAIL", why
+    outcome: Outcome = "PASS" if estimated.lower >= sign * limit else "INCONCLUSIVE"
+    return outcome, f"it is shown to be {word} {shown:.4g}, and the {name} is {limit:g}"
 
 
 def _against_incumbent(
@@ -262,63 +267,37 @@ def _against_incumbent(
     facts: dict[str, Any],
 ) -> tuple[Outcome, str]:
     margin, tasks = required.margin or 0.0, sorted(candidate)
-    (our_mean, ours), (their_mean, theirs) = (
-        task_values(side, tasks) for side in (candidate, incumbent)
-    )
+    our_mean, ours = task_values(candidate, tasks)
+    their_mean, theirs = task_values(incumbent, tasks)
     scale = _metric_scale(required, (our_mean + their_mean) / 2)
     compared = compare_values(
         ours, theirs, margin=margin, alpha=alpha, direction=required.direction, scale=scale
     )
-    facts |= asdict(compared) | {"alpha": alpha}
+    facts |= asdict(compared)
     if compared.lower >= -margin:
         return "PASS", f"at most {max(-compared.lower, 0):.4g} worse; {margin:g} is allowed"
     if compared.upper < -margin:
         return "FAIL", f"at least {-compared.upper:.4g} worse; {margin:g} is allowed"
-    spread = None
+    # What would decide, four times in five, if things are as they seem.
+    unit = scale or 1.0
+    allowed, difference = margin / unit, compared.difference / unit
+    if difference < -allowed:  # then it is the FAIL that would be shown
+        allowed, difference = -allowed, -difference
+    assumed = {"margin": allowed, "alpha": alpha, "difference": difference}
+    count = tasks_for(compared.standard_error * compared.tasks**0.5 / unit, **assumed)
+    count = max(count, compared.tasks + 1) if count else None
+    attempts = None
     if required.metric != "invalid_tool_calls":
-        plain = (
-            {task: [amount for amount, _ in each] for task, each in side.items()}
-            for side in (candidate, incumbent)
-        )
-        spread = spread_of(*plain)
-    facts["decides"] = needs = _needs(compared, spread, scale or 1.0)
-    if needs["tasks"] is None:
-        advice = "no number of tasks would decide soon: the difference lies at the margin"
-    else:
-        advice = f"if that stays so, {needs['tasks']} tasks decide"
-        if needs["attempts"] is not None:
-            advice += f", or {needs['attempts']} attempts at each of these"
+        spread = spread_of(plain_amounts(candidate), plain_amounts(incumbent))
+        if spread is not None:
+            spread = Spread(between=spread.between / unit**2, within=spread.within / unit**2)
+            attempts = attempts_for(spread, compared.tasks, **assumed)
+    facts["decides"] = {"tasks": count, "attempts": attempts}
+    advice = "no number of tasks would decide soon: the difference lies at the margin"
+    if count is not None:
+        more = f", or {attempts} attempts at each of these" if attempts is not None else ""
+        advice = f"if that stays so, {count} tasks decide{more}"
     return "INCONCLUSIVE", f"it may be {-compared.lower:.4g} worse; {advice}"
-
-
-def _against_limit(
-    required: Requirement, candidate: Amounts, alpha: float, facts: dict[str, Any]
-) -> tuple[Outcome, str] | None:
-    """Its own mean, beside a limit."""
-    lower_is_better = required.direction == "min"
-    limit = required.maximum if lower_is_better else required.minimum
-    if limit is None:
-        return None
-    mean, ours = task_values(candidate, sorted(candidate))
-    sign = -1.0 if lower_is_better else 1.0
-    values = sign * ours
-    ends = sorted((0.0, sign))
-    scale = _metric_scale(required, limit)
-    if scale is not None:
-        reach = reach_of(values, scale)
-        ends = [float(values.mean()) - reach, float(values.mean()) + reach]
-    estimated = estimate(values, worst=ends[0], best=ends[1], limit=sign * limit, alpha=alpha)
-    own = {"mean": mean, "lower": estimated.lower, "upper": estimated.upper, "p": estimated.p}
-    if lower_is_better:
-        own |= {"lower": -estimated.upper, "upper": -estimated.lower}
-    facts["candidate_mean"], facts["own"] = mean, own
-    sure = own["upper"] if lower_is_better else own["lower"]
-    word, name = ("at most", "maximum") if lower_is_better else ("at least", "minimum")
-    if estimated.upper < sign * limit:
-        why = f"its {required.metric} of {mean:.4g} is shown to miss the {name} {limit:g}"
-        return "FAIL", why
-    outcome: Outcome = "PASS" if estimated.lower >= sign * limit else "INCONCLUSIVE"
-    return outcome, f"it is shown to be {word} {sure:.4g}, and the {name} is {limit:g}"
 
 
 def _metric_scale(required: Requirement, mean: float) -> float | None:
@@ -328,19 +307,14 @@ def _metric_scale(required: Requirement, mean: float) -> float | None:
     return None if required.metric in SHARES else abs(mean)
 
 
-def _needs(compared: Comparison, spread: Spread | None, scale: float) -> dict[str, int | None]:
-    """How many tasks or attempts would decide, four times in five, if things are as they seem."""
-    deviation = compared.standard_error * compared.tasks**0.5 / scale
-    margin, difference = compared.margin / scale, compared.difference / scale
-    if difference < -margin:  # then it is the FAIL that would be shown
-        margin, difference = -margin, -difference
-    assumed = {"margin": margin, "alpha": compared.alpha, "difference": difference}
-    tasks = tasks_for(deviation, **assumed)
-    attempts = None
-    if spread is not None:
-        of_unit = Spread(between=spread.between / scale**2, within=spread.within / scale**2)
-        attempts = attempts_for(of_unit, compared.tasks, **assumed)
-    return {"tasks": max(tasks, compared.tasks + 1) if tasks else None, "attempts": attempts}
+def judge_guard(guard: Guard, results: SuiteResults) -> PartVerdict:
+    amounts, gap = metric_values(results, guard.metric, 1)
+    strict = replace(guard, alpha=results.level(guard.alpha))
+    facts = asdict(strict) | {"alpha_asked": guard.alpha}
+    if gap:
+        return PartVerdict(*gap, facts)
+    measured = measure_guard(strict, amounts[0], amounts[1] if len(amounts) > 1 else None)
+    return replace(measured, facts=facts | measured.facts)
 
 
 def measure_guard(guard: Guard, candidate: Amounts, incumbent: Amounts | None) -> PartVerdict:
@@ -348,52 +322,45 @@ def measure_guard(guard: Guard, candidate: Amounts, incumbent: Amounts | None) -
 
     In the facts `value` lies between `lower` and `upper`; each is wrong in alpha of all cases. It
     is the relative change towards the worse, where the limit is relative to an incumbent that is
-    not 0.
-    """
-    tasks = sorted(candidate)
+    not 0."""
+    tasks, limit = sorted(candidate), guard.limit
     mean, ours = task_values(candidate, tasks)
     facts: dict[str, Any] = dict.fromkeys(("incumbent_mean", "value", "lower", "upper", "p"))
     facts |= {"tasks": len(tasks), "candidate_mean": mean}
-    if guard.kind in {"max", "min"}:
-        sign = 1.0 if guard.kind == "max" else -1.0
-        excess = _excess(guard, sign * (ours - guard.limit), scale=guard.limit)
-        ends = [guard.limit + sign * excess.lower, guard.limit + sign * excess.upper]
-        facts |= {"value": mean, "lower": min(ends), "upper": max(ends), "p": excess.p_worse}
-        outcome, shown = _guard_outcome(excess)
-        word = "at most" if sign > 0 else "at least"
-        why = f"it is {mean:.3g}, and {word} {guard.limit:g} is allowed: {shown}"
-        return PartVerdict(outcome, why, facts)
-    if incumbent is None:
+    sign = {"max": 1.0, "min": -1.0}.get(guard.kind)
+    before = 0.0
+    if sign is not None:
+        over, scale = sign * (ours - limit), limit
+    elif incumbent is None:
         return PartVerdict("PASS", "there is no incumbent to compare with", facts)
-    before, theirs = task_values(incumbent, tasks)
-    facts["incumbent_mean"] = before
-    if before == 0 and guard.slack == 0:
-        if guard.kind == "max_decrease":
-            return PartVerdict("PASS", "the incumbent's is 0, which cannot decrease", facts)
-        why = "the incumbent's is 0, and no increase is a share of that: give the guard a slack"
-        return PartVerdict("INCONCLUSIVE", why, facts)
-    if guard.kind == "max_increase":
-        over = ours - (1 + guard.limit) * theirs - guard.slack
     else:
-        over = (1 - guard.limit) * theirs - guard.slack - ours
-    excess = _excess(guard, over, scale=before)
+        before, theirs = task_values(incumbent, tasks)
+        facts["incumbent_mean"] = scale = before
+        if before == 0 and guard.slack == 0:
+            if guard.kind == "max_decrease":
+                return PartVerdict("PASS", "the incumbent's is 0, which cannot decrease", facts)
+            why = "the incumbent's is 0, and no increase is a share of that: give the guard a slack"
+            return PartVerdict("INCONCLUSIVE", why, facts)
+        if guard.kind == "max_increase":
+            over = ours - (1 + limit) * theirs - guard.slack
+        else:
+            over = (1 - limit) * theirs - guard.slack - ours
+    scale = 1.0 if guard.metric in SHARES else scale
+    excess = estimate(over, limit=0.0, alpha=guard.alpha, scale=scale)
     facts["p"] = excess.p_worse
-    if before:
-        limit = guard.limit + guard.slack / before
-        ends_of = {"value": excess.mean, "lower": excess.lower, "upper": excess.upper}
-        facts |= {name: limit + end / before for name, end in ends_of.items()}
-    return PartVerdict(*_guard_outcome(excess), facts)
-
-
-def _excess(guard: Guard, over: Values, *, scale: float) -> Estimate:
-    reach = reach_of(over, 1.0 if guard.metric in SHARES else abs(scale))
-    mean = float(over.mean())
-    return estimate(over, worst=mean - reach, best=mean + reach, limit=0.0, alpha=guard.alpha)
-
-
-def _guard_outcome(excess: Estimate) -> tuple[Outcome, str]:
+    outcome: Outcome = "INCONCLUSIVE"
+    why = "neither that it holds nor that it is breached is shown"
     if excess.upper <= 0:
-        return "PASS", "it holds"
-    if excess.lower > 0:
-        return "FAIL", "it is breached"
-    return "INCONCLUSIVE", "neither that it holds nor that it is breached is shown"
+        outcome, why = "PASS", "it holds"
+    elif excess.lower > 0:
+        outcome, why = "FAIL", "it is breached"
+    if sign is not None:
+        lower, upper = sorted(limit + sign * end for end in (excess.lower, excess.upper))
+        facts |= {"value": mean, "lower": lower, "upper": upper}
+        word = "at most" if sign > 0 else "at least"
+        why = f"it is {mean:.3g}, and {word} {limit:g} is allowed: {why}"
+    elif before:
+        limit += guard.slack / before
+        ends = {"value": excess.mean, "lower": excess.lower, "upper": excess.upper}
+        facts |= {name: limit + end / before for name, end in ends.items()}
+    return PartVerdict(outcome, why, facts)

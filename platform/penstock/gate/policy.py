@@ -1,7 +1,7 @@
 """What a channel demands of a checkpoint, as people write it in TOML."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar, cast, get_args
 
 from penstock import toml_document as toml
@@ -17,7 +17,6 @@ Direction = Literal["max", "min"]
 Combine = Literal["all", "any"]
 LimitKind = Literal["max_increase", "max_decrease", "max", "min"]
 
-_Part = TypeVar("_Part")
 METRICS: tuple[Metric, ...] = get_args(Metric)
 #: Metrics between 0 and 1; the others have no upper end.
 SHARES = frozenset[Metric]({"score", "invalid_tool_calls", "edited", "asked"})
@@ -37,9 +36,8 @@ TASKS_LEAST = 10
 
 @dataclass(frozen=True, kw_only=True)
 class Requirement:
-    """What a checkpoint has to show on a suite: its mean over the tasks is at least `minimum` (at
-    most `maximum` where the direction is `min`), and at most `margin` worse than the incumbent's.
-    """
+    """A checkpoint's mean over the tasks of a suite is at least `minimum` (at most `maximum` where
+    the direction is `min`), and at most `margin` worse than the incumbent's."""
 
     suite: str
     metric: Metric = "score"
@@ -92,6 +90,11 @@ class CanarySteps:
     #: How long a new current checkpoint is watched, beside the one before.
     watch_s: toml.Seconds = 86_400
 
+    def __post_init__(self) -> None:
+        steps = self.steps
+        if not steps or sorted(set(steps)) != list(steps) or not 0 < steps[0] <= steps[-1] < 1:
+            raise ValueError(f"steps have to grow, between 0 and 1, and are {list(steps)!r}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class EvidenceRules:
@@ -129,6 +132,9 @@ class Policy:
         return len(self.require) if self.combine == "any" else 1
 
 
+_Part = TypeVar("_Part", Requirement, Guard, LiveRequirement)
+
+
 def parse(content: str, where: str) -> Policy:
     """`where` says in messages whose policy it is. Raises InvalidInput."""
     document = toml.parse_toml(content, where)
@@ -137,18 +143,17 @@ def parse(content: str, where: str) -> Policy:
     require = _entries(document, "require", where, _requirement)
     if not require:
         raise InvalidInput(what=where, why="it has no [[require]]: it would let anything pass")
-    gate = toml.table(document, "gate", where)
+    canary, evidence, gate, suites = (toml.table(document, key, where) for key in tables[3:])
     toml.refuse_unknown(gate, ("combine",), f"[gate] of {where}")
-    suites = toml.table(document, "suites", where)
     policy = Policy(
         text=content,
         require=require,
         guards=_entries(document, "guard", where, _guard),
         live=_entries(document, "live", where, _live_requirement),
-        canary=_canary_steps(document, where) if "canary" in document else None,
-        evidence=toml.read_section(
-            EvidenceRules, toml.table(document, "evidence", where), f"[evidence] of {where}"
-        ),
+        canary=toml.read_section(CanarySteps, canary, f"[canary] of {where}")
+        if "canary" in document
+        else None,
+        evidence=toml.read_section(EvidenceRules, evidence, f"[evidence] of {where}"),
         combine=toml.choice(gate, "combine", get_args(Combine), "all", f"[gate] of {where}"),
         versions={name: toml.text(suites, name, f"[suites] of {where}") for name in suites},
     )
@@ -165,7 +170,13 @@ def _entries(
     entries = document.get(key, [])
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise InvalidInput(what=where, why=f"{key} is written as [[{key}]]")
-    return tuple(read(entry, f"[[{key}]] {at} of {where}") for at, entry in enumerate(entries, 1))
+    parts = []
+    for number, entry in enumerate(entries, 1):
+        place = f"[[{key}]] {number} of {where}"
+        parts.append(read(entry, place))
+        if not 0.0001 <= (alpha := parts[-1].alpha) <= 0.25:
+            raise InvalidInput(what=place, why=f"alpha lies from 0.0001 to 0.25, and is {alpha!r}")
+    return tuple(parts)
 
 
 def _requirement(entry: Mapping[str, Any], where: str) -> Requirement:
@@ -175,8 +186,7 @@ def _requirement(entry: Mapping[str, Any], where: str) -> Requirement:
     required = toml.read_section(Requirement, {"direction": better, **entry}, where)
     most = 1 if metric in SHARES else None
     for key in ("minimum", "maximum", "margin"):
-        _limit(entry, key, where, most=most)
-    _check_alpha(required.alpha, where)
+        _check_limit(entry, key, where, most=most)
     absolute, other = "minimum", "maximum"
     if required.direction == "min":
         absolute, other = other, absolute
@@ -202,36 +212,22 @@ def _guard(entry: Mapping[str, Any], where: str) -> Guard:
     kind = kinds[0]
     if "slack" in entry and kind in {"max", "min"}:
         raise InvalidInput(what=where, why=f"slack has no meaning beside {kind}")
-    limit = _limit(entry, kind, where)
-    if kind == "max_decrease" and limit is not None and limit > 1:
-        raise InvalidInput(what=where, why=f"max_decrease is a share, and is {limit!r}")
-    _limit(entry, "slack", where)
+    _check_limit(entry, kind, where)
+    if kind == "max_decrease" and entry[kind] > 1:
+        raise InvalidInput(what=where, why=f"max_decrease is a share, and is {entry[kind]!r}")
+    _check_limit(entry, "slack", where)
     _metric(entry, where, None)
     section = {key: value for key, value in entry.items() if key != kind}
-    guard = toml.read_section(Guard, section | {"kind": kind, "limit": limit}, where)
-    _check_alpha(guard.alpha, where)
-    return guard
+    return toml.read_section(Guard, section | {"kind": kind, "limit": entry[kind]}, where)
 
 
 def _live_requirement(entry: Mapping[str, Any], where: str) -> LiveRequirement:
-    toml.refuse_unknown(entry, (field.name for field in fields(LiveRequirement)), where)
-    if not _limit(entry, "margin", where):
+    better = "min" if str(entry.get("metric")) in LESS_IS_BETTER else "max"
+    section = {"direction": better, "margin": 0, **entry}
+    required = toml.read_section(LiveRequirement, section, where)
+    if required.margin <= 0:
         raise InvalidInput(what=where, why="it needs a margin over 0")
-    better = "min" if toml.text(entry, "metric", where) in LESS_IS_BETTER else "max"
-    required = toml.read_section(LiveRequirement, {"direction": better, **entry}, where)
-    _check_alpha(required.alpha, where)
     return required
-
-
-def _canary_steps(document: Mapping[str, Any], where: str) -> CanarySteps:
-    canary = toml.read_section(
-        CanarySteps, toml.table(document, "canary", where), f"[canary] of {where}"
-    )
-    steps = canary.steps
-    if not steps or sorted(set(steps)) != list(steps) or not 0 < steps[0] <= steps[-1] < 1:
-        why = f"steps have to grow, between 0 and 1, and are {list(steps)!r}"
-        raise InvalidInput(what=f"[canary] of {where}", why=why)
-    return canary
 
 
 def _metric(entry: Mapping[str, Any], where: str, default: Metric | None) -> Metric:
@@ -243,18 +239,12 @@ def _metric(entry: Mapping[str, Any], where: str, default: Metric | None) -> Met
     return cast(Metric, name)
 
 
-def _check_alpha(alpha: float, where: str) -> None:
-    if not 0.0001 <= alpha <= 0.25:
-        raise InvalidInput(what=where, why=f"alpha lies from 0.0001 to 0.25, and is {alpha!r}")
-
-
-def _limit(
+def _check_limit(
     entry: Mapping[str, Any], key: str, where: str, *, most: float | None = None
-) -> float | None:
+) -> None:
     if key not in entry:
-        return None
+        return
     value = toml.number(entry[key], key, where)
     if value < 0 or (most is not None and value > most):
         span = "not be negative" if most is None else f"lie between 0 and {most:g}"
         raise InvalidInput(what=where, why=f"{key} has to {span}, and is {value!r}")
-    return value

@@ -37,15 +37,6 @@ class SideResults:
     scored: Sequence[RecordedAttempt]
     errors: int
     stale: int
-    future: int
-    #: The mean over tasks of the share of errors.
-    errors_by_task: float
-
-    @property
-    def error_share(self) -> float:
-        """Of all attempts, or of a task on average where that is more."""
-        attempts = len(self.scored) + self.errors
-        return max(self.errors / attempts, self.errors_by_task) if attempts else 0.0
 
 
 @dataclass(frozen=True)
@@ -77,75 +68,64 @@ def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules
         if suite.unlisted is None and pinned is not None:
             problem = f"there is no version {pinned} of {suite.suite}, which the policy names"
         return SuiteResults(suite.suite, None, (), False, (), [problem])
-    candidate, look = suite.candidate, 0
-    if candidate.design is not None:
-        look, attempts = count_attempts(candidate.design, candidate.attempts)
+    candidate, design, look = suite.candidate, suite.candidate.design, 0
+    if design is not None:
+        look, attempts = count_attempts(design, candidate.attempts)
         candidate = replace(candidate, attempts=attempts) if look else candidate
     sides = [(evidence.candidate.name, candidate)]
     if evidence.incumbent is not None:
         sides.append((evidence.incumbent.name, suite.incumbent or SideEvidence()))
-    results = [_side_results(name, side, evidence.at, rules.max_age_s) for name, side in sides]
-    problems: list[str] = []
-    for (_, side), shown in zip(sides, results, strict=True):
-        problems += _problems(suite, side, shown, rules)
-    tried = sorted({each.result.task for _, side in sides for each in side.attempts})
-    return SuiteResults(
-        suite=suite.suite,
-        version=suite.version,
-        tasks=tuple(suite.tasks) or tuple(tried),
-        listed=bool(suite.tasks),
-        sides=results,
-        problems=problems,
-        design=candidate.design,
-        look=look,
-    )
+    results, problems = [], []
+    for name, side in sides:
+        result, why = _side_results(suite, name, side, evidence.at, rules)
+        results.append(result)
+        problems += [why] if why else []
+    tasks, listed = tuple(suite.tasks), bool(suite.tasks)
+    if not listed:
+        tasks = tuple(sorted({each.result.task for _, side in sides for each in side.attempts}))
+    return SuiteResults(suite.suite, suite.version, tasks, listed, results, problems, design, look)
 
 
-def _side_results(name: str, side: SideEvidence, now: int, max_age_s: int | None) -> SideResults:
-    """Errors say nothing about the model, and what is too old nothing about today."""
-    oldest = now - max_age_s * 1_000_000 if max_age_s is not None else None
-    fresh = [each for each in side.attempts if oldest is None or each.scored_at >= oldest]
-    scored = [each for each in fresh if each.result.error is None]
+def _side_results(
+    suite: SuiteEvidence, name: str, side: SideEvidence, now: int, rules: EvidenceRules
+) -> tuple[SideResults, str | None]:
+    """With why they cannot be compared. Errors say nothing about the model, and what is too old
+    nothing about today."""
+    oldest = now - rules.max_age_s * 1_000_000 if rules.max_age_s is not None else 0
+    fresh = [each for each in side.attempts if each.scored_at >= oldest]
     tried = Counter(each.result.task for each in fresh)
     failed = Counter(each.result.task for each in fresh if each.result.error is not None)
-    shares = fsum(failed[task] / tried[task] for task in failed)
-    return SideResults(
-        name=name,
-        digest=side.digest,
-        scored=sorted(scored, key=lambda each: (each.result.task, each.result.attempt)),
-        errors=len(fresh) - len(scored),
-        stale=len(side.attempts) - len(fresh),
-        future=sum(is_from_the_future(each.scored_at, now) for each in side.attempts),
-        # Rounded, so that a share at its limit is within it.
-        errors_by_task=round(shares / max(len(tried), 1), 12),
+    scored = sorted(
+        (each for each in fresh if each.result.error is None),
+        key=lambda each: (each.result.task, each.result.attempt),
     )
-
-
-def _problems(
-    suite: SuiteEvidence, side: SideEvidence, results: SideResults, rules: EvidenceRules
-) -> list[str]:
-    name = results.name
+    errors, stale = len(fresh) - len(scored), len(side.attempts) - len(fresh)
+    results = SideResults(name=name, digest=side.digest, scored=scored, errors=errors, stale=stale)
+    if not side.attempts and side.elsewhere:
+        return results, (
+            f"{name} was scored on another version of {suite.suite} ({_listed(side.elsewhere)}),"
+            f" and {suite.version} counts"
+        )
     if not side.attempts:
-        if side.elsewhere:
-            return [
-                f"{name} was scored on another version of {suite.suite}"
-                f" ({_listed(side.elsewhere)}), and {suite.version} counts"
-            ]
-        return [f"{name} has no results on {suite.suite}"]
-    if results.future:
-        return [f"{results.future} results of {name} on {suite.suite} are from the future"]
+        return results, f"{name} has no results on {suite.suite}"
+    if future := sum(is_from_the_future(each.scored_at, now) for each in side.attempts):
+        return results, f"{future} results of {name} on {suite.suite} are from the future"
     if suite.tasks and (others := {each.result.task for each in side.attempts} - {*suite.tasks}):
-        return [f"{name} has results of tasks that {suite.suite} does not have ({_listed(others)})"]
-    if results.errors and results.error_share > rules.max_error_share:
-        return [
-            f"{results.errors} of {results.errors + len(results.scored)} attempts of {name} on"
-            f" {suite.suite} are errors, {results.errors_by_task:.1%} of a task's on average; at"
-            f" most {rules.max_error_share:.1%} are allowed"
-        ]
-    if not results.scored:
-        reason = "are too old" if results.stale else "are errors"
-        return [f"all results of {name} on {suite.suite} {reason}"]
-    return []
+        what = f"tasks that {suite.suite} does not have ({_listed(others)})"
+        return results, f"{name} has results of {what}"
+    # The mean over tasks of the share of errors; rounded, so that a share at its limit is within.
+    shares = fsum(failed[task] / tried[task] for task in failed)
+    by_task = round(shares / max(len(tried), 1), 12)
+    if errors and max(errors / len(fresh), by_task) > rules.max_error_share:
+        return results, (
+            f"{errors} of {len(fresh)} attempts of {name} on {suite.suite} are errors,"
+            f" {by_task:.1%} of a task's on average; at most {rules.max_error_share:.1%} are"
+            " allowed"
+        )
+    if not scored:
+        reason = "are too old" if stale else "are errors"
+        return results, f"all results of {name} on {suite.suite} {reason}"
+    return results, None
 
 
 def metric_values(
@@ -181,6 +161,10 @@ def amounts_by_task(scored: Sequence[RecordedAttempt], metric: Metric) -> Amount
     return dict(amounts)
 
 
+def plain_amounts(amounts: Amounts) -> dict[str, list[float]]:
+    return {task: [amount for amount, _ in each] for task, each in amounts.items()}
+
+
 def task_values(amounts: Amounts, tasks: Sequence[str]) -> tuple[float, Values]:
     """The mean over tasks, and what each task adds to it. A share of tool calls is one of all
     calls, so its tasks are those of the ratio, linear around it (the mean stays the ratio)."""
@@ -200,7 +184,7 @@ def _gap(
     where = f"{side.name} on {results.suite}"
     for recorded in side.scored:
         attempt = recorded.result
-        if why := _unfit(attempt, metric):
+        if why := _why_impossible(attempt, metric):
             return "ERROR", f"attempt {attempt.attempt} at {attempt.task} of {where} {why}"
     if not amounts:
         return "ERROR", f"no result of {where} has the metric {metric}"
@@ -221,8 +205,8 @@ def _gap(
     return None
 
 
-def _unfit(attempt: Attempt, metric: Metric) -> str | None:
-    """Why no scored attempt can be so. One without the metric is fit."""
+def _why_impossible(attempt: Attempt, metric: Metric) -> str | None:
+    """Of a scored attempt. One without the metric is possible."""
     if attempt.score is None:
         return "is scored and has no score"
     amount, calls = getattr(attempt, metric), attempt.tool_calls

@@ -13,10 +13,12 @@ not exist. Two bounds replace it, and the better one counts:
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from penstock.gate.policy import Direction
 
 Values = NDArray[np.float64]
 
@@ -35,11 +37,10 @@ _LEAST = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
-    """A mean over tasks. `lower` and `upper` each err in alpha of all cases."""
+class Bounds:
+    """`lower` and `upper` each err in alpha of all cases."""
 
     tasks: int
-    mean: float
     standard_error: float
     lower: float
     upper: float
@@ -50,24 +51,23 @@ class Estimate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """Candidate minus incumbent over the tasks that both have; more is better, whatever the
-    metric's direction. Swapping both turns every sign."""
+class Estimate(Bounds):
+    """A mean over tasks."""
 
-    tasks: int
+    mean: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison(Bounds):
+    """Candidate minus incumbent over the tasks that both have; more is better, whatever the
+    metric's direction. Swapping both turns every sign. The limit is a loss of the margin."""
+
     candidate_mean: float
     incumbent_mean: float
     difference: float
-    standard_error: float
     df: int
-    lower: float
-    upper: float
     margin: float
     alpha: float
-    #: How likely the scores are if the loss is at least the margin; small speaks for the candidate.
-    p: float
-    #: The same if the loss is smaller than the margin; small speaks against the candidate.
-    p_worse: float
 
 
 def compare(
@@ -76,7 +76,7 @@ def compare(
     *,
     margin: float,
     alpha: float,
-    direction: Literal["max", "min"] = "max",
+    direction: Direction = "max",
     bounded: bool = True,
 ) -> Comparison:
     """Scores of attempts by task; `bounded` ones lie between 0 and 1. Tasks of one side alone are
@@ -99,33 +99,34 @@ def compare_values(
     *,
     margin: float,
     alpha: float,
-    direction: Literal["max", "min"] = "max",
-    scale: float | None = None,
+    direction: Direction,
+    scale: float | None,
 ) -> Comparison:
-    """One value for each task and side: between 0 and 1, or with the `scale` of a metric that has
-    no upper end. Raises ValueError."""
-    differences = ours - theirs if direction == "max" else theirs - ours
-    worst, best = -1.0, 1.0
-    if scale is not None:
-        reach = reach_of(differences, scale)
-        worst, best = differences.mean() - reach, differences.mean() + reach
-    estimated = asdict(estimate(differences, worst=worst, best=best, limit=-margin, alpha=alpha))
-    return Comparison(
-        candidate_mean=float(ours.mean()),
-        incumbent_mean=float(theirs.mean()),
-        difference=estimated.pop("mean"),
-        df=estimated["tasks"] - 1,
-        margin=margin,
-        alpha=alpha,
-        **estimated,
-    )
+    """One value for each task and side; see `estimate`."""
+    gains = ours - theirs if direction == "max" else theirs - ours
+    bounds = asdict(estimate(gains, limit=-margin, alpha=alpha, scale=scale))
+    bounds |= {"candidate_mean": float(ours.mean()), "incumbent_mean": float(theirs.mean())}
+    bounds |= {"difference": bounds.pop("mean"), "df": ours.size - 1}
+    return Comparison(margin=margin, alpha=alpha, **bounds)
 
 
-def estimate(values: Values, *, worst: float, best: float, limit: float, alpha: float) -> Estimate:
-    """The mean of one value for each task. Raises ValueError for fewer than two tasks."""
+def estimate(
+    values: Values,
+    *,
+    limit: float,
+    alpha: float,
+    worst: float = -1.0,
+    best: float = 1.0,
+    scale: float | None = None,
+) -> Estimate:
+    """The mean of one value for each task. They lie between `worst` and `best`, or have the `scale`
+    of a metric without ends. Raises ValueError for fewer than two tasks."""
     if values.size < 2 or not np.isfinite(values).all():
         raise ValueError("at least two tasks are needed, and finite values")
     mean, turned = float(values.mean()), -values
+    if scale is not None:  # how far from the mean an unobserved task may lie
+        reach = max(float(np.abs(values - mean).max()), abs(float(scale)), _LEAST)
+        worst, best = mean - reach, mean + reach
     return Estimate(
         tasks=values.size,
         mean=mean,
@@ -135,12 +136,6 @@ def estimate(values: Values, *, worst: float, best: float, limit: float, alpha: 
         p=float(chance(values, worst, limit)),
         p_worse=float(chance(turned, -best, -limit)),
     )
-
-
-def reach_of(values: Values, scale: float) -> float:
-    """How far an unobserved task may lie from the mean of a metric that has no end."""
-    far = float(np.abs(values - values.mean()).max(initial=0.0))
-    return max(far, abs(float(scale)), _LEAST)
 
 
 def lower_bound(values: Values, worst: float, alpha: float) -> float:
@@ -214,7 +209,7 @@ def _expanded_chance(sample: _Sample, limit: float) -> Values:
     room = sample.mean - limit - sample.step - sample.skew / 6
     under = sample.error**2 + 4 / 3 * sample.skew * room
     t = 2 * room / (sample.error + np.sqrt(np.maximum(under, 0)))
-    return _array(np.where(under > 0, 1 - stdtr(sample.tasks - 1, t), 1.0))
+    return np.asarray(np.where(under > 0, 1 - stdtr(sample.tasks - 1, t), 1.0))
 
 
 def _lost_chance(sample: _Sample, limit: float) -> Values:
@@ -223,7 +218,7 @@ def _lost_chance(sample: _Sample, limit: float) -> Values:
     greatest = np.zeros(sample.mean.shape)
     for part in np.linspace(0, 1, _LEVELS):
         greatest = np.maximum(greatest, _chance_at(sample, limit, limit + part * (top - limit)))
-    return _array(np.minimum(greatest, 1.0))
+    return np.asarray(np.minimum(greatest, 1.0))
 
 
 def _chance_at(sample: _Sample, limit: float, level: Values) -> Values:
@@ -251,8 +246,4 @@ def _chance_at(sample: _Sample, limit: float, level: Values) -> Values:
     steady = deviation <= 0
     t = excess / np.where(steady, 1.0, deviation)
     tail = np.where(steady, excess <= 0, stdtr(tasks - 1, -t))
-    return _array((shares * tail).sum(axis=-1))
-
-
-def _array(value: Any) -> Values:
-    return np.asarray(value, dtype=np.float64)
+    return np.asarray((shares * tail).sum(axis=-1))

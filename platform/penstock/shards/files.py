@@ -17,11 +17,15 @@ from penstock.directories import make_directory
 from penstock.lake.segments import DigestingFile
 from penstock.settings import MIB
 from penstock.shards.errors import ShardDamaged
-from penstock.shards.manifest import Manifest, PartFile, ShardFile, folder_of, write_manifest
+from penstock.shards.manifest import Manifest, PartFile, ShardFile, folder_of
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock.storage import FileStore, ObjectStore
 
 _COPY_BYTES = 8 * MIB
+#: Files that are kept open, and whose indexes are remembered.
+_OPEN_FILES_MAX = 16
+
+T = TypeVar("T")
 
 
 def part_name(number: int) -> str:
@@ -120,19 +124,6 @@ def read_rows(
         yield from read_part(store, f"{folder_of(manifest.id)}/{part.name}", part, columns)
 
 
-def publish(staging: ObjectStore, folder: str, target: ObjectStore, manifest: Manifest) -> None:
-    """Copy the files of a finished shard to where its id says, and its manifest last."""
-    to = folder_of(manifest.id)
-    for part in files_of(manifest):
-        path = f"{folder}/{part.name}" if folder else part.name
-        copy_part(staging, path, target, f"{to}/{part.name}", part)
-    write_manifest(target, manifest)
-
-
-_SUFFIX = ".parquet"
-_LOCK_SUFFIX = ".lock"
-
-
 class LocalCopies:
     """Copies in a directory. When they exceed `bytes_max`, the least recently used are deleted; a
     copy that is being read stays readable until it is closed, as files do."""
@@ -144,10 +135,10 @@ class LocalCopies:
 
     def find(self, store: ObjectStore, path: str, part: ShardFile) -> tuple[ObjectStore, str]:
         """Made where there is none. Raises ShardDamaged, and what the store raises."""
-        name = part.sha256 + _SUFFIX
+        name = f"{part.sha256}.parquet"
         if not self._is_there(name, part):
             make_directory(self._directory)
-            with self._locked(part.sha256):
+            with self._locked(part):
                 if not self._is_there(name, part):  # another process may have been quicker
                     self._make_room(part.bytes)
                     copy_part(store, path, self._copies, name, part)
@@ -155,8 +146,8 @@ class LocalCopies:
 
     def drop(self, part: ShardFile) -> None:
         """Forget a copy that turned out to be damaged, unless another has fetched it again."""
-        name = part.sha256 + _SUFFIX
-        with self._locked(part.sha256):
+        name = f"{part.sha256}.parquet"
+        with self._locked(part):
             try:
                 check_digest(self._copies, name, part)
             except ShardDamaged:
@@ -164,17 +155,15 @@ class LocalCopies:
 
     def _is_there(self, name: str, part: ShardFile) -> bool:
         path = self._directory / name
-        try:
-            if path.stat().st_size != part.bytes:
-                return False
-            os.utime(path)
-        except FileNotFoundError:
-            return False
-        return True
+        with suppress(FileNotFoundError):
+            if path.stat().st_size == part.bytes:
+                os.utime(path)
+                return True
+        return False
 
     def _make_room(self, needed: int) -> None:
         copies = []
-        for path in self._directory.glob(f"*{_SUFFIX}"):
+        for path in self._directory.glob("*.parquet"):
             with suppress(FileNotFoundError):  # another process clears up too
                 status = path.stat()
                 copies.append((status.st_mtime_ns, status.st_size, path))
@@ -186,16 +175,10 @@ class LocalCopies:
             room += size
 
     @contextmanager
-    def _locked(self, digest: str) -> Iterator[None]:
-        with (self._directory / (digest + _LOCK_SUFFIX)).open("w") as file:
+    def _locked(self, part: ShardFile) -> Iterator[None]:
+        with (self._directory / f"{part.sha256}.lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
-
-
-#: Files that are kept open, and whose indexes are remembered.
-_OPEN_FILES_MAX = 16
-
-T = TypeVar("T")
 
 
 class _OpenFile(NamedTuple):

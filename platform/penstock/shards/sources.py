@@ -12,7 +12,7 @@ shard that is furthest behind its share. So the positions alone decide which is 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import accumulate
 from typing import Literal, get_args
@@ -59,15 +59,12 @@ def _feistel(values: np.ndarray, keys: np.ndarray, half: np.uint64) -> np.ndarra
     low = np.uint64((1 << int(half)) - 1)
     left, right = values >> half, values & low
     for key in keys:
-        left, right = right, left ^ (_scatter(right ^ key) & low)
+        # The last steps of SplitMix64: each bit of a number changes about half of all bits.
+        mixed = right ^ key
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        left, right = right, left ^ ((mixed ^ (mixed >> np.uint64(31))) & low)
     return np.asarray((left << half) | right)
-
-
-def _scatter(values: np.ndarray) -> np.ndarray:
-    """Each bit of a number changes about half of all bits (the last steps of SplitMix64)."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(values ^ (values >> np.uint64(31)))
 
 
 @dataclass(frozen=True)
@@ -174,10 +171,6 @@ class Mixture:
             raise InvalidInput(what=f"exhausted={self.exhausted!r}", why=why)
 
 
-#: The columns that batches are made by, whether the reader gives them out or not.
-_NEEDED = ("group_id", "n_tokens")
-
-
 class OpenShard:
     """Decodes chunks. Any number of threads may do so at once."""
 
@@ -190,26 +183,24 @@ class OpenShard:
     ) -> None:
         self.id = manifest.id
         self.manifest = manifest
-        self._files = OpenFiles(store, folder_of(self.id), copies)
+        self.chunks = chunks_of(manifest)
+        self.files = OpenFiles(store, folder_of(self.id), copies)
         self._columns = [name for name in columns if name not in ROUTE_COLUMNS]
         self._route_columns = [name for name in columns if name in ROUTE_COLUMNS]
         if self._route_columns and any(not part.routes for part in manifest.files):
             what = f"The column {self._route_columns[0]}"
             raise InvalidInput(what=what, why=f"the shard {self.id} has no routed experts")
 
-    @cached_property
-    def chunks(self) -> list[Chunk]:
-        return chunks_of(self.manifest)
-
     def decode(self, number: int) -> DecodedChunk:
         """Raises ShardDamaged, and what the store raises."""
         chunk = self.chunks[number]
         part = self.manifest.files[chunk.file]
-        names = list(dict.fromkeys((*_NEEDED, *self._columns)))
-        rows = self._files.read(part, chunk.row_groups, names)
+        # Batches are made by two columns, whether the reader gives them out or not.
+        names = dict.fromkeys(("group_id", "n_tokens", *self._columns))
+        rows = self.files.read(part, chunk.row_groups, [*names])
         if rows.num_rows != chunk.rows:
             why = f"row groups {chunk.row_groups} have {rows.num_rows} rows, not {chunk.rows}"
-            raise ShardDamaged(path=self._files.path(part), why=why)
+            raise ShardDamaged(path=self.files.path(part), why=why)
         columns: dict[str, np.ndarray | Ragged] = {}
         for name in self._columns:
             columns |= to_numpy(name, rows[name])
@@ -217,32 +208,25 @@ class OpenShard:
             # The side file has row groups of its own: those with rows of the chunk are read.
             counts, last_row = part.routes.row_groups, chunk.first_row + chunk.rows
             places = list(zip(accumulate(counts, initial=0), accumulate(counts), strict=False))
-            needed = [
-                group
-                for group, (begin, end) in enumerate(places)
-                if begin < last_row and end > chunk.first_row
-            ]
-            routes = self._files.read(part.routes, needed, self._route_columns)
+            overlaps = [begin < last_row and end > chunk.first_row for begin, end in places]
+            needed = [group for group, overlap in enumerate(overlaps) if overlap]
+            routes = self.files.read(part.routes, needed, self._route_columns)
             routes = routes.slice(chunk.first_row - places[needed[0]][0], chunk.rows)
             for name in self._route_columns:
                 columns |= to_numpy(name, routes[name])
         tokens = rows["n_tokens"].to_numpy()
         return DecodedChunk(columns, tokens, np.flatnonzero(group_starts(rows["group_id"])))
 
-    def close(self) -> None:
-        """Files are opened again when they are needed again."""
-        self._files.close()
 
-
-@dataclass(frozen=True)
+@dataclass
 class ShardPosition:
     """Where a source stands. `samples_consumed` counts those of the epoch, `drawn` those since
     the mixture began its round, and `finished` the epochs that ended in it."""
 
     epoch: int
-    samples_consumed: int = 0
-    drawn: int = 0
-    finished: int = 0
+    samples_consumed: int
+    drawn: int
+    finished: int
 
 
 #: How many windows are decoded while one is in use. With one alone, threads would wait for each
@@ -250,63 +234,42 @@ class ShardPosition:
 _WINDOWS_AHEAD = 2
 
 
+@dataclass
 class ShardCursor:
     """Draws groups from one source. The windows after the one in use are decoded meanwhile."""
 
-    def __init__(
-        self,
-        shard: OpenShard,
-        order_of: Callable[[int], Order],
-        budget: BatchBudget,
-        position: ShardPosition,
-        pool: Executor,
-    ) -> None:
-        self.drawn = position.drawn
-        self.finished = position.finished
-        self._shard = shard
-        self._order_of = order_of
-        self._budget = budget
-        self._pool = pool
-        self._begin(position.epoch, position.samples_consumed)
+    shard: OpenShard
+    order_of: Callable[[int], Order]
+    budget: BatchBudget
+    position: ShardPosition
+    pool: Executor
 
-    @property
-    def position(self) -> ShardPosition:
-        return ShardPosition(self._epoch, self._consumed, self.drawn, self.finished)
-
-    @property
-    def empty(self) -> bool:
-        """Whether no epoch has any sample."""
-        return not self._order.rows
+    def __post_init__(self) -> None:
+        self.position = replace(self.position)
+        self._begin_epoch()
 
     def ended(self) -> bool:
         """Whether all of the epoch is drawn. If not, there is a group in the window in use."""
-        while self._next >= len(self._ends):
+        while self._next + 1 >= len(self._ends):
             if self._number + 1 >= self._order.windows:
                 return True
             self._enter(self._number + 1, 0)
             self.look_ahead()
         return False
 
-    def fitting(self, room: int) -> tuple[int, int]:
-        """How many of the next groups of the window fit together, and how much they take."""
-        before = self._ends[self._next - 1] if self._next else 0
-        end = int(np.searchsorted(self._ends, before + room, side="right"))
-        count = max(0, end - self._next)
-        return count, int(self._ends[end - 1] - before) if count else 0
+    def fitting(self, room: int) -> int:
+        end = int(np.searchsorted(self._ends, self._ends[self._next] + room, side="right")) - 1
+        return max(0, end - self._next)
 
-    @property
-    def next_size(self) -> int:
-        before = self._ends[self._next - 1] if self._next else 0
-        return int(self._ends[self._next] - before)
-
-    def take(self, count: int) -> DrawnGroups:
+    def take(self, count: int) -> tuple[DrawnGroups, int]:
+        """The next groups of the window, and how much of the budget they take."""
         own = slice(self._next, self._next + count)
         groups = DrawnGroups(self._window, self._firsts[own], self._samples[own])
         samples = int(groups.samples.sum())
         self._next += count
-        self._consumed += samples
-        self.drawn += samples
-        return groups
+        self.position.samples_consumed += samples
+        self.position.drawn += samples
+        return groups, int(self._ends[own.stop] - self._ends[own.start])
 
     def look_ahead(self) -> None:
         """Have the windows that follow decoded. The first of a loop comes alone, since whoever
@@ -315,19 +278,19 @@ class ShardCursor:
             self._decode(ahead)
 
     def begin_next_epoch(self) -> None:
-        self.finished += 1
-        self._begin(self._epoch + 1, 0)
+        before = self.position
+        self.position = ShardPosition(before.epoch + 1, 0, before.drawn, before.finished + 1)
+        self._begin_epoch()
 
-    def _begin(self, epoch: int, consumed: int) -> None:
-        self._epoch = epoch
-        self._consumed = consumed
-        self._order = self._order_of(epoch)
+    def _begin_epoch(self) -> None:
+        self._order = self.order_of(self.position.epoch)
+        self.empty = not self._order.rows
         self._decoding: dict[int, list[Future[DecodedChunk]]] = {}
-        self._ends = np.zeros(0, np.int64)
+        self._ends = np.zeros(1, np.int64)
         self._next = 0
         self._number = self._order.windows
-        if consumed < self._order.rows:
-            self._enter(*self._order.find(consumed))
+        if self.position.samples_consumed < self._order.rows:
+            self._enter(*self._order.find(self.position.samples_consumed))
 
     def _enter(self, number: int, skipped: int) -> None:
         """Go on in this window, behind so many of its samples."""
@@ -344,15 +307,15 @@ class ShardCursor:
             firsts[0] += gone
             samples[0] -= gone
         self._window, self._firsts, self._samples = window, firsts, samples
-        #: How much of the budget all groups up to each take.
-        self._ends = np.cumsum(self._budget.size(samples, tokens))
+        #: How much of the budget the groups before each take, and all of them.
+        self._ends = np.append(0, np.cumsum(self.budget.size(samples, tokens)))
         self._number = number
         self._next = 0
 
     def _decode(self, number: int) -> None:
         if number < self._order.windows and number not in self._decoding:
             self._decoding[number] = [
-                self._pool.submit(self._shard.decode, chunk) for chunk in self._order.window(number)
+                self.pool.submit(self.shard.decode, chunk) for chunk in self._order.window(number)
             ]
 
 
@@ -362,14 +325,14 @@ def global_batches(
     taken: list[DrawnGroups] = []
     room = room_max
     while (cursor := _next_cursor(cursors, mixture)) is not None:
-        count, size = cursor.fitting(room)
+        count = cursor.fitting(room)
         if not count and taken:
             yield taken
             taken, room = [], room_max
             continue
-        if not count or len(cursors) > 1:  # the next cursor may be another
-            count, size = 1, cursor.next_size
-        taken.append(cursor.take(count))
+        # One by one where the next cursor may be another.
+        groups, size = cursor.take(count if count and len(cursors) == 1 else 1)
+        taken.append(groups)
         room -= size
     if taken:
         yield taken
@@ -385,10 +348,10 @@ def _next_cursor(cursors: Sequence[ShardCursor], mixture: Mixture) -> ShardCurso
     ]
     if not any(left):
         return None
-    drawn = [cursor.drawn for cursor in cursors]
+    drawn = [cursor.position.drawn for cursor in cursors]
     cursor = cursors[furthest_behind(drawn, mixture.weights, left)]
     if cursor.ended():
-        if exhausted == "stop" or all(each.finished or each.ended() for each in cursors):
+        if exhausted == "stop" or all(each.position.finished or each.ended() for each in cursors):
             return None
         cursor.begin_next_epoch()
     return cursor

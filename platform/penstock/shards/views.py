@@ -34,19 +34,17 @@ def bind_views(sources: ViewSources, views: frozenset[str]) -> None:
         )
         columns = [shard.c[name] for name in _COLUMNS]
         marked = sa.type_coerce(marks, sa.BigInteger).label("marked_sessions")
-        order = (shard.c.created_at, shard.c.id)
-        sources.bind_query(
-            "shard_list", sa.select(*columns, marked).where(visible).order_by(*order)
-        )
+        query = sa.select(*columns, marked).where(visible)
+        sources.bind_query("shard_list", query.order_by(shard.c.created_at, shard.c.id))
     if "samples" in views:
-        query = (
+        files = (
             sa.select(shard_file.c.name, shard_file.c.shard)
             .join(shard, shard.c.id == shard_file.c.shard)
             .where(visible)
             .order_by(shard_file.c.name)
         )
         with sources.database.read() as connection:
-            shards = {row.name: row.shard for row in connection.execute(query)}
+            shards = {row.name: row.shard for row in connection.execute(files)}
         paths = sources.bind_files("stored_samples", list(shards), _SAMPLE_ROWS, with_paths=True)
         columns = [pa.array(values, pa.string()) for values in (paths, shards.values())]
         shard_paths = pa.Table.from_arrays(columns, names=["filename", "shard"])

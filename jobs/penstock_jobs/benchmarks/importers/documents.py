@@ -103,8 +103,7 @@ def mapped(path: Path) -> Iterator[mmap.mmap]:
 
 
 def members(data: mmap.mmap) -> Iterator[tuple[str, int, int]]:
-    """The names of an object's members, and where the value of each begins and ends. Raises
-    Unfit where the object ends too early."""
+    """The names of an object's members, and where the value of each begins and ends."""
     for start, end in items(data, 0, b"{"):
         name = _NAME.match(data, start)
         if name is None:
@@ -113,7 +112,7 @@ def members(data: mmap.mmap) -> Iterator[tuple[str, int, int]]:
 
 
 def items(data: mmap.mmap, start: int, opening: bytes = b"[") -> Iterator[tuple[int, int]]:
-    """Where each item of the array there begins and ends. Raises Unfit."""
+    """Where each item of the array there begins and ends."""
     depth, at = 0, start
     for token in _TOKEN.finditer(data, start):
         kind, end = token[1], token.start(1)

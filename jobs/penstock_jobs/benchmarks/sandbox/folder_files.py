@@ -1,7 +1,4 @@
-"""Files of a folder as a value: read from one place, written to another, compared.
-
-Written for trees that programs of others have touched: nothing is followed out of them.
-"""
+"""Files of a folder as a value: read, written and compared; no link is followed out of it."""
 
 import os
 import stat
@@ -10,8 +7,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import NamedTuple, Self
 
-#: History in which an answer could be found, and what running programs leaves beside their
-#: sources. Neither is a part of a tree: not copied, not counted as an edit.
+#: History with answers, and what running programs leaves: neither copied, nor counted as an edit.
 IGNORED = frozenset({
     ".git", ".hg", ".svn", ".jj",
     "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".DS_Store",
@@ -27,8 +23,7 @@ class File(NamedTuple):
 
 
 def read_folder(folder: str) -> list[File]:
-    """All files below, by path. Links are not followed; what is neither file nor link has no
-    content. Raises OSError."""
+    """All files below, by path. What is neither file nor link has no content. Raises OSError."""
     return [_read(folder, path) for path in sorted(_paths(folder), key=os.fsencode)]
 
 

@@ -13,8 +13,10 @@ NEW_NAMESPACE_MOUNT = 0x00020000
 #: PIDs, network, IPC, host name and cgroups.
 NEW_NAMESPACES_REST = 0x20000000 | 0x40000000 | 0x08000000 | 0x04000000 | 0x02000000
 
-MOUNT_READ_ONLY, MOUNT_NO_SUID, MOUNT_NO_DEVICES, MOUNT_NO_PROGRAMS = 1, 2, 4, 8
-_REMOUNT, _BIND, _RECURSIVE, _PRIVATE = 32, 4096, 16384, 1 << 18
+MOUNT_READ_ONLY, MOUNT_NO_SUID, MOUNT_NO_PROGRAMS, REMOUNT = 1, 2, 8, 32
+#: Neither set-user bits nor devices.
+MOUNT_PLAIN = MOUNT_NO_SUID | 4
+_BIND, _RECURSIVE, _PRIVATE = 4096, 16384, 1 << 18
 _DETACH = 2
 
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
@@ -23,7 +25,7 @@ _MOUNT_SETATTR = 442  # on all architectures
 _SET_DEATH_SIGNAL, _SET_DUMPABLE, _SET_KEEP_CAPABILITIES = 1, 4, 8
 _SET_NO_NEW_PRIVILEGES, _CAP_AMBIENT, _CAP_AMBIENT_RAISE = 38, 47, 2
 _CAPABILITY_VERSION_3 = 0x20080522
-READ_ANYTHING = 2  # CAP_DAC_READ_SEARCH
+_READ_ANYTHING = 2  # CAP_DAC_READ_SEARCH
 
 _SET_ADDRESS, _GET_FLAGS, _SET_FLAGS, _UP = 0x8916, 0x8913, 0x8914, 0x1
 
@@ -46,24 +48,16 @@ def unshare(namespaces: int) -> None:
 def mount(
     source: str | None, target: str, kind: str | None, flags: int, options: str | None = None
 ) -> None:
-    result = _libc().mount(
-        None if source is None else os.fsencode(source),
-        os.fsencode(target),
-        None if kind is None else kind.encode(),
-        ctypes.c_ulong(flags),
-        None if options is None else options.encode(),
+    texts = (
+        None if text is None else os.fsencode(text) for text in (source, target, kind, options)
     )
-    _check(result, f"mounting {target}")
+    *names, settings = texts
+    _check(_libc().mount(*names, ctypes.c_ulong(flags), settings), f"mounting {target}")
 
 
 def bind(source: str, target: str) -> None:
     """Show a folder at another place, with all that is mounted below."""
     mount(source, target, None, _BIND | _RECURSIVE)
-
-
-def resize(target: str, options: str) -> None:
-    """Resize a file system in memory."""
-    mount("tmpfs", target, None, _REMOUNT | MOUNT_NO_SUID | MOUNT_NO_DEVICES, options)
 
 
 def keep_mounts_here() -> None:
@@ -74,14 +68,10 @@ def keep_mounts_here() -> None:
 def restrict_mounts(target: str, flags: int) -> None:
     """Add flags to a mount and to all below it."""
     attributes = struct.pack("=QQQQ", flags, 0, 0, 0)
-    result = _libc().syscall(
-        ctypes.c_long(_MOUNT_SETATTR),
-        ctypes.c_int(_AT_FDCWD),
-        ctypes.c_char_p(os.fsencode(target)),
-        ctypes.c_uint(_AT_RECURSIVE),
-        ctypes.c_char_p(attributes),
-        ctypes.c_size_t(len(attributes)),
-    )
+    path, data = ctypes.c_char_p(os.fsencode(target)), ctypes.c_char_p(attributes)
+    place = (ctypes.c_int(_AT_FDCWD), path, ctypes.c_uint(_AT_RECURSIVE))
+    size = ctypes.c_size_t(len(attributes))
+    result = _libc().syscall(ctypes.c_long(_MOUNT_SETATTR), *place, data, size)
     _check(result, f"restricting the mounts below {target}")
 
 
@@ -111,29 +101,23 @@ def hide_memory() -> None:
     _control(_SET_DUMPABLE, 0)
 
 
-def become(user: int, group: int) -> None:
-    """Become a user who may read what root may, and nothing else."""
-    _control(_SET_KEEP_CAPABILITIES, 1)
-    os.setgroups([])
-    os.setresgid(group, group, group)
-    os.setresuid(user, user, user)
-    _set_capabilities(1 << READ_ANYTHING)
-    _control(_CAP_AMBIENT, _CAP_AMBIENT_RAISE, READ_ANYTHING)
-
-
-def drop_capabilities() -> None:
-    _set_capabilities(0)
-
-
-def gain_nothing_more() -> None:
-    """Programs with the set-user bit run as this user too."""
-    _control(_SET_NO_NEW_PRIVILEGES, 1)
-
-
-def _set_capabilities(mask: int) -> None:
+def drop_rights(owner: tuple[int, int] | None) -> None:
+    """Become an owner (a user and a group) who may read what root may, and nothing else; or stay
+    this user without any capability. Programs with the set-user bit change neither."""
+    mask = 0
+    if owner is not None:
+        user, group = owner
+        mask = 1 << _READ_ANYTHING
+        _control(_SET_KEEP_CAPABILITIES, 1)
+        os.setgroups([])
+        os.setresgid(group, group, group)
+        os.setresuid(user, user, user)
     header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
     data = struct.pack("=IIIIII", mask, mask, mask, 0, 0, 0)
     _check(_libc().capset(ctypes.c_char_p(header), ctypes.c_char_p(data)), "capabilities")
+    if owner is not None:
+        _control(_CAP_AMBIENT, _CAP_AMBIENT_RAISE, _READ_ANYTHING)
+    _control(_SET_NO_NEW_PRIVILEGES, 1)
 
 
 def raise_loopback(addresses: list[str]) -> None:

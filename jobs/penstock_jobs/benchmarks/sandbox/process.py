@@ -2,8 +2,7 @@
 
 It has namespaces of its own for users and mounts, keeps the sandbox's folders in memory, and
 starts each program in further namespaces that end with it. It obeys the other end of its socket,
-and ends when that end does. It imports the standard library only: it starts once per attempt.
-"""
+and ends when that end does. It imports the standard library only: it starts once per attempt."""
 
 import json
 import os
@@ -18,13 +17,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from penstock_jobs.benchmarks.sandbox import kernel
-from penstock_jobs.benchmarks.sandbox.folder_files import (
-    FilePrint,
-    changes_in,
-    read_plain,
-    write_folder,
-)
+from penstock_jobs.benchmarks.sandbox import folder_files, kernel
+from penstock_jobs.benchmarks.sandbox.folder_files import FilePrint
 from penstock_jobs.benchmarks.sandbox.visible_files import PLACE, listeners, make_root
 
 #: A folder that every Linux has, and that no program needs.
@@ -55,11 +49,11 @@ def main(control: socket.socket) -> None:
         receive_order(control)  # by then this process has its user again
         kernel.unshare(kernel.NEW_NAMESPACE_MOUNT)
         kernel.keep_mounts_here()
-        flags = kernel.MOUNT_NO_SUID | kernel.MOUNT_NO_DEVICES
-        kernel.mount("tmpfs", _BASE, "tmpfs", flags, "mode=0755,size=1m")
+        kernel.mount("tmpfs", _BASE, "tmpfs", kernel.MOUNT_PLAIN, "mode=0755,size=1m")
         for place in (_SHARED, _GIVEN):
             os.mkdir(place)
-            kernel.mount("tmpfs", place, "tmpfs", flags, _size_of(opening["disk_bytes"]))
+            size = _size_of(opening["disk_bytes"])
+            kernel.mount("tmpfs", place, "tmpfs", kernel.MOUNT_PLAIN, size)
         os.mkdir(_ROOT)
         os.umask(0o022)
         folders = _SandboxFolders(control, opening)
@@ -68,7 +62,7 @@ def main(control: socket.socket) -> None:
             name, arguments = receive_order(control)
             send_answer(control, {"done": getattr(folders, f"do_{name}")(**arguments)})
     except EOFError:
-        return
+        pass
     except OSError as error:
         send_answer(control, {"failed": str(error)})
 
@@ -90,7 +84,7 @@ class _SandboxFolders:
     def do_put(self, folder: str, files: Any, writable: bool) -> None:
         place = self._places[folder] = f"{_SHARED if writable else _GIVEN}/{folder}"
         os.mkdir(place)
-        write_folder(place, files)
+        folder_files.write_folder(place, files)
         self._prints[folder] = {file.path: FilePrint.of(file) for file in files}
         owner = self._opening["owner"]
         if writable and owner is not None:
@@ -100,7 +94,8 @@ class _SandboxFolders:
                     os.chown(os.path.join(below, name), *owner, follow_symlinks=False)
 
     def do_run(self, **program: Any) -> None:
-        kernel.resize(_SHARED, _size_of(self._opening["disk_bytes"] + program["disk_bytes_more"]))
+        size = _size_of(self._opening["disk_bytes"] + program["disk_bytes_more"])
+        kernel.mount("tmpfs", _SHARED, None, kernel.REMOUNT | kernel.MOUNT_PLAIN, size)
         # Listed here, in the network of the machine.
         hidden = [*self._opening["hidden"], *listeners()]
         program |= {**self._opening, "hidden": hidden, "root": _ROOT, "places": self._places}
@@ -110,11 +105,11 @@ class _SandboxFolders:
         os.waitpid(child, 0)  # all that the program started ends with it
 
     def do_read(self, folder: str, name: str, bytes_max: int) -> str | None:
-        content = read_plain(self._places[folder], name, bytes_max)
+        content = folder_files.read_plain(self._places[folder], name, bytes_max)
         return None if content is None else content.decode("latin-1")
 
     def do_changed(self, folder: str) -> list[str]:
-        changes = changes_in(self._places[folder], self._prints[folder])
+        changes = folder_files.changes_in(self._places[folder], self._prints[folder])
         shown = [path.encode(errors="replace").decode() for path in changes]
         return shown[: self._opening["changes_max"]]
 
@@ -138,8 +133,7 @@ def _separate(control: socket.socket, program: Mapping[str, Any]) -> None:
 
 
 def _supervise(control: socket.socket, program: Mapping[str, Any], tied: int) -> NoReturn:
-    """The first process of a program's namespaces: it makes what the program sees, starts it and
-    watches it. The kernel ends all others with it."""
+    """The first process of a program's namespaces. The kernel ends all others with it."""
     try:
         kernel.die_with_parent(signal.SIGKILL)
         if select.select([tied], [], [], 0)[0]:  # the parent was gone before that
@@ -222,9 +216,7 @@ def _become(program: Mapping[str, Any]) -> NoReturn:
             hard = resource.getrlimit(limited)[1]
             limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
             resource.setrlimit(limited, (limit, limit))
-        owner = program["owner"]
-        kernel.become(*owner) if owner is not None else kernel.drop_capabilities()
-        kernel.gain_nothing_more()
+        kernel.drop_rights(program["owner"])
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         os.chdir(f"{PLACE}/{program['cwd']}")
         command = list(program["command"])

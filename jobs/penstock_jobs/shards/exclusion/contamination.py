@@ -26,6 +26,7 @@ from penstock.settings import Settings
 from penstock.toml_document import unknown
 from penstock_jobs.shards.exclusion import Exclusion, Exclusions
 from penstock_jobs.shards.exclusion.near_duplicates import Hashes, shingles
+from penstock_jobs.shards.recipe import Exclude
 from penstock_jobs.shards.session_facts import PinnedSessions, SessionProfile
 
 #: The shortest form in which Git writes a commit.
@@ -35,21 +36,11 @@ _TYPES = ("user_message", "model_call", "edit")
 _COLUMNS = ("tenant", "session_id", "type", "payload")
 
 
-@dataclass(frozen=True)
-class OverlapBounds:
-    """A session is left out if it has this share of a task's runs of so many words."""
-
-    words: int = 13
-    overlap_min: float = 0.1
-
-
 class Contamination:
     """The tasks of some suites, prepared to be recognised. The suites have contents."""
 
-    def __init__(
-        self, suites: Iterable[SuiteVersion], bounds: OverlapBounds = OverlapBounds()
-    ) -> None:
-        self._bounds = bounds
+    def __init__(self, suites: Iterable[SuiteVersion], bounds: Exclude | None = None) -> None:
+        self._bounds = bounds = bounds or Exclude()
         self._tasks: dict[str, str] = {}
         self._sessions: dict[str, str] = {}
         self._repos: dict[str, str] = {}
@@ -69,7 +60,7 @@ class Contamination:
                     short = commit[:_COMMIT_HEX_MIN]
                     self._commits.setdefault(short, []).append((commit, name))
             for task, text in sorted(dict(content.texts).items()):
-                runs = shingles(text, bounds.words)
+                runs = shingles(text, bounds.overlap_words)
                 if len(runs):
                     self._texts.append((name, task))
                     runs_of_texts.append(runs)
@@ -106,7 +97,7 @@ class Contamination:
     def _overlap(self, texts: Sequence[str]) -> Exclusion | None:
         if not len(self._runs) or not texts:
             return None
-        words = self._bounds.words
+        words = self._bounds.overlap_words
         runs = np.unique(np.concatenate([shingles(text, words) for text in texts]))
         at = np.minimum(np.searchsorted(self._runs, runs), len(self._runs) - 1)
         counts = np.zeros(len(self._texts), np.int64)
@@ -156,14 +147,14 @@ class _SearchTask:
     bucket: Bucket
     profiles: Mapping[str, SessionProfile] = field(repr=False)
     suites: tuple[SuiteVersion, ...] = field(repr=False)
-    bounds: OverlapBounds
+    bounds: Exclude
 
 
 def find_contaminated(
     sessions: PinnedSessions,
     profiles: Mapping[str, SessionProfile],
     suites: tuple[SuiteVersion, ...],
-    bounds: OverlapBounds,
+    bounds: Exclude,
 ) -> Exclusions:
     def make_task(bucket: Bucket) -> _SearchTask:
         of_bucket = {each.session_id: profiles[each.session_id] for each in bucket.sessions or ()}

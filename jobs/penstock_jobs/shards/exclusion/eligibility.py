@@ -15,7 +15,6 @@ matter, and nobody under the cap loses a chain.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import pyarrow as pa
 import xxhash
@@ -38,18 +37,16 @@ def with_repeats(
 ) -> dict[str, str]:
     """The consents, after a refusal has spread to all sessions that resume or fork the refusing
     one: they hold what was said there. `repeats` gives the parent of each such session."""
-    denied = {
+    denied = spread = {
         chains.get(session, session) for session, consent in consents.items() if consent == NO_TRAIN
     }
-    while True:
-        further = {
+    while spread:
+        spread = {
             chains.get(session, session)
             for session, parent in repeats.items()
             if chains.get(parent, parent) in denied
-        }
-        if further <= denied:
-            break
-        denied |= further
+        } - denied
+        denied |= spread
     return {
         session: NO_TRAIN
         if chains.get(session, session) in denied
@@ -73,13 +70,6 @@ def without_consent(
             unknown[session] = Exclusion("consent_unknown")
     # A refusal within a chain weighs more than a missing consent.
     return spread_over_chains(unknown, chains) | spread_over_chains(denied, chains)
-
-
-class ChannelCheckpoints(NamedTuple):
-    """The checkpoints that a channel has pointed at, the current one last, then its canary."""
-
-    order: tuple[str, ...]
-    current: str
 
 
 def stale(
@@ -108,10 +98,10 @@ def stale(
 def _behind(
     profile: SessionProfile, behind: Mapping[str, int], max_versions: int
 ) -> Exclusion | None:
-    unknown = sorted(name for name in profile.checkpoints if name not in behind)
+    unknown = sorted(set(profile.checkpoints) - behind.keys())
     if unknown or not profile.checkpoints:
-        detail = ", ".join(unknown) or "no checkpoint is named"
-        return Exclusion("stale_unknown_version", detail)
+        names = ", ".join(unknown) or "no checkpoint is named"
+        return Exclusion("stale_unknown_version", names)
     oldest = max(profile.checkpoints, key=lambda name: (behind[name], name))
     if behind[oldest] <= max_versions:
         return None
@@ -140,9 +130,10 @@ def behind_checkpoint(profiles: Iterable[SessionProfile], reference: str) -> dic
     return versions_behind(order, reference)
 
 
-def channel_checkpoints(channel: str, changes: pa.Table) -> ChannelCheckpoints:
-    """From the channel's changes, the oldest first. Raises InvalidInput where it never pointed at
-    a checkpoint."""
+def behind_channel(channel: str, changes: pa.Table) -> tuple[str, dict[str, int]]:
+    """The checkpoint that the channel points at, and versions behind it, from the channel's
+    changes, the oldest first. Its canary is the newest version. Raises InvalidInput where it never
+    pointed at a checkpoint."""
     rows = changes.to_pylist()
     pointed = [row["checkpoint"] for row in rows if row["checkpoint"] is not None]
     if not pointed:
@@ -153,7 +144,8 @@ def channel_checkpoints(channel: str, changes: pa.Table) -> ChannelCheckpoints:
         raise InvalidInput(what=f"The channel {channel!r} of [staleness]", why=why)
     order = [name for at, name in enumerate(pointed) if not at or pointed[at - 1] != name]
     canary = rows[-1]["canary"]
-    return ChannelCheckpoints((*order, *([canary] if canary is not None else [])), pointed[-1])
+    order += [canary] if canary is not None else []
+    return pointed[-1], versions_behind(order, pointed[-1])
 
 
 def over_caps(
@@ -167,15 +159,14 @@ def over_caps(
     """A chain has the user and the repository of its first session. A session without a user or
     repository is not counted for one. A cap of None is no limit."""
     chains: dict[str, list[SessionProfile]] = {}
-    first_to_last = sorted(
+    for profile in sorted(
         profiles, key=lambda each: (each.session_id != each.chain, each.session_id)
-    )
-    for profile in first_to_last:
+    ):
         chains.setdefault(profile.chain, []).append(profile)
     users, repos = Counter[str](), Counter[str]()
     count = 0
     exclusions: Exclusions = {}
-    for chain in sorted(chains, key=lambda chain: (_lot(seed, chain), chain)):
+    for chain in sorted(chains, key=lambda chain: (lot(f"caps:{chain}", seed), chain)):
         members = chains[chain]
         user, repo = members[0].user, members[0].repo
         reason: ExclusionReason | None = None
@@ -194,6 +185,5 @@ def over_caps(
     return exclusions
 
 
-def _lot(seed: int, chain: str) -> int:
-    name = f"caps:{chain}".encode("utf-8", "surrogatepass")
-    return xxhash.xxh3_64_intdigest(name, seed % 2**64)
+def lot(name: str, seed: int) -> int:
+    return xxhash.xxh3_64_intdigest(name.encode("utf-8", "surrogatepass"), seed % 2**64)
