@@ -212,20 +212,8 @@ def _by_arm(canary: NDArray[np.bool_]) -> dict[Arm, int]:
 
 
 def seen_users(trial: Trial, traffic: TrialTraffic) -> list[PhaseUsers]:
-<<<<<<< ours
-    """By period, the arm of each user's first session that counts. Whether users or sessions are
-    split, the chance to be in the canary is the share at that time."""
-    first_rows: dict[str, int] = {}
-||||||| base
-    """By period, the arm of each user's first session that counts. Whether users or sessions are
-    split, the chance to be in the canary is the share at that time."""
-    known: set[str] = set()
-    counts: Counter[tuple[int, bool]] = Counter()
-=======
     """By period, the arm of each user's first session that counts."""
-    known: set[str] = set()
-    counts: Counter[tuple[int, bool]] = Counter()
->>>>>>> theirs
+    first_rows: dict[str, int] = {}
     who = traffic.rows["who"].to_pylist()
     for row in traffic.counted:
         first_rows.setdefault(who[row], row)

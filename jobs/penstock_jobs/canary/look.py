@@ -264,17 +264,9 @@ def _or_why(measured: Callable[[], T]) -> T | str:
 
 
 def _store_look(database: Database, trial: Trial, look: Look, at_us: int) -> None:
-<<<<<<< ours
-    """Of successive looks with the same outcome only the last one stays. Verdicts hold their own
-    copy of the look that they rested on."""
+    """Of successive looks with one outcome only the last stays. Verdicts hold their own copy."""
     facts = {name: getattr(trial, name) for name in (*_TRIAL_COLUMNS, "incumbent")}
     document = msgspec.json.encode(look, order="sorted").decode()
-||||||| base
-    """Of successive looks with the same outcome only the last one stays. Verdicts hold their own
-    copy of the look that they rested on."""
-=======
-    """Of successive looks with one outcome only the last stays. Verdicts hold their own copy."""
->>>>>>> theirs
     with database.write() as connection:
         before = connection.execute(_newest(trial)).first()
         if before is not None and msgspec.json.decode(before.document)["outcome"] == look.outcome:

@@ -198,21 +198,9 @@ def watch(
     judge_of: JudgeOf = gate,
 ) -> None:
     """Run rounds until `wait`, which pauses for so many seconds, returns true. Of several watchers
-<<<<<<< ours
-    one looks at a time. An outage of the database is told and does not end the watch. Raises
-    ChannelUnknown."""
+    one looks at a time. An outage of the database is told and does not end the watch."""
     owner, name = f"watcher-{uuid4()}", lease_of(tenant, channel)
     lease_s = lake.settings.room(LakeSettings).lease_seconds
-||||||| base
-    one looks at a time. An outage of the database is told and does not end the watch. Raises
-    ChannelUnknown."""
-    owner = f"watcher-{uuid4()}"[:64]
-    name, lease_s = lease_of(tenant, channel), lake.settings.room(LakeSettings).lease_seconds
-=======
-    one looks at a time. An outage of the database is told and does not end the watch."""
-    owner = f"watcher-{uuid4()}"[:64]
-    name, lease_s = lease_of(tenant, channel), lake.settings.room(LakeSettings).lease_seconds
->>>>>>> theirs
     while True:
         try:
             with leased(lake.database, name, owner, lease_s) as held:
