@@ -6,35 +6,30 @@ heavy tail (tokens, seconds) is compared by its logarithm; its margin is a ratio
 Events and rewards older than the trial are not read. A few columns of the summaries of all sessions
 tell which sessions began before it."""
 
-from collections import Counter
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from math import isfinite
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
+
 from penstock.clock import SECOND_US
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.gate.policy import LiveRequirement
-from penstock.gate.sequential import Arm
-from penstock.gate.sequential import PhaseUsers
-from penstock.gate.sequential import UserResult
-from penstock.gate.sequential import on_log_scale
+from penstock.gate.sequential import Arm, PhaseUsers, UserResult, on_log_scale
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock.toml_document import unknown
 from penstock_jobs.canary.settings import CanarySettings
 from penstock_jobs.canary.trial import Trial
-from penstock_jobs.rewards.definition import DEFAULT
-from penstock_jobs.rewards.definition import parse_definition
+from penstock_jobs.rewards.definition import DEFAULT, parse_definition
 from penstock_jobs.rewards.due_sessions import definition_known_as
-from penstock_jobs.rewards.rates import RATES
-from penstock_jobs.rewards.rates import Tally
-from typing import Literal
-import numpy as np
-import pyarrow as pa
-
+from penstock_jobs.rewards.rates import RATES, Tally
 
 Source = Literal["reward", "session", "any", "failed_calls", "call", "rate"]
 #: The reward that a definition makes of all its others.

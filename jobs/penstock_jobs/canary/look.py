@@ -1,44 +1,34 @@
 """A look at the trial of a channel: its metrics are measured and judged, and the result stored."""
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import asdict
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
-from penstock.channels import channel as channels
-from penstock.channels.history import channel_changes
-from penstock.database.engine import Database
-from penstock.database.engine import now_us
-from penstock.database.errors import DatabaseUnreachable
-from penstock.errors import PenstockError
-from penstock.errors import one_line
-from penstock.gate import sequential
-from penstock.gate.policy import CanarySteps
-from penstock.gate.policy import LiveRequirement
-from penstock.gate.policy import Policy
-from penstock.gate.policy import parse
-from penstock.gate.sequential import Arm
-from penstock.gate.sequential import SampleRatio
-from penstock.gate.tables import live_look
-from penstock.lake.lake import Lake
-from penstock_jobs.canary.live_metrics import ARMS
-from penstock_jobs.canary.live_metrics import Metric
-from penstock_jobs.canary.live_metrics import MetricMeasurement
-from penstock_jobs.canary.live_metrics import find_metric
-from penstock_jobs.canary.live_metrics import measure
-from penstock_jobs.canary.live_metrics import read_traffic
-from penstock_jobs.canary.live_metrics import seen_users
-from penstock_jobs.canary.settings import CanarySettings
-from penstock_jobs.canary.trial import Trial
-from penstock_jobs.canary.trial import trial_of
-from typing import Any
-from typing import Literal
-from typing import NamedTuple
-from typing import TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
+
 import msgspec
 import sqlalchemy as sa
 
+from penstock.channels import channel as channels
+from penstock.channels.history import channel_changes
+from penstock.database.engine import Database, now_us
+from penstock.database.errors import DatabaseUnreachable
+from penstock.errors import PenstockError, one_line
+from penstock.gate import sequential
+from penstock.gate.policy import CanarySteps, LiveRequirement, Policy, parse
+from penstock.gate.sequential import Arm, SampleRatio
+from penstock.gate.tables import live_look
+from penstock.lake.lake import Lake
+from penstock_jobs.canary.live_metrics import (
+    ARMS,
+    Metric,
+    MetricMeasurement,
+    find_metric,
+    measure,
+    read_traffic,
+    seen_users,
+)
+from penstock_jobs.canary.settings import CanarySettings
+from penstock_jobs.canary.trial import Trial, trial_of
 
 #: No metric passes if the shares of sessions that never get a value differ by more.
 _UNKNOWN_DIFFERENCE_MAX = 0.1

@@ -6,10 +6,10 @@ full promotion the new one is compared with the one before, which served before 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from penstock.channels.change import Change
-from penstock.clock import SECOND_US
 from typing import Literal
 
+from penstock.channels.change import Change
+from penstock.clock import SECOND_US
 
 Kind = Literal["canary", "watch"]
 

@@ -8,16 +8,20 @@ watcher can go on at any point: it acts first on a stored breach."""
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import Literal, NamedTuple
+from uuid import uuid4
+
+import structlog
+
 from penstock.channels.change import Change
-from penstock.channels.errors import AlreadyServing
-from penstock.channels.errors import ChannelPinned
-from penstock.channels.errors import NothingToRollBackTo
-from penstock.channels.errors import PromotionConflict
-from penstock.channels.promotion import Judge
-from penstock.channels.promotion import Promotion
-from penstock.channels.promotion import promote
-from penstock.channels.rollback import Rollback
-from penstock.channels.rollback import roll_back
+from penstock.channels.errors import (
+    AlreadyServing,
+    ChannelPinned,
+    NothingToRollBackTo,
+    PromotionConflict,
+)
+from penstock.channels.promotion import Judge, Promotion, promote
+from penstock.channels.rollback import Rollback, roll_back
 from penstock.checkpoints.checkpoint import TEXT_CHARS_MAX
 from penstock.checkpoints.errors import StateRefused
 from penstock.clock import SECOND_US
@@ -30,18 +34,9 @@ from penstock.gate.policy import CanarySteps
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock_jobs.canary.live_metrics import ARMS
-from penstock_jobs.canary.look import Look
-from penstock_jobs.canary.look import Situation
-from penstock_jobs.canary.look import newest_look
-from penstock_jobs.canary.look import situation_of
-from penstock_jobs.canary.look import take_look
+from penstock_jobs.canary.look import Look, Situation, newest_look, situation_of, take_look
 from penstock_jobs.canary.settings import CanarySettings
 from penstock_jobs.canary.trial import Trial
-from typing import Literal
-from typing import NamedTuple
-from uuid import uuid4
-import structlog
-
 
 ACTOR = "watcher"
 Did = Literal["nothing", "looked", "rolled_back", "raised", "promoted", "refused"]
