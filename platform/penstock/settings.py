@@ -2,8 +2,7 @@
 
 `penstock.toml` in the data directory, then `PENSTOCK_*` in the environment, then flags: the later
 wins. Each room declares its own settings as a subclass of RoomSettings, which the entry points
-`penstock.settings` name, and takes them with `settings.room(LoopSettings)`.
-"""
+`penstock.settings` name, and takes them with `settings.room(LoopSettings)`."""
 
 import os
 import re

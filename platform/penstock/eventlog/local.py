@@ -5,8 +5,7 @@
     log/p-0000/writer.lock    held by the process that takes its events into the lake
     log/p-0000/0000000001.log blocks; rolled when large, removed when the lake covers them
 
-An offset is the number of the file and the position in it.
-"""
+An offset is the number of the file and the position in it."""
 
 import errno
 import fcntl
@@ -49,8 +48,7 @@ class LocalEventLog:
         bytes_max: int,
         disk_reserve_bytes: int = 0,
     ) -> None:
-        """Opens the log, makes it if there is none, and cuts torn ends off.
-        Raises LogUnwritable, LogCorrupt, LogShapeChanged."""
+        """Makes it if there is none. Raises LogUnwritable, LogCorrupt, LogShapeChanged."""
         self._path = path
         self._bytes_max = bytes_max
         self._disk_reserve_bytes = disk_reserve_bytes
