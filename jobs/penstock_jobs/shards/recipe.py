@@ -40,7 +40,7 @@ class Tokens:
     come from the template and the tokenizer."""
 
     source: Source = "prefer-engine"
-    #: As written: relative to the recipe. `Recipe.path` says where it is.
+    #: As written: relative to the recipe.
     tokenizer: str | None = None
     template: str | None = None
     #: Of a sequence, and of a row of packed ones.
@@ -143,10 +143,6 @@ class Recipe(RecipeFile):
     #: The definition that `reward` names.
     target: RewardTarget | None = field(default=None, compare=False)
     directory: Path = field(default=Path(), compare=False)
-
-    def path(self, name: str) -> Path:
-        """The path of a file that the recipe names."""
-        return self.directory / name
 
     @property
     def canonical(self) -> str:
