@@ -225,13 +225,9 @@ class RegisterStage(Stage):
         checkpoint = register(
             context.database,
             context.lake.settings,
+            **{key: inputs[key] for key in ("name", "uri", "digest", "parent", "form")},
             tenant=context.tenant,
-            name=inputs["name"],
-            uri=inputs["uri"],
-            digest=inputs["digest"],
             actor=context.actor,
-            parent=inputs["parent"],
-            form=inputs["form"],
             shards=[inputs["shard"]],
             note=inputs["note"] or context.occasion,
         )

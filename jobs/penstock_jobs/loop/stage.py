@@ -117,8 +117,9 @@ class Stage(ABC):
     #: As it stands in the database.
     name: ClassVar[str]
 
-    def is_part_of(self, _loop: LoopFile) -> bool:
-        return True
+    def is_part_of(self, loop: LoopFile) -> bool:
+        """Some have a section in the loop file, and are left out without it."""
+        return getattr(loop, self.name, self) is not None
 
     @abstractmethod
     def inputs(self, context: StageContext) -> StageFacts:

@@ -35,11 +35,10 @@ class EditParameters:
     cells_max: int = 100_000_000
 
     def terms(self) -> TrailTerms:
-        windows = []
-        for horizon in self.horizons_s:
-            tolerance = max(self.tolerance_s, self.tolerance_share * horizon)
-            windows.append((horizon * SECOND, round((horizon + tolerance) * SECOND)))
-        return TrailTerms(tuple(windows), self.move_min, self.cells_max)
+        ends = [at + max(self.tolerance_s, self.tolerance_share * at) for at in self.horizons_s]
+        spans = zip(self.horizons_s, ends, strict=True)
+        windows = tuple((begin * SECOND, round(end * SECOND)) for begin, end in spans)
+        return TrailTerms(windows, self.move_min, self.cells_max)
 
 
 Columns = Mapping[str, Sequence[str]]

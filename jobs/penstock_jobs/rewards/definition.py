@@ -82,12 +82,7 @@ def find_definition(text: str = DEFAULT) -> Definition:
     if text in shipped():
         content = _SHIPPED.joinpath(f"{text}.toml").read_text(encoding="utf-8")
         return parse_definition(content, text)
-    return load_definition(Path(text))
-
-
-def load_definition(path: Path) -> Definition:
-    """Raises InvalidInput."""
-    return parse_definition(toml.read_text(path), str(path))
+    return parse_definition(toml.read_text(Path(text)), text)
 
 
 def parse_definition(content: str, where: str) -> Definition:
@@ -150,18 +145,11 @@ def _term(row: Mapping[str, Any], shared: Mapping[str, Any], where: str) -> Term
 
 def _version(terms: Iterable[Term], **others: object) -> str:
     """The digest of what is computed: comments and the order of keys do not change it."""
-    facts = [
-        {
-            "reward": term.reward.name,
-            "version": term.reward.version,
-            "parameters": asdict(term.parameters),  # those left at their defaults too
-            "weight": term.weight,
-            "clip": term.clip,
-            "horizon_s": term.horizon_s,
-            "missing": term.missing,
-        }
-        for term in sorted(terms, key=lambda term: term.reward.name)
-    ]
+    facts = []
+    for term in sorted(terms, key=lambda term: term.reward.name):
+        parameters = asdict(term.parameters)  # those left at their defaults too
+        reward = {"reward": term.reward.name, "version": term.reward.version}
+        facts.append({**vars(term), **reward, "parameters": parameters})
     content = msgspec.json.encode({"terms": facts, **others}, order="deterministic")
     return hashlib.sha256(content).hexdigest()[:_VERSION_HEX]
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from zlib import crc32
 
 import msgspec
@@ -169,14 +169,3 @@ def read_policy(text: str) -> Policy:
 class _PolicyDocument(msgspec.Struct):
     version: int
     logits: dict[str, dict[str, float]]
-
-
-def tokens_of(policy: Policy, prompt: list[int], token: int) -> dict[str, Any]:
-    """The `tokens` of a model call that sampled one token after its prompt, and the end."""
-    return {
-        "prompt_ids": list(prompt),
-        "completion_ids": [token, END],
-        "logprobs": [policy.log_probability(prompt[-1], token), policy.log_probability(token, END)],
-        "tokenizer": TOKENIZER,
-        "policy_version_runs": [[0, policy.version]],
-    }

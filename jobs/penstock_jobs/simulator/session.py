@@ -21,11 +21,11 @@ from penstock_jobs.simulator.truth import (
     seconds_until_acting,
 )
 
-SOURCE = "simulator"
-HORIZONS_S = (600, 3_600, 86_400)
-#: How often somebody still observes a file then.
+#: How often somebody still observes a file after so many seconds.
 _OBSERVED = {600: 0.95, 3_600: 0.9, 86_400: 0.85}
+HORIZONS_S = tuple(_OBSERVED)
 _PROMPT_TOKENS_MAX = 110
+_COMPLAINTS = ("still_broken", "misunderstood", "undo", "corrected", "fed_up")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -57,7 +57,7 @@ class Journal:
             "ts": at_us,
             "type": kind,
             "event_id": f"e{number:05}",
-            "source": SOURCE,
+            "source": "simulator",
             "checkpoint": self._truth.checkpoint,
             "user": self._truth.user,
             "project": self._truth.project,
@@ -142,7 +142,9 @@ class SessionSimulation:
         if self.truth.turns:
             self._heard = True
         if (size := len(self._prompt)) > _PROMPT_TOKENS_MAX:
-            self._say(ids.SUMMARY, ids.COMPACTING, conversation.recap(dice, self._names))
+            recap = conversation.line("recap", dice, self._names)
+            thoughts = conversation.thinking(dice, self._names, 4)
+            self._say(ids.SUMMARY, ids.COMPACTING, f"{recap} {thoughts}")
             self._prompt = [ids.SYSTEM, ids.SUMMARY, ids.END]
             sizes = {"tokens_before": size, "tokens_after": len(self._prompt)}
             summary = {"summary_call_id": f"gen-{self._generated}"}
@@ -290,7 +292,7 @@ class SessionSimulation:
             self.journal.record("feedback", {"kind": "thumbs", "value": thumb})
             self._heard = True
         if turn.dissatisfied:
-            return conversation.dissatisfied(dice, names)
+            return conversation.line(dice.pick(_COMPLAINTS), dice, names)
         if turn.asked or turn.worth < 0.3:
             return conversation.line("request", dice, names)
         return conversation.line("satisfied", dice, names)
@@ -330,20 +332,26 @@ class SessionSimulation:
     def _sample(self, token: int, prompt_end: int, content: Payload) -> None:
         """Record a model call that sampled `token` behind a prompt with that last token."""
         self._prompt.append(prompt_end)
-        tokens = ids.tokens_of(self.policy, self._prompt, token)
-        completion = len(tokens["completion_ids"])
+        sampled = [token, ids.END]
+        befores = [prompt_end, token]
         self._generated += 1
         payload = {
             "call_id": f"gen-{self._generated}",
             "model": self.truth.checkpoint,
             **content,
-            "usage": {"prompt": len(self._prompt), "completion": completion},
+            "usage": {"prompt": len(self._prompt), "completion": len(sampled)},
             "latency_ms": self.dice.skewed(300, 9_000),
             "finish_reason": "tool_calls" if "tool_calls" in content else "stop",
-            "tokens": tokens,
+            "tokens": {
+                "prompt_ids": self._prompt,
+                "completion_ids": sampled,
+                "logprobs": list(map(self.policy.log_probability, befores, sampled)),
+                "tokenizer": ids.TOKENIZER,
+                "policy_version_runs": [[0, self.policy.version]],
+            },
         }
         self.journal.record("model_call", payload)
-        self._prompt += tokens["completion_ids"]
+        self._prompt += sampled
 
     def _result(self, call: str, tool: str, output: str, error: str | None = None) -> None:
         payload: Payload = {"call_id": call, "tool": tool, "ok": error is None}

@@ -72,6 +72,13 @@ class Change(ChannelPointer):
         return replace(self, hash=hash_of(self))
 
 
+def unused_channel(tenant: str, channel: str) -> Change:
+    """A channel before its first change."""
+    return Change(
+        tenant=tenant, channel=channel, version=0, action="policy", actor="", reason="", at=0
+    )
+
+
 def hash_of(change: Change) -> str:
     """The hash of all columns but the hash itself, as JSON with sorted keys."""
     columns = asdict(change)

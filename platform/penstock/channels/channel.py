@@ -1,13 +1,13 @@
 """A channel as it is now: where it points, and which checkpoint serves a key."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import sqlalchemy as sa
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 from sqlalchemy import Connection
 
 from penstock.channels.change import Change, ChannelPointer, time_text
@@ -146,28 +146,21 @@ def serving_channels(database: Database, tenant: str, checkpoint_name: str) -> l
         ]
 
 
-def _newest_of_all(connection: Connection, tenant: str) -> Iterator[Change]:
-    query = (
-        sa.select(*CHANGE_COLUMNS)
-        .join(
-            channel,
-            sa.and_(
-                channel.c.tenant == channel_change.c.tenant,
-                channel.c.name == channel_change.c.channel,
-                channel.c.version == channel_change.c.version,
-            ),
-        )
-        .where(channel.c.tenant == tenant)
-        .order_by(channel.c.name)
+def _newest_of_all(connection: Connection, tenant: str) -> list[Change]:
+    columns = channel_change.c
+    newest = sa.and_(
+        channel.c.tenant == columns.tenant,
+        channel.c.name == columns.channel,
+        channel.c.version == columns.version,
     )
-    for row in connection.execute(query).all():
-        yield change_of(row)
+    query = sa.select(*CHANGE_COLUMNS).join(channel, newest).where(channel.c.tenant == tenant)
+    return [change_of(row) for row in connection.execute(query.order_by(channel.c.name))]
 
 
 def _state_of(connection: Connection, change: Change) -> ChannelState:
     since: int | None = None
+    columns = channel_change.c
     if change.checkpoint is not None:
-        columns = channel_change.c
         since = connection.scalar(
             sa.select(columns.at).where(
                 columns.tenant == change.tenant,
@@ -194,18 +187,22 @@ class Assignment:
     arm: Arm
 
 
-def place_of(salt: str, key: str) -> float:
-    """Where a key stands between 0 and 1: the same for ever, everywhere."""
-    digest = hashlib.sha256(f"{salt}\0{key}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") % _PARTS / _PARTS
+class _TrafficSplit(msgspec.Struct):
+    channel: str
+    checkpoint: str | None
+    canary: str | None
+    canary_share: Annotated[float, Meta(ge=0, le=1)] | None
 
 
 def choose_arm(
     channel: str, key: str, *, current: str, canary: str | None, share: float
 ) -> Assignment:
     """A key that is in the canary stays there as its share grows; each canary draws anew."""
-    if canary is not None and place_of(f"{channel}\0{canary}", key) < share:
-        return Assignment(canary, "canary")
+    if canary is not None:
+        digest = hashlib.sha256(f"{channel}\0{canary}\0{key}".encode()).digest()
+        # A place between 0 and 1: the same for ever, everywhere.
+        if int.from_bytes(digest[:8], "big") % _PARTS / _PARTS < share:
+            return Assignment(canary, "canary")
     return Assignment(current, "current")
 
 
@@ -213,9 +210,18 @@ def assign(channel: ChannelState | Mapping[str, Any], key: str) -> Assignment:
     """Which checkpoint serves a key: a user, a session, whatever should stay with one model.
     `channel` is what `Lake.channel` gives, or the JSON of `GET /v1/channels/{name}`. Raises
     NothingServed before the first promotion, InvalidInput."""
-    name, current, canary, share = _split_of(channel)
-    if current is None:
-        raise NothingServed(channel=name)
+    if isinstance(channel, ChannelState):
+        split = _TrafficSplit(
+            channel.name, channel.checkpoint, channel.canary, channel.canary_share
+        )
+    else:
+        try:
+            split = msgspec.convert(channel, _TrafficSplit)
+        except msgspec.ValidationError as error:
+            why = f"it is not the whole answer to GET /v1/channels/NAME: {error}"
+            raise InvalidInput(what="The channel", why=why) from None
+    if split.checkpoint is None:
+        raise NothingServed(channel=split.channel)
     if not isinstance(key, str):  # else all users of whom nobody knows the name would be one user
         why = f"it is a text, as of a user or a session, and not {key!r}"
         raise InvalidInput(what="The key", why=why)
@@ -223,24 +229,10 @@ def assign(channel: ChannelState | Mapping[str, Any], key: str) -> Assignment:
         key.encode()
     except UnicodeEncodeError as error:
         raise InvalidInput(what=f"The key {key!r}", why="it is no Unicode text") from error
-    return choose_arm(name, key, current=current, canary=canary, share=share)
-
-
-def _split_of(
-    channel: ChannelState | Mapping[str, Any],
-) -> tuple[str, str | None, str | None, float]:
-    if isinstance(channel, ChannelState):
-        return channel.name, channel.checkpoint, channel.canary, channel.canary_share or 0.0
-    try:
-        name, current = channel["channel"], channel["checkpoint"]
-        canary, share = channel["canary"], channel["canary_share"]
-    except KeyError as error:
-        why = f"it has no {error}; it is the answer to GET /v1/channels/NAME, whole"
-        raise InvalidInput(what="The channel", why=why) from None
-    except TypeError:
-        why = f"it is {channel!r}, and not the answer to GET /v1/channels/NAME"
-        raise InvalidInput(what="The channel", why=why) from None
-    share = 0.0 if share is None else share
-    if not isinstance(share, (int, float)) or not 0 <= share <= 1:
-        raise InvalidInput(what="The channel", why=f"its canary_share is {share!r}")
-    return name, current, canary, share
+    return choose_arm(
+        split.channel,
+        key,
+        current=split.checkpoint,
+        canary=split.canary,
+        share=split.canary_share or 0.0,
+    )

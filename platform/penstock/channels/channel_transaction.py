@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from msgspec import UNSET, UnsetType
 from sqlalchemy import Connection
 
-from penstock.channels.change import NO_HASH, Action, Change
+from penstock.channels.change import NO_HASH, Action, Change, unused_channel
 from penstock.channels.channel import channels_at
 from penstock.channels.errors import ChannelUnknown, PromotionConflict
 from penstock.channels.history import newest_change
@@ -27,7 +27,6 @@ from penstock.gate.verdict import Verdict
 
 #: The state of a checkpoint that a channel has left.
 LeftState = Literal["retired", "rolled_back"]
-
 
 #: The checkpoint that a channel is expected at: its name or digest, or None for none. ANY is
 #: whichever it is at when the call begins.
@@ -53,31 +52,14 @@ class HeldChannel:
     """A channel that nobody else changes now, as it was before the change."""
 
     connection: Connection
-    tenant: str
-    name: str
-    before: Change | None
-
-    @property
-    def version(self) -> int:
-        return self.before.version if self.before is not None else 0
+    before: Change
 
     def next_change(self, action: Action, *, actor: str, reason: str) -> Change:
         """The channel as it is, in the next version; the caller replaces what changes."""
-        version = self.version + 1
         at = int(self.connection.execute(sa.select(now_us())).scalar_one())
-        if self.before is None:
-            return Change(
-                tenant=self.tenant,
-                channel=self.name,
-                version=version,
-                action=action,
-                actor=actor,
-                reason=reason,
-                at=at,
-            )
         return replace(
             self.before,
-            version=version,
+            version=self.before.version + 1,
             action=action,
             verdict=None,
             overridden=False,
@@ -85,13 +67,13 @@ class HeldChannel:
             reason=reason,
             # A clock that was set back does not turn the history round.
             at=max(at, self.before.at),
-            previous_hash=self.before.hash,
+            previous_hash=self.before.hash or NO_HASH,
         )
 
     def keep_verdict(self, verdict: Verdict) -> str:
         """Keep a verdict as evidence; its id."""
         row = {
-            "tenant": self.tenant,
+            "tenant": self.before.tenant,
             "id": verdict.id,
             "channel": verdict.channel,
             "checkpoint": verdict.checkpoint,
@@ -110,31 +92,27 @@ class HeldChannel:
         self.connection.execute(sa.insert(channel_change).values(**asdict(change)))
         self.connection.execute(
             sa.update(channel)
-            .where(channel.c.tenant == self.tenant, channel.c.name == self.name)
+            .where(channel.c.tenant == change.tenant, channel.c.name == change.channel)
             .values(version=change.version, hash=change.hash)
         )
         put_notice(self.connection, change)
         return change
 
     def _move_checkpoints(self, after: Change, left: LeftState) -> None:
-        before = _serving(self.before) if self.before is not None else set()
-        serving = _serving(after)
+        connection, tenant = self.connection, after.tenant
+        serving = {after.checkpoint, after.canary} - {None}
+        changed = serving ^ ({self.before.checkpoint, self.before.canary} - {None})
         reason = f"{after.action} of {after.channel}, version {after.version}: {after.reason}"
-        changed = [
-            find_in(self.connection, self.tenant, name, lock=True)
-            for name in sorted(before ^ serving)
-        ]
-        for checkpoint in changed:
+        names = sorted(name for name in changed if name is not None)
+        for checkpoint in [find_in(connection, tenant, name, lock=True) for name in names]:
             if checkpoint.name in serving:
                 if checkpoint.state != "serving":
-                    move_state(
-                        self.connection, checkpoint, "serving", actor=after.actor, reason=reason
-                    )
-                check_chain(self.connection, checkpoint)
+                    move_state(connection, checkpoint, "serving", actor=after.actor, reason=reason)
+                check_chain(connection, checkpoint)
                 continue
-            serving_it = channels_at(self.connection, self.tenant, checkpoint.name)
-            if all(change.channel == self.name for change in serving_it):
-                move_state(self.connection, checkpoint, left, actor=after.actor, reason=reason)
+            channels = channels_at(connection, tenant, checkpoint.name)
+            if all(change.channel == after.channel for change in channels):
+                move_state(connection, checkpoint, left, actor=after.actor, reason=reason)
 
 
 @contextmanager
@@ -156,27 +134,23 @@ def hold_channel(
         )
         if version is None:
             raise ChannelUnknown(name=name)
-        yield HeldChannel(connection, tenant, name, newest_change(connection, tenant, name))
+        before = newest_change(connection, tenant, name) or unused_channel(tenant, name)
+        yield HeldChannel(connection, before)
 
 
-def refuse_unexpected(request: ChannelRequest, before: Change | None) -> None:
+def refuse_unexpected(request: ChannelRequest, before: Change) -> None:
     """Raises PromotionConflict where a channel is not where the request expects it."""
-    if request.expect_version not in (None, before.version if before is not None else 0):
-        raise conflict(request.channel, f"version {request.expect_version}", before)
-    present = (before.checkpoint, before.digest) if before is not None else (None, None)
-    if request.expect is not ANY and request.expect not in present:
-        raise conflict(request.channel, request.expect, before)
+    if request.expect_version not in (None, before.version):
+        raise conflict(f"version {request.expect_version}", before)
+    if request.expect is not ANY and request.expect not in (before.checkpoint, before.digest):
+        raise conflict(request.expect, before)
 
 
-def conflict(channel_name: str, expected: object, present: Change | None) -> PromotionConflict:
+def conflict(expected: object, present: Change) -> PromotionConflict:
     return PromotionConflict(
-        channel=channel_name,
+        channel=present.channel,
         expected=expected,
-        found=present.checkpoint if present is not None else None,
-        version=present.version if present is not None else 0,
-        since=f"{present.action} by {present.actor}" if present is not None else "never used",
+        found=present.checkpoint,
+        version=present.version,
+        since=f"{present.action} by {present.actor}" if present.version else "never used",
     )
-
-
-def _serving(change: Change) -> set[str]:
-    return {name for name in (change.checkpoint, change.canary) if name is not None}

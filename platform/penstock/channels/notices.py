@@ -126,23 +126,16 @@ def pending_notices(
     """Those of all targets, of one tenant or of one target; `topic` is the topic as a target, if
     there is one."""
     columns = (channel.c.tenant, channel.c.name, channel.c.version)
-    hooks = (
-        sa.select((WEBHOOK_PREFIX + webhook.c.id).label("target"), *columns)
-        .join_from(
-            webhook,
-            channel,
-            sa.and_(
-                channel.c.tenant == webhook.c.tenant,
-                sa.or_(webhook.c.channel.is_(None), webhook.c.channel == channel.c.name),
-            ),
+    targets = [
+        sa.select((WEBHOOK_PREFIX + webhook.c.id).label("target"), *columns).where(
+            channel.c.tenant == webhook.c.tenant,
+            sa.or_(webhook.c.channel.is_(None), webhook.c.channel == channel.c.name),
+            webhook.c.removed_at.is_(None),
         )
-        .where(webhook.c.removed_at.is_(None))
-    )
-    if topic is None:
-        every = hooks.subquery()
-    else:
-        the_topic = sa.select(sa.literal(topic, sa.String).label("target"), *columns)
-        every = sa.union_all(hooks, the_topic).subquery()
+    ]
+    if topic is not None:
+        targets.append(sa.select(sa.literal(topic, sa.String).label("target"), *columns))
+    every = sa.union_all(*targets).subquery()
     done = sa.and_(
         delivery.c.target == every.c.target,
         delivery.c.tenant == every.c.tenant,

@@ -7,6 +7,7 @@ from litestar import Response
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import OpenAPIType, Schema
 from litestar.params import Parameter
+from msgspec.structs import asdict
 
 from penstock.channels.change import Change
 from penstock.channels.channel import (
@@ -155,7 +156,8 @@ async def get_channel(
         answer.changes = [_change_answer(notice) for notice in news.notices]
         answer.next = news.notices[-1].version if news.notices else news.state.version
     tag = f'"{answer.hash}"'
-    if not answer.changes and _matches(request.headers.get("if-none-match", ""), tag):
+    known = request.headers.get("if-none-match", "").split(",")
+    if not answer.changes and {"*", tag} & {text.strip().removeprefix("W/") for text in known}:
         return Response(None, status_code=304, headers={"ETag": tag})  # type: ignore[arg-type]
     return Response(answer, headers={"ETag": tag, "Cache-Control": "no-cache"})
 
@@ -166,14 +168,14 @@ async def get_history(
 ) -> HistoryAnswer:
     grant = await registry.authorize(request, "read")
 
-    def history(database: Database) -> tuple[int, list[Notice]]:
+    def history(database: Database) -> HistoryAnswer:
         newest = channel_state(database, grant.tenant, name).version
-        return newest, notices_after(database, grant.tenant, name, after or 0, up_to=newest)
+        notices = notices_after(database, grant.tenant, name, after or 0, up_to=newest)
+        last = notices[-1].version if notices else newest
+        changes = [_change_answer(notice) for notice in notices]
+        return HistoryAnswer(name, changes, last if last < newest else None)
 
-    newest, notices = await registry.call(history)
-    more = bool(notices) and notices[-1].version < newest
-    changes = [_change_answer(notice) for notice in notices]
-    return HistoryAnswer(name, changes, notices[-1].version if more else None)
+    return await registry.call(history)
 
 
 @registry_get("/v1/channels/{name:str}/assign", "Which checkpoint serves a key", 400, 404, 409)
@@ -212,12 +214,7 @@ async def post_promote(request: HttpRequest, registry: Registry, name: Name) -> 
     body = await read_document(request, PromoteRequest)
     if body.override:
         grant.require("admin")
-    promotion = Promotion(
-        tenant=grant.tenant,
-        channel=name,
-        actor=key_actor(grant),
-        **msgspec.structs.asdict(body),
-    )
+    promotion = Promotion(tenant=grant.tenant, channel=name, actor=key_actor(grant), **asdict(body))
 
     def change(database: Database) -> ChangeAnswer:
         from penstock.channels.judgement import gate_judge  # it brings scipy
@@ -238,12 +235,7 @@ async def post_promote(request: HttpRequest, registry: Registry, name: Name) -> 
 async def post_rollback(request: HttpRequest, registry: Registry, name: Name) -> ChangeAnswer:
     grant = await registry.authorize(request, "promote")
     body = await read_document(request, RollbackRequest)
-    rollback = Rollback(
-        tenant=grant.tenant,
-        channel=name,
-        actor=key_actor(grant),
-        **msgspec.structs.asdict(body),
-    )
+    rollback = Rollback(tenant=grant.tenant, channel=name, actor=key_actor(grant), **asdict(body))
     return await registry.call(lambda database: _told(database, roll_back(database, rollback)))
 
 
@@ -255,7 +247,6 @@ async def post_rollback(request: HttpRequest, registry: Registry, name: Name) ->
 async def post_release(request: HttpRequest, registry: Registry, name: Name) -> ChangeAnswer:
     grant = await registry.authorize(request, "promote")
     body = await read_document(request, ReleaseRequest)
-
     who = {"tenant": grant.tenant, "actor": key_actor(grant)}
     return await registry.call(
         lambda database: _told(database, release(database, channel=name, reason=body.reason, **who))
@@ -282,11 +273,6 @@ def _told(database: Database, change: Change) -> ChangeAnswer:
     place = (change.tenant, change.channel, change.version - 1)
     [notice] = notices_after(database, *place, up_to=change.version)
     return _change_answer(notice)
-
-
-def _matches(if_none_match: str, tag: str) -> bool:
-    tags = [text.strip().removeprefix("W/") for text in if_none_match.split(",")]
-    return "*" in tags or tag in tags
 
 
 async def _disconnect(request: HttpRequest) -> None:

@@ -64,28 +64,21 @@ def add_webhook(
     secret = _SECRET_PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
     row = {"id": webhook_id, "tenant": tenant, "channel": name, "url": url, "secret": secret}
     with database.write() as connection:
-        added = Webhook(
-            *connection.execute(
-                sa.insert(webhook).values(**row, created_at=now_us()).returning(*_COLUMNS)
-            ).one()
-        )
+        insert = sa.insert(webhook).values(**row, created_at=now_us()).returning(*_COLUMNS)
+        added = Webhook(*connection.execute(insert).one())
         # A channel that nobody sees yet in here is told of from its first change on.
-        channels = sa.select(channel.c.name, channel.c.version).where(channel.c.tenant == tenant)
+        position = {
+            "target": sa.literal(added.target),
+            "tenant": channel.c.tenant,
+            "channel": channel.c.name,
+            "next_version": channel.c.version + 1,
+            "attempts": sa.literal(0),
+            "try_at": sa.literal(0),
+        }
+        positions = sa.select(*position.values()).where(channel.c.tenant == tenant)
         if name is not None:
-            channels = channels.where(channel.c.name == name)
-        positions = [
-            {
-                "target": added.target,
-                "tenant": tenant,
-                "channel": known.name,
-                "next_version": known.version + 1,
-                "attempts": 0,
-                "try_at": 0,
-            }
-            for known in connection.execute(channels)
-        ]
-        if positions:
-            connection.execute(sa.insert(delivery), positions)
+            positions = positions.where(channel.c.name == name)
+        connection.execute(sa.insert(delivery).from_select(list(position), positions))
     return added, secret
 
 

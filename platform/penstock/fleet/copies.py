@@ -67,8 +67,7 @@ def files_of(link: ChainLink, settings: Settings) -> list[SourceFile]:
         elif scheme == "s3":
             files = list(_in_bucket(link.uri, settings))
         else:
-            why = f"{scheme}: is not fetched; a path, file:// and s3:// are"
-            raise _failed(link, why)
+            raise _failed(link, f"{scheme}: is not fetched; a path, file:// and s3:// are")
     except FetchFailed:
         raise
     except PenstockError as error:
@@ -162,12 +161,11 @@ class Copies:
         size = sum(size for _, size, _, _ in self._verified[link.digest])
         return ProvidedCopy(size, fetched, damaged=fetched and exists)
 
-    def remove_old(self) -> list[str]:
-        """Remove the copies beyond PENSTOCK_FOLLOW_COPIES_MAX, the least recently used first, and
-        none of those that are kept; the digests of what was removed."""
-        return self._remove_beyond(self._settings.room(FleetSettings).follow_copies_max)
-
-    def _remove_beyond(self, most: int) -> list[str]:
+    def remove_old(self, most: int | None = None) -> list[str]:
+        """Remove the copies beyond `most`, or PENSTOCK_FOLLOW_COPIES_MAX, the least recently used
+        first, and none of those that are kept; the digests of what was removed."""
+        if most is None:
+            most = self._settings.room(FleetSettings).follow_copies_max
         for remains in self.directory.glob(f"{_REMOVING}*"):  # a sidecar was killed meanwhile
             shutil.rmtree(remains)
         others = []
@@ -190,7 +188,10 @@ class Copies:
             return False
         try:
             marks = _marks(path)
-            if known != marks and _digest_of(path, link.digest, progress) != link.digest:
+            digest = link.digest
+            if known != marks:
+                digest = _copy(list(_in_path(path)), path, link.digest, progress)
+            if digest != link.digest:
                 return False
         except InvalidInput:  # a link to a folder, which no copy has
             return False
@@ -202,7 +203,12 @@ class Copies:
         staging = path.with_name(_FETCHING + path.name)
         files = files_of(link, self._settings)
         used = _used_bytes(staging, files)
-        self._make_room(link, sum(file.size for file in files) - used)
+        needed = sum(file.size for file in files) - used
+        if needed > shutil.disk_usage(self.directory).free:  # a reason to keep fewer copies
+            self.remove_old(0)
+        free = shutil.disk_usage(self.directory).free
+        if needed > free:
+            raise _failed(link, f"it needs {needed} bytes, and {self.directory} has {free} free")
         digest = _copy(files, staging, link.digest, progress)
         if digest != link.digest and used:  # remains of an earlier try may be what is wrong
             _remove(staging)
@@ -216,14 +222,6 @@ class Copies:
             _remove(path)
         staging.rename(path)
         sync_directory(self.directory)
-
-    def _make_room(self, link: ChainLink, needed: int) -> None:
-        """A full disk is a reason to keep fewer copies."""
-        if needed > shutil.disk_usage(self.directory).free:
-            self._remove_beyond(0)
-        free = shutil.disk_usage(self.directory).free
-        if needed > free:
-            raise _failed(link, f"it needs {needed} bytes, and {self.directory} has {free} free")
 
 
 @contextmanager
@@ -264,27 +262,8 @@ def _remove(path: Path) -> None:
 
 
 def _marks(path: Path) -> _Marks:
-    marks = []
-    for file in sorted(files_below(path)):
-        status = file.stat()
-        marks.append((str(file), status.st_size, status.st_mtime_ns, status.st_ino))
-    return tuple(marks)
-
-
-def _digest_of(path: Path, expected: str, progress: Progress) -> str:
-    """The digest of a copy: of its only file, where that is the expected one, or of the folder."""
-    parts = []
-    for file in files_below(path):
-        with file.open("rb") as source:
-            hashed = _hash(source, progress)
-        parts.append(CheckpointFile(file.relative_to(path).as_posix(), *hashed))
-    return _whole_digest(parts, expected)
-
-
-def _whole_digest(parts: list[CheckpointFile], expected: str) -> str:
-    if len(parts) == 1 and "/" not in parts[0].path and _PREFIX + parts[0].sha256 == expected:
-        return expected
-    return folder_digest(parts)
+    statuses = ((file, file.stat()) for file in sorted(files_below(path)))
+    return tuple((str(file), at.st_size, at.st_mtime_ns, at.st_ino) for file, at in statuses)
 
 
 def _hash(source: Readable, progress: Progress, target: BinaryIO | None = None) -> tuple[int, str]:
@@ -313,12 +292,13 @@ def _used_bytes(staging: Path, files: list[SourceFile]) -> int:
     return used
 
 
-def _copy(files: list[SourceFile], staging: Path, expected: str, progress: Progress) -> str:
-    """The digest of the files in the staging folder, once all are there."""
-    make_directory(staging)
+def _copy(files: list[SourceFile], folder: Path, expected: str, progress: Progress) -> str:
+    """Copy the files that are not in the folder yet. The digest of all: of the only file, where
+    that is the expected one, or of the folder."""
+    make_directory(folder)
     parts = []
     for file in files:
-        path = staging / file.path
+        path = folder / file.path
         if path.is_file():
             with path.open("rb") as source:
                 hashed = _hash(source, progress)
@@ -329,4 +309,6 @@ def _copy(files: list[SourceFile], staging: Path, expected: str, progress: Progr
                 target.flush()
                 os.fsync(target.fileno())
         parts.append(CheckpointFile(file.path, *hashed))
-    return _whole_digest(parts, expected)
+    if len(parts) == 1 and "/" not in parts[0].path and _PREFIX + parts[0].sha256 == expected:
+        return expected
+    return folder_digest(parts)

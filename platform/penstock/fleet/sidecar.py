@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, one_line
 from penstock.fleet.copies import Copies
 from penstock.fleet.engine import (
     LoadedCheckpoint,
@@ -23,8 +23,8 @@ from penstock.fleet.engine import (
     write_memory,
 )
 from penstock.fleet.errors import CopyMismatch, LoadFailed
-from penstock.fleet.fleet_status import PartName, PartTarget, StandingAnswer, say_standing
-from penstock.fleet.registry_source import ChainLink, RegistrySource, Reporter
+from penstock.fleet.fleet_status import PartName, PartTarget
+from penstock.fleet.registry_source import ChainLink, RegistrySource, Reporter, TellEvent
 from penstock.fleet.replicas import Report
 from penstock.fleet.settings import FleetSettings
 from penstock.settings import ENVIRONMENT_PREFIX, Settings
@@ -36,7 +36,6 @@ CHECK_SECONDS = 30.0
 RETRY_SECONDS_MAX = 300.0
 #: Pauses are doubled so often; beyond it floats overflow.
 _DOUBLINGS_MAX = 60
-_NOTHING_YET = "the channel is at no checkpoint yet"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +56,6 @@ class SidecarPlan:
     #: The pause before a checkpoint that was not loaded is tried again; each further one is twice
     #: as long.
     retry_seconds: float = 2.0
-
-
-#: Takes something that happened: its kind, a sentence, and the facts.
-TellEvent = Callable[[str, str, dict[str, Any]], None]
 
 
 class Superseded(Exception):
@@ -110,13 +105,8 @@ class Sidecar:
             loaded=self._loaded.checkpoint if self._loaded else None,
             digest=self._loaded.digest if self._loaded else None,
         )
-        self._reporter = Reporter(
-            source,
-            self._said,
-            every_s=settings.room(FleetSettings).replica_report_seconds,
-            on_standing=self._tell_standing,
-            on_trouble=lambda why: tell("unreported", f"the report was not taken: {why}", {}),
-        )
+        report_s = settings.room(FleetSettings).replica_report_seconds
+        self._reporter = Reporter(source, plan.channel, self._said, report_s, tell)
 
     def end_soon(self) -> None:
         """May be called from a signal."""
@@ -144,11 +134,10 @@ class Sidecar:
             for target in self._source.targets(lambda why: self._tell("outage", why, {})):
                 self._target = target
                 self._news.put(None)
-        except PenstockError as error:
-            self._trouble = error
         except BaseException as error:
             self._trouble = error
-            raise
+            if not isinstance(error, PenstockError):
+                raise
         finally:
             self._news.put(None)
 
@@ -171,9 +160,7 @@ class Sidecar:
         if target is None:
             self._wait(None)
         elif target.digest is None:
-            if self._said.version != target.version:
-                self._tell("waiting", _NOTHING_YET, {"version": target.version})
-            self._say(state="waiting", wanted=None, version=target.version)
+            self._say_waiting(target)
             self._wait(None)
         elif self._has(target):
             self._stay(target)
@@ -182,8 +169,7 @@ class Sidecar:
 
     def _run_once(self, target: PartTarget) -> bool:
         if target.digest is None:
-            self._say(state="waiting", version=target.version)
-            self._tell("waiting", _NOTHING_YET, {"version": target.version})
+            self._say_waiting(target)
             return False
         if self._has(target):
             self._say_loaded(target)
@@ -219,9 +205,9 @@ class Sidecar:
         end = self._run(command, self._facts(had, _links(loaded)))
         self._check_s = time.monotonic() + CHECK_SECONDS
         if end.how and not end.given_up:
-            self._forget()
+            self._remember(None)
             text = f"the engine has not {target.checkpoint} any more: {end.output}"
-            self._tell("lost", text, _fields(target))
+            self._tell_of("lost", target, text)
 
     def _try_to_load(self, target: PartTarget) -> None:
         if self._failed != target.digest:
@@ -234,7 +220,7 @@ class Sidecar:
         except Superseded:
             if not self._ended:
                 text = f"{target.checkpoint} is wanted no more, since the channel changed"
-                self._tell("superseded", text, _fields(target))
+                self._tell_of("superseded", target, text)
         except PenstockError as error:
             self._failed = target.digest
             self._failures += 1
@@ -242,8 +228,7 @@ class Sidecar:
             self._retry_s = time.monotonic() + pause_s
             problem = self._say_failed(target, error)
             text = f"{problem} It is tried again in {pause_s:g} s."
-            facts = {"problem": problem, "again_in_s": pause_s}
-            self._tell("failed", text, _fields(target) | facts)
+            self._tell_of("failed", target, text, problem=problem, again_in_s=pause_s)
 
     def _pause_s(self) -> float:
         doublings = min(self._failures - 1, _DOUBLINGS_MAX)
@@ -261,31 +246,27 @@ class Sidecar:
         """Raises Superseded, and a PenstockError where it could not be loaded."""
         assert target.checkpoint is not None
         problem = self._said.problem if self._failures else None
-        self._say(
-            state="fetching", wanted=target.checkpoint, version=target.version, problem=problem
-        )
+        self._say("fetching", target, problem)
         chain = self._source.chain(target.checkpoint)
         if chain[-1].digest != target.digest:
-            digests = {"found": chain[-1].digest, "digest": target.digest}
-            raise CopyMismatch(checkpoint=target.checkpoint, uri=chain[-1].uri, **digests)
+            mismatch = {"found": chain[-1].digest, "digest": target.digest}
+            raise CopyMismatch(checkpoint=target.checkpoint, uri=chain[-1].uri, **mismatch)
         self._copies.keep([*chain, *(_links(self._loaded) if self._loaded else ())])
         for link in chain:
             self._fetch(link, target)
         self._refuse_superseded(target)
-        self._say(state="loading")
-        self._tell("loading", f"loading {target.checkpoint}", _fields(target))
+        self._say("loading", target, problem)
+        self._tell_of("loading", target, f"loading {target.checkpoint}")
         facts = self._facts(target, chain)
-        self._forget()
+        self._remember(None)
         began_s = time.monotonic()
         end = self._run(self._plan.execute, facts)
         if end.given_up:
             raise Superseded
         if end.how:
             raise LoadFailed(checkpoint=target.checkpoint, how=end.how, output=end.output)
-        self._loaded = LoadedCheckpoint(
-            target.checkpoint, chain[-1].digest, target.version, [link.digest for link in chain]
-        )
-        self._remember()
+        digests = [link.digest for link in chain]
+        self._remember(LoadedCheckpoint(target.checkpoint, digests[-1], target.version, digests))
         self._say_loaded(target, seconds=round(time.monotonic() - began_s, 3))
         self._failures = 0
         self._check_s = time.monotonic() + CHECK_SECONDS
@@ -339,48 +320,48 @@ class Sidecar:
         }
         return {f"{ENVIRONMENT_PREFIX}{name.upper()}": value for name, value in facts.items()}
 
-    def _forget(self) -> None:
-        """From here on nobody knows what the engine has."""
-        self._loaded = None
-        self._remember()
-
-    def _remember(self) -> None:
-        write_memory(self._plan.directory, SidecarMemory(self._memory.sidecar, self._loaded))
+    def _remember(self, loaded: LoadedCheckpoint | None) -> None:
+        """None where nobody knows any more what the engine has."""
+        self._loaded = loaded
+        write_memory(self._plan.directory, SidecarMemory(self._memory.sidecar, loaded))
 
     # Reporting
 
-    def _say(self, **changed: Any) -> None:
+    def _say(self, state: str, target: PartTarget, problem: str | None = None) -> None:
         loaded = self._loaded
         self._said = replace(
             self._said,
-            **changed,
+            state=state,
+            wanted=target.checkpoint,
+            version=target.version,
             loaded=loaded.checkpoint if loaded is not None else None,
             digest=loaded.digest if loaded is not None else None,
+            problem=problem,
         )
         self._reporter.say(self._said)
 
+    def _say_waiting(self, target: PartTarget) -> None:
+        if self._said.version != target.version:
+            text = "the channel is at no checkpoint yet"
+            self._tell("waiting", text, {"version": target.version})
+        self._say("waiting", target, self._said.problem)
+
     def _say_loaded(self, target: PartTarget, **facts: Any) -> None:
         is_news = self._said.state != "loaded" or self._said.wanted != target.checkpoint
-        self._say(state="loaded", problem=None, wanted=target.checkpoint, version=target.version)
+        self._say("loaded", target)
         if is_news:
-            self._tell("loaded", f"loaded {target.checkpoint}", _fields(target) | facts)
+            self._tell_of("loaded", target, f"loaded {target.checkpoint}", **facts)
 
     def _say_failed(self, target: PartTarget, error: PenstockError) -> str:
         """The problem as it was reported."""
-        problem = " ".join(str(error).split())
-        self._say(state="failed", problem=problem, wanted=target.checkpoint, version=target.version)
+        problem = one_line(error)
+        self._say("failed", target, problem)
         return problem
 
-    def _tell_standing(self, part: StandingAnswer) -> None:
-        facts = {"loaded": part.loaded, "wanted": part.wanted, "replicas": part.replicas}
-        text = say_standing(self._plan.channel, part)
-        self._tell("mixed" if part.mixed else "whole", text, facts)
+    def _tell_of(self, kind: str, target: PartTarget, text: str, **facts: Any) -> None:
+        self._tell(kind, text, msgspec.to_builtins(target) | facts)
 
 
 def _links(loaded: LoadedCheckpoint) -> list[ChainLink]:
     """As far as it matters to find their copies: the registry may be away."""
     return [ChainLink(loaded.checkpoint, digest, "", "", None) for digest in loaded.chain]
-
-
-def _fields(target: PartTarget) -> dict[str, Any]:
-    return msgspec.to_builtins(target)  # type: ignore[no-any-return]

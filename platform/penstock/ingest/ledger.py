@@ -77,8 +77,8 @@ def read_ledger(lake: Lake, since_us: int = 0) -> LedgerReport:
         if row.accepted != row.stored + row.duplicate + row.waiting
     ]
     if (total := stored.total()) != live_rows:
-        segments = f"the segments hold {live_rows} rows"
-        discrepancies.append(f"{total} events were stored, but {segments}")
+        rows_held = f"the segments hold {live_rows} rows"
+        discrepancies.append(f"{total} events were stored, but {rows_held}")
     for gap in gaps:
         if gap.accepted_at is None:
             to = f" to {gap.to_offset}" if gap.to_offset != gap.from_offset else ""
