@@ -101,7 +101,7 @@ def test_what_it_leaves_out_has_a_default(directory: Path) -> None:
 def test_paths_are_from_where_it_lies(directory: Path) -> None:
     recipe = load(directory)
     assert recipe.tokens.tokenizer is not None
-    assert recipe.directory / recipe.tokens.tokenizer == directory / "models" / "tokenizer.json"
+    assert recipe.path(recipe.tokens.tokenizer) == directory / "models" / "tokenizer.json"
 
 
 def test_its_canonical_text_is_what_it_says(directory: Path) -> None:

@@ -144,6 +144,10 @@ class Recipe(RecipeFile):
     target: RewardTarget | None = field(default=None, compare=False)
     directory: Path = field(default=Path(), compare=False)
 
+    def path(self, name: str) -> Path:
+        """The path of a file that the recipe names."""
+        return self.directory / name
+
     @property
     def canonical(self) -> str:
         """The recipe with all defaults, as JSON. The manifest has the query beside it."""

@@ -7,7 +7,6 @@ excluded one is not. The sessions of a chain are one piece of work: they share a
 stratum.
 """
 
-from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -73,10 +72,6 @@ _OUTCOME_ROWS = pa.schema(
 class Selection:
     chosen: pa.Table
     left_out: pa.Table
-
-    def counts(self) -> dict[str, int]:
-        """Of those left out, by reason."""
-        return dict(sorted(Counter(self.left_out["reason"].to_pylist()).items()))
 
 
 @dataclass(frozen=True)

@@ -167,19 +167,13 @@ def near_duplicates(
 def linked(count: int, starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[np.int64]:
     """For each of `count` things the least that it is linked with, directly or through others;
     `starts[i]` and `ends[i]` are linked."""
-    least = np.arange(count)
-    while True:
-        low = np.minimum(least[starts], least[ends])
-        lower = least.copy()
-        for linked_ends in (starts, ends):
-            # Also for the least that it had: so whole trees are moved at once.
-            np.minimum.at(lower, least[linked_ends], low)
-            np.minimum.at(lower, linked_ends, low)
-        while not np.array_equal(lower[lower], lower):
-            lower = lower[lower]
-        if np.array_equal(lower, least):
-            return least
-        least = lower
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    links = coo_array((np.ones(len(starts), bool), (starts, ends)), (count, count))
+    _, cluster = connected_components(links, directed=False) if count else (0, np.arange(0))
+    _, least = np.unique(cluster, return_index=True)
+    return least[cluster]
 
 
 def _candidates(rows: NDArray[np.uint32]) -> Pairs:
@@ -202,7 +196,7 @@ def _candidates(rows: NDArray[np.uint32]) -> Pairs:
 
 
 def find_near_duplicates(
-    sessions: PinnedSessions, groups: Mapping[str, str], *, seed: int, similarity_min: float
+    sessions: PinnedSessions, groups: Mapping[str, str], seed: int, similarity_min: float
 ) -> Exclusions:
     """`groups` are those of the sessions."""
     signatures = sessions.on_workers(partial(sign_events, seed=seed), groups, COLUMNS)
