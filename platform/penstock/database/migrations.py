@@ -55,11 +55,6 @@ def check(database: Database) -> str:
     return str(current)
 
 
-def revision_of(database: Database) -> str | None:
-    with database.read() as connection:
-        return _current(connection)
-
-
 def newest_revision() -> str:
     return _scripts().get_current_head() or "none"
 
@@ -83,20 +78,16 @@ def note_supported(connection: Connection, revision: str | None) -> None:
     if not sa.inspect(connection).has_table(supported_revision.name):
         return
     connection.execute(sa.delete(supported_revision))
-    suited = []
     # Back to the last migration that broke older code.
     for script in _scripts().iterate_revisions(revision, "base") if revision else ():
-        suited.append({"revision": script.revision})
+        connection.execute(sa.insert(supported_revision).values(revision=script.revision))
         if getattr(script.module, "breaks_older_code", False):
-            break
-    if suited:
-        connection.execute(sa.insert(supported_revision), suited)
+            return
 
 
 def _supported(connection: Connection) -> set[str]:
-    if not sa.inspect(connection).has_table(supported_revision.name):
-        return set()
-    return set(connection.scalars(sa.select(supported_revision.c.revision)))
+    exists = sa.inspect(connection).has_table(supported_revision.name)
+    return set(connection.scalars(sa.select(supported_revision.c.revision))) if exists else set()
 
 
 def _current(connection: Connection) -> str | None:
@@ -113,10 +104,8 @@ def _scripts() -> ScriptDirectory:
 
 
 def _config(connection: Connection | None = None) -> Config:
-    config = Config()
+    config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(_migrations()))
-    if connection is not None:
-        config.attributes["connection"] = connection
     return config
 
 

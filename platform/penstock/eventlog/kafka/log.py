@@ -35,7 +35,6 @@ _RECORD_BYTES_GUESS = 64 * 1024
 #: A topic that takes less than this cannot hold what the gateway packs.
 _VALUE_BYTES_MIN = 256 * 1024
 _MAX_BYTES = "max.message.bytes"
-_GROUP_PREFIX = "penstock-"
 
 log_line = structlog.get_logger()
 
@@ -65,9 +64,7 @@ class KafkaEventLog:
             self._offsets: KafkaConsumer = make_consumer(address, request_s)
             opened.pop_all()
         self._readers = PartitionReaders(address, request_s)
-        self._producer = TopicProducer(
-            address, request_s=request_s, value_bytes_max=self.value_bytes_max
-        )
+        self._producer = TopicProducer(address, request_s, self.value_bytes_max)
         #: Of a group without members, for tools that watch lags.
         self._group: KafkaConsumer | None = None
         self._record_bytes = float(_RECORD_BYTES_GUESS)
@@ -94,10 +91,11 @@ class KafkaEventLog:
             return self._ends(range(self.partitions))
 
     def bounds(self, partition: int) -> OffsetBounds:
-        topic_partition = TopicPartition(self._address.topic, partition)
+        topic_partitions = [TopicPartition(self._address.topic, partition)]
         with self._explained(), self._mutex:
-            first = _look_up(self._offsets.beginning_offsets, [topic_partition])[0]
-            return OffsetBounds(first, _look_up(self._offsets.end_offsets, [topic_partition])[0])
+            [first] = _look_up(self._offsets.beginning_offsets, topic_partitions)
+            [end] = _look_up(self._offsets.end_offsets, topic_partitions)
+            return OffsetBounds(first, end)
 
     def bytes_beyond(self, partition: int, offset: int) -> int:
         """An estimate: the records beyond, by the size of those that were read last."""
@@ -113,7 +111,7 @@ class KafkaEventLog:
         topic_partition = TopicPartition(self._address.topic, partition)
         try:
             if self._group is None:
-                group = _GROUP_PREFIX + self._address.topic
+                group = f"penstock-{self._address.topic}"
                 self._group = make_consumer(self._address, self._request_s, group)
             self._group.commit_async({topic_partition: OffsetAndMetadata(before, "", -1)})
         except KafkaError as error:
@@ -173,18 +171,13 @@ class KafkaEventLog:
 
     def _make_topic(self, limits: EventLogSettings) -> None:
         """Raises LogUnsuitable, KafkaError."""
-        value_bytes_max = limits.event_bytes_max + HEADER_BYTES_MAX
-        configs = {
-            _MAX_BYTES: str(value_bytes_max + RECORD_BYTES),
-            # A time of arrival that no producer can set.
-            "message.timestamp.type": "LogAppendTime",
-        }
+        bytes_max = limits.event_bytes_max + HEADER_BYTES_MAX + RECORD_BYTES
+        # With LogAppendTime no producer can set the time of arrival.
+        configs = {_MAX_BYTES: str(bytes_max), "message.timestamp.type": "LogAppendTime"}
         topic = {"num_partitions": limits.log_partitions, "configs": configs}
-        timeout_ms = round(self._request_s * 1000)
+        topics, timeout_ms = {self._address.topic: topic}, round(self._request_s * 1000)
         try:
-            self._admin.create_topics(
-                {self._address.topic: topic}, timeout_ms=timeout_ms, wait_for_metadata=True
-            )
+            self._admin.create_topics(topics, timeout_ms=timeout_ms, wait_for_metadata=True)
         except TopicAlreadyExistsError:
             pass  # another process made it meanwhile
         except KafkaError as error:
@@ -198,10 +191,10 @@ class KafkaEventLog:
         resource = ConfigResource(ConfigResourceType.TOPIC, self._address.topic)
         configs = self._admin.describe_configs([resource])["topic"][self._address.topic]
         bytes_max = int(configs[_MAX_BYTES]["value"])
-        if bytes_max < _VALUE_BYTES_MIN:
-            why = f"its {_MAX_BYTES} is {bytes_max}; it has to be {_VALUE_BYTES_MIN} or more"
-            raise LogUnsuitable(where=self._address, why=why)
-        return bytes_max - RECORD_BYTES
+        if bytes_max >= _VALUE_BYTES_MIN:
+            return bytes_max - RECORD_BYTES
+        why = f"its {_MAX_BYTES} is {bytes_max}; it has to be {_VALUE_BYTES_MIN} or more"
+        raise LogUnsuitable(where=self._address, why=why)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
