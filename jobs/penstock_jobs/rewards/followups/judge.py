@@ -126,10 +126,6 @@ def all_examples() -> tuple[Example, ...]:
     return tuple(examples)
 
 
-def train_examples() -> tuple[Example, ...]:
-    return tuple(example for example in all_examples() if not example.held_out)
-
-
 def held_out_examples() -> tuple[Example, ...]:
     """The fresh ones are among them."""
     return tuple(example for example in all_examples() if example.held_out)
