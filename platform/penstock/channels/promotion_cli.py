@@ -169,8 +169,8 @@ def check(
     Example: penstock gate check ckpt-0013 --channel production
     """
     from penstock.channels.judgement import judge
+    from penstock.gate.cli import show_text
     from penstock.gate.frontier import draw_html, draw_text
-    from penstock.gate.report import show_text
 
     with open_existing(data) as lake:
         verdict = judge(lake.database, tenant, channel, checkpoint, full=not canary)
@@ -183,7 +183,7 @@ def check(
     _show_verdict(verdict, json=json)
     if not json:
         for picture in pictures:
-            show_text(["", draw_text(picture)])
+            show_text("", draw_text(picture))
     if verdict.outcome != "PASS":
         raise typer.Exit(1)
 
@@ -257,7 +257,7 @@ def _check_override(database: "Database", tenant: str, key: str | None) -> None:
 
 
 def _show_verdict(verdict: "Verdict", *, json: bool) -> None:
-    from penstock.gate.report import show_verdict
+    from penstock.gate.cli import show_verdict
 
     if json:
         show_json({"outcome": verdict.outcome, "id": verdict.id, "verdict": verdict.document})
