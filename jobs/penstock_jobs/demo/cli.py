@@ -29,7 +29,6 @@ users and the model are simulated, everything else is real. The model is a table
 that says how it works: carefully, hastily, by asking instead … The simulator knows these numbers
 and so the truth: you can compare what Penstock measures with it."""
 
-
 Data = Annotated[
     Path | None,
     typer.Option(
@@ -128,10 +127,8 @@ def _rows(chapters: Sequence["Chapter"], ending: "StoryEnding") -> Iterator[list
         score = ""
         if chapter.score is not None and chapter.score_before is not None:
             score = f"{chapter.score_before:.2f} → {chapter.score:.2f}"
-        yield [
-            chapter.number, chapter.parent, *shares(chapter), chapter.checkpoint, score,
-            chapter.gate, chapter.outcome.replace("_", " "),
-        ]  # fmt: skip
+        results = [chapter.checkpoint, score, chapter.gate, chapter.outcome.replace("_", " ")]
+        yield [chapter.number, chapter.parent, *shares(chapter), *results]
     yield ["", ending.checkpoint, *shares(ending), "", "", "", "serves"]
 
 

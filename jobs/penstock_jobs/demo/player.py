@@ -1,6 +1,4 @@
-"""Plays the story: users work with a checkpoint, and a cycle of the loop makes the next one.
-
-The events of simulated users go to the gateway while they happen."""
+"""Plays the story: users work with a checkpoint, and a cycle of the loop makes the next one."""
 
 import re
 import time
@@ -65,8 +63,6 @@ _STORED_SECONDS_MAX = 30.0
 _WEAK = policy_of(
     1, careful=0.1, plain=0.27, hasty=0.38, ask=0.15, comments=0.02, tiny=0.03, broken=0.05
 )
-
-
 _DIGEST = re.compile(r"(sha256:[0-9a-f]{8})[0-9a-f]{56}")
 _now_us = SystemClock().now_us
 
@@ -86,9 +82,8 @@ class TrafficTruth:
         kept = [shares[0] for shares in survivals if shares is not None]
         turns = [turn.dissatisfied for truth in sessions for turn in truth.turns]
         dissatisfied = [turn for turn in turns if turn is not None]
-        return UserReaction(
-            fmean(kept) if kept else None, fmean(dissatisfied) if dissatisfied else None
-        )
+        means = (fmean(shares) if shares else None for shares in (kept, dissatisfied))
+        return UserReaction(*means)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,21 +101,18 @@ class Player:
     _explained: set[str] = field(default_factory=set)
 
     def begin(self) -> None:
-        """Promote a first checkpoint without the gate. Register the suite: its tasks are left out
-        of what is trained on."""
+        """Register the suite, and promote a first checkpoint without the gate."""
         database, settings = self.lake.database, self.lake.settings
         for bench in load_loop(self.folders.loops / LEARN).bench:
             register_suite(database, TENANT_DEFAULT, read_suite(bench.suite))
         weights = self.folders.models / f"{FIRST}.json"
         weights.write_bytes(_WEAK.to_json())
-        register(
-            database, settings, tenant=TENANT_DEFAULT, name=FIRST, uri=weights.as_uri(),
-            digest=None, actor=_ACTOR,
-        )  # fmt: skip
+        whose: Any = {"tenant": TENANT_DEFAULT, "actor": _ACTOR}
+        register(database, settings, name=FIRST, uri=weights.as_uri(), digest=None, **whose)
+        reason = "what serves before there is a gate"
         promotion = Promotion(
-            tenant=TENANT_DEFAULT, channel=CHANNEL, checkpoint=FIRST, actor=_ACTOR, override=True,
-            reason="what serves before there is a gate",
-        )  # fmt: skip
+            channel=CHANNEL, checkpoint=FIRST, override=True, reason=reason, **whose
+        )
         promote(database, promotion, gate(database, TENANT_DEFAULT, True))
 
     def play(self, acts: Sequence[Act], *, go_on: Callable[[], bool]) -> Iterator[Chapter]:
@@ -153,25 +145,32 @@ class Player:
             if stage.started_at is not None and stage.ended_at is not None
         )
         return Chapter(
-            number=number, act=act, parent=serving.name, sessions=len(traffic.truths),
-            events=traffic.events, measured=measured, known=known, checkpoint=cycle.checkpoint,
-            score=by_name.get(cycle.checkpoint or ""), score_before=by_name.get(serving.name),
+            number=number,
+            act=act,
+            parent=serving.name,
+            sessions=len(traffic.truths),
+            events=traffic.events,
+            measured=measured,
+            known=known,
+            checkpoint=cycle.checkpoint,
+            score=by_name.get(cycle.checkpoint or ""),
+            score_before=by_name.get(serving.name),
             verdict=None if verdict is None else str(verdict["outcome"]),
-            outcome=cycle.outcome or "open", why=cycle.why, stages=stages,
-        )  # fmt: skip
+            outcome=cycle.outcome or "open",
+            why=cycle.why,
+            stages=stages,
+        )
 
     def _cycle(self, act: Act) -> Cycle:
         """Run a cycle of the loop, and release the channel if it was rolled back."""
+        loop, tell = load_loop(self.folders.loops / act.loop), self._tell_cycle
         runner = Runner(
-            lake=self.lake, loop=load_loop(self.folders.loops / act.loop), tenant=TENANT_DEFAULT,
-            wait=self._wait, tell=self._tell_cycle,
-        )  # fmt: skip
+            lake=self.lake, loop=loop, tenant=TENANT_DEFAULT, wait=self._wait, tell=tell
+        )
         cycle = runner.run_once()
         if self._state().pinned:
-            release(
-                self.lake.database, tenant=TENANT_DEFAULT, channel=CHANNEL,
-                reason="the trainer is mended", actor=_ACTOR,
-            )  # fmt: skip
+            whose = {"tenant": TENANT_DEFAULT, "channel": CHANNEL, "actor": _ACTOR}
+            release(self.lake.database, reason="the trainer is mended", **whose)
         return cycle
 
     def _wait(self, seconds: float) -> bool:
@@ -201,8 +200,7 @@ class Player:
         checkpoints: Sequence[Checkpoint],
         serve: Callable[[str], Checkpoint] | None = None,
     ) -> TrafficTruth:
-        """Send sessions, the same for the same name; wait until the horizon of the last edit is
-        over and all events are stored."""
+        """Send the sessions of that name; wait for the horizon of the last edit and the lake."""
         from_us = _now_us()
         name = f"demo-{self.seed}-{name}"
         production = Production(
@@ -231,10 +229,8 @@ class Player:
         definition = load_loop(self.folders.loops / LEARN).load_definition()
         with open_executor(self.lake.settings) as executor:
             rewards.run(self.lake, executor, rewards.RunRequest(definition))
-        parameters = {
-            "version": definition.version, "checkpoint": checkpoint,
-            "from_us": traffic.from_us, "until_us": traffic.until_us,
-        }  # fmt: skip
+        period = {"from_us": traffic.from_us, "until_us": traffic.until_us}
+        parameters = {"version": definition.version, "checkpoint": checkpoint} | period
         [row] = self._query("user_reaction", ("rewards", "sessions"), parameters)
         measured, known = UserReaction(**row), traffic.reaction(checkpoint)
         served = sum(truth.checkpoint == checkpoint for truth in traffic.truths)
@@ -283,8 +279,8 @@ class Player:
         return rows
 
     def _serving(self) -> tuple[Mapping[str, str], list[Checkpoint]]:
-        """The channel as an engine asks for it: its document, the current checkpoint, and the
-        canary if some users have one. Raises AnswerUnusable."""
+        """The channel's document, its checkpoint, and its canary if there is one. Raises
+        AnswerUnusable."""
         document = self._get(f"channels/{CHANNEL}")
         checkpoints = []
         for name in (document["checkpoint"], document["canary"]):

@@ -3,15 +3,23 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
-
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
-from penstock.terminal.options import By, CheckpointName, Reason, actor
-from penstock.terminal.output import facts, say, show_json, show_table, time_of
+from penstock.terminal.options import By
+from penstock.terminal.options import CheckpointName
+from penstock.terminal.options import Reason
+from penstock.terminal.options import actor
+from penstock.terminal.output import facts
+from penstock.terminal.output import say
+from penstock.terminal.output import show_json
+from penstock.terminal.output import show_table
+from penstock.terminal.output import time_of
+from typing import Annotated
+from typing import Any
+from typing import TYPE_CHECKING
+import typer
+
 
 if TYPE_CHECKING:
     from penstock.channels.change import Change
@@ -167,8 +175,8 @@ def check(
     Example: penstock gate check ckpt-0013 --channel production
     """
     from penstock.channels.judgement import judge
+    from penstock.gate.cli import show_text
     from penstock.gate.frontier import draw_html, draw_text
-    from penstock.gate.report import show_text
 
     with open_existing(data) as lake:
         verdict = judge(lake.database, tenant, channel, checkpoint, full=not canary)
@@ -181,7 +189,7 @@ def check(
     _show_verdict(verdict, json=json)
     if not json:
         for picture in pictures:
-            show_text(["", draw_text(picture)])
+            show_text("", draw_text(picture))
     if verdict.outcome != "PASS":
         raise typer.Exit(1)
 
@@ -255,7 +263,7 @@ def _check_override(database: "Database", tenant: str, key: str | None) -> None:
 
 
 def _show_verdict(verdict: "Verdict", *, json: bool) -> None:
-    from penstock.gate.report import show_verdict
+    from penstock.gate.cli import show_verdict
 
     if json:
         show_json({"outcome": verdict.outcome, "id": verdict.id, "verdict": verdict.document})

@@ -39,18 +39,18 @@ class SideResults:
     stale: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SuiteResults:
     """A suite whose results may be compared, unless it has `problems`."""
 
     suite: str
     version: str | None
     #: The tasks of which each side needs results.
-    tasks: Sequence[str] = ()
+    tasks: Sequence[str]
     #: Whether the suite itself lists them; else these are the tasks that anybody tried.
-    listed: bool = False
+    listed: bool
     #: Of the candidate, and of the incumbent if there is one.
-    sides: Sequence[SideResults] = ()
+    sides: Sequence[SideResults]
     problems: Sequence[str]
     #: The candidate's, and the last look that is complete.
     design: Design | None = None
@@ -67,10 +67,10 @@ def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules
         pinned = evidence.policy.versions.get(suite.suite) if evidence.policy else None
         if suite.unlisted is None and pinned is not None:
             problem = f"there is no version {pinned} of {suite.suite}, which the policy names"
-        return SuiteResults(suite=suite.suite, version=None, problems=[problem])
-    candidate, look = suite.candidate, 0
-    if candidate.design is not None:
-        look, attempts = count_attempts(candidate.design, candidate.attempts)
+        return SuiteResults(suite.suite, None, (), False, (), [problem])
+    candidate, design, look = suite.candidate, suite.candidate.design, 0
+    if design is not None:
+        look, attempts = count_attempts(design, candidate.attempts)
         candidate = replace(candidate, attempts=attempts) if look else candidate
     sides = [(evidence.candidate.name, candidate)]
     if evidence.incumbent is not None:
@@ -80,12 +80,10 @@ def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules
         result, why = _side_results(suite, name, side, evidence.at, rules)
         results.append(result)
         problems += [why] if why else []
-    tried = sorted({each.result.task for _, side in sides for each in side.attempts})
-    return SuiteResults(
-        suite=suite.suite, version=suite.version, tasks=tuple(suite.tasks) or tuple(tried),
-        listed=bool(suite.tasks), sides=results, problems=problems, design=candidate.design,
-        look=look,
-    )  # fmt: skip
+    tasks, listed = tuple(suite.tasks), bool(suite.tasks)
+    if not listed:
+        tasks = tuple(sorted({each.result.task for _, side in sides for each in side.attempts}))
+    return SuiteResults(suite.suite, suite.version, tasks, listed, results, problems, design, look)
 
 
 def _side_results(

@@ -105,12 +105,9 @@ def compare_values(
     """One value for each task and side; see `estimate`."""
     gains = ours - theirs if direction == "max" else theirs - ours
     bounds = asdict(estimate(gains, limit=-margin, alpha=alpha, scale=scale))
-    facts: dict[str, Any] = {
-        "candidate_mean": float(ours.mean()),
-        "incumbent_mean": float(theirs.mean()),
-    }
-    facts |= {"difference": bounds.pop("mean"), "margin": margin, "alpha": alpha}
-    return Comparison(df=ours.size - 1, **facts, **bounds)
+    bounds |= {"candidate_mean": float(ours.mean()), "incumbent_mean": float(theirs.mean())}
+    bounds |= {"difference": bounds.pop("mean"), "df": ours.size - 1}
+    return Comparison(margin=margin, alpha=alpha, **bounds)
 
 
 def estimate(

@@ -16,8 +16,6 @@ from penstock.lake.duplicates import NewEvents, SessionMemory, find_new
 from penstock.lake.rows import DecodedEvents, RowGroupLimits
 from penstock.lake.segments import Summariser
 
-HOUR_US = 3_600_000_000
-
 #: Errors that the bytes of a line may raise. None of them comes from a disk or a network: an
 #: outage never rejects a line.
 UNFIT = (
@@ -94,7 +92,7 @@ def plan_flush(
 
 
 def hour_of(us: int) -> int:
-    return us - us % HOUR_US
+    return us - us % 3_600_000_000
 
 
 def _count(decoded: DecodedEvents, chosen: Sequence[int]) -> Counter[LedgerKey]:
@@ -158,30 +156,26 @@ class RejectionLimit:
     def __init__(self, ratio_max: float, window_lines: int) -> None:
         self._ratio_max = ratio_max
         self._window_lines = window_lines
+        #: Of each flush its lines, and how many of them were rejected; and the sums of both.
         self._flushes: deque[tuple[int, int]] = deque()
-        self._seen = 0
-        self._rejected = 0
+        self._lines = self._rejected = 0
 
-    def check(self, seen: int, rejected: int, reason: str) -> None:
-        """Raises RejectedLimitReached when a flush of these lines must not be committed."""
-        all_seen = self._seen + seen
-        all_rejected = self._rejected + rejected
+    def check(self, count: int, rejected: int, reason: str) -> None:
+        """Raises RejectedLimitReached when a flush of so many lines must not be committed."""
+        lines, rejected_lines = self._lines + count, self._rejected + rejected
         # A share of the whole window, so that a few bad lines on a quiet day stop nothing.
-        lines = max(all_seen, self._window_lines)
-        if rejected and all_rejected > self._ratio_max * lines:
-            raise RejectedLimitReached(
-                rejected=all_rejected,
-                seen=all_seen,
-                limit=f"{self._ratio_max:.0%} of {lines}",
-                reason=reason,
-            )
+        window = max(lines, self._window_lines)
+        if rejected and rejected_lines > self._ratio_max * window:
+            limit = f"{self._ratio_max:.0%} of {window}"
+            facts = {"rejected": rejected_lines, "seen": lines, "limit": limit, "reason": reason}
+            raise RejectedLimitReached(**facts)
 
-    def add(self, seen: int, rejected: int) -> None:
+    def add(self, count: int, rejected: int) -> None:
         """Count a committed flush: one that is tried again counts once."""
-        self._flushes.append((seen, rejected))
-        self._seen += seen
+        self._flushes.append((count, rejected))
+        self._lines += count
         self._rejected += rejected
-        while self._seen - self._flushes[0][0] >= self._window_lines:
-            gone_seen, gone_rejected = self._flushes.popleft()
-            self._seen -= gone_seen
-            self._rejected -= gone_rejected
+        while self._lines - self._flushes[0][0] >= self._window_lines:
+            count, rejected = self._flushes.popleft()
+            self._lines -= count
+            self._rejected -= rejected

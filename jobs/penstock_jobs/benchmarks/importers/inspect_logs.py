@@ -1,7 +1,6 @@
-"""Logs of Inspect: `.eval` archives and JSON, one or a folder of them.
+"""Logs of Inspect, `.eval` archives or JSON: a sample is a task, an epoch an attempt.
 
-A sample is a task, an epoch an attempt. Logs with the same task id are tries of one eval, of
-which the later goes on where the earlier ended; others are further attempts."""
+Logs of one task id are tries of one eval: a later one goes on where an earlier one ended."""
 
 import re
 from collections import defaultdict
@@ -260,26 +259,27 @@ def _trial(
     usage = (sample.model_usage or {}).get(spec.model)
     if sample.model_usage and usage is None:
         notes.append("its tokens are not told: none are of the model itself")
-    prompt_tokens = None
+    measures: dict[str, Any] = {"latency_s": sample.total_time, "steps": sample.turn_count}
+    measures["retries"] = len(sample.error_retries or ())
     if usage is not None:
         cached = (usage.input_tokens_cache_read or 0) + (usage.input_tokens_cache_write or 0)
-        prompt_tokens = usage.input_tokens + cached
+        measures["prompt_tokens"] = usage.input_tokens + cached
+        measures["completion_tokens"] = usage.output_tokens
+        measures["cost_usd"] = usage.total_cost
     return ImportedTrial(
         task=key[0],
         outcome=outcome,
-        measures={
-            "completion_tokens": usage.output_tokens if usage else None,
-            "prompt_tokens": prompt_tokens,
-            "cost_usd": usage.total_cost if usage else None,
-            "latency_s": sample.total_time,
-            "steps": sample.turn_count,
-            "retries": len(sample.error_retries or ()),
-        },
+        measures=measures,
         identity=(log.run, *key),
         where=f"{log.path.name}, sample {key[0]}, epoch {key[1]}",
-        label=(spec.task, spec.model), run=log.run, index=key[1] - 1,
-        size=spec.config.epochs or 1, started=spec.created, name=str(log.path), notes=notes,
-    )  # fmt: skip
+        label=(spec.task, spec.model),
+        run=log.run,
+        index=key[1] - 1,
+        size=spec.config.epochs or 1,
+        started=spec.created,
+        name=str(log.path),
+        notes=notes,
+    )
 
 
 def _outcome(sample: _EvalSample, metric: str | None, notes: list[str]) -> float | str:

@@ -1,6 +1,4 @@
-"""Reports of SWE-bench: the summary of a run, the report of each instance, or a folder of both.
-
-An instance is a task, a run one attempt at each."""
+"""Reports of SWE-bench: an instance is a task, and a run one attempt at each."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -216,9 +214,15 @@ def _add(run: _RunReports, trials: TrialCollection) -> None:
         ):
             trials.note(DIFFERENT_RESULTS, where)
             outcome, edited = "its report and the summary differ", None
-        trials.add(
-            ImportedTrial(
-                task=task, outcome=outcome, measures={"edited": edited}, where=where,
-                identity=(run.name, task), label=run.label, run=run.name, index=0, size=1,
-            )
-        )  # fmt: skip
+        trial = ImportedTrial(
+            task=task,
+            outcome=outcome,
+            measures={"edited": edited},
+            identity=(run.name, task),
+            where=where,
+            label=run.label,
+            run=run.name,
+            index=0,
+            size=1,
+        )
+        trials.add(trial)

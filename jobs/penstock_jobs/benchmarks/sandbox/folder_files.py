@@ -1,6 +1,4 @@
-"""Files of a folder as a value: read from one place, written to another, compared.
-
-Written for trees that programs of others have touched: nothing is followed out of them."""
+"""Files of a folder as a value: read, written and compared; no link is followed out of it."""
 
 import os
 import stat

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import pairwise
+from math import inf
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -174,7 +175,7 @@ def _find_cues(words: list[str], prose: str) -> list[tuple[int, float]]:
     them occur at the very beginning."""
     lexicon = _lexicon()
     count = len(lexicon.names)
-    values: dict[int, float] = {}
+    hits: list[tuple[int, int]] = []
     for at, word in enumerate(words):
         groups = _groups_of(word)
         if word in lexicon.openers:
@@ -182,16 +183,15 @@ def _find_cues(words: list[str], prose: str) -> list[tuple[int, float]]:
             for more in words[at + 1 : at + _PHRASE_WORDS_MAX]:
                 phrase = f"{phrase} {more}"
                 groups = groups.union(lexicon.phrases.get(phrase, ()))
-        for group in groups:
-            values[group] = values.get(group, 0.0) + 1.0
-            if at < _OPENING_WORDS:
-                values[count + group] = 1.0
+        hits += [(group, at) for group in groups]
     if _UNSPACED.search(prose):
         for group, pattern in enumerate(lexicon.unspaced):
-            for match in pattern.finditer(prose):
-                values[group] = values.get(group, 0.0) + 1.0
-                if match.start() < _OPENING_WORDS:
-                    values[count + group] = 1.0
+            hits += [(group, match.start()) for match in pattern.finditer(prose)]
+    values: dict[int, float] = {}
+    for group, at in hits:
+        values[group] = values.get(group, 0.0) + 1.0
+        if at < _OPENING_WORDS:
+            values[count + group] = 1.0
     return [(column, min(value, 3.0) ** 0.5) for column, value in values.items()]
 
 
@@ -229,11 +229,6 @@ class FeatureRows:
     row: NDArray[np.int32]
     column: NDArray[np.int32]
     value: NDArray[np.float32]
-
-    def dense(self) -> NDArray[np.float64]:
-        matrix = np.zeros((self.count, columns()))
-        np.add.at(matrix, (self.row, self.column), self.value)
-        return matrix
 
     def times(self, weights: NDArray[np.float32]) -> NDArray[np.float64]:
         """The matrix has one row for each column."""
@@ -348,12 +343,7 @@ def _traits(message: Message, part: MessageParts, words: list[str]) -> tuple[boo
         part.pasted > 0.5,
         part.pasted > 0.95,
         "```" in message.text,
-        count < 3,
-        3 <= count < 6,
-        6 <= count < 12,
-        12 <= count < 25,
-        25 <= count < 50,
-        count >= 50,
+        *(low <= count < high for low, high in pairwise((0, 3, 6, 12, 25, 50, inf))),
         message.edited,
         message.tests == "passed",
         message.tests == "failed",

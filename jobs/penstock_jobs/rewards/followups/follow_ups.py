@@ -138,13 +138,7 @@ def _turn_named(text: str, before: SessionTurn, earlier: Sequence[SessionTurn]) 
 def session_turns(
     turns: pa.Table, model_calls: pa.Table, edits: pa.Table, events: pa.Table
 ) -> Iterator[SessionTurns]:
-    """Columns that are needed, by view:
-
-    turns        session_id, turn, ts, seq, text, model_calls, tool_calls, edits
-    model_calls  session_id, ts, seq, text
-    edits        session_id, ts, seq, path
-    events       session_id, ts, seq, type, payload
-    """
+    """In the order of sessions, from rows of the views of these names."""
     turn_rows = _by_session(turns, "turn", "text", "model_calls", "tool_calls", "edits")
     calls_of = _by_session(model_calls, "text")
     edits_of = _by_session(edits, "path")
@@ -235,7 +229,7 @@ def score_follow_ups(
             turn = (follow_up.session_id, follow_up.turn_before)
         # An unknown score is no worse than a known one.
         worse = scores.get(turn, score), score
-        scores[turn] = min(worse, key=lambda each: 1.0 if each.value is None else each.value)
+        scores[turn] = min(worse, key=lambda known: 1.0 if known.value is None else known.value)
     for session, number, evidence in silences(sessions):
         scores[session, number] = TurnScore(-1.0) if evidence else TurnScore(None, "silence")
     return score_turns(name, bucket, lambda turn: scores.get((turn["session_id"], turn["turn"])))

@@ -102,13 +102,9 @@ class LlmJudge:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Raises InvalidInput."""
-        self._settings = settings
-        self._address = _address(settings)
-        self._answers = answers
-        self._budget = budget
-        self._sleep = sleep
-        self._failures = 0
-        self._given_up = False
+        self._settings, self._address = settings, _address(settings)
+        self._answers, self._budget, self._sleep = answers, budget, sleep
+        self._failures, self._given_up = 0, False
         self.version = judge_version(settings.judge_model, settings.judge_message_chars_max)
 
     def judge(self, messages: Sequence[Message]) -> list[Judgement | Unjudged]:

@@ -52,10 +52,6 @@ def mean(scores: list[TurnScore]) -> TurnScore:
     return TurnScore(total / weight if weight else 0.0, None, weight)
 
 
-def last(scores: list[TurnScore]) -> TurnScore:
-    return scores[-1]
-
-
 def turn_reward(score: TurnScorer, whole: Whole = mean) -> Reward:
     """A reward without parameters that has the name and the page of the function that scores a
     turn."""
@@ -283,8 +279,7 @@ def length_penalty(bucket: Bucket, parameters: LengthParameters) -> pa.Table:
     """
 
     def penalty(turn: Turn) -> TurnScore | None:
-        lengths = _lengths(turn, parameters)
-        if not lengths:
+        if not (lengths := _lengths(turn, parameters)):
             return None
         if turn["without_usage"]:
             return TurnScore(None, "no_usage")
@@ -292,8 +287,7 @@ def length_penalty(bucket: Bucket, parameters: LengthParameters) -> pa.Table:
         return TurnScore(0.0 - bent(x, parameters.k, parameters.q))
 
     def length(name: str, turn: Turn) -> TurnScore | None:
-        lengths = _lengths(turn, parameters)
-        if not lengths:
+        if not (lengths := _lengths(turn, parameters)):
             return None
         if turn["without_usage"] and name in ("thinking", "calling", "final"):
             return TurnScore(None, "no_usage")
@@ -332,7 +326,7 @@ REWARDS = (
     turn_reward(explicit_feedback),
     turn_reward(invalid_tool_calls),
     turn_reward(latency),
-    turn_reward(tests_passing, last),
+    turn_reward(tests_passing, itemgetter(-1)),
     Reward("only_terminal", 1, only_terminal, TerminalParameters),
     Reward("length_penalty", 1, length_penalty, LengthParameters),
 )

@@ -11,16 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 
-from penstock_jobs.rewards.texts import provenance
-from penstock_jobs.rewards.texts.changes import (
-    Block,
-    CompareCost,
-    TextChange,
-    TooExpensive,
-    compare,
-    find_moves,
-    ink,
-)
+from penstock_jobs.rewards.texts import changes, provenance
+from penstock_jobs.rewards.texts.changes import Block, CompareCost, TextChange, TooExpensive, ink
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, KnownFile, OwnerRun
 from penstock_jobs.rewards.texts.trail import SECOND
 
@@ -40,15 +32,11 @@ class LooseLines:
     start: int
     end: int
 
-    @property
-    def text(self) -> str:
-        return self.state.text[self.start : self.end]
-
     @cached_property
     def raw(self) -> list[str]:
         """A blank line belongs to the line before it; before the first it is left out."""
         lines: list[str] = []
-        for line in self.text.splitlines(keepends=True):
+        for line in self.state.text[self.start : self.end].splitlines(keepends=True):
             if lines and line.isspace():
                 lines[-1] += line
             elif not line.isspace():
@@ -88,8 +76,8 @@ def _arrived_lines(state: FileState, change: TextChange | None, ink_min: int) ->
 def _uncovered(state: FileState, covered: list[tuple[int, int]], ink_min: int) -> list[LooseLines]:
     """Stretches that are too short to be recognized are left out."""
     gaps = provenance.between(sorted(covered), len(state.text))
-    stretches = [LooseLines(state, start, end) for start, end in gaps]
-    return [lines for lines in stretches if len(ink(lines.text)) >= ink_min]
+    long = [(start, end) for start, end in gaps if len(ink(state.text[start:end])) >= ink_min]
+    return [LooseLines(state, start, end) for start, end in long]
 
 
 def reclaim(
@@ -106,9 +94,9 @@ def reclaim(
     if gone.distinct.isdisjoint(came.distinct):
         return None
     blocks: list[tuple[int, int, list[OwnerRun]]] = []
-    for i, j, n in find_moves(gone.ink, came.ink, ink_min):
+    for i, j, n in changes.find_moves(gone.ink, came.ink, ink_min):
         for k in range(n):
-            for start, to, size in compare(gone.raw[i + k], came.raw[j + k], cost).kept:
+            for start, to, size in changes.compare(gone.raw[i + k], came.raw[j + k], cost).kept:
                 place = came.places[j + k] + to
                 if all(run.owner == maker for run in state.cut(place, place + size)):
                     blocks.append((place, size, gone.owners(i + k, start, size)))
@@ -242,13 +230,8 @@ def recall(
                 continue
             parts[to] = state
             there = _all_lines(state).distinct
-            reworked += [
-                run
-                for row in rows
-                for line, bare in enumerate(row.ink)
-                if bare not in there
-                for run in row.owners(line)
-            ]
+            gone = [(row, n) for row in rows for n, bare in enumerate(row.ink) if bare not in there]
+            reworked += [run for row, line in gone for run in row.owners(line)]
             parts[at] = _without(parts[at], rows)
     return parts, reworked
 
@@ -259,13 +242,11 @@ def _shared_rows(part: FileState, since: int, shown: str, ink_min: int) -> list[
     old, region = _all_lines(part), _all_lines(provenance.first_state(shown, whole=False))
     if old.distinct.isdisjoint(region.distinct):
         return []
-    owned = [
-        line
-        for line in range(len(old.raw))
-        if any(0 < run.owner < since for run in old.owners(line))
-    ]
+    lines = range(len(old.raw))
+    owned = [line for line in lines if any(0 < run.owner < since for run in old.owners(line))]
     inks = [old.ink[line] for line in owned]
-    moves = [move for move in find_moves(inks, region.ink, ink_min) if move.n >= ROW_MIN]
+    moves = changes.find_moves(inks, region.ink, ink_min)
+    moves = [move for move in moves if move.n >= ROW_MIN]
     size = sum(len(inks[move.i + k]) for move in moves for k in range(move.n))
     if not moves or 2 * size < sum(map(len, inks)):
         return []
@@ -282,10 +263,11 @@ def _shared_rows(part: FileState, since: int, shown: str, ink_min: int) -> list[
 
 def _without(part: FileState, rows: Iterable[LooseLines]) -> FileState:
     kept: list[Block] = []
-    at = to = 0
-    for start, end in [*((row.start, row.end) for row in rows), (len(part.text),) * 2]:
-        kept += [Block(at, to, start - at)] if start > at else []
-        at, to = end, to + start - at
+    to = 0
+    covered = ((row.start, row.end - row.start) for row in rows)
+    for start, end in provenance.between(covered, len(part.text)):
+        kept.append(Block(start, to, end - start))
+        to += end - start
     text = "".join(part.text[i : i + n] for i, _, n in kept)
     live = {owner for owner, _ in part.ranges}
     return provenance.after_change(part, text, TextChange(kept, []), live, whole=False)

@@ -10,25 +10,16 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 
-from penstock_jobs.rewards.texts import changes, provenance
+from penstock_jobs.rewards.texts import changes, provenance, trail
 from penstock_jobs.rewards.texts.changes import CompareCost, TextChange, TooExpensive, ink
 from penstock_jobs.rewards.texts.moves import Moves, recall, widen
 from penstock_jobs.rewards.texts.open_horizons import Watches
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, KnownFile, first_state
-from penstock_jobs.rewards.texts.trail import (
-    SECOND,
-    EditNames,
-    EditRange,
-    Row,
-    Sighting,
-    TrackedEdit,
-    TrailTerms,
-    in_order,
-)
+from penstock_jobs.rewards.texts.trail import EditRange, Row, Sighting, TrackedEdit, TrailTerms
 
 #: Observations so close together are of one moment: a file that vanished may be seen to have
 #: appeared at another path a little later.
-MOMENT_US = SECOND
+MOMENT_US = trail.SECOND
 #: An edit's `before` that keeps so much of the file as it was is the file, changed by others.
 SAME_FILE_SHARE = 0.8
 _EDIT, _LOOK, _COMMIT = range(3)
@@ -53,9 +44,9 @@ def replay(
     began, `ended_us` when the session ended."""
     session = _SessionReplay(turns_us, terms)
     tracked: list[TrackedEdit] = []
-    names = EditNames()
+    names = trail.EditNames()
     last_look_us = -1
-    for ts, kind, row in in_order(edits, observations, commits):
+    for ts, kind, row in trail.in_order(edits, observations, commits):
         if kind == _EDIT:
             turn = max(bisect_right(turns_us, ts) - 1, 0)
             owner = len(tracked) + 1
@@ -68,7 +59,7 @@ def replay(
             last_look_us = max(last_look_us, ts)
             session.end_moment(before_us=ts - MOMENT_US)
             if kind == _LOOK:
-                session.look(ts, row["path"], row["text"], row["deleted"], row["branch_changed"])
+                session.look(ts, row)
             else:
                 session.commit(ts, row["files"])
     session.end_moment()
@@ -183,16 +174,9 @@ class _SessionReplay:
         still = sum(len(ink(known[i : i + n])) for i, _, n in change.kept + change.moved)
         return still >= SAME_FILE_SHARE * size > 0
 
-    def look(
-        self,
-        ts: int,
-        path: str | None,
-        text: str | None,
-        deleted: bool | None = None,
-        branch_changed: bool | None = None,
-    ) -> None:
-        text = "" if deleted else text
-        if branch_changed:
+    def look(self, ts: int, row: Row) -> None:
+        path, text = row["path"], "" if row["deleted"] else row["text"]
+        if row["branch_changed"]:
             self.watches.note(ts, path, Sighting("censored", "branch_changed"))
         elif not path or text is None or undecodable(text):
             self.watches.note(ts, path, Sighting("invalid", "undecodable"))
@@ -215,7 +199,8 @@ class _SessionReplay:
                 file.path = path
                 self.watches.renamed(old, path)
             if deleted is True or isinstance(text, str):
-                self.look(ts, path, text, deleted is True)
+                look = {"path": path, "text": text, "deleted": deleted is True}
+                self.look(ts, {**look, "branch_changed": False})
 
     def _see(self, ts: int, path: str, text: str, *, whole: bool = True) -> None:
         """The file is seen to be `text`, or, if that is not the whole, to hold it. Raises
