@@ -3,23 +3,15 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
-from penstock.terminal.options import By
-from penstock.terminal.options import CheckpointName
-from penstock.terminal.options import Reason
-from penstock.terminal.options import actor
-from penstock.terminal.output import facts
-from penstock.terminal.output import say
-from penstock.terminal.output import show_json
-from penstock.terminal.output import show_table
-from penstock.terminal.output import time_of
-from typing import Annotated
-from typing import Any
-from typing import TYPE_CHECKING
-import typer
-
+from penstock.terminal.options import By, CheckpointName, Reason, actor
+from penstock.terminal.output import facts, say, show_json, show_table, time_of
 
 if TYPE_CHECKING:
     from penstock.channels.change import Change
