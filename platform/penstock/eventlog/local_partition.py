@@ -4,8 +4,8 @@ A block is a checksummed group of values, written and synced as one. Nothing is 
 block before its sync returned, so only the last block can be torn by a crash. A broken block with
 an intact one behind it is damage.
 
-A header is valid only in its own log and at its own offset. So neither bytes inside a value nor what
-the disk held before are taken for a block."""
+A header is valid only in its own log and at its own offset. So neither bytes inside a value nor
+what the disk held before are taken for a block."""
 
 import fcntl
 import os
