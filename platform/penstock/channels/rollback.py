@@ -10,12 +10,7 @@ from dataclasses import dataclass, replace
 import sqlalchemy as sa
 
 from penstock.channels.change import Change
-from penstock.channels.channel_transaction import (
-    ChannelRequest,
-    HeldChannel,
-    hold_channel,
-    refuse_unexpected,
-)
+from penstock.channels.channel import ChannelRequest, HeldChannel, hold_channel, refuse_unexpected
 from penstock.channels.errors import AlreadyServing, NothingToRollBackTo
 from penstock.channels.tables import channel_change
 from penstock.checkpoints.checkpoint import Checkpoint, check_name, check_reason
@@ -53,7 +48,7 @@ class HistoryStep:
 
 
 def served(steps: Iterable[HistoryStep]) -> set[str]:
-    """Which checkpoints had all traffic of a channel at some time."""
+    """The checkpoints that had all traffic of a channel at some time."""
     return {step.checkpoint for step in steps if step.checkpoint is not None}
 
 
@@ -110,9 +105,6 @@ def _target(held: HeldChannel, to: str | None) -> Checkpoint:
 def _steps(held: HeldChannel) -> list[HistoryStep]:
     """The steps of the channel's history, the oldest first."""
     columns = channel_change.c
-    query = (
-        sa.select(columns.action, columns.checkpoint)
-        .where(columns.tenant == held.before.tenant, columns.channel == held.before.channel)
-        .order_by(columns.version)
-    )
+    place = columns.tenant == held.before.tenant, columns.channel == held.before.channel
+    query = sa.select(columns.action, columns.checkpoint).where(*place).order_by(columns.version)
     return [HistoryStep(*row) for row in held.connection.execute(query)]

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from penstock.directories import make_directory, sync_directory
 from penstock.errors import Backlogged
-from penstock.eventlog import Entry, Held, OffsetBounds
+from penstock.eventlog import Claim, Entry, OffsetBounds
 from penstock.eventlog.errors import LogCorrupt, LogShapeChanged, LogUnwritable
 from penstock.eventlog.local_partition import LocalPartition, encode_block
 
@@ -109,10 +109,10 @@ class LocalEventLog:
     def bytes_beyond(self, partition: int, offset: int) -> int:
         return self._up_to_date(partition).bytes_beyond(offset)
 
-    def hold(self, partition: int) -> Held:
+    def hold(self, partition: int) -> Claim:
         # The lock goes with the process, however it ends, and with no clock.
         with self._locked():
-            return Held.MINE if self._partitions[partition].hold() else Held.TAKEN
+            return Claim.MINE if self._partitions[partition].hold() else Claim.TAKEN
 
     def trim(self, partition: int, before: int) -> None:
         with self._locked():

@@ -15,7 +15,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError, OffsetOutOfRangeError
 from kafka.structs import OffsetAndMetadata
 
-from penstock.eventlog import Entry, Held, OffsetBounds
+from penstock.eventlog import Claim, Entry, OffsetBounds
 from penstock.eventlog.errors import LogUnreachable, LogUnsuitable, LogUnwritable
 from penstock.eventlog.kafka import RECORD_BYTES, parse_address
 from penstock.eventlog.kafka.clients import PartitionReaders, TopicProducer, make_consumer
@@ -95,8 +95,8 @@ class KafkaEventLog:
             [end] = self._ends([partition])
         return round(max(0, end - offset) * self._record_bytes)
 
-    def hold(self, partition: int) -> Held:
-        return Held.UNKNOWN
+    def hold(self, partition: int) -> Claim:
+        return Claim.UNKNOWN
 
     def trim(self, partition: int, before: int) -> None:
         """Removes nothing: retention does."""
