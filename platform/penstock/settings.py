@@ -247,10 +247,8 @@ def _read_file(path: Path) -> dict[str, object]:
 
 @cache
 def _warn_of_retired(name: str, origin: str) -> None:
-    sys.stderr.write(
-        f"penstock: the setting {name} from {origin} is ignored: Penstock no longer has it. "
-        "Remove it.\n"
-    )
+    why = "Penstock no longer has it. Remove it."
+    sys.stderr.write(f"penstock: the setting {name} from {origin} is ignored: {why}\n")
 
 
 def _converted(declared: Field[Any], value: object, origin: str) -> Any:

@@ -204,7 +204,7 @@ def _by_arm(canary: NDArray[np.bool_]) -> dict[Arm, int]:
     return {"canary": int(canary.sum()), "current": int((~canary).sum())}
 
 
-def seen_users(trial: Trial, traffic: TrialTraffic) -> list[PhaseUsers]:
+def users_by_phase(trial: Trial, traffic: TrialTraffic) -> list[PhaseUsers]:
     """By period, the arm of each user's first session that counts."""
     first_rows: dict[str, int] = {}
     who = traffic.rows["who"].to_pylist()

@@ -228,7 +228,7 @@ def take_look(lake: Lake, situation: Situation, trial: Trial) -> Look:
     if not isinstance(traffic, str):
         sessions, left_out = traffic.sessions(), traffic.left_out
         if trial.kind == "canary":
-            ratio = sequential.check_sample_ratio(live_metrics.seen_users(trial, traffic))
+            ratio = sequential.check_sample_ratio(live_metrics.users_by_phase(trial, traffic))
     facts = {"policy": situation.state.policy, "until_us": situation.now_us}
     look = judge_look(trial, metrics, ratio=ratio, sessions=sessions, left_out=left_out, **facts)
     _store_look(lake.database, trial, look, situation.now_us)

@@ -1,11 +1,11 @@
 """One partition of a local log: its files, and the blocks in them.
 
-A block is a checksummed group of values, written and synced as one. A block that does not
-check out can only be the last one, torn by a crash before its sync returned: nothing is written
-behind a block before that. An intact block behind it means damage.
+A block is a checksummed group of values, written and synced as one. Nothing is written behind a
+block before its sync returned, so only the last block can be torn by a crash. A broken block with
+an intact one behind it is damage.
 
-A header checks out only in its own log and at its own offset. Neither bytes inside a value that
-look like a block nor what the disk held before are taken for one."""
+A header is valid only in its own log and at its own offset. So neither bytes inside a value nor
+what the disk held before are taken for a block."""
 
 import fcntl
 import os
