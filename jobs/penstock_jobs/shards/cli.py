@@ -229,11 +229,8 @@ def diff(
         f"samples: {samples.same} in both, {samples.otherwise} with another reward or weight,"
         f" {samples.only_before} only before, {samples.only_after} only after"
     )
-    for sessions, side in (
-        (samples.sessions_only_before, "before"),
-        (samples.sessions_only_after, "after"),
-    ):
-        if sessions:
+    for side in ("before", "after"):
+        if sessions := getattr(samples, f"sessions_only_{side}"):
             say(f"sessions only {side}: {', '.join(sessions)}")
 
 

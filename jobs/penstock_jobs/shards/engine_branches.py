@@ -6,7 +6,7 @@ is trained in the branch of its call alone; where other prompts repeat it, it is
 versions never go back within a branch: after a rollback of the model a branch forks.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -125,8 +125,11 @@ def engine_branches(conversation: Conversation, expected: ExpectedTokens = ANY) 
             current.add(call, tokens)
     if any(draft.logprobs for draft in drafts):
         for draft in drafts:
-            draft.leave_out_bare()
-            problems += [_problem("logprobs_missing", call) for call, _ in draft.bare]
+            for call, position in draft.bare:
+                draft.spans[position] = draft.spans[position]._replace(sampled=False)
+                draft.calls.remove(call.number)
+                draft.problems.append("logprobs_missing")
+                problems.append(_problem("logprobs_missing", call))
     return EngineBranches([draft.finished() for draft in drafts], problems, text_only)
 
 
@@ -210,15 +213,14 @@ class _BranchDraft:
             if not self.runs or self.runs[-1][1] != version:
                 self.runs.append((read + start, version))
         self.temperatures.add(temperature_of(call.payload))
-        self.routes.append(_own_rows(tokens.routes, self.routes))
+        if routes := tokens.routes:
+            # Without the rows of tokens that earlier calls gave: what they were sampled with
+            # counts, and a long session would hold its beginning once for each call.
+            covered = max((part.end for part in self.routes if part), default=routes.start)
+            routes = routes.part(min(max(covered, routes.start), routes.end), routes.end)
+        self.routes.append(routes)
         self.problems += tokens.lacks
         self.context = call.context
-
-    def leave_out_bare(self) -> None:
-        for call, position in self.bare:
-            self.spans[position] = self.spans[position]._replace(sampled=False)
-            self.calls.remove(call.number)
-            self.problems.append("logprobs_missing")
 
     def finished(self) -> Branch:
         routes = _joined(self.routes, len(self.ids))
@@ -241,17 +243,6 @@ class _BranchDraft:
             template=self.template,
             problems=tuple(dict.fromkeys(self.problems)),
         )
-
-
-def _own_rows(
-    routes: ExpertRoutes | None, earlier: Iterable[ExpertRoutes | None]
-) -> ExpertRoutes | None:
-    """Without the rows of tokens that earlier calls gave: what they were sampled with counts, and
-    a long session would hold its beginning once for each call."""
-    if routes is None:
-        return None
-    covered = max((part.end for part in earlier if part), default=routes.start)
-    return routes.part(min(max(covered, routes.start), routes.end), routes.end)
 
 
 def _joined(parts: Sequence[ExpertRoutes | None], length: int) -> ExpertRoutes | None:

@@ -77,15 +77,13 @@ def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
     involved = links.with_origins(answer["session_id"].to_pylist())
     facts = SessionFacts(sessions.read("facts", sessions=sorted(involved)), links)
     chains = {"session_id": list(facts.chains), "chain": list(facts.chains.values())}
-    known = KnownSessions(pa.table(chains, pa.schema(dict.fromkeys(chains, pa.string()))))
+    rewards: dict[str, pa.Table] = {}
     if recipe.target is not None:
         version = recipe.target.definition.version
-        known = KnownSessions(
-            known.sessions,
-            outcomes=sessions.read("outcomes", sessions=sorted(facts.chains), version=version),
-            rewards=sessions.read("rewards", sessions=sorted(facts.chains), version=version),
-        )
-    selection = select(answer, known, recipe.target)
+        of_chains = {"sessions": sorted(facts.chains), "version": version}
+        rewards = {name: sessions.read(name, **of_chains) for name in ("outcomes", "rewards")}
+    known = pa.table(chains, pa.schema(dict.fromkeys(chains, pa.string())))
+    selection = select(answer, KnownSessions(known, **rewards), recipe.target)
     chosen = selection.chosen
     copies = find_copies(sessions, chosen["session_id"].to_pylist(), links)
     only_copies = spread_over_chains(copies.exclusions, facts.chains)
@@ -147,33 +145,20 @@ def _exclude(
     staleness = recipe.staleness
     if staleness.checkpoint is not None:
         behind = behind_checkpoint(profiles.values(), staleness.checkpoint)
-    old = stale(
-        profiles.values(),
-        chains,
-        sessions.snapshot_us(),
-        behind=behind,
-        max_versions=staleness.max_versions or 0,
-        max_age_s=staleness.max_age_s,
-    )
+    most, age_s, at_us = staleness.max_versions or 0, staleness.max_age_s, sessions.snapshot_us()
+    works = profiles.values()
+    old = stale(works, chains, at_us, behind=behind, max_versions=most, max_age_s=age_s)
     exclusions = first_reasons([exclusions, old])
     columns = (chosen[name].to_pylist() for name in ("session_id", "group_id"))
     groups = dict(zip(*columns, strict=True))
     if exclude.near_duplicates:
-        alike = find_near_duplicates(
-            sessions,
-            {session: group for session, group in groups.items() if session not in exclusions},
-            seed=recipe.seed,
-            similarity_min=exclude.similarity_min,
-        )
+        compared = {name: group for name, group in groups.items() if name not in exclusions}
+        alike = find_near_duplicates(sessions, compared, recipe.seed, exclude.similarity_min)
         exclusions = first_reasons([exclusions, spread_over_chains(alike, chains)])
     remaining = (profiles[session] for session in groups if session not in exclusions)
-    exclusions |= over_caps(
-        remaining,
-        recipe.seed,
-        per_user=exclude.max_per_user,
-        per_repo=exclude.max_per_repo,
-        sessions=recipe.output.max_sessions,
-    )
+    caps = {"per_user": exclude.max_per_user, "per_repo": exclude.max_per_repo}
+    caps["sessions"] = recipe.output.max_sessions
+    exclusions |= over_caps(remaining, recipe.seed, **caps)
     return {session: exclusions[session] for session in groups if session in exclusions}
 
 

@@ -40,7 +40,7 @@ class Tokens:
     come from the template and the tokenizer."""
 
     source: Source = "prefer-engine"
-    #: As written: relative to the recipe. `Recipe.path` says where it is.
+    #: As written: relative to the recipe.
     tokenizer: str | None = None
     template: str | None = None
     #: Of a sequence, and of a row of packed ones.

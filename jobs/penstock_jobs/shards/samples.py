@@ -158,7 +158,10 @@ class SampleRows:
             origin = branch.parent
             while origin is not None and origin not in sample_ids:
                 origin = branches[origin].parent
-            sample_ids[number] = _sample_id(session, index, branch)
+            digest = hashlib.sha256(f"{session}\0{index}\0".encode())
+            digest.update(branch.input_ids.astype("<i4", copy=False).tobytes())
+            digest.update(branch.loss_mask.tobytes())
+            sample_ids[number] = digest.hexdigest()
             self._rows.append(
                 {
                     **shared,
@@ -268,13 +271,6 @@ def _messages(
                 encoded[key] = encode_message(messages[at], trained=key[2])
             pieces.append(encoded[key])
     return (b"[" + b",".join(pieces) + b"]").decode()
-
-
-def _sample_id(session: str, index: int, branch: Branch) -> str:
-    digest = hashlib.sha256(f"{session}\0{index}\0".encode())
-    digest.update(branch.input_ids.astype("<i4", copy=False).tobytes())
-    digest.update(branch.loss_mask.tobytes())
-    return digest.hexdigest()
 
 
 # Columns of lists

@@ -7,7 +7,6 @@ excluded one is not. The sessions of a chain are one piece of work: they share a
 stratum.
 """
 
-from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -25,6 +24,8 @@ from penstock_jobs.rewards.outcomes import STILL_OPEN
 from penstock_jobs.shards.errors import RewardsPending
 from penstock_jobs.shards.recipe import AdvantageKind, RewardTarget
 
+_TEXT, _FLOAT = pa.string(), pa.float64()
+
 
 def _needed(name: str, kind: pa.DataType) -> pa.Field:
     return pa.field(name, kind, nullable=False)
@@ -33,48 +34,37 @@ def _needed(name: str, kind: pa.DataType) -> pa.Field:
 #: The answer of a recipe's query.
 ANSWER_ROWS = pa.schema(
     [
-        _needed("session_id", pa.string()),
-        _needed("weight", pa.float64()),
-        pa.field("group_id", pa.string()),
-        pa.field("stratum", pa.string()),
+        *(_needed("session_id", _TEXT), _needed("weight", _FLOAT)),
+        *(pa.field("group_id", _TEXT), pa.field("stratum", _TEXT)),
     ]
 )
 _COMPONENT = pa.struct(
-    [_needed("name", pa.string()), _needed("value", pa.float64()), _needed("weight", pa.float64())]
+    [_needed("name", _TEXT), _needed("value", _FLOAT), _needed("weight", _FLOAT)]
 )
 #: Sorted by group, chain and session.
 CHOSEN_ROWS = pa.schema(
     [
-        _needed("session_id", pa.string()),
+        _needed("session_id", _TEXT),
         #: The session that the work began with.
-        _needed("chain", pa.string()),
+        _needed("chain", _TEXT),
         #: Where the query names none, the chain.
-        _needed("group_id", pa.string()),
-        pa.field("stratum", pa.string()),
-        _needed("weight", pa.float64()),
+        _needed("group_id", _TEXT),
+        pa.field("stratum", _TEXT),
+        _needed("weight", _FLOAT),
         #: Null where the recipe asks for none.
-        pa.field("reward", pa.float64()),
+        pa.field("reward", _FLOAT),
         #: scored or negative_by_rule.
-        pa.field("outcome", pa.string()),
+        pa.field("outcome", _TEXT),
         #: As they were scored, with the definition's weights; by name.
         _needed("components", pa.list_(_COMPONENT)),
     ]
 )
 LEFT_OUT_ROWS = pa.schema(
-    [
-        _needed("session_id", pa.string()),
-        _needed("reason", pa.string()),
-        pa.field("detail", pa.string()),
-    ]
+    [_needed("session_id", _TEXT), _needed("reason", _TEXT), pa.field("detail", _TEXT)]
 )
 #: What the lake says of a session's reward.
 _OUTCOME_ROWS = pa.schema(
-    {
-        "outcome": pa.string(),
-        "reason": pa.string(),
-        "value": pa.float64(),
-        "due_at": pa.timestamp("us", "UTC"),
-    }
+    {"outcome": _TEXT, "reason": _TEXT, "value": _FLOAT, "due_at": pa.timestamp("us", "UTC")}
 )
 
 
@@ -82,10 +72,6 @@ _OUTCOME_ROWS = pa.schema(
 class Selection:
     chosen: pa.Table
     left_out: pa.Table
-
-    def counts(self) -> dict[str, int]:
-        """Of those left out, by reason."""
-        return dict(sorted(Counter(self.left_out["reason"].to_pylist()).items()))
 
 
 @dataclass(frozen=True)
@@ -155,10 +141,8 @@ def _weights(answer: pa.Table) -> pa.ChunkedArray:
     weights = answer["weight"].cast(pa.float64())
     good = pc.fill_null(pc.and_(pc.is_finite(weights), pc.greater_equal(weights, 0.0)), False)
     if (bad := pc.index(good, False).as_py()) >= 0:
-        session = answer["session_id"][bad].as_py()
-        raise _unusable(
-            f"the weight of {session} is {weights[bad].as_py()}, and has to be 0 or more"
-        )
+        session, weight = answer["session_id"][bad].as_py(), weights[bad].as_py()
+        raise _unusable(f"the weight of {session} is {weight}, and has to be 0 or more")
     return weights
 
 
@@ -177,8 +161,8 @@ def select(answer: pa.Table, known: KnownSessions, target: RewardTarget | None) 
     answer = _with_groups(_with_strata(answer))
     count = answer.num_rows
     if target is None:
-        empty = pa.ListArray.from_arrays(np.zeros(count + 1, np.int32), pa.array([], _COMPONENT))
-        rewards = [pa.nulls(count, pa.float64()), pa.nulls(count, pa.string()), empty]
+        empty = pa.array([[]] * count, pa.list_(_COMPONENT))
+        rewards = [pa.nulls(count, _FLOAT), pa.nulls(count, _TEXT), empty]
     else:
         judged = _judged(answer, known, target)
         waiting = judged.filter(pc.equal(judged["reason"], "pending"))
@@ -205,11 +189,10 @@ def _with_groups(answer: pa.Table) -> pa.Table:
     per_chain = named.group_by("chain").aggregate([("group_id", "min"), ("group_id", "max")])
     apart = per_chain.filter(pc.not_equal(per_chain["group_id_min"], per_chain["group_id_max"]))
     if apart.num_rows:
-        [first, *_] = apart.sort_by("chain").to_pylist()
+        first = apart.sort_by("chain").to_pylist()[0]
         groups = f"{first['group_id_min']} and {first['group_id_max']}"
-        raise _unusable(
-            f"the sessions of the chain of {first['chain']} are in two groups, {groups}"
-        )
+        why = f"the sessions of the chain of {first['chain']} are in two groups, {groups}"
+        raise _unusable(why)
     groups = _looked_up(per_chain, "group_id_min", answer["chain"], key="chain")
     place = answer.column_names.index("group_id")
     return answer.set_column(place, "group_id", pc.coalesce(groups, answer["chain"]))
@@ -280,15 +263,13 @@ def _rewards_of_sessions(known: KnownSessions, definition: Definition) -> pa.Tab
     """Those that count, at their horizons, with due_us as where they are computed."""
     rows = _current(known.rewards, definition)
     horizons = {term.reward.name: term.horizon_s for term in definition.counted()}
-    names = pa.array(horizons, pa.string())
+    names = pa.array(horizons, _TEXT)
     rows = rows.filter(pc.equal(rows["target_kind"], "session"))
     rows = rows.filter(pc.is_in(rows["name"], names))
-    counted = pa.array(horizons.values(), pa.int32()).take(
-        pc.index_in(rows["name"], value_set=names)
-    )
-    computed = rows["horizon_s"].cast(pa.int32())
-    neither = pc.and_(computed.is_null(), counted.is_null())
-    rows = rows.filter(pc.or_(neither, pc.fill_null(pc.equal(computed, counted), False)))
+    at = pc.index_in(rows["name"], value_set=names)
+    counted = pc.fill_null(pa.array(horizons.values(), pa.int32()), -1).take(at)
+    computed = pc.fill_null(rows["horizon_s"].cast(pa.int32()), -1)
+    rows = rows.filter(pc.equal(computed, counted))
     return rows.append_column("due_us", rows["due_at"].cast(pa.timestamp("us")).cast(pa.int64()))
 
 

@@ -15,8 +15,7 @@ from penstock.terminal.output import facts, say, show_json, show_table, time_of
 
 if TYPE_CHECKING:
     from penstock.channels.change import Change
-    from penstock.channels.channel import ServingChannel
-    from penstock.channels.channel_transaction import Expected
+    from penstock.channels.channel import Expected, ServingChannel
     from penstock.checkpoints.lineage import Lineage
     from penstock.database.engine import Database
     from penstock.gate.frontier import FrontierPicture
@@ -130,9 +129,8 @@ def rollback(
     )
     with open_existing(data) as lake:
         change = roll_back(lake.database, order)
-        [before] = channel_changes(
-            lake.database, tenant, channel, after=change.version - 2, limit=1
-        )
+        after = change.version - 2
+        [before] = channel_changes(lake.database, tenant, channel, after=after, limit=1)
     show_change(change, before, json=json)
     if not json:
         say(f"{channel} is pinned: `penstock channels release {channel}` lets it be promoted again")
@@ -169,8 +167,8 @@ def check(
     Example: penstock gate check ckpt-0013 --channel production
     """
     from penstock.channels.judgement import judge
+    from penstock.gate.cli import show_text
     from penstock.gate.frontier import draw_html, draw_text
-    from penstock.gate.report import show_text
 
     with open_existing(data) as lake:
         verdict = judge(lake.database, tenant, channel, checkpoint, full=not canary)
@@ -183,7 +181,7 @@ def check(
     _show_verdict(verdict, json=json)
     if not json:
         for picture in pictures:
-            show_text(["", draw_text(picture)])
+            show_text("", draw_text(picture))
     if verdict.outcome != "PASS":
         raise typer.Exit(1)
 
@@ -227,7 +225,7 @@ def lineage(
 
 
 def _expected(text: str | None) -> "Expected":
-    from penstock.channels.channel_transaction import ANY
+    from penstock.channels.channel import ANY
 
     if text is None:
         return ANY
@@ -235,7 +233,7 @@ def _expected(text: str | None) -> "Expected":
 
 
 def _check_override(database: "Database", tenant: str, key: str | None) -> None:
-    """Where keys are in use it takes one of an admin of the tenant; before, whoever has the
+    """An override takes an admin key of the tenant. While there is no key at all, whoever has the
     database is the admin. Raises OverrideRefused."""
     from penstock.access.errors import KeyRefused
     from penstock.access.keys import KeyRing, list_keys
@@ -257,7 +255,7 @@ def _check_override(database: "Database", tenant: str, key: str | None) -> None:
 
 
 def _show_verdict(verdict: "Verdict", *, json: bool) -> None:
-    from penstock.gate.report import show_verdict
+    from penstock.gate.cli import show_verdict
 
     if json:
         show_json({"outcome": verdict.outcome, "id": verdict.id, "verdict": verdict.document})

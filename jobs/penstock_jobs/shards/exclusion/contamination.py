@@ -7,8 +7,7 @@ are not compared: "fix the failing test" stands everywhere.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,9 +19,6 @@ import pyarrow.compute as pc
 from penstock.checkpoints.suites import SuiteVersion, suite_names, suite_versions
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from penstock.lake.buckets import Bucket, read_bucket
-from penstock.lake.lake import Lake
-from penstock.settings import Settings
 from penstock.toml_document import unknown
 from penstock_jobs.shards.exclusion import Exclusion, Exclusions
 from penstock_jobs.shards.exclusion.near_duplicates import Hashes, shingles
@@ -141,38 +137,30 @@ def find_suites(database: Database, tenant: str, names: Sequence[str]) -> tuple[
     return tuple(suites)
 
 
-@dataclass(frozen=True)
-class _SearchTask:
-    settings: Settings = field(repr=False)  # addresses may hold passwords
-    bucket: Bucket
-    profiles: Mapping[str, SessionProfile] = field(repr=False)
-    suites: tuple[SuiteVersion, ...] = field(repr=False)
-    bounds: Exclude
-
-
 def find_contaminated(
     sessions: PinnedSessions,
     profiles: Mapping[str, SessionProfile],
     suites: tuple[SuiteVersion, ...],
     bounds: Exclude,
 ) -> Exclusions:
-    def make_task(bucket: Bucket) -> _SearchTask:
-        of_bucket = {each.session_id: profiles[each.session_id] for each in bucket.sessions or ()}
-        return _SearchTask(sessions.lake.settings, bucket, of_bucket, suites, bounds)
-
-    return sessions.on_workers(search_bucket, profiles, make_task)
+    search = partial(search_events, suites=suites, bounds=bounds)
+    return sessions.on_workers(search, profiles, _COLUMNS)
 
 
-def search_bucket(task: _SearchTask) -> Exclusions:
-    """Runs on a worker: the contaminated sessions of the bucket."""
-    with Lake(task.settings) as lake:
-        texts = _texts(read_bucket(lake, task.bucket, _COLUMNS))
-    contamination = _prepared(task.suites, task.bounds)
-    exclusions = {
-        session: contamination.of(profile, texts.get(session, ()))
-        for session, profile in task.profiles.items()
-    }
-    return {session: why for session, why in exclusions.items() if why is not None}
+def search_events(
+    rows: pa.Table,
+    profiles: Mapping[str, SessionProfile],
+    *,
+    suites: tuple[SuiteVersion, ...],
+    bounds: Exclude,
+) -> Exclusions:
+    """Runs on a worker: the contaminated ones of the sessions."""
+    texts, contamination = _texts(rows), _prepared(suites, bounds)
+    exclusions: Exclusions = {}
+    for session, profile in profiles.items():
+        if exclusion := contamination.of(profile, texts.get(session, ())):
+            exclusions[session] = exclusion
+    return exclusions
 
 
 _prepared = lru_cache(maxsize=1)(Contamination)

@@ -86,26 +86,19 @@ def stale(
     None versions do not matter."""
     exclusions: Exclusions = {}
     for profile in profiles:
-        age_us = at_us - profile.last_us
-        exclusion = None if behind is None else _behind(profile, behind, max_versions)
-        if exclusion is None and max_age_s is not None and age_us > max_age_s * 1_000_000:
-            exclusion = Exclusion("stale_age", f"last heard of {age_us // 1_000_000} s before")
-        if exclusion is not None:
-            exclusions[profile.session_id] = exclusion
+        names, age_us = profile.checkpoints, at_us - profile.last_us
+        unknown = sorted(set(names) - behind.keys()) if behind is not None else []
+        if behind is not None and (unknown or not names):
+            why = ", ".join(unknown) or "no checkpoint is named"
+            exclusions[profile.session_id] = Exclusion("stale_unknown_version", why)
+        elif behind is not None and max(behind[name] for name in names) > max_versions:
+            count, oldest = max((behind[name], name) for name in names)
+            why = f"{oldest} is {count} versions behind"
+            exclusions[profile.session_id] = Exclusion("stale_version", why)
+        elif max_age_s is not None and age_us > max_age_s * 1_000_000:
+            why = f"last heard of {age_us // 1_000_000} s before"
+            exclusions[profile.session_id] = Exclusion("stale_age", why)
     return spread_over_chains(exclusions, chains)
-
-
-def _behind(
-    profile: SessionProfile, behind: Mapping[str, int], max_versions: int
-) -> Exclusion | None:
-    unknown = sorted(set(profile.checkpoints) - behind.keys())
-    if unknown or not profile.checkpoints:
-        names = ", ".join(unknown) or "no checkpoint is named"
-        return Exclusion("stale_unknown_version", names)
-    oldest = max(profile.checkpoints, key=lambda name: (behind[name], name))
-    if behind[oldest] <= max_versions:
-        return None
-    return Exclusion("stale_version", f"{oldest} is {behind[oldest]} versions behind")
 
 
 def versions_behind(order: Sequence[str], reference: str) -> dict[str, int]:
