@@ -229,7 +229,7 @@ def _misfit(recipe: Recipe, loop: LoopFile) -> str | None:
         if name is not None and not recipe.path(name).is_file():
             return f"there is no file {recipe.path(name)}, which its [tokens] names"
     if recipe.as_of != "latest":
-        return f"as_of is {recipe.as_of!r}, and each cycle would train on the same sessions"
+        return f"as_of is {recipe.as_of!r}: each cycle would train on the same sessions. Remove it"
     if loop.shard.staleness == "channel" and recipe.staleness.channel != loop.channel:
         counted = recipe.staleness.channel or recipe.staleness.checkpoint
         by = f"it counts from {counted!r}" if counted else "it names none"

@@ -338,13 +338,11 @@ def _look(context: StageContext) -> WatchRound:
     computing rewards raises.
     """
     lake, channel = context.lake, context.loop.channel
-    name, lease_s = (
-        lease_of(context.tenant, channel),
-        lake.settings.room(LakeSettings).lease_seconds,
-    )
+    name = lease_of(context.tenant, channel)
     owner = f"{context.actor}-{context.claim.epoch}"[:_OWNER_CHARS_MAX]
-    with leased(lake.database, name, owner, lease_s) as mine:
-        if not mine:
+    lease_s = lake.settings.room(LakeSettings).lease_seconds
+    with leased(lake.database, name, owner, lease_s) as is_mine:
+        if not is_mine:
             return WatchRound("nothing", "another watcher is looking at this moment")
         if definitions := list(_definitions(context)):
             with open_executor(context.lake.settings) as executor:
