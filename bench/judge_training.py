@@ -12,13 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock_jobs.rewards.followups.features import FeatureRows, columns, features
-from penstock_jobs.rewards.followups.judge import LABELS, Example, train_examples
+from penstock_jobs.rewards.followups.judge import LABELS, Example, all_examples
 from penstock_jobs.rewards.followups.local_judge import Matrix, Model, softmax
 
 #: Chosen by cross-validation on the train examples, with the weights of the features' blocks.
 PENALTY = 0.1
 FOLDS = 5
 _TEMPERATURES = np.geomspace(0.3, 4, 60)
+
+
+def train_examples() -> list[Example]:
+    return [example for example in all_examples() if not example.held_out]
 
 
 def train(examples: Sequence[Example]) -> Model:

@@ -2,8 +2,7 @@
 
 `penstock.toml` in the data directory, then `PENSTOCK_*` in the environment, then flags: the later
 wins. Each room declares its own settings as a subclass of RoomSettings, which the entry points
-`penstock.settings` name, and takes them with `settings.room(LoopSettings)`.
-"""
+`penstock.settings` name, and takes them with `settings.room(LoopSettings)`."""
 
 import os
 import re
@@ -112,7 +111,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedSetting:
     """A setting's value and the place that gave it."""
 
     name: str
@@ -152,7 +151,7 @@ def resolve(
     data: Path | str | None = None,
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, object] | None = None,
-) -> list[Resolved]:
+) -> list[ResolvedSetting]:
     """Each setting with its origin, as `penstock config` lists them. Raises SettingInvalid."""
     environment = os.environ if environment is None else environment
     named = environment.get(f"{ENVIRONMENT_PREFIX}DATA")
@@ -174,7 +173,8 @@ def resolve(
         ("the environment", _known(in_environment, "the environment")),
         ("a flag", _known(in_flags, "a flag")),
     ]
-    resolved = {"data": Resolved("data", directory, origin, "directory of the embedded default")}
+    meaning = "directory of the embedded default"
+    resolved = {"data": ResolvedSetting("data", directory, origin, meaning)}
     addresses = {
         "database_url": f"sqlite:///{directory}/penstock.db",
         "log_url": f"local:{directory}/log",
@@ -186,7 +186,7 @@ def resolve(
         for layer, values in layers:
             if name in values:
                 value, origin = _converted(declared, values[name], layer), layer
-        resolved[name] = Resolved(name, value, origin, meaning, secret)
+        resolved[name] = ResolvedSetting(name, value, origin, meaning, secret)
     for declared in declarations():
         _check_relations(declared, resolved)
     return list(resolved.values())
@@ -247,10 +247,8 @@ def _read_file(path: Path) -> dict[str, object]:
 
 @cache
 def _warn_of_retired(name: str, origin: str) -> None:
-    sys.stderr.write(
-        f"penstock: the setting {name} from {origin} is ignored: Penstock no longer has it. "
-        "Remove it.\n"
-    )
+    why = "Penstock no longer has it. Remove it."
+    sys.stderr.write(f"penstock: the setting {name} from {origin} is ignored: {why}\n")
 
 
 def _converted(declared: Field[Any], value: object, origin: str) -> Any:
@@ -272,7 +270,7 @@ def _converted(declared: Field[Any], value: object, origin: str) -> Any:
     return converted
 
 
-def _check_relations(declared: Field[Any], resolved: Mapping[str, Resolved]) -> None:
+def _check_relations(declared: Field[Any], resolved: Mapping[str, ResolvedSetting]) -> None:
     at_most, needs = declared.metadata["at_most"], declared.metadata["needs"]
     setting = resolved[declared.name]
     if at_most and setting.value > (limit := resolved[at_most].value):

@@ -1,8 +1,7 @@
 """What users write in TOML, read key by key or as a dataclass: what is unknown or cannot be meant
 is refused by name.
 
-`where` says in which file, and in which part of it. All raise InvalidInput.
-"""
+`where` says in which file, and in which part of it. All raise InvalidInput."""
 
 import tomllib
 from collections.abc import Iterable, Mapping

@@ -16,8 +16,8 @@ from penstock_jobs.canary.live_metrics import (
     MetricMeasurement,
     Scale,
     measured_of,
-    seen_users,
     traffic_of,
+    users_by_phase,
 )
 from penstock_jobs.canary.look import Look, MetricLook, judge_look, judge_metric
 from penstock_jobs.canary.trial import Period, Trial
@@ -120,7 +120,7 @@ def test_a_user_is_one_however_many_sessions_they_have() -> None:
         {"canary": 1, "current": 2}, {"canary": 1, "current": 0},
     )  # fmt: skip
     # Ann was seen at a share of 0.1 and not with the canary; where she is later is no news.
-    assert [(one.share, one.canary, one.current) for one in seen_users(TRIAL, traffic)] == [
+    assert [(one.share, one.canary, one.current) for one in users_by_phase(TRIAL, traffic)] == [
         (0.1, 0, 1), (0.5, 1, 0),
     ]  # fmt: skip
 
@@ -252,6 +252,6 @@ def test_the_ratio_of_a_sound_split_holds_at_every_look() -> None:
         )
         looks = (traffic_of(TRIAL, table.slice(0, seen)) for seen in range(90, 901, 90))
         broken += any(
-            check_sample_ratio(seen_users(TRIAL, one)).outcome == "mismatch" for one in looks
+            check_sample_ratio(users_by_phase(TRIAL, one)).outcome == "mismatch" for one in looks
         )
     assert broken <= 1

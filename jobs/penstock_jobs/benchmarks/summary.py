@@ -50,12 +50,10 @@ class TaskSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    #: None where nothing was scored.
     score: TaskMean | None
     #: Attempts with a score, and those that say nothing about the model.
     scored: int
     errors: int
-    #: Tasks of the suite without a score.
     tasks_missing: tuple[str, ...]
     #: By k, over the tasks that have so many attempts.
     pass_at: dict[int, TaskMean]
@@ -80,7 +78,6 @@ class CheckpointResults:
     suite_version: str
     checkpoint: str
     summary: Summary
-    #: The runs that results came from.
     runs: list[BenchmarkRun]
 
     @property
@@ -264,12 +261,8 @@ def summary_rows(summary: Summary) -> list[list[object]]:
         ["edited", number_text(summary.edited, ".1%")],
         ["asked", number_text(summary.asked, ".1%")],
     ]
-    rows += [
-        [f"score of {tag}", mean_text(mean)]
-        for tag, mean in summary.tags.items()
-        if mean.tasks >= _TAG_TASKS_MIN
-    ]
-    return rows
+    tags = [tag for tag, mean in summary.tags.items() if mean.tasks >= _TAG_TASKS_MIN]
+    return rows + [[f"score of {tag}", mean_text(summary.tags[tag])] for tag in tags]
 
 
 def mean_text(mean: TaskMean | None) -> str:

@@ -3,8 +3,7 @@
 A share lies between known bounds and is compared as it is; its margin is a difference. What has a
 heavy tail (tokens, seconds) is compared by its logarithm; its margin is a ratio, 0.1 for 10 %.
 
-Events and rewards older than the trial are not read. A few columns of the summaries of all sessions
-tell which sessions began before it."""
+Events and rewards older than the trial are not read."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -101,8 +100,7 @@ class Metric:
 
 
 def find_metric(database: Database, requirement: LiveRequirement) -> Metric:
-    """A column, if the requirement names no definition, else a reward or a rate of the definition.
-    Raises InvalidInput if nothing has that name, or the definition has not run."""
+    """A column, or a reward or a rate of the definition, which must have run."""
     name = requirement.metric
 
     def refused(why: str) -> InvalidInput:
@@ -206,7 +204,7 @@ def _by_arm(canary: NDArray[np.bool_]) -> dict[Arm, int]:
     return {"canary": int(canary.sum()), "current": int((~canary).sum())}
 
 
-def seen_users(trial: Trial, traffic: TrialTraffic) -> list[PhaseUsers]:
+def users_by_phase(trial: Trial, traffic: TrialTraffic) -> list[PhaseUsers]:
     """By period, the arm of each user's first session that counts."""
     first_rows: dict[str, int] = {}
     who = traffic.rows["who"].to_pylist()

@@ -18,15 +18,8 @@ from penstock.gate.policy import CanarySteps, LiveRequirement, Policy, parse
 from penstock.gate.sequential import Arm, SampleRatio
 from penstock.gate.tables import live_look
 from penstock.lake.lake import Lake
-from penstock_jobs.canary.live_metrics import (
-    ARMS,
-    Metric,
-    MetricMeasurement,
-    find_metric,
-    measure,
-    read_traffic,
-    seen_users,
-)
+from penstock_jobs.canary import live_metrics
+from penstock_jobs.canary.live_metrics import ARMS, Metric, MetricMeasurement
 from penstock_jobs.canary.settings import CanarySettings
 from penstock_jobs.canary.trial import Trial, trial_of
 
@@ -104,9 +97,8 @@ def judge_metric(
     *,
     metrics: int,
 ) -> MetricLook:
-    """`measurement` may be the reason why there is none: then the outcome is an error. A breach
-    shares its alpha with the other metrics, since any of them ends the trial. A pass has the whole
-    alpha, since all of them have to pass."""
+    """`measurement` may be the reason why there is none. A breach shares its alpha with the other
+    metrics, since any of them ends the trial; a pass has the whole, since all have to pass."""
     facts: dict[str, Any] = asdict(requirement)
     del facts["definition"]
     facts["breach_alpha"] = requirement.alpha / max(metrics, 1)
@@ -219,13 +211,13 @@ def situation_of(lake: Lake, tenant: str, channel: str, at_us: int | None = None
 def take_look(lake: Lake, situation: Situation, trial: Trial) -> Look:
     """Measure, judge, and store the look. A metric that cannot be measured is an error in it."""
     requirements = situation.policy.live if situation.policy is not None else ()
-    traffic = _or_why(lambda: read_traffic(lake, trial, situation.now_us))
+    traffic = _or_why(lambda: live_metrics.read_traffic(lake, trial, situation.now_us))
 
     def measured(requirement: LiveRequirement) -> tuple[Metric, MetricMeasurement] | str:
         if isinstance(traffic, str):
             return traffic
-        metric = find_metric(lake.database, requirement)
-        return metric, measure(lake, trial, traffic, metric)
+        metric = live_metrics.find_metric(lake.database, requirement)
+        return metric, live_metrics.measure(lake, trial, traffic, metric)
 
     metrics = [
         judge_metric(required, _or_why(partial(measured, required)), metrics=len(requirements))
@@ -236,7 +228,7 @@ def take_look(lake: Lake, situation: Situation, trial: Trial) -> Look:
     if not isinstance(traffic, str):
         sessions, left_out = traffic.sessions(), traffic.left_out
         if trial.kind == "canary":
-            ratio = sequential.check_sample_ratio(seen_users(trial, traffic))
+            ratio = sequential.check_sample_ratio(live_metrics.users_by_phase(trial, traffic))
     facts = {"policy": situation.state.policy, "until_us": situation.now_us}
     look = judge_look(trial, metrics, ratio=ratio, sessions=sessions, left_out=left_out, **facts)
     _store_look(lake.database, trial, look, situation.now_us)

@@ -62,9 +62,8 @@ class Trial:
 def trial_of(
     changes: Sequence[Change], *, now_us: int, settle_s: float, watch_s: float
 ) -> Trial | None:
-    """The current trial by the newest changes of a channel, in their order; None if there is none.
-    Sessions that began in the `settle_s` after a change of the split do not count: engines may not
-    have taken up the change."""
+    """The current trial by the newest changes of a channel, in their order. Sessions that began in
+    the `settle_s` after a change of the split do not count: engines may not have taken it up."""
     if not changes:
         return None
     newest, settle_us = changes[-1], round(settle_s * SECOND_US)

@@ -229,7 +229,7 @@ def _misfit(recipe: Recipe, loop: LoopFile) -> str | None:
         if name is not None and not recipe.path(name).is_file():
             return f"there is no file {recipe.path(name)}, which its [tokens] names"
     if recipe.as_of != "latest":
-        return f"as_of is {recipe.as_of!r}, and each cycle would train on the same sessions"
+        return f"as_of is {recipe.as_of!r}: each cycle would train on the same sessions. Remove it"
     if loop.shard.staleness == "channel" and recipe.staleness.channel != loop.channel:
         counted = recipe.staleness.channel or recipe.staleness.checkpoint
         by = f"it counts from {counted!r}" if counted else "it names none"
@@ -242,9 +242,9 @@ def _misfit(recipe: Recipe, loop: LoopFile) -> str | None:
     if recipe.reward.pending == "wait":
         return 'pending is "wait", and production never rests; say pending = "drop"'
     name = recipe.reward.definition
-    theirs = find_definition(name if name in shipped() else str(recipe.path(name)))
-    mine = loop.load_definition()
-    if theirs.version == mine.version:
+    definition = find_definition(name if name in shipped() else str(recipe.path(name)))
+    computed = loop.load_definition()
+    if definition.version == computed.version:
         return None
-    computed = f"the loop computes {mine.name} ({mine.version})"
-    return f"its definition is {theirs.name} ({theirs.version}), and {computed}"
+    why = f"its definition is {definition.name} ({definition.version}), and the loop computes"
+    return f"{why} {computed.name} ({computed.version})"

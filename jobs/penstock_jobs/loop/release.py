@@ -14,6 +14,7 @@ from penstock.checkpoints.errors import StateRefused
 from penstock.clock import SECOND_US
 from penstock.database.leases import leased
 from penstock.errors import InvalidInput, one_line
+from penstock.execution import open_executor
 from penstock.gate.errors import GateRefused
 from penstock.gate.policy import CanarySteps, EvidenceRules
 from penstock.lake.settings import LakeSettings
@@ -117,7 +118,7 @@ def _attempt(
         hidden=tuple(map(str, bench.hidden)),
         visible=tuple(map(str, bench.visible)),
     )
-    with context.executor() as executor:
+    with open_executor(context.lake.settings) as executor:
         report = run_suite(
             context.lake, executor, suite, checkpoint, options, tenant=context.tenant, choose=choose
         )
@@ -337,16 +338,14 @@ def _look(context: StageContext) -> WatchRound:
     computing rewards raises.
     """
     lake, channel = context.lake, context.loop.channel
-    name, lease_s = (
-        lease_of(context.tenant, channel),
-        lake.settings.room(LakeSettings).lease_seconds,
-    )
+    name = lease_of(context.tenant, channel)
     owner = f"{context.actor}-{context.claim.epoch}"[:_OWNER_CHARS_MAX]
-    with leased(lake.database, name, owner, lease_s) as mine:
-        if not mine:
+    lease_s = lake.settings.room(LakeSettings).lease_seconds
+    with leased(lake.database, name, owner, lease_s) as is_mine:
+        if not is_mine:
             return WatchRound("nothing", "another watcher is looking at this moment")
         if definitions := list(_definitions(context)):
-            with context.executor() as executor:
+            with open_executor(context.lake.settings) as executor:
                 for definition in definitions:
                     runs.run(lake, executor, runs.RunRequest(definition))
         return watch_once(lake, context.tenant, channel)
@@ -355,12 +354,12 @@ def _look(context: StageContext) -> WatchRound:
 def _definitions(context: StageContext) -> Iterator[Definition]:
     """Each definition that a live metric of the policy needs, once. The look complains of unknown
     ones."""
-    policy, mine = context.policy(), context.loop.load_definition()
+    policy, of_loop = context.policy(), context.loop.load_definition()
     metrics = policy.live if policy is not None else ()
     names = [m.definition or DEFAULT for m in metrics if m.definition or m.metric not in COLUMNS]
     for name in dict.fromkeys(names):
-        if name in (mine.name, mine.version):
-            yield mine
+        if name in (of_loop.name, of_loop.version):
+            yield of_loop
             continue
         try:
             known = definition_known_as(context.database, name)

@@ -6,7 +6,6 @@ before counts, and is not done twice.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -14,7 +13,6 @@ from penstock.channels.channel import ChannelState, channel_state, policy_of
 from penstock.clock import SECOND_US
 from penstock.database.engine import Database
 from penstock.events.event import TENANT_DEFAULT
-from penstock.execution import Executor, open_executor
 from penstock.gate.policy import Policy, parse
 from penstock.lake.lake import Lake
 from penstock_jobs.loop.cycles import Cycle, CycleOutcome, StageClaim, database_now
@@ -96,9 +94,6 @@ class StageContext:
     @property
     def occasion(self) -> str:
         return f"cycle {self.cycle.number} of the loop {self.loop.name}"
-
-    def executor(self) -> AbstractContextManager[Executor]:
-        return open_executor(self.lake.settings)
 
     def channel(self) -> ChannelState:
         return channel_state(self.database, self.tenant, self.loop.channel)

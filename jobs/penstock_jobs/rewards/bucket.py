@@ -107,7 +107,7 @@ class Bucket:
 
 
 #: The tables of a bucket, named as the views that they are.
-TABLES = tuple(each.name for each in fields(Bucket) if each.type is pa.Table)
+TABLES = tuple(table.name for table in fields(Bucket) if table.type is pa.Table)
 
 
 def by_session(table: pa.Table, *columns: str) -> dict[str, list[dict[str, Any]]]:

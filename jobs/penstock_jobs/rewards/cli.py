@@ -269,7 +269,7 @@ def _pair(
     checkpoints: "list[CheckpointRates]", before: str, after: str
 ) -> "tuple[CheckpointRates, CheckpointRates] | None":
     """The two checkpoints to compare: the named ones, else the newest and the one before."""
-    named = {each.checkpoint: each for each in checkpoints if each.checkpoint is not None}
+    named = {rates.checkpoint: rates for rates in checkpoints if rates.checkpoint is not None}
     for name in (before, after):
         if name and name not in named:
             why = f"it has no sessions here; known: {', '.join(named) or 'none'}"

@@ -125,7 +125,7 @@ def share_outcomes(decided: Sequence[Outcome], places: Mapping[str, ChainMember]
         ):
             worst[place.chain] = min(
                 (worst.get(place.chain, outcome), outcome),
-                key=lambda each: (each.kind != "excluded", each.value or 0.0),
+                key=lambda outcome: (outcome.kind != "excluded", outcome.value or 0.0),
             )
 
     def ruled(outcome: Outcome) -> Outcome:

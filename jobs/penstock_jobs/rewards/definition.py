@@ -98,7 +98,7 @@ def parse_definition(content: str, where: str) -> Definition:
     for reward, count in Counter(term.reward.name for term in terms).items():
         if count > 1:
             raise InvalidInput(what=where, why=f"the reward {reward} stands there twice")
-    parameters = {each.name for term in terms for each in fields(term.reward.parameters)}
+    parameters = {parameter.name for term in terms for parameter in fields(term.reward.parameters)}
     toml.refuse_unknown(shared, parameters, f"{where}, parameters")
     combine = toml.choice(document, "combine", get_args(Combine), "mean", where)
     clip = _clip(document, where)
@@ -184,7 +184,7 @@ def combine(definition: Definition, standings: Mapping[str, Standing]) -> Standi
     terms = [(term, standings.get(term.reward.name, UNKNOWN)) for term in definition.counted()]
     waiting = {term.reward.name: own for term, own in terms if own.state == "pending"}
     if waiting:
-        due_us = latest_due(own.due_us for own in waiting.values())
+        due_us = latest_due(standing.due_us for standing in waiting.values())
         return Standing("pending", reason=", ".join(sorted(waiting)), due_us=due_us)
     missing = [(term, own.reason) for term, own in terms if own.state != "scored"]
     for term, reason in missing:

@@ -69,13 +69,13 @@ def definition_known_as(database: Database, text: str) -> Progress:
     with database.read() as connection:
         rows = connection.execute(sa.select(*_PROGRESS).order_by(reward_definition.c.run_at.desc()))
         known = [Progress(*row) for row in rows]
-    by_version = [each for each in known if each.version.startswith(text)] if text else []
-    by_name = [each for each in known if each.name == text]
+    by_version = [run for run in known if run.version.startswith(text)] if text else []
+    by_name = [run for run in known if run.name == text]
     if len(by_version) > 1 and not by_name:
         why = "several versions begin with it: give more of its digits"
         raise InvalidInput(what=f"The version {text!r}", why=why)
     if not (matching := by_name or by_version):
-        names = ", ".join(f"{each.name} ({each.version})" for each in known) or "none"
+        names = ", ".join(f"{run.name} ({run.version})" for run in known) or "none"
         raise InvalidInput(what=f"The definition {text!r}", why=f"it has not run; known: {names}")
     return matching[0]
 

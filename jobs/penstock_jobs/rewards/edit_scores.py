@@ -75,13 +75,13 @@ def score_edits(
 def _reward_rows(
     name: str, targets: "EditTargets", weights: list[float], scores: list[EditScore]
 ) -> pa.Table:
-    number = state_numbers([*targets.unscored, *(each.state_reason for each in scores)])
+    number = state_numbers([*targets.unscored, *(score.state_reason for score in scores)])
     states, reasons = zip(*number, strict=True)
     # Behind the looks stands, by the number −1, that there is none.
-    values = [np.nan if each.value is None else each.value for each in scores]
+    values = [np.nan if score.value is None else score.value for score in scores]
     value = np.array([*values, np.nan])[targets.look]
-    answered = np.array([*(number[each.state_reason] for each in scores), 0])[targets.look]
-    unanswered = np.array([number[each] for each in targets.unscored] or [0])[targets.why]
+    answered = np.array([*(number[score.state_reason] for score in scores), 0])[targets.look]
+    unanswered = np.array([number[why] for why in targets.unscored] or [0])[targets.why]
     weight = np.repeat(np.array(weights, np.float64)[:, np.newaxis], value.shape[1], axis=1)
     state_reason = np.where(targets.look < 0, unanswered, answered)
     edits = TargetScores(value, state_reason, weight, targets.due_us)
@@ -102,7 +102,7 @@ def _reward_rows(
         "weight": pa.array(weight),
         "due_us": pa.array(due_us, mask=state_reason != PENDING),
     }
-    return pa.Table.from_arrays([columns[each] for each in REWARD_ROWS.names], schema=REWARD_ROWS)
+    return pa.Table.from_arrays([columns[field] for field in REWARD_ROWS.names], schema=REWARD_ROWS)
 
 
 class TargetGroup(NamedTuple):

@@ -273,7 +273,7 @@ def _commits(repository: Repository, since_us: int) -> tuple[list[Commit], list[
     if (parent := later[0].parent) is not None:
         names = _git(repository, "ls-tree", "-r", "-z", "--name-only", "--full-tree", parent)
         before = [os.fsdecode(name) for name in names.split(b"\0") if name]
-    return [each._replace(changed=changed.get(each.name, ())) for each in later], before
+    return [commit._replace(changed=changed.get(commit.name, ())) for commit in later], before
 
 
 def _changes(raw: bytes, names: Collection[str]) -> dict[str, list[ChangedFile]]:

@@ -26,7 +26,7 @@ _NOT_THERE = ("self_rework", "nothing_written")
 _TEXTS = ("session_id", "view", "consent", "checkpoint", "error_class", "type", "payload")
 _TIME = pa.timestamp("us", tz="UTC")
 _HAPPENED = pa.schema(
-    [("ts", _TIME), ("seq", pa.int64()), *((each, pa.string()) for each in _TEXTS)]
+    [("ts", _TIME), ("seq", pa.int64()), *((name, pa.string()) for name in _TEXTS)]
 )
 
 
@@ -175,8 +175,8 @@ def _session_facts(bucket: Bucket) -> list[dict[str, Any]]:
     for name in TABLES:
         table: pa.Table = getattr(bucket, name)
         if table.num_rows:
-            own = table.select(sorted(set(_HAPPENED.names) & set(table.column_names) - {"view"}))
-            tables.append(own.append_column("view", pa.repeat(name, table.num_rows)))
+            texts = table.select(sorted(set(_HAPPENED.names) & set(table.column_names) - {"view"}))
+            tables.append(texts.append_column("view", pa.repeat(name, table.num_rows)))
     happened = pa.concat_tables(tables, promote_options="default")
     return query_rows("session_facts.sql", {"happened": happened}, as_of_us=bucket.as_of_us)
 

@@ -243,8 +243,8 @@ def welch(before: Values, after: Values, alpha: float) -> MeanDifference:
     # for one that is known exactly.
     pooled = float(np.concatenate(padded).var(ddof=1)) * sum(1 / values.size for values in padded)
     error = sqrt(max(sum(parts), pooled))
-    each = zip(parts, padded, strict=True)
-    degrees = sum(parts) ** 2 / sum(part**2 / (values.size - 1) for part, values in each)
+    sides = zip(parts, padded, strict=True)
+    degrees = sum(parts) ** 2 / sum(part**2 / (values.size - 1) for part, values in sides)
     reach = t_quantile(alpha, degrees) * error
     interval = (max(difference - reach, -1.0), min(difference + reach, 1.0))
     return MeanDifference(difference, interval, t_tails(abs(difference) / error, degrees))

@@ -67,7 +67,7 @@ def show_report(report: RewardRunReport) -> None:
 def _reward_lines(rows: Mapping[RowKind, int]) -> Iterable[list[object]]:
     for name in sorted({row.name for row in rows}, key=lambda name: (name == NAME, name)):
         kinds = {row.target_kind for row in rows if row.name == name}
-        kind = next(each for each in _SMALLEST_FIRST if each in kinds)
+        kind = next(candidate for candidate in _SMALLEST_FIRST if candidate in kinds)
         states: Counter[str] = Counter()
         reasons: Counter[str | None] = Counter()
         for row, count in rows.items():
@@ -88,17 +88,17 @@ def _reasons(counts: Counter[str | None]) -> str:
 
 def show_rates(checkpoints: Sequence[CheckpointRates]) -> None:
     columns = ["checkpoint", "sessions", *(checkpoints[0].rates if checkpoints else ())]
-    named = [(each.checkpoint or "(several, or none)", each) for each in checkpoints]
+    named = [(rates.checkpoint or "(several, or none)", rates) for rates in checkpoints]
     rows = [
-        [name, each.sessions, *(short(rate.value) for rate in each.rates.values())]
-        for name, each in named
+        [name, rates.sessions, *(short(rate.value) for rate in rates.rates.values())]
+        for name, rates in named
     ]
     show_table(columns, rows)
     say("")
     reasons = [
         [name, kind, reason or "", count]
-        for name, each in named
-        for (kind, reason), count in sorted(each.outcomes.items(), key=lambda item: -item[1])
+        for name, rates in named
+        for (kind, reason), count in sorted(rates.outcomes.items(), key=lambda item: -item[1])
     ]
     show_table(["checkpoint", "outcome", "why", "sessions"], reasons)
 
@@ -193,8 +193,8 @@ def show_evaluation(name: str, evaluation: Evaluation) -> None:
     )
     qualities = [("dissatisfied", evaluation.dissatisfied), *evaluation.labels.items()]
     shares = [
-        [label, *map(_share, (each.precision, each.recall, each.f1)), each.support]
-        for label, each in qualities
+        [label, *map(_share, (quality.precision, quality.recall, quality.f1)), quality.support]
+        for label, quality in qualities
     ]
     show_table(["label", "precision", "recall", "F1", "examples"], shares)
     _say("")

@@ -109,7 +109,7 @@ def run(
                 lake.settings,
                 progress,
                 bucket,
-                {each: plan.places[each] for each in bucket.sessions or () if each in plan.places},
+                {key: plan.places[key] for key in bucket.sessions or () if key in plan.places},
                 request.repository,
             )
             for bucket in plan_sessions(lake, pin, plan.chains, bucket_bytes)
@@ -190,7 +190,7 @@ def compute_bucket(task: BucketTask) -> BucketResult:
     rows: Counter[RowKind] = Counter()
     outcomes: Counter[OutcomeKind] = Counter()
     for bucket in scored.values():
-        outcomes.update(OutcomeKind(each.kind, each.reason) for each, _ in bucket.outcomes)
+        outcomes.update(OutcomeKind(outcome.kind, outcome.reason) for outcome, _ in bucket.outcomes)
         groups = bucket.rewards.group_by(list(RowKind._fields)).aggregate([([], "count_all")])
         for *kind, count in row_tuples(groups, *RowKind._fields, "count_all"):
             rows[RowKind(*kind)] += count
@@ -219,8 +219,8 @@ def _score_tenant(
     bucket = replace(bucket, llm_judge=open_judge(lake.settings, lake.database, run_name))
     if task.repository is not None:
         parameters = [term.parameters for term in definition.terms]
-        of_edits = [each for each in parameters if isinstance(each, EditParameters)]
-        horizons_s = sorted({horizon for each in of_edits for horizon in each.horizons_s})
+        of_edits = [terms for terms in parameters if isinstance(terms, EditParameters)]
+        horizons_s = sorted({horizon for terms in of_edits for horizon in terms.horizons_s})
         bucket = with_history(bucket, task.repository, horizons_s=horizons_s)
     consents = {id_: consent for (owner, id_), consent in task.bucket.consents if owner == tenant}
     places = {session: place for (owner, session), place in task.places.items() if owner == tenant}

@@ -187,14 +187,14 @@ class FileChange:
 
     def stretch(self) -> list[CodeLine]:
         """Those of its lines that are in the file, in order."""
-        mine = set(self.wrote)
-        return [line for line in self.file.lines if line in mine]
+        written = set(self.wrote)
+        return [line for line in self.file.lines if line in written]
 
     def revert(self) -> None:
         """The file is as before the edit. What others changed beside it stays."""
         self._bring_back(self.took)
-        mine = set(self.wrote)
-        self.file.lines[:] = [line for line in self.file.lines if line not in mine]
+        written = set(self.wrote)
+        self.file.lines[:] = [line for line in self.file.lines if line not in written]
 
     def revert_part(self, dice: Dice) -> None:
         if not self.wrote:  # of what was taken away, some comes back
@@ -238,8 +238,8 @@ class FileChange:
             lines[:] = rest[:at] + stretch + rest[at:]
 
     def _bring_back(self, taken: list[CodeLine]) -> None:
-        lines, present, mine = self.file.lines, set(self.file.lines), set(self.wrote)
-        places = [at for at, line in enumerate(lines) if line in mine]
+        lines, present, written = self.file.lines, set(self.file.lines), set(self.wrote)
+        places = [at for at, line in enumerate(lines) if line in written]
         behind = [at + 1 for at, line in enumerate(lines) if line is self.anchor]
         at = (places or behind or [0])[0]
         lines[at:at] = [line for line in taken if line not in present]

@@ -26,7 +26,6 @@ LOOK, ANSWER, SUMMARY = range(8, 11)
 #: The last token of a prompt that asks for work, by task; and how often a task is risky.
 TASK_IDS: Mapping[Task, int] = {"clear": 16, "risky": 17}
 RISKY_SHARE = 0.35
-_STYLES_FROM = 32
 _WORDS_FROM = 256
 _WORDS = 4096
 _WORDS_MAX = 24
@@ -69,7 +68,7 @@ STYLES = (
     Style("tiny", 0.93, 0.04, lines=(1, 1), done=0.25),
     Style("broken", 0.6, 0.5, lines=(4, 9), breaks=0.85),
 )
-STYLE_IDS = {style.name: _STYLES_FROM + number for number, style in enumerate(STYLES)}
+STYLE_IDS = {style.name: token for token, style in enumerate(STYLES, 32)}
 #: The tokens that may follow the last token of a prompt, and a sampled token.
 CHOICES: Mapping[int, tuple[int, ...]] = {
     **dict.fromkeys(TASK_IDS.values(), tuple(STYLE_IDS.values())),

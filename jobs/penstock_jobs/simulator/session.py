@@ -23,7 +23,6 @@ from penstock_jobs.simulator.truth import (
 
 #: How often somebody still observes a file after so many seconds.
 _OBSERVED = {600: 0.95, 3_600: 0.9, 86_400: 0.85}
-HORIZONS_S = tuple(_OBSERVED)
 _PROMPT_TOKENS_MAX = 110
 _COMPLAINTS = ("still_broken", "misunderstood", "undo", "corrected", "fed_up")
 
@@ -119,10 +118,9 @@ class SessionSimulation:
             # Nobody wrote again. A user who stopped the agent was dissatisfied.
             self.truth.turns[-1].dissatisfied = True if self._stopped else None
         self.journal.wait(self.dice.skewed(3, 600))
-        if self._stopped:
-            self.journal.record("session_end", {"reason": "user_stop"})
-        elif self.dice.chance(0.95):
-            self.journal.record("session_end", {"reason": "completed"})
+        if self._stopped or self.dice.chance(0.95):
+            reason = "user_stop" if self._stopped else "completed"
+            self.journal.record("session_end", {"reason": reason})
         self.journal.finish()
         self._conclude()
 
@@ -157,10 +155,8 @@ class SessionSimulation:
         self.truth.turns.append(turn)
         if style.asks:
             turn.asked = True
-            question = (
-                f"should {dice.pick(self._names['plain'])} stay as it is for its other callers?"
-            )
-            text = f"Before I change anything: {question}"
+            word = dice.pick(self._names["plain"])
+            text = f"Before I change anything: should {word} stay as it is for its other callers?"
             self._say(ids.STYLE_IDS[style.name], ids.TASK_IDS[task], text)
         else:
             turn.worth = self._work(style, task, turn)
@@ -247,13 +243,13 @@ class SessionSimulation:
         if dice.chance(0.2):
             when_us = made_us + seconds_until_acting(dice) * 1_000_000
             journal.plan(when_us, partial(change.change_beside, dice))
-        for horizon_s in HORIZONS_S:
+        for horizon_s, share in _OBSERVED.items():
             due_us = made_us + horizon_s * 1_000_000
             journal.plan(due_us, partial(truth.measure, horizon_s, change))
-            if dice.chance(_OBSERVED[horizon_s]):
+            if dice.chance(share):
                 truth.looked.append(horizon_s)
-                seen_us = due_us + dice.between(1, 8_000) * 1_000
-                journal.plan(seen_us, lambda: self._observe(change))
+                observed_us = due_us + dice.between(1, 8_000) * 1_000
+                journal.plan(observed_us, lambda: self._observe(change))
             elif dice.chance(0.3):
                 journal.plan(due_us + 2_000_000, lambda: self._observe(change, elsewhere=True))
 
@@ -279,7 +275,7 @@ class SessionSimulation:
 
     def _react(self, turn: TurnTruth) -> str:
         """The user judges the turn; the next message."""
-        dice, names = self.dice, self._names
+        dice = self.dice
         turn.worth = round(turn.worth, 4)
         turn.dissatisfied = self.user.is_dissatisfied(dice, turn.worth)
         edits = [edit for edit in self.truth.edits if edit.turn == turn.turn]
@@ -291,11 +287,9 @@ class SessionSimulation:
             thumb = "down" if turn.dissatisfied else "up"
             self.journal.record("feedback", {"kind": "thumbs", "value": thumb})
             self._heard = True
-        if turn.dissatisfied:
-            return conversation.line(dice.pick(_COMPLAINTS), dice, names)
-        if turn.asked or turn.worth < 0.3:
-            return conversation.line("request", dice, names)
-        return conversation.line("satisfied", dice, names)
+        mood = "request" if turn.asked or turn.worth < 0.3 else "satisfied"
+        rule = dice.pick(_COMPLAINTS) if turn.dissatisfied else mood
+        return conversation.line(rule, dice, self._names)
 
     def _stop(self) -> None:
         """The user has had enough, and takes everything back at once."""
@@ -314,7 +308,7 @@ class SessionSimulation:
             truth.outcome, truth.reason = "negative_by_rule", "invalid_tool_calls"
         elif self._stopped:
             truth.outcome, truth.reason = "negative_by_rule", "abandoned"
-        elif not (self._heard or any(HORIZONS_S[0] in edit.looked for edit in truth.edits)):
+        elif not (self._heard or any(min(_OBSERVED) in edit.looked for edit in truth.edits)):
             truth.outcome = "censored"
 
     def _call(self, token: int, prompt_end: int, tool: str, arguments: Mapping[str, str]) -> str:

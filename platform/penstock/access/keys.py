@@ -68,8 +68,7 @@ def create_key(database: Database, role: str, tenant: str, note: str = "") -> tu
 
 
 def create_first_key(database: Database, note: str) -> tuple[Key, str] | None:
-    """An admin key where there is no key yet, else None. Of several processes that start at
-    once, one creates it."""
+    """An admin key where there is no key yet; one of several processes that start creates it."""
     with database.write() as connection:
         lock_table(connection, api_key, alone=True)
         if connection.scalar(sa.select(sa.exists().select_from(api_key))):
@@ -100,8 +99,7 @@ def revoke_key(database: Database, key_id: str) -> None:
 
 
 class KeyRing:
-    """The valid keys, in memory: requests do not wait for the database, and are answered while
-    it is away."""
+    """The valid keys, in memory: requests are answered while the database is away."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database

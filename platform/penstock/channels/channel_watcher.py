@@ -93,7 +93,7 @@ class ChannelWatcher:
         self._ending = True
 
     def stop(self) -> bool:
-        """Whether it ended; it does as soon as the database has answered."""
+        """True if it ended; it ends as soon as the database has answered."""
         self.end_soon()
         with self._changed:
             self._closed = True

@@ -171,13 +171,10 @@ def policy(
     parsed = parse(text, str(file))
     with open_or_make(load_settings(data)) as lake:
         known = suite_names(lake.database, tenant)
+        why = reason or f"set from {file.name}"
+        place = {"tenant": tenant, "channel": name}
         change = promotion.set_policy(
-            lake.database,
-            tenant=tenant,
-            channel=name,
-            text=text,
-            reason=reason or f"set from {file.name}",
-            actor=actor(by),
+            lake.database, **place, text=text, reason=why, actor=actor(by)
         )
     for suite in sorted(set(parsed.suites) - set(known)):
         hint = f" ({unknown(suite, known)})" if known else ""
@@ -401,12 +398,12 @@ def deliver(
             deliverer.stop()
         left = deliverer.survey()
     kinds = ("webhook", "kafka")
-    told = sum(int(metrics.value("notices_told_total", kind=kind)) for kind in kinds)
+    told_count = sum(int(metrics.value("notices_told_total", kind=kind)) for kind in kinds)
     waiting = sum(pending.count for pending in left)
     if json:
-        show_json({"told": told, "waiting": waiting, "problems": deliverer.problems()})
+        show_json({"told": told_count, "waiting": waiting, "problems": deliverer.problems()})
     else:
-        say(f"{told} told, {waiting} waiting")
+        say(f"{told_count} told, {waiting} waiting")
         for problem in deliverer.problems():
             say(problem)
     if once and left:

@@ -30,7 +30,7 @@ from penstock.channels.notices import (
     record_try,
 )
 from penstock.channels.settings import ChannelSettings
-from penstock.channels.webhooks import DeliveryFailure, NoticeTarget, list_webhooks, open_webhook
+from penstock.channels.webhooks import DeliveryFailure, WebhookTarget, list_webhooks, open_webhook
 from penstock.database.engine import Database
 from penstock.database.leases import leased
 from penstock.errors import ExtraMissing, PenstockError, SettingInvalid
@@ -81,7 +81,7 @@ class TargetStatus:
 
 
 def target_statuses(database: Database, settings: Settings, tenant: str) -> list[TargetStatus]:
-    """Those that were not removed, the newest last."""
+    """The targets that were not removed, the newest last, and then the topic."""
     topic = topic_target(settings)
     by_target: dict[str, list[PendingNotices]] = defaultdict(list)
     for pending in pending_notices(database, topic, tenant=tenant):
@@ -110,7 +110,7 @@ def target_statuses(database: Database, settings: Settings, tenant: str) -> list
 
 
 def pause_s(attempts: int, longest_s: float, dice: float, *, gone: bool = False) -> float:
-    """How long to leave a target alone after so many tries that failed; `dice` from 0 to 1."""
+    """The pause of a target after so many tries that failed; `dice` is from 0 to 1."""
     doubled = _FIRST_PAUSE_SECONDS * 2.0 ** min(attempts - 1, 60)
     whole = longest_s if gone else min(doubled, longest_s)
     return whole * (1 - _JITTER * dice)
@@ -131,7 +131,7 @@ class Deliverer:
         self._threads = ThreadPoolExecutor(_TARGETS_MAX, "deliver")
         #: By target: what is being told now, how to break it off, and which to leave to others.
         self._running: dict[str, Future[None]] = {}
-        self._open: dict[str, NoticeTarget] = {}
+        self._open: dict[str, WebhookTarget | TopicTarget] = {}
         self._others_until_s: dict[str, float] = {}
         self._pending: list[PendingNotices] = []
         #: Changes that wait, by target.
@@ -148,7 +148,7 @@ class Deliverer:
             target.cut()
 
     def stop(self) -> bool:
-        """Whether it ended in time."""
+        """True if it ended in time."""
         self.end_soon()
         if self._thread.is_alive():
             self._thread.join(self._shutdown_s)
@@ -207,7 +207,7 @@ class Deliverer:
             if not mine:
                 self._others_until_s[target] = time.monotonic() + LEASE_SECONDS / _LOOKS_A_LEASE
                 return
-            opened: NoticeTarget | None = self._topic
+            opened: WebhookTarget | TopicTarget | None = self._topic
             if target != self.topic_target:
                 webhook_id = target.removeprefix(WEBHOOK_PREFIX)
                 opened = open_webhook(self._database, webhook_id, WEBHOOK_SECONDS_MAX)
@@ -222,7 +222,9 @@ class Deliverer:
             finally:
                 del self._open[target]
 
-    def _tell_channel(self, opened: NoticeTarget, pending: PendingNotices, lease_name: str) -> None:
+    def _tell_channel(
+        self, opened: "WebhookTarget | TopicTarget", pending: PendingNotices, lease_name: str
+    ) -> None:
         """All that there is, until it fails."""
         target, expected = pending.target, pending.next_version
         kind = target.partition(":")[0]
@@ -261,13 +263,11 @@ def topic_address(settings: Settings) -> TopicAddress | None:
     url = settings.room(ChannelSettings).notice_topic_url
     if not url:
         return None
-    why = "it is not kafka://HOST:PORT/TOPIC"
     try:
-        if url.startswith("kafka://"):
-            return parse_address(url)
+        return parse_address(url if url.startswith("kafka://") else "")
     except SettingInvalid as error:
-        why = str(error.facts["why"])
-    raise SettingInvalid(name="notice_topic_url", origin="the settings", why=why)
+        facts = error.facts | {"name": "notice_topic_url"}
+        raise SettingInvalid(**facts) from None
 
 
 def topic_target(settings: Settings) -> str | None:
@@ -295,7 +295,7 @@ class TopicTarget:
     """Used by one thread at a time, but for `close`."""
 
     def __init__(self, address: TopicAddress, *, request_s: float) -> None:
-        """Whether anybody answers is seen at the first notice."""
+        """Nothing is asked before the first notice."""
         self._address = address
         self._request_s = request_s
         self._producer: KafkaProducer | None = None

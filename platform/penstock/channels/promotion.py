@@ -11,12 +11,7 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection
 
 from penstock.channels.change import Action, Change, unused_channel
-from penstock.channels.channel_transaction import (
-    ChannelRequest,
-    conflict,
-    hold_channel,
-    refuse_unexpected,
-)
+from penstock.channels.channel import ChannelRequest, conflict, hold_channel, refuse_unexpected
 from penstock.channels.errors import AlreadyServing, ChannelPinned, NotPinned
 from penstock.channels.history import newest_change
 from penstock.checkpoints.checkpoint import (

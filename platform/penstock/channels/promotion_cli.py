@@ -15,8 +15,7 @@ from penstock.terminal.output import facts, say, show_json, show_table, time_of
 
 if TYPE_CHECKING:
     from penstock.channels.change import Change
-    from penstock.channels.channel import ServingChannel
-    from penstock.channels.channel_transaction import Expected
+    from penstock.channels.channel import Expected, ServingChannel
     from penstock.checkpoints.lineage import Lineage
     from penstock.database.engine import Database
     from penstock.gate.frontier import FrontierPicture
@@ -130,9 +129,8 @@ def rollback(
     )
     with open_existing(data) as lake:
         change = roll_back(lake.database, order)
-        [before] = channel_changes(
-            lake.database, tenant, channel, after=change.version - 2, limit=1
-        )
+        after = change.version - 2
+        [before] = channel_changes(lake.database, tenant, channel, after=after, limit=1)
     show_change(change, before, json=json)
     if not json:
         say(f"{channel} is pinned: `penstock channels release {channel}` lets it be promoted again")
@@ -227,7 +225,7 @@ def lineage(
 
 
 def _expected(text: str | None) -> "Expected":
-    from penstock.channels.channel_transaction import ANY
+    from penstock.channels.channel import ANY
 
     if text is None:
         return ANY
@@ -235,7 +233,7 @@ def _expected(text: str | None) -> "Expected":
 
 
 def _check_override(database: "Database", tenant: str, key: str | None) -> None:
-    """Where keys are in use it takes one of an admin of the tenant; before, whoever has the
+    """An override takes an admin key of the tenant. While there is no key at all, whoever has the
     database is the admin. Raises OverrideRefused."""
     from penstock.access.errors import KeyRefused
     from penstock.access.keys import KeyRing, list_keys

@@ -10,12 +10,7 @@ from dataclasses import dataclass, replace
 import sqlalchemy as sa
 
 from penstock.channels.change import Change
-from penstock.channels.channel_transaction import (
-    ChannelRequest,
-    HeldChannel,
-    hold_channel,
-    refuse_unexpected,
-)
+from penstock.channels.channel import ChannelRequest, HeldChannel, hold_channel, refuse_unexpected
 from penstock.channels.errors import AlreadyServing, NothingToRollBackTo
 from penstock.channels.tables import channel_change
 from penstock.checkpoints.checkpoint import Checkpoint, check_name, check_reason
@@ -53,13 +48,14 @@ class HistoryStep:
 
 
 def served(steps: Iterable[HistoryStep]) -> set[str]:
-    """Which checkpoints had all traffic of a channel at some time."""
+    """The checkpoints that had all traffic of a channel at some time."""
     return {step.checkpoint for step in steps if step.checkpoint is not None}
 
 
 def rollback_candidates(steps: Sequence[HistoryStep]) -> list[str]:
-    """Where a channel may go back to, the best first: what served on it before, the latest first,
-    but nothing that it was rolled back from and that was not promoted again since."""
+    """The checkpoints that a channel may go back to, the best first: those that served on it
+    before, the latest first, without those that it was rolled back from and that were not promoted
+    again since."""
     current = steps[-1].checkpoint if steps else None
     bad: set[str] = set()
     good: list[str] = []
@@ -110,9 +106,6 @@ def _target(held: HeldChannel, to: str | None) -> Checkpoint:
 def _steps(held: HeldChannel) -> list[HistoryStep]:
     """The steps of the channel's history, the oldest first."""
     columns = channel_change.c
-    query = (
-        sa.select(columns.action, columns.checkpoint)
-        .where(columns.tenant == held.before.tenant, columns.channel == held.before.channel)
-        .order_by(columns.version)
-    )
+    place = columns.tenant == held.before.tenant, columns.channel == held.before.channel
+    query = sa.select(columns.action, columns.checkpoint).where(*place).order_by(columns.version)
     return [HistoryStep(*row) for row in held.connection.execute(query)]

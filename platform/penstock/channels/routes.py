@@ -11,14 +11,15 @@ from msgspec.structs import asdict
 
 from penstock.channels.change import Change
 from penstock.channels.channel import (
+    ANY,
     ChangeAnswer,
     ChannelAnswer,
+    Expected,
     assign,
     channel_answer,
     channel_state,
     list_channels,
 )
-from penstock.channels.channel_transaction import ANY, Expected
 from penstock.channels.channel_watcher import ChannelWatcher
 from penstock.channels.notices import Notice, notices_after
 from penstock.channels.promotion import Promotion, promote, release
@@ -86,7 +87,7 @@ class HistoryAnswer(msgspec.Struct):
 
 
 class AssignmentAnswer(msgspec.Struct):
-    """Which checkpoint serves a key."""
+    """The checkpoint that serves a key."""
 
     channel: str
     version: int
@@ -113,8 +114,6 @@ class GateProblem(Problem, kw_only=True):
     verdict_id: str
 
 
-#: The answer to a client that has it already.
-_UNCHANGED = {304: ResponseSpec(None, description="As `If-None-Match` says that it is known.")}
 _CHANGE_PROBLEMS: dict[int, type[Problem]] = {409: ConflictProblem, 422: GateProblem}
 _SHARE = Schema(type=OpenAPIType.NUMBER, exclusive_minimum=0, exclusive_maximum=1)
 
@@ -131,7 +130,7 @@ async def get_channels(request: HttpRequest, registry: Registry) -> ChannelsAnsw
     "A channel, or its next change",
     400,
     404,
-    responses=_UNCHANGED,
+    responses={304: ResponseSpec(None, description="As `If-None-Match` says that it is known.")},
     description="With `after` and `wait` it answers as soon as the channel is at another version.",
 )
 async def get_channel(
@@ -220,7 +219,7 @@ async def post_promote(request: HttpRequest, registry: Registry, name: Name) -> 
         from penstock.channels.judgement import gate_judge  # it brings scipy
 
         judge = gate_judge(database, promotion.tenant, promotion.share)
-        return _told(database, promote(database, promotion, judge))
+        return _committed(database, promote(database, promotion, judge))
 
     return await registry.call(change)
 
@@ -236,7 +235,7 @@ async def post_rollback(request: HttpRequest, registry: Registry, name: Name) ->
     grant = await registry.authorize(request, "promote")
     body = await read_document(request, RollbackRequest)
     rollback = Rollback(tenant=grant.tenant, channel=name, actor=key_actor(grant), **asdict(body))
-    return await registry.call(lambda database: _told(database, roll_back(database, rollback)))
+    return await registry.call(lambda database: _committed(database, roll_back(database, rollback)))
 
 
 @registry_post(
@@ -247,10 +246,9 @@ async def post_rollback(request: HttpRequest, registry: Registry, name: Name) ->
 async def post_release(request: HttpRequest, registry: Registry, name: Name) -> ChangeAnswer:
     grant = await registry.authorize(request, "promote")
     body = await read_document(request, ReleaseRequest)
-    who = {"tenant": grant.tenant, "actor": key_actor(grant)}
-    return await registry.call(
-        lambda database: _told(database, release(database, channel=name, reason=body.reason, **who))
-    )
+    place = {"tenant": grant.tenant, "channel": name}
+    order = place | {"actor": key_actor(grant), "reason": body.reason}
+    return await registry.call(lambda database: _committed(database, release(database, **order)))
 
 
 ROUTES = [
@@ -268,7 +266,7 @@ def _change_answer(notice: Notice) -> ChangeAnswer:
     return msgspec.json.decode(notice.body, type=ChangeAnswer)
 
 
-def _told(database: Database, change: Change) -> ChangeAnswer:
+def _committed(database: Database, change: Change) -> ChangeAnswer:
     """A change as everybody is told of it."""
     place = (change.tenant, change.channel, change.version - 1)
     [notice] = notices_after(database, *place, up_to=change.version)

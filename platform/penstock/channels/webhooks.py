@@ -11,7 +11,6 @@ import hmac
 import secrets
 import time
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import sqlalchemy as sa
 
@@ -83,7 +82,7 @@ def add_webhook(
 
 
 def list_webhooks(database: Database, tenant: str) -> list[Webhook]:
-    """Those that were not removed, the newest last."""
+    """The webhooks that were not removed, the newest last."""
     query = (
         sa.select(*_COLUMNS)
         .where(webhook.c.tenant == tenant, webhook.c.removed_at.is_(None))
@@ -95,15 +94,11 @@ def list_webhooks(database: Database, tenant: str) -> list[Webhook]:
 
 def remove_webhook(database: Database, tenant: str, webhook_id: str) -> None:
     """It is told nothing any more, and nothing that waits for it. Raises WebhookUnknown."""
+    hook = webhook.c.tenant == tenant, webhook.c.id == webhook_id, webhook.c.removed_at.is_(None)
     with database.write() as connection:
-        removed = connection.execute(
-            sa.update(webhook)
-            .where(webhook.c.tenant == tenant, webhook.c.id == webhook_id)
-            .where(webhook.c.removed_at.is_(None))
-            .values(removed_at=now_us())
-        )
-    if removed.rowcount == 0:
-        raise WebhookUnknown(id=webhook_id)
+        update = sa.update(webhook).where(*hook).values(removed_at=now_us())
+        if connection.execute(update).rowcount == 0:
+            raise WebhookUnknown(id=webhook_id)
 
 
 def signed(secret: str, body: bytes, at_s: int) -> dict[str, str]:
@@ -130,16 +125,6 @@ class DeliveryFailure:
     gone: bool = False
 
 
-class NoticeTarget(Protocol):
-    def send(self, notice: Notice) -> DeliveryFailure | None:
-        """None once it took the notice."""
-        ...
-
-    def cut(self) -> None:
-        """From another thread: break off what is under way."""
-        ...
-
-
 class WebhookTarget:
     def __init__(self, url: str, secret: str, seconds_max: float) -> None:
         self._address = _address_of(url)
@@ -149,6 +134,7 @@ class WebhookTarget:
         )
 
     def send(self, notice: Notice) -> DeliveryFailure | None:
+        """None once the receiver took the notice."""
         body = notice.body.encode()
         # The receiver's clock tells how old a message is: the machine's here, not the database's.
         headers = {
@@ -170,6 +156,7 @@ class WebhookTarget:
         return DeliveryFailure(problem, answer.retry_after_s, gone=status == _GONE)
 
     def cut(self) -> None:
+        """From another thread: break off what is under way."""
         self._client.cut()
 
 

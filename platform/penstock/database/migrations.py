@@ -3,8 +3,7 @@
 A migration only adds, so that code of the revision before keeps working beside it, and a new
 version may be rolled out process by process. `supported_revision` lists the revisions whose
 code suits the database. A migration after which older code would fail sets
-`breaks_older_code = True`.
-"""
+`breaks_older_code = True`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,9 +25,8 @@ _LOCK = 0x70656E73746F636B  # a number that no other program's advisory lock has
 
 def upgrade(database: Database, revision: str = "head") -> None:
     """Bring the database to `revision`; several processes may try at once. Changes nothing
-    where a newer Penstock upgraded it and it still suits this one. Raises DatabaseOutdated
-    where it does not suit, and DatabaseUnreachable, with nothing changed, where others use the
-    tables so much that a change has to wait too long."""
+    where a newer Penstock upgraded it and it still suits this one. Raises DatabaseOutdated, and
+    DatabaseUnreachable, with nothing changed, where others use the tables for too long."""
     with exclusive_transaction(database) as connection:
         current = _current(connection)
         if current in _known():

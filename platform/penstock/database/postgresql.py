@@ -22,8 +22,7 @@ _TABLES_UNFIT = frozenset({"42501", "42703", "42P01"})
 
 
 def make_engine(url: sa.URL, limits: DatabaseLimits) -> Engine:
-    """The server itself ends what takes too long; where the server is silent, the system's
-    network does. Raises ExtraMissing."""
+    """The server ends what takes too long, or else the system's network. Raises ExtraMissing."""
     statement_ms = _milliseconds(limits.statement_seconds_max)
     timeouts = {
         "lock_timeout": _milliseconds(limits.lock_seconds_max),

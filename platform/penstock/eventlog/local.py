@@ -5,8 +5,7 @@
     log/p-0000/writer.lock    held by the process that takes its events into the lake
     log/p-0000/0000000001.log blocks; rolled when large, removed when the lake covers them
 
-An offset is the number of the file and the position in it.
-"""
+An offset is the number of the file and the position in it."""
 
 import errno
 import fcntl
@@ -22,7 +21,7 @@ from pathlib import Path
 
 from penstock.directories import make_directory, sync_directory
 from penstock.errors import Backlogged
-from penstock.eventlog import Entry, Held, OffsetBounds
+from penstock.eventlog import Claim, Entry, OffsetBounds
 from penstock.eventlog.errors import LogCorrupt, LogShapeChanged, LogUnwritable
 from penstock.eventlog.local_partition import LocalPartition, encode_block
 
@@ -49,8 +48,7 @@ class LocalEventLog:
         bytes_max: int,
         disk_reserve_bytes: int = 0,
     ) -> None:
-        """Opens the log, makes it if there is none, and cuts torn ends off.
-        Raises LogUnwritable, LogCorrupt, LogShapeChanged."""
+        """Makes it if there is none. Raises LogUnwritable, LogCorrupt, LogShapeChanged."""
         self._path = path
         self._bytes_max = bytes_max
         self._disk_reserve_bytes = disk_reserve_bytes
@@ -111,10 +109,10 @@ class LocalEventLog:
     def bytes_beyond(self, partition: int, offset: int) -> int:
         return self._up_to_date(partition).bytes_beyond(offset)
 
-    def hold(self, partition: int) -> Held:
+    def hold(self, partition: int) -> Claim:
         # The lock goes with the process, however it ends, and with no clock.
         with self._locked():
-            return Held.MINE if self._partitions[partition].hold() else Held.TAKEN
+            return Claim.MINE if self._partitions[partition].hold() else Claim.TAKEN
 
     def trim(self, partition: int, before: int) -> None:
         with self._locked():

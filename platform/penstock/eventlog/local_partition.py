@@ -1,12 +1,11 @@
 """One partition of a local log: its files, and the blocks in them.
 
-A block is a checksummed group of values, written and synced as one. A block that does not
-check out can only be the last one, torn by a crash before its sync returned: nothing is written
-behind a block before that. An intact block behind it means damage.
+A block is a checksummed group of values, written and synced as one. Nothing is written behind a
+block before its sync returned, so only the last block can be torn by a crash. A broken block with
+an intact one behind it is damage.
 
-A header checks out only in its own log and at its own offset. Neither bytes inside a value that
-look like a block nor what the disk held before are taken for one.
-"""
+A header is valid only in its own log and at its own offset. So neither bytes inside a value nor
+what the disk held before are taken for a block."""
 
 import fcntl
 import os
@@ -33,11 +32,8 @@ def split_offset(offset: int) -> tuple[int, int]:
 
 
 class LocalPartition:
-    """The files of one partition, and the offset up to which they are known to be intact and on
-    disk.
-
-    That offset is one number, so that readers need no lock. They read nothing beyond it: bytes
-    there may be torn, or taken back by the process that writes them."""
+    """The files of one partition, and the offset up to which they are intact and on disk. It is
+    one number, so that readers need no lock: bytes beyond it may be torn, or taken back."""
 
     def __init__(self, path: Path, log_id: str, file_bytes_max: int) -> None:
         self._path = path
@@ -105,9 +101,8 @@ class LocalPartition:
             self.close()  # the next append looks at the disk afresh
 
     def covered(self, before: int, *, roll: bool) -> list[Path]:
-        """The files, without the newest, that hold nothing at or beyond this offset. The first
-        one comes first, so that at no time a file between others is missing. `roll` begins a new
-        file if all of them are covered."""
+        """The files, oldest first and without the newest, that hold nothing at or beyond this
+        offset. `roll` begins a new file if all of them are covered."""
         newest, good = split_offset(self._durable)
         if roll and good and self._durable <= before:
             self._open(newest + 1)

@@ -20,8 +20,7 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 def split_body(body: bytes, chunk_bytes: int, first_line: int = 1) -> Iterator[Chunk]:
     """Chunks of consecutive lines, each with the number of its first line. In an array the
-    elements count as lines; an element without an end takes the rest of the body, and is
-    rejected later."""
+    elements count as lines; one without an end takes the rest of the body."""
     start = len(_BYTE_ORDER_MARK) if body.startswith(_BYTE_ORDER_MARK) else 0
     if array := _BEGINS_ARRAY.match(body, start):
         yield from _split_array(body, array.end(), chunk_bytes)

@@ -3,8 +3,7 @@ and belong to one partition.
 
 The lines stay JSON, one event a line, so that the gateway writes what another producer may
 write. Nothing here raises because of the bytes in a value: what is no event is rejected with a
-reason, as the gateway would have rejected it.
-"""
+reason, as the gateway would have rejected it."""
 
 import struct
 from collections import Counter, defaultdict
@@ -156,8 +155,7 @@ def pack(
 
 
 def repartition(frame: Frame, current: int, partitions: int) -> Iterator[PlacedFrame]:
-    """The same events for a log that has so many partitions by now. Unreadable lines stay in
-    their current partition: the writer will report them."""
+    """The same events for so many partitions. Unreadable lines stay, for the writer to report."""
     header = msgspec.structs.replace(frame.header, partitions=partitions)
     placed = [(line, _origin(line)) for line in frame.body.split(b"\n")]
     known = [(line, origin) for line, origin in placed if origin]
@@ -236,8 +234,7 @@ class FrameDecoder:
     rejected_line_bytes_max: int
 
     def placed(self, value: bytes, partition: int) -> Iterator[PlacedFrame]:
-        """The validated frames of a value that stands in `partition`, each with the partition
-        that its sessions belong to."""
+        """The validated frames of a value in `partition`, each with that of its sessions."""
         frame = _decode(value)
         if frame.header.kind == "unjudged":
             yield from self._validate(frame)
@@ -271,8 +268,7 @@ class FrameDecoder:
 
 
 def _decode(value: bytes) -> Frame:
-    """A value that is no frame, or names no tenant, becomes unjudged lines: validation rejects
-    them."""
+    """What is no frame, or names no tenant, becomes unjudged lines: validation rejects them."""
     try:
         frame = decode_frame(value)
     except ValueError:

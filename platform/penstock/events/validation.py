@@ -2,8 +2,7 @@
 
 `validate_line` defines what is accepted, and why the rest is not. `validate_lines` gives the
 same answers for many lines at once: it proves whole chunks valid with a few calls into C, and
-goes line by line only through chunks where that proof fails.
-"""
+goes line by line only through chunks where that proof fails."""
 
 import json
 import re

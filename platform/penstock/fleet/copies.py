@@ -8,6 +8,7 @@ files are used by the next one.
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import stat
 import time
@@ -22,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 from penstock.checkpoints.digests import CheckpointFile, files_below, folder_digest, path_of
 from penstock.directories import make_directory, sync_directory
-from penstock.errors import InvalidInput, PenstockError
+from penstock.errors import InvalidInput, PenstockError, one_line
 from penstock.fleet.errors import CopyMismatch, FetchFailed, FolderTaken
 from penstock.fleet.registry_source import ChainLink
 from penstock.fleet.settings import FleetSettings
@@ -36,7 +37,7 @@ _LOCK = "lock"
 #: A sidecar that was killed holds the lock until its command has ended too.
 _LOCK_SECONDS_MAX = 5.0
 _LOOK_SECONDS = 0.05
-_DIGITS = 64
+_COPY_NAME = re.compile(rf"(?:{_FETCHING})?([0-9a-f]{{64}})")
 _PREFIX = "sha256:"
 
 #: Called for each block, with its bytes; it raises where the copy is wanted no more.
@@ -61,17 +62,13 @@ class SourceFile:
 def files_of(link: ChainLink, settings: Settings) -> list[SourceFile]:
     """Raises FetchFailed, OSError."""
     scheme = urlsplit(link.uri).scheme
+    if scheme not in ("", "file", "s3"):
+        raise _failed(link, f"{scheme}: is not fetched; a path, file:// and s3:// are")
     try:
-        if scheme in ("", "file"):
-            files = list(_in_path(path_of(link.uri)))
-        elif scheme == "s3":
-            files = list(_in_bucket(link.uri, settings))
-        else:
-            raise _failed(link, f"{scheme}: is not fetched; a path, file:// and s3:// are")
-    except FetchFailed:
-        raise
+        bucket = scheme == "s3"
+        files = list(_in_bucket(link.uri, settings) if bucket else _in_path(path_of(link.uri)))
     except PenstockError as error:
-        raise _failed(link, " ".join(str(error).split())) from error
+        raise _failed(link, one_line(error)) from error
     for file in files:
         if why := _unfit(file.path):
             raise _failed(link, why)
@@ -94,7 +91,7 @@ def _in_path(path: Path) -> Iterator[SourceFile]:
 
 
 def _in_bucket(uri: str, settings: Settings) -> Iterator[SourceFile]:
-    """As digests are taken: a folder is what has objects below it, else it is an object."""
+    """An address with objects below it is a folder, as for digests; else it is an object."""
     folder = open_store(replace(settings, store_url=uri))
     objects = sorted(folder.list())
     for item in objects:
@@ -170,9 +167,8 @@ class Copies:
             shutil.rmtree(remains)
         others = []
         for path in self.directory.iterdir():
-            digits = path.name.removeprefix(_FETCHING)
-            is_copy = len(digits) == _DIGITS and not set(digits) - set("0123456789abcdef")
-            if is_copy and digits not in self._kept:
+            match = _COPY_NAME.fullmatch(path.name)
+            if match is not None and match[1] not in self._kept:
                 others.append(path)
         others.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
         removed = []

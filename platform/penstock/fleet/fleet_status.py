@@ -1,4 +1,4 @@
-"""Whether the replicas of a channel serve one checkpoint: decided from what they said."""
+"""The status of a fleet: do its replicas serve one checkpoint, by their reports?"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -74,15 +74,11 @@ class StandingAnswer(msgspec.Struct, kw_only=True):
 
 def standings(channel: "ChannelState", groups: Sequence[ReplicaGroup]) -> list[StandingAnswer]:
     """One for each part that has replicas; of the main one in any case."""
-    parts = {"main", *(group.part for group in groups)}
+    by_part = {part: [group for group in groups if group.part == part] for part in PARTS}
     return [
-        standing(
-            part,
-            part_target(channel, part).checkpoint,
-            [group for group in groups if group.part == part],
-        )
-        for part in PARTS
-        if part in parts
+        standing(part, part_target(channel, part).checkpoint, of_part)
+        for part, of_part in by_part.items()
+        if of_part or part == "main"
     ]
 
 

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -41,29 +41,9 @@ class ChainLink:
     parent: str | None
 
 
-class RegistrySource(Protocol):
-    """The registry, for a part of one channel."""
-
-    def target(self) -> PartTarget:
-        """As it is now. Raises ChannelUnknown, ServerUnreachable, AnswerUnusable,
-        DatabaseUnreachable."""
-
-    def targets(self, tell: Tell) -> Iterator[PartTarget]:
-        """As it is now, and then whenever the channel changed, the newest, until it is closed;
-        outages are told and outlasted."""
-
-    def close(self) -> None:
-        """From any thread: nobody waits for a change any longer."""
-
-    def chain(self, name: str) -> Sequence[ChainLink]:
-        """A checkpoint, after all that it is a delta on: the first one is whole. Raises
-        CheckpointUnknown, LineageBroken and what `target` raises."""
-
-    def report(self, report: Report) -> Sequence[StandingAnswer]:
-        """How the fleet stands then. Raises ReplicaTaken and what `target` raises."""
-
-
 class ServiceSource:
+    """The registry over HTTP, for a part of one channel."""
+
     def __init__(self, url: str, channel: str, part: str) -> None:
         self._channel = channel
         self._part = part
@@ -73,13 +53,18 @@ class ServiceSource:
         self._closed = threading.Event()
 
     def close(self) -> None:
+        """From any thread: nobody waits for a change any longer."""
         self._closed.set()
         self._waiting.cut()
 
     def target(self) -> PartTarget:
+        """The target now. Raises ChannelUnknown, ServerUnreachable, AnswerUnusable,
+        DatabaseUnreachable."""
         return self._target_of(self._asking.ask(channel_path(self._channel), "version"))
 
     def targets(self, tell: Tell) -> Iterator[PartTarget]:
+        """The target now, and then the newest whenever the channel changed, until `close`;
+        outages are told and outlasted."""
         known: int | None = None
         for answer in channel_answers(self._waiting, self._channel, None, tell, self._closed):
             if answer["version"] != known:
@@ -87,6 +72,8 @@ class ServiceSource:
                 yield self._target_of(answer)
 
     def chain(self, name: str) -> Sequence[ChainLink]:
+        """A checkpoint, after all that it is a delta on: the first one is whole. Raises
+        CheckpointUnknown, LineageBroken and what `target` raises."""
         chain: list[ChainLink] = []
         while not chain or chain[-1].form == "delta":
             needed = chain[-1].parent if chain else name
@@ -97,6 +84,7 @@ class ServiceSource:
         return chain[::-1]
 
     def report(self, report: Report) -> Sequence[StandingAnswer]:
+        """The standings of the fleet then. Raises ReplicaTaken and what `target` raises."""
         path = f"{channel_path(self._channel)}/replicas"
         answer = self._reporting.ask(path, "parts", report)
         return msgspec.convert(answer["parts"], list[StandingAnswer])
@@ -106,6 +94,8 @@ class ServiceSource:
 
 
 class DatabaseSource:
+    """The registry in the database, for a part of one channel."""
+
     def __init__(
         self, database: Database, settings: Settings, tenant: str, channel: str, part: str
     ) -> None:
@@ -151,6 +141,7 @@ class DatabaseSource:
         return replicas.record_report(self._database, self._settings, *self._place, report)
 
 
+RegistrySource = ServiceSource | DatabaseSource
 #: Takes an event: its kind, a sentence, and the facts.
 TellEvent = Callable[[str, str, dict[str, Any]], None]
 

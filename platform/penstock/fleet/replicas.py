@@ -79,8 +79,8 @@ class FleetAnswer(msgspec.Struct):
 def record_report(
     database: Database, settings: Settings, tenant: str, channel: str, report: Report
 ) -> list[StandingAnswer]:
-    """How the fleet stands with this report. Raises ChannelUnknown, ReplicaTaken, ReplicasFull,
-    InvalidInput."""
+    """The standings of the fleet with this report. Raises ChannelUnknown, ReplicaTaken,
+    ReplicasFull, InvalidInput."""
     _check(report)
     key = (tenant, channel)
     same = sa.and_(_of_fleet(key), replica.c.replica == report.replica)
@@ -93,7 +93,11 @@ def record_report(
             if other.sidecar != report.sidecar and other.heard_at >= moments.silent:
                 raise ReplicaTaken(replica=report.replica, channel=channel)
         elif report.state != LEFT:
-            _make_room(connection, key, moments)
+            forgotten = replica.c.heard_at < moments.forgotten
+            connection.execute(sa.delete(replica).where(_of_fleet(key), forgotten))
+            count = sa.select(sa.func.count()).select_from(replica).where(_of_fleet(key))
+            if connection.execute(count).scalar_one() >= REPLICAS_MAX:
+                raise ReplicasFull(channel=channel, limit=REPLICAS_MAX)
         if report.state == LEFT:
             connection.execute(sa.delete(replica).where(same))
         else:
@@ -136,7 +140,7 @@ def _replica_answer(row: sa.RowMapping, silent: int) -> ReplicaAnswer:
 def fleets(
     database: Database, settings: Settings
 ) -> Iterator[tuple[FleetKey, list[ReplicaGroup], list[StandingAnswer]]]:
-    """How each fleet stands, of all tenants."""
+    """The standings of each fleet, of all tenants."""
     with database.read() as connection:
         for key, groups in _groups(connection, _moments(connection, settings)).items():
             yield key, groups, standings(channel_state_in(connection, *key), groups)
@@ -174,15 +178,6 @@ def _check(report: Report) -> None:
         raise InvalidInput(what="`sidecar`", why=why)
     if not 0 <= report.version < 2**63:
         raise InvalidInput(what="`version`", why="it is a version of the channel")
-
-
-def _make_room(connection: Connection, key: FleetKey, moments: _Moments) -> None:
-    """For a replica that is new. Raises ReplicasFull."""
-    forgotten = replica.c.heard_at < moments.forgotten
-    connection.execute(sa.delete(replica).where(_of_fleet(key), forgotten))
-    count = connection.scalar(sa.select(sa.func.count()).select_from(replica).where(_of_fleet(key)))
-    if (count or 0) >= REPLICAS_MAX:
-        raise ReplicasFull(channel=key[1], limit=REPLICAS_MAX)
 
 
 def _keep(connection: Connection, key: FleetKey, report: Report, now: int) -> None:

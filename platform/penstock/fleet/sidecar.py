@@ -40,8 +40,6 @@ _DOUBLINGS_MAX = 60
 
 @dataclass(frozen=True, kw_only=True)
 class SidecarPlan:
-    """The order to a sidecar."""
-
     channel: str
     part: PartName
     replica: str
@@ -77,12 +75,9 @@ class Sidecar:
         self._plan = plan
         self._source = source
         self._ended = False
-        self._run = partial(
-            run_command,
-            seconds_max=settings.room(FleetSettings).follow_command_seconds_max,
-            lock=lock,
-            given_up=lambda: self._ended,
-        )
+        room = settings.room(FleetSettings)
+        max_s = room.follow_command_seconds_max
+        self._run = partial(run_command, seconds_max=max_s, lock=lock, given_up=lambda: self._ended)
         self._tell = tell
         self._copies = Copies(plan.directory, settings)
         self._memory = read_memory(plan.directory)
@@ -97,7 +92,7 @@ class Sidecar:
         self._trouble: BaseException | None = None
         #: A queue, since a signal may put into one whatever the thread does.
         self._news: SimpleQueue[None] = SimpleQueue()
-        self._said = Report(
+        self._report = Report(
             replica=plan.replica,
             part=plan.part,
             state="waiting",
@@ -105,8 +100,8 @@ class Sidecar:
             loaded=self._loaded.checkpoint if self._loaded else None,
             digest=self._loaded.digest if self._loaded else None,
         )
-        report_s = settings.room(FleetSettings).replica_report_seconds
-        self._reporter = Reporter(source, plan.channel, self._said, report_s, tell)
+        report_s = room.replica_report_seconds
+        self._reporter = Reporter(source, plan.channel, self._report, report_s, tell)
 
     def end_soon(self) -> None:
         """May be called from a signal."""
@@ -114,8 +109,8 @@ class Sidecar:
         self._news.put(None)
 
     def run(self) -> bool:
-        """Until it is told to end, or once; whether the engine has what the channel is at. Raises
-        ChannelUnknown, AnswerUnusable, InvalidInput; once also what kept it from loading."""
+        """Run until it is told to end, or once. True if the engine has what the channel is at.
+        Raises ChannelUnknown, AnswerUnusable, InvalidInput; once also what stopped the loading."""
         write_memory(self._plan.directory, self._memory)
         if self._memory.loaded is not None:
             self._copies.keep(_links(self._memory.loaded))
@@ -160,7 +155,7 @@ class Sidecar:
         if target is None:
             self._wait(None)
         elif target.digest is None:
-            self._say_waiting(target)
+            self._report_waiting(target)
             self._wait(None)
         elif self._has(target):
             self._stay(target)
@@ -169,17 +164,17 @@ class Sidecar:
 
     def _run_once(self, target: PartTarget) -> bool:
         if target.digest is None:
-            self._say_waiting(target)
+            self._report_waiting(target)
             return False
         if self._has(target):
-            self._say_loaded(target)
+            self._report_loaded(target)
             return True
         try:
             self._load(target)
         except Superseded:
             return False
         except PenstockError as error:
-            self._say_failed(target, error)
+            self._report_failed(target, error)
             raise
         return True
 
@@ -188,8 +183,8 @@ class Sidecar:
 
     def _stay(self, target: PartTarget) -> None:
         self._failures = 0
-        if self._said.version != target.version or self._said.state != "loaded":
-            self._say_loaded(target)
+        if self._report.version != target.version or self._report.state != "loaded":
+            self._report_loaded(target)
         if self._plan.check is None:
             self._wait(None)
         elif time.monotonic() < self._check_s:
@@ -226,7 +221,7 @@ class Sidecar:
             self._failures += 1
             pause_s = self._pause_s()
             self._retry_s = time.monotonic() + pause_s
-            problem = self._say_failed(target, error)
+            problem = self._report_failed(target, error)
             text = f"{problem} It is tried again in {pause_s:g} s."
             self._tell_of("failed", target, text, problem=problem, again_in_s=pause_s)
 
@@ -245,8 +240,8 @@ class Sidecar:
     def _load(self, target: PartTarget) -> None:
         """Raises Superseded, and a PenstockError where it could not be loaded."""
         assert target.checkpoint is not None
-        problem = self._said.problem if self._failures else None
-        self._say("fetching", target, problem)
+        problem = self._report.problem if self._failures else None
+        self._report_state("fetching", target, problem)
         chain = self._source.chain(target.checkpoint)
         if chain[-1].digest != target.digest:
             mismatch = {"found": chain[-1].digest, "digest": target.digest}
@@ -255,7 +250,7 @@ class Sidecar:
         for link in chain:
             self._fetch(link, target)
         self._refuse_superseded(target)
-        self._say("loading", target, problem)
+        self._report_state("loading", target, problem)
         self._tell_of("loading", target, f"loading {target.checkpoint}")
         facts = self._facts(target, chain)
         self._remember(None)
@@ -267,7 +262,7 @@ class Sidecar:
             raise LoadFailed(checkpoint=target.checkpoint, how=end.how, output=end.output)
         digests = [link.digest for link in chain]
         self._remember(LoadedCheckpoint(target.checkpoint, digests[-1], target.version, digests))
-        self._say_loaded(target, seconds=round(time.monotonic() - began_s, 3))
+        self._report_loaded(target, seconds=round(time.monotonic() - began_s, 3))
         self._failures = 0
         self._check_s = time.monotonic() + CHECK_SECONDS
         self._copies.keep(chain)
@@ -327,10 +322,10 @@ class Sidecar:
 
     # Reporting
 
-    def _say(self, state: str, target: PartTarget, problem: str | None = None) -> None:
+    def _report_state(self, state: str, target: PartTarget, problem: str | None = None) -> None:
         loaded = self._loaded
-        self._said = replace(
-            self._said,
+        self._report = replace(
+            self._report,
             state=state,
             wanted=target.checkpoint,
             version=target.version,
@@ -338,24 +333,24 @@ class Sidecar:
             digest=loaded.digest if loaded is not None else None,
             problem=problem,
         )
-        self._reporter.say(self._said)
+        self._reporter.say(self._report)
 
-    def _say_waiting(self, target: PartTarget) -> None:
-        if self._said.version != target.version:
+    def _report_waiting(self, target: PartTarget) -> None:
+        if self._report.version != target.version:
             text = "the channel is at no checkpoint yet"
             self._tell("waiting", text, {"version": target.version})
-        self._say("waiting", target, self._said.problem)
+        self._report_state("waiting", target, self._report.problem)
 
-    def _say_loaded(self, target: PartTarget, **facts: Any) -> None:
-        is_news = self._said.state != "loaded" or self._said.wanted != target.checkpoint
-        self._say("loaded", target)
+    def _report_loaded(self, target: PartTarget, **facts: Any) -> None:
+        is_news = self._report.state != "loaded" or self._report.wanted != target.checkpoint
+        self._report_state("loaded", target)
         if is_news:
             self._tell_of("loaded", target, f"loaded {target.checkpoint}", **facts)
 
-    def _say_failed(self, target: PartTarget, error: PenstockError) -> str:
+    def _report_failed(self, target: PartTarget, error: PenstockError) -> str:
         """The problem as it was reported."""
         problem = one_line(error)
-        self._say("failed", target, problem)
+        self._report_state("failed", target, problem)
         return problem
 
     def _tell_of(self, kind: str, target: PartTarget, text: str, **facts: Any) -> None:
@@ -363,5 +358,5 @@ class Sidecar:
 
 
 def _links(loaded: LoadedCheckpoint) -> list[ChainLink]:
-    """As far as it matters to find their copies: the registry may be away."""
+    """The links with what finds their copies: the registry may be away."""
     return [ChainLink(loaded.checkpoint, digest, "", "", None) for digest in loaded.chain]

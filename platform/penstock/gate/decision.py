@@ -6,8 +6,7 @@ data.
 
 A guard relative to the incumbent is a limit on a mean over tasks as well: `candidate − (1 + limit)
 × incumbent` is at most 0. So no ratio of two uncertain numbers has to be bounded, and tasks stay
-paired.
-"""
+paired."""
 
 from dataclasses import asdict, replace
 from typing import Any
@@ -236,7 +235,7 @@ def judge_requirement(required: Requirement, results: SuiteResults, alpha: float
 def _against_limit(
     required: Requirement, candidate: Amounts, alpha: float, facts: dict[str, Any]
 ) -> tuple[Outcome, str] | None:
-    """Its own mean, beside a limit."""
+    """The candidate's own mean against the minimum or maximum."""
     lower_is_better = required.direction == "min"
     limit = required.maximum if lower_is_better else required.minimum
     if limit is None:

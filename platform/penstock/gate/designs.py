@@ -7,8 +7,7 @@ where its attempts go, only when to stop, so no task's mean is biased. Looks are
 attempts, never in time, so an interrupted run continues unchanged.
 
 A look uses the test of a single sample (`statistics`), with a level of its own after Lan and
-DeMets: a look at the part t of all information may have spent alpha · t^exponent by then.
-"""
+DeMets: a look at the part t of all information may have spent alpha · t^exponent by then."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -2,8 +2,7 @@
 
 The differences between tasks come from two sources: attempts at one task differ, which more
 attempts average out, and checkpoints change some tasks more than others, which only more tasks
-average out.
-"""
+average out."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,6 @@
 """The results of a suite: which attempts count, what is wrong with them, and a metric by task.
 
-Pure, and without statistics: what cannot be compared is reported before anything is compared.
-"""
+Pure, and without statistics: what cannot be compared is reported before anything is compared."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
@@ -89,8 +88,8 @@ def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules
 def _side_results(
     suite: SuiteEvidence, name: str, side: SideEvidence, now: int, rules: EvidenceRules
 ) -> tuple[SideResults, str | None]:
-    """With why they cannot be compared. Errors say nothing about the model, and what is too old
-    nothing about today."""
+    """The second value is why they cannot be compared. Errors say nothing about the model, and old
+    results nothing about today."""
     oldest = now - rules.max_age_s * 1_000_000 if rules.max_age_s is not None else 0
     fresh = [each for each in side.attempts if each.scored_at >= oldest]
     tried = Counter(each.result.task for each in fresh)
@@ -111,8 +110,8 @@ def _side_results(
     if future := sum(is_from_the_future(each.scored_at, now) for each in side.attempts):
         return results, f"{future} results of {name} on {suite.suite} are from the future"
     if suite.tasks and (others := {each.result.task for each in side.attempts} - {*suite.tasks}):
-        what = f"tasks that {suite.suite} does not have ({_listed(others)})"
-        return results, f"{name} has results of {what}"
+        strange = f"tasks that {suite.suite} does not have ({_listed(others)})"
+        return results, f"{name} has results of {strange}"
     # The mean over tasks of the share of errors; rounded, so that a share at its limit is within.
     shares = fsum(failed[task] / tried[task] for task in failed)
     by_task = round(shares / max(len(tried), 1), 12)
@@ -206,7 +205,7 @@ def _gap(
 
 
 def _why_impossible(attempt: Attempt, metric: Metric) -> str | None:
-    """Of a scored attempt. One without the metric is possible."""
+    """Why no scored attempt can have these values; it may lack the metric."""
     if attempt.score is None:
         return "is scored and has no score"
     amount, calls = getattr(attempt, metric), attempt.tool_calls

@@ -11,8 +11,7 @@ a heavy tail (a latency) is compared by its logarithm, where a margin is a ratio
 `check_sample_ratio` says whether the canary gets its share of the users. If not, something beside
 the model differs, and no comparison means anything. Its evidence is a Bayes factor: the chance of
 the counts when the share is unknown, over that when it is as set. While the share is as set, it
-ever exceeds 1/alpha with a chance of at most alpha (Lindon and Malek 2020). Phases multiply.
-"""
+ever exceeds 1/alpha with a chance of at most alpha (Lindon and Malek 2020). Phases multiply."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

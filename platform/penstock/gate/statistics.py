@@ -8,8 +8,7 @@ not exist. Two bounds replace it, and the better one counts:
 - the t bound, corrected for skew, as if one more task had lost everything, and with half a step of
   the scores added: better where much differs;
 - the chance of the observed scores if a share of the tasks loses everything and the others differ
-  as they did: better where little differs. Where nothing does, it is (1 - share) ** tasks.
-"""
+  as they did: better where little differs. Where nothing does, it is (1 - share) ** tasks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

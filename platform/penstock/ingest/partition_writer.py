@@ -11,7 +11,7 @@ from functools import cached_property
 import structlog
 
 from penstock.clock import Clock
-from penstock.eventlog import Held
+from penstock.eventlog import Claim
 from penstock.events.frames import Frame, encode_values
 from penstock.ingest.errors import LogExpired, LogTruncated
 from penstock.ingest.flush import (
@@ -160,7 +160,7 @@ class PartitionWriter:
         if now_s < self._try_again_s:
             return None
         claim, held = None, log.hold(number)
-        if held is Held.MINE or (held is Held.UNKNOWN and self.in_share):
+        if held is Claim.MINE or (held is Claim.UNKNOWN and self.in_share):
             bounds = log.bounds(number)
             claim = commits.claim_partition(
                 parts.lake.database,
@@ -170,7 +170,7 @@ class PartitionWriter:
                 bounds=bounds,
                 expires=log.expires,
                 lease_s=parts.lease_s,
-                sure=held is Held.MINE,
+                sure=held is Claim.MINE,
             )
         self.owned = claim is not None
         if claim is None:

@@ -1,8 +1,7 @@
 """The object store in a bucket of S3, or of a service that speaks its protocol.
 
 An object is written to a local file first and uploaded when it is complete. Arrow's own output
-stream cannot be abandoned: closing or dropping one makes an object of the bytes written so far.
-"""
+stream cannot be abandoned: closing or dropping one makes an object of the bytes written so far."""
 
 import io
 import mmap

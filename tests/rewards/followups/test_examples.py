@@ -6,12 +6,12 @@ from collections import Counter
 import numpy as np
 from rapidfuzz import fuzz, process
 
+from bench.judge_training import train_examples
 from penstock_jobs.rewards.followups.judge import (
     LABELS,
     all_examples,
     fresh_examples,
     held_out_examples,
-    train_examples,
 )
 
 

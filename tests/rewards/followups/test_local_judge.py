@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 
-from bench.judge_training import train
+from bench.judge_training import train, train_examples
 from penstock_jobs.rewards.followups.features import features
 from penstock_jobs.rewards.followups.judge import (
     Message,
     evaluate,
     fresh_examples,
     held_out_examples,
-    train_examples,
 )
 from penstock_jobs.rewards.followups.local_judge import LocalJudge, committed_model
 

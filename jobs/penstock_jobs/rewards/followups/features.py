@@ -175,7 +175,7 @@ def _find_cues(words: list[str], prose: str) -> list[tuple[int, float]]:
     them occur at the very beginning."""
     lexicon = _lexicon()
     count = len(lexicon.names)
-    values: dict[int, float] = {}
+    hits: list[tuple[int, int]] = []
     for at, word in enumerate(words):
         groups = _groups_of(word)
         if word in lexicon.openers:
@@ -183,16 +183,15 @@ def _find_cues(words: list[str], prose: str) -> list[tuple[int, float]]:
             for more in words[at + 1 : at + _PHRASE_WORDS_MAX]:
                 phrase = f"{phrase} {more}"
                 groups = groups.union(lexicon.phrases.get(phrase, ()))
-        for group in groups:
-            values[group] = values.get(group, 0.0) + 1.0
-            if at < _OPENING_WORDS:
-                values[count + group] = 1.0
+        hits += [(group, at) for group in groups]
     if _UNSPACED.search(prose):
         for group, pattern in enumerate(lexicon.unspaced):
-            for match in pattern.finditer(prose):
-                values[group] = values.get(group, 0.0) + 1.0
-                if match.start() < _OPENING_WORDS:
-                    values[count + group] = 1.0
+            hits += [(group, match.start()) for match in pattern.finditer(prose)]
+    values: dict[int, float] = {}
+    for group, at in hits:
+        values[group] = values.get(group, 0.0) + 1.0
+        if at < _OPENING_WORDS:
+            values[count + group] = 1.0
     return [(column, min(value, 3.0) ** 0.5) for column, value in values.items()]
 
 

@@ -229,7 +229,7 @@ def score_follow_ups(
             turn = (follow_up.session_id, follow_up.turn_before)
         # An unknown score is no worse than a known one.
         worse = scores.get(turn, score), score
-        scores[turn] = min(worse, key=lambda each: 1.0 if each.value is None else each.value)
+        scores[turn] = min(worse, key=lambda known: 1.0 if known.value is None else known.value)
     for session, number, evidence in silences(sessions):
         scores[session, number] = TurnScore(-1.0) if evidence else TurnScore(None, "silence")
     return score_turns(name, bucket, lambda turn: scores.get((turn["session_id"], turn["turn"])))

@@ -126,10 +126,6 @@ def all_examples() -> tuple[Example, ...]:
     return tuple(examples)
 
 
-def train_examples() -> tuple[Example, ...]:
-    return tuple(example for example in all_examples() if not example.held_out)
-
-
 def held_out_examples() -> tuple[Example, ...]:
     """The fresh ones are among them."""
     return tuple(example for example in all_examples() if example.held_out)
@@ -191,18 +187,18 @@ def evaluate(judge: Judge, examples: Sequence[Example]) -> Evaluation:
     learned from the others."""
     judgements = judge.judge([example.message for example in examples])
     labelled = zip((example.label for example in examples), judgements, strict=True)
-    pairs = [(true, each) for true, each in labelled if isinstance(each, Judgement)]
-    sure = [(each.confidence, each.label == true) for true, each in pairs]
-    displeased = [(each.dissatisfied, true in DISSATISFIED) for true, each in pairs]
+    pairs = [(true, judgement) for true, judgement in labelled if isinstance(judgement, Judgement)]
+    sure = [(judgement.confidence, judgement.label == true) for true, judgement in pairs]
+    displeased = [(judgement.dissatisfied, true in DISSATISFIED) for true, judgement in pairs]
     label_reliability, dissatisfied_reliability = reliability(sure), reliability(displeased)
-    counts = Counter((true, each.label) for true, each in pairs)
+    counts = Counter((true, judgement.label) for true, judgement in pairs)
     return Evaluation(
         judge=f"{judge.name}@{judge.version}",
         examples=len(examples),
-        unjudged=dict(Counter(each for each in judgements if isinstance(each, str))),
+        unjudged=dict(Counter(reason for reason in judgements if isinstance(reason, str))),
         accuracy=sum(right for _, right in sure) / max(len(pairs), 1),
         labels={
-            label: _quality([(each.label == label, true == label) for true, each in pairs])
+            label: _quality([(guess.label == label, true == label) for true, guess in pairs])
             for label in LABELS
         },
         dissatisfied=_quality([(chance >= THRESHOLD, true) for chance, true in displeased]),
@@ -228,14 +224,14 @@ def reliability(predictions: Sequence[tuple[float, bool]]) -> tuple[Bin, ...]:
 
 
 def _calibration_error(bins: Sequence[Bin]) -> float:
-    total = sum(each.count for each in bins)
-    return sum(each.count * abs(each.predicted - each.observed) for each in bins) / max(total, 1)
+    total = sum(bin_.count for bin_ in bins)
+    return sum(bin_.count * abs(bin_.predicted - bin_.observed) for bin_ in bins) / max(total, 1)
 
 
 def _quality(pairs: Sequence[tuple[bool, bool]]) -> Quality:
     """The pairs are (predicted, true)."""
-    predicted, support = sum(each for each, _ in pairs), sum(true for _, true in pairs)
-    right = sum(each and true for each, true in pairs)
+    predicted, support = sum(called for called, _ in pairs), sum(true for _, true in pairs)
+    right = sum(called and true for called, true in pairs)
     precision = right / predicted if predicted else None
     recall = right / support if support else None
     f1 = 2 * right / (predicted + support) if predicted + support else None

@@ -238,4 +238,4 @@ def _units_written(edit: TrackedEdit) -> int:
 
 _OWN = (edit_persistence, self_rework, line_survival)
 _PUBLISHED = (edit_no_revert, four_gram_range, four_gram_presence)
-REWARDS = tuple(Reward(each.__name__, 2, each, EditParameters) for each in _OWN + _PUBLISHED)
+REWARDS = tuple(Reward(score.__name__, 2, score, EditParameters) for score in _OWN + _PUBLISHED)

@@ -59,7 +59,7 @@ def replay(
             last_look_us = max(last_look_us, ts)
             session.end_moment(before_us=ts - MOMENT_US)
             if kind == _LOOK:
-                session.look(ts, row["path"], row["text"], row["deleted"], row["branch_changed"])
+                session.look(ts, row)
             else:
                 session.commit(ts, row["files"])
     session.end_moment()
@@ -174,16 +174,9 @@ class _SessionReplay:
         still = sum(len(ink(known[i : i + n])) for i, _, n in change.kept + change.moved)
         return still >= SAME_FILE_SHARE * size > 0
 
-    def look(
-        self,
-        ts: int,
-        path: str | None,
-        text: str | None,
-        deleted: bool | None = None,
-        branch_changed: bool | None = None,
-    ) -> None:
-        text = "" if deleted else text
-        if branch_changed:
+    def look(self, ts: int, row: Row) -> None:
+        path, text = row["path"], "" if row["deleted"] else row["text"]
+        if row["branch_changed"]:
             self.watches.note(ts, path, Sighting("censored", "branch_changed"))
         elif not path or text is None or undecodable(text):
             self.watches.note(ts, path, Sighting("invalid", "undecodable"))
@@ -206,7 +199,8 @@ class _SessionReplay:
                 file.path = path
                 self.watches.renamed(old, path)
             if deleted is True or isinstance(text, str):
-                self.look(ts, path, text, deleted is True)
+                look = {"path": path, "text": text, "deleted": deleted is True}
+                self.look(ts, {**look, "branch_changed": False})
 
     def _see(self, ts: int, path: str, text: str, *, whole: bool = True) -> None:
         """The file is seen to be `text`, or, if that is not the whole, to hold it. Raises

@@ -141,11 +141,7 @@ def in_order(*kinds: Iterable[Row]) -> list[tuple[int, int, Row]]:
             seq = row["seq"]
             place = (row["ts"], _SEQ_LAST if seq is None else seq, kind)
             events.setdefault(place, []).append(row)
-    return [
-        (ts, kind, row)
-        for ts, seq, kind in sorted(events)
-        for row in _untied(events[ts, seq, kind])
-    ]
+    return [(place[0], place[2], row) for place in sorted(events) for row in _untied(events[place])]
 
 
 def _untied(rows: list[Row]) -> list[Row]:

@@ -2,8 +2,7 @@
 
 The gateway writes values as they are, and marks them. Any other record comes from a producer
 that went past the gateway: events as JSON, one or many, with headers that say whose they are.
-Nothing here needs Kafka's client.
-"""
+Nothing here needs Kafka's client."""
 
 import logging
 from collections.abc import Sequence
@@ -72,8 +71,7 @@ def parse_address(url: str) -> TopicAddress:
 
 
 def value_of(value: bytes | None, headers: Sequence[tuple[str, bytes]], timestamp_ms: int) -> bytes:
-    """The value of the log that a record holds. The record's own time is the time of arrival:
-    it is the same each time that the record is read."""
+    """The value of the log that a record holds. Its time of arrival is the record's own time."""
     if MARK in headers:
         return value or b""
     by_name = dict(headers)  # only ours are decoded: any other may be null

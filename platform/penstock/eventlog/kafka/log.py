@@ -2,8 +2,7 @@
 
 Offsets are the topic's. Only retention removes events, so that they can be read again as long
 as the topic keeps them. The database says how far the lake covers the log. A group of the
-topic's name learns it too, so that tools that watch Kafka see the lag; it is never read back.
-"""
+topic's name learns it too, so that tools that watch Kafka see the lag; it is never read back."""
 
 import threading
 import time
@@ -11,19 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
 import structlog
-from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition, errors
 from kafka.admin import ConfigResource, ConfigResourceType
-from kafka.errors import (
-    KafkaError,
-    LeaderNotAvailableError,
-    OffsetOutOfRangeError,
-    TopicAlreadyExistsError,
-    UnknownTopicOrPartitionError,
-    for_code,
-)
+from kafka.errors import KafkaError, OffsetOutOfRangeError
 from kafka.structs import OffsetAndMetadata
 
-from penstock.eventlog import Entry, Held, OffsetBounds
+from penstock.eventlog import Claim, Entry, OffsetBounds
 from penstock.eventlog.errors import LogUnreachable, LogUnsuitable, LogUnwritable
 from penstock.eventlog.kafka import RECORD_BYTES, parse_address
 from penstock.eventlog.kafka.clients import PartitionReaders, TopicProducer, make_consumer
@@ -103,8 +95,8 @@ class KafkaEventLog:
             [end] = self._ends([partition])
         return round(max(0, end - offset) * self._record_bytes)
 
-    def hold(self, partition: int) -> Held:
-        return Held.UNKNOWN
+    def hold(self, partition: int) -> Claim:
+        return Claim.UNKNOWN
 
     def trim(self, partition: int, before: int) -> None:
         """Removes nothing: retention does."""
@@ -158,12 +150,11 @@ class KafkaEventLog:
                 raise LogUnsuitable(where=self._address, why="the topic was deleted")
 
     def _describe(self) -> bool:
-        """Learn the number of partitions, and the id: a topic that was deleted and made again has
-        another. False when there is no such topic. Raises KafkaError."""
+        """Learn the id and the number of partitions. False if there is no topic."""
         [topic] = self._admin.describe_topics([self._address.topic])
         code = topic["error_code"]
-        if code and code != UnknownTopicOrPartitionError.errno:
-            raise for_code(code)(f"describing the topic: error {code}")
+        if code and code != errors.UnknownTopicOrPartitionError.errno:
+            raise errors.for_code(code)(f"describing the topic: error {code}")
         self._described_s = time.monotonic()
         if not code:
             self.id, self.partitions = str(topic["topic_id"]), len(topic["partitions"])
@@ -178,7 +169,7 @@ class KafkaEventLog:
         topics, timeout_ms = {self._address.topic: topic}, round(self._request_s * 1000)
         try:
             self._admin.create_topics(topics, timeout_ms=timeout_ms, wait_for_metadata=True)
-        except TopicAlreadyExistsError:
+        except errors.TopicAlreadyExistsError:
             pass  # another process made it meanwhile
         except KafkaError as error:
             why = f"it is not there and cannot be made: {error}"
@@ -211,10 +202,9 @@ def _look_up(
     offsets_of: Callable[[list[TopicPartition]], dict[TopicPartition, int]],
     topic_partitions: list[TopicPartition],
 ) -> list[int]:
-    """Raises KafkaError, also for a partition that was added just now: the client trips over an
-    answer that does not hold it yet."""
+    """Raises KafkaError, also where the client trips over a partition that was just added."""
     try:
         offsets = offsets_of(topic_partitions)
     except KeyError as error:
-        raise LeaderNotAvailableError(f"{error} has no leader yet") from error
+        raise errors.LeaderNotAvailableError(f"{error} has no leader yet") from error
     return [offsets[topic_partition] for topic_partition in topic_partitions]
