@@ -127,7 +127,9 @@ def test_killed_between_sending_and_noting(
     database_url: str, database: Database, tmp_path: Path, receiver: Receiver
 ) -> None:
     """It is sent again by the next one, in order, and nothing is lost."""
-    (tmp_path / "penstock.toml").write_text(f'database_url = "{database_url}"\n')
+    (tmp_path / "penstock.toml").write_text(
+        f'database_url = "{database_url}"\negress_networks = "127.0.0.0/8"\n'
+    )
     add_webhook(database, TENANT, receiver.url)
     change_times(database, 4)
     victims: list[subprocess.Popen[bytes]] = []
@@ -167,7 +169,9 @@ def run(
     capsys: pytest.CaptureFixture[str],
 ) -> Run:
     """Runs `penstock webhooks ARGUMENTS`; its exit status and what it said."""
-    (tmp_path / "penstock.toml").write_text(f'database_url = "{database_url}"\n')
+    (tmp_path / "penstock.toml").write_text(
+        f'database_url = "{database_url}"\negress_networks = "127.0.0.0/8"\n'
+    )
     monkeypatch.setenv("PENSTOCK_DATA", str(tmp_path))
 
     def run_once(*arguments: str) -> tuple[int, Any]:

@@ -310,9 +310,10 @@ def add_webhook(
 
     Example: penstock webhooks add https://fleet.example.com/hooks/penstock --channel production
     """
-    from penstock.channels.webhooks import add_webhook
+    from penstock.channels.webhooks import add_webhook, check_webhook
 
     with open_existing(data) as lake:
+        check_webhook(url, lake.settings)
         hook, secret = add_webhook(lake.database, tenant, url, channel)
     if json:
         show_json({"id": hook.id, "url": hook.shown, "channel": hook.channel, "secret": secret})

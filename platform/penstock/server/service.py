@@ -186,11 +186,9 @@ class Service:
 
     def warnings(self) -> list[str]:
         """Problems that a person should see to, while events are taken in all the same."""
-        workers = (self.upkeep, self.deliverer)
-        found = [
-            problem for worker in workers if worker is not None for problem in worker.problems()
-        ]
-        return found + self._fuse_warnings
+        upkeep = self.upkeep.problems() if self.upkeep is not None else []
+        delivery = self.deliverer.warnings() if self.deliverer is not None else []
+        return [*upkeep, *delivery, *self._fuse_warnings]
 
 
 async def _repeat(every_s: float, work: Callable[[], object], failure: str) -> None:
