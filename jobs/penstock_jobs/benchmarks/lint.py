@@ -20,8 +20,6 @@ from penstock_jobs.benchmarks.suite import (
 )
 
 _EDIT = File("penstock-lint-edit.txt", b"an edit that nobody asked for\n")
-#: A prompt may share shorter lines with its check without revealing it.
-_REVEALING_CHARS_MIN = 40
 #: The marks around comments and texts, which do not count.
 _MARKS = "#/*\"'- "
 
@@ -47,7 +45,7 @@ def lint_suite(
     isolated: bool = True,
     follow: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> list[SuiteFinding]:
-    """All that is wrong, by task. `follow` gets how many tasks are done, of how many."""
+    """All problems, by task. `follow` gets how many tasks are done, of how many."""
     conditions = conditions_of(settings, suite, "lint", RunOptions(agent="", isolated=isolated))
     tasks = (
         _LintTask(conditions, task, load_files(task), load_solution(task)) for task in suite.tasks
@@ -84,7 +82,7 @@ def _visible_problems(task: BenchmarkTask, files: TaskFiles) -> Iterator[str]:
     check = "\n".join(file.content.decode(errors="replace") for file in files.check)
     lines = (" ".join(line.split()).strip(_MARKS) for line in check.splitlines())
     for line in lines:
-        if len(line) >= _REVEALING_CHARS_MIN and line in prompt:
+        if len(line) >= 40 and line in prompt:  # shorter ones reveal nothing
             yield f"its prompt tells a line of its check: {line!r}"
             break
 

@@ -46,8 +46,6 @@ from penstock_jobs.benchmarks.summary import scores_by_task
 ERRORS_MAX = 20
 RETRY_SECONDS = 1.0
 _OUTPUT_CHARS_MAX = 2_000
-#: So many attempts in which an agent fails without a trace, before any other, end a run.
-_SILENT_MAX = 5
 
 
 class PlannedAttempt(NamedTuple):
@@ -119,7 +117,7 @@ def run_suite(
             if finished.result.silent is not None and not results:
                 silent.append(finished.result)
                 # Scores are for ever, and the agent is more likely called wrongly than so bad.
-                if len(silent) >= min(_SILENT_MAX, len(planned)):
+                if len(silent) >= min(5, len(planned)):
                     why = (
                         f"the first {len(silent)} attempts ended alike:"
                         f" {', '.join(finished.result.marks)}, with no report and nothing edited."

@@ -19,7 +19,6 @@ Expect = Literal["edit", "no_edit", "any"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _NAME_RULE = "a name is at most 128 of the letters A to Z, digits, dots, dashes and underscores"
 
-_SUITE_ENTRIES = ("suite.toml", "tasks", "check", "README.md")
 _TASK_ENTRIES = (
     "task.toml", "prompt.md", "tree", "check", "solution", "solution.json", "README.md",
 )  # fmt: skip
@@ -139,7 +138,7 @@ def read_suite(folder: Path) -> Suite:
     path = folder / "suite.toml"
     if not path.is_file():
         raise _unfit(folder, "there is no suite.toml in it")
-    _refuse_entries(folder, _SUITE_ENTRIES)
+    _refuse_entries(folder, ("suite.toml", "tasks", "check", "README.md"))
     settings = toml_document.read_section(_SuiteToml, _document(path), str(path))
     name = _plain_name(settings.name, str(path))
     network.plan(settings.network.allow)

@@ -64,7 +64,6 @@ _WEAK = policy_of(
 _DIGEST = re.compile(r"(sha256:[0-9a-f]{8})[0-9a-f]{56}")
 _now_us = SystemClock().now_us
 
-DEFAULT = Path("penstock-demo")
 #: Marks a folder that a demonstration made, so that the next one may replace it.
 _MARK = "MADE-BY-PENSTOCK-DEMO"
 _MARK_TEXT = "`penstock demo` made this. The next one with the same --data replaces it.\n"
@@ -94,7 +93,7 @@ def make_folders(data: Path | None, *, isolated: bool = True) -> DemoFolders:
     """Empty folders, but for the settings and the files of examples/demo, which a user may change.
 
     Raises InvalidInput if they hold anything that no demonstration made, or a service uses them."""
-    lake = (data or DEFAULT).absolute()
+    lake = (data or Path("penstock-demo")).absolute()
     if not lake.name:
         why = "the folder of the story cannot be beside it"
         raise InvalidInput(what=f"The directory {lake}", why=why)

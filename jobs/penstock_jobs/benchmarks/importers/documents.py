@@ -145,8 +145,6 @@ def seconds_between(start: object, end: object) -> float | None:
     return took if took >= 0 else None
 
 
-#: The method that zipfile has only from Python 3.14 on.
-_ZSTANDARD = 93
 _CHUNK_BYTES = 1024 * 1024
 _HEADER_BYTES = 30
 _DIRECTORY_BYTES_MAX = 256 * 1024 * 1024
@@ -191,7 +189,7 @@ class Archive:
                 while chunk := stream.read(_CHUNK_BYTES):
                     yield chunk
             return
-        if entry.compress_type != _ZSTANDARD:
+        if entry.compress_type != 93:  # Zstandard, which zipfile knows from Python 3.14 on
             raise NotImplementedError(f"packed by method {entry.compress_type}")
         import pyarrow as pa
 

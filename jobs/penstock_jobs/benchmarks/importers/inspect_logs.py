@@ -20,10 +20,7 @@ _HEADERS = ("header.json", "_journal/start.json")
 _SAMPLE = re.compile(r"samples/(.+)_epoch_(\d+)(\.json|/sample\.json)")
 #: The numbers that Inspect's metrics make of these values, unless a task says otherwise.
 _VALUES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
-_MEMBERS_BEFORE = 2
 _SPEC_BYTES_MAX = 64 * 1024 * 1024
-#: This limit means that a person stopped it. The model could have kept all others.
-_STOPPED_BY_HAND = "operator"
 
 
 class _Usage(msgspec.Struct):
@@ -140,7 +137,7 @@ def _is_json_log(path: Path) -> bool:
                 if name == "eval" and end - start <= _SPEC_BYTES_MAX:
                     documents.decode(data[start:end], _Spec)
                     return True
-                if number == _MEMBERS_BEFORE:
+                if number == 2:  # the description of an eval comes early
                     break
     except Unfit:
         return False
@@ -278,7 +275,7 @@ def _outcome(sample: _EvalSample, metric: str | None, notes: list[str]) -> float
         if values:
             notes.append("a sample with an error was scored: the error counts")
         return _message(sample.error) or "error"
-    if limit == _STOPPED_BY_HAND:
+    if limit == "operator":  # the model could have kept all other limits
         return "a person stopped it"
     if metric is None or metric not in values:
         return "it was not scored" if metric is None else f"it has no score {metric}"

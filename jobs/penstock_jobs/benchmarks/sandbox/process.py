@@ -24,7 +24,6 @@ from penstock_jobs.benchmarks.sandbox.visible_files import PLACE, listeners, mak
 _BASE = "/sys"
 #: What programs may write to, of the size of the sandbox's limits; and what they may only read.
 _SHARED, _GIVEN, _ROOT = f"{_BASE}/shared", f"{_BASE}/given", f"{_BASE}/root"
-_FILES_A_MIB = 256
 _MIB = 1024 * 1024
 
 _POLL_SECONDS = 0.1
@@ -34,7 +33,6 @@ _OWN_PROCESSES = 3
 _SMALL_BYTES = 64 * _MIB
 
 _LENGTH_BYTES = 8
-_FILES_MAX = 64
 
 
 def main(control: socket.socket) -> None:
@@ -65,7 +63,7 @@ def main(control: socket.socket) -> None:
 
 
 def _size_of(disk_bytes: int) -> str:
-    files = max(disk_bytes // _MIB, 16) * _FILES_A_MIB
+    files = max(disk_bytes // _MIB, 16) * 256
     return f"mode=0755,size={disk_bytes},nr_inodes={files}"
 
 
@@ -261,7 +259,7 @@ def send(to: socket.socket, payload: bytes, files: Sequence[int] = ()) -> None:
 def receive(source: socket.socket, bytes_max: int | None = None) -> tuple[bytes, list[int]]:
     """Raises EOFError when the other end is gone, or sends more."""
     try:
-        header, files, _, _ = socket.recv_fds(source, _LENGTH_BYTES, _FILES_MAX)
+        header, files, _, _ = socket.recv_fds(source, _LENGTH_BYTES, maxfds=64)
         header += _exactly(source, _LENGTH_BYTES - len(header)) if header else b""
         if not header:
             raise EOFError("the other end is gone")
