@@ -48,14 +48,9 @@ def unshare(namespaces: int) -> None:
 def mount(
     source: str | None, target: str, kind: str | None, flags: int, options: str | None = None
 ) -> None:
-    result = _libc().mount(
-        None if source is None else os.fsencode(source),
-        os.fsencode(target),
-        None if kind is None else kind.encode(),
-        ctypes.c_ulong(flags),
-        None if options is None else options.encode(),
-    )
-    _check(result, f"mounting {target}")
+    texts = source, target, kind, options
+    *names, settings = (None if text is None else os.fsencode(text) for text in texts)
+    _check(_libc().mount(*names, ctypes.c_ulong(flags), settings), f"mounting {target}")
 
 
 def bind(source: str, target: str) -> None:
@@ -71,11 +66,10 @@ def keep_mounts_here() -> None:
 def restrict_mounts(target: str, flags: int) -> None:
     """Add flags to a mount and to all below it."""
     attributes = struct.pack("=QQQQ", flags, 0, 0, 0)
-    result = _libc().syscall(
-        ctypes.c_long(_MOUNT_SETATTR), ctypes.c_int(_AT_FDCWD),
-        ctypes.c_char_p(os.fsencode(target)), ctypes.c_uint(_AT_RECURSIVE),
-        ctypes.c_char_p(attributes), ctypes.c_size_t(len(attributes)),
-    )  # fmt: skip
+    path, data = ctypes.c_char_p(os.fsencode(target)), ctypes.c_char_p(attributes)
+    place = (ctypes.c_int(_AT_FDCWD), path, ctypes.c_uint(_AT_RECURSIVE))
+    size = ctypes.c_size_t(len(attributes))
+    result = _libc().syscall(ctypes.c_long(_MOUNT_SETATTR), *place, data, size)
     _check(result, f"restricting the mounts below {target}")
 
 

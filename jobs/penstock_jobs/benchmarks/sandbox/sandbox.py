@@ -1,7 +1,4 @@
-"""What a sandbox is; the plain one, and the isolated one of which the other end is `process`.
-
-A sandbox has named folders. Files are put into a folder from outside, programs run one after
-another, and what they left is read from outside."""
+"""A sandbox has named folders, and runs programs in them one after another."""
 
 import json
 import os
@@ -30,9 +27,6 @@ from penstock_jobs.benchmarks.sandbox.folder_files import File, FilePrint
 from penstock_jobs.benchmarks.sandbox.network import Relay
 from penstock_jobs.benchmarks.sandbox.visible_files import PLACE, hidden_places, own_programs
 
-#: The limit at which a program was ended.
-ProgramCut = Literal["time", "memory"]
-#: So many changed files are named.
 _CHANGES_MAX = 100
 _READ_BYTES = 1 << 16
 
@@ -68,7 +62,6 @@ class SandboxProgram:
     folders: Mapping[str, bool] = field(default_factory=dict)
     #: HOST:PORT that it may reach; nothing else.
     addresses: Sequence[str] = ()
-    #: Disk space besides that of the sandbox's limits.
     disk_bytes_more: int = 0
 
 
@@ -76,7 +69,7 @@ class SandboxProgram:
 class ProgramEnd:
     #: As a shell reports it: 128 + N for the signal N. None where it was cut off.
     status: int | None
-    cut: ProgramCut | None
+    cut: Literal["time", "memory"] | None
     seconds: float
     #: Without the middle of a long one.
     output: str
@@ -128,7 +121,7 @@ class Excerpt:
 
     def add(self, piece: bytes) -> None:
         self._total += len(piece)
-        space = max(self._half - len(self._head), 0)
+        space = self._half - len(self._head)
         self._head += piece[:space]
         self._tail += piece[space:][-self._half :]
         if len(self._tail) > 2 * self._half:
@@ -141,15 +134,8 @@ class Excerpt:
         return (bytes(self._head) + middle + bytes(tail)).decode(errors="replace")
 
 
-_START_LIMITED = """
-import os, resource, sys
-limit = int(sys.argv[1])
-hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-os.execvp(sys.argv[2], sys.argv[2:])
-"""
+#: Runs a program with at most so many KiB of memory, or with the least that this user may set.
+_LIMITED = 'ulimit -c 0; ulimit -d $0 2>/dev/null || ulimit -d $(ulimit -Hd); exec "$@"'
 
 
 class PlainSandbox(Sandbox):
@@ -177,11 +163,10 @@ class PlainSandbox(Sandbox):
         return folder_files.read_plain(self.path(folder), name, bytes_max)
 
     def changed(self, folder: str) -> list[str]:
-        changes = folder_files.changes_in(self.path(folder), self._prints[folder])
-        return changes[:_CHANGES_MAX]
+        return folder_files.changes_in(self.path(folder), self._prints[folder])[:_CHANGES_MAX]
 
     def run(self, program: SandboxProgram) -> ProgramEnd:
-        limited = [sys.executable, "-ISc", _START_LIMITED, str(self._limits.memory_bytes)]
+        limited = ["/bin/sh", "-c", _LIMITED, str(self._limits.memory_bytes // 1024)]
         began = time.monotonic()
         child = subprocess.Popen(
             [*limited, *program.command],
@@ -204,10 +189,9 @@ class PlainSandbox(Sandbox):
         reading.start()
         status: int | None = None
         try:
-            code = child.wait(program.seconds)
-            status = code if code >= 0 else 128 - code
-        except subprocess.TimeoutExpired:
-            pass
+            with suppress(subprocess.TimeoutExpired):
+                code = child.wait(program.seconds)
+                status = code if code >= 0 else 128 - code
         finally:
             seconds = time.monotonic() - began
             with suppress(ProcessLookupError, PermissionError):
@@ -220,11 +204,8 @@ class PlainSandbox(Sandbox):
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-# The isolated sandbox
-
 #: Whom programs run as where this process is root; no files are theirs.
 _NOBODY = 65534
-_OPEN_SECONDS_MAX = 30.0
 #: A program that its sandbox does not end within its time is ended from here.
 _GRACE_SECONDS = 30.0
 _ANSWER_BYTES_MAX = 16 * MIB
@@ -260,7 +241,7 @@ class IsolatedSandbox(Sandbox):
 
     def _open(self, limits: SandboxLimits, views: PathRules) -> None:
         root = os.geteuid() == 0
-        self._control.settimeout(_OPEN_SECONDS_MAX)
+        self._control.settimeout(30.0)
         opening = asdict(limits) | {
             "owner": (_NOBODY, _NOBODY) if root else None,
             "hidden": hidden_places(views.hidden),
@@ -290,19 +271,18 @@ class IsolatedSandbox(Sandbox):
         self._order("put", folder=folder, files=list(files), writable=writable)
 
     def read(self, folder: str, name: str, bytes_max: int) -> bytes | None:
-        content = self._order("read", folder=folder, name=name, bytes_max=bytes_max)
-        return None if content is None else str(content).encode("latin-1")
+        content: str | None = self._order("read", folder=folder, name=name, bytes_max=bytes_max)
+        return content if content is None else content.encode("latin-1")
 
     def changed(self, folder: str) -> list[str]:
         paths: list[str] = self._order("changed", folder=folder)
         return paths
 
     def run(self, program: SandboxProgram) -> ProgramEnd:
-        forwards = network.plan(program.addresses)
+        forwards, excerpt = network.plan(program.addresses), Excerpt(self._output_bytes_max)
         listen = [(forward.listen, forward.port) for forward in forwards.all]
         facts = {"listen": listen, "names": forwards.names, "extra": forwards.extra}
         self._send(("run", asdict(program) | facts))
-        excerpt = Excerpt(self._output_bytes_max)
         deadline = time.monotonic() + program.seconds + _GRACE_SECONDS
         relay: Relay | None = None
         try:
@@ -375,14 +355,12 @@ class IsolatedSandbox(Sandbox):
 @cache
 def check_isolation() -> None:
     """Once a process: open a sandbox and run a program in it. Raises IsolationImpossible."""
-    limits = SandboxLimits(memory_bytes=1 << 30, processes=16, disk_bytes=1 << 20)
+    limits, folders = SandboxLimits(1 << 30, 16, 1 << 20), ("cwd", "home", "scratch")
     with IsolatedSandbox(limits, PathRules(), 4096) as sandbox:
-        for folder in ("cwd", "home", "scratch"):
+        for folder in folders:
             sandbox.put(folder, [], writable=True)
         command, environment = ["sh", "-c", "exit 0"], {"PATH": os.defpath}
-        program = SandboxProgram(
-            command, "cwd", "home", "scratch", 20.0, environment, {"cwd": True}
-        )
+        program = SandboxProgram(command, *folders, 20.0, environment, {"cwd": True})
         try:
             ended = sandbox.run(program)
         except SandboxFailed as error:

@@ -163,21 +163,16 @@ def hidden_places(paths: Iterable[str]) -> list[str]:
     """These, and the history of the repositories that they lie in. Longer paths come later."""
     places: set[str] = set()
     for path in paths:
-        real = os.path.realpath(path)
-        if os.path.lexists(real):
-            places.add(real)
-        places.update(_histories(real))
+        folder = os.path.realpath(path)
+        if os.path.lexists(folder):
+            places.add(folder)
+        while folder != os.path.dirname(folder):
+            folder = os.path.dirname(folder)
+            for name in (".git", ".hg", ".svn", ".jj"):
+                place = os.path.join(folder, name)
+                if os.path.lexists(place):
+                    places |= {os.path.realpath(place), *_linked_histories(place)}
     return sorted(places - {"/"})
-
-
-def _histories(path: str) -> Iterator[str]:
-    while path != os.path.dirname(path):
-        path = os.path.dirname(path)
-        for name in (".git", ".hg", ".svn", ".jj"):
-            place = os.path.join(path, name)
-            if os.path.lexists(place):
-                yield os.path.realpath(place)
-                yield from _linked_histories(place)
 
 
 def _linked_histories(place: str) -> Iterator[str]:
