@@ -6,7 +6,7 @@ import platform
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,17 +34,18 @@ COLUMN = _MACHINES[platform.machine()][0] if platform.machine() in _MACHINES els
 Run = Callable[[str], ProgramEnd]
 
 
-@pytest.fixture(params=["isolated", "plain"])
-def run(request: pytest.FixtureRequest) -> Run:
-    """Runs a Python program in a sandbox."""
-    sandbox: Sandbox
-    if request.param == "isolated":
-        sandbox = request.getfixturevalue("sandbox")
-    else:
-        sandbox = PlainSandbox(SandboxLimits(512 * MIB, 32, 16 * MIB), 64 * 1024)
-        request.addfinalizer(sandbox.close)
+@pytest.fixture
+def plain() -> Iterator[PlainSandbox]:
+    with PlainSandbox(SandboxLimits(512 * MIB, 32, 16 * MIB), 64 * 1024) as sandbox:
         for folder in ("tree", "home", "scratch"):
             sandbox.put(folder, [], writable=True)
+        yield sandbox
+
+
+@pytest.fixture(params=["sandbox", "plain"])
+def run(request: pytest.FixtureRequest) -> Run:
+    """Runs a Python program in a sandbox."""
+    sandbox: Sandbox = request.getfixturevalue(request.param)
 
     def run_python(code: str) -> ProgramEnd:
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": "/nowhere", "KEY": "ü"}
@@ -216,16 +217,12 @@ def test_compilers_and_tests(isolation: None) -> None:
             assert "first" in ended.output
 
 
-def test_a_command_that_is_not_there() -> None:
-    with PlainSandbox(SandboxLimits(512 * MIB, 32, 16 * MIB), 4096) as sandbox:
-        for folder in ("tree", "home", "scratch"):
-            sandbox.put(folder, [], writable=True)
-        program = SandboxProgram(["no-such"], "tree", "home", "scratch", 9.0, {"PATH": "/bin"})
-        ended = sandbox.run(program)
+def test_a_command_that_is_not_there(plain: PlainSandbox) -> None:
+    ended = plain.run(SandboxProgram(["no-such"], "tree", "home", "scratch", 9.0, {"PATH": "/bin"}))
     assert (ended.status, ended.output) == (127, "no-such: No such file or directory\n")
 
 
-def test_memory_files_and_cpu_time_of_a_plain_program_are_bounded() -> None:
+def test_what_a_plain_program_uses_is_bounded(plain: PlainSandbox) -> None:
     code = """
 import resource
 for kind in (resource.RLIMIT_DATA, resource.RLIMIT_FSIZE, resource.RLIMIT_CPU):
@@ -235,11 +232,7 @@ try:
 except MemoryError:
     print("bounded")
 """
-    with PlainSandbox(SandboxLimits(512 * MIB, 32, 16 * MIB), 4096) as sandbox:
-        for folder in ("tree", "home", "scratch"):
-            sandbox.put(folder, [], writable=True)
-        program = SandboxProgram([PYTHON, "-c", code], "tree", "home", "scratch", 9.0, {})
-        ended = sandbox.run(program)
+    ended = plain.run(SandboxProgram([PYTHON, "-c", code], "tree", "home", "scratch", 9.0, {}))
     data, file_bytes, cpu_seconds, bounded = ended.output.split()
     assert (int(data), int(file_bytes), bounded) == (512 * MIB, 32 * MIB, "bounded")
     assert int(cpu_seconds) == 9 * (os.cpu_count() or 1) + 1

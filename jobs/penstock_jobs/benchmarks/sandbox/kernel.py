@@ -127,7 +127,7 @@ def drop_rights(owner: tuple[int, int] | None) -> None:
 
 
 def filter_calls(program: bytes) -> None:
-    """This process, and all that it becomes or starts, makes only the calls that a filter allows."""
+    """This process, and all that it starts, makes only the calls that a filter allows."""
     _control(_SET_NO_NEW_PRIVILEGES, 1)
     steps = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("HxxxxxxP", len(program) // _STEP_BYTES, ctypes.addressof(steps))

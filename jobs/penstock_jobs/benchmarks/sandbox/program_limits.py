@@ -1,5 +1,6 @@
-"""How much of the machine the programs of a sandbox may use; and the process of a program in a plain
-sandbox. It imports the standard library only: it starts once per program."""
+"""How much of the machine the programs of a sandbox may use; and how one in a plain sandbox starts.
+
+It imports the standard library only: it starts once per program."""
 
 import json
 import os

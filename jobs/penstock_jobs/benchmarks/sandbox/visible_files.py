@@ -34,10 +34,9 @@ def make_root(program: Mapping[str, Any]) -> None:
         if os.path.isdir(root + path) and not os.path.islink(root + path):
             _mount_empty(root + path)
     _write_hosts(root, program["names"])
-    if program["owner"] is not None:
-        for closed in {f"{root}{closed_folder(path)}" for path in program["visible"]}:
-            if os.path.isdir(closed):
-                _mount_empty(closed)
+    to_nobody = program["owner"] is not None
+    if to_nobody:
+        _empty_closed(root, program["visible"])
     folders: dict[str, bool] = {**program["folders"], program["home"]: True}
     for folder in folders:
         os.mkdir(f"{root}{PLACE}/{folder}")
@@ -54,16 +53,27 @@ def make_root(program: Mapping[str, Any]) -> None:
     for path in program["visible"]:
         _make_place(root, path)  # again: by now there is another /tmp
         if os.path.exists(path):
-            _show(path, root + path, to_nobody=program["owner"] is not None)
-    for path in program["hidden"]:
+            _show(path, root + path, to_nobody=to_nobody)
+    _hide(root, program["hidden"])
+    # The last: the kernel refuses it once a part of the machine's own /proc is hidden.
+    kernel.mount("proc", f"{root}/proc", "proc", _FLAGS | kernel.MOUNT_NO_PROGRAMS)
+    kernel.change_root(root)
+
+
+def _empty_closed(root: str, visible: Iterable[str]) -> None:
+    """Folders that only root may enter, and in which something is shown, hold nothing else."""
+    for closed in {f"{root}{closed_folder(path)}" for path in visible}:
+        if os.path.isdir(closed):
+            _mount_empty(closed)
+
+
+def _hide(root: str, paths: Iterable[str]) -> None:
+    for path in paths:
         if os.path.isdir(root + path):
             _mount_empty(root + path)
             kernel.restrict_mounts(root + path, _FLAGS | kernel.MOUNT_READ_ONLY)
         elif os.path.exists(root + path):
             _add("/dev/null", root + path, writable=False)
-    # The last: the kernel refuses it once a part of the machine's own /proc is hidden.
-    kernel.mount("proc", f"{root}/proc", "proc", _FLAGS | kernel.MOUNT_NO_PROGRAMS)
-    kernel.change_root(root)
 
 
 def own_programs() -> list[str]:
