@@ -21,11 +21,6 @@ from penstock_jobs.benchmarks.suite import BenchmarkTask, TaskFiles, TaskLimits
 
 _ERROR_CHARS_MAX = 500
 _REPORT_NAME, _RESULT_NAME = "report.json", "result.json"
-_RESULT_BYTES_MAX = 64 * 1024
-#: A shell ends with these if a command does not exist, or is no program.
-_NOT_RUN = (126, 127)
-#: EX_TEMPFAIL of sysexits.h: try again.
-_TRY_AGAIN = 75
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _Amount = Annotated[float, msgspec.Meta(ge=0, lt=2**63)]
@@ -39,7 +34,6 @@ class RunConditions:
     suite: str
     checkpoint: str
     serving: str | None = None
-    #: Variables of the caller that the agent gets too.
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     allow: Sequence[str] = ()
     isolated: bool = True
@@ -70,7 +64,7 @@ class AttemptOutcome:
 
 
 class AgentReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the agent wrote to $PENSTOCK_REPORT; more may stand there, for the check."""
+    """What the agent wrote to $PENSTOCK_REPORT. The check gets all of it."""
 
     completion_tokens: _Count | None = None
     prompt_tokens: _Count | None = None
@@ -133,7 +127,7 @@ def _attempt_in(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, bo
     """The outcome, and whether another try may do better: the reason may lie outside the model."""
     ended = _run_agent(sandbox, work)
     last_words = ended.output.strip()[-_ERROR_CHARS_MAX:]
-    if ended.status in _NOT_RUN:
+    if ended.status in (126, 127):  # of a shell: the command does not exist, or is no program
         why = f"its command could not be run, and ended with status {ended.status}: {last_words}"
         raise AgentUnusable(why=why)
     text = sandbox.read("out", _REPORT_NAME, work.conditions.report_bytes_max)
@@ -146,7 +140,7 @@ def _attempt_in(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, bo
     problem = None
     if report.error is not None:
         problem = f"the agent says: {report.error}"
-    elif ended.status == _TRY_AGAIN:
+    elif ended.status == os.EX_TEMPFAIL:
         problem = "the agent ended with status 75: try again"
     elif ended.unreachable:
         problem = f"nobody answered at {', '.join(ended.unreachable)}"
@@ -254,7 +248,7 @@ def score_tree(
     # An agent that filled the disk does not keep its check from running.
     more = task.limits.disk_mib * MIB
     program = SandboxProgram(command, *places, seconds, environment, folders, (), more)
-    return score_of(sandbox.run(program), sandbox.read(result, _RESULT_NAME, _RESULT_BYTES_MAX))
+    return score_of(sandbox.run(program), sandbox.read(result, _RESULT_NAME, 64 * 1024))
 
 
 def score_of(ended: ProgramEnd, result: bytes | None) -> TreeScore:

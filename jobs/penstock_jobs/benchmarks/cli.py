@@ -25,30 +25,23 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-SuiteFolder = Annotated[
-    Path, typer.Argument(parser=options.path, metavar="SUITE_DIR", help="The suite's folder.")
-]
-NoIsolation = Annotated[
-    bool, typer.Option("--no-isolation", help="Run programs without isolation; the record says so.")
-]
+Text = str | None
+Names = list[str] | None
+Paths = list[Path] | None
+
+SuiteFolder = Annotated[Path, typer.Argument(parser=options.path, metavar="SUITE_DIR")]
+NoIsolation = Annotated[bool, typer.Option("--no-isolation", help="The record will say so.")]
 Checkpoint = Annotated[str, typer.Option(metavar="NAME", help="A registered checkpoint.")]
-Serving = Annotated[str | None, typer.Option(metavar="URL", help="Where the checkpoint is served.")]
-Until = Annotated[
-    bool, typer.Option("--until-decided", help="Attempts until the gate's verdict stands.")
-]
+Serving = Annotated[Text, typer.Option(metavar="URL", help="Where the checkpoint is served.")]
+Until = Annotated[bool, typer.Option("--until-decided", help="Go on until the verdict stands.")]
 AttemptsMax = Annotated[
     int | None, typer.Option("--max-attempts", metavar="N", min=1, help="At a task, until decided.")
 ]
 Channel = Annotated[str, typer.Option(metavar="NAME", help="Whose policy decides.")]
-PassEnv = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="A variable that the agent gets too.")
-]
-Hidden = Annotated[
-    list[Path] | None, typer.Option(parser=options.path, metavar="PATH", help="Not to be seen.")
-]
+PassEnv = Annotated[Names, typer.Option(metavar="NAME", help="A variable that the agent gets too.")]
+Hidden = Annotated[Paths, typer.Option(parser=options.path, metavar="PATH", help="Not to be seen.")]
 Visible = Annotated[
-    list[Path] | None,
-    typer.Option(parser=options.path, metavar="PATH", help="To be read, also below /tmp."),
+    Paths, typer.Option(parser=options.path, metavar="PATH", help="To be read, also below /tmp.")
 ]
 
 
@@ -147,20 +140,13 @@ def _run(
 
 SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="A suite's name, or its folder.")]
 
-_VERSION_CHARS_SHOWN = 19
-_TASKS_SHOWN = 10
-
 
 @app.command()
 def show(
     suite: SuiteName,
     *,
-    checkpoint: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this one, with its tasks.")
-    ] = None,
-    suite_version: Annotated[
-        str | None, typer.Option(metavar="V", help="Else the newest of each checkpoint.")
-    ] = None,
+    checkpoint: Annotated[Text, typer.Option(metavar="NAME", help="One, with its tasks.")] = None,
+    suite_version: Annotated[Text, typer.Option(metavar="V", help="Else the newest.")] = None,
     data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
@@ -190,7 +176,7 @@ def show(
     rows: list[list[object]] = []
     for result in results:
         summary, mark = result.summary, "" if result.isolated else "NOT ISOLATED"
-        names = [result.checkpoint, result.suite_version[:_VERSION_CHARS_SHOWN]]
+        names = [result.checkpoint, result.suite_version[:19]]
         rows.append([*names, mean_text(summary.score), summary.scored, summary.errors, mark])
     if checkpoint is None:
         show_table(["checkpoint", "version", "score", "scored", "errors", ""], rows)
@@ -246,7 +232,7 @@ def compare(
         say("")
         rows = [
             [pair.task, f"{pair.before:.3f}", f"{pair.after:.3f}", f"{pair.difference:+.3f}"]
-            for pair in pairs[:_TASKS_SHOWN]
+            for pair in pairs[:10]
         ]
         show_table(["task", before, after, "difference"], rows)
 
@@ -266,8 +252,7 @@ def _show_summary(results: "CheckpointResults") -> None:
     if not results.isolated:
         say("NOT ISOLATED: agents of a run could see and do what its user can.")
     runs = [run for run in results.runs if run.kind == "run"]
-    sources = {run.source for run in runs}
-    if len(sources) > 1:
+    if len(sources := {run.source for run in runs}) > 1:
         say(f"{len(sources)} agents made these results: {'; '.join(sorted(sources))}")
     problems = [problem for run in runs for problem in run.problems if isinstance(problem, dict)]
     marks = Counter(str(problem["problem"]) for problem in problems if "problem" in problem)
@@ -337,21 +322,13 @@ Form = Annotated[
     Literal["auto", "penstock", "inspect", "harbor", "terminal-bench", "swe-bench", "junit"],
     typer.Option("--format", help="What wrote them; auto looks at what is in them."),
 ]
-SuiteVersion = Annotated[
-    str | None, typer.Option(metavar="V", help="The version of the suite; else the newest known.")
-]
-Metric = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Which score counts, where there are several.")
-]
-Only = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Whose results, where several have some.")
-]
+SuiteVersion = Annotated[Text, typer.Option(metavar="V", help="Else the newest version known.")]
+Metric = Annotated[Text, typer.Option(metavar="NAME", help="Which of several scores counts.")]
+Only = Annotated[Text, typer.Option(metavar="NAME", help="Whose results, if several have some.")]
 FirstAttempt = Annotated[
     int, typer.Option(metavar="N", help="Number attempts from here on: a further run.", min=0)
 ]
-Unfinished = Annotated[
-    bool, typer.Option("--unfinished", help="Also where it has not ended; what is missing: errors.")
-]
+Unfinished = Annotated[bool, typer.Option("--unfinished", help="Missing results become errors.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what it would take; keep nothing.")]
 
 _IMPORT_FIELDS = (

@@ -34,7 +34,6 @@ _WITH_METRICS = (inspect_logs.NAME, harbor.NAME)
 class ResultFormat(NamedTuple):
     name: str
     recognises: Callable[[Path], bool]
-    #: Raises InvalidInput.
     collect: Callable[[TrialCollection], None]
 
 

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
+from os.path import normpath
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -18,7 +19,6 @@ Expect = Literal["edit", "no_edit", "any"]
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _NAME_RULE = "a name is at most 128 of the letters A to Z, digits, dots, dashes and underscores"
 
-_SUITE_ENTRIES = ("suite.toml", "tasks", "check", "README.md")
 _TASK_ENTRIES = (
     "task.toml", "prompt.md", "tree", "check", "solution", "solution.json", "README.md",
 )  # fmt: skip
@@ -27,7 +27,6 @@ _LIMITS_MAX = (7 * 86_400, 86_400, 1_048_576, 100_000, 1_048_576)
 _ATTEMPTS_MAX = 1_000
 #: The tree, the check or the solution of a task.
 _TASK_BYTES_MAX = 256 * 1024 * 1024
-_CHECK_DEFAULT = ("python", "check.py")
 
 
 @dataclass(frozen=True)
@@ -102,12 +101,7 @@ class BenchmarkTask:
     shared_check: Path
     #: The report that belongs to the solution, as JSON.
     solution_report: bytes | None = None
-    #: The prints of the files in its folder and in the shared check.
     prints: Mapping[Path, FilePrint] = field(default_factory=dict, repr=False)
-
-    @property
-    def has_solution(self) -> bool:
-        return (self.folder / "solution").is_dir() or self.solution_report is not None
 
 
 @dataclass(frozen=True)
@@ -122,7 +116,6 @@ class TaskFiles:
 class Suite:
     name: str
     title: str
-    #: The digest of all its files.
     version: str
     attempts: int
     #: HOST:PORT that agents may reach besides the serving address.
@@ -145,7 +138,7 @@ def read_suite(folder: Path) -> Suite:
     path = folder / "suite.toml"
     if not path.is_file():
         raise _unfit(folder, "there is no suite.toml in it")
-    _refuse_entries(folder, _SUITE_ENTRIES)
+    _refuse_entries(folder, ("suite.toml", "tasks", "check", "README.md"))
     settings = toml_document.read_section(_SuiteToml, _document(path), str(path))
     name = _plain_name(settings.name, str(path))
     network.plan(settings.network.allow)
@@ -168,14 +161,15 @@ def read_suite(folder: Path) -> Suite:
 def load_files(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> TaskFiles:
     """Raises InvalidInput if files have changed since the suite was read."""
     check_folders = () if task.check is None else (task.shared_check, task.check_folder)
-    return TaskFiles(
-        _load(task, bytes_max, task.folder / "tree"), _load(task, bytes_max, *check_folders)
-    )
+    tree = _load(task, bytes_max, task.folder / "tree")
+    return TaskFiles(tree, _load(task, bytes_max, *check_folders))
 
 
-def load_solution(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> list[File]:
-    """The tree with the solution in it."""
-    return _load(task, bytes_max, task.folder / "tree", task.folder / "solution")
+def load_solution(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> list[File] | None:
+    """The tree with the solution in it; None where there is none."""
+    tree, solution = task.folder / "tree", task.folder / "solution"
+    known = solution.is_dir() or task.solution_report is not None
+    return _load(task, bytes_max, tree, solution) if known else None
 
 
 def _load(task: BenchmarkTask, bytes_max: int, *folders: Path) -> list[File]:
@@ -222,7 +216,7 @@ def _read_task(
     check_folder = folder / "check" if (folder / "check").is_dir() else shared
     check: tuple[str, ...] | None = None
     if check_folder.is_dir():
-        check = settings.check.command or defaults.check.command or _CHECK_DEFAULT
+        check = settings.check.command or defaults.check.command or ("python", "check.py")
     elif settings.expect != "no_edit":
         raise _unfit(suite, f"task {name}: there is no folder check, neither here nor in the suite")
     prompt_file, report = folder / "prompt.md", folder / "solution.json"
@@ -284,15 +278,10 @@ def _prints_of(folder: Path) -> dict[Path, FilePrint]:
 
 def _leads_out(link: Path, folder: Path) -> bool:
     """Whether it leads out of its tree, check or solution, which do not lie side by side later."""
-    target = PurePosixPath(link.readlink())
     parts = link.relative_to(folder).parts
     depth = 3 if parts[0] == "tasks" else 1  # tasks/NAME/tree
-    below = len(parts) - 1 - depth
-    for part in target.parts:
-        below += -1 if part == ".." else 1
-        if below < 0:
-            return True
-    return target.is_absolute()
+    target = PurePosixPath(*parts[depth:-1], link.readlink())
+    return target.is_absolute() or PurePosixPath(normpath(target)).parts[:1] == ("..",)
 
 
 def _version(prints: Mapping[Path, FilePrint], root: Path) -> str:

@@ -20,9 +20,6 @@ from penstock.errors import InvalidInput
 from penstock.gate.statistics import compare, estimate
 
 _ALPHA = 0.025  # on each side of an interval
-_KS = tuple(2**power for power in range(12))
-#: The score of a tag with fewer tasks says nothing.
-_TAG_TASKS_MIN = 5
 _TASK_MEANS = ("score", "completion_tokens", "latency_s")
 _MEANS = (*_TASK_MEANS[1:], "prompt_tokens", "cost_usd", "steps", "edited", "asked")
 
@@ -50,12 +47,10 @@ class TaskSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    #: None where nothing was scored.
     score: TaskMean | None
     #: Attempts with a score, and those that say nothing about the model.
     scored: int
     errors: int
-    #: Tasks of the suite without a score.
     tasks_missing: tuple[str, ...]
     #: By k, over the tasks that have so many attempts.
     pass_at: dict[int, TaskMean]
@@ -80,7 +75,6 @@ class CheckpointResults:
     suite_version: str
     checkpoint: str
     summary: Summary
-    #: The runs that results came from.
     runs: list[BenchmarkRun]
 
     @property
@@ -108,7 +102,8 @@ def _summarise(tasks: Sequence[SuiteTask], attempts: Sequence[Attempt]) -> Summa
     scored = [attempt for attempt in attempts if attempt.score is not None]
     scores = scores_by_task(attempt for of_task in by_task.values() for attempt in of_task)
     task_scores = {name: fmean(of_task) for name, of_task in scores.items()}
-    ks = [k for k in _KS if k <= max(map(len, scores.values()), default=0)]
+    most = max(map(len, scores.values()), default=0)
+    ks = [2**power for power in range(12) if 2**power <= most]
     counts = [(attempt.invalid_tool_calls, attempt.tool_calls) for attempt in scored]
     invalid = sum(count or 0 for count, calls in counts if calls is not None)
     calls = sum(calls or 0 for count, calls in counts if count is not None)
@@ -264,12 +259,9 @@ def summary_rows(summary: Summary) -> list[list[object]]:
         ["edited", number_text(summary.edited, ".1%")],
         ["asked", number_text(summary.asked, ".1%")],
     ]
-    rows += [
-        [f"score of {tag}", mean_text(mean)]
-        for tag, mean in summary.tags.items()
-        if mean.tasks >= _TAG_TASKS_MIN
-    ]
-    return rows
+    # The score of a tag with fewer tasks says nothing.
+    tags = [tag for tag, mean in summary.tags.items() if mean.tasks >= 5]
+    return rows + [[f"score of {tag}", mean_text(summary.tags[tag])] for tag in tags]
 
 
 def mean_text(mean: TaskMean | None) -> str:

@@ -18,7 +18,7 @@ from penstock.terminal.long_commands import ended_as_by_ctrl_c
 from penstock.terminal.output import say, show_json, show_table
 
 if TYPE_CHECKING:
-    from penstock_jobs.demo.folders import DemoFolders
+    from penstock_jobs.demo.player import DemoFolders
     from penstock_jobs.demo.story import Chapter, StoryEnding
 
 #: Before this process changes it.
@@ -62,8 +62,7 @@ def demo(
     Example: penstock demo
     """
     from penstock.lake.lake import open_existing
-    from penstock_jobs.demo.folders import make_folders
-    from penstock_jobs.demo.player import Player
+    from penstock_jobs.demo.player import Player, make_folders
     from penstock_jobs.demo.server import running_server
     from penstock_jobs.demo.story import ACTS, write_page
 

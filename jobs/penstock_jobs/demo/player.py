@@ -1,6 +1,11 @@
-"""Plays the story: users work with a checkpoint, and a cycle of the loop makes the next one."""
+"""Plays the story, in folders of its own: users work with a checkpoint, and a cycle of the loop
+makes the next one."""
 
+import fcntl
 import re
+import shlex
+import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -17,26 +22,20 @@ from penstock.channels.channel import ChannelState, assign, channel_state
 from penstock.channels.promotion import Promotion, promote, release
 from penstock.checkpoints.registration import register
 from penstock.clock import SECOND_US, SystemClock
+from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.execution import open_executor
 from penstock.http.errors import AnswerUnusable, ServerUnreachable
 from penstock.ingest.file_import import wait_until_stored
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
+from penstock.settings import FILE_NAME
 from penstock_jobs.benchmarks.run import register_suite
 from penstock_jobs.benchmarks.suite import read_suite
 from penstock_jobs.canary.watch import gate
-from penstock_jobs.demo.folders import DemoFolders
+from penstock_jobs.demo import story
 from penstock_jobs.demo.server import Server
-from penstock_jobs.demo.story import (
-    EXPLANATIONS,
-    LEARN,
-    Act,
-    Chapter,
-    StoryEnding,
-    UserReaction,
-    percent,
-)
+from penstock_jobs.demo.story import LEARN, Act, Chapter, StoryEnding, UserReaction, percent
 from penstock_jobs.loop.cycles import Cycle
 from penstock_jobs.loop.loop_file import load_loop
 from penstock_jobs.loop.runner import Runner
@@ -52,8 +51,7 @@ _ACTOR = "demo"
 #: An hour in the lives of users takes six seconds.
 _COMPRESSION = 600
 _SPACING_S = 2.0
-#: The horizon of the rewards in the lives of users, and after compression with a little more for
-#: observations that come late.
+#: The horizon of rewards in the lives of users; and after compression, with time to observe.
 _HORIZON_S = 600
 _HORIZON_US = 1_050_000
 _BATCH_MAX = 200
@@ -65,6 +63,84 @@ _WEAK = policy_of(
 )
 _DIGEST = re.compile(r"(sha256:[0-9a-f]{8})[0-9a-f]{56}")
 _now_us = SystemClock().now_us
+
+#: Marks a folder that a demonstration made, so that the next one may replace it.
+_MARK = "MADE-BY-PENSTOCK-DEMO"
+_MARK_TEXT = "`penstock demo` made this. The next one with the same --data replaces it.\n"
+#: A demonstration is in a hurry.
+_SETTINGS = """\
+flush_seconds_max = 0.2
+loop_poll_seconds = 0.1
+canary_settle_seconds = 0
+canary_look_seconds = 0.1
+canary_quiet_seconds = 1
+"""
+
+
+@dataclass
+class DemoFolders:
+    """All paths are absolute."""
+
+    data: Path
+
+    def __post_init__(self) -> None:
+        self.story = self.data.with_name(f"{self.data.name}-story")
+        self.loops, self.models = self.story / "loop", self.story / "models"
+        self.page, self.log = self.story / "demo.html", self.story / "serve.log"
+
+
+def make_folders(data: Path | None, *, isolated: bool = True) -> DemoFolders:
+    """Empty folders, but for the settings and the files of examples/demo, which a user may change.
+
+    Raises InvalidInput if they hold anything that no demonstration made, or a service uses them."""
+    lake = (data or Path("penstock-demo")).absolute()
+    if not lake.name:
+        why = "the folder of the story cannot be beside it"
+        raise InvalidInput(what=f"The directory {lake}", why=why)
+    folders = DemoFolders(lake)
+    try:
+        for folder in (folders.data, folders.story):
+            _check_free(folder)
+        for folder in (folders.data, folders.story):
+            if (folder / _MARK).exists():
+                shutil.rmtree(folder)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / _MARK).write_text(_MARK_TEXT, encoding="utf-8")
+        (lake / FILE_NAME).write_text(_SETTINGS, encoding="utf-8")
+        # In a wheel the files lie beside this module, in a checkout in examples.
+        shipped = Path(__file__).with_name("_files")
+        source = shipped if shipped.exists() else Path(__file__).parents[3] / "examples" / "demo"
+        shutil.copytree(source, folders.loops, ignore=shutil.ignore_patterns("__pycache__"))
+        folders.models.mkdir()
+        # The commands use this Python, which has what the trainer needs.
+        python = shlex.quote(sys.executable).replace("\\", "\\\\").replace('"', '\\"')
+        for file in folders.loops.glob("*.toml"):
+            text = file.read_text(encoding="utf-8")
+            text = re.sub(r'(?<=")(exec )?python3 ', lambda call: f"{call[1] or ''}{python} ", text)
+            if not isolated:
+                text = text.replace("[[bench]]", "[[bench]]\nisolation = false")
+            file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise InvalidInput(what=f"The directory {error.filename}", why=why) from error
+    return folders
+
+
+def _check_free(folder: Path) -> None:
+    """Raises InvalidInput where somebody else owns what is there, and OSError."""
+    if not folder.exists():
+        return
+    what = f"The directory {folder}"
+    if not (folder / _MARK).exists() and (not folder.is_dir() or any(folder.iterdir())):
+        why = "it is not empty and no demo made it: name an empty directory"
+        raise InvalidInput(what=what, why=why)
+    for lock in folder.glob("log/*/writer.lock"):
+        with lock.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                why = "a service uses it: stop the service, or name another directory"
+                raise InvalidInput(what=what, why=why) from error
 
 
 @dataclass(frozen=True)
@@ -109,10 +185,8 @@ class Player:
         weights.write_bytes(_WEAK.to_json())
         whose: Any = {"tenant": TENANT_DEFAULT, "actor": _ACTOR}
         register(database, settings, name=FIRST, uri=weights.as_uri(), digest=None, **whose)
-        reason = "what serves before there is a gate"
-        promotion = Promotion(
-            channel=CHANNEL, checkpoint=FIRST, override=True, reason=reason, **whose
-        )
+        whose |= {"channel": CHANNEL, "reason": "what serves before there is a gate"}
+        promotion = Promotion(checkpoint=FIRST, override=True, **whose)
         promote(database, promotion, gate(database, TENANT_DEFAULT, True))
 
     def play(self, acts: Sequence[Act], *, go_on: Callable[[], bool]) -> Iterator[Chapter]:
@@ -259,9 +333,9 @@ class Player:
             self._tell_stage("", message.replace("_", " ", 1))
 
     def _tell_stage(self, stage: str, text: str) -> None:
-        if stage in EXPLANATIONS and stage not in self._explained:
+        if stage in story.EXPLANATIONS and stage not in self._explained:
             self._explained.add(stage)
-            self.tell(f"   {stage:<11}{EXPLANATIONS[stage]}:")
+            self.tell(f"   {stage:<11}{story.EXPLANATIONS[stage]}:")
             stage = ""
         short = _DIGEST.sub(r"\1…", text)
         self.tell(f"   {stage:<11}{short}")

@@ -56,7 +56,6 @@ class Chapter:
     verdict: str | None
     outcome: str
     why: str
-    #: How long each stage took, in seconds.
     stages: Sequence[tuple[str, float]]
 
     @property
@@ -192,12 +191,10 @@ def write_page(path: Path, chapters: Sequence[Chapter], ending: StoryEnding) -> 
     source = files("penstock_jobs.demo").joinpath("page.html.jinja").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     sizes = {"width": WIDTH, "height": HEIGHT, "left": _LEFT, "right": WIDTH - _RIGHT}
-    parts = {
-        "plots": plots(chapters, ending),
-        "bars": [bars(chapter, chapters) for chapter in chapters],
-    }
-    facts = {"chapters": chapters, "ending": ending, **parts, **sizes}
-    path.write_text(environment.from_string(source).render(facts), encoding="utf-8")
+    story = {"chapters": chapters, "ending": ending, "plots": plots(chapters, ending)}
+    stages = [bars(chapter, chapters) for chapter in chapters]
+    page = environment.from_string(source).render(story, bars=stages, **sizes)
+    path.write_text(page, encoding="utf-8")
 
 
 def plots(chapters: Sequence[Chapter], ending: StoryEnding) -> list[Plot]:

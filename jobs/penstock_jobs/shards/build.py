@@ -60,9 +60,6 @@ from penstock_jobs.shards.session_facts import PinnedSessions
 
 #: About so many events are a slice.
 SLICE_EVENTS = 20_000
-#: Slices lie here until the shard is published.
-STAGING = "shards/staging"
-_SNAPSHOT_HEX = 12
 _ORDER = [(name, "ascending") for name in SORTED_BY]
 #: The columns of a sample that the plan decides, by their names there.
 _PLANNED = {name: name for name in ("group_id", "reward", "advantage", "split")}
@@ -113,33 +110,33 @@ def build_shard(
             follow(len(by_folder), len(tasks))
         # In the order of the shard, whichever slice was done first.
         results = [by_folder[task.folder] for task in tasks]
-        left_out = sorted([*plan.left_out, *(row for made in results for row in made.left_out)])
-        if not any(made.files for made in results):
+        left_out = sorted([*plan.left_out, *(row for result in results for row in result.left_out)])
+        if not any(result.files for result in results):
             why = count_reasons(left_out)
             raise NothingToBuild(recipe=recipe.name, asked=plan.asked, why=why)
         # Named snapshots are kept, so that the shard can be built again.
         sources = [recipe.canonical, recipe.query, str(pin.snap), tenant]
-        digest = hashlib.sha256("\0".join(sources).encode()).hexdigest()[:_SNAPSHOT_HEX]
+        digest = hashlib.sha256("\0".join(sources).encode()).hexdigest()[:12]
         note = f"what the shard {recipe.name} was built from"
         name = name_snap(lake.database, recipe.as_of, f"shard-{digest}", pin.snap, note)
         snapshot = SnapshotReference(name=name, snap=pin.snap)
         manifest = _manifest(recipe, plan, snapshot, results, left_out)
         staged = [
             (f"{task.folder}/{file.name}", file)
-            for task, made in zip(tasks, results, strict=True)
-            for part in made.files
+            for task, result in zip(tasks, results, strict=True)
+            for part in result.files
             for file in (part, part.routes)
             if file is not None
         ]
         _publish(lake, manifest, owner, staged)
-        ids = pa.concat_tables([made.samples for made in results])["session_id"].unique()
+        ids = pa.concat_tables([result.samples for result in results])["session_id"].unique()
         new = register(lake.database, manifest, tenant, sorted(ids.to_pylist()))
         # Collection deletes later what cannot be deleted now.
         for path, _ in staged:
             lake.store.delete(path)
         forget(lake.database, owner)
-    problems = sum((made.problems for made in results), Counter[str]())
-    branches = sum((made.branches_left_out for made in results), Counter[str]())
+    problems = sum((result.problems for result in results), Counter[str]())
+    branches = sum((result.branches_left_out for result in results), Counter[str]())
     return ShardBuild(manifest, new, plan.asked, problems, branches, left_out)
 
 
@@ -150,7 +147,7 @@ def _manifest(
     results: Sequence["SliceResult"],
     left_out: Sequence[LeftOutSession],
 ) -> Manifest:
-    samples = pa.concat_tables([made.samples for made in results])
+    samples = pa.concat_tables([result.samples for result in results])
     tokenizers = sorted(samples["tokenizer_sha256"].unique().drop_null().to_pylist())
     templates = samples["template_sha256"].unique().drop_null().to_pylist()
     if len(tokenizers) > 1:
@@ -162,7 +159,7 @@ def _manifest(
         definition = recipe.target.definition
         rewards = [RewardReference(definition=definition.name, version=definition.version)]
     files: list[PartFile] = []  # numbered in the whole shard
-    for part in (part for made in results for part in made.files):
+    for part in (part for result in results for part in result.files):
         name = part_name(len(files))
         routes = part.routes and replace(part.routes, name=routes_name(name))
         files.append(replace(part, name=name, routes=routes))
@@ -278,7 +275,7 @@ def slice_tasks(
         SliceTask(
             settings=sessions.lake.settings,
             owner=owner,
-            folder=f"{STAGING}/{owner}/{number:05d}",
+            folder=f"shards/staging/{owner}/{number:05d}",
             limits=limits,
             tokens=recipe.tokens,
             directory=recipe.directory.resolve(),

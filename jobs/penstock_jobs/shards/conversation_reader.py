@@ -264,8 +264,7 @@ class _ConversationReader:
         self.ending = None
 
     def _interrupt(self, call_id: str | None) -> None:
-        number = self._call_named(call_id)
-        if number is None:
+        if (number := self._call_named(call_id)) is None:
             return
         call = self.calls[number]
         self.calls[number] = replace(call, flags=call.flags | {"interrupted"})

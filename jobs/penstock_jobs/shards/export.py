@@ -146,7 +146,7 @@ class ShardSource:
         reason leaves out."""
         for number, part in enumerate(self.manifest.files):
             for table in self.tables(part, columns):
-                for split, rows in by_split(kept_rows(table, output, *reasons)):
+                for split, rows in by_split(exported_rows(table, output, *reasons)):
                     yield file_stem(split, number), rows
             output.end_files()
 
@@ -168,7 +168,7 @@ REASONS: Mapping[str, Callable[[pa.Table], pa.ChunkedArray]] = {
 }
 
 
-def kept_mask(table: pa.Table, output: ExportOutput, *reasons: str) -> np.ndarray:
+def exported_mask(table: pa.Table, output: ExportOutput, *reasons: str) -> np.ndarray:
     """A mask of the rows for which no reason holds. Each row is counted for its first reason."""
     mask = np.ones(table.num_rows, bool)
     for reason in reasons:
@@ -178,8 +178,8 @@ def kept_mask(table: pa.Table, output: ExportOutput, *reasons: str) -> np.ndarra
     return mask
 
 
-def kept_rows(table: pa.Table, output: ExportOutput, *reasons: str) -> pa.Table:
-    mask = kept_mask(table, output, *reasons)
+def exported_rows(table: pa.Table, output: ExportOutput, *reasons: str) -> pa.Table:
+    mask = exported_mask(table, output, *reasons)
     return table if mask.all() else table.filter(pa.array(mask))
 
 

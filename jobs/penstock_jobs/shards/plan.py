@@ -86,15 +86,19 @@ def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
     selection = select(answer, KnownSessions(known, **rewards), recipe.target)
     chosen = selection.chosen
     copies = find_copies(sessions, chosen["session_id"].to_pylist(), links)
-    only_copies = spread_over_chains(copies.exclusions, facts.chains)
     exclusions = _exclude(
-        recipe, chosen, facts, only_copies, sessions=sessions, suites=suites, behind=behind
+        recipe, chosen, facts, copies.exclusions, sessions=sessions, suites=suites, behind=behind
     )
     left_out = [LeftOutSession(**row) for row in selection.left_out.to_pylist()]
     left_out += [LeftOutSession(session, *why) for session, why in exclusions.items()]
     excluded = pc.is_in(chosen["session_id"], pa.array(exclusions, pa.string()))
     chosen = chosen.filter(pc.invert(excluded))
-    chosen = chosen.append_column("split", pa.array(_sides(chosen, recipe, facts), pa.string()))
+    names = chosen["session_id"].to_pylist()
+    keys = [[links.origin(name) for name in names], chosen["group_id"].to_pylist()]
+    if recipe.split.by != "group":
+        keys.append([getattr(facts.profiles[name], recipe.split.by) for name in names])
+    sides = split_sides(keys, recipe.split.eval, recipe.seed)
+    chosen = chosen.append_column("split", pa.array(sides, pa.string()))
     if recipe.split.keep != "both":
         on_side = pc.equal(chosen["split"], recipe.split.keep)
         others = chosen.filter(pc.invert(on_side))["session_id"].to_pylist()
@@ -137,7 +141,8 @@ def _exclude(
     repeats = facts.links.repeats
     parents = {session: repeats[session] for session in profiles if session in repeats}
     consents = with_repeats(facts.consents, chains, parents)
-    exclusions = first_reasons([without_consent(consents, chains, exclude.consent), copies])
+    denied = without_consent(consents, chains, exclude.consent)
+    exclusions = first_reasons([denied, spread_over_chains(copies, chains)])
     if suites:
         others = {name: profile for name, profile in profiles.items() if name not in exclusions}
         contaminated = find_contaminated(sessions, others, suites, exclude)
@@ -163,14 +168,6 @@ def _exclude(
 
 
 # The evaluation split
-
-
-def _sides(chosen: pa.Table, recipe: Recipe, facts: SessionFacts) -> list[str]:
-    sessions = chosen["session_id"].to_pylist()
-    keys = [[facts.links.origin(name) for name in sessions], chosen["group_id"].to_pylist()]
-    if recipe.split.by != "group":
-        keys.append([getattr(facts.profiles[name], recipe.split.by) for name in sessions])
-    return split_sides(keys, recipe.split.eval, recipe.seed)
 
 
 def split_sides(keys: Sequence[Sequence[str | None]], eval_share: float, seed: int) -> list[str]:

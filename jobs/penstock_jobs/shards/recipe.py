@@ -30,8 +30,6 @@ Source = Literal["engine", "render", "prefer-engine"]
 Pending = Literal["wait", "drop"]
 AdvantageKind = Literal["group", "stratum", "none"]
 Consent = Literal["train", "not_denied"]
-SplitBy = Literal["group", "user", "repo"]
-KeptSide = Literal["both", "train", "eval"]
 
 
 @dataclass(frozen=True)
@@ -103,9 +101,9 @@ class Exclude:
 class EvaluationSplit:
     eval: float = 0.0
     #: Sessions of one user or repository are never on both sides, like groups and chains.
-    by: SplitBy = "user"
+    by: Literal["group", "user", "repo"] = "user"
     #: The side that the shard holds. Sessions of the other are left out, and counted.
-    keep: KeptSide = "both"
+    keep: Literal["both", "train", "eval"] = "both"
 
 
 @dataclass(frozen=True)

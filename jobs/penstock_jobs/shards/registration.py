@@ -152,8 +152,8 @@ def mark_sessions(
             hits = segments.may_hold(segments.read_filter(row.session_filter), prefixes)
             suspected = {ids[place] for place in np.flatnonzero(hits)}
             # A filter may be wrong about a session; the files are not.
-            held = suspected & _sessions_of(store, row.id) if suspected else suspected
-            for session in sorted(held):
+            present = suspected & _sessions_of(store, row.id) if suspected else suspected
+            for session in sorted(present):
                 mark = {"shard": row.id, "tenant": tenant, "session_id": session}
                 mark |= {"reason": reason, "marked_at": now_us()}
                 with database.write() as connection:

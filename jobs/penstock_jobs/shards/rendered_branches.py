@@ -8,6 +8,7 @@ another way later, such as one that drops thoughts, begins a new branch wherever
 
 import hashlib
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -132,8 +133,8 @@ class Renderer:
         return self._tokenizer.decode(ids.tolist(), skip_special_tokens=False)
 
     def retok_drift(self, ids: Ids) -> int:
-        """Tokens between the first and the last that are others when the text of these is
-        tokenized again: what tokens of an engine would have lost, had they not been kept."""
+        """How many tokens differ, from the first to the last that does, when the text of these is
+        tokenized again."""
         again, _, _ = self.encode(self.decode(ids))
         if np.array_equal(ids, again):
             return 0
@@ -188,12 +189,8 @@ class Renderer:
         before = self._template.render(forms[:at], tools)
         if not text.startswith(before):
             raise ValueError("what stands before a message depends on the message")
-        low, high = 0, min(len(text), len(prompt))
-        while low < high:
-            middle = (low + high + 1) // 2
-            same = text[:middle] == prompt[:middle]
-            low, high = (middle, high) if same else (low, middle - 1)
-        return text, low
+        ends = range(1, min(len(text), len(prompt)) + 1)
+        return text, bisect_left(ends, True, key=lambda end: text[:end] != prompt[:end])
 
     # Tokens
 
@@ -203,12 +200,11 @@ class Renderer:
         spans: list[TokenSpan] = []
         calls: list[int] = []
         border = known = 0
-        for piece in draft.pieces:
-            message, before = piece.message, piece.before
-            first = max(int(np.searchsorted(starts, piece.start, "left")), known)
-            last = max(int(np.searchsorted(ends, piece.end, "right")), first)
-            border += int(first > known and ends[first - 1] > piece.start)
-            border += int(last < len(ids) and starts[last] < piece.end)
+        for start, end, message, before in draft.pieces:
+            first = max(int(np.searchsorted(starts, start, "left")), known)
+            last = max(int(np.searchsorted(ends, end, "right")), first)
+            border += int(first > known and ends[first - 1] > start)
+            border += int(last < len(ids) and starts[last] < end)
             if first > known:
                 role, seq = (before.role, before.seq) if before else ("user", None)
                 read = TokenSpan(known, first, message.turn, ROLES.index(role), False, seq)
@@ -231,28 +227,18 @@ class Renderer:
         return branch, border
 
 
-class _WrittenPiece(NamedTuple):
-    """What the model wrote in one message, in characters."""
-
-    start: int
-    end: int
-    message: ChatMessage
-    #: The last message that it read.
-    before: ChatMessage | None
-
-
 @dataclass(slots=True)
 class _TextDraft:
     """A branch, as text."""
 
     context: int
     text: str = ""
-    pieces: list[_WrittenPiece] = field(default_factory=list)
+    #: Where a message that the model wrote starts and ends, and the last message that it read.
+    pieces: list[tuple[int, int, ChatMessage, ChatMessage | None]] = field(default_factory=list)
 
     def add(self, messages: Sequence[ChatMessage], at: int, text: str, start: int) -> None:
         self.text = text
-        before = messages[at - 1] if at else None
-        self.pieces.append(_WrittenPiece(start, len(text), messages[at], before))
+        self.pieces.append((start, len(text), messages[at], messages[at - 1] if at else None))
 
 
 def _equal(ids: Ids, others: Ids) -> int:

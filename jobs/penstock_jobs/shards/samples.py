@@ -22,7 +22,6 @@ from penstock_jobs.shards.rendered_branches import Renderer
 from penstock_jobs.shards.session_events import EventProblem
 from penstock_jobs.shards.token_payload import ExpectedTokens, is_digest
 
-TooLong = Literal["drop", "cut"]
 SampleRefusal = Literal[
     "no_engine_tokens",  # ids are demanded, and no call has any
     "broken_tokens",  # all that it has are broken
@@ -46,7 +45,7 @@ class SampleOptions:
     #: In tokens. Longer branches are dropped, or cut behind the last call that fits: at the left
     #: nothing can be cut, since the model wrote what follows having read it.
     max_length: int | None = None
-    too_long: TooLong = "drop"
+    too_long: Literal["drop", "cut"] = "drop"
     #: The digest that the tokens of an engine must not contradict; that of the renderer, else.
     tokenizer: str | None = None
     #: Without them the column holds empty lists.

@@ -70,10 +70,6 @@ class SessionLinks:
     def chain(self, session: str) -> str:
         return self._chains.get(session, session)
 
-    def members(self, chain: str) -> set[str]:
-        """All sessions of a chain, even those without a known event."""
-        return self._members.get(chain, {chain})
-
     def origin(self, session: str) -> str:
         """The session that all of it began with: through its chain, and through the sessions that
         this resumes or forks. In a ring of links, which nobody should send, it is always the
@@ -82,14 +78,15 @@ class SessionLinks:
         chain = self.chain(session)
         while chain not in path:
             path.append(chain)
-            parents = sorted(
-                self.repeats[member] for member in self.members(chain) if member in self.repeats
-            )
-            chain = self.chain(parents[0]) if parents else chain
+            members = self.whole_chains([chain])
+            parents = [self.repeats[member] for member in members if member in self.repeats]
+            chain = self.chain(min(parents)) if parents else chain
         return min(path[path.index(chain) :])
 
     def whole_chains(self, sessions: Iterable[str]) -> set[str]:
-        return {member for session in sessions for member in self.members(self.chain(session))}
+        """All sessions of their chains, even those without a known event."""
+        chains = {self.chain(session) for session in sessions}
+        return {member for chain in chains for member in self._members.get(chain, {chain})}
 
     def with_origins(self, sessions: Iterable[str]) -> set[str]:
         """These sessions, the rest of their chains, and all that any of them resumes or forks."""
@@ -149,10 +146,9 @@ class PinnedSessions(SnapshotQueries):
 
     def snapshot_us(self) -> int:
         """The time of the snapshot, 0 for an empty lake."""
-        committed = sa.select(sa.func.max(lake_commit.c.committed_at))
+        latest = sa.select(sa.func.max(lake_commit.c.committed_at))
         with self.lake.database.read() as connection:
-            query = committed.where(lake_commit.c.snap <= self.pin.snap)
-            return int(connection.execute(query).scalar() or 0)
+            return connection.scalar(latest.where(lake_commit.c.snap <= self.pin.snap)) or 0
 
     def on_workers(
         self,

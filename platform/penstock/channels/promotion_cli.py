@@ -233,7 +233,7 @@ def _expected(text: str | None) -> "Expected":
 
 
 def _check_override(database: "Database", tenant: str, key: str | None) -> None:
-    """Where keys are in use it takes one of an admin of the tenant; before, whoever has the
+    """An override takes an admin key of the tenant. While there is no key at all, whoever has the
     database is the admin. Raises OverrideRefused."""
     from penstock.access.errors import KeyRefused
     from penstock.access.keys import KeyRing, list_keys

@@ -53,8 +53,9 @@ def served(steps: Iterable[HistoryStep]) -> set[str]:
 
 
 def rollback_candidates(steps: Sequence[HistoryStep]) -> list[str]:
-    """Where a channel may go back to, the best first: what served on it before, the latest first,
-    but nothing that it was rolled back from and that was not promoted again since."""
+    """The checkpoints that a channel may go back to, the best first: those that served on it
+    before, the latest first, without those that it was rolled back from and that were not promoted
+    again since."""
     current = steps[-1].checkpoint if steps else None
     bad: set[str] = set()
     good: list[str] = []

@@ -1,5 +1,4 @@
-"""Jobs of Harbor: a job is a folder of trials. Each has its `result.json`; that of the job counts
-them, and in older versions repeats them whole."""
+"""Jobs of Harbor: folders of trials, which the job's own result counts or repeats."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -17,8 +16,7 @@ NAME = "harbor"
 _RESULT, _CONFIG = "result.json", "config.json"
 #: Folders of a trial in which the agent and the tests write: results there prove nothing.
 _WRITTEN_BY_OTHERS = {"agent", "user-agent", "artifacts", "verifier", "steps"}
-#: Endings by the model and its agent themselves: they used up a limit, or refused. After any other
-#: exception a reward measures nothing; Harbor sees it so too.
+#: The model or its agent used up a limit, or refused. Other exceptions void a reward, as in Harbor.
 _ITS_OWN = {
     "AgentTimeoutError", "ContextWindowExceededError", "OutputTokenExceededError",
     "ContextLengthExceededError", "OutputLengthExceededError", "AgentSafetyRefusalError",
@@ -73,6 +71,9 @@ class _Job(msgspec.Struct):
     trial_results: list[_TrialResult] = []
 
 
+_KINDS: dict[str, type[msgspec.Struct]] = {"n_total_trials": _Job, "trial_name": _TrialResult}
+
+
 class _TrialConfig(msgspec.Struct):
     trial_name: str
     task: dict[str, Any] = {}
@@ -80,11 +81,8 @@ class _TrialConfig(msgspec.Struct):
 
 
 def recognises(path: Path) -> bool:
-    return any(
-        documents.try_decode(file, kind) is not None
-        for file in _files(path, _RESULT)
-        for kind in (_Job, _TrialResult)
-    )
+    files = _files(path, _RESULT)
+    return any(documents.try_decode(file, kind) for file in files for kind in _KINDS.values())
 
 
 def collect(trials: TrialCollection) -> None:
@@ -120,7 +118,7 @@ class _JobReader:
 
     def take(self, file: Path) -> None:
         try:
-            result = self._trials.decode(file, {"n_total_trials": _Job, "trial_name": _TrialResult})
+            result = self._trials.decode(file, _KINDS)
         except Unfit as error:
             self._trials.leave_out("a result that cannot be read is an error", file, error)
             self.take_config(file.parent, f"its result cannot be read: {error}")
@@ -133,8 +131,7 @@ class _JobReader:
             self._results.append((result, file.parent, False))
 
     def take_config(self, folder: Path, error: str) -> None:
-        """Take a trial of which only the configuration can be read. It lacks the task's whole
-        name, and a part of the label."""
+        """Take a trial without a result: its task may be cut off, and its label lack parts."""
         config = documents.try_decode(folder / _CONFIG, _TrialConfig)
         if config is None:
             return
@@ -143,7 +140,7 @@ class _JobReader:
         model = str(agent.get("model_name") or "")
         label = (agent.get("name"), model.partition("/")[2] or model, task.get("source"))
         trial = ImportedTrial(
-            task=task_name or _task_part(config.trial_name),
+            task=task_name or config.trial_name.rpartition("__")[0],
             outcome=short(error),
             identity=(str(folder.parent), config.trial_name),
             where=str(folder),
@@ -184,7 +181,7 @@ class _JobReader:
     def _add_missing(self, job: _Job, file: Path) -> None:
         run = str(file.parent)
         known = {
-            result.trial_name for result, folder, _ in self._results if str(folder.parent) == run
+            trial.trial_name for trial, folder, _ in self._results if str(folder.parent) == run
         }
         left = job.n_total_trials - len(known)
         known |= {trial.name for trial in self._without_result if trial.run == run}
@@ -205,7 +202,7 @@ class _JobReader:
 
     def _task_of(self, trial: str) -> str | None:
         """A trial's name holds the last part of its task's, cut off where it is long."""
-        part = _task_part(trial)
+        part = trial.rpartition("__")[0]
         names = {trial.task: trial.task.rpartition("/")[2] for trial in self._trials}
         whole = [task for task, name in names.items() if name == part]
         cut = [task for task, name in names.items() if name[:_TASK_CHARS].rstrip("_-") == part]
@@ -214,10 +211,6 @@ class _JobReader:
                 return fitting[0]
         was_cut = len(part) >= _TASK_CHARS - 2
         return None if cut or was_cut or not part else part
-
-
-def _task_part(trial: str) -> str:
-    return trial.rpartition("__")[0]
 
 
 def _trials_named_in(job: _Job) -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -12,8 +12,7 @@ from penstock_jobs.benchmarks.importers.trials import ImportedTrial, TrialCollec
 NAME = "junit"
 
 _CHUNK_BYTES = 64 * 1024
-#: Remarks on the runs before the last of a test that passed in the end; and on the runs after the
-#: first of a test that never passed.
+#: Remarks on runs before the last one, which passed; and on runs after a first one that did not.
 _EARLIER = {"flakyFailure": "failure", "flakyError": "error"}
 _FURTHER = {"rerunFailure", "rerunError"}
 _VERDICTS = {"failure", "error", "skipped"}

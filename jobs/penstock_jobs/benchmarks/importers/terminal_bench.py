@@ -1,5 +1,4 @@
-"""Runs of Terminal-Bench 1.x: each has `run_metadata.json`, a `results.json` of all its trials,
-and one for each of them below."""
+"""Runs of Terminal-Bench 1.x: `results.json` of a run repeats those of its trials below."""
 
 import re
 from pathlib import Path
@@ -39,6 +38,9 @@ class _RunResults(msgspec.Struct):
     results: list[_TerminalResult]
 
 
+_KINDS: dict[str, type[msgspec.Struct]] = {"is_resolved": _TerminalResult, "results": _RunResults}
+
+
 class _RunMetadata(msgspec.Struct):
     run_id: str
     agent_name: str = ""
@@ -51,11 +53,8 @@ class _RunMetadata(msgspec.Struct):
 
 
 def recognises(path: Path) -> bool:
-    return any(
-        documents.try_decode(file, kind) is not None
-        for file in documents.files(path, _RESULTS, ends=_is_trial)
-        for kind in (_RunResults, _TerminalResult)
-    )
+    files = documents.files(path, _RESULTS, ends=_is_trial)
+    return any(documents.try_decode(file, kind) for file in files for kind in _KINDS.values())
 
 
 def collect(trials: TrialCollection) -> None:
@@ -78,7 +77,6 @@ class _RunReader:
         self._trials = trials
         #: The task, the run and the number of each attempt that has a result.
         self._places: set[tuple[str, str, int]] = set()
-        #: By the folder in which it lies.
         self._runs: dict[Path, _RunMetadata] = {}
         folder = trials.path.parent if trials.path.is_file() else trials.path
         for file in documents.files(folder, _METADATA, ends=_is_trial):
@@ -91,9 +89,7 @@ class _RunReader:
 
     def take(self, file: Path) -> None:
         try:
-            result = self._trials.decode(
-                file, {"is_resolved": _TerminalResult, "results": _RunResults}
-            )
+            result = self._trials.decode(file, _KINDS)
         except Unfit as error:
             self._trials.leave_out("results that cannot be read were left out", file, error)
             return
@@ -121,7 +117,7 @@ class _RunReader:
                 "prompt_tokens": result.total_input_tokens,
                 "latency_s": seconds_between(result.agent_started_at, result.agent_ended_at),
             },
-            identity=result.id or result.trial_name or (str(file), len(self._trials)),
+            identity=result.id or result.trial_name or object(),
             where=f"{file}: {result.trial_name or result.task_id}",
             label=(metadata.agent_name, metadata.model_name or "") if metadata else (),
             run=run,

@@ -1,7 +1,6 @@
 """Importers collect trials, which become attempts with numbers, and problems."""
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -15,14 +14,9 @@ from penstock.errors import InvalidInput
 from penstock.settings import GIB, MIB
 from penstock_jobs.benchmarks.importers import documents
 
-_EXAMPLES_MAX = 5
 _TEXT_CHARS_MAX = 500
 #: The texts that `documents.decode` makes of numbers that JSON does not have.
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
-
-ONLY_SUMMARY = "only the summary names it"
-DIFFERENT_RESULTS = "of two results that differ neither was taken"
-OTHER_FORM = "a file of another form was passed over"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,16 +69,14 @@ class ImportedTrial:
 class TrialCollection:
     """The trials of one import, each once."""
 
+    ONLY_SUMMARY = "only the summary names it"
+    DIFFERENT_RESULTS = "of two results that differ neither was taken"
+
     def __init__(self, path: Path, options: ReadOptions) -> None:
-        #: The file or the folder that is imported.
         self.path, self.options = path, options
-        #: By kind.
         self.problems: dict[str, ImportProblem] = {}
         self._trials: dict[Hashable, ImportedTrial] = {}
         self._places: set[tuple[Hashable, Hashable, bool]] = set()
-
-    def __len__(self) -> int:
-        return len(self._trials)
 
     def __iter__(self) -> Iterator[ImportedTrial]:
         return iter(self._trials.values())
@@ -92,7 +84,7 @@ class TrialCollection:
     def note(self, kind: str, where: object, count: int = 1) -> None:
         problem = self.problems.setdefault(kind, ImportProblem(kind))
         problem.count += count
-        if len(problem.examples) < _EXAMPLES_MAX:
+        if len(problem.examples) < 5:
             problem.examples.append(short(where))
 
     def decode(self, file: Path, kinds: Mapping[str, type[Struct]]) -> Struct | None:
@@ -102,7 +94,7 @@ class TrialCollection:
         for key, kind in kinds.items():
             if key in keys:
                 return documents.decode(data, kind)
-        self.note(OTHER_FORM, file)
+        self.note("a file of another form was passed over", file)
         return None
 
     def leave_out(self, kind: str, file: Path, error: Exception) -> None:
@@ -157,16 +149,15 @@ class TrialCollection:
     def add_missing(self, kind: str, task: str, identity: Hashable, **facts: Any) -> None:
         """An error for a trial that is named, and has no result."""
         self.note(kind, facts["where"])
-        self.add(ImportedTrial(task=task, outcome=ONLY_SUMMARY, identity=identity, **facts))
+        self.add(ImportedTrial(task=task, outcome=self.ONLY_SUMMARY, identity=identity, **facts))
 
     def neither(self, known: ImportedTrial, other: ImportedTrial) -> ImportedTrial:
         """The error that stands for two trials with one identity and different results."""
-        self.note(DIFFERENT_RESULTS, f"{known.where}, {other.where}")
+        self.note(self.DIFFERENT_RESULTS, f"{known.where}, {other.where}")
         return replace(known, outcome="two results of it differ", measures={}, notes=())
 
     def attempts(self) -> list[Attempt]:
-        """By task and number, no two of the same number. Raises InvalidInput where the results of
-        several are mixed."""
+        """By task and number. Raises InvalidInput where the results of several are mixed."""
         trials = _of_one_label(list(self._trials.values()), self.options.only)
         for trial in trials:
             for kind in trial.notes:
@@ -175,9 +166,8 @@ class TrialCollection:
         return sorted(attempts, key=lambda attempt: attempt.place)
 
     def _attempt(self, trial: ImportedTrial, number: int) -> Attempt | None:
-        facts: dict[str, Any] = {
-            "error" if isinstance(trial.outcome, str) else "score": trial.outcome
-        }
+        outcome = "error" if isinstance(trial.outcome, str) else "score"
+        facts: dict[str, Any] = {outcome: trial.outcome}
         for name, value in trial.measures.items():
             facts[name] = _measure(value, _NOT_WHOLE.get(name, int))
             if facts[name] is None:
@@ -224,12 +214,10 @@ def _of_one_label(trials: list[ImportedTrial], name: str | None) -> list[Importe
 
 def _numbered(trials: Iterable[ImportedTrial]) -> Iterator[tuple[ImportedTrial, int]]:
     """Number the attempts at each task run after run; in a run by the format, else by time."""
-    by_task: defaultdict[str, defaultdict[str, list[ImportedTrial]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
+    by_task: dict[str, dict[str, list[ImportedTrial]]] = {}
     began: dict[str, str] = {}
     for trial in sorted(trials, key=lambda trial: (not trial.started, trial.started, trial.name)):
-        by_task[trial.task][trial.run].append(trial)
+        by_task.setdefault(trial.task, {}).setdefault(trial.run, []).append(trial)
         if trial.started:
             began[trial.run] = min(trial.started, began.get(trial.run, trial.started))
     for runs in by_task.values():

@@ -64,8 +64,8 @@ class FilePrint:
 
     @classmethod
     def of(cls, file: File) -> Self:
-        digest = f"{file.kind}:{sha256(file.content).hexdigest()}"
-        return cls(file.kind, len(file.content), digest)
+        digest = sha256(file.content).hexdigest()
+        return cls(file.kind, len(file.content), f"{file.kind}:{digest}")
 
 
 def prints_in(folder: str) -> dict[str, FilePrint]:

@@ -48,10 +48,8 @@ def unshare(namespaces: int) -> None:
 def mount(
     source: str | None, target: str, kind: str | None, flags: int, options: str | None = None
 ) -> None:
-    texts = (
-        None if text is None else os.fsencode(text) for text in (source, target, kind, options)
-    )
-    *names, settings = texts
+    texts = source, target, kind, options
+    *names, settings = (None if text is None else os.fsencode(text) for text in texts)
     _check(_libc().mount(*names, ctypes.c_ulong(flags), settings), f"mounting {target}")
 
 

@@ -1,7 +1,6 @@
 """What a program in a sandbox may reach: addresses, under the names that they have outside.
 
-In the sandbox each name is an address of the loopback with a listener on the same port, so that
-certificates fit. A relay outside accepts: a socket stays in the network where it was made."""
+Each is a listener on the loopback, with the same port; a relay outside accepts its connections."""
 
 import asyncio
 import ipaddress
@@ -17,7 +16,6 @@ from penstock.http.address import HttpAddress
 from penstock.settings import without_secrets
 
 _NAME = re.compile(r"(?!-)[A-Za-z0-9_.-]{1,253}")
-#: Names get the addresses 127.1.0.1 and so on.
 _NAMES_MAX = 250
 
 

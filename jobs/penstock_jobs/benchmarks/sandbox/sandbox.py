@@ -1,6 +1,4 @@
-"""A sandbox has named folders, and runs programs in them one after another.
-
-Files are put into a folder, and read from it, from outside."""
+"""A sandbox has named folders, and runs programs in them one after another."""
 
 import json
 import os
@@ -29,9 +27,6 @@ from penstock_jobs.benchmarks.sandbox.folder_files import File, FilePrint
 from penstock_jobs.benchmarks.sandbox.network import Relay
 from penstock_jobs.benchmarks.sandbox.visible_files import PLACE, hidden_places, own_programs
 
-#: The limit at which a program was ended.
-ProgramCut = Literal["time", "memory"]
-#: So many changed files are named.
 _CHANGES_MAX = 100
 _READ_BYTES = 1 << 16
 
@@ -67,7 +62,6 @@ class SandboxProgram:
     folders: Mapping[str, bool] = field(default_factory=dict)
     #: HOST:PORT that it may reach; nothing else.
     addresses: Sequence[str] = ()
-    #: Disk space besides that of the sandbox's limits.
     disk_bytes_more: int = 0
 
 
@@ -75,7 +69,7 @@ class SandboxProgram:
 class ProgramEnd:
     #: As a shell reports it: 128 + N for the signal N. None where it was cut off.
     status: int | None
-    cut: ProgramCut | None
+    cut: Literal["time", "memory"] | None
     seconds: float
     #: Without the middle of a long one.
     output: str
@@ -210,11 +204,8 @@ class PlainSandbox(Sandbox):
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-# The isolated sandbox
-
 #: Whom programs run as where this process is root; no files are theirs.
 _NOBODY = 65534
-_OPEN_SECONDS_MAX = 30.0
 #: A program that its sandbox does not end within its time is ended from here.
 _GRACE_SECONDS = 30.0
 _ANSWER_BYTES_MAX = 16 * MIB
@@ -250,7 +241,7 @@ class IsolatedSandbox(Sandbox):
 
     def _open(self, limits: SandboxLimits, views: PathRules) -> None:
         root = os.geteuid() == 0
-        self._control.settimeout(_OPEN_SECONDS_MAX)
+        self._control.settimeout(30.0)
         opening = asdict(limits) | {
             "owner": (_NOBODY, _NOBODY) if root else None,
             "hidden": hidden_places(views.hidden),

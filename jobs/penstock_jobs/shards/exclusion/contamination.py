@@ -77,18 +77,12 @@ class Contamination:
             return Exclusion("contaminated_task", f"{profile.task_id} of {suite}")
         if profile.repo is not None and (suite := self._repos.get(plain_repo(profile.repo))):
             return Exclusion("contaminated_repo", f"{profile.repo} of {suite}")
-        if profile.commit is not None and (suite := self._suite_of_commit(profile.commit.lower())):
-            return Exclusion("contaminated_commit", f"{profile.commit} of {suite}")
-        return self._overlap(texts)
-
-    def _suite_of_commit(self, commit: str) -> str | None:
-        """Both sides may write a commit short."""
-        if len(commit) < _COMMIT_HEX_MIN:
-            return None
+        commit = (profile.commit or "").lower()
         for known, suite in self._commits.get(commit[:_COMMIT_HEX_MIN], ()):
+            # Both sides may write a commit short.
             if known.startswith(commit) or commit.startswith(known):
-                return suite
-        return None
+                return Exclusion("contaminated_commit", f"{profile.commit} of {suite}")
+        return self._overlap(texts)
 
     def _overlap(self, texts: Sequence[str]) -> Exclusion | None:
         if not len(self._runs) or not texts:

@@ -40,8 +40,6 @@ from penstock_jobs.shards.exporters.dialogue import DialogueMessage, read_dialog
 
 _VERSION = "ATIF-v1.8"
 _UNKNOWN = "unknown"
-#: What goes on where the session or context before it ended.
-_CONTINUES = ("compaction", "resume")
 _STEP_COLUMNS = ("sample_id", "parent_sample_id", "link_kind", "messages", "tools", "turn_spans")
 _RL = (
     "sample_id", "rollout_id", "group_id", "task_id", "branch_index", "n_branches", "chain_pos",
@@ -54,10 +52,6 @@ _RL = (
 _TOKENS = ("input_ids", "rollout_logprobs")
 _NAMES = ("session_id", "trajectory_id", "source_system", "model_name")
 _COLUMNS = tuple(dict.fromkeys((*_STEP_COLUMNS, *_RL, *_NAMES, *_TOKENS)))
-_object = msgspec.json.Decoder(dict[str, Any])
-_objects = msgspec.json.Decoder(list[dict[str, Any]])
-
-
 _Objects = list[dict[str, Any]]
 #: With the span that each is of.
 _SpannedSteps = list[tuple[dict[str, Any], dict[str, Any] | None]]
@@ -87,8 +81,8 @@ def _continued(source: ShardSource, part: PartFile) -> dict[str, str]:
     tables = source.tables(part, _STEP_COLUMNS)
     for at, row in enumerate(row for table in tables for row in table.to_pylist()):
         parent = row["parent_sample_id"]
-        goes_on = parent is not None and row["link_kind"] in _CONTINUES
-        if goes_on and parent not in continued and not isinstance(_read_trajectory(row), str):
+        goes_on = parent not in (None, *continued) and row["link_kind"] in ("compaction", "resume")
+        if goes_on and not isinstance(_read_trajectory(row), str):
             continued[parent] = _name(at)
     return continued
 
@@ -112,7 +106,7 @@ def _read_trajectory(
     if isinstance(messages, str):
         return messages
     try:
-        tools = _objects.decode(row["tools"]) if row["tools"] else None
+        tools = msgspec.json.decode(row["tools"], type=_Objects) if row["tools"] else None
     except msgspec.MsgspecError:
         return "tools_no_list"
     steps: _SpannedSteps = []
@@ -150,7 +144,7 @@ def _step(message: DialogueMessage, number: int) -> dict[str, Any]:
             {
                 "tool_call_id": call.id,
                 "function_name": call.function.name,
-                "arguments": _object.decode(call.function.arguments),
+                "arguments": msgspec.json.decode(call.function.arguments, type=dict[str, Any]),
             }
             for call in message.tool_calls
         ]

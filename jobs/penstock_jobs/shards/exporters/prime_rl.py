@@ -35,7 +35,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.shards.schema import Rows
-from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource, kept_rows
+from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource, exported_rows
 
 STEP_SAMPLES = 128
 STEP_TOKENS = 1_000_000
@@ -119,7 +119,7 @@ def write(source: ShardSource, output: ExportOutput) -> None:
     longest = (pc.max(table["n_tokens"]).as_py() for table in source.all_tables(("n_tokens",)))
     steps = _Steps(output, max(longest, default=0))
     for table in source.all_tables(_COLUMNS):
-        rows = kept_rows(table, output, *_REASONS)
+        rows = exported_rows(table, output, *_REASONS)
         facts = zip(rows["group_id"].to_pylist(), rows["n_tokens"].to_pylist(), strict=True)
         for at, (group, length) in enumerate(facts):
             steps.add(group, length, rows.slice(at, 1))

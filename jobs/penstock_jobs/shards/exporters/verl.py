@@ -61,8 +61,8 @@ from penstock_jobs.shards.export import (
     ShardSource,
     by_split,
     cut_values,
+    exported_rows,
     file_stem,
-    kept_rows,
 )
 from penstock_jobs.shards.exporters.dialogue import MESSAGES, plain, read_split
 
@@ -113,7 +113,7 @@ def write(source: ShardSource, output: ExportOutput) -> None:
     for number, part in enumerate(source.manifest.files):
         _write_prompts(source, part, output, number)
         for table in source.tables(part, _ROLLOUT_COLUMNS):
-            for split, rows in by_split(kept_rows(table, output, *_REASONS)):
+            for split, rows in by_split(exported_rows(table, output, *_REASONS)):
                 path = f"rollouts/{file_stem(split, number)}.parquet"
                 for start in range(0, rows.num_rows, piece_rows):
                     piece = Rows(rows[start : start + piece_rows])
