@@ -205,3 +205,11 @@ def test_commands(run: Run, database: Database, receiver: Receiver) -> None:
     status, said = run("remove", made["id"])
     assert status == 2
     assert "There is no webhook" in said
+
+
+@pytest.mark.parametrize("host", ["169.254.169.254", "[::1]", "167772161"])
+def test_addresses_that_are_never_told_are_not_added(run: Run, host: str) -> None:
+    status, said = run("add", f"http://{host}/latest/meta-data")
+    assert status == 2
+    assert f"{host.strip('[]')} is not dialled" in str(said)
+    assert run("list") == (0, [])

@@ -223,7 +223,7 @@ class ShardReader:
         }
 
 
-class BatchPrefetch:
+class BatchPrefetch(Iterator[Batch]):
     """Iterate over batches that a thread makes ahead. `close` ends the thread, and whoever waits
     for a batch then gets InvalidInput."""
 
@@ -232,9 +232,6 @@ class BatchPrefetch:
         self._closed = False
         self._pool = ThreadPoolExecutor(1, "penstock-reader")
         self._ahead = deque(self._pool.submit(next, batches, None) for _ in range(count + 1))
-
-    def __iter__(self) -> Iterator[Batch]:
-        return self
 
     def __next__(self) -> Batch:
         batch = None

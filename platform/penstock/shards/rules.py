@@ -39,10 +39,8 @@ def first_broken(rows: Rows, limits: ModelLimits) -> BrokenRule | None:
     if not rows.count:
         return None
     for rules in (SHAPES, RULES):
-        broken = [
-            BrokenRule(row, rule.__name__, why) for rule in rules for row, why in rule(rows, limits)
-        ]
-        if broken:
+        pairs = ((rule.__name__, broken) for rule in rules for broken in rule(rows, limits))
+        if broken := [BrokenRule(row, name, why) for name, (row, why) in pairs]:
             return min(broken, key=lambda rule: rule.row)
     return None
 

@@ -6,7 +6,6 @@ the other end of its socket. It imports the standard library only: it starts onc
 import json
 import os
 import pickle
-import resource
 import select
 import signal
 import socket
@@ -18,6 +17,7 @@ from typing import Any, NoReturn
 
 from penstock_jobs.benchmarks.sandbox import folder_files, kernel
 from penstock_jobs.benchmarks.sandbox.folder_files import FilePrint
+from penstock_jobs.benchmarks.sandbox.program_limits import limit_use
 from penstock_jobs.benchmarks.sandbox.visible_files import PLACE, listeners, make_root
 
 #: A folder that every Linux has, and that no program needs.
@@ -195,19 +195,14 @@ def _become(program: Mapping[str, Any]) -> NoReturn:
             signal.signal(number, signal.SIG_DFL)
         os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
         processes = program["processes"] + (_OWN_PROCESSES if program["owner"] is None else 0)
-        disk_bytes = program["disk_bytes"] + program["disk_bytes_more"]
-        for limited, value in (
-            # Memory that a program may write to: what it only reserves costs nothing.
-            (resource.RLIMIT_DATA, program["memory_bytes"]),
-            (resource.RLIMIT_NPROC, processes),
-            # Of files beside the disk: it is full before.
-            (resource.RLIMIT_FSIZE, 2 * disk_bytes),
-            (resource.RLIMIT_CORE, 0),
-        ):
-            hard = resource.getrlimit(limited)[1]
-            limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
-            resource.setrlimit(limited, (limit, limit))
+        limit_use(
+            memory_bytes=program["memory_bytes"],
+            disk_bytes=program["disk_bytes"] + program["disk_bytes_more"],
+            seconds=program["seconds"],
+            processes=processes,
+        )
         kernel.drop_rights(program["owner"])
+        kernel.filter_calls(program["call_filter"])
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         os.chdir(f"{PLACE}/{program['cwd']}")
         command = list(program["command"])

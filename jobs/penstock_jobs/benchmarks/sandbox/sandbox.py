@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import platform
 import selectors
 import shutil
 import signal
@@ -24,7 +25,9 @@ from penstock.settings import MIB
 from penstock_jobs.benchmarks.errors import IsolationImpossible, SandboxFailed
 from penstock_jobs.benchmarks.sandbox import folder_files, network, process
 from penstock_jobs.benchmarks.sandbox.folder_files import File, FilePrint
+from penstock_jobs.benchmarks.sandbox.forbidden_calls import call_filter
 from penstock_jobs.benchmarks.sandbox.network import Relay
+from penstock_jobs.benchmarks.sandbox.program_limits import plain_command
 from penstock_jobs.benchmarks.sandbox.visible_files import PLACE, hidden_places, own_programs
 
 _CHANGES_MAX = 100
@@ -134,13 +137,10 @@ class Excerpt:
         return (bytes(self._head) + middle + bytes(tail)).decode(errors="replace")
 
 
-#: Runs a program with at most so many KiB of memory, or with the least that this user may set.
-_LIMITED = 'ulimit -c 0; ulimit -d $0 2>/dev/null || ulimit -d $(ulimit -Hd); exec "$@"'
-
-
 class PlainSandbox(Sandbox):
     """A folder. Programs run as the caller does, and see what the caller sees. Time and output are
-    bounded, and the memory of each process. What leaves its process group outlives it."""
+    bounded, and the memory and CPU time of each process; the kernel refuses the same calls as in
+    any sandbox. What leaves its process group outlives it, until its CPU time is used up."""
 
     def __init__(self, limits: SandboxLimits, output_bytes_max: int) -> None:
         self._limits = limits
@@ -166,10 +166,16 @@ class PlainSandbox(Sandbox):
         return folder_files.changes_in(self.path(folder), self._prints[folder])[:_CHANGES_MAX]
 
     def run(self, program: SandboxProgram) -> ProgramEnd:
-        limited = ["/bin/sh", "-c", _LIMITED, str(self._limits.memory_bytes // 1024)]
+        command = plain_command(
+            program.command,
+            call_filter(beside_others=True),
+            memory_bytes=self._limits.memory_bytes,
+            disk_bytes=self._limits.disk_bytes + program.disk_bytes_more,
+            seconds=program.seconds,
+        )
         began = time.monotonic()
         child = subprocess.Popen(
-            [*limited, *program.command],
+            command,
             cwd=self.path(program.cwd),
             env={**program.environment, "TMPDIR": self.path(program.scratch)},
             stdin=subprocess.DEVNULL,
@@ -217,6 +223,9 @@ class IsolatedSandbox(Sandbox):
     def __init__(self, limits: SandboxLimits, views: PathRules, output_bytes_max: int) -> None:
         if sys.platform != "linux":
             raise IsolationImpossible(why=f"it needs Linux, and this is {sys.platform}")
+        if (filtered := call_filter(beside_others=False)) is None:
+            why = f"no system calls can be refused on the processor {platform.machine()}"
+            raise IsolationImpossible(why=why)
         self._output_bytes_max = output_bytes_max
         self._control, theirs = socket.socketpair()
         self._output, output = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -234,16 +243,17 @@ class IsolatedSandbox(Sandbox):
             )
         os.close(output)
         try:
-            self._open(limits, views)
+            self._open(limits, views, filtered)
         except BaseException:
             self.close()
             raise
 
-    def _open(self, limits: SandboxLimits, views: PathRules) -> None:
+    def _open(self, limits: SandboxLimits, views: PathRules, filtered: bytes) -> None:
         root = os.geteuid() == 0
         self._control.settimeout(30.0)
         opening = asdict(limits) | {
             "owner": (_NOBODY, _NOBODY) if root else None,
+            "call_filter": filtered,
             "hidden": hidden_places(views.hidden),
             "visible": [*own_programs(), *(os.path.realpath(path) for path in views.visible)],
             "changes_max": _CHANGES_MAX,
