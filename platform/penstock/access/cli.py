@@ -96,6 +96,7 @@ def set_(
         int | None, typer.Argument(help="0 is no limit; left out, that of the settings.", min=0)
     ] = None,
     data: options.Data = None,
+    json: options.Json = False,
 ) -> None:
     """Give one tenant a maximum of its own. A running service follows within seconds.
 
@@ -103,5 +104,8 @@ def set_(
     """
     with open_existing(data) as lake:
         set_quota(lake.database, tenant, name, maximum)
+    if json:
+        show_json({"tenant": tenant, "quota": name, "maximum": maximum})
+        return
     limit = "that of the settings" if maximum is None else maximum or "no limit"
     say(f"{tenant}: {name} is {limit}")

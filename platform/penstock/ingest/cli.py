@@ -225,6 +225,7 @@ def release(
     tenant: Annotated[str, typer.Argument(help="The tenant of the source.")],
     source: Annotated[str, typer.Argument(help="The source; '' is lines that name none.")],
     data: options.Data = None,
+    json: options.Json = False,
 ) -> None:
     """Store each rejected line of a source again, after somebody has looked.
 
@@ -232,4 +233,7 @@ def release(
     """
     with open_existing(data) as lake:
         release_fuse(lake.database, tenant, source)
+    if json:
+        show_json({"tenant": tenant, "source": source})
+        return
     say(f"Rejected lines of {source or '(no source)'} of {tenant} are stored again.")
