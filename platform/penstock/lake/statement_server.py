@@ -64,8 +64,8 @@ from penstock.lake.statements import (
 if TYPE_CHECKING:  # only type checkers know it before Python 3.12
     from typing_extensions import Buffer
 
-#: The engine stops a statement itself at the limit. Where it cannot, the process is ended.
-GRACE_SECONDS = 0.5
+#: A process that was killed is looked at again so much later, should it be there still.
+_KILL_AGAIN_SECONDS = 0.5
 #: What Arrow, Python and the engine's own structures need beside the engine's memory limit.
 SPARE_BYTES = 512 << 20
 _OPEN_FILES_MAX = 1024
@@ -112,16 +112,17 @@ class _Children:
 
     def fork(self, content: bytes, end: socket.socket) -> None:
         limits = msgspec.json.decode(content, type=StatementLimits)
+        parent = os.getpid()
         try:
             pid = os.fork()
         except OSError:  # no memory for one more: the server sees the end of the socket
             end.close()
             return
         if pid == 0:
-            _be_alone_with(end)
+            _be_alone_with(end, parent)
             _serve(end, limits)
             os._exit(0)
-        self.running[pid] = _Child(end, time.monotonic() + limits.seconds + GRACE_SECONDS)
+        self.running[pid] = _Child(end, time.monotonic() + limits.seconds + limits.grace_seconds)
         self.poll.register(end, 0)  # hang-ups alone
 
     def kill(self, pid: int) -> None:
@@ -150,7 +151,7 @@ class _Children:
         for pid, child in list(self.running.items()):
             if child.end.fileno() in happened or now_s >= child.deadline_s:
                 self.kill(pid)
-                child.deadline_s = now_s + GRACE_SECONDS
+                child.deadline_s = now_s + _KILL_AGAIN_SECONDS
         return happened
 
 
@@ -193,7 +194,7 @@ def _load(modules: list[str]) -> None:
     gc.freeze()
 
 
-def _be_alone_with(end: socket.socket) -> None:
+def _be_alone_with(end: socket.socket, parent: int) -> None:
     """Keep no file of the fork server, above all no socket of another statement, and ask the
     kernel to end this process before others when memory is short."""
     signal.set_wakeup_fd(-1)
@@ -205,6 +206,8 @@ def _be_alone_with(end: socket.socket) -> None:
     os.closerange(end.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SIGNAL_AT_PARENTS_END, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
         with suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
@@ -212,6 +215,8 @@ def _be_alone_with(end: socket.socket) -> None:
 def _serve(end: socket.socket, limits: StatementLimits) -> None:
     connection = Connection(end, ToProcess)
     os.nice(_NICE)
+    # As the fork server does, if that is there no more.
+    signal.setitimer(signal.ITIMER_REAL, limits.seconds + 2 * limits.grace_seconds)
     for folder in filter(None, [limits.lake, limits.spill]):
         Path(folder).mkdir(parents=True, exist_ok=True)
     limit_resources(

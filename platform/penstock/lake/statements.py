@@ -38,12 +38,15 @@ class StatementLimits:
     spill_bytes: int
     #: The folder that holds all files of the lake; none where they are in another store.
     lake: str | None = None
+    #: The engine ends a statement itself at the limit. Where it cannot, its process is ended so
+    #: much later.
+    grace_seconds: float = 0.5
 
     @property
     def configuration(self) -> dict[str, str | bool | int | float | list[str]]:
         """Of the connection."""
         return {
-            # A process is confined thread by thread: the others start when this one is, in `answer`.
+            # A process is confined thread by thread: the others start later, in `answer`.
             "threads": 1,
             "async_threads": 0,
             "memory_limit": f"{self.memory_bytes // 1024}KiB",
