@@ -217,7 +217,7 @@ def test_four_slow_queries_of_a_tenant_leave_the_others_their_slots(service: Ser
         service.wait_for(lambda: running(service) == 4)
         assert ask(service, "select count(*) as n from events", "bolt").status == 200
         assert running(service) == 4, "they run or wait still"
-        assert len(children(fork_server(service))) == 2
+        service.wait_for(lambda: len(children(fork_server(service))) == 2)
         assert service.get("/readyz").status == 200
     service.wait_for(lambda: not running(service))
 
