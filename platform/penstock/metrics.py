@@ -1,7 +1,7 @@
 """Every metric, with its meaning: the one place that names them."""
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -81,7 +81,6 @@ CATALOGUE: dict[str, Metric] = {
 }
 PREFIX = "penstock_"
 
-
 M = TypeVar("M", Counter, Gauge, Histogram)
 
 
@@ -90,7 +89,12 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._all = {name: self._make(name, metric) for name, metric in CATALOGUE.items()}
+        self._all: dict[str, Counter | Gauge | Histogram] = {}
+        for name, metric in CATALOGUE.items():
+            options: dict[str, Any] = {"buckets": metric.buckets} if metric.buckets else {}
+            self._all[name] = metric.kind(
+                PREFIX + name, metric.meaning, metric.labels, registry=self._registry, **options
+            )
 
     def add(self, name: str, amount: float = 1, **labels: str) -> None:
         self._of(Counter, name, labels).inc(amount)
@@ -107,14 +111,6 @@ class Metrics:
 
     def exposition(self) -> bytes:
         return generate_latest(self._registry)
-
-    def _make(self, name: str, metric: Metric) -> Counter | Gauge | Histogram:
-        full = PREFIX + name
-        if metric.kind is Histogram:
-            return Histogram(
-                full, metric.meaning, metric.labels, buckets=metric.buckets, registry=self._registry
-            )
-        return metric.kind(full, metric.meaning, metric.labels, registry=self._registry)
 
     def _of(self, kind: type[M], name: str, labels: dict[str, str]) -> M:
         metric = self._all[name]

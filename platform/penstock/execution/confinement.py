@@ -74,22 +74,28 @@ class CallRule:
 
 #: Numbers by machine. Calls that are younger have one number everywhere.
 _CALLS: dict[str, tuple[int | None, int | None]] = {
-    "accept": (43, 202), "accept4": (288, 242), "add_key": (248, 217), "bind": (49, 200),
-    "bpf": (321, 280), "clone": (56, 220), "clone3": (435, 435), "connect": (42, 203),
-    "delete_module": (176, 106), "execve": (59, 221), "execveat": (322, 281),
-    "finit_module": (313, 273), "fork": (57, None), "fsconfig": (431, 431), "fsmount": (432, 432),
-    "fsopen": (430, 430), "init_module": (175, 105), "io_uring_setup": (425, 425),
-    "kcmp": (312, 272), "kexec_load": (246, 104), "keyctl": (250, 219), "kill": (62, 129),
-    "listen": (50, 201), "memfd_create": (319, 279), "mount": (165, 40),
+    "accept": (43, 202), "accept4": (288, 242), "acct": (163, 89), "add_key": (248, 217),
+    "adjtimex": (159, 171), "bind": (49, 200), "bpf": (321, 280), "chroot": (161, 51),
+    "clock_adjtime": (305, 266), "clock_settime": (227, 112), "clone": (56, 220),
+    "clone3": (435, 435), "connect": (42, 203), "delete_module": (176, 106), "execve": (59, 221),
+    "execveat": (322, 281), "fanotify_init": (300, 262), "finit_module": (313, 273),
+    "fork": (57, None), "fsconfig": (431, 431), "fsmount": (432, 432), "fsopen": (430, 430),
+    "fspick": (433, 433), "init_module": (175, 105), "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427), "io_uring_setup": (425, 425), "ioperm": (173, None),
+    "iopl": (172, None), "kcmp": (312, 272), "kexec_file_load": (320, 294),
+    "kexec_load": (246, 104), "keyctl": (250, 219), "kill": (62, 129), "listen": (50, 201),
+    "lookup_dcookie": (212, 18), "memfd_create": (319, 279), "mount": (165, 40),
     "mount_setattr": (442, 442), "move_mount": (429, 429), "msgget": (68, 186),
     "open_by_handle_at": (304, 265), "open_tree": (428, 428), "perf_event_open": (298, 241),
     "pidfd_getfd": (438, 438), "pidfd_open": (434, 434), "pidfd_send_signal": (424, 424),
     "pivot_root": (155, 41), "prlimit64": (302, 261), "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271), "ptrace": (101, 117), "request_key": (249, 218),
+    "process_vm_writev": (311, 271), "ptrace": (101, 117), "quotactl": (179, 60),
+    "quotactl_fd": (443, 443), "reboot": (169, 142), "request_key": (249, 218),
     "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240), "semget": (64, 190),
-    "setns": (308, 268), "shmget": (29, 194), "socket": (41, 198), "socketpair": (53, 199),
+    "setns": (308, 268), "settimeofday": (164, 170), "shmget": (29, 194), "socket": (41, 198),
+    "socketpair": (53, 199), "swapoff": (168, 225), "swapon": (167, 224), "syslog": (103, 116),
     "tgkill": (234, 131), "tkill": (200, 130), "umount2": (166, 39), "unshare": (272, 97),
-    "userfaultfd": (323, 282), "vfork": (58, None),
+    "userfaultfd": (323, 282), "vfork": (58, None), "vhangup": (153, 58),
 }  # fmt: skip
 #: The machine's column in that table, and its number in the kernel's records.
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
