@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from penstock.errors import SettingInvalid
+from penstock.visible_text import visible_line
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -264,10 +265,8 @@ def _known(values: Mapping[str, object], origin: str) -> dict[str, object]:
 
 @cache
 def _warn_of_retired(name: str, origin: str) -> None:
-    sys.stderr.write(
-        f"penstock: the setting {name} from {origin} is ignored: Penstock no longer has it. "
-        "Remove it.\n"
-    )
+    warning = f"penstock: the setting {name} from {origin} is ignored: Penstock no longer has it."
+    sys.stderr.write(f"{visible_line(warning)} Remove it.\n")
 
 
 def _converted(declared: Field[Any], value: object, origin: str) -> Any:

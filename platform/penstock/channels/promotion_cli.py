@@ -11,7 +11,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.options import By, CheckpointName, Reason, actor
-from penstock.terminal.output import facts, say, show_json, show_table, time_of
+from penstock.terminal.output import facts, say, show_json, show_table, show_text, time_of
 
 if TYPE_CHECKING:
     from penstock.channels.change import Change
@@ -173,7 +173,6 @@ def check(
     """
     from penstock.channels.judgement import judge
     from penstock.gate.frontier import draw_html, draw_text
-    from penstock.gate.report import show_text
 
     with open_existing(data) as lake:
         verdict = judge(lake.database, tenant, channel, checkpoint, full=not canary)
@@ -186,7 +185,7 @@ def check(
     _show_verdict(verdict, json=json)
     if not json:
         for picture in pictures:
-            show_text(["", draw_text(picture)])
+            show_text("\n" + draw_text(picture))
     if verdict.outcome != "PASS":
         raise typer.Exit(1)
 

@@ -1,11 +1,11 @@
 """`penstock channels follow` and `penstock channels fleet`."""
 
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,7 +19,7 @@ from penstock.lake.lake import open_existing
 from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.long_commands import on_end_signal
-from penstock.terminal.output import encode, say, show_json, show_table
+from penstock.terminal.output import say, show_json, show_json_line, show_table, show_text
 
 if TYPE_CHECKING:
     from penstock.fleet.registry_source import RegistrySource
@@ -144,13 +144,13 @@ class _EventLines:
         at = datetime.now(UTC)
         if self._json:
             head = {"at": at.isoformat(), "event": kind, "channel": self._channel}
-            line = encode(head | facts | {"text": text}).decode()
+            show = partial(show_json_line, head | facts | {"text": text})
         else:
             version = f" {facts['version']}" if "version" in facts else ""
             line = f"{at:%Y-%m-%d %H:%M:%S}  {self._channel}{version}  {' '.join(text.split())}"
+            show = partial(show_text, line)
         with self._lock, suppress(BrokenPipeError):  # nobody reads it; the engine is served
-            sys.stdout.write(line + "\n")
-            sys.stdout.flush()
+            show()
 
 
 def fleet(

@@ -1,11 +1,10 @@
 """Verdicts and plans of the gate, for people, on standard output."""
 
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from penstock.gate.verdict import Verdict
-from penstock.terminal.output import show_table, time_of
+from penstock.terminal.output import show_table, show_text, time_of
 
 if TYPE_CHECKING:
     from penstock.gate.power import PowerPlan
@@ -17,12 +16,6 @@ _COLUMNS = [
 _GUARD_COLUMNS = ["guard", "outcome", "candidate", "incumbent", "change", "between", "limit"]
 
 
-def show_text(lines: Iterable[str]) -> None:
-    """Lines as wide as they are."""
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-    sys.stdout.flush()
-
-
 def show_verdict(verdict: Verdict) -> None:
     """The outcome first, then why, then the numbers."""
     document = verdict.document
@@ -30,16 +23,16 @@ def show_verdict(verdict: Verdict) -> None:
     against = f", after {incumbent['name']}" if incumbent else ", as its first checkpoint"
     lines = [f"{verdict.outcome}: {verdict.checkpoint} for {verdict.channel}{against}"]
     lines += [f"  {line}" for line in (*document.get("why", []), *document.get("notes", []))]
-    show_text(lines)
+    show_text("\n".join(lines))
     if required := document.get("requirements"):
-        show_text([""])
+        show_text("")
         show_table(_COLUMNS, [_requirement_row(part) for part in required])
     if guarded := document.get("guards"):
-        show_text([""])
+        show_text("")
         show_table(_GUARD_COLUMNS, [_guard_row(part) for part in guarded])
     if live := document.get("live"):
-        show_text(["", f"live  {live['outcome']}: {live['why']}"])
-    show_text(["", *_basis(verdict)])
+        show_text(f"\nlive  {live['outcome']}: {live['why']}")
+    show_text("\n".join(["", *_basis(verdict)]))
 
 
 def _requirement_row(part: Mapping[str, Any]) -> list[str]:
@@ -127,14 +120,11 @@ def _share(value: float | None) -> str:
 def show_plan(plan: "PowerPlan") -> None:
     better = "equal" if plan.difference == 0 else f"{plan.difference:+g} better"
     show_text(
-        [
-            f"{plan.suite}: a margin of {plan.margin:g} at alpha {plan.alpha:g}, a candidate that"
-            f" is {better}",
-            f"  variance from {plan.source}",
-            f"  at a task, one attempt of each: {plan.spread.within:.4g}; between tasks:"
-            f" {plan.spread.between:.4g}",
-            "",
-        ]
+        f"{plan.suite}: a margin of {plan.margin:g} at alpha {plan.alpha:g}, a candidate that"
+        f" is {better}\n"
+        f"  variance from {plan.source}\n"
+        f"  at a task, one attempt of each: {plan.spread.within:.4g}; between tasks:"
+        f" {plan.spread.between:.4g}\n"
     )
     margins = sorted({cell.margin for cell in plan.cells})
     rows: dict[tuple[int, int], list[str]] = {}
@@ -146,4 +136,4 @@ def show_plan(plan: "PowerPlan") -> None:
     for need in plan.needs:
         count = "no number of tasks" if need.tasks is None else f"{need.tasks} tasks"
         lines.append(f"  for 80 % at {need.attempts} attempts: {count}")
-    show_text([*lines, ""])
+    show_text("\n".join([*lines, ""]))

@@ -23,7 +23,7 @@ from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of
 from penstock.terminal.options import since_us
-from penstock.terminal.output import facts, say, show_json, show_table, time_of
+from penstock.terminal.output import data_output, facts, say, show_json, show_table, time_of
 
 _COUNTS = ("accepted", "stored", "duplicate", "rejected", "waiting")
 #: The largest number that the database has room for.
@@ -162,9 +162,13 @@ def show(
         typer.Argument(metavar="ID", min=1, max=_ID_MAX, help="From `penstock rejected list`."),
     ],
     data: options.Data = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="The bytes of the line as they came, on a terminal too.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
-    """One rejected line, whole.
+    """One rejected line, whole. A terminal gets its control characters as numbers, a pipe or a
+    file the bytes as they came.
 
     Example: penstock rejected show 17
     """
@@ -178,7 +182,9 @@ def show(
         say(f"It is the first of {entry.lines} such lines; the others were only counted.")
     if entry.truncated:
         say("Only the beginning was kept:")
-    typer.echo(entry.raw.decode(errors="backslashreplace"))
+    out = data_output(raw=raw)
+    out.write(entry.raw + b"\n")
+    out.flush()
 
 
 @rejected_app.command("replay")

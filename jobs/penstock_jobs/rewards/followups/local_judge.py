@@ -6,7 +6,6 @@ writes `model.npz` beside this file; with the same examples it is the same model
 
 import hashlib
 import io
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,6 +16,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.terminal.output import say
 from penstock_jobs.rewards.followups.evaluation import Example, digest_of, train_examples
 from penstock_jobs.rewards.followups.features import FeatureRows, features
 from penstock_jobs.rewards.followups.judge import DISSATISFIED, LABELS, Judgement, Message
@@ -177,7 +177,7 @@ def main() -> None:
     target = Path(__file__).with_name("model.npz")
     model = train(train_examples())
     target.write_bytes(model.to_bytes())
-    sys.stdout.write(f"wrote {target.name}: temperature {model.temperature:.2f}\n")
+    say(f"wrote {target.name}: temperature {model.temperature:.2f}")
 
 
 if __name__ == "__main__":
