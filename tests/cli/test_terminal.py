@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 import structlog
@@ -41,9 +42,9 @@ texts = st.text(
 class Terminal(io.StringIO):
     """Says that it is a terminal."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.buffer = _Bytes(self)
+    @property
+    def buffer(self) -> BinaryIO:
+        return _Bytes(self)
 
     def isatty(self) -> bool:
         return True
