@@ -8,7 +8,8 @@ import typer
 from penstock.clock import SystemClock
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
-from penstock.ingest.file_import import FileImporter, find_files
+from penstock.ingest.event_files import find_files
+from penstock.ingest.file_import import FileImporter
 from penstock.ingest.ledger import LedgerReport, read_ledger
 from penstock.ingest.rejected import (
     list_fuses,
@@ -44,15 +45,19 @@ def import_(
 ) -> None:
     """Take events from files. A second run of the same files adds nothing.
 
+    Regular files alone are read; in a folder no link that leads out of it is followed.
+
     Example: penstock import sessions.jsonl.gz
     """
-    files = find_files(paths)
+    files, left_out = find_files(paths)
+    for path, why in left_out:
+        say(f"left out: {path}: {why}")
     with open_or_make(load_settings(data)) as lake:
         importer = FileImporter(lake, tenant)
-        for path in files:
-            with progress_of(path.name) as follow:
-                for position in importer.take(path):
-                    follow(position, path.stat().st_size)
+        for file in files:
+            with progress_of(file.path.name) as follow:
+                for read, size in importer.take(file):
+                    follow(read, size)
         summary = importer.finish()
     if json:
         show_json(summary)
