@@ -27,6 +27,7 @@ GIB = 1024 * MIB
 ENVIRONMENT_PREFIX = "PENSTOCK_"
 FILE_NAME = "penstock.toml"
 DATA_DEFAULT = "penstock-data"
+_FILE_CHARS_MAX = MIB
 _KINDS = {int: "whole number", float: "number", str: "text"}
 
 
@@ -233,9 +234,15 @@ def _default(declared: Field[Any], directory: Path) -> Any:
 
 def _from_file(path: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_FILE_CHARS_MAX + 1)
     except FileNotFoundError:
         return {}
+    if len(text) > _FILE_CHARS_MAX:
+        why = f"it is longer than {_FILE_CHARS_MAX} characters"
+        raise SettingInvalid(name="(the whole file)", origin=path, why=why)
+    try:
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SettingInvalid(name="(the whole file)", origin=path, why=str(error)) from None
 

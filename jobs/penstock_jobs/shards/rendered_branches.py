@@ -21,6 +21,7 @@ import numpy as np
 
 from penstock.errors import ExtraMissing, InvalidInput
 from penstock.shards.schema import ROLES
+from penstock.toml_document import read_bounded
 from penstock_jobs.shards.chat_templates import TEMPLATE_FAILURES, ChatTemplate, template_message
 from penstock_jobs.shards.conversation import ChatContext, ChatMessage, Conversation
 from penstock_jobs.shards.engine_branches import ASSISTANT, Branch, TokenSpan
@@ -34,6 +35,8 @@ DEFAULT_TEMPLATE = "chatml.jinja"
 #: What is kept of what a template says when it fails.
 _FAILURE_CHARS_MAX = 200
 _PIECE_CHARS = 65_536
+#: A tokenizer of the largest vocabularies, several times over.
+_FILE_BYTES_MAX = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +78,7 @@ def open_renderer(
 
 
 def _read(path: Path, role: str) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InvalidInput(what=f"{role} {path}", why=str(error)) from error
+    return read_bounded(path, _FILE_BYTES_MAX, f"{role} {path}")
 
 
 class Renderer:

@@ -17,6 +17,7 @@ from penstock.lake.catalog import create_snapshot, drop_snapshot, list_snapshots
 from penstock.lake.errors import SnapshotUnknown
 from penstock.lake.lake import Lake, make_data_directory, open_existing, read_statistics
 from penstock.lake.query import Answer, Format, rows_of, write_rows
+from penstock.lake.query_guard import SQL_LENGTH_MAX
 from penstock.lake.upkeep import collect, upkeep_by_hand, upkeep_jobs
 from penstock.lake.verification import verify, verify_deep
 from penstock.metrics import Metrics
@@ -66,7 +67,7 @@ def query(
 
     Example: penstock query "select type, count(*) from events group by all"
     """
-    text = sys.stdin.read() if sql == "-" else sql
+    text = sys.stdin.read(SQL_LENGTH_MAX + 1) if sql == "-" else sql
     chosen = "json" if json else form or ("table" if out is None else _format_of(out))
     with open_existing(data) as lake, lake.query(text, as_of=as_of, tenant=tenant).run() as answer:
         if chosen == "table":
