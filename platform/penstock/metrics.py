@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.metrics_core import Metric as Family
@@ -87,7 +87,6 @@ PREFIX = "penstock_"
 #: A series with the first label is about a tenant; what the others name is the tenant's own.
 _TENANT_LABELS = ("tenant", "channel")
 
-
 M = TypeVar("M", Counter, Gauge, Histogram)
 
 
@@ -96,7 +95,12 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._all = {name: self._make(name, metric) for name, metric in CATALOGUE.items()}
+        self._all: dict[str, Counter | Gauge | Histogram] = {}
+        for name, metric in CATALOGUE.items():
+            options: dict[str, Any] = {"buckets": metric.buckets} if metric.buckets else {}
+            self._all[name] = metric.kind(
+                PREFIX + name, metric.meaning, metric.labels, registry=self._registry, **options
+            )
 
     def add(self, name: str, amount: float = 1, **labels: str) -> None:
         self._of(Counter, name, labels).inc(amount)
@@ -115,14 +119,6 @@ class Metrics:
         """For Prometheus: what is about this tenant, and what is about none. Without a tenant the
         series of all are added up, and nothing names one."""
         return generate_latest(_Scrape(self._registry, tenant))
-
-    def _make(self, name: str, metric: Metric) -> Counter | Gauge | Histogram:
-        full = PREFIX + name
-        if metric.kind is Histogram:
-            return Histogram(
-                full, metric.meaning, metric.labels, buckets=metric.buckets, registry=self._registry
-            )
-        return metric.kind(full, metric.meaning, metric.labels, registry=self._registry)
 
     def _of(self, kind: type[M], name: str, labels: dict[str, str]) -> M:
         metric = self._all[name]

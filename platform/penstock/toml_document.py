@@ -1,8 +1,7 @@
 """What users write in TOML, read key by key or as a dataclass: what is unknown or cannot be meant
 is refused by name.
 
-`where` says in which file, and in which part of it. All raise InvalidInput.
-"""
+`where` says in which file, and in which part of it. All raise InvalidInput."""
 
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -81,55 +80,41 @@ def unknown(name: str, known: Iterable[str]) -> str:
 def text(section: Mapping[str, Any], key: str, where: str) -> str:
     value = section.get(key)
     if not isinstance(value, str) or not value:
-        raise InvalidInput(what=where, why=f"{key} has to be a text, and is {value!r}")
+        raise _unfit(key, "a text", value, where)
     return value
 
 
 def texts(section: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
     value = section.get(key, [])
     if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
-        raise InvalidInput(what=where, why=f"{key} has to be a list of texts, and is {value!r}")
+        raise _unfit(key, "a list of texts", value, where)
     return tuple(value)
 
 
 def table(section: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
     value = section.get(key, {})
     if not isinstance(value, dict):
-        raise InvalidInput(what=where, why=f"{key} has to be a table, and is {value!r}")
+        raise _unfit(key, "a table", value, where)
     return value
 
 
 def number(value: Any, key: str, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InvalidInput(what=where, why=f"{key} has to be a number, and is {value!r}")
+        raise _unfit(key, "a number", value, where)
     try:
         as_float = float(value)
     except OverflowError:  # whole numbers have no end
         as_float = inf
     if not -inf < as_float < inf:
-        raise InvalidInput(what=where, why=f"{key} has to be a number, and is {as_float!r}")
+        raise _unfit(key, "a number", as_float, where)
     return as_float
 
 
 def whole(section: Mapping[str, Any], key: str, default: int, where: str, *, least: int) -> int:
     value = section.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
-        why = f"{key} has to be a whole number from {least} on, and is {value!r}"
-        raise InvalidInput(what=where, why=why)
+        raise _unfit(key, f"a whole number from {least} on", value, where)
     return value
-
-
-def duration_s(section: Mapping[str, Any], key: str, where: str) -> int | None:
-    """Seconds, of a text such as 90s, 30m, 6h, 7d or 2w."""
-    if key not in section:
-        return None
-    value = text(section, key, where)
-    digits, unit = value[:-1], value[-1]
-    plain = digits.isascii() and digits.isdecimal() and len(digits) <= _DURATION_DIGITS_MAX
-    if unit not in _SECONDS or not plain:
-        why = f"{key} has to be a time such as 90s, 30m, 6h or 7d, and is {value[:40]!r}"
-        raise InvalidInput(what=where, why=why)
-    return int(digits) * _SECONDS[unit]
 
 
 def choice(
@@ -141,6 +126,10 @@ def choice(
     return value
 
 
+def _unfit(key: str, needed: str, value: object, where: str) -> InvalidInput:
+    return InvalidInput(what=where, why=f"{key} has to be {needed}, and is {value!r}")
+
+
 def read_section(
     kind: type[Section], section: Mapping[str, Any], where: str, directory: Path = Path()
 ) -> Section:
@@ -148,8 +137,10 @@ def read_section(
     default may be left out. A field of Seconds ends with `_s`, and its key does not. A float is a
     share, a path is relative to the directory, a dataclass is a table, and several are an array of
     tables. The dataclass refuses its values by ValueError."""
-    hints = get_type_hints(kind, include_extras=True)
-    kinds = {name: _without_none(hint) for name, hint in hints.items()}
+    kinds = get_type_hints(kind, include_extras=True)
+    for name, hint in kinds.items():
+        if NoneType in get_args(hint):
+            kinds[name] = get_args(hint)[0]
     keys = {name: name.removesuffix("_s") if kinds[name] == Seconds else name for name in kinds}
     refuse_unknown(section, keys.values(), where)
     needed = [keys[field.name] for field in fields(kind) if field.default is MISSING]  # type: ignore[arg-type]
@@ -165,18 +156,18 @@ def read_section(
         raise InvalidInput(what=where, why=str(error)) from error
 
 
-def _without_none(hint: Any) -> Any:
-    kinds = [kind for kind in get_args(hint) if kind is not NoneType]
-    return kinds[0] if NoneType in get_args(hint) else hint
-
-
 def _read(section: Mapping[str, Any], key: str, kind: Any, where: str, directory: Path) -> Any:
     value, origin, arguments = section[key], get_origin(kind), get_args(kind)
     if is_dataclass(kind) and isinstance(kind, type):
         nested = {} if value is None else table(section, key, where)
         return read_section(kind, nested, f"[{key}] of {where}", directory)
     if kind == Seconds:
-        return duration_s(section, key, where)
+        duration = text(section, key, where)
+        digits, unit = duration[:-1], duration[-1]
+        plain = digits.isascii() and digits.isdecimal() and len(digits) <= _DURATION_DIGITS_MAX
+        if unit not in _SECONDS or not plain:
+            raise _unfit(key, "a time such as 90s, 30m, 6h or 7d", duration[:40], where)
+        return int(digits) * _SECONDS[unit]
     if kind == Number:
         return number(value, key, where)
     if origin is Annotated:
@@ -186,7 +177,7 @@ def _read(section: Mapping[str, Any], key: str, kind: Any, where: str, directory
     if origin is tuple:
         return _read_list(section, key, arguments[0], where, directory)
     if kind is bool and not isinstance(value, bool):
-        raise InvalidInput(what=where, why=f"{key} has to be true or false, and is {value!r}")
+        raise _unfit(key, "true or false", value, where)
     if kind is float and not 0 <= (value := number(value, key, where)) <= 1:
         raise InvalidInput(what=where, why=f"{key} has to lie between 0 and 1, and is {value!r}")
     if kind in (bool, float):
@@ -199,10 +190,10 @@ def _read_list(section: Mapping[str, Any], key: str, kind: Any, where: str, dire
         items = texts(section, key, where)
         return tuple(directory / item for item in items) if kind is Path else items
     items = section[key]
-    if kind == Number and isinstance(items, list):
-        return tuple(number(item, key, where) for item in items)
     if kind == Number:
-        raise InvalidInput(what=where, why=f"{key} has to be a list, and is {items!r}")
+        if not isinstance(items, list):
+            raise _unfit(key, "a list", items, where)
+        return tuple(number(item, key, where) for item in items)
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise InvalidInput(what=where, why=f"{key} is written as [[{key}]]")
     return tuple(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import Backlogged, InvalidInput
-from penstock.eventlog import Held
+from penstock.eventlog import Claim
 from penstock.ingest import event_files, file_import
 from penstock.ingest.event_files import find_files
 from penstock.ingest.file_import import FileImporter, ImportSummary
@@ -166,6 +166,6 @@ def test_a_server_that_stores_nothing_is_not_waited_for_for_ever(
     path.write_bytes(body_of(EVENTS))
     data = tmp_path / "data"
     with hand_lake(data) as stuck, hand_lake(data, flush_seconds_max=0) as lake:
-        assert stuck.lake.log.hold(0) is Held.MINE
+        assert stuck.lake.log.hold(0) is Claim.MINE
         assert take(lake, [path]) == ImportSummary(1, 300, 0, 0, 0, by_server=True, waiting=True)
         assert list(lake.stored()) == []

@@ -50,10 +50,10 @@ IN_A_PROCESS = """
 import sys
 from pathlib import Path
 from tests.support.lakes import hand_lake
-from penstock_jobs.shards import build_slices
+from penstock_jobs.shards import build
 from penstock_jobs.shards.recipe import load_recipe
 from tests.support.engine_lake import built, fill
-build_slices.SLICE_EVENTS = 12
+build.SLICE_EVENTS = 12
 """
 
 Task = TypeVar("Task")

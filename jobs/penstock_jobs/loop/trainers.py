@@ -131,21 +131,6 @@ class CommandTrainer:
         return read_answer(content, answer)
 
 
-@dataclass(frozen=True)
-class Pace:
-    """`seconds` between requests where the answer does not say when. The pauses grow while the
-    trainer is away, up to `seconds_max`."""
-
-    seconds: float
-    seconds_max: float
-    #: A trainer that is away for so long has failed.
-    silence_s: float
-
-    def pause(self, retry_after_s: float, outages: int) -> float:
-        grown = self.seconds * 2.0 ** min(max(outages - 1, 0), 40)
-        return min(retry_after_s or grown, self.seconds_max)
-
-
 @dataclass(frozen=True, kw_only=True)
 class HttpTrainer:
     """Sends the key of the task with each request: asked again, after an outage or by another
@@ -155,8 +140,13 @@ class HttpTrainer:
     address: HttpAddress
     token: str | None = field(default=None, repr=False)
     #: For one request.
-    seconds_max: float
-    pace: Pace
+    seconds_max: float = 60.0
+    #: Between requests, where the answer does not say when. Pauses grow while the trainer is away.
+    pause_s: float
+    #: The longest, also where the trainer asks for more.
+    pause_s_max: float = 300.0
+    #: A trainer that is away for so long has failed.
+    silence_s: float
 
     def train(self, task: TrainingTask, lost: Event) -> TrainedCheckpoint:
         deadline = time.monotonic() + task.limit_s
@@ -171,7 +161,7 @@ class HttpTrainer:
             if response.status in _AWAY:
                 outages += 1
                 why = response.problem or why
-                if asked_at - heard_at >= self.pace.silence_s:
+                if asked_at - heard_at >= self.silence_s:
                     later = "A job that it has goes on, and is found again when it can be reached"
                     raise TrainerFailed(why=f"{where} cannot be reached: {why}. {later}")
             elif response.status in _LATER:
@@ -182,11 +172,15 @@ class HttpTrainer:
                 return self._understand(response, where, of_job=job is not None)
             if now >= deadline:
                 break
-            pause = self.pace.pause(response.retry_after_s, outages)
-            if lost.wait(min(pause, deadline - now)):
+            pause_s = self.next_pause_s(response.retry_after_s, outages)
+            if lost.wait(min(pause_s, deadline - now)):
                 raise task.lost()
         self._ask("DELETE", job, task)  # whether this arrives changes nothing
         raise task.too_slow((job or self.address).text, why)
+
+    def next_pause_s(self, retry_after_s: float, outages: int) -> float:
+        grown_s = self.pause_s * 2.0 ** min(max(outages - 1, 0), 40)
+        return min(retry_after_s or grown_s, self.pause_s_max)
 
     def _ask(self, method: str, job: HttpAddress | None, task: TrainingTask) -> HttpAnswer:
         headers = {"Accept": "application/json", "User-Agent": "penstock"}
@@ -220,13 +214,15 @@ class HttpTrainer:
     def _beside(self, location: str) -> HttpAddress:
         """Where a `Location` leads. Another server is refused: it must not get the token. Raises
         TrainerFailed."""
-        mine = self.address
+        trainer = self.address
         try:
-            job = HttpAddress.of(urljoin(mine.text, location), "Its Location")
+            job = HttpAddress.of(urljoin(trainer.text, location), "Its Location")
         except (ValueError, InvalidInput) as error:
-            raise _unfit_answer(mine.text, f"its Location is unfit: {error}") from error
-        if (job.secure, job.host, job.port) != (mine.secure, mine.host, mine.port):
-            raise _unfit_answer(mine.text, f"its Location is not at {mine.host}:{mine.port}")
+            raise _unfit_answer(trainer.text, f"its Location is unfit: {error}") from error
+        if (job.secure, job.host, job.port) != (trainer.secure, trainer.host, trainer.port):
+            raise _unfit_answer(
+                trainer.text, f"its Location is not at {trainer.host}:{trainer.port}"
+            )
         return job
 
 

@@ -51,9 +51,9 @@ def openai_message(message: ChatMessage) -> dict[str, Any]:
             }
             for call in message.tool_calls
         ]
-    if message.role == "tool":
-        ids = {"tool_call_id": message.tool_call_id, "name": message.name}
-        form |= {key: value for key, value in ids.items() if value is not None}
+    for name in ("tool_call_id", "name") if message.role == "tool" else ():
+        if (value := getattr(message, name)) is not None:
+            form[name] = value
     return form
 
 
@@ -86,13 +86,13 @@ def template_message(message: ChatMessage) -> dict[str, Any]:
     if message.reasoning is not None:
         form["thinking"] = message.reasoning
     for call in form.get("tool_calls", ()):
-        text = call["function"]["arguments"]
+        function = call["function"]
+        text = function["arguments"]
         try:
-            value = msgspec.json.decode(text.encode(), type=dict[str, Any])
+            values = msgspec.json.decode(text.encode(), type=dict[str, Any])
+            function["arguments"] = RawObject(text, values)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            call["function"]["arguments"] = RawText(text)
-        else:
-            call["function"]["arguments"] = RawObject(text, value)
+            function["arguments"] = RawText(text)
     return form
 
 
@@ -140,10 +140,10 @@ class ChatTemplate:
     def render_marked(self, messages: Messages, tools: Any) -> tuple[str, Extents]:
         """With what stands in its `generation` blocks. Raises TEMPLATE_FAILURES."""
         content = json.dumps([messages, tools], ensure_ascii=False)
-        unused = (pair for pair in _MARK_PAIRS if pair[0] not in content and pair[1] not in content)
-        marks = next(unused, None)
-        if marks is None:
+        unused = [pair for pair in _MARK_PAIRS if not any(mark in content for mark in pair)]
+        if not unused:
             raise ValueError("the messages hold all characters that never stand in text")
+        marks = unused[0]
         pieces: list[str] = []
         extents: Extents = []
         end = 0
@@ -157,8 +157,6 @@ class ChatTemplate:
 
 
 class _Generation(Extension):
-    """The block `generation`."""
-
     tags = frozenset({"generation"})  # type: ignore[assignment]  # jinja2 says a set
 
     def parse(self, parser: Parser) -> nodes.Node:

@@ -147,16 +147,16 @@ def show(
         mark_consent(lake)
         manifest = _read_manifest(lake, tenant, shard)
         built_at = find_shard(lake.database, tenant, manifest.id).created_at
-        held = marks_of(lake.database, manifest.id)
+        marks = marks_of(lake.database, manifest.id)
         trained = learners(lake.database, tenant, manifest.id)
     document = msgspec.to_builtins(manifest)
-    marks = [{"session_id": session, "reason": reason} for session, reason in held]
     if json:
-        show_json({"shard": manifest.id, "marks": marks, "trained": trained, "manifest": document})
+        named = [{"session_id": session, "reason": reason} for session, reason in marks]
+        show_json({"shard": manifest.id, "marks": named, "trained": trained, "manifest": document})
         return
     rows: list[list[object]] = [["shard", manifest.id], ["built at", time_of(built_at)]]
     rows += [[name, value] for name, value in document.items() if name not in ("files", "query")]
-    rows += [["marked", f"{session}: {reason}"] for session, reason in held]
+    rows += [["marked", f"{session}: {reason}"] for session, reason in marks]
     for learner in trained:
         through = f", from {learner.through}" if learner.through else ""
         rows.append(["trained", f"{learner.checkpoint} ({learner.state}{through})"])
@@ -194,8 +194,8 @@ def verify(
     else:
         for problem in proof.problems:
             say(problem)
-        held = f"{proof.files} files, {proof.samples} samples, {proof.tokens} tokens"
-        say(f"{manifest.id}: {held}: {len(proof.problems)} problems")
+        counts = f"{proof.files} files, {proof.samples} samples, {proof.tokens} tokens"
+        say(f"{manifest.id}: {counts}: {len(proof.problems)} problems")
     if proof.problems:
         raise typer.Exit(1)
 
@@ -229,11 +229,8 @@ def diff(
         f"samples: {samples.same} in both, {samples.otherwise} with another reward or weight,"
         f" {samples.only_before} only before, {samples.only_after} only after"
     )
-    for sessions, side in (
-        (samples.sessions_only_before, "before"),
-        (samples.sessions_only_after, "after"),
-    ):
-        if sessions:
+    for side in ("before", "after"):
+        if sessions := getattr(samples, f"sessions_only_{side}"):
             say(f"sessions only {side}: {', '.join(sessions)}")
 
 

@@ -8,9 +8,9 @@ another way later, such as one that drops thoughts, begins a new branch wherever
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import date
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
@@ -55,30 +55,21 @@ class RenderedBranches(NamedTuple):
     retok_drift: RenderingDrift
 
 
-def open_renderer(
-    tokenizer: Path,
-    template: Path | None = None,
-    *,
-    special_tokens: Mapping[str, str] | None = None,
-    day: date | None = None,
-) -> "Renderer":
+def open_renderer(tokenizer: Path, template: Path | None = None) -> "Renderer":
     """From a tokenizer.json, and a file with the template; without one by Penstock's own. Raises
     InvalidInput, which names the file, and ExtraMissing."""
-    content = _read(tokenizer, "The tokenizer")
+    where = str(template or f"{DEFAULT_TEMPLATE} of Penstock")
+    content = read_bounded(tokenizer, _FILE_BYTES_MAX, f"The tokenizer {tokenizer}")
+    what = f"The chat template {where}"
     if template is None:
-        where = f"{DEFAULT_TEMPLATE} of Penstock"
-        text = files("penstock_jobs.shards").joinpath(DEFAULT_TEMPLATE).read_bytes()
+        template_content = files("penstock_jobs.shards").joinpath(DEFAULT_TEMPLATE).read_bytes()
     else:
-        where, text = str(template), _read(template, "The chat template")
+        template_content = read_bounded(template, _FILE_BYTES_MAX, what)
     try:
-        chat = ChatTemplate(text.decode(), where, special_tokens=special_tokens, day=day)
+        text = template_content.decode()
     except UnicodeDecodeError as error:
-        raise InvalidInput(what=f"The chat template {where}", why=str(error)) from error
-    return Renderer(chat, content, str(tokenizer))
-
-
-def _read(path: Path, role: str) -> bytes:
-    return read_bounded(path, _FILE_BYTES_MAX, f"{role} {path}")
+        raise InvalidInput(what=what, why=str(error)) from error
+    return Renderer(ChatTemplate(text, where), content, str(tokenizer))
 
 
 class Renderer:
@@ -113,11 +104,9 @@ class Renderer:
             try:
                 drafts += self._drafts(number, context, tools)
             except TEMPLATE_FAILURES as error:
-                last = context.messages[-1]
-                detail = " ".join(str(error).split())[:_FAILURE_CHARS_MAX]
-                problems.append(
-                    EventProblem("template_refused", last.seq, last.event_id, detail=detail)
-                )
+                last, why = context.messages[-1], " ".join(str(error).split())[:_FAILURE_CHARS_MAX]
+                problem = EventProblem("template_refused", last.seq, last.event_id, detail=why)
+                problems.append(problem)
         branches = [self._branch(drafts, number) for number in range(len(drafts))]
         per_turn = any(draft.context == later.context for draft, later in pairwise(drafts))
         drift = RenderingDrift(per_turn, sum(border for _, border in branches))
@@ -142,16 +131,15 @@ class Renderer:
             border = self._borders.search(text, start + _PIECE_CHARS)
             if border is None:
                 break
-            yield start, border.start()
-            start = border.start()
+            yield start, (start := border.start())
         yield start, len(text)
 
     def decode(self, ids: Ids) -> str:
         return self._tokenizer.decode(ids.tolist(), skip_special_tokens=False)
 
     def retok_drift(self, ids: Ids) -> int:
-        """Tokens between the first and the last that are others when the text of these is
-        tokenized again: what tokens of an engine would have lost, had they not been kept."""
+        """How many tokens differ, from the first to the last that does, when the text of these is
+        tokenized again."""
         again, _, _ = self.encode(self.decode(ids))
         if np.array_equal(ids, again):
             return 0
@@ -164,22 +152,20 @@ class Renderer:
 
     def _drafts(self, number: int, context: ChatContext, tools: Any) -> "list[_TextDraft]":
         written = [at for at, message in enumerate(context.messages) if message.written]
-        if not written:
-            return []
-        messages = context.messages[: written[-1] + 1]
+        messages = context.messages[: written[-1] + 1 if written else 0]
         forms = [template_message(message) for message in messages]
-        if self._template.marks_generation:
+        if written and self._template.marks_generation:
             text, extents = self._template.render_marked(forms, tools)
             answers = [at for at, message in enumerate(messages) if message.role == "assistant"]
             # A block for each message of the model, with all that it thought: templates that drop
             # that show it in the last messages alone.
-            blocks = list(zip(answers, extents, strict=False))
+            blocks = [(at, *extent) for at, extent in zip(answers, extents, strict=False)]
             if len(answers) == len(extents) and all(
                 (messages[at].reasoning or "").strip() in text[start:end]
-                for at, (start, end) in blocks
+                for at, start, end in blocks
             ):
                 draft = _TextDraft(number)
-                for at, (start, end) in blocks:
+                for at, start, end in blocks:
                     if messages[at].written:
                         draft.add(messages, at, text[:end], start)
                 return [draft]
@@ -208,12 +194,8 @@ class Renderer:
         before = self._template.render(forms[:at], tools)
         if not text.startswith(before):
             raise ValueError("what stands before a message depends on the message")
-        low, high = 0, min(len(text), len(prompt))
-        while low < high:
-            middle = (low + high + 1) // 2
-            same = text[:middle] == prompt[:middle]
-            low, high = (middle, high) if same else (low, middle - 1)
-        return text, low
+        ends = range(1, min(len(text), len(prompt)) + 1)
+        return text, bisect_left(ends, True, key=lambda end: text[:end] != prompt[:end])
 
     # Tokens
 
@@ -222,17 +204,16 @@ class Renderer:
         ids, starts, ends = self.encode(draft.text)
         spans: list[TokenSpan] = []
         calls: list[int] = []
-        border, known = 0, 0
-        for piece in draft.pieces:
-            message, before = piece.message, piece.before
-            first = max(int(np.searchsorted(starts, piece.start, "left")), known)
-            last = max(int(np.searchsorted(ends, piece.end, "right")), first)
-            border += int(first > known and ends[first - 1] > piece.start)
-            border += int(last < len(ids) and starts[last] < piece.end)
+        border = known = 0
+        for start, end, message, before in draft.pieces:
+            first = max(int(np.searchsorted(starts, start, "left")), known)
+            last = max(int(np.searchsorted(ends, end, "right")), first)
+            border += int(first > known and ends[first - 1] > start)
+            border += int(last < len(ids) and starts[last] < end)
             if first > known:
-                role = ROLES.index(before.role if before else "user")
-                seq = before.seq if before else None
-                spans.append(TokenSpan(known, first, message.turn, role, False, seq))
+                role, seq = (before.role, before.seq) if before else ("user", None)
+                read = TokenSpan(known, first, message.turn, ROLES.index(role), False, seq)
+                spans.append(read)
             if last > first and message.call is not None:
                 spans.append(TokenSpan(first, last, message.turn, ASSISTANT, True, message.seq))
                 calls.append(message.call)
@@ -251,28 +232,18 @@ class Renderer:
         return branch, border
 
 
-class _WrittenPiece(NamedTuple):
-    """What the model wrote in one message, in characters."""
-
-    start: int
-    end: int
-    message: ChatMessage
-    #: The last message that it read.
-    before: ChatMessage | None
-
-
 @dataclass(slots=True)
 class _TextDraft:
     """A branch, as text."""
 
     context: int
     text: str = ""
-    pieces: list[_WrittenPiece] = field(default_factory=list)
+    #: Where a message that the model wrote starts and ends, and the last message that it read.
+    pieces: list[tuple[int, int, ChatMessage, ChatMessage | None]] = field(default_factory=list)
 
     def add(self, messages: Sequence[ChatMessage], at: int, text: str, start: int) -> None:
         self.text = text
-        before = messages[at - 1] if at else None
-        self.pieces.append(_WrittenPiece(start, len(text), messages[at], before))
+        self.pieces.append((start, len(text), messages[at], messages[at - 1] if at else None))
 
 
 def _equal(ids: Ids, others: Ids) -> int:

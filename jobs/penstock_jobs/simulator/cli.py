@@ -182,5 +182,4 @@ def _opened(path: Path) -> BinaryIO:
     try:
         return path.open("wb")
     except OSError as error:
-        why = error.strerror or str(error)
-        raise InvalidInput(what=f"The file {path}", why=why) from error
+        raise InvalidInput(what=f"The file {path}", why=error.strerror or error) from error

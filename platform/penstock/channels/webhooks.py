@@ -11,7 +11,6 @@ import hmac
 import secrets
 import time
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import sqlalchemy as sa
 
@@ -64,33 +63,26 @@ def add_webhook(
     secret = _SECRET_PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
     row = {"id": webhook_id, "tenant": tenant, "channel": name, "url": url, "secret": secret}
     with database.write() as connection:
-        added = Webhook(
-            *connection.execute(
-                sa.insert(webhook).values(**row, created_at=now_us()).returning(*_COLUMNS)
-            ).one()
-        )
+        insert = sa.insert(webhook).values(**row, created_at=now_us()).returning(*_COLUMNS)
+        added = Webhook(*connection.execute(insert).one())
         # A channel that nobody sees yet in here is told of from its first change on.
-        channels = sa.select(channel.c.name, channel.c.version).where(channel.c.tenant == tenant)
+        position = {
+            "target": sa.literal(added.target),
+            "tenant": channel.c.tenant,
+            "channel": channel.c.name,
+            "next_version": channel.c.version + 1,
+            "attempts": sa.literal(0),
+            "try_at": sa.literal(0),
+        }
+        positions = sa.select(*position.values()).where(channel.c.tenant == tenant)
         if name is not None:
-            channels = channels.where(channel.c.name == name)
-        positions = [
-            {
-                "target": added.target,
-                "tenant": tenant,
-                "channel": known.name,
-                "next_version": known.version + 1,
-                "attempts": 0,
-                "try_at": 0,
-            }
-            for known in connection.execute(channels)
-        ]
-        if positions:
-            connection.execute(sa.insert(delivery), positions)
+            positions = positions.where(channel.c.name == name)
+        connection.execute(sa.insert(delivery).from_select(list(position), positions))
     return added, secret
 
 
 def list_webhooks(database: Database, tenant: str) -> list[Webhook]:
-    """Those that were not removed, the newest last."""
+    """The webhooks that were not removed, the newest last."""
     query = (
         sa.select(*_COLUMNS)
         .where(webhook.c.tenant == tenant, webhook.c.removed_at.is_(None))
@@ -102,15 +94,11 @@ def list_webhooks(database: Database, tenant: str) -> list[Webhook]:
 
 def remove_webhook(database: Database, tenant: str, webhook_id: str) -> None:
     """It is told nothing any more, and nothing that waits for it. Raises WebhookUnknown."""
+    hook = webhook.c.tenant == tenant, webhook.c.id == webhook_id, webhook.c.removed_at.is_(None)
     with database.write() as connection:
-        removed = connection.execute(
-            sa.update(webhook)
-            .where(webhook.c.tenant == tenant, webhook.c.id == webhook_id)
-            .where(webhook.c.removed_at.is_(None))
-            .values(removed_at=now_us())
-        )
-    if removed.rowcount == 0:
-        raise WebhookUnknown(id=webhook_id)
+        update = sa.update(webhook).where(*hook).values(removed_at=now_us())
+        if connection.execute(update).rowcount == 0:
+            raise WebhookUnknown(id=webhook_id)
 
 
 def signed(secret: str, body: bytes, at_s: int) -> dict[str, str]:
@@ -137,16 +125,6 @@ class DeliveryFailure:
     gone: bool = False
 
 
-class NoticeTarget(Protocol):
-    def send(self, notice: Notice) -> DeliveryFailure | None:
-        """None once it took the notice."""
-        ...
-
-    def cut(self) -> None:
-        """From another thread: break off what is under way."""
-        ...
-
-
 class WebhookTarget:
     def __init__(self, url: str, secret: str, seconds_max: float) -> None:
         self._address = _address_of(url)
@@ -156,6 +134,7 @@ class WebhookTarget:
         )
 
     def send(self, notice: Notice) -> DeliveryFailure | None:
+        """None once the receiver took the notice."""
         body = notice.body.encode()
         # The receiver's clock tells how old a message is: the machine's here, not the database's.
         headers = {
@@ -177,6 +156,7 @@ class WebhookTarget:
         return DeliveryFailure(problem, answer.retry_after_s, gone=status == _GONE)
 
     def cut(self) -> None:
+        """From another thread: break off what is under way."""
         self._client.cut()
 
 

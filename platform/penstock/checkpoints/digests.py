@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 from urllib.parse import unquote, urlsplit
-from uuid import uuid4
 
 import msgspec
 
@@ -194,11 +193,9 @@ def trained(
     answer = {"uri": check_uri(uri or where), "digest": files.digest, "form": str(form)}
     answer |= {"note": note} if note else {}
     if name := environment.get(f"{ENVIRONMENT_PREFIX}ANSWER"):
+        from penstock.storage import FileStore
+
         path = Path(name)
-        unfinished = path.with_name(f".{path.name}-{uuid4().hex[:8]}")
-        with unfinished.open("wb") as file:
+        with FileStore(path.parent).create(path.name) as file:
             file.write(msgspec.json.encode(answer))
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.rename(path)
     return answer

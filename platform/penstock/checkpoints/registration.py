@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
-from typing import get_args
+from typing import Any, get_args
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -72,12 +72,8 @@ def register(
         uri=uri,
         form=form,
         parent=parent,
-        state="registered",
-        checked="not_looked",
-        bytes=None,
         note=check_text("The note", note),
         registered_by=check_name("Who registers it", actor),
-        registered_at=0,
     )
     if parent is not None and parent in (name, candidate.digest):
         raise InvalidInput(what=f"The parent {parent}", why="nothing is its own parent")
@@ -139,13 +135,11 @@ def _insert(database: Database, candidate: Checkpoint) -> Checkpoint:
 def _registered(connection: Connection, candidate: Checkpoint) -> Checkpoint | None:
     """The one with this name and digest, if there is one. Raises CheckpointConflict where it
     differs, or has one of the two alone."""
-    try:
-        registered = find_in(connection, candidate.tenant, candidate.name)
-    except errors.CheckpointUnknown:
-        try:
-            registered = find_in(connection, candidate.tenant, candidate.digest)
-        except errors.CheckpointUnknown:
-            return None
+    own = (checkpoint.c.name == candidate.name) | (checkpoint.c.digest == candidate.digest)
+    known = _read(connection, candidate.tenant, own)
+    if not known:
+        return None
+    registered = min(known, key=lambda each: each.name != candidate.name)
     for name in _IDENTITY:
         there, new = getattr(registered, name), getattr(candidate, name)
         if there != new:
@@ -242,10 +236,8 @@ def _record_move(
     connection: Connection, moved: Checkpoint, before: State | None, actor: str, reason: str
 ) -> None:
     """Evidence that a checkpoint moved, or that it was registered."""
-    row = {
-        "tenant": moved.tenant, "checkpoint": moved.name, "from_state": before,
-        "to_state": moved.state, "actor": actor, "reason": reason, "at": now_us(),
-    }  # fmt: skip
+    row: dict[str, Any] = {"tenant": moved.tenant, "checkpoint": moved.name, "actor": actor}
+    row |= {"from_state": before, "to_state": moved.state, "reason": reason, "at": now_us()}
     connection.execute(sa.insert(checkpoint_move).values(row))
 
 

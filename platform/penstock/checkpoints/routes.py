@@ -76,15 +76,10 @@ def registry_get(
     path: str, summary: str, *statuses: int, **more: Any
 ) -> Callable[[Any], HTTPRouteHandler]:
     """A route that reads; each may be refused for its key, or for now."""
-    return get(
-        path,
-        summary=summary,
-        operation_class=RefusableOperation,
-        responses=refusals(*sorted((401, 403, 429, 503, *statuses)), said=_REFUSALS)
-        | more.pop("responses", {}),
-        security=KEY_NEEDED,
-        **more,
-    )
+    refused = refusals(*sorted((401, 403, 429, 503, *statuses)), said=_REFUSALS)
+    more["responses"] = refused | more.get("responses", {})
+    more |= {"operation_class": RefusableOperation, "security": KEY_NEEDED}
+    return get(path, summary=summary, **more)
 
 
 def registry_post(
@@ -97,15 +92,9 @@ def registry_post(
 ) -> Callable[[Any], HTTPRouteHandler]:
     """A route that changes something; `kinds` are the refusals that have fields of their own."""
     statuses = (400, 401, 403, 404, 408, 409, 413, 429, 503, *statuses)
-    return post(
-        path,
-        status_code=200,
-        summary=summary,
-        operation_class=operation,
-        responses=refusals(*sorted(statuses), said=_REFUSALS, kinds=kinds),
-        security=KEY_NEEDED,
-        **more,
-    )
+    more["responses"] = refusals(*sorted(statuses), said=_REFUSALS, kinds=kinds)
+    more |= {"operation_class": operation, "security": KEY_NEEDED}
+    return post(path, status_code=200, summary=summary, **more)
 
 
 def key_actor(grant: Grant) -> str:

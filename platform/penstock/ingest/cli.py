@@ -10,7 +10,7 @@ from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.ingest.event_files import find_files
 from penstock.ingest.file_import import FileImporter
-from penstock.ingest.ledger import LedgerReport, read_ledger
+from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected import (
     list_fuses,
     list_rejected,
@@ -62,8 +62,8 @@ def import_(
     if json:
         show_json(summary)
         return
-    accepted, rejected = summary.accepted, summary.rejected
-    say(f"{summary.files} files: {accepted} events accepted, {rejected} lines rejected")
+    counts = f"{summary.accepted} events accepted, {summary.rejected} lines rejected"
+    say(f"{summary.files} files: {counts}")
     if summary.waiting:
         say("The running server has not stored them yet. Queries see them now, rewards do then.")
     elif summary.by_server:
@@ -107,26 +107,21 @@ def ledger(
         document = {"rows": list(rows), "totals": totals, "gaps": list(gaps)}
         show_json(document | {"discrepancies": report.discrepancies})
     else:
-        _show_report(report, totals)
+        table: list[list[object]] = []
+        for row in report.rows:
+            place = [f"{time_of(row.hour):%Y-%m-%d %H}h", row.tenant, row.source or "(none)"]
+            table.append([*place, *(getattr(row, name) for name in _COUNTS)])
+        table.append(["total", "", "", *totals.values()])
+        show_table(["hour (UTC)", "tenant", "source", *_COUNTS], table)
+        for gap in report.gaps:
+            if gap.accepted_at is not None:
+                say(f"gap {gap.id} of partition {gap.partition} was accepted: {gap.accepted_why}")
+        for sentence in report.discrepancies:
+            say(f"does not add up: {sentence}")
+        if not report.discrepancies:
+            say("It adds up: accepted = stored + duplicate + waiting in the log.")
     if report.discrepancies:
         raise typer.Exit(1)
-
-
-def _show_report(report: LedgerReport, totals: dict[str, int]) -> None:
-    rows: list[list[object]] = [
-        [f"{time_of(row.hour):%Y-%m-%d %H}h", row.tenant, row.source or "(none)"]
-        + [getattr(row, name) for name in _COUNTS]
-        for row in report.rows
-    ]
-    columns = ["hour (UTC)", "tenant", "source", *_COUNTS]
-    show_table(columns, [*rows, ["total", "", "", *totals.values()]])
-    for gap in report.gaps:
-        if gap.accepted_at is not None:
-            say(f"gap {gap.id} of partition {gap.partition} was accepted: {gap.accepted_why}")
-    for sentence in report.discrepancies:
-        say(f"does not add up: {sentence}")
-    if not report.discrepancies:
-        say("It adds up: accepted = stored + duplicate + waiting in the log.")
 
 
 rejected_app = typer.Typer(
@@ -163,8 +158,7 @@ def list_(
 @rejected_app.command("show")
 def show(
     entry_id: Annotated[
-        int,
-        typer.Argument(metavar="ID", min=1, max=_ID_MAX, help="From `penstock rejected list`."),
+        int, typer.Argument(metavar="ID", min=1, max=_ID_MAX, help="From `penstock rejected list`.")
     ],
     data: options.Data = None,
     raw: Annotated[

@@ -8,7 +8,7 @@ from contextlib import suppress
 import structlog
 
 from penstock.errors import PenstockError, cause_for_everybody
-from penstock.eventlog import Held
+from penstock.eventlog import Claim
 from penstock.eventlog.errors import LogCorrupt
 from penstock.ingest.errors import LogTruncated
 from penstock.ingest.partition_writer import PartitionWriter, WriterParts
@@ -146,7 +146,7 @@ class Writer:
 
     def _share(self) -> None:
         """Have as many partitions as the other writers of a log that several may read."""
-        if self._log.hold(0) is not Held.UNKNOWN:
+        if self._log.hold(0) is not Claim.UNKNOWN:
             return
         self._shares = True
         now_s = self._parts.clock.elapsed_s()

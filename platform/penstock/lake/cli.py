@@ -16,8 +16,9 @@ from penstock.execution import open_executor
 from penstock.lake.catalog import create_snapshot, drop_snapshot, list_snapshots
 from penstock.lake.errors import SnapshotUnknown
 from penstock.lake.lake import Lake, make_data_directory, open_existing, read_statistics
-from penstock.lake.query import Answer, Format, rows_of, write_rows
+from penstock.lake.query import Answer
 from penstock.lake.query_guard import SQL_LENGTH_MAX
+from penstock.lake.row_formats import Format, rows_of, write_rows
 from penstock.lake.upkeep import collect, upkeep_by_hand, upkeep_jobs
 from penstock.lake.verification import verify, verify_deep
 from penstock.metrics import Metrics

@@ -65,7 +65,10 @@ ROUTES = [
 
 
 #: Parts of the service that routes may ask for by these names.
-_PARTS = ("gateway", "lake", "authorizer", "quotas", "queries", "registry", "watcher", "metrics")
+_PARTS = (
+    "gateway", "lake", "authorizer", "quotas", "queries", "answers", "registry", "watcher",
+    "metrics",
+)  # fmt: skip
 
 
 async def reading_tenant(

@@ -21,6 +21,7 @@ from penstock.eventlog.settings import EventLogSettings
 from penstock.fleet.replicas import FleetGauges
 from penstock.fleet.settings import FleetSettings
 from penstock.http.request_slots import RequestSlots
+from penstock.http.unread_answers import UnreadAnswers
 from penstock.ingest.gateway import GroupCommit, InflightBytes
 from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.rejected import fuse_warnings
@@ -76,9 +77,11 @@ class Service:
         self.statements = self.lake.statements = StatementProcesses(
             distant_files=not self.lake.store.local
         )
+        lake_limits = self.settings.room(LakeSettings)
+        self.answers = UnreadAnswers(lake_limits.queries_max * lake_limits.query_answer_bytes_max)
         self.queries = RequestSlots(
             "queries",
-            running_max=self.settings.room(LakeSettings).queries_max,
+            running_max=lake_limits.queries_max,
             waiting_max=_QUERIES_WAITING_MAX,
             retry_after_s=5,
         )

@@ -1,7 +1,6 @@
 """The object store: immutable files by name. Segments live here.
 
-The embedded store is a directory; `s3` is its twin at scale.
-"""
+The embedded store is a directory; `s3` is its twin at scale."""
 
 import os
 from collections.abc import Iterator
@@ -28,8 +27,7 @@ class ObjectStore(Protocol):
     """Names are relative, with `/` between parts. An object is whole or absent.
 
     A store that is elsewhere raises StoreUnreachable or StoreRefused, and FileNotFoundError for
-    an absent object alone.
-    """
+    an absent object alone."""
 
     @property
     def local(self) -> bool:

@@ -2,10 +2,12 @@
 that gives back what they hold."""
 
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 from penstock.visible_text import visible_line
+
+_ENDS = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
@@ -50,30 +52,21 @@ def _plain(text: str) -> str:
     return escape(visible_line(text))
 
 
-@contextmanager
-def ended_as_by_ctrl_c() -> Iterator[None]:
+def ended_as_by_ctrl_c() -> AbstractContextManager[None]:
     """Within the block SIGTERM raises KeyboardInterrupt, so that what is held is given back."""
-    before = signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    return on_end_signal(interrupt, [signal.SIGTERM])
 
 
 @contextmanager
-def on_end_signal(end: Callable[[], None]) -> Iterator[None]:
-    """Within the block SIGTERM and Ctrl-C call `end`, and no more than that: some send them
-    twice."""
-    before = {
-        number: signal.signal(number, lambda *_: end())
-        for number in (signal.SIGTERM, signal.SIGINT)
-    }
+def on_end_signal(end: Callable[[], None], numbers: Sequence[int] = _ENDS) -> Iterator[None]:
+    """Within the block SIGTERM and Ctrl-C call `end`, and no more: some send them twice."""
+    before = {number: signal.signal(number, lambda *_: end()) for number in numbers}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _interrupt(_number: int, _frame: object) -> None:
-    raise KeyboardInterrupt

@@ -35,9 +35,9 @@ def show_json_line(value: object) -> None:
     sys.stdout.flush()
 
 
-def show_text(text: str) -> None:
+def show_text(*lines: str) -> None:
     """Lines of an answer, as wide as they are; the reader of a pipe has them at once."""
-    sys.stdout.write(visible(text) + "\n")
+    sys.stdout.write("".join(f"{visible(line)}\n" for line in lines))
     sys.stdout.flush()
 
 

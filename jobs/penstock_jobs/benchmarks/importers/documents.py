@@ -1,5 +1,4 @@
-"""Reads files of others with bounds on their size, their depth and their encoding; what cannot be
-read raises Unfit. Entries of a zip archive are read one at a time, and never written to disk."""
+"""Reads files of others, with bounds on size, depth and encoding, or raises Unfit."""
 
 import mmap
 import os
@@ -38,9 +37,8 @@ _BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 def files(
     path: Path, *names: str, suffix: str = "", ends: Callable[[Path], bool] = lambda _folder: False
 ) -> Iterator[Path]:
-    """Regular files with these names or this suffix, in order; not below a folder where the walk
-    `ends`, and not through links to folders. A single file counts whatever its name. Raises
-    OSError where a folder cannot be read: its results would be missing unnoticed."""
+    """Regular files with these names or this suffix, in order; none below a folder where the walk
+    `ends`. A single file counts whatever its name. Raises OSError for an unreadable folder."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -149,11 +147,8 @@ def seconds_between(start: object, end: object) -> float | None:
     return took if took >= 0 else None
 
 
-#: The method that zipfile has only from Python 3.14 on.
-_ZSTANDARD = 93
 _CHUNK_BYTES = 1024 * 1024
 _HEADER_BYTES = 30
-_ENCRYPTED = 1
 _DIRECTORY_BYTES_MAX = 256 * 1024 * 1024
 
 
@@ -162,7 +157,7 @@ class UnfitArchive(Unfit):
 
 
 class Archive:
-    """A zip archive. Of entries with the same name the last counts."""
+    """A zip archive, read in memory. Of entries with the same name the last counts."""
 
     def __init__(self, file: IO[bytes], zipped: ZipFile, unpacked_bytes_max: int) -> None:
         self._file = file
@@ -173,7 +168,7 @@ class Archive:
     def read(self, name: str, bytes_max: int) -> bytes:
         """Raises Unfit: damaged, encrypted, larger than allowed."""
         entry = self.entries[name]
-        if entry.flag_bits & _ENCRYPTED:
+        if entry.flag_bits & 1:
             raise Unfit("it is encrypted")
         data = bytearray()
         try:
@@ -203,7 +198,7 @@ class Archive:
                 while chunk := stream.read(_CHUNK_BYTES):
                     yield chunk
             return
-        if entry.compress_type != _ZSTANDARD:
+        if entry.compress_type != 93:  # Zstandard, which zipfile knows from Python 3.14 on
             raise NotImplementedError(f"packed by method {entry.compress_type}")
         self._file.seek(entry.header_offset)
         header = self._file.read(_HEADER_BYTES)

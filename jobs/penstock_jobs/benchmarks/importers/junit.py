@@ -12,8 +12,7 @@ from penstock_jobs.benchmarks.importers.trials import ImportedTrial, TrialCollec
 NAME = "junit"
 
 _CHUNK_BYTES = 64 * 1024
-#: Remarks on the runs before the last of a test that passed in the end; and on the runs after the
-#: first of a test that never passed.
+#: Remarks on runs before the last one, which passed; and on runs after a first one that did not.
 _EARLIER = {"flakyFailure": "failure", "flakyError": "error"}
 _FURTHER = {"rerunFailure", "rerunError"}
 _VERDICTS = {"failure", "error", "skipped"}
@@ -110,14 +109,19 @@ def _trial(test: _Test, file: Path, count: int) -> ImportedTrial:
     name = test.attributes.get("name", "")
     task = short(f"{group}::{name}" if group else name)
     notes: list[str] = []
-    outcome = _outcome(test, notes)
-    seconds: float | None = None
+    measures: dict[str, float] = {}
     with suppress(KeyError, ValueError):
-        seconds = float(test.attributes["time"].replace(",", ""))
+        measures["latency_s"] = float(test.attributes["time"].replace(",", ""))
     return ImportedTrial(
-        task=task, outcome=outcome, measures={"latency_s": seconds}, identity=(str(file), count),
-        where=f"{file.name}, {task}", run=str(file), name=f"{count:012}", notes=notes,
-    )  # fmt: skip
+        task=task,
+        outcome=_outcome(test, notes),
+        measures=measures,
+        identity=(str(file), count),
+        where=f"{file.name}, {task}",
+        run=str(file),
+        name=f"{count:012}",
+        notes=notes,
+    )
 
 
 def _outcome(test: _Test, notes: list[str]) -> float | str:

@@ -1,6 +1,4 @@
-"""Files of a folder as a value: read from one place, written to another, compared.
-
-Written for trees that programs of others have touched: nothing is followed out of them."""
+"""Files of a folder as a value: read, written and compared; no link is followed out of it."""
 
 import os
 import stat
@@ -66,8 +64,8 @@ class FilePrint:
 
     @classmethod
     def of(cls, file: File) -> Self:
-        digest = f"{file.kind}:{sha256(file.content).hexdigest()}"
-        return cls(file.kind, len(file.content), digest)
+        digest = sha256(file.content).hexdigest()
+        return cls(file.kind, len(file.content), f"{file.kind}:{digest}")
 
 
 def prints_in(folder: str) -> dict[str, FilePrint]:
