@@ -1,17 +1,27 @@
 """`penstock keys` and `penstock quotas`."""
 
-from typing import Annotated
-
-import typer
-
-from penstock.access.keys import Role, create_key, list_keys, revoke_key
-from penstock.access.quotas import QuotaName, set_quota, survey_quotas
+from penstock.access.keys import Role
+from penstock.access.keys import create_key
+from penstock.access.keys import list_keys
+from penstock.access.keys import revoke_key
+from penstock.access.quotas import QuotaName
+from penstock.access.quotas import set_quota
+from penstock.access.quotas import survey_quotas
 from penstock.clock import SystemClock
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.lake import open_existing, open_or_make
+from penstock.lake.lake import open_existing
+from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
 from penstock.terminal import options
-from penstock.terminal.output import facts, say, show_json, show_table, show_text, time_of
+from penstock.terminal.output import facts
+from penstock.terminal.output import say
+from penstock.terminal.output import show_json
+from penstock.terminal.output import show_table
+from penstock.terminal.output import show_text
+from penstock.terminal.output import time_of
+from typing import Annotated
+import typer
+
 
 app = typer.Typer(help="Keys for the HTTP service.", no_args_is_help=True)
 
@@ -96,6 +106,7 @@ def set_(
         int | None, typer.Argument(help="0 is no limit; left out, that of the settings.", min=0)
     ] = None,
     data: options.Data = None,
+    json: options.Json = False,
 ) -> None:
     """Give one tenant a maximum of its own. A running service follows within seconds.
 
@@ -103,5 +114,8 @@ def set_(
     """
     with open_existing(data) as lake:
         set_quota(lake.database, tenant, name, maximum)
+    if json:
+        show_json({"tenant": tenant, "quota": name, "maximum": maximum})
+        return
     limit = "that of the settings" if maximum is None else maximum or "no limit"
     say(f"{tenant}: {name} is {limit}")

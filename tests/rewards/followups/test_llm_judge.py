@@ -10,6 +10,7 @@ import pytest
 
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
+from penstock.http.egress import EgressPolicy
 from penstock_jobs.rewards.followups import llm_judge
 from penstock_jobs.rewards.followups.judge import Judgement, Message, Unjudged
 from penstock_jobs.rewards.followups.llm_judge import (
@@ -68,6 +69,7 @@ def judge_at(
         RewardSettings(**settings),
         AnswerCache(database),
         RunBudget(database, RUN, requests_max, tokens_max),
+        EgressPolicy(of_operator=True),
         Pauses() if pauses is None else pauses,
     )
 
