@@ -1,27 +1,17 @@
 """`penstock keys` and `penstock quotas`."""
 
-from penstock.access.keys import Role
-from penstock.access.keys import create_key
-from penstock.access.keys import list_keys
-from penstock.access.keys import revoke_key
-from penstock.access.quotas import QuotaName
-from penstock.access.quotas import set_quota
-from penstock.access.quotas import survey_quotas
-from penstock.clock import SystemClock
-from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.lake import open_existing
-from penstock.lake.lake import open_or_make
-from penstock.settings import load_settings
-from penstock.terminal import options
-from penstock.terminal.output import facts
-from penstock.terminal.output import say
-from penstock.terminal.output import show_json
-from penstock.terminal.output import show_table
-from penstock.terminal.output import show_text
-from penstock.terminal.output import time_of
 from typing import Annotated
+
 import typer
 
+from penstock.access.keys import Role, create_key, list_keys, revoke_key
+from penstock.access.quotas import QuotaName, set_quota, survey_quotas
+from penstock.clock import SystemClock
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.lake import open_existing, open_or_make
+from penstock.settings import load_settings
+from penstock.terminal import options
+from penstock.terminal.output import facts, say, show_json, show_table, show_text, time_of
 
 app = typer.Typer(help="Keys for the HTTP service.", no_args_is_help=True)
 

@@ -1,33 +1,32 @@
 """`penstock channels`: where channels point, their history, their policy, and watching them; and
 `penstock webhooks`."""
 
+import threading
+import time
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
 from penstock.channels.promotion_cli import show_change
 from penstock.database.errors import DatabaseUnreachable
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.lake import open_existing
-from penstock.lake.lake import open_or_make
+from penstock.lake.lake import open_existing, open_or_make
 from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.long_commands import on_end_signal
-from penstock.terminal.options import By
-from penstock.terminal.options import Reason
-from penstock.terminal.options import actor
-from penstock.terminal.output import facts
-from penstock.terminal.output import say
-from penstock.terminal.output import show_json
-from penstock.terminal.output import show_json_line
-from penstock.terminal.output import show_table
-from penstock.terminal.output import show_text
-from penstock.terminal.output import time_of
-from typing import Annotated
-from typing import Any
-import threading
-import time
-import typer
-
+from penstock.terminal.options import By, Reason, actor
+from penstock.terminal.output import (
+    facts,
+    say,
+    show_json,
+    show_json_line,
+    show_table,
+    show_text,
+    time_of,
+)
 
 app = typer.Typer(
     help="What the serving fleet watches: each channel points at one checkpoint.",

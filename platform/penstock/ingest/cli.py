@@ -1,34 +1,30 @@
 """`penstock import`, `penstock ledger` and `penstock rejected`."""
 
 from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
 from penstock.clock import SystemClock
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.ingest.event_files import find_files
 from penstock.ingest.file_import import FileImporter
 from penstock.ingest.ledger import read_ledger
-from penstock.ingest.rejected import list_fuses
-from penstock.ingest.rejected import list_rejected
-from penstock.ingest.rejected import read_rejected
-from penstock.ingest.rejected import release_fuse
-from penstock.ingest.rejected import replay_rejected
+from penstock.ingest.rejected import (
+    list_fuses,
+    list_rejected,
+    read_rejected,
+    release_fuse,
+    replay_rejected,
+)
 from penstock.lake.commits import accept_gap as enter_acceptance
-from penstock.lake.lake import open_existing
-from penstock.lake.lake import open_or_make
+from penstock.lake.lake import open_existing, open_or_make
 from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of
 from penstock.terminal.options import since_us
-from penstock.terminal.output import data_output
-from penstock.terminal.output import facts
-from penstock.terminal.output import say
-from penstock.terminal.output import show_json
-from penstock.terminal.output import show_table
-from penstock.terminal.output import time_of
-from typing import Annotated
-from typing import Literal
-import typer
-
+from penstock.terminal.output import data_output, facts, say, show_json, show_table, time_of
 
 _COUNTS = ("accepted", "stored", "duplicate", "rejected", "waiting")
 #: The largest number that the database has room for.
