@@ -23,6 +23,9 @@ Seconds = Annotated[int, "s"]
 
 Section = TypeVar("Section")
 
+#: What a person writes: recipes, policies, loops, suites, queries.
+TEXT_BYTES_MAX = 4 * 1024 * 1024
+
 #: A time of more is meant by nobody, and no clock has it.
 _DURATION_DIGITS_MAX = 9
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -30,9 +33,22 @@ _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 def read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_bounded(path, TEXT_BYTES_MAX, str(path)).decode()
+    except UnicodeDecodeError as error:
         raise InvalidInput(what=str(path), why=str(error)) from error
+
+
+def read_bounded(path: Path, bytes_max: int, what: str) -> bytes:
+    """A file that somebody named, which may be another than they think. `what` says what it is
+    for."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(bytes_max + 1)
+    except OSError as error:
+        raise InvalidInput(what=what, why=str(error)) from error
+    if len(content) > bytes_max:
+        raise InvalidInput(what=what, why=f"it is longer than {bytes_max} bytes")
+    return content
 
 
 def parse_toml(content: str, where: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing, open_or_make
 from penstock.settings import load_settings
 from penstock.terminal import options
-from penstock.terminal.output import facts, say, show_json, show_table, time_of
+from penstock.terminal.output import facts, say, show_json, show_table, show_text, time_of
 
 app = typer.Typer(help="Keys for the HTTP service.", no_args_is_help=True)
 
@@ -34,7 +34,7 @@ def create(
         show_json(facts(key) | {"secret": secret})
         return
     say(f"key {key.id}, role {key.role}, tenant {key.tenant}; its secret, shown this once:")
-    typer.echo(secret)
+    show_text(secret)
 
 
 @app.command("list")

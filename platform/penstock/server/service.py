@@ -178,11 +178,11 @@ class Service:
         elif (age_s := self.writer.progress_age_s()) > _STUCK_SECONDS_MAX:
             yield f"the writer has made no progress for {age_s:.0f} s"
 
-    def exposition(self) -> bytes:
-        """For Prometheus."""
+    def exposition(self, tenant: str | None) -> bytes:
+        """For Prometheus; see Metrics."""
         self.metrics.set("queries_running", self.queries.under_way)
         self.metrics.set("channel_waiters", self.watcher.waiting)
-        return self.metrics.exposition()
+        return self.metrics.exposition(tenant)
 
     def _refresh_warnings(self) -> None:
         self._fuse_warnings = fuse_warnings(self.lake.database)
