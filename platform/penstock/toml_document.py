@@ -3,6 +3,7 @@ is refused by name.
 
 `where` says in which file, and in which part of it. All raise InvalidInput."""
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -23,6 +24,13 @@ Seconds = Annotated[int, "s"]
 
 Section = TypeVar("Section")
 
+#: What a person writes by hand has a few kilobytes.
+TEXT_BYTES_MAX = 1 << 20
+#: The parser's time grows with the square of a key's parts.
+_KEY_PARTS_MAX = 64
+_KEY_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+"""
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:{_KEY_PART}){{{_KEY_PARTS_MAX}}}")
+_SHOWN_CHARS_MAX = 200
 #: A time of more is meant by nobody, and no clock has it.
 _DURATION_DIGITS_MAX = 9
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -30,12 +38,23 @@ _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 def read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            content = file.read(TEXT_BYTES_MAX + 1)
+        if len(content) > TEXT_BYTES_MAX:
+            why = f"it has more than {TEXT_BYTES_MAX} bytes, the limit of such a file"
+            raise InvalidInput(what=str(path), why=why)
+        return content.decode().replace("\r\n", "\n").replace("\r", "\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(what=str(path), why=str(error)) from error
 
 
 def parse_toml(content: str, where: str) -> dict[str, Any]:
+    if len(content) > TEXT_BYTES_MAX:
+        why = f"it has {len(content)} characters, over the limit of {TEXT_BYTES_MAX}"
+        raise InvalidInput(what=where, why=why)
+    if _LONG_KEY.search(content):
+        why = f"it has a key of more than {_KEY_PARTS_MAX} parts with dots between them"
+        raise InvalidInput(what=where, why=why)
     try:
         return tomllib.loads(content)
     except RecursionError as error:
@@ -111,7 +130,8 @@ def choice(
 
 
 def _unfit(key: str, needed: str, value: object, where: str) -> InvalidInput:
-    return InvalidInput(what=where, why=f"{key} has to be {needed}, and is {value!r}")
+    shown = repr(value)[:_SHOWN_CHARS_MAX]
+    return InvalidInput(what=where, why=f"{key} has to be {needed}, and is {shown}")
 
 
 def read_section(
