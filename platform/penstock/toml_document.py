@@ -24,9 +24,10 @@ Seconds = Annotated[int, "s"]
 
 Section = TypeVar("Section")
 
-#: What a person writes by hand has a few kilobytes.
-TEXT_BYTES_MAX = 1 << 20
-#: The parser's time grows with the square of a key's parts.
+#: What a person writes: recipes, policies, loops, suites, queries.
+TEXT_BYTES_MAX = 4 * 1024 * 1024
+#: The parser takes two seconds for so many, and its time grows with the square of a key's parts.
+TOML_CHARS_MAX = 1 << 20
 _KEY_PARTS_MAX = 64
 _KEY_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+"""
 _LONG_KEY = re.compile(rf"(?<![\w-])(?:{_KEY_PART}){{{_KEY_PARTS_MAX}}}")
@@ -38,19 +39,27 @@ _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 def read_text(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            content = file.read(TEXT_BYTES_MAX + 1)
-        if len(content) > TEXT_BYTES_MAX:
-            why = f"it has more than {TEXT_BYTES_MAX} bytes, the limit of such a file"
-            raise InvalidInput(what=str(path), why=why)
-        return content.decode().replace("\r\n", "\n").replace("\r", "\n")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_bounded(path, TEXT_BYTES_MAX, str(path)).decode()
+    except UnicodeDecodeError as error:
         raise InvalidInput(what=str(path), why=str(error)) from error
 
 
+def read_bounded(path: Path, bytes_max: int, what: str) -> bytes:
+    """A file that somebody named, which may be another than they think. `what` says what it is
+    for."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(bytes_max + 1)
+    except OSError as error:
+        raise InvalidInput(what=what, why=str(error)) from error
+    if len(content) > bytes_max:
+        raise InvalidInput(what=what, why=f"it is longer than {bytes_max} bytes")
+    return content
+
+
 def parse_toml(content: str, where: str) -> dict[str, Any]:
-    if len(content) > TEXT_BYTES_MAX:
-        why = f"it has {len(content)} characters, over the limit of {TEXT_BYTES_MAX}"
+    if len(content) > TOML_CHARS_MAX:
+        why = f"it has {len(content)} characters, over the limit of {TOML_CHARS_MAX}"
         raise InvalidInput(what=where, why=why)
     if _LONG_KEY.search(content):
         why = f"it has a key of more than {_KEY_PARTS_MAX} parts with dots between them"

@@ -27,10 +27,11 @@ def make_deep(folder: Path, depth: int) -> None:
     ("toml", "why"),
     [
         ("x = " + "[" * 9_999, "nested too deeply"),
-        ("a." * 400_000 + "a = 1", "a key of more than 64 parts"),
+        ("a." * 500_000 + "a = 1", "a key of more than 64 parts"),
         ("[" + '"a b" . ' * 99 + "a]", "a key of more than 64 parts"),
         ("x = {" + "'a'." * 99 + "a = 1}", "a key of more than 64 parts"),
-        ("# " + "x" * MIB, "more than 1048576 bytes"),
+        ("# " + "x" * MIB, "over the limit of 1048576"),
+        ("# " + "x" * 4 * MIB, "longer than 4194304 bytes"),
         ("attempts = " + "9" * 5_000, "limit"),
         ("prompt = 1", "prompt"),
         ('title = "' + "\\" * 500_001, "Unescaped"),

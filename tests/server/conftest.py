@@ -136,7 +136,9 @@ def registry(
 
 
 def _registry(start: Callable[..., Any], data: Path, **settings: Any) -> Iterator[Registry]:
-    with start(data=data, channel_waiters_max=60, **settings) as service:
+    # The receivers of webhooks are on this machine.
+    settings |= {"channel_waiters_max": 60, "egress_networks": "127.0.0.0/8"}
+    with start(data=data, **settings) as service:
         database = Database.of(load_settings(data, {}, settings))
         roles = ("serve", "train", "promote")
         keys = {role: create_key(database, role, "acme")[1] for role in roles}

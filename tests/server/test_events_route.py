@@ -3,6 +3,7 @@
 import gzip
 import http.client
 import json
+import re
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -362,10 +363,48 @@ def test_every_metric_is_exported(service: Any) -> None:
 def test_refusals_and_events_are_counted(service: Any) -> None:
     service.post("/v1/events", event("counted") + b"\noops")
     service.post("/v1/events", b"", Content_Encoding="br")
-    text = service.get("/metrics").body.decode()
-    for sample in (
-        'events_accepted_total{tenant="acme"}',
-        'events_rejected_total{tenant="acme"}',
-        'requests_refused_total{status="415"}',
-    ):
+    samples = ("events_accepted_total", "events_rejected_total")
+    with service.client() as client:
+        text = client.get("/metrics").body.decode()
+    for sample in (*(f'{name}{{tenant="acme"}}' for name in samples), _REFUSED):
         assert f"{PREFIX}{sample} " in text
+    text = service.get("/metrics").body.decode()
+    for sample in (*samples, _REFUSED):
+        assert f"{PREFIX}{sample} " in text
+
+
+_REFUSED = 'requests_refused_total{status="415"}'
+
+
+def test_no_scrape_names_a_tenant_that_its_key_is_not_of(service: Any) -> None:
+    before = {key: _accepted(service, key) for key in ("admin", "bolt", None)}
+    service.post("/v1/events", event("a", "1") + b"\n" + event("a", "2"))
+    service.post("/v1/events", event("b", "1"), "bolt")
+    after = {key: _accepted(service, key) for key in before}
+    assert {key: after[key] - before[key] for key in before} == {"admin": 2, "bolt": 1, None: 3}
+    bare = service.get("/metrics").body
+    assert b'tenant="' not in bare
+    assert b'channel="' not in bare
+    assert b"acme" not in bare
+    assert b"bolt" not in bare
+    with service.client("bolt") as client:
+        assert b"acme" not in client.get("/metrics").body
+
+
+@pytest.mark.parametrize(("key", "status"), [("read", 403), ("nobody's", 401), ("admin", 200)])
+def test_tenants_are_named_to_admins_alone(service: Any, key: str, status: int) -> None:
+    with service.client(key) as client:
+        assert client.get("/metrics").status == status
+
+
+def _accepted(service: Any, key: str | None) -> float:
+    """As a scrape with this key tells it."""
+    name = f"{PREFIX}events_accepted_total"
+    if key is None:
+        lines = service.get("/metrics").body.decode().splitlines()
+    else:
+        with service.client(key) as client:
+            lines = client.get("/metrics").body.decode().splitlines()
+    values = [float(line.split()[-1]) for line in lines if re.match(rf"{name}[ {{]", line)]
+    assert len(values) <= 1
+    return sum(values)

@@ -19,6 +19,7 @@ import numpy as np
 
 from penstock.errors import ExtraMissing, InvalidInput
 from penstock.shards.schema import ROLES
+from penstock.toml_document import read_bounded
 from penstock_jobs.shards.chat_templates import ChatTemplate
 from penstock_jobs.shards.compiled_template import TextDraft
 from penstock_jobs.shards.conversation import ChatMessage, Conversation
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 DEFAULT_TEMPLATE = "chatml.jinja"
 _PIECE_CHARS = 65_536
+#: A tokenizer of the largest vocabularies, several times over.
+_FILE_BYTES_MAX = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +57,15 @@ def open_renderer(tokenizer: Path, template: Path | None = None) -> "Renderer":
     """From a tokenizer.json, and a file with the template; without one by Penstock's own. Raises
     InvalidInput, which names the file, and ExtraMissing."""
     where = str(template or f"{DEFAULT_TEMPLATE} of Penstock")
-    source = template or files("penstock_jobs.shards").joinpath(DEFAULT_TEMPLATE)
-    what = f"The tokenizer {tokenizer}"
+    content = read_bounded(tokenizer, _FILE_BYTES_MAX, f"The tokenizer {tokenizer}")
+    what = f"The chat template {where}"
+    if template is None:
+        template_content = files("penstock_jobs.shards").joinpath(DEFAULT_TEMPLATE).read_bytes()
+    else:
+        template_content = read_bounded(template, _FILE_BYTES_MAX, what)
     try:
-        content = tokenizer.read_bytes()
-        what = f"The chat template {where}"
-        text = source.read_bytes().decode()
-    except (OSError, UnicodeDecodeError) as error:
+        text = template_content.decode()
+    except UnicodeDecodeError as error:
         raise InvalidInput(what=what, why=str(error)) from error
     return Renderer(ChatTemplate(text, where), content, str(tokenizer))
 

@@ -15,6 +15,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 import msgspec
 
 from penstock.errors import InvalidInput
+from penstock.ingest.decompression import decompressed
 
 T = TypeVar("T")
 
@@ -167,8 +168,8 @@ class UnfitArchive(Unfit):
 class Archive:
     """A zip archive, read in memory. Of entries with the same name the last counts."""
 
-    def __init__(self, path: Path, zipped: ZipFile, unpacked_bytes_max: int) -> None:
-        self._path = path
+    def __init__(self, file: IO[bytes], zipped: ZipFile, unpacked_bytes_max: int) -> None:
+        self._file = file
         self._zipped = zipped
         self._left = self._unpacked_bytes_max = unpacked_bytes_max
         self.entries = {entry.filename: entry for entry in zipped.infolist()}
@@ -184,7 +185,14 @@ class Archive:
                 data += chunk
                 if len(data) > bytes_max:
                     raise Unfit(f"it is longer than {bytes_max} bytes unpacked")
-        except (OSError, BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        except (
+            OSError,
+            BadZipFile,
+            zlib.error,
+            EOFError,
+            NotImplementedError,
+            ValueError,
+        ) as error:
             raise Unfit(f"it is damaged: {error}") from error
         if zlib.crc32(data) != entry.CRC:
             raise Unfit("it is damaged: its checksum is wrong")
@@ -201,18 +209,17 @@ class Archive:
             return
         if entry.compress_type != 93:  # Zstandard, which zipfile knows from Python 3.14 on
             raise NotImplementedError(f"packed by method {entry.compress_type}")
-        import pyarrow as pa
+        self._file.seek(entry.header_offset)
+        header = self._file.read(_HEADER_BYTES)
+        if len(header) < _HEADER_BYTES or header[:4] != b"PK\x03\x04":
+            raise BadZipFile("an entry has no header")
+        self._file.seek(sum(unpack("<HH", header[26:30])), 1)  # its name, and what else it says
+        yield from decompressed(self._packed(entry.compress_size), "zstd")
 
-        with pa.memory_map(str(self._path)) as source:
-            source.seek(entry.header_offset)
-            header = source.read(_HEADER_BYTES)
-            if len(header) < _HEADER_BYTES or header[:4] != b"PK\x03\x04":
-                raise BadZipFile("an entry has no header")
-            source.seek(sum(unpack("<HH", header[26:30])), 1)  # its name, and what else it says
-            packed = pa.BufferReader(source.read_buffer(entry.compress_size))
-            with pa.CompressedInputStream(packed, "zstd") as stream:
-                while chunk := stream.read(_CHUNK_BYTES):
-                    yield chunk
+    def _packed(self, size: int) -> Iterator[bytes]:
+        while size and (part := self._file.read(min(size, _CHUNK_BYTES))):
+            size -= len(part)
+            yield part
 
 
 @contextmanager
@@ -222,7 +229,7 @@ def opened_archive(path: Path, unpacked_bytes_max: int) -> Iterator[Archive]:
         with path.open("rb") as file:
             _check_directory(file)
             with ZipFile(file) as zipped:
-                yield Archive(path, zipped, unpacked_bytes_max)
+                yield Archive(file, zipped, unpacked_bytes_max)
     except (OSError, BadZipFile, NotImplementedError) as error:
         raise Unfit(f"it is no zip archive that can be read: {error}") from error
 
