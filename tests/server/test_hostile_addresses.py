@@ -131,16 +131,6 @@ def test_own_files_are_looked_at(scene: Scene, tenant: str) -> None:
     assert digest not in theirs.body.decode()
 
 
-def test_without_roots_nothing_is_looked_at(registry: Registry, tmp_path: Path) -> None:
-    (tmp_path / "weights").write_text("weights")
-    for number, name in enumerate(("weights", "nothing")):
-        digest = digest_of(f"wrong {number}")
-        facts = {"name": f"no-roots-{number}", "uri": f"{tmp_path}/{name}", "digest": digest}
-        for key in ("train", "admin"):
-            reply = registry.post("/v1/checkpoints", facts, key)
-            assert (reply.status, reply.json()["checked"]) == (200, "not_looked")
-
-
 def test_webhooks_do_not_reach_this_machine(scene: Scene) -> None:
     """Nor does the answer to everybody, `/readyz`, tell a tenant's addresses."""
     registry = scene.registry

@@ -1,5 +1,6 @@
 """Checkpoints and channels over HTTP, of a real server on each kind of database."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -42,6 +43,16 @@ def test_checkpoints_are_registered_and_read(registry: Registry, role: str) -> N
     assert made in registry.get("/v1/checkpoints").json()["checkpoints"]
     other = facts | {"digest": digest_of("other")}
     assert "registered" in problem(registry.post("/v1/checkpoints", other, role), 409)["detail"]
+
+
+def test_without_roots_nothing_is_looked_at(registry: Registry, tmp_path: Path) -> None:
+    (tmp_path / "weights").write_text("weights")
+    for number, name in enumerate(("weights", "nothing")):
+        digest = digest_of(f"wrong {number}")
+        facts = {"name": f"no-roots-{number}", "uri": f"{tmp_path}/{name}", "digest": digest}
+        for key in ("train", "admin"):
+            reply = registry.post("/v1/checkpoints", facts, key)
+            assert (reply.status, reply.json()["checked"]) == (200, "not_looked")
 
 
 @pytest.mark.parametrize("uri", ["http://[", "file:///models/a%00b"])
