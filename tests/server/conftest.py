@@ -79,8 +79,14 @@ class Service:
 
     def peak_bytes(self) -> int:
         """The most memory that the process ever had."""
+        return self._memory("VmHWM")
+
+    def resident_bytes(self) -> int:
+        return self._memory("VmRSS")
+
+    def _memory(self, name: str) -> int:
         status = Path(f"/proc/{self.server.process.pid}/status").read_text()
-        [line] = [line for line in status.splitlines() if line.startswith("VmHWM")]
+        [line] = [line for line in status.splitlines() if line.startswith(name)]
         return int(line.split()[1]) * 1024
 
 

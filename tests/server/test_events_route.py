@@ -198,6 +198,25 @@ def test_bomb_is_413_at_flat_memory(service: Any, count: int) -> None:
     assert service.peak_bytes() - before < 4 * DECODED
 
 
+def test_broken_bodies_leave_memory_flat(service: Any) -> None:
+    """Of a decoder that keeps its buffers when it fails, a few thousand would fill the memory."""
+    whole = b"".join(event(f"s{number}") for number in range(100))
+    broken = [("gzip", gzip.compress(whole)), ("zstd", zstd(whole))]
+
+    def send(client: Any, count: int) -> None:
+        for number in range(count):
+            encoding, body = broken[number % 2]
+            cut = body[: 30 + number % (len(body) - 31)]
+            reply = client.post("/v1/events", cut, Content_Encoding=encoding)
+            assert (reply.status, b"not valid" in reply.body) == (400, True)
+
+    with service.client() as client:
+        send(client, 200)
+        before = service.resident_bytes()
+        send(client, 2_000)
+    assert service.resident_bytes() - before < 32 * MIB
+
+
 def test_any_body_within_the_limits_fits_when_no_other_is_there(service: Any) -> None:
     """As sent and as decompressed it is not counted twice."""
     noise = json.dumps({"text": "".join(chr(33 + i * i % 89) for i in range(EVENT // 2))}).encode()
