@@ -129,7 +129,7 @@ def test_answers_that_nobody_fetches_are_bounded_for_each_tenant(service: Servic
         "interval '1000000' year", "'\\xff\\x00'::blob", "'101'::bit", "uuid()", "'{}'::json",
         "union_value(a := 1)", "[null, [1]]", "[1, 2]::integer[2]", "{'a': {'b': [null]}}",
         "12345678901234567890123456789012345678::decimal(38)", "'a'::enum('a', 'b')",
-        "123456789012345678901234567890::bignum", "1::variant", "row(1, 'a')", "[]", "{'': 1}",
+        "1::variant", "row(1, 'a')", "[]", "{'': 1}",
         "'\\u0000'", "chr(0)", "chr(1114111)", "'1 1'::geometry", "null",
     ],
 )  # fmt: skip
