@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -189,6 +190,7 @@ def _load(modules: list[str]) -> duckdb.DuckDBPyConnection:
     for module in modules:
         with suppress(ImportError):  # its extra is not installed: the first statement says so
             import_module(module)
+    sys.meta_path.insert(0, _WithoutPandas())
     engine = open_engine()
     check_query(engine, "SELECT 1", frozenset())
     for form in get_args(WireFormat):
@@ -196,6 +198,14 @@ def _load(modules: list[str]) -> duckdb.DuckDBPyConnection:
         write_rows(answer.to_arrow_reader(1), form, io.BytesIO())
     gc.freeze()
     return engine
+
+
+class _WithoutPandas(MetaPathFinder):
+    """Arrow would load it, where it is installed, to show a time: 30 MB, and other texts."""
+
+    def find_spec(self, fullname: str, _path: object, _target: object = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError(name=fullname)
 
 
 def _be_alone_with(end: socket.socket, parent: int) -> None:
