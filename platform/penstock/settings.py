@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from penstock.errors import SettingInvalid
+from penstock.visible_text import visible_line
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -25,6 +26,7 @@ GIB = 1024 * MIB
 ENVIRONMENT_PREFIX = "PENSTOCK_"
 FILE_NAME = "penstock.toml"
 DATA_DEFAULT = "penstock-data"
+_FILE_CHARS_MAX = MIB
 _KINDS = {int: "whole number", float: "number", str: "text"}
 
 
@@ -238,9 +240,15 @@ def _known(values: Mapping[str, object], origin: str) -> dict[str, object]:
 
 def _read_file(path: Path) -> dict[str, object]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_FILE_CHARS_MAX + 1)
     except FileNotFoundError:
         return {}
+    if len(text) > _FILE_CHARS_MAX:
+        why = f"it is longer than {_FILE_CHARS_MAX} characters"
+        raise SettingInvalid(name="(the whole file)", origin=path, why=why)
+    try:
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SettingInvalid(name="(the whole file)", origin=path, why=str(error)) from None
 
@@ -248,7 +256,8 @@ def _read_file(path: Path) -> dict[str, object]:
 @cache
 def _warn_of_retired(name: str, origin: str) -> None:
     why = "Penstock no longer has it. Remove it."
-    sys.stderr.write(f"penstock: the setting {name} from {origin} is ignored: {why}\n")
+    warning = f"penstock: the setting {name} from {origin} is ignored: {why}"
+    sys.stderr.write(visible_line(warning) + "\n")
 
 
 def _converted(declared: Field[Any], value: object, origin: str) -> Any:

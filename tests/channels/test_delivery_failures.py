@@ -1,7 +1,5 @@
 """Webhooks that fail, hang or are away: what they missed waits, and keeps no other waiting."""
 
-from pathlib import Path
-
 import pytest
 import sqlalchemy as sa
 
@@ -11,7 +9,7 @@ from penstock.channels.tables import delivery
 from penstock.channels.webhooks import add_webhook
 from penstock.database.engine import Database, now_us
 from penstock.metrics import Metrics
-from penstock.settings import Settings, load_settings
+from penstock.settings import Settings
 from tests.channels.watching_watchers import (
     change_times,
     deliverer,
@@ -102,6 +100,7 @@ def test_pauses_between_tries(
     most: float,
     *,
     embedded: Database,
+    settings: Settings,
     receiver: Receiver,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -109,7 +108,7 @@ def test_pauses_between_tries(
     change_times(embedded, 1)
     receiver.script = lambda _got: answer
     monkeypatch.setattr(notice_delivery, "PAUSE_SECONDS_MAX", 1000)
-    tell_now(embedded, load_settings(Path("/nonexistent"), {}, {}))
+    tell_now(embedded, settings)
     assert least - 60 < pause_of(embedded) <= most
 
 
@@ -151,6 +150,8 @@ def test_metrics_and_warnings_name_who_fails(
         assert metrics.value("notice_failures_total", kind="webhook") == 1
         [said] = telling.problems()
         assert said == f"{made.target} waits to be told of 2 changes: it answered 500"
+        [said] = telling.warnings()
+        assert said.startswith(f"{made.target} waits to be told of 2 changes: `penstock webhooks")
         telling.tell_now()
         assert metrics.value("notices_waiting", **target) == 0
         assert metrics.value("notice_target_failing", **target) == 0

@@ -171,3 +171,9 @@ def test_a_token_that_comes_back_is_not_repeated(server: Server) -> None:
         train(server, token="hush-hush")
     assert "hush" not in str(refused.value)
     assert "hush" not in repr(by_address(server.url, token="hush-hush"))
+
+
+def test_where_clouds_keep_their_keys_is_no_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "create_connection", None)
+    with pytest.raises(TrainerFailed, match=r"169\.254\.169\.254 is not dialled"):
+        by_address("http://169.254.169.254/", silence_s=0).train(task(), Event())

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.http.address import HttpAddress
+from penstock.http.egress import EgressPolicy
 from penstock_jobs.loop.trainers import CommandTrainer, HttpTrainer, TrainingTask
 
 
@@ -34,4 +35,5 @@ def by_command(folder: Path, command: str) -> CommandTrainer:
 def by_address(url: str, **facts: Any) -> HttpTrainer:
     pauses = {"pause_s": 0.01, "pause_s_max": 0.05, "silence_s": 60}
     address = HttpAddress.of(url, "url")
-    return HttpTrainer(address=address, **{"seconds_max": 10, **pauses, **facts})
+    egress = EgressPolicy(of_operator=True)
+    return HttpTrainer(address=address, egress=egress, **{"seconds_max": 10, **pauses, **facts})

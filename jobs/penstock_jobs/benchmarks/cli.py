@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console
 
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
-from penstock.terminal.long_commands import progress_of
+from penstock.terminal.long_commands import progress_of, spinner_of
 from penstock.terminal.output import say, show_json, show_table
 
 if TYPE_CHECKING:
@@ -362,8 +361,7 @@ def import_(
     from penstock_jobs.benchmarks.importers.trials import ReadOptions
     from penstock_jobs.benchmarks.result_import import import_results
 
-    spinner = Console(stderr=True).status(f"Reading {path}")  # shown on a terminal only
-    with open_existing(data) as lake, spinner:
+    with open_existing(data) as lake, spinner_of(f"Reading {path}"):
         report = import_results(
             lake.database,
             path,

@@ -11,7 +11,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.options import By, actor
-from penstock.terminal.output import encode, say, show_json, show_table, time_of
+from penstock.terminal.output import say, show_json, show_json_line, show_table, time_of
 
 if TYPE_CHECKING:
     from penstock_jobs.canary.trial import Trial
@@ -111,7 +111,7 @@ def watch(
     def tell(result: "WatchRound") -> None:
         rounds[:] = [result]
         if json and not once:
-            typer.echo(encode(_round_document(result)).decode())
+            show_json_line(_round_document(result))
         else:
             _show_round(result, json=json)
 

@@ -12,6 +12,7 @@ from penstock.checkpoints.registration import find, register
 from penstock.clock import SECOND_US
 from penstock.execution import open_executor
 from penstock.http.address import HttpAddress
+from penstock.http.egress import EgressPolicy
 from penstock.lake.catalog import content_snap, name_snap, pinned
 from penstock.lake.query import OwnQuery
 from penstock.settings import without_secrets
@@ -192,6 +193,7 @@ def _open_trainer(context: StageContext) -> Trainer:
     of_loop = settings.room(LoopSettings)
     return HttpTrainer(
         address=HttpAddress.of(trainer.url, "The address of the trainer"),
+        egress=EgressPolicy.for_operator(settings),
         token=token_of(trainer.token_env),
         pause_s=of_loop.loop_poll_seconds,
         silence_s=of_loop.loop_trainer_silence_seconds,

@@ -21,6 +21,7 @@ from penstock.errors import InvalidInput
 from penstock.execution.guarded_process import run_guarded
 from penstock.http.address import HttpAddress
 from penstock.http.client import HttpAnswer, HttpClient
+from penstock.http.egress import EgressPolicy
 from penstock.settings import ENVIRONMENT_PREFIX
 from penstock_jobs.loop.errors import StageLost, TrainerFailed, TrainerRefused
 
@@ -138,6 +139,7 @@ class HttpTrainer:
     over."""
 
     address: HttpAddress
+    egress: EgressPolicy
     token: str | None = field(default=None, repr=False)
     #: For one request.
     seconds_max: float = 60.0
@@ -192,7 +194,9 @@ class HttpTrainer:
             headers["Content-Type"] = "application/json"
             body = msgspec.json.encode(task.facts)
         address = job or self.address
-        client = HttpClient(address, seconds_max=self.seconds_max, bytes_max=ANSWER_BYTES_MAX)
+        client = HttpClient(
+            address, seconds_max=self.seconds_max, egress=self.egress, bytes_max=ANSWER_BYTES_MAX
+        )
         response = client.request(method, headers, body).if_whole()
         if not self.token:
             return response

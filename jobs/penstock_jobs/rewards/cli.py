@@ -14,7 +14,7 @@ from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of
 from penstock.terminal.options import since_us
-from penstock.terminal.output import say, show_json, show_table
+from penstock.terminal.output import say, show_json, show_table, show_text
 
 if TYPE_CHECKING:
     from penstock_jobs.rewards.git_history import Repository
@@ -81,7 +81,7 @@ def list_(
         names = ", ".join([*rewards, *shipped()])
         raise InvalidInput(what=f"The reward {name!r}", why=f"known are {names}")
     page = rewards[name].page() if name in rewards else find_definition(name).text
-    show_json({"name": name, "page": page}) if json else typer.echo(page)
+    show_json({"name": name, "page": page}) if json else show_text(page)
 
 
 @app.command("run")

@@ -1,6 +1,5 @@
 """The results of runs, sessions, checkpoints and judges, as a person reads them in a terminal."""
 
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import unified_diff
@@ -9,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.terminal.output import say, show_table, time_of
+from penstock.terminal.output import say, show_table, show_text, time_of
+from penstock.visible_text import visible_line
 from penstock_jobs.rewards.bucket import Bucket, by_session
 from penstock_jobs.rewards.credit import ChainMember, rewards_of, score_bucket
 from penstock_jobs.rewards.definition import NAME, Definition, Term
@@ -182,8 +182,8 @@ def _duration(seconds: int) -> str:
 
 
 def _say(text: str) -> None:
-    """Control characters are left out: ids and paths are as producers sent them."""
-    sys.stdout.write("".join(char if char.isprintable() else " " for char in text) + "\n")
+    """Ids and paths are as producers sent them: a line break in one begins no line."""
+    show_text(visible_line(text))
 
 
 def show_evaluation(name: str, evaluation: Evaluation) -> None:

@@ -11,7 +11,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import Lake, open_existing
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of
-from penstock.terminal.output import encode, facts, say, show_json, show_table, time_of
+from penstock.terminal.output import encode, facts, say, show_json, show_table, show_text, time_of
 
 if TYPE_CHECKING:
     from penstock.shards.manifest import Manifest
@@ -78,7 +78,7 @@ def build(
 
 def _show_build(built: "ShardBuild") -> None:
     manifest, counts = built.manifest, built.manifest.counts
-    typer.echo(manifest.id)
+    show_text(manifest.id)
     if not built.new:
         say("The same shard was there already.")
     examples = {
@@ -163,7 +163,7 @@ def show(
     show_table(["what", "value"], rows)
     columns = ["name", "rows", "tokens", "trainable", "bytes", "sha256"]
     show_table(columns, [[part[name] for name in columns] for part in document["files"]])
-    typer.echo(manifest.query.strip())
+    show_text(manifest.query.strip())
 
 
 def _read_manifest(lake: Lake, tenant: str, shard: str) -> "Manifest":
@@ -271,4 +271,4 @@ def export(
     for reason, count in sorted(report.left_out.items()):
         say(f"left out: {reason} {count}")
     for name in report.files:
-        typer.echo(str(out / name))
+        show_text(str(out / name))

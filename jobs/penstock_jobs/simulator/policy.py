@@ -17,6 +17,7 @@ from zlib import crc32
 import msgspec
 
 from penstock.errors import InvalidInput
+from penstock.toml_document import TEXT_BYTES_MAX, read_bounded
 from penstock_jobs.simulator.grammar import Dice
 
 Task = Literal["clear", "risky"]
@@ -150,9 +151,11 @@ def read_policy(text: str) -> Policy:
         return POLICIES[text]
     what = f"The policy {text}"
     try:
-        document = msgspec.json.decode(Path(text).read_bytes(), type=_PolicyDocument)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        why = f"it is none of {', '.join(POLICIES)}, and as a file: {error}"
+        content = read_bounded(Path(text), TEXT_BYTES_MAX, what)
+        document = msgspec.json.decode(content, type=_PolicyDocument)
+    except (InvalidInput, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        reason = error.facts["why"] if isinstance(error, InvalidInput) else error
+        why = f"it is none of {', '.join(POLICIES)}, and as a file: {reason}"
         raise InvalidInput(what=what, why=why) from error
     logits: dict[Task, tuple[float, ...]] = {}
     for task in TASK_IDS:

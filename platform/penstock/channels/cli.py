@@ -1,7 +1,6 @@
 """`penstock channels`: where channels point, their history, their policy, and watching them; and
 `penstock webhooks`."""
 
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +18,15 @@ from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.long_commands import on_end_signal
 from penstock.terminal.options import By, Reason, actor
-from penstock.terminal.output import encode, facts, say, show_json, show_table, time_of
+from penstock.terminal.output import (
+    facts,
+    say,
+    show_json,
+    show_json_line,
+    show_table,
+    show_text,
+    time_of,
+)
 
 app = typer.Typer(
     help="What the serving fleet watches: each channel points at one checkpoint.",
@@ -193,7 +200,7 @@ def _show_policy(name: str, data: Path | None, tenant: str, *, json: bool) -> No
     elif text is None:
         say(f"{name} has no policy: nothing can be promoted to it without an override")
     else:
-        typer.echo(text.rstrip("\n"))
+        show_text(text.rstrip("\n"))
 
 
 @app.command("release")
@@ -245,9 +252,7 @@ def watch(
         documents = _from_database(data, tenant, name, after)
     try:
         for document in islice(documents, changes):
-            line = encode(document).decode() if json else _watch_line(document)
-            sys.stdout.write(line + "\n")
-            sys.stdout.flush()
+            show_json_line(document) if json else show_text(_watch_line(document))
     except KeyboardInterrupt:
         return
 
@@ -310,15 +315,16 @@ def add_webhook(
 
     Example: penstock webhooks add https://fleet.example.com/hooks/penstock --channel production
     """
-    from penstock.channels.webhooks import add_webhook
+    from penstock.channels.webhooks import add_webhook, check_webhook
 
     with open_existing(data) as lake:
+        check_webhook(url, lake.settings)
         hook, secret = add_webhook(lake.database, tenant, url, channel)
     if json:
         show_json({"id": hook.id, "url": hook.shown, "channel": hook.channel, "secret": secret})
         return
     say(f"webhook {hook.id} for {hook.shown}; the secret of its signatures, shown this once:")
-    typer.echo(secret)
+    show_text(secret)
 
 
 @webhooks.command("list")

@@ -36,6 +36,7 @@ from penstock.database.leases import leased
 from penstock.errors import ExtraMissing, PenstockError, SettingInvalid
 from penstock.eventlog.kafka import TopicAddress, parse_address
 from penstock.eventlog.settings import EventLogSettings
+from penstock.http.egress import EgressPolicy
 from penstock.metrics import Metrics
 from penstock.settings import Settings, without_secrets
 
@@ -125,6 +126,8 @@ class Deliverer:
         self._shutdown_s = settings.shutdown_seconds_max
         self._metrics = metrics
         self._topic = open_topic(settings)
+        # Who has a host name points it where he wants to: operators allow networks, not names.
+        self._egress = EgressPolicy.for_tenants(settings)
         self.topic_target = topic_target(settings)
         self._owner = uuid.uuid4().hex
         self._stopping = threading.Event()
@@ -159,11 +162,20 @@ class Deliverer:
         return not late and not self._thread.is_alive()
 
     def problems(self) -> list[str]:
-        """A sentence for each target that fails."""
+        """A sentence for each target that fails, for its operator."""
         problems = {pending.target: pending.problem for pending in self._pending if pending.problem}
         return [
             f"{target} waits to be told of {self._waiting[target]} changes: {problem}"
             for target, problem in problems.items()
+        ]
+
+    def warnings(self) -> list[str]:
+        """The same for everybody: hosts, and what they answer, are the tenant's."""
+        failing = dict.fromkeys(pending.target for pending in self._pending if pending.problem)
+        return [
+            f"{target} waits to be told of {self._waiting[target]} changes: `penstock webhooks "
+            "list` says why"
+            for target in failing
         ]
 
     def survey(self) -> list[PendingNotices]:
@@ -210,7 +222,7 @@ class Deliverer:
             opened: WebhookTarget | TopicTarget | None = self._topic
             if target != self.topic_target:
                 webhook_id = target.removeprefix(WEBHOOK_PREFIX)
-                opened = open_webhook(self._database, webhook_id, WEBHOOK_SECONDS_MAX)
+                opened = open_webhook(self._database, webhook_id, WEBHOOK_SECONDS_MAX, self._egress)
             if opened is None:
                 return
             self._open[target] = opened

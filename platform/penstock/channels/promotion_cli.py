@@ -11,7 +11,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.options import By, CheckpointName, Reason, actor
-from penstock.terminal.output import facts, say, show_json, show_table, time_of
+from penstock.terminal.output import facts, say, show_json, show_table, show_text, time_of
 
 if TYPE_CHECKING:
     from penstock.channels.change import Change
@@ -167,7 +167,6 @@ def check(
     Example: penstock gate check ckpt-0013 --channel production
     """
     from penstock.channels.judgement import judge
-    from penstock.gate.cli import show_text
     from penstock.gate.frontier import draw_html, draw_text
 
     with open_existing(data) as lake:

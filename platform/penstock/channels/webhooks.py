@@ -20,7 +20,8 @@ from penstock.channels.tables import channel, delivery, webhook
 from penstock.database.engine import Database, now_us
 from penstock.http.address import HttpAddress
 from penstock.http.client import HttpClient
-from penstock.settings import without_secrets
+from penstock.http.egress import EgressPolicy
+from penstock.settings import Settings, without_secrets
 
 _SECRET_PREFIX = "whsec_"
 _SECRET_BYTES = 32
@@ -81,6 +82,12 @@ def add_webhook(
     return added, secret
 
 
+def check_webhook(url: str, settings: Settings) -> None:
+    """Whether it may ever be told; what a host name stands for is looked at with each message.
+    Raises InvalidInput, AddressForbidden, SettingInvalid."""
+    EgressPolicy.for_tenants(settings).check_host(_address_of(url).host)
+
+
 def list_webhooks(database: Database, tenant: str) -> list[Webhook]:
     """The webhooks that were not removed, the newest last."""
     query = (
@@ -126,11 +133,11 @@ class DeliveryFailure:
 
 
 class WebhookTarget:
-    def __init__(self, url: str, secret: str, seconds_max: float) -> None:
+    def __init__(self, url: str, secret: str, seconds_max: float, egress: EgressPolicy) -> None:
         self._address = _address_of(url)
         self._secret = secret
         self._client = HttpClient(
-            self._address, seconds_max=seconds_max, bytes_max=_ANSWER_BYTES_MAX
+            self._address, seconds_max=seconds_max, egress=egress, bytes_max=_ANSWER_BYTES_MAX
         )
 
     def send(self, notice: Notice) -> DeliveryFailure | None:
@@ -160,14 +167,16 @@ class WebhookTarget:
         self._client.cut()
 
 
-def open_webhook(database: Database, webhook_id: str, seconds_max: float) -> WebhookTarget | None:
+def open_webhook(
+    database: Database, webhook_id: str, seconds_max: float, egress: EgressPolicy
+) -> WebhookTarget | None:
     """None once it was removed."""
     query = sa.select(webhook.c.url, webhook.c.secret).where(
         webhook.c.id == webhook_id, webhook.c.removed_at.is_(None)
     )
     with database.read() as connection:
         row = connection.execute(query).one_or_none()
-    return WebhookTarget(row.url, row.secret, seconds_max) if row is not None else None
+    return WebhookTarget(row.url, row.secret, seconds_max, egress) if row is not None else None
 
 
 def _address_of(url: str) -> HttpAddress:

@@ -9,6 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.checkpoints import digests, errors
+from penstock.checkpoints.artifact_roots import ArtifactRoots
 from penstock.checkpoints.checkpoint import (
     DIGEST_PREFIX,
     Checkpoint,
@@ -48,16 +49,18 @@ def register(
     shards: Sequence[str] = (),
     note: str = "",
     look: bool = True,
+    roots: ArtifactRoots | None = None,
     progress: ReadProgress = lambda _bytes: None,
 ) -> Checkpoint:
     """Register a checkpoint; the same registration again changes nothing. Where its files can be
-    read, `look` compares them with the digest. Without a digest it is taken from the files. Raises
+    read, `look` compares them with the digest. Without a digest it is taken from the files. What
+    lies outside of the roots, if any are given, is not looked at. Raises
     InvalidInput, CheckpointConflict, DigestMismatch, CheckpointUnknown (the parent),
     LineageBroken, ShardUnknown."""
     check_name("The name of a checkpoint", name)
     uri, files = digests.check_uri(uri), None
     if digest is None:
-        files = digests.digest_files(uri, settings, progress)
+        files = digests.digest_files(uri, settings, progress, roots)
         if files.digest is None:
             raise InvalidInput(what="No digest", why=f"the files cannot be read: {files.why}")
         digest = files.digest
@@ -84,8 +87,9 @@ def register(
         if (registered := _registered(connection, candidate)) is not None:
             return registered
         check_chain(connection, candidate)
-    if files is None and look and digests.can_read_files(uri):
-        files = digests.digest_files(uri, settings, progress)
+    look = look and digests.can_read_files(uri) and (roots is None or roots.hold(uri))
+    if files is None and look:
+        files = digests.digest_files(uri, settings, progress, roots)
     if files is not None:
         if files.digest not in (None, candidate.digest):
             raise errors.DigestMismatch(uri=uri, found=files.digest, digest=candidate.digest)

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock.errors import PenstockError
-from penstock.terminal.output import show_error
+from penstock.terminal.output import guard_terminal, show_error
 
 _STYLE: dict[str, Any] = {
     "add_completion": False,
@@ -65,11 +65,12 @@ app.callback()(_about)
 def main() -> None:
     """Runs a command; a PenstockError becomes its message and its exit status."""
     status = 0
+    guard_terminal()
     try:
         app(standalone_mode=True)
     except PenstockError as error:
         show_error(error)
         status = error.exit_status
     except BrokenPipeError:  # the reader of a pipe has seen enough
-        sys.stderr.close()
+        sys.stderr.close()  # noqa: TID251  # nothing is written
     sys.exit(status)

@@ -1,11 +1,11 @@
 """`penstock channels follow` and `penstock channels fleet`."""
 
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,7 +20,7 @@ from penstock.lake.lake import open_existing
 from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.long_commands import on_end_signal
-from penstock.terminal.output import encode, say, show_json, show_table
+from penstock.terminal.output import say, show_json, show_json_line, show_table, show_text
 
 if TYPE_CHECKING:
     from penstock.fleet.registry_source import RegistrySource, TellEvent
@@ -139,13 +139,13 @@ def _event_lines(channel: str, *, json: bool) -> "TellEvent":
         at = datetime.now(UTC)
         if json:
             head = {"at": at.isoformat(), "event": kind, "channel": channel}
-            line = encode(head | facts | {"text": text}).decode()
+            show = partial(show_json_line, head | facts | {"text": text})
         else:
             version = f" {facts['version']}" if "version" in facts else ""
             line = f"{at:%Y-%m-%d %H:%M:%S}  {channel}{version}  {' '.join(text.split())}"
+            show = partial(show_text, line)
         with lock, suppress(BrokenPipeError):  # nobody reads it; the engine is served
-            sys.stdout.write(line + "\n")
-            sys.stdout.flush()
+            show()
 
     return tell
 

@@ -2,7 +2,6 @@
 
 `penstock gate check` needs a channel: see `channels/promotion_cli.py`."""
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +12,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.gate.verdict import Verdict
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
-from penstock.terminal.output import show_json, show_table, time_of
+from penstock.terminal.output import show_json, show_table, show_text, time_of
 
 if TYPE_CHECKING:
     from penstock.gate.power import PowerPlan
@@ -102,12 +101,6 @@ def _show_plan(plan: "PowerPlan") -> None:
         count = "no number of tasks" if need.tasks is None else f"{need.tasks} tasks"
         show_text(f"  for 80 % at {need.attempts} attempts: {count}")
     show_text("")
-
-
-def show_text(*lines: str) -> None:
-    """Lines as wide as they are."""
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-    sys.stdout.flush()
 
 
 def show_verdict(verdict: Verdict) -> None:

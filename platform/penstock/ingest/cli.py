@@ -8,7 +8,8 @@ import typer
 from penstock.clock import SystemClock
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
-from penstock.ingest.file_import import FileImporter, find_files
+from penstock.ingest.event_files import find_files
+from penstock.ingest.file_import import FileImporter
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected import (
     list_fuses,
@@ -23,7 +24,7 @@ from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of
 from penstock.terminal.options import since_us
-from penstock.terminal.output import facts, say, show_json, show_table, time_of
+from penstock.terminal.output import data_output, facts, say, show_json, show_table, time_of
 
 _COUNTS = ("accepted", "stored", "duplicate", "rejected", "waiting")
 #: The largest number that the database has room for.
@@ -44,15 +45,19 @@ def import_(
 ) -> None:
     """Take events from files. A second run of the same files adds nothing.
 
+    Regular files alone are read; in a folder no link that leads out of it is followed.
+
     Example: penstock import sessions.jsonl.gz
     """
-    files = find_files(paths)
+    files, left_out = find_files(paths)
+    for path, why in left_out:
+        say(f"left out: {path}: {why}")
     with open_or_make(load_settings(data)) as lake:
         importer = FileImporter(lake, tenant)
-        for path in files:
-            with progress_of(path.name) as follow:
-                for position in importer.take(path):
-                    follow(position, path.stat().st_size)
+        for file in files:
+            with progress_of(file.path.name) as follow:
+                for read, size in importer.take(file):
+                    follow(read, size)
         summary = importer.finish()
     if json:
         show_json(summary)
@@ -156,9 +161,13 @@ def show(
         int, typer.Argument(metavar="ID", min=1, max=_ID_MAX, help="From `penstock rejected list`.")
     ],
     data: options.Data = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="The bytes of the line as they came, on a terminal too.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
-    """One rejected line, whole.
+    """One rejected line, whole. A terminal gets its control characters as numbers, a pipe or a
+    file the bytes as they came.
 
     Example: penstock rejected show 17
     """
@@ -172,7 +181,9 @@ def show(
         say(f"It is the first of {entry.lines} such lines; the others were only counted.")
     if entry.truncated:
         say("Only the beginning was kept:")
-    typer.echo(entry.raw.decode(errors="backslashreplace"))
+    out = data_output(raw=raw)
+    out.write(entry.raw + b"\n")
+    out.flush()
 
 
 @rejected_app.command("replay")
@@ -225,6 +236,7 @@ def release(
     tenant: Annotated[str, typer.Argument(help="The tenant of the source.")],
     source: Annotated[str, typer.Argument(help="The source; '' is lines that name none.")],
     data: options.Data = None,
+    json: options.Json = False,
 ) -> None:
     """Store each rejected line of a source again, after somebody has looked.
 
@@ -232,4 +244,7 @@ def release(
     """
     with open_existing(data) as lake:
         release_fuse(lake.database, tenant, source)
+    if json:
+        show_json({"tenant": tenant, "source": source})
+        return
     say(f"Rejected lines of {source or '(no source)'} of {tenant} are stored again.")

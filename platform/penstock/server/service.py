@@ -178,22 +178,20 @@ class Service:
         elif (age_s := self.writer.progress_age_s()) > _STUCK_SECONDS_MAX:
             yield f"the writer has made no progress for {age_s:.0f} s"
 
-    def exposition(self) -> bytes:
-        """For Prometheus."""
+    def exposition(self, tenant: str | None) -> bytes:
+        """For Prometheus; see Metrics."""
         self.metrics.set("queries_running", self.queries.under_way)
         self.metrics.set("channel_waiters", self.watcher.waiting)
-        return self.metrics.exposition()
+        return self.metrics.exposition(tenant)
 
     def _refresh_warnings(self) -> None:
         self._fuse_warnings = fuse_warnings(self.lake.database)
 
     def warnings(self) -> list[str]:
         """Problems that a person should see to, while events are taken in all the same."""
-        workers = (self.upkeep, self.deliverer)
-        found = [
-            problem for worker in workers if worker is not None for problem in worker.problems()
-        ]
-        return found + self._fuse_warnings
+        upkeep = self.upkeep.problems() if self.upkeep is not None else []
+        delivery = self.deliverer.warnings() if self.deliverer is not None else []
+        return [*upkeep, *delivery, *self._fuse_warnings]
 
 
 async def _repeat(every_s: float, work: Callable[[], object], failure: str) -> None:

@@ -5,6 +5,8 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
+from penstock.visible_text import visible_line
+
 _ENDS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -16,8 +18,38 @@ def progress_of(what: str) -> Iterator[Callable[[int, int], None]]:
 
     console = Console(stderr=True)
     with Progress(console=console, disable=not console.is_terminal) as progress:
-        bar = progress.add_task(what)
+        bar = progress.add_task(_plain(what))
         yield lambda done, of: progress.update(bar, completed=done, total=of)
+
+
+@contextmanager
+def progress_of_bytes(what: str) -> Iterator[Callable[[int], object]]:
+    """A function that takes how many bytes more are done. The block shows how many and how fast."""
+    from rich.console import Console
+    from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
+
+    console = Console(stderr=True)
+    columns = ("{task.description}", DownloadColumn(), TransferSpeedColumn())
+    hidden = not console.is_terminal
+    with Progress(*columns, console=console, disable=hidden, transient=True) as progress:
+        task = progress.add_task(_plain(what), total=None)
+        yield lambda count: progress.advance(task, count)
+
+
+@contextmanager
+def spinner_of(what: str) -> Iterator[None]:
+    """Shows that something goes on."""
+    from rich.console import Console
+
+    with Console(stderr=True).status(_plain(what)):
+        yield
+
+
+def _plain(text: str) -> str:
+    """Text in which nothing is a mark."""
+    from rich.markup import escape
+
+    return escape(visible_line(text))
 
 
 def ended_as_by_ctrl_c() -> AbstractContextManager[None]:

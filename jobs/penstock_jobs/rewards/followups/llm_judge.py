@@ -23,6 +23,7 @@ from penstock.database.engine import Database, insert_of, now_us
 from penstock.errors import InvalidInput
 from penstock.http.address import HttpAddress
 from penstock.http.client import HttpAnswer, HttpClient
+from penstock.http.egress import EgressPolicy
 from penstock.settings import Settings, without_secrets
 from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.followups.judge import Judgement, Message, Unjudged
@@ -56,7 +57,8 @@ def open_judge(settings: Settings, database: Database, run: str) -> "LlmJudge | 
     if not judge.judge_url:
         return None
     budget = RunBudget(database, run, judge.judge_requests_max, judge.judge_tokens_max)
-    return LlmJudge(judge, AnswerCache(database), budget)
+    egress = EgressPolicy.for_operator(settings)
+    return LlmJudge(judge, AnswerCache(database), budget, egress)
 
 
 def check_judge(definition: Definition, settings: Settings) -> None:
@@ -99,11 +101,13 @@ class LlmJudge:
         settings: RewardSettings,
         answers: "AnswerCache",
         budget: "RunBudget",
+        egress: EgressPolicy,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Raises InvalidInput."""
         self._settings, self._address = settings, _address(settings)
-        self._answers, self._budget, self._sleep = answers, budget, sleep
+        self._answers, self._budget, self._egress = answers, budget, egress
+        self._sleep = sleep
         self._failures, self._given_up = 0, False
         self.version = judge_version(settings.judge_model, settings.judge_message_chars_max)
 
@@ -175,7 +179,10 @@ class LlmJudge:
             headers["Authorization"] = authorization
         body = json.dumps(request).encode()
         client = HttpClient(
-            self._address, seconds_max=self._settings.judge_seconds_max, bytes_max=_ANSWER_BYTES_MAX
+            self._address,
+            seconds_max=self._settings.judge_seconds_max,
+            egress=self._egress,
+            bytes_max=_ANSWER_BYTES_MAX,
         )
         return client.request("POST", headers, body).if_whole()
 
