@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +64,20 @@ def asking(service: Service, sql: str, key: str = "read") -> Iterator[socket.soc
 
 
 def children(pid: int) -> list[int]:
-    """Of all threads of a process."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    """Of all threads of a process; one that has just ended has none."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):
+            found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def sockets_of(pid: int) -> set[str]:
+    found = set()
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            found.add(str(file.readlink()))
+    return {target for target in found if target.startswith("socket:")}
 
 
 def fork_server(service: Service) -> int:
@@ -299,14 +310,7 @@ def test_a_process_has_no_files_but_its_own(service: Service) -> None:
     """Above all no socket of another tenant's statement."""
 
     def sockets() -> list[set[str]]:
-        return [
-            {
-                target
-                for file in Path(f"/proc/{child}/fd").iterdir()
-                if (target := str(file.readlink())).startswith("socket:")
-            }
-            for child in children(fork_server(service))
-        ]
+        return [sockets_of(child) for child in children(fork_server(service))]
 
     with asking(service, ENDLESS), asking(service, ENDLESS, "bolt"):
         service.wait_for(lambda: [len(own) for own in sockets()] == [1, 1])
