@@ -48,6 +48,11 @@ faults: SECONDS = 60
 faults: .venv/ready ## kill, hang and cut off everything under load (SECONDS=600 SEED=…), then count
 	$(BIN)/python -m tests.faults.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+.PHONY: soak-hostile
+soak-hostile: SECONDS = 600
+soak-hostile: .venv/ready ## a hostile tenant beside an honest one (SECONDS=600): what that one notices
+	$(BIN)/python -m bench.hostile_soak --seconds $(SECONDS) $(ARGS)
+
 .PHONY: lint
 lint: .venv/ready ## style, format, types and the direction of imports
 	$(BIN)/ruff check

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.errors import Backlogged, TooManyRequests
 from penstock.eventlog.errors import LogUnwritable
 from penstock.eventlog.local import LocalEventLog
+from penstock.ingest import gateway
 from penstock.ingest.gateway import GroupCommit, InflightBytes
 from penstock.metrics import Metrics
 
@@ -135,6 +136,24 @@ def test_group_ends_at_its_limit_of_bytes(gate: Gate, commits: GroupCommit) -> N
     assert asyncio.run(crowd(gate, commits, values)) == [None] * 7
     assert gate.appends == 1 + 3 + 1
     assert gate.held() == [b"first", *values]
+
+
+def test_a_large_request_lets_small_ones_go_before_the_rest_of_it(
+    gate: Gate, commits: GroupCommit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gateway, "APPEND_BYTES_MAX", 100)
+
+    async def meet() -> None:
+        gate.open.clear()
+        large = asyncio.create_task(commits.append({0: [b"a" * 80, b"b" * 200]}))
+        await asyncio.to_thread(gate.entered.wait, 20)
+        small = asyncio.create_task(commits.append({0: [b"small"]}))
+        await asyncio.sleep(0)
+        gate.open.set()
+        await asyncio.gather(large, small)
+
+    asyncio.run(meet())
+    assert gate.held() == [b"a" * 80, b"small", b"b" * 200]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from litestar.exceptions import HTTPException
 from penstock.database.errors import DatabaseUnreachable
 from penstock.errors import Backlogged, PenstockError, TooManyRequests
 from penstock.eventlog.errors import LogUnwritable
+from penstock.events.validation import PART_LINES
 from penstock.http import body
 from penstock.http.errors import BodyTooLarge
 from penstock.http.problems import on_penstock_error
@@ -159,3 +160,4 @@ def test_large_body_is_judged_in_small_steps() -> None:
     small = [len(piece.rejections) for piece in acceptor.accept(b"1\n" * 10_000, 0)]
     assert sum(small) == 10_000
     assert max(small) <= 4096
+    assert len(small) >= 10_000 // PART_LINES

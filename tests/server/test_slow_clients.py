@@ -2,16 +2,16 @@
 cost the service and everybody else."""
 
 import json
-import resource
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from tests.server.conftest import Service
 from tests.support.lakes import body_of, make_event
+from tests.support.slow_clients import openings, room_for_files
 
 CLIENTS = 1_000
 #: One client may cost the service so much.
@@ -19,40 +19,6 @@ CLIENT_BYTES_MAX = 64 * 1024
 #: For the client's ends of the connections, in this process.
 FILES = CLIENTS + 200
 HONEST = "127.0.0.2"
-
-
-@contextmanager
-def room_for_files(count: int) -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < count:
-        if hard != resource.RLIM_INFINITY and hard < count:
-            pytest.skip(f"the system lets a process open {hard} files")
-        resource.setrlimit(resource.RLIMIT_NOFILE, (count, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def openings(key: str) -> list[bytes]:
-    """What each kind of slow client sends before it is slow."""
-    head = b"POST /v1/events HTTP/1.1\r\nhost: x\r\nauthorization: Bearer %b\r\n" % key.encode()
-    ask = b"GET /openapi.json HTTP/1.1\r\nhost: x\r\n\r\n"
-    chunked = head + b"transfer-encoding: chunked\r\n\r\n"
-    return [
-        b"",
-        b"GET /heal",
-        head,
-        head + b"a:\r\n" * 100,
-        head + b"x: " + b"y" * 30_000,
-        head + b"content-length: 1000000\r\n\r\n" + b"x" * 100,
-        head + b"content-length: 1000000\r\nexpect: 100-continue\r\n\r\n",
-        chunked + b"40\r\n" + b"x" * 60,
-        chunked + b"0\r\n" + b"x-trailer: 1\r\n" * 20,
-        head + b"connection: upgrade\r\nupgrade: websocket\r\n\r\n" + b"\x81" * 100,
-        ask * 15,  # and nothing of the answers is read
-        b"\r\n" * 100,
-    ]
 
 
 def ask(service: Service, request: bytes) -> bytes:
@@ -75,7 +41,8 @@ def test_a_thousand_slow_clients_cost_little_and_keep_nobody_waiting(
     start: Callable[..., Any],
 ) -> None:
     with ExitStack() as opened:
-        opened.enter_context(room_for_files(FILES))
+        if not opened.enter_context(room_for_files(FILES)):
+            pytest.skip("the system lets a process open too few files")
         service: Service = opened.enter_context(start())
         host, port = service.server.url.removeprefix("http://").split(":")
         kinds = openings(service.keys["ingest"])

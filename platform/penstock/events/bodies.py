@@ -11,7 +11,7 @@ CHUNK_LINES_MAX = 4096
 #: An array with more commas may have too many elements to hold them all at once.
 ARRAY_COMMAS_MAX = 500_000
 #: In an array that is not decoded at once, an element with more brackets never ends.
-ELEMENT_BRACKETS_MAX = 1_000_000
+ELEMENT_BRACKETS_MAX = 20_000
 
 #: In how many places of an array the search for whole events behind a broken element looks, and
 #: how far.
@@ -20,7 +20,7 @@ EVENT_BYTES_MAX = 256 * 1024
 
 Chunk = tuple[int, list[bytes]]
 
-_BEGINS_ARRAY = re.compile(rb"[ \t\r\n]*+\[")
+_BEGINS_ARRAY = re.compile(rb"[ \t\r\n]{0,65536}+\[")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -87,7 +87,7 @@ def _elements(body: bytes, start: int) -> Iterator[bytes]:
     places_left = PLACES_MAX
     while True:
         end = _element_end(body, start)
-        if not _is_json(body[start:end]):
+        if not _is_json(memoryview(body)[start:end]):
             for place in _EVENT_MAY_BEGIN.finditer(body, start, end):
                 places_left -= 1
                 if places_left < 0:
@@ -101,7 +101,7 @@ def _elements(body: bytes, start: int) -> Iterator[bytes]:
         start = end + 1
 
 
-def _is_json(element: bytes) -> bool:
+def _is_json(element: memoryview) -> bool:
     try:
         _element_decoder.decode(element)
     except (ValueError, RecursionError):

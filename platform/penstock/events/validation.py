@@ -6,7 +6,7 @@ goes line by line only through chunks where that proof fails."""
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import compress
 from operator import or_
@@ -44,6 +44,10 @@ class Rejection(NamedTuple):
     source: str | None
 
 
+#: Lines that are looked at one by one before somebody else has a turn: a few milliseconds.
+PART_LINES = 128
+
+
 class ValidatedLines(NamedTuple):
     """In the order of the lines."""
 
@@ -62,6 +66,19 @@ def validate_lines(lines: Sequence[bytes], first_line: int, event_bytes_max: int
     """Validate consecutive lines; blank ones are skipped but counted."""
     valid = _prove_all_valid(lines, event_bytes_max)
     return valid or _validate_each(lines, first_line, event_bytes_max)
+
+
+def validate_parts(
+    lines: Sequence[bytes], first_line: int, event_bytes_max: int
+) -> Iterator[ValidatedLines]:
+    """The same, a part at a time where each line has to be looked at: that takes ten times as
+    long."""
+    if (valid := _prove_all_valid(lines, event_bytes_max)) is not None:
+        yield valid
+        return
+    for start in range(0, len(lines), PART_LINES):
+        part = lines[start : start + PART_LINES]
+        yield _validate_each(part, first_line + start, event_bytes_max)
 
 
 def validate_line(line: bytes, event_bytes_max: int) -> tuple[bytes, Envelope]:
@@ -123,8 +140,10 @@ def _prove_all_valid(lines: Sequence[bytes], event_bytes_max: int) -> ValidatedL
     lines = [line for line in lines if line.strip()]
     if not lines:
         return ValidatedLines([], [], [], [])
+    if max(map(len, lines)) > event_bytes_max:
+        return None
     chunk = b"\n".join(lines)
-    if max(map(len, lines)) > event_bytes_max or _HIDING_ESCAPES.search(chunk):
+    if _HIDING_ESCAPES.search(chunk):
         return None
     try:
         values = _decoder.decode_lines(chunk)

@@ -19,7 +19,7 @@ from penstock.events.frames import (
     encode_values,
     pack,
 )
-from penstock.events.validation import Rejection, validate_lines
+from penstock.events.validation import Rejection, ValidatedLines, validate_parts
 from penstock.http.errors import BodyTooLarge
 from penstock.ingest.decompression import CODECS, decompressed
 from penstock.ingest.errors import BodyUnreadable, EncodingUnknown
@@ -31,6 +31,8 @@ CHUNK_BYTES = 256 * 1024
 #: A body with more lines that are no events is something else. Stored one by one, and listed in
 #: the answer, the lines would take many times its size.
 REJECTED_LINES_MAX = 100_000
+#: What one request writes before others have a turn, but for a larger value.
+APPEND_BYTES_MAX = 2 * 1024 * 1024
 #: How long a failed append counts as the log's state. A balancer sends requests only to gateways
 #: that are ready, so that without an end no request would show that the log is back.
 _FAILURE_SECONDS = 5.0
@@ -103,14 +105,21 @@ class Acceptor:
         place = (self.tenant, received_us, self.partitions, self.rejected_line_bytes_max)
         rejected = 0
         for number, lines in split_body(body, CHUNK_BYTES, first_line, ndjson=ndjson):
-            validated = validate_lines(lines, number, self.event_bytes_max)
-            rejected += len(validated.rejections)
-            if rejected > REJECTED_LINES_MAX:
-                last = validated.rejections[-1]
-                raise BodyUnreadable(
-                    why=f"more than {REJECTED_LINES_MAX} of its lines are no events; "
-                    f"line {last.line}: {last.reason}"
-                )
+            validated = ValidatedLines([], [], [], [])
+            for part in validate_parts(lines, number, self.event_bytes_max):
+                if validated.rejections:
+                    yield Acceptance()  # a turn for others: who looks at each line takes long
+                validated.lines.extend(part.lines)
+                validated.sessions.extend(part.sessions)
+                validated.sources.extend(part.sources)
+                validated.rejections.extend(part.rejections)
+                rejected += len(part.rejections)
+                if rejected > REJECTED_LINES_MAX:
+                    last = part.rejections[-1]
+                    raise BodyUnreadable(
+                        why=f"more than {REJECTED_LINES_MAX} of its lines are no events; "
+                        f"line {last.line}: {last.reason}"
+                    )
             piece = Acceptance(len(validated.lines), validated.rejections)
             for partition, frame in pack(validated, *place):
                 piece.values[partition] += encode_values(frame, self.value_bytes_max)
@@ -183,7 +192,11 @@ class GroupCommit:
         self._thread.start()
 
     async def append(self, values: Values) -> None:
-        """Returns once the values are on disk. Raises what the log raises."""
+        """Returns once the values are on disk. Raises what the log raises; then some may be."""
+        for part in _appends_of(values):
+            await self._append_part(part)
+
+    async def _append_part(self, values: Values) -> None:
         size = sum(len(value) for of_partition in values.values() for value in of_partition)
         append = _PendingAppend(values, size, asyncio.get_running_loop().create_future())
         with self._changed:
@@ -241,6 +254,21 @@ class GroupCommit:
         self._failure = None
         self._metrics.observe("log_append_seconds", time.perf_counter() - started)
         return None
+
+
+def _appends_of(values: Values) -> Iterator[Values]:
+    """A part at a time, so that a large body does not keep the small ones of others waiting."""
+    part: defaultdict[int, list[bytes]] = defaultdict(list)
+    size = 0
+    for partition, of_partition in values.items():
+        for value in of_partition:
+            if part and size + len(value) > APPEND_BYTES_MAX:
+                yield part
+                part, size = defaultdict(list), 0
+            part[partition].append(value)
+            size += len(value)
+    if part:
+        yield part
 
 
 def _settle(futures: list[asyncio.Future[None]], failure: Exception | None) -> None:

@@ -1,9 +1,11 @@
 """`POST /v1/events`, as docs/http.md describes it."""
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -39,6 +41,10 @@ class Gateway:
     quotas: Quotas
     #: None in a process without the gateway role.
     commits: GroupCommit | None = None
+    #: By tenant: held while a body with lines that are no events is looked at.
+    costly_bodies: defaultdict[str, asyncio.Lock] = field(
+        default_factory=lambda: defaultdict(asyncio.Lock)
+    )
 
 
 class Refused(msgspec.Struct):
@@ -125,9 +131,8 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepta
         acceptor = Acceptor.of(grant.tenant, settings, gateway.lake.log)
         whole = Acceptance()
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        for piece in acceptor.accept(body, gateway.clock.now_us(), ndjson=kind == _NDJSON):
-            whole.add(piece)
-            await asyncio.sleep(0)  # a large body must not keep the others waiting
+        pieces = acceptor.accept(body, gateway.clock.now_us(), ndjson=kind == _NDJSON)
+        await _take_turns(pieces, whole, gateway.costly_bodies[grant.tenant])
         del body
         if whole.values:
             await gateway.commits.append(whole.values)
@@ -135,6 +140,25 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepta
     gateway.metrics.add("events_accepted_total", whole.accepted, tenant=grant.tenant)
     gateway.metrics.add("events_rejected_total", len(whole.rejections), tenant=grant.tenant)
     return whole
+
+
+async def _take_turns(pieces: Iterator[Acceptance], whole: Acceptance, own: asyncio.Lock) -> None:
+    """Add the pieces up. A large body must not keep others waiting. What is no event costs many
+    times as much as what is: of a tenant that sends it one body is looked at at a time, and others
+    get as much time as that takes."""
+    async with contextlib.AsyncExitStack() as held:
+        alone = False
+        begun_s = time.perf_counter()
+        for piece in pieces:
+            whole.add(piece)
+            pause_s = 0.0
+            if piece.rejections or not piece.accepted:
+                pause_s = time.perf_counter() - begun_s
+                if not alone:
+                    await held.enter_async_context(own)
+                    alone = True
+            await asyncio.sleep(pause_s)
+            begun_s = time.perf_counter()
 
 
 async def _decompress(
