@@ -26,6 +26,8 @@ from penstock.metrics import Metrics
 from penstock.settings import Settings
 
 _NDJSON = "application/x-ndjson"
+#: Bodies with more pieces are large.
+_QUICK_PIECES = 4
 
 
 @dataclass
@@ -143,16 +145,16 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepta
 
 
 async def _take_turns(pieces: Iterator[Acceptance], whole: Acceptance, own: asyncio.Lock) -> None:
-    """Add the pieces up. A large body must not keep others waiting. What is no event costs many
-    times as much as what is: of a tenant that sends it one body is looked at at a time, and others
-    get as much time as that takes."""
+    """Add the pieces up. A large body must not keep others waiting, and what is no event costs many
+    times as much as what is: of a tenant one such body is looked at at a time, and others get as
+    much time as that takes."""
     async with contextlib.AsyncExitStack() as held:
         alone = False
         begun_s = time.perf_counter()
-        for piece in pieces:
+        for number, piece in enumerate(pieces):
             whole.add(piece)
             pause_s = 0.0
-            if piece.rejections or not piece.accepted:
+            if piece.rejections or not piece.accepted or number >= _QUICK_PIECES:
                 pause_s = time.perf_counter() - begun_s
                 if not alone:
                     await held.enter_async_context(own)
@@ -167,12 +169,14 @@ async def _decompress(
     """Holds the larger of the two forms, so that any body within the limits fits when no other
     is there."""
     parts, size = [], 0
+    begun_s = time.perf_counter()
     for part in decompress(sent, encoding, bytes_max):
         before, size = max(size, len(sent)), size + len(part)
         hold(max(size, len(sent)) - before)
         parts.append(part)
         if len(parts) > 1:
-            await asyncio.sleep(0)
+            await asyncio.sleep(time.perf_counter() - begun_s)
+            begun_s = time.perf_counter()
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
