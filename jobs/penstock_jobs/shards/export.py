@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 
 from penstock.directories import make_directory, sync_directory
 from penstock.errors import InvalidInput
+from penstock.safe_names import relative_name
 from penstock.settings import MIB
 from penstock.shards.files import read_part, read_rows
 from penstock.shards.manifest import Manifest, PartFile, folder_of
@@ -122,8 +123,8 @@ class ExportOutput:
         self._tables, self._lines = {}, {}
 
     def _new(self, name: str) -> Path:
+        path = self._folder / relative_name(name)  # splits of a shard stand in names
         self.files.append(name)
-        path = self._folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 

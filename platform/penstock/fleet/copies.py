@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from io import FileIO
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import BinaryIO, Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -26,6 +26,7 @@ from penstock.errors import InvalidInput, PenstockError
 from penstock.fleet.errors import CopyMismatch, FetchFailed, FolderTaken
 from penstock.fleet.registry_source import ChainLink
 from penstock.fleet.settings import FleetSettings
+from penstock.safe_names import DIGEST_PREFIX, is_relative_name, sha256_digest
 from penstock.settings import Settings
 from penstock.storage import open_store
 
@@ -37,7 +38,6 @@ _LOCK = "lock"
 _LOCK_SECONDS_MAX = 5.0
 _LOOK_SECONDS = 0.05
 _DIGITS = 64
-_PREFIX = "sha256:"
 
 #: Called for each block, with its bytes; it raises where the copy is wanted no more.
 Progress = Callable[[int], object]
@@ -74,8 +74,8 @@ def files_of(link: ChainLink, settings: Settings) -> list[SourceFile]:
     except PenstockError as error:
         raise _failed(link, " ".join(str(error).split())) from error
     for file in files:
-        if why := _unfit(file.path):
-            raise _failed(link, why)
+        if not is_relative_name(file.path):
+            raise _failed(link, f"its file {file.path!r} cannot be written into a folder")
     if not files:
         raise _failed(link, "there are no files")
     return files
@@ -110,15 +110,6 @@ def _in_bucket(uri: str, settings: Settings) -> Iterator[SourceFile]:
     yield SourceFile(unquote(name), size, partial(store.open, unquote(name)))
 
 
-def _unfit(name: str) -> str:
-    """Why a file of this name cannot be written into a folder; nothing where it can."""
-    parts = name.split("/")
-    absolute = PurePosixPath(name).is_absolute()
-    if absolute or "\0" in name or any(part in ("", ".", "..") for part in parts):
-        return f"its file {name!r} would lie outside of its folder"
-    return ""
-
-
 @dataclass(frozen=True)
 class ProvidedCopy:
     """A copy of so many bytes; whether it had to be fetched, since there was none, or a damaged
@@ -141,11 +132,11 @@ class Copies:
         self._kept: set[str] = set()
 
     def path(self, link: ChainLink) -> Path:
-        return self.directory / link.digest.removeprefix(_PREFIX)
+        return self.directory / sha256_digest(link.digest).removeprefix(DIGEST_PREFIX)
 
     def keep(self, links: Iterable[ChainLink]) -> None:
         """These are not removed from now on, and others may be."""
-        self._kept = {link.digest.removeprefix(_PREFIX) for link in links}
+        self._kept = {link.digest.removeprefix(DIGEST_PREFIX) for link in links}
 
     def provide(self, link: ChainLink, progress: Progress) -> ProvidedCopy:
         """See that there is a verified copy. Raises FetchFailed, CopyMismatch, and what
@@ -180,8 +171,8 @@ class Copies:
         removed = []
         for path in others[most:]:
             _remove(path)
-            self._verified.pop(_PREFIX + path.name, None)
-            removed.append(_PREFIX + path.name.removeprefix(_FETCHING))
+            self._verified.pop(DIGEST_PREFIX + path.name, None)
+            removed.append(DIGEST_PREFIX + path.name.removeprefix(_FETCHING))
         return removed
 
     def _is_verified(self, link: ChainLink, path: Path, progress: Progress) -> bool:
@@ -282,7 +273,7 @@ def _digest_of(path: Path, expected: str, progress: Progress) -> str:
 
 
 def _whole_digest(parts: list[CheckpointFile], expected: str) -> str:
-    if len(parts) == 1 and "/" not in parts[0].path and _PREFIX + parts[0].sha256 == expected:
+    if len(parts) == 1 and "/" not in parts[0].path and DIGEST_PREFIX + parts[0].sha256 == expected:
         return expected
     return folder_digest(parts)
 

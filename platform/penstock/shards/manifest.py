@@ -12,13 +12,14 @@ from typing import Any
 import msgspec
 
 from penstock.errors import InvalidInput
+from penstock.safe_names import DIGEST_PREFIX, relative_name, sha256_digits
 from penstock.shards.errors import ShardDamaged, ShardMissing
 from penstock.shards.schema import FORMAT
 from penstock.storage import ObjectStore
 
 FOLDER = "shards"
 MANIFEST_NAME = "manifest.json"
-ID_PREFIX = "sha256:"
+ID_PREFIX = DIGEST_PREFIX
 _FOLDER_HEX = 16
 _ID = re.compile(rf"{ID_PREFIX}[0-9a-f]{{{_FOLDER_HEX},64}}")
 
@@ -30,6 +31,9 @@ class RoutesFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     sha256: str
     bytes: int
     row_groups: list[int]
+
+    def __post_init__(self) -> None:
+        _check_file(self)
 
 
 class PartFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,8 +54,17 @@ class PartFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     continued: list[int] = []
     routes: RoutesFile | None = None
 
+    def __post_init__(self) -> None:
+        _check_file(self)
+
 
 ShardFile = PartFile | RoutesFile
+
+
+def _check_file(file: ShardFile) -> None:
+    """Paths are made of both, where the shard lies and where it is copied to."""
+    relative_name(file.name)
+    sha256_digits(file.sha256)
 
 
 class SnapshotReference(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
