@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from penstock.directories import make_directory
 from penstock.errors import InvalidInput
 from penstock.settings import FILE_NAME
 
@@ -52,7 +53,7 @@ def make_folders(data: Path | None, *, isolated: bool = True) -> DemoFolders:
         for folder in (folders.data, folders.story):
             if (folder / _MARK).exists():
                 shutil.rmtree(folder)
-            folder.mkdir(parents=True, exist_ok=True)
+            make_directory(folder)
             (folder / _MARK).write_text(_MARK_TEXT, encoding="utf-8")
         (lake / FILE_NAME).write_text(_SETTINGS, encoding="utf-8")
         # In a wheel the files lie beside this module, in a checkout in examples.

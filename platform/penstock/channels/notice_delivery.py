@@ -28,7 +28,7 @@ from penstock.channels.notices import (
 )
 from penstock.channels.settings import ChannelSettings
 from penstock.channels.topic import open_topic, topic_address
-from penstock.channels.webhooks import NoticeTarget, list_webhooks, open_webhook
+from penstock.channels.webhooks import NoticeTarget, list_webhooks, open_webhook, seal_webhooks
 from penstock.database.engine import Database
 from penstock.database.leases import leased
 from penstock.errors import PenstockError
@@ -77,7 +77,8 @@ def target_statuses(database: Database, settings: Settings, tenant: str) -> list
     for pending in pending_notices(database, topic, tenant=tenant):
         by_target[pending.target].append(pending)
     listed: list[tuple[str, str | None, str, str]] = [
-        (hook.id, hook.channel, hook.shown, hook.target) for hook in list_webhooks(database, tenant)
+        (hook.id, hook.channel, hook.shown, hook.target)
+        for hook in list_webhooks(database, settings, tenant)
     ]
     if topic is not None:
         address = without_secrets(settings.room(ChannelSettings).notice_topic_url)
@@ -121,8 +122,10 @@ class Deliverer:
     """Tells targets from threads of its own. Several may run, in any processes."""
 
     def __init__(self, database: Database, settings: Settings, metrics: Metrics) -> None:
-        """Raises ExtraMissing, SettingInvalid."""
+        """Raises ExtraMissing, SettingInvalid, SecretKeyUnfit, DatabaseUnreachable."""
+        seal_webhooks(database, settings)
         self._database = database
+        self._settings = settings
         self._shutdown_s = settings.shutdown_seconds_max
         self._metrics = metrics
         self._topic = open_topic(settings)
@@ -211,7 +214,9 @@ class Deliverer:
             opened: NoticeTarget | None = self._topic
             if target != self.topic_target:
                 webhook_id = target.removeprefix(WEBHOOK_PREFIX)
-                opened = open_webhook(self._database, webhook_id, WEBHOOK_SECONDS_MAX)
+                opened = open_webhook(
+                    self._database, self._settings, webhook_id, WEBHOOK_SECONDS_MAX
+                )
             if opened is None:
                 return
             self._open[target] = opened

@@ -18,6 +18,7 @@ from uuid import uuid4
 import msgspec
 
 from penstock.checkpoints.checkpoint import Form
+from penstock.directories import open_private
 from penstock.errors import ExtraMissing, InvalidInput, SettingInvalid
 from penstock.safe_names import DIGEST_PREFIX, relative_name
 from penstock.settings import ENVIRONMENT_PREFIX, Settings, load_settings, without_secrets
@@ -198,7 +199,7 @@ def trained(
     if name := environment.get(f"{ENVIRONMENT_PREFIX}ANSWER"):
         path = Path(name)
         unfinished = path.with_name(f".{path.name}-{uuid4().hex[:8]}")
-        with unfinished.open("wb") as file:
+        with open_private(unfinished, "wb") as file:
             file.write(msgspec.json.encode(answer))
             file.flush()
             os.fsync(file.fileno())

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from penstock.directories import make_directory, sync_directory
+from penstock.directories import make_directory, open_private, sync_directory
 from penstock.errors import Backlogged
 from penstock.eventlog import Entry, Held, OffsetBounds
 from penstock.eventlog.errors import LogCorrupt, LogShapeChanged, LogUnwritable
@@ -205,7 +205,7 @@ def _identify(path: Path, partitions: int) -> tuple[str, int]:
     if not name.exists():
         description = {"version": _VERSION, "id": uuid.uuid4().hex, "partitions": partitions}
         fresh = path / "log.json.new"
-        with fresh.open("w", encoding="utf-8") as file:
+        with open_private(fresh, "w", encoding="utf-8") as file:
             json.dump(description, file)
             file.flush()
             os.fsync(file.fileno())

@@ -21,7 +21,7 @@ from typing import BinaryIO, Protocol
 from urllib.parse import unquote, urlsplit
 
 from penstock.checkpoints.digests import CheckpointFile, files_below, folder_digest, path_of
-from penstock.directories import make_directory, sync_directory
+from penstock.directories import FILE_MODE, make_directory, open_private, sync_directory
 from penstock.errors import InvalidInput, PenstockError
 from penstock.fleet.errors import CopyMismatch, FetchFailed, FolderTaken
 from penstock.fleet.registry_source import ChainLink
@@ -223,7 +223,7 @@ def locked(directory: Path) -> Iterator[int]:
     is held until each process that has it has ended. Raises FolderTaken, InvalidInput."""
     try:
         make_directory(directory)
-        lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, FILE_MODE)
     except OSError as error:
         why = error.strerror or str(error)
         raise InvalidInput(what=f"The directory {directory}", why=why) from error
@@ -314,8 +314,8 @@ def _copy(files: list[SourceFile], staging: Path, expected: str, progress: Progr
             with path.open("rb") as source:
                 hashed = _hash(source, progress)
         else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with file.open() as original, path.open("wb") as target:
+            make_directory(path.parent)
+            with file.open() as original, open_private(path, "wb") as target:
                 hashed = _hash(original, progress, target)
                 target.flush()
                 os.fsync(target.fileno())

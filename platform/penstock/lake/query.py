@@ -8,9 +8,6 @@ can open no files but those of the pinned lake.
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from secrets import token_hex
-from shutil import rmtree
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import msgspec
@@ -26,6 +23,7 @@ from penstock.lake.pinned_files import PinnedFiles
 from penstock.lake.rows import EVENT_ROWS
 from penstock.lake.segments import SESSION_PARTS, sessions_name
 from penstock.lake.settings import LakeSettings
+from penstock.lake.spill import spill_folder
 from penstock.lake.statements import LocalStatement, Preparation, StatementLimits, StatementRunner
 from penstock.lake.view_sources import (
     LAKE_VIEWS,
@@ -38,8 +36,6 @@ from penstock.lake.view_sources import (
 if TYPE_CHECKING:  # a lake makes queries
     from penstock.lake.lake import Lake
 
-#: Below the data directory: what statements spill.
-SPILL_FOLDER = "tmp"
 #: How often a query pins the lake anew because the log let go of fresh events meanwhile.
 _PINS_MAX = 5
 #: The one view that reads summaries of sessions and no events.
@@ -116,8 +112,7 @@ class LakeQuery:
 
     def _limits(self, room: LakeSettings, closing: ExitStack) -> StatementLimits:
         """With a folder of its own for what does not fit into memory."""
-        spill = Path(self.lake.settings.data) / SPILL_FOLDER / token_hex(8)
-        closing.callback(rmtree, spill, ignore_errors=True)
+        spill = closing.enter_context(spill_folder(self.lake.settings.data))
         return StatementLimits(
             seconds=room.query_seconds_max,
             memory_bytes=room.query_memory_bytes_max,

@@ -18,7 +18,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import cached_property
 from importlib import import_module
-from pathlib import Path
 
 import duckdb
 import msgspec
@@ -103,6 +102,7 @@ def _end_with_parent() -> None:
 def _serve(end: socket.socket, limits: StatementLimits) -> None:
     connection = Connection(end, ToProcess)
     os.nice(_NICE)
+    os.umask(0o077)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, limits.seconds + GRACE_SECONDS)
     limit_resources(
@@ -131,7 +131,6 @@ def _answer(connection: Connection, limits: StatementLimits) -> None:
     prepare: Prepare = connection.receive()
     distant = _DistantFiles(connection)
     threading.Thread(target=distant.listen, daemon=True).start()
-    Path(limits.spill).mkdir(parents=True, exist_ok=True)
     limit_files([*prepare.paths, *COMMON_FILES], [limits.spill])
     files = {name: _DistantFile(distant, name) for name in prepare.distant}
     preparation = Preparation(files, paths=prepare.paths)

@@ -29,6 +29,7 @@ from penstock.ingest.settings import IngestSettings
 from penstock.ingest.writer import Writer
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
+from penstock.lake.spill import remove_left_spill
 from penstock.lake.statement_processes import StatementProcesses
 from penstock.lake.upkeep import Upkeep
 from penstock.metrics import Metrics
@@ -106,6 +107,7 @@ class Service:
             raise
 
     def _open(self) -> None:
+        remove_left_spill(self.settings.data)
         self.keys.refresh()
         self.quotas.refresh()
         self.statements.start()

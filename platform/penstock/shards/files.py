@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.directories import make_directory
+from penstock.directories import make_directory, open_private
 from penstock.lake.segments import DigestingFile
 from penstock.safe_names import sha256_digits
 from penstock.settings import MIB
@@ -187,7 +187,7 @@ class LocalCopies:
     @contextmanager
     def _locked(self, part: ShardFile) -> Iterator[None]:
         path = self._directory / f"{sha256_digits(part.sha256)}.lock"
-        with path.open("a") as file:
+        with open_private(path, "a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from penstock.directories import make_directory, sync_directory
+from penstock.directories import make_directory, open_private, sync_directory
 from penstock.errors import SettingInvalid
 from penstock.safe_names import relative_name
 from penstock.settings import Settings
@@ -73,7 +73,7 @@ class FileStore:
         make_directory(path.parent)
         unfinished = path.with_name(path.name + _UNFINISHED)
         try:
-            with unfinished.open("wb") as file:
+            with open_private(unfinished, "wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
