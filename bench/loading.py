@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 from bench.figures import Figure, at_least, at_most
 from penstock.settings import MIB
 from penstock.shards.batches import TRAINING_COLUMNS, Ragged, to_numpy
-from penstock.shards.files import publish
 from penstock.shards.manifest import Counts, Manifest, folder_of
 from penstock.shards.reader import ShardReader, read_shard
 from penstock.shards.schema import SHARD_ROWS
 from penstock.shards.writer import PartLimits, PartWriter
 from penstock.storage import FileStore
+from tests.shards.making import publish
 
 _TOKENS = 60_000_000
 _LENGTHS = (1_000, 12_000)

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from bench.plots.drawing import COLOURS, STYLES, label, legend_beside, panels, shares
 from penstock_jobs.rewards.bucket import Bucket
-from penstock_jobs.rewards.followups.evaluation import evaluate, fresh_examples, held_out_examples
+from penstock_jobs.rewards.followups.judge import evaluate, fresh_examples, held_out_examples
 from penstock_jobs.rewards.followups.local_judge import LocalJudge
 from penstock_jobs.rewards.measures.leftovers import CommentParameters as Comments
 from penstock_jobs.rewards.measures.leftovers import reasoning_in_comments

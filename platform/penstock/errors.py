@@ -75,6 +75,16 @@ class TooManyRequests(Backlogged, http_status=429):
     Send it again in {retry_after_s} s."""
 
 
+def cause_for_everybody(error: Exception) -> str:
+    """Why something failed, for those who may not know what is in it: an unexpected error may quote
+    events or names of tenants, and goes into the log alone."""
+    if isinstance(error, PenstockError):
+        return one_line(error)
+    plain = isinstance(error, (OSError, ImportError))
+    why = f": {one_line(error)}" if plain else "; the log of the service says more"
+    return type(error).__name__ + why
+
+
 def one_line(error: object) -> str:
     """A message without its line breaks."""
     return " ".join(str(error).split())

@@ -1,9 +1,13 @@
 """Every metric, with its meaning: the one place that names them."""
 
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import Metric as Family
+from prometheus_client.samples import Sample
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,8 @@ CATALOGUE: dict[str, Metric] = {
     ),
 }
 PREFIX = "penstock_"
-
+#: A series with the first label is about a tenant; what the others name is the tenant's own.
+_TENANT_LABELS = ("tenant", "channel")
 
 M = TypeVar("M", Counter, Gauge, Histogram)
 
@@ -90,7 +95,12 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._all = {name: self._make(name, metric) for name, metric in CATALOGUE.items()}
+        self._all: dict[str, Counter | Gauge | Histogram] = {}
+        for name, metric in CATALOGUE.items():
+            options: dict[str, Any] = {"buckets": metric.buckets} if metric.buckets else {}
+            self._all[name] = metric.kind(
+                PREFIX + name, metric.meaning, metric.labels, registry=self._registry, **options
+            )
 
     def add(self, name: str, amount: float = 1, **labels: str) -> None:
         self._of(Counter, name, labels).inc(amount)
@@ -105,19 +115,43 @@ class Metrics:
         """The value of a counter or gauge as it would be scraped."""
         return self._registry.get_sample_value(PREFIX + name, labels) or 0.0
 
-    def exposition(self) -> bytes:
-        return generate_latest(self._registry)
-
-    def _make(self, name: str, metric: Metric) -> Counter | Gauge | Histogram:
-        full = PREFIX + name
-        if metric.kind is Histogram:
-            return Histogram(
-                full, metric.meaning, metric.labels, buckets=metric.buckets, registry=self._registry
-            )
-        return metric.kind(full, metric.meaning, metric.labels, registry=self._registry)
+    def exposition(self, tenant: str | None = None) -> bytes:
+        """For Prometheus: what is about this tenant, and what is about none. Without a tenant the
+        series of all are added up, and nothing names one."""
+        return generate_latest(_Scrape(self._registry, tenant))
 
     def _of(self, kind: type[M], name: str, labels: dict[str, str]) -> M:
         metric = self._all[name]
         if not isinstance(metric, kind):
             raise TypeError(f"{name} is no {kind.__name__}")
         return metric.labels(**labels) if labels else metric
+
+
+@dataclass(frozen=True)
+class _Scrape:
+    """The part of a registry that somebody may see."""
+
+    registry: CollectorRegistry
+    tenant: str | None
+
+    def collect(self) -> Iterator[Family]:
+        for family in self.registry.collect():
+            if self.tenant is None:
+                family.samples = list(_added_up(family.samples))
+            else:
+                own = ("", self.tenant)
+                samples = family.samples
+                family.samples = [each for each in samples if each.labels.get("tenant", "") in own]
+            yield family
+
+
+def _added_up(samples: Iterable[Sample]) -> Iterator[Sample]:
+    """Without the labels of tenants. Of the moments at which counters began the first counts."""
+    alike: defaultdict[tuple[str, tuple[tuple[str, str], ...]], list[Sample]] = defaultdict(list)
+    for sample in samples:
+        left = ((name, text) for name, text in sample.labels.items() if name not in _TENANT_LABELS)
+        alike[sample.name, tuple(left)].append(sample)
+    for (name, labels), group in alike.items():
+        values = [sample.value for sample in group]
+        value = min(values) if name.endswith("_created") else sum(values)
+        yield group[0]._replace(labels=dict(labels), value=value)

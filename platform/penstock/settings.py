@@ -2,8 +2,7 @@
 
 `penstock.toml` in the data directory, then `PENSTOCK_*` in the environment, then flags: the later
 wins. Each room declares its own settings as a subclass of RoomSettings, which the entry points
-`penstock.settings` name, and takes them with `settings.room(LoopSettings)`.
-"""
+`penstock.settings` name, and takes them with `settings.room(LoopSettings)`."""
 
 import os
 import re
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from penstock.errors import SettingInvalid
+from penstock.visible_text import visible_line
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -26,6 +26,7 @@ GIB = 1024 * MIB
 ENVIRONMENT_PREFIX = "PENSTOCK_"
 FILE_NAME = "penstock.toml"
 DATA_DEFAULT = "penstock-data"
+_FILE_CHARS_MAX = MIB
 _KINDS = {int: "whole number", float: "number", str: "text"}
 
 
@@ -50,7 +51,6 @@ def setting(
         "at_most": at_most,
         "needs": needs,
         "choices": choices,
-        "secret": secret,
     }
     return field(default=default, repr=not secret, metadata=facts)
 
@@ -118,7 +118,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Resolved:
+class ResolvedSetting:
     """A setting's value and the place that gave it."""
 
     name: str
@@ -145,36 +145,55 @@ def load_settings(
     flags: Mapping[str, object] | None = None,
 ) -> Settings:
     """Settings from file, environment and flags. Raises SettingInvalid."""
-    values = {one.name: one.value for one in resolve(data, environment, flags)}
-    return Settings(
-        data=values["data"],
-        rooms=tuple(room(**_chosen(room, values)) for room in room_kinds()),
-        **_chosen(Settings, values),
-    )
+    values = {setting.name: setting.value for setting in resolve(data, environment, flags)}
+
+    def chosen(kind: type[Any]) -> dict[str, Any]:
+        return {field.name: values[field.name] for field in fields(kind) if field.metadata}
+
+    rooms = tuple(room(**chosen(room)) for room in room_kinds())
+    return Settings(data=values["data"], rooms=rooms, **chosen(Settings))
 
 
 def resolve(
     data: Path | str | None = None,
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, object] | None = None,
-) -> list[Resolved]:
+) -> list[ResolvedSetting]:
     """Each setting with its origin, as `penstock config` lists them. Raises SettingInvalid."""
     environment = os.environ if environment is None else environment
-    directory, origin = _data_directory(data, environment)
+    named = environment.get(f"{ENVIRONMENT_PREFIX}DATA")
+    origin = "a flag" if data is not None else "the environment" if named else "default"
+    directory = Path(data if data is not None else named or DATA_DEFAULT).absolute()
+    if directory.exists() and not directory.is_dir():
+        raise SettingInvalid(name="data", origin=origin, why=f"{directory} is not a directory")
+    prefixed = {
+        variable.removeprefix(ENVIRONMENT_PREFIX).lower(): value
+        for variable, value in environment.items()
+        if variable.startswith(ENVIRONMENT_PREFIX)
+    }
+    known = variables()
+    in_environment = {name: value for name, value in prefixed.items() if name not in known}
+    in_flags = {name: value for name, value in (flags or {}).items() if value is not None}
     file = directory / FILE_NAME
     layers = [
-        (str(file), _known(_from_file(file), str(file))),
-        ("the environment", _known(_from_environment(environment), "the environment")),
-        ("a flag", _known({k: v for k, v in (flags or {}).items() if v is not None}, "a flag")),
+        (str(file), _known(_read_file(file), str(file))),
+        ("the environment", _known(in_environment, "the environment")),
+        ("a flag", _known(in_flags, "a flag")),
     ]
-    resolved = {"data": Resolved("data", directory, origin, "directory of the embedded default")}
+    meaning = "directory of the embedded default"
+    resolved = {"data": ResolvedSetting("data", directory, origin, meaning)}
+    addresses = {
+        "database_url": f"sqlite:///{directory}/penstock.db",
+        "log_url": f"local:{directory}/log",
+        "store_url": f"file://{directory}/lake",
+    }
     for declared in declarations():
-        name, facts = declared.name, declared.metadata
-        value, origin = _default(declared, directory), "default"
+        name, meaning, secret = declared.name, declared.metadata["meaning"], not declared.repr
+        value, origin = addresses.get(name, declared.default), "default"
         for layer, values in layers:
             if name in values:
                 value, origin = _converted(declared, values[name], layer), layer
-        resolved[name] = Resolved(name, value, origin, facts["meaning"], facts["secret"])
+        resolved[name] = ResolvedSetting(name, value, origin, meaning, secret)
     for declared in declarations():
         _check_relations(declared, resolved)
     return list(resolved.values())
@@ -183,15 +202,15 @@ def resolve(
 @cache
 def room_kinds() -> tuple[type[RoomSettings], ...]:
     """What the rooms declare, in the order of the rooms' names."""
-    found = sorted(entry_points(group="penstock.settings"), key=lambda entry: entry.name)
-    return tuple(entry.load() for entry in found)
+    entries = sorted(entry_points(group="penstock.settings"), key=lambda entry: entry.name)
+    return tuple(entry.load() for entry in entries)
 
 
 def declarations() -> Iterator[Field[Any]]:
     """Every setting but `data`: those that all share, then those of the rooms."""
     kinds: list[type[Settings | RoomSettings]] = [Settings, *room_kinds()]
     for kind in kinds:
-        yield from (one for one in fields(kind) if one.metadata)
+        yield from (field for field in fields(kind) if field.metadata)
 
 
 def variables() -> frozenset[str]:
@@ -210,52 +229,9 @@ def without_secrets(url: str) -> str:
     return _SECRET_PARAMETER.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", url))
 
 
-def _chosen(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    return {one.name: values[one.name] for one in fields(kind) if one.metadata}
-
-
-def _data_directory(data: Path | str | None, environment: Mapping[str, str]) -> tuple[Path, str]:
-    if data is not None:
-        directory, origin = Path(data).absolute(), "a flag"
-    elif named := environment.get(f"{ENVIRONMENT_PREFIX}DATA"):
-        directory, origin = Path(named).absolute(), "the environment"
-    else:
-        directory, origin = Path(DATA_DEFAULT).absolute(), "default"
-    if directory.exists() and not directory.is_dir():
-        raise SettingInvalid(name="data", origin=origin, why=f"{directory} is not a directory")
-    return directory, origin
-
-
-def _default(declared: Field[Any], directory: Path) -> Any:
-    addresses = {
-        "database_url": f"sqlite:///{directory}/penstock.db",
-        "log_url": f"local:{directory}/log",
-        "store_url": f"file://{directory}/lake",
-    }
-    return addresses.get(declared.name, declared.default)
-
-
-def _from_file(path: Path) -> dict[str, object]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except tomllib.TOMLDecodeError as error:
-        raise SettingInvalid(name="(the whole file)", origin=path, why=str(error)) from None
-
-
-def _from_environment(environment: Mapping[str, str]) -> dict[str, object]:
-    prefixed = {
-        variable.removeprefix(ENVIRONMENT_PREFIX).lower(): value
-        for variable, value in environment.items()
-        if variable.startswith(ENVIRONMENT_PREFIX)
-    }
-    return {name: value for name, value in prefixed.items() if name not in variables()}
-
-
 def _known(values: Mapping[str, object], origin: str) -> dict[str, object]:
     """Without what is retired. Raises SettingInvalid for a name that never was a setting."""
-    known = [one.name for one in declarations()]
+    known = [declared.name for declared in declarations()]
     retired = frozenset[str]().union(*(room.RETIRED for room in room_kinds()))
     for name in values:
         if name in retired:
@@ -267,42 +243,53 @@ def _known(values: Mapping[str, object], origin: str) -> dict[str, object]:
     return {name: value for name, value in values.items() if name not in retired}
 
 
+def _read_file(path: Path) -> dict[str, object]:
+    try:
+        with path.open(encoding="utf-8") as file:
+            text = file.read(_FILE_CHARS_MAX + 1)
+    except FileNotFoundError:
+        return {}
+    if len(text) > _FILE_CHARS_MAX:
+        why = f"it is longer than {_FILE_CHARS_MAX} characters"
+        raise SettingInvalid(name="(the whole file)", origin=path, why=why)
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingInvalid(name="(the whole file)", origin=path, why=str(error)) from None
+
+
 @cache
 def _warn_of_retired(name: str, origin: str) -> None:
-    sys.stderr.write(
-        f"penstock: the setting {name} from {origin} is ignored: Penstock no longer has it. "
-        "Remove it.\n"
-    )
+    why = "Penstock no longer has it. Remove it."
+    warning = f"penstock: the setting {name} from {origin} is ignored: {why}"
+    sys.stderr.write(visible_line(warning) + "\n")
 
 
 def _converted(declared: Field[Any], value: object, origin: str) -> Any:
     kind: type[Any] = type(declared.default)
-    facts = declared.metadata
-    shown = "the value" if facts["secret"] else repr(value)
-
-    def refused(why: str) -> SettingInvalid:
-        return SettingInvalid(name=declared.name, origin=origin, why=why)
-
+    minimum, choices = declared.metadata["minimum"], declared.metadata["choices"]
+    why = f"{repr(value) if declared.repr else 'the value'} is not a {_KINDS[kind]}"
     try:
         converted: Any = kind(value)
+        rounded = kind is int and isinstance(value, float) and value != converted
+        fits = not rounded and (kind is not str or isinstance(value, str))
     except (TypeError, ValueError):
-        raise refused(f"{shown} is not a {_KINDS[kind]}") from None
-    rounded = kind is int and isinstance(value, float) and value != converted
-    if rounded or (kind is str and not isinstance(value, str)):
-        raise refused(f"{shown} is not a {_KINDS[kind]}")
-    if facts["minimum"] is not None and not converted >= facts["minimum"]:
-        raise refused(f"{value} is below {facts['minimum']}")
-    if facts["choices"] and converted not in facts["choices"]:
-        raise refused(f"it is {' or '.join(facts['choices'])}")
+        fits = False
+    if fits and minimum is not None and not converted >= minimum:
+        fits, why = False, f"{value} is below {minimum}"
+    elif fits and choices and converted not in choices:
+        fits, why = False, f"it is {' or '.join(choices)}"
+    if not fits:
+        raise SettingInvalid(name=declared.name, origin=origin, why=why)
     return converted
 
 
-def _check_relations(declared: Field[Any], resolved: Mapping[str, Resolved]) -> None:
-    name, at_most, needs = (declared.name, *map(declared.metadata.get, ("at_most", "needs")))
-    value, origin = resolved[name].value, resolved[name].origin
-    if at_most and value > (limit := resolved[at_most].value):
-        why = f"{value} is over {at_most}, which is {limit}"
-        raise SettingInvalid(name=name, origin=origin, why=why)
-    if needs and value and not resolved[needs].value:
-        why = f"{name} is set, and {needs} is not: set both"
+def _check_relations(declared: Field[Any], resolved: Mapping[str, ResolvedSetting]) -> None:
+    at_most, needs = declared.metadata["at_most"], declared.metadata["needs"]
+    setting = resolved[declared.name]
+    if at_most and setting.value > (limit := resolved[at_most].value):
+        why = f"{setting.value} is over {at_most}, which is {limit}"
+        raise SettingInvalid(name=setting.name, origin=setting.origin, why=why)
+    if needs and setting.value and not resolved[needs].value:
+        why = f"{setting.name} is set, and {needs} is not: set both"
         raise SettingInvalid(name=needs, origin=resolved[needs].origin, why=why)

@@ -1,9 +1,9 @@
 """What users write in TOML, read key by key or as a dataclass: what is unknown or cannot be meant
 is refused by name.
 
-`where` says in which file, and in which part of it. All raise InvalidInput.
-"""
+`where` says in which file, and in which part of it. All raise InvalidInput."""
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -24,6 +24,14 @@ Seconds = Annotated[int, "s"]
 
 Section = TypeVar("Section")
 
+#: What a person writes: recipes, policies, loops, suites, queries.
+TEXT_BYTES_MAX = 4 * 1024 * 1024
+#: The parser takes two seconds for so many, and its time grows with the square of a key's parts.
+TOML_CHARS_MAX = 1 << 20
+_KEY_PARTS_MAX = 64
+_KEY_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+"""
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:{_KEY_PART}){{{_KEY_PARTS_MAX}}}")
+_SHOWN_CHARS_MAX = 200
 #: A time of more is meant by nobody, and no clock has it.
 _DURATION_DIGITS_MAX = 9
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -31,12 +39,31 @@ _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 
 def read_text(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        return read_bounded(path, TEXT_BYTES_MAX, str(path)).decode()
+    except UnicodeDecodeError as error:
         raise InvalidInput(what=str(path), why=str(error)) from error
 
 
+def read_bounded(path: Path, bytes_max: int, what: str) -> bytes:
+    """A file that somebody named, which may be another than they think. `what` says what it is
+    for."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(bytes_max + 1)
+    except OSError as error:
+        raise InvalidInput(what=what, why=str(error)) from error
+    if len(content) > bytes_max:
+        raise InvalidInput(what=what, why=f"it is longer than {bytes_max} bytes")
+    return content
+
+
 def parse_toml(content: str, where: str) -> dict[str, Any]:
+    if len(content) > TOML_CHARS_MAX:
+        why = f"it has {len(content)} characters, over the limit of {TOML_CHARS_MAX}"
+        raise InvalidInput(what=where, why=why)
+    if _LONG_KEY.search(content):
+        why = f"it has a key of more than {_KEY_PARTS_MAX} parts with dots between them"
+        raise InvalidInput(what=where, why=why)
     try:
         return tomllib.loads(content)
     except RecursionError as error:
@@ -65,55 +92,41 @@ def unknown(name: str, known: Iterable[str]) -> str:
 def text(section: Mapping[str, Any], key: str, where: str) -> str:
     value = section.get(key)
     if not isinstance(value, str) or not value:
-        raise InvalidInput(what=where, why=f"{key} has to be a text, and is {value!r}")
+        raise _unfit(key, "a text", value, where)
     return value
 
 
 def texts(section: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
     value = section.get(key, [])
     if not isinstance(value, list) or not all(isinstance(item, str) and item for item in value):
-        raise InvalidInput(what=where, why=f"{key} has to be a list of texts, and is {value!r}")
+        raise _unfit(key, "a list of texts", value, where)
     return tuple(value)
 
 
 def table(section: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
     value = section.get(key, {})
     if not isinstance(value, dict):
-        raise InvalidInput(what=where, why=f"{key} has to be a table, and is {value!r}")
+        raise _unfit(key, "a table", value, where)
     return value
 
 
 def number(value: Any, key: str, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InvalidInput(what=where, why=f"{key} has to be a number, and is {value!r}")
+        raise _unfit(key, "a number", value, where)
     try:
         as_float = float(value)
     except OverflowError:  # whole numbers have no end
         as_float = inf
     if not -inf < as_float < inf:
-        raise InvalidInput(what=where, why=f"{key} has to be a number, and is {as_float!r}")
+        raise _unfit(key, "a number", as_float, where)
     return as_float
 
 
 def whole(section: Mapping[str, Any], key: str, default: int, where: str, *, least: int) -> int:
     value = section.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
-        why = f"{key} has to be a whole number from {least} on, and is {value!r}"
-        raise InvalidInput(what=where, why=why)
+        raise _unfit(key, f"a whole number from {least} on", value, where)
     return value
-
-
-def duration_s(section: Mapping[str, Any], key: str, where: str) -> int | None:
-    """Seconds, of a text such as 90s, 30m, 6h, 7d or 2w."""
-    if key not in section:
-        return None
-    value = text(section, key, where)
-    digits, unit = value[:-1], value[-1]
-    plain = digits.isascii() and digits.isdecimal() and len(digits) <= _DURATION_DIGITS_MAX
-    if unit not in _SECONDS or not plain:
-        why = f"{key} has to be a time such as 90s, 30m, 6h or 7d, and is {value[:40]!r}"
-        raise InvalidInput(what=where, why=why)
-    return int(digits) * _SECONDS[unit]
 
 
 def choice(
@@ -125,6 +138,11 @@ def choice(
     return value
 
 
+def _unfit(key: str, needed: str, value: object, where: str) -> InvalidInput:
+    shown = repr(value)[:_SHOWN_CHARS_MAX]
+    return InvalidInput(what=where, why=f"{key} has to be {needed}, and is {shown}")
+
+
 def read_section(
     kind: type[Section], section: Mapping[str, Any], where: str, directory: Path = Path()
 ) -> Section:
@@ -132,8 +150,10 @@ def read_section(
     default may be left out. A field of Seconds ends with `_s`, and its key does not. A float is a
     share, a path is relative to the directory, a dataclass is a table, and several are an array of
     tables. The dataclass refuses its values by ValueError."""
-    hints = get_type_hints(kind, include_extras=True)
-    kinds = {name: _without_none(hint) for name, hint in hints.items()}
+    kinds = get_type_hints(kind, include_extras=True)
+    for name, hint in kinds.items():
+        if NoneType in get_args(hint):
+            kinds[name] = get_args(hint)[0]
     keys = {name: name.removesuffix("_s") if kinds[name] == Seconds else name for name in kinds}
     refuse_unknown(section, keys.values(), where)
     needed = [keys[field.name] for field in fields(kind) if field.default is MISSING]  # type: ignore[arg-type]
@@ -149,18 +169,18 @@ def read_section(
         raise InvalidInput(what=where, why=str(error)) from error
 
 
-def _without_none(hint: Any) -> Any:
-    kinds = [kind for kind in get_args(hint) if kind is not NoneType]
-    return kinds[0] if NoneType in get_args(hint) else hint
-
-
 def _read(section: Mapping[str, Any], key: str, kind: Any, where: str, directory: Path) -> Any:
     value, origin, arguments = section[key], get_origin(kind), get_args(kind)
     if is_dataclass(kind) and isinstance(kind, type):
         nested = {} if value is None else table(section, key, where)
         return read_section(kind, nested, f"[{key}] of {where}", directory)
     if kind == Seconds:
-        return duration_s(section, key, where)
+        duration = text(section, key, where)
+        digits, unit = duration[:-1], duration[-1]
+        plain = digits.isascii() and digits.isdecimal() and len(digits) <= _DURATION_DIGITS_MAX
+        if unit not in _SECONDS or not plain:
+            raise _unfit(key, "a time such as 90s, 30m, 6h or 7d", duration[:40], where)
+        return int(digits) * _SECONDS[unit]
     if kind == Number:
         return number(value, key, where)
     if origin is Annotated:
@@ -170,7 +190,7 @@ def _read(section: Mapping[str, Any], key: str, kind: Any, where: str, directory
     if origin is tuple:
         return _read_list(section, key, arguments[0], where, directory)
     if kind is bool and not isinstance(value, bool):
-        raise InvalidInput(what=where, why=f"{key} has to be true or false, and is {value!r}")
+        raise _unfit(key, "true or false", value, where)
     if kind is float and not 0 <= (value := number(value, key, where)) <= 1:
         raise InvalidInput(what=where, why=f"{key} has to lie between 0 and 1, and is {value!r}")
     if kind in (bool, float):
@@ -183,10 +203,10 @@ def _read_list(section: Mapping[str, Any], key: str, kind: Any, where: str, dire
         items = texts(section, key, where)
         return tuple(directory / item for item in items) if kind is Path else items
     items = section[key]
-    if kind == Number and isinstance(items, list):
-        return tuple(number(item, key, where) for item in items)
     if kind == Number:
-        raise InvalidInput(what=where, why=f"{key} has to be a list, and is {items!r}")
+        if not isinstance(items, list):
+            raise _unfit(key, "a list", items, where)
+        return tuple(number(item, key, where) for item in items)
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
         raise InvalidInput(what=where, why=f"{key} is written as [[{key}]]")
     return tuple(

@@ -4,6 +4,7 @@ import json
 import struct
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile
@@ -11,7 +12,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import pyarrow as pa
 
 from penstock.checkpoints.attempts import Attempt
-from penstock_jobs.benchmarks.importers.trials import ReadOptions, ReadResults
+from penstock_jobs.benchmarks.importers.trials import ReadOptions, TrialCollection
 from penstock_jobs.benchmarks.result_import import FORMATS, format_of
 
 Facts = Mapping[str, Any]
@@ -22,12 +23,24 @@ def options_with(**facts: Any) -> ReadOptions:
     return ReadOptions(**(limits | facts))
 
 
-def read(path: Path, form: str | None = None, **facts: Any) -> ReadResults:
-    chosen = FORMATS[form] if form else format_of(path)
-    return chosen.read(path, options_with(**facts))
+@dataclass(frozen=True)
+class Results:
+    """What is read, and how often each kind of problem occurred, with examples."""
+
+    attempts: list[Attempt]
+    problems: dict[str, int]
+    examples: dict[str, list[str]]
 
 
-def outcomes(results: ReadResults) -> dict[tuple[str, int], float | str]:
+def read(path: Path, form: str | None = None, **facts: Any) -> Results:
+    trials = TrialCollection(path, options_with(**facts))
+    (FORMATS[form] if form else format_of(path)).collect(trials)
+    attempts, problems = trials.attempts(), trials.problems.items()
+    counts = {kind: problem.count for kind, problem in problems}
+    return Results(attempts, counts, {kind: problem.examples for kind, problem in problems})
+
+
+def outcomes(results: Results) -> dict[tuple[str, int], float | str]:
     """By task and number: the score, or the error."""
     return {(one.task, one.attempt): _outcome(one) for one in results.attempts}
 

@@ -114,7 +114,7 @@ def test_until_it_is_decided(bench: Bench, lake: Lake, isolation: None) -> None:
     set_policy(lake.database, '[[require]]\nsuite = "mini"\nminimum = 0.3\nmin_tasks = 10\n')
     run = ("run", folder, "--checkpoint", "new", "--agent", SOLVE)
     mixed = bench(*run, "--until-decided", "--attempts", "2")
-    assert (mixed.status, "says itself how many" in mixed.err) == (2, True)
+    assert (mixed.status, "decides how many" in mixed.err) == (2, True)
     assert bench(*run, "--max-attempts", "2").status == 2
     done = bench(*run, "--until-decided", "--max-attempts", "2", "--json")
     told = done.json()

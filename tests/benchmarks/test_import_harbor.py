@@ -28,7 +28,7 @@ def test_a_job_by_its_trials(tmp_path: Path) -> None:
     write(tmp_path / "config.json", {"job_name": "…", "agents": []})
     found = read(tmp_path)
     assert outcomes(found) == {("a", 0): 0.5, ("a", 1): 1, ("b", 0): 0}
-    assert not found.problems.counts
+    assert not found.problems
     one = found.attempts[0]
     assert (one.prompt_tokens, one.completion_tokens, one.cost_usd) == (100, 7, 0.5)
     assert one.latency_s == 31.5
@@ -43,7 +43,7 @@ def test_layouts_of_other_versions(tmp_path: Path) -> None:
     harbor_job(tmp_path / "jobs" / "j2", 1)
     found = read(tmp_path / "jobs")
     assert outcomes(found) == {("a", 0): 1, ("a", 1): 0}
-    assert not found.problems.counts
+    assert not found.problems
     assert outcomes(read(one.parent)) == outcomes(read(one)) == {("a", 0): 1}
 
 
@@ -63,7 +63,7 @@ def test_what_the_model_did_itself_counts_and_what_befell_it_does_not(tmp_path: 
         ("none", 0): "it has no reward reward",
         ("both", 0): "it has no reward reward after AgentTimeoutError",
     }
-    assert found.problems.counts == {
+    assert found.problems == {
         "a trial that ended by AgentTimeoutError counts as scored": 1,
         "a trial that ended by AgentTimeoutError has a reward all the same": 1,
         "a trial that ended by ContextWindowExceededError counts as scored": 1,
@@ -113,7 +113,7 @@ def test_what_left_no_result_is_an_error(tmp_path: Path) -> None:
         (f"org/{long}", 2): "only the summary names it",
         ("b", 0): "its result cannot be read: Input data was truncated",
     }
-    assert found.problems.counts["a result is missing, and nothing names it"] == 1
+    assert found.problems["a result is missing, and nothing names it"] == 1
 
 
 def test_what_nobody_can_name_is_left_out_and_told(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_what_nobody_can_name_is_left_out_and_told(tmp_path: Path) -> None:
     found = read(tmp_path)
     assert outcomes(found) == {("b", 0): 1}
     kind = "a trial that only the job names, and whose task cannot be told, was left out"
-    assert found.problems.counts == {kind: 1}
+    assert found.problems == {kind: 1}
 
 
 def test_a_job_that_has_not_ended(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_copies_count_once_and_contradictions_not_at_all(tmp_path: Path) -> None
     harbor_trial(tmp_path / "j2", "b__1", 0, id="two")
     found = read(tmp_path)
     assert outcomes(found) == {("a", 0): 1, ("b", 0): "two results of it differ"}
-    assert found.problems.counts == {
+    assert found.problems == {
         "a copy, counted once": 1,
         "of two results that differ neither was taken": 1,
     }
@@ -165,4 +165,4 @@ def test_what_the_agent_wrote_proves_nothing(tmp_path: Path, folder: str) -> Non
 def test_a_task_that_changed_between_trials_is_told(tmp_path: Path) -> None:
     harbor_trial(tmp_path, "a__1", 1)
     harbor_trial(tmp_path, "a__2", 1, task_checksum="1" * 64)
-    assert read(tmp_path).problems.counts == {"a task was not the same in all trials": 1}
+    assert read(tmp_path).problems == {"a task was not the same in all trials": 1}

@@ -35,7 +35,7 @@ def test_each_kind_of_score(make: Any) -> None:
         ("c", 0): 1, ("i", 0): 0, ("p", 0): 0.5, ("n", 0): 0, ("yes", 0): 1, ("one", 0): 1,
         ("half", 0): 0.5, ("true", 0): 1, ("text", 0): 0.25,
     }  # fmt: skip
-    assert found.problems.counts == {"no answer (N) counts 0, as Inspect counts it": 1}
+    assert found.problems == {"no answer (N) counts 0, as Inspect counts it": 1}
 
 
 def test_what_is_no_score_is_an_error(make: Any) -> None:
@@ -66,7 +66,7 @@ def test_what_is_no_score_is_an_error(make: Any) -> None:
 def test_a_limit_of_the_model_counts_as_scored_and_is_told(make: Any) -> None:
     found = read(make(header(["a"]), [sample("a", "I", limit={"type": "token", "limit": 9})]))
     assert outcomes(found) == {("a", 0): 0}
-    assert found.problems.counts == {"a sample that came to the limit token counts as scored": 1}
+    assert found.problems == {"a sample that came to the limit token counts as scored": 1}
 
 
 def test_tokens_are_those_of_the_model_that_was_tried(make: Any) -> None:
@@ -119,7 +119,7 @@ def test_a_later_log_of_an_eval_goes_on_where_the_earlier_ended(tmp_path: Path) 
     found = read(tmp_path)
     assert outcomes(found) == {("a", 0): 1, ("b", 0): 0}
     assert [one.retries for one in found.attempts] == [0, 1]
-    assert found.problems.counts == {"an error of an earlier try was tried again": 1}
+    assert found.problems == {"an error of an earlier try was tried again": 1}
 
 
 def test_tries_that_contradict_each_other_count_for_neither(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_tries_that_contradict_each_other_count_for_neither(tmp_path: Path) -> N
     eval_log(tmp_path / "2.eval", later, [sample("a", "I")])
     found = read(tmp_path)
     assert outcomes(found) == {("a", 0): "two results of it differ"}
-    assert found.problems.counts == {"of two results that differ neither was taken": 1}
+    assert found.problems == {"of two results that differ neither was taken": 1}
 
 
 def test_another_eval_is_further_attempts(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_log_cut_off_is_refused_alone_and_told_in_a_folder(tmp_path: Path) -> 
             read(path, "inspect")
     found = read(tmp_path)
     assert outcomes(found) == {("a", 0): 1}
-    assert found.problems.counts == {"a log that cannot be read was left out": 2}
+    assert found.problems == {"a log that cannot be read was left out": 2}
 
 
 def test_names_that_lead_elsewhere_lead_nowhere(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_lines_with_all_that_an_attempt_may_have(tmp_path: Path) -> None:
     found = read(lines(tmp_path / "r.jsonl", line("t", 0, 0.5, **facts), error))
     assert outcomes(found) == {("t", 0): 0.5, ("t", 1): "the sandbox died"}
     assert {name: getattr(found.attempts[0], name) for name in facts} == facts
-    assert not found.problems.counts
+    assert not found.problems
 
 
 def test_what_is_wrong_with_a_line_never_costs_its_neighbours(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_what_is_wrong_with_a_line_never_costs_its_neighbours(tmp_path: Path) ->
         ("measured", 0): 1,
         ("extra", 0): 1,
     }
-    assert found.problems.counts == {
+    assert found.problems == {
         "a line that cannot be read was left out": 5,
         "an attempt that cannot be kept was left out": 2,
         "of a score and an error the error counts": 1,
@@ -95,7 +95,7 @@ def test_the_same_attempt_twice(tmp_path: Path) -> None:
     path = lines(tmp_path / "r.jsonl", line("a", 0), line("a", 0), line("b", 0), line("b", 0, 0.0))
     found = read(path)
     assert outcomes(found) == {("a", 0): 1, ("b", 0): "two results of it differ"}
-    assert found.problems.counts == {
+    assert found.problems == {
         "a copy, counted once": 1,
         "of two results that differ neither was taken": 1,
     }
@@ -111,7 +111,7 @@ def test_lines_without_numbers_are_numbered_as_they_stand(tmp_path: Path) -> Non
     assert outcomes(found) == {
         ("a", 0): 0, ("a", 1): 1, ("a", 2): 0.5, ("b", 0): 1, ("c", 0): 1,
     }  # fmt: skip
-    assert found.problems.counts == {
+    assert found.problems == {
         "a line without a number was left out: other lines of its task have one": 1,
         "a copy of another file was passed over": 1,
     }
@@ -128,7 +128,7 @@ def test_a_line_without_end_is_passed_over_in_pieces(tmp_path: Path) -> None:
     path = lines(tmp_path / "r.jsonl", line("a", 0), line("b", 0, x="x" * 3_000_000), line("c", 0))
     found = read(path)
     assert outcomes(found) == {("a", 0): 1, ("c", 0): 1}
-    assert found.problems.counts == {"a line that cannot be read was left out": 1}
+    assert found.problems == {"a line that cannot be read was left out": 1}
 
 
 def test_other_files_beside_are_passed_over(tmp_path: Path) -> None:
@@ -136,4 +136,4 @@ def test_other_files_beside_are_passed_over(tmp_path: Path) -> None:
     lines(tmp_path / "log.jsonl", {"event": "x"})
     found = read(tmp_path)
     assert outcomes(found) == {("a", 0): 1}
-    assert found.problems.counts == {"a file of another form was passed over": 1}
+    assert found.problems == {"a file of another form was passed over": 1}

@@ -28,7 +28,7 @@ def test_a_summary(tmp_path: Path) -> None:
         ("e", 0): "no prediction was submitted",
     }
     assert [one.edited for one in found.attempts] == [None, None, False, None, None]
-    assert found.problems.counts == {"an empty patch counts 0": 1}
+    assert found.problems == {"an empty patch counts 0": 1}
 
 
 def test_what_the_harness_lays_to_the_environment_is_an_error(tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_older_summaries_name_the_completed_and_the_resolved(tmp_path: Path) -> 
     older = {"completed_ids": ["a", "b"], "resolved_ids": ["a"], "total_instances": 5}
     found = read(write(tmp_path / "r.json", older))
     assert outcomes(found) == {("a", 0): 1, ("b", 0): 0}
-    assert found.problems.counts == {"a result is missing, and nothing names it": 3}
+    assert found.problems == {"a result is missing, and nothing names it": 3}
 
 
 def test_pending_and_failed_of_the_service(tmp_path: Path) -> None:
@@ -65,7 +65,7 @@ def test_reports_of_instances_with_and_without_the_summary(tmp_path: Path) -> No
     alone = read(tmp_path)
     unapplied = "a patch that was not applied, or left no test results, counts 0"
     assert outcomes(alone) == {("a", 0): 1, ("b", 0): 0, ("d", 0): "it left no report"}
-    assert alone.problems.counts[unapplied] == 1
+    assert alone.problems[unapplied] == 1
     swe_summary(tmp_path / "model.run1.json", **LISTS)
     both = outcomes(read(tmp_path))
     assert both["c", 0] == 0
@@ -94,7 +94,7 @@ def test_a_report_elsewhere_than_the_harness_leaves_it_proves_nothing(tmp_path: 
     found = read(tmp_path)
     assert outcomes(found) == {("a", 0): 0}
     kind = "a report that does not lie in its instance's folder was left out"
-    assert found.problems.counts == {kind: 2}
+    assert found.problems == {kind: 2}
 
 
 def test_a_report_of_an_empty_patch_and_one_of_a_broken_environment(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_a_run_with_each_failure_mode(tmp_path: Path) -> None:
         ("silent", 0): "nothing says whether it was resolved",
         ("new", 0): "not_seen_before",
     }
-    counts = found.problems.counts
+    counts = found.problems
     assert counts["a trial with agent_timeout passed its tests, and counts so"] > 0
     assert counts["a trial with agent_timeout failed its tests, and counts so"] > 0
     assert counts["a trial with unknown_agent_error, not resolved, is an error"] > 0
@@ -51,9 +51,7 @@ def test_a_run_with_each_failure_mode(tmp_path: Path) -> None:
 def test_each_is_told_once_though_the_run_repeats_its_trials(tmp_path: Path) -> None:
     late = tb_trial(RUN, "late", failure_mode="agent_timeout")
     found = read(tb_run(tmp_path, RUN, [late]))
-    assert found.problems.counts == {
-        "a trial with agent_timeout passed its tests, and counts so": 1
-    }
+    assert found.problems == {"a trial with agent_timeout passed its tests, and counts so": 1}
 
 
 def test_numbers_are_those_of_the_names_run_after_run(tmp_path: Path) -> None:
@@ -70,7 +68,7 @@ def test_copies_of_other_runs_count_once(tmp_path: Path) -> None:
     shutil.copytree(first / "a", second / "a", dirs_exist_ok=True)
     found = read(tmp_path)
     assert outcomes(found) == {("a", 0): 1, ("a", 1): 0, ("b", 0): 1}
-    assert found.problems.counts == {"a copy, counted once": 1}
+    assert found.problems == {"a copy, counted once": 1}
 
 
 def test_a_run_that_contradicts_its_trial_counts_for_neither(tmp_path: Path) -> None:
@@ -104,7 +102,7 @@ def test_what_the_agent_wrote_proves_nothing(tmp_path: Path) -> None:
 
 def test_what_nobody_names_is_told(tmp_path: Path) -> None:
     folder = tb_run(tmp_path, RUN, [tb_trial(RUN, "a")], task_ids=None, dataset_size=3)
-    assert read(folder).problems.counts == {"a result is missing, and nothing names it": 2}
+    assert read(folder).problems == {"a result is missing, and nothing names it": 2}
 
 
 def test_names_and_ids_that_older_versions_lack(tmp_path: Path) -> None:
@@ -127,8 +125,8 @@ def test_broken_files_are_told(tmp_path: Path) -> None:
     write(folder / "elsewhere" / "results.json", {"other": 1})
     found = read(folder)
     assert outcomes(found) == {("a", 0): 1}
-    assert found.problems.counts == {
+    assert found.problems == {
         "results that cannot be read were left out": 1,
         "a file of another form was passed over": 1,
     }
-    assert "UTF-16" in found.problems.examples["results that cannot be read were left out"][0]
+    assert "UTF-16" in found.examples["results that cannot be read were left out"][0]

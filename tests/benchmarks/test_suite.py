@@ -74,7 +74,7 @@ def test_a_prompt_may_stand_beside(tmp_path: Path) -> None:
 def test_a_solution_lies_over_the_tree(tmp_path: Path) -> None:
     files = {"solution/answer": "42\n", "tree/answer": "41\n"}
     task = read_suite(make_suite(tmp_path / "s", {"one": files})).task("one")
-    found = {file.path: file.content for file in load_solution(task, MIB)}
+    found = {file.path: file.content for file in load_solution(task, MIB) or []}
     assert (found["answer"], set(found)) == (b"42\n", {"answer", "question.txt"})
 
 

@@ -16,8 +16,8 @@ from penstock_jobs.canary.live_metrics import (
     MetricMeasurement,
     Scale,
     measured_of,
-    seen_users,
     traffic_of,
+    users_by_phase,
 )
 from penstock_jobs.canary.look import Look, MetricLook, judge_look, judge_metric
 from penstock_jobs.canary.trial import Period, Trial
@@ -120,7 +120,7 @@ def test_a_user_is_one_however_many_sessions_they_have() -> None:
         {"canary": 1, "current": 2}, {"canary": 1, "current": 0},
     )  # fmt: skip
     # Ann was seen at a share of 0.1 and not with the canary; where she is later is no news.
-    assert [(one.share, one.canary, one.current) for one in seen_users(TRIAL, traffic)] == [
+    assert [(one.share, one.canary, one.current) for one in users_by_phase(TRIAL, traffic)] == [
         (0.1, 0, 1), (0.5, 1, 0),
     ]  # fmt: skip
 
@@ -164,27 +164,27 @@ def test_a_breach_shares_its_alpha_with_the_other_metrics_and_a_pass_does_not() 
 def test_steps_wait_for_their_age_for_sessions_and_for_looks_that_can_be_read() -> None:
     steps = CanarySteps(steps=(0.1, 0.5, 0.9), min_age_s=3_600)
 
-    def step(found: Look, share: float = 0.5, pinned: bool = False) -> tuple[str, float | None]:
+    def chosen(found: Look, share: float = 0.5, pinned: bool = False) -> tuple[str, float | None]:
         trial = replace(TRIAL, candidate_periods=(Period(0, None, share),))
-        said = next_step(trial, found, steps, pinned=pinned, sessions_min=30)
-        return said.action, said.share
+        step = next_step(trial, found, steps, pinned=pinned)
+        return step.did, step.share
 
     open_ = replace(GOOD, outcome="undecided")
     few = replace(open_, sessions={"canary": 29, "current": 1_000})
-    wait = ("wait", None)
-    assert step(look(GOOD)) == ("raise", 0.9)
-    assert step(look(open_)) == ("raise", 0.9), "undecided, but seen"
-    assert step(look(GOOD), share=0.3) == ("raise", 0.5)
-    assert step(look(GOOD), share=0.9) == ("promote", None)
-    assert step(look(open_), share=0.9) == wait, "all traffic needs a pass"
-    assert step(look(), share=0.9) == ("promote", None), "the policy asks for no live metric"
-    assert step(look(GOOD), pinned=True) == wait
-    assert step(replace(look(GOOD), until_us=3_000 * SECOND)) == wait, "too early"
-    assert step(look(few)) == wait
-    assert step(look(sessions=29)) == wait
-    assert step(look(BAD)) == wait
-    assert step(look(GOOD, judged("the query failed"))) == wait
-    assert step(look(GOOD, ratio=BROKEN)) == wait
+    wait = ("looked", None)
+    assert chosen(look(GOOD)) == ("raised", 0.9)
+    assert chosen(look(open_)) == ("raised", 0.9), "undecided, but seen"
+    assert chosen(look(GOOD), share=0.3) == ("raised", 0.5)
+    assert chosen(look(GOOD), share=0.9) == ("promoted", None)
+    assert chosen(look(open_), share=0.9) == wait, "all traffic needs a pass"
+    assert chosen(look(), share=0.9) == ("promoted", None), "the policy asks for no live metric"
+    assert chosen(look(GOOD), pinned=True) == wait
+    assert chosen(replace(look(GOOD), until_us=3_000 * SECOND)) == wait, "too early"
+    assert chosen(look(few)) == wait
+    assert chosen(look(sessions=29)) == wait
+    assert chosen(look(BAD)) == wait
+    assert chosen(look(GOOD, judged("the query failed"))) == wait
+    assert chosen(look(GOOD, ratio=BROKEN)) == wait
 
 
 # Many canaries
@@ -252,6 +252,6 @@ def test_the_ratio_of_a_sound_split_holds_at_every_look() -> None:
         )
         looks = (traffic_of(TRIAL, table.slice(0, seen)) for seen in range(90, 901, 90))
         broken += any(
-            check_sample_ratio(seen_users(TRIAL, one)).outcome == "mismatch" for one in looks
+            check_sample_ratio(users_by_phase(TRIAL, one)).outcome == "mismatch" for one in looks
         )
     assert broken <= 1

@@ -21,12 +21,7 @@ from penstock.database.engine import Database
 from penstock.database.leases import leased
 from penstock.database.tables import lease
 from penstock.settings import Settings, load_settings
-from tests.channels.watching_watchers import (
-    change_times,
-    deliverer,
-    standing,
-    tell_now,
-)
+from tests.channels.watching_watchers import change_times, deliverer, standing, tell_now
 from tests.support.checkpoint_factory import TENANT, set_policy
 from tests.support.registry_fixtures import OpenDatabase
 from tests.support.servers.scripted_server import Answer
@@ -127,7 +122,9 @@ def test_killed_between_sending_and_noting(
     database_url: str, database: Database, tmp_path: Path, receiver: Receiver
 ) -> None:
     """It is sent again by the next one, in order, and nothing is lost."""
-    (tmp_path / "penstock.toml").write_text(f'database_url = "{database_url}"\n')
+    (tmp_path / "penstock.toml").write_text(
+        f'database_url = "{database_url}"\negress_networks = "127.0.0.0/8"\n'
+    )
     add_webhook(database, Settings(data=tmp_path), TENANT, receiver.url)
     change_times(database, 4)
     victims: list[subprocess.Popen[bytes]] = []
@@ -167,7 +164,9 @@ def run(
     capsys: pytest.CaptureFixture[str],
 ) -> Run:
     """Runs `penstock webhooks ARGUMENTS`; its exit status and what it said."""
-    (tmp_path / "penstock.toml").write_text(f'database_url = "{database_url}"\n')
+    (tmp_path / "penstock.toml").write_text(
+        f'database_url = "{database_url}"\negress_networks = "127.0.0.0/8"\n'
+    )
     monkeypatch.setenv("PENSTOCK_DATA", str(tmp_path))
 
     def run_once(*arguments: str) -> tuple[int, Any]:
@@ -201,3 +200,11 @@ def test_commands(run: Run, database: Database, receiver: Receiver) -> None:
     status, said = run("remove", made["id"])
     assert status == 2
     assert "There is no webhook" in said
+
+
+@pytest.mark.parametrize("host", ["169.254.169.254", "[::1]", "167772161"])
+def test_addresses_that_are_never_told_are_not_added(run: Run, host: str) -> None:
+    status, said = run("add", f"http://{host}/latest/meta-data")
+    assert status == 2
+    assert f"{host.strip('[]')} is not dialled" in str(said)
+    assert run("list") == (0, [])

@@ -1,7 +1,5 @@
 """Webhooks that fail, hang or are away: what they missed waits, and keeps no other waiting."""
 
-from pathlib import Path
-
 import pytest
 import sqlalchemy as sa
 
@@ -11,13 +9,8 @@ from penstock.channels.tables import delivery
 from penstock.channels.webhooks import add_webhook
 from penstock.database.engine import Database, now_us
 from penstock.metrics import Metrics
-from penstock.settings import Settings, load_settings
-from tests.channels.watching_watchers import (
-    change_times,
-    deliverer,
-    standing,
-    tell_now,
-)
+from penstock.settings import Settings
+from tests.channels.watching_watchers import change_times, deliverer, standing, tell_now
 from tests.support.checkpoint_factory import TENANT
 from tests.support.servers.scripted_server import Answer, Hang
 from tests.support.waiting import eventually
@@ -102,11 +95,10 @@ def test_pauses_between_tries(
     most: float,
     *,
     embedded: Database,
+    settings: Settings,
     receiver: Receiver,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    settings = load_settings(tmp_path, {}, {})
     add_webhook(embedded, settings, TENANT, receiver.url)
     change_times(embedded, 1)
     receiver.script = lambda _got: answer
@@ -153,6 +145,8 @@ def test_metrics_and_warnings_name_who_fails(
         assert metrics.value("notice_failures_total", kind="webhook") == 1
         [said] = telling.problems()
         assert said == f"{made.target} waits to be told of 2 changes: it answered 500"
+        [said] = telling.warnings()
+        assert said.startswith(f"{made.target} waits to be told of 2 changes: `penstock webhooks")
         telling.tell_now()
         assert metrics.value("notices_waiting", **target) == 0
         assert metrics.value("notice_target_failing", **target) == 0

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from penstock.channels.tables import webhook
 from penstock.channels.webhooks import add_webhook, list_webhooks, open_webhook, seal_webhooks
 from penstock.database.engine import Database
+from penstock.http.egress import EgressPolicy
 from penstock.sealed_texts import KEY_NAME, SEALED_MARK, SecretKeyUnfit, SecretSeal
 from penstock.settings import Settings
 from tests.channels.watching_watchers import change_times, standing, tell_now
@@ -55,7 +56,7 @@ def test_what_an_earlier_version_stored_is_sealed_at_the_next_start(
 ) -> None:
     made, _ = add_webhook(embedded, settings, TENANT, "https://b.test")
     put_plain(embedded)
-    assert open_webhook(embedded, settings, made.id, 1.0) is not None
+    assert open_webhook(embedded, settings, made.id, 1.0, EgressPolicy()) is not None
     assert seal_webhooks(embedded, settings) == 1
     assert seal_webhooks(embedded, settings) == 0
     assert TOKEN not in stored(embedded)

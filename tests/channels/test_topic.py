@@ -125,7 +125,6 @@ def test_what_is_no_topic_is_refused(url: str, database: Database) -> None:
 
 def test_a_missing_extra_is_said(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "kafka", None)
-    monkeypatch.delitem(sys.modules, "penstock.channels.topic", raising=False)
     with pytest.raises(ExtraMissing, match=r"penstock\[kafka\]"):
         Deliverer(database, settings_of("kafka://host:9092/topic"), Metrics())
 

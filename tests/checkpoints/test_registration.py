@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from penstock.channels.channel import serving_channels
 from penstock.checkpoints import digests
+from penstock.checkpoints.artifact_roots import ArtifactRoots
 from penstock.checkpoints.checkpoint import EDGES, STATES, Checkpoint, State, check_edge
 from penstock.checkpoints.errors import (
     CheckpointConflict,
@@ -23,7 +24,7 @@ from penstock.checkpoints.registration import find, list_checkpoints, register, 
 from penstock.checkpoints.tables import checkpoint
 from penstock.database.engine import Database, now_us
 from penstock.errors import InvalidInput
-from penstock.settings import Settings
+from penstock.settings import Settings, load_settings
 from penstock.shards.errors import ShardUnknown
 from penstock.shards.tables import shard, shard_mark
 from penstock.storage import open_store
@@ -308,6 +309,10 @@ def test_files_in_a_bucket(embedded: Database, s3: S3Server, tmp_path: Path) -> 
     uri = s3.store_url(f"{prefix}/model")
     with pytest.raises(DigestMismatch):
         register(embedded, settings, tenant=TENANT, name="a", uri=uri, digest=EMPTY, actor="ann")
+    for root, found in ((f"{prefix}/model", expected.digest), (f"{prefix}/mode", None)):
+        facts = {"artifact_roots": s3.store_url(root)}
+        roots = ArtifactRoots.of(load_settings(tmp_path, {}, facts))
+        assert digests.digest_files(uri, settings, roots=roots).digest == found
     away = s3.store_url(f"{prefix}/model", "http://127.0.0.1:9")
     assert "cannot be reached" in digests.digest_files(away, settings).why
 

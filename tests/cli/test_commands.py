@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -96,6 +97,24 @@ def test_wrong_input_is_said_in_a_sentence_and_exits_2(
     assert outcome.out == ""
     assert words in outcome.err
     assert outcome.err.startswith("penstock: ")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("channels", "policy", "production", "--set", "/dev/zero"),
+        ("gate", "plan", "core", "--policy", "/dev/zero"),
+        ("shards", "build", "/dev/zero"),
+        ("loop", "run", "/dev/zero"),
+        ("rewards", "run", "--definition", "/dev/zero"),
+        ("import", "/dev/zero"),
+    ],
+    ids=" ".join,
+)
+def test_a_file_without_an_end_is_refused(filled: Run, arguments: tuple[str, ...]) -> None:
+    outcome = filled(*arguments)
+    assert (outcome.status, outcome.out) == (2, "")
+    assert re.search("it is longer than [0-9]+ bytes|it is a device", outcome.err)
 
 
 @pytest.mark.parametrize(

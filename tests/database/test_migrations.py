@@ -29,6 +29,11 @@ def revisions() -> list[str]:
     return [script.revision for script in scripts][::-1]
 
 
+def revision_of(database: Database) -> str | None:
+    with database.read() as connection:
+        return MigrationContext.configure(connection).get_current_revision()
+
+
 def schema_of(database: Database) -> dict[str, object]:
     """Tables with all that belongs to them."""
     inspector = sa.inspect(database.engine)
@@ -47,7 +52,7 @@ def schema_of(database: Database) -> dict[str, object]:
 
 
 def test_an_empty_database_reaches_the_newest_revision(database: Database) -> None:
-    assert migrations.revision_of(database) is None
+    assert revision_of(database) is None
     with pytest.raises(DatabaseOutdated, match="at revision none"):
         migrations.check(database)
     migrations.upgrade(database)
@@ -132,7 +137,7 @@ def test_a_failed_upgrade_changes_nothing(
         migrations.upgrade(database)
     monkeypatch.undo()
     assert schema_of(database) == {}
-    assert migrations.revision_of(database) is None
+    assert revision_of(database) is None
     migrations.upgrade(database)
     migrations.check(database)
 

@@ -14,6 +14,7 @@ from penstock.database.errors import DatabaseUnreachable
 from penstock.database.settings import DatabaseLimits
 from penstock.errors import ExtraMissing, InvalidInput
 from penstock.lake.tables import lake_head, reader_lease, snapshot
+from tests.database.test_migrations import revision_of
 from tests.support.servers.interleaving import waiting_or_done
 from tests.support.servers.ports import free_port
 from tests.support.servers.postgres import PostgresServer, running_postgres
@@ -384,7 +385,7 @@ def test_an_upgrade_does_not_stop_work_for_longer_than_a_lock_may(
             connection.exec_driver_sql("SELECT * FROM segment")
             with pytest.raises(DatabaseUnreachable, match="held a lock"):
                 migrations.upgrade(database)
-        assert migrations.revision_of(database) == "0001"
+        assert revision_of(database) == "0001"
         migrations.upgrade(database)
         migrations.check(database)
         database.close()

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.eventlog import Entry, EventLog, Held
+from penstock.eventlog import Claim, Entry, EventLog
 from penstock.eventlog.errors import LogUnwritable
 from penstock.eventlog.kafka.log import KafkaEventLog
 from penstock.eventlog.local import LocalEventLog
@@ -325,7 +325,7 @@ def test_large_values_come_back(place: Place) -> None:
 def test_who_holds_a_partition_can_ask_again(place: Place) -> None:
     log = place.open(partitions=2)
     first = log.hold(0)
-    assert first is not Held.TAKEN
+    assert first is not Claim.TAKEN
     assert log.hold(0) is first
     assert log.hold(1) is first
 
@@ -333,10 +333,10 @@ def test_who_holds_a_partition_can_ask_again(place: Place) -> None:
 def test_a_partition_is_not_surely_held_twice(place: Place) -> None:
     """MINE is a promise that no other hears; UNKNOWN promises nothing."""
     log, other = place.open(), place.open()
-    if log.hold(0) is Held.MINE:
-        assert other.hold(0) is Held.TAKEN
+    if log.hold(0) is Claim.MINE:
+        assert other.hold(0) is Claim.TAKEN
         log.close()
-        assert other.hold(0) is Held.MINE
+        assert other.hold(0) is Claim.MINE
 
 
 def test_a_closed_log_takes_nothing_and_can_be_closed_again(place: Place) -> None:

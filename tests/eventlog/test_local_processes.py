@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from penstock.eventlog import Entry, Held
+from penstock.eventlog import Claim, Entry
 from tests.eventlog.conftest import Open
 from tests.eventlog.local_contents import KIB, entries_of, values_of
 from tests.eventlog.processes import finish, hear, kill, start
@@ -98,11 +98,11 @@ def test_a_partition_is_held_by_one_process_and_free_when_that_is_killed(
     hold = "log = open_log(sys.argv[1], partitions=2); say(log.hold(0).name); sys.stdin.read()"
     holder = start(hold, tmp_path / "log")
     assert hear(holder) == "MINE"
-    assert log.hold(0) is Held.TAKEN
-    assert log.hold(1) is Held.MINE
+    assert log.hold(0) is Claim.TAKEN
+    assert log.hold(1) is Claim.MINE
     log.append({0: [b"a"]})  # to append takes no hold
     kill(holder)
-    assert log.hold(0) is Held.MINE
+    assert log.hold(0) is Claim.MINE
     other = start(hold, tmp_path / "log")
     assert hear(other) == "TAKEN"
     kill(other)

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.execution import Executor
 from penstock.execution.calls import InlineExecutor
-from penstock_jobs.shards import build_slices
+from penstock_jobs.shards import build
 from penstock_jobs.shards.build import build_shard
 from penstock_jobs.shards.recipe import load_recipe
 from tests.support.engine_lake import QUERY, RECIPE, fill
@@ -16,7 +16,7 @@ from tests.support.lakes import hand_lake
 def test_a_shard_is_the_same_on_every_executor(
     tmp_path: Path, executor: Executor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build_slices, "SLICE_EVENTS", 12)
+    monkeypatch.setattr(build, "SLICE_EVENTS", 12)
     (tmp_path / "all.sql").write_text(QUERY)
     (tmp_path / "engine.toml").write_text(RECIPE)
     recipe = load_recipe(tmp_path / "engine.toml")

@@ -188,7 +188,7 @@ def test_people_read_it_too(fleet: Fleet, run: Run) -> None:
         (["follow", "production", "--exec", "true", "--replica", ""], "The name of a replica"),
         (["follow", "production", "--exec", " "], "--exec cannot be used"),
         (["follow", "production", "--exec", "true", "--check", ""], "--check cannot be used"),
-        (["follow", "production", "--exec", "true", "--url", "ftp://x"], "--url ftp://x"),
+        (["follow", "production", "--exec", "true", "--url", "ftp://x"], "The address ftp://x"),
         (["follow", "production", "--exec", "true", "--url", "http://x:99999"], "http://x:99999"),
         (["follow", "production", "--exec", "true", "--url", "http://[::1"], "http://[::1"),
         (["fleet", "production", "--url", "http://x:80/ä b"], "none a blank"),

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.http.address import HttpAddress
 from penstock.http.client import HttpAnswer, HttpClient
+from penstock.http.egress import EgressPolicy
 from tests.support.servers.scripted_server import Answer, Hang, Server, one_after_the_other, serving
 from tests.support.waiting import eventually
 
@@ -26,7 +27,8 @@ def ask(server: Server, seconds_max: float = LONG_SECONDS) -> HttpAnswer:
 
 
 def client_of(url: str, seconds_max: float = LONG_SECONDS) -> HttpClient:
-    return HttpClient(HttpAddress.of(url, "The address"), seconds_max=seconds_max, bytes_max=100)
+    address = HttpAddress.of(url, "The address")
+    return HttpClient(address, seconds_max=seconds_max, egress=None, bytes_max=100)
 
 
 def test_what_is_asked_arrives_and_what_is_answered_comes_back(server: Server) -> None:
@@ -96,3 +98,13 @@ def test_what_is_no_count_of_seconds_is_none(server: Server, asked: str) -> None
     quoted = asked.encode().decode("latin-1")
     server.script = one_after_the_other(Answer(503, headers={"Retry-After": quoted}))
     assert ask(server).retry_after_s == 0
+
+
+def test_what_the_policy_forbids_is_not_sent() -> None:
+    """Nor is it waited for. The keys of a cloud's machine are no judge and no trainer."""
+    address = HttpAddress.of("http://169.254.169.254/latest/meta-data", "The address")
+    for egress in (EgressPolicy(), EgressPolicy(of_operator=True)):
+        client = HttpClient(address, seconds_max=LONG_SECONDS, egress=egress)
+        heard = client.request("GET", {})
+        assert (heard.status, heard.sent) == (0, False)
+        assert heard.problem.startswith("169.254.169.254 is not dialled: ")

@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import Backlogged, InvalidInput
-from penstock.eventlog import Held
-from penstock.ingest import file_import
-from penstock.ingest.file_import import FileImporter, ImportSummary, find_files
+from penstock.eventlog import Claim
+from penstock.ingest import event_files, file_import
+from penstock.ingest.event_files import find_files
+from penstock.ingest.file_import import FileImporter, ImportSummary
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected import list_rejected
 from penstock.lake.catalog import current
@@ -28,8 +29,8 @@ ARRAY = json.dumps(EVENTS, indent=1).encode()
 
 def take(lake: HandLake, paths: Iterable[Path]) -> ImportSummary:
     importer = FileImporter(lake.lake, "default")
-    for path in find_files(list(paths)):
-        for _ in importer.take(path):
+    for file in find_files(list(paths))[0]:
+        for _ in importer.take(file):
             pass
     return importer.finish()
 
@@ -81,7 +82,7 @@ def test_a_path_that_holds_nothing_is_refused_by_name(tmp_path: Path) -> None:
 def test_lines_are_numbered_through_the_whole_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(file_import, "_READ_BYTES", 1000)
+    monkeypatch.setattr(event_files, "BODY_BYTES", 1000)
     lines = body_of(EVENTS).splitlines()
     lines[1], lines[150], lines[299] = b"{", b"nonsense", b'{"type": "no_such"}'
     path = tmp_path / "some.jsonl"
@@ -165,6 +166,6 @@ def test_a_server_that_stores_nothing_is_not_waited_for_for_ever(
     path.write_bytes(body_of(EVENTS))
     data = tmp_path / "data"
     with hand_lake(data) as stuck, hand_lake(data, flush_seconds_max=0) as lake:
-        assert stuck.lake.log.hold(0) is Held.MINE
+        assert stuck.lake.log.hold(0) is Claim.MINE
         assert take(lake, [path]) == ImportSummary(1, 300, 0, 0, 0, by_server=True, waiting=True)
         assert list(lake.stored()) == []

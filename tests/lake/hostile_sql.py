@@ -2,7 +2,12 @@
 memory or its disk, and to read what is not one's own. Made from a few shapes, so that each idea
 comes with its neighbours."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+
+import duckdb
+
+from penstock.lake.errors import QueryRefused
+from penstock.lake.query_guard import check_query
 
 _SMALL = [
     "NULL",
@@ -26,6 +31,19 @@ _FILES = [
 
 def hostile_statements() -> list[str]:
     return list(dict.fromkeys(text for group in _GROUPS for text in group()))
+
+
+def allowed_statements(statements: Sequence[str], views: frozenset[str]) -> list[str]:
+    """Those that the guard lets through. Its parser may end the process."""
+    allowed = []
+    with duckdb.connect(config={"threads": 1}) as connection:
+        for sql in statements:
+            try:
+                check_query(connection, sql, views)
+            except (QueryRefused, UnicodeEncodeError):
+                continue
+            allowed.append(sql)
+    return allowed
 
 
 def _engine_faults() -> Iterator[str]:

@@ -56,7 +56,7 @@ class Gpu:
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     monkeypatch.setenv("GPU_TOKEN", TOKEN)
-    settings = "loop_poll_seconds = 0.05\nlease_seconds = 1\n"
+    settings = "loop_poll_seconds = 0.05\nlease_seconds = 1\nflush_seconds_max = 0.5\n"
     (tmp_path / "penstock.toml").write_text(settings)
     with open_world(tmp_path) as world:
         yield world

@@ -170,6 +170,6 @@ def test_what_live_metrics_show_to_be_worse_while_it_is_watched_is_taken_back(
 
 def test_live_metrics_without_a_canary_are_said_before_anything_runs(world: World) -> None:
     world.write("policy.toml", LIVE)
-    with pytest.raises(InvalidInput, match=r"has no \[canary\]: each cycle would be refused"):
+    with pytest.raises(InvalidInput, match=r"need a \[canary\] in the loop file"):
         world.run_once()
     assert channel_state(world.database, TENANT, CHANNEL).canary is None

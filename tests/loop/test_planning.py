@@ -34,7 +34,7 @@ AT_FIRST = channel(checkpoint="first")
 
 
 def row(**facts: object) -> Cycle:
-    known = {"loop": "mini", "channel": "production", "file_digest": "x", "budget_s": 1}
+    known = {"loop": "mini", "channel": "production", "budget_s": 1}
     return Cycle(**known, number=4, opened_at=0, **facts)  # type: ignore[arg-type]
 
 

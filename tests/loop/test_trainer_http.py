@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock_jobs.loop.errors import TrainerFailed, TrainerRefused
-from penstock_jobs.loop.trainers import ANSWER_BYTES_MAX, Pace, TrainedCheckpoint
+from penstock_jobs.loop.trainers import ANSWER_BYTES_MAX, TrainedCheckpoint
 from tests.loop.trainers import by_address, task
 from tests.support.servers.scripted_server import (
     Answer,
@@ -78,7 +78,7 @@ def test_an_outage_that_does_not_end_is_told(server: Server) -> None:
     with pytest.raises(
         TrainerFailed, match=r"jobs/1.* cannot be reached: it answered 503: back soon"
     ):
-        train(server, pace=Pace(0.01, 0.05, silence_s=0.2))
+        train(server, silence_s=0.2)
     assert len(server.asked) > 3
     assert "DELETE" not in server.methods  # it may be at work
 
@@ -88,8 +88,9 @@ def test_what_comes_back_now_and_then_is_not_away(server: Server) -> None:
         return Answer(503) if len(server.asked) % 2 else RUNS
 
     server.script = script
+    trainer = by_address(server.url, pause_s_max=0.02, silence_s=1)
     with pytest.raises(TrainerFailed, match="had not finished after 2 s"):
-        by_address(server.url, pace=Pace(0.01, 0.02, silence_s=1)).train(task(limit_s=2), Event())
+        trainer.train(task(limit_s=2), Event())
 
 
 def test_nobody_there_is_told() -> None:
@@ -97,7 +98,7 @@ def test_nobody_there_is_told() -> None:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/"
         with pytest.raises(TrainerFailed, match=r"cannot be reached: .*ConnectionRefusedError"):
-            by_address(url, pace=Pace(0.01, 0.05, silence_s=0)).train(task(), Event())
+            by_address(url, silence_s=0).train(task(), Event())
 
 
 @pytest.mark.parametrize(
@@ -158,10 +159,10 @@ def test_its_time_is_over_for_a_job_that_is_told_so(server: Server) -> None:
 
 
 def test_pauses_are_those_that_it_asks_for_within_bounds() -> None:
-    pace = Pace(10, 300, 600)
+    trainer = by_address("http://gpu-1/", pause_s=10, pause_s_max=300)
     facts = ((0, 0), (7, 0), (9_999, 0), (0, 1), (0, 4))
-    assert [pace.pause(*one) for one in facts] == [10, 7, 300, 10, 80]
-    assert pace.pause(0, 9_999) == 300
+    assert [trainer.next_pause_s(*one) for one in facts] == [10, 7, 300, 10, 80]
+    assert trainer.next_pause_s(0, 9_999) == 300
 
 
 def test_a_token_that_comes_back_is_not_repeated(server: Server) -> None:
@@ -170,3 +171,9 @@ def test_a_token_that_comes_back_is_not_repeated(server: Server) -> None:
         train(server, token="hush-hush")
     assert "hush" not in str(refused.value)
     assert "hush" not in repr(by_address(server.url, token="hush-hush"))
+
+
+def test_where_clouds_keep_their_keys_is_no_trainer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "create_connection", None)
+    with pytest.raises(TrainerFailed, match=r"169\.254\.169\.254 is not dialled"):
+        by_address("http://169.254.169.254/", silence_s=0).train(task(), Event())

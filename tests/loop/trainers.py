@@ -1,11 +1,11 @@
 """Trainers of both kinds, and something for them to do."""
 
 from pathlib import Path
+from typing import Any
 
 from penstock.http.address import HttpAddress
-from penstock_jobs.loop.trainers import CommandTrainer, HttpTrainer, Pace, TrainingTask
-
-PACE = Pace(seconds=0.01, seconds_max=0.05, silence_s=60)
+from penstock.http.egress import EgressPolicy
+from penstock_jobs.loop.trainers import CommandTrainer, HttpTrainer, TrainingTask
 
 
 def task(*, attempt: int = 1, limit_s: float = 60) -> TrainingTask:
@@ -32,12 +32,8 @@ def by_command(folder: Path, command: str) -> CommandTrainer:
     )
 
 
-def by_address(
-    url: str, *, token: str | None = None, seconds_max: float = 10, pace: Pace = PACE
-) -> HttpTrainer:
-    return HttpTrainer(
-        address=HttpAddress.of(url, "url"),
-        token=token,
-        seconds_max=seconds_max,
-        pace=pace,
-    )
+def by_address(url: str, **facts: Any) -> HttpTrainer:
+    pauses = {"pause_s": 0.01, "pause_s_max": 0.05, "silence_s": 60}
+    address = HttpAddress.of(url, "url")
+    egress = EgressPolicy(of_operator=True)
+    return HttpTrainer(address=address, egress=egress, **{"seconds_max": 10, **pauses, **facts})

@@ -13,7 +13,7 @@ from penstock_jobs.rewards.definition import (
     Definition,
     Standing,
     combine,
-    load_definition,
+    find_definition,
     parse_definition,
 )
 from penstock_jobs.rewards.rows import REWARD_ROWS
@@ -111,12 +111,12 @@ def test_what_cannot_be_meant_is_refused_with_the_reason(old: str, new: str, why
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="No such file"):
-        load_definition(tmp_path / "none.toml")
+        find_definition(str(tmp_path / "none.toml"))
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.toml")), ids=lambda path: path.name)
 def test_the_examples_can_be_used(path: Path) -> None:
-    assert load_definition(path).counted()
+    assert find_definition(str(path)).counted()
 
 
 def scored(value: float) -> Standing:

@@ -12,8 +12,8 @@ from penstock_jobs.rewards.edit_scores import (
     NOT_DUE,
     PENDING,
     SCORED,
-    StateReasons,
     TargetScores,
+    state_numbers,
     wholes,
 )
 
@@ -60,8 +60,7 @@ def whole(parts: list[Part]) -> Part:
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.tuples(PARTS, PARTS)), min_size=1, max_size=12))
 def test_of_each_whole_and_horizon(told: list[tuple[int, tuple[Part, Part]]]) -> None:
-    standings = StateReasons.of(STANDINGS)
-    number = standings.numbers()
+    number = state_numbers(STANDINGS)
     names = sorted({name for name, _ in told})
     of = np.array([names.index(name) for name, _ in told])
     rows = [each for _, each in told]
@@ -91,7 +90,7 @@ def test_of_each_whole_and_horizon(told: list[tuple[int, tuple[Part, Part]]]) ->
 
 def test_scored_and_pending_have_their_numbers_whatever_else_there_is() -> None:
     for found in ([], STANDINGS, [("scored", None), *STANDINGS]):
-        number = StateReasons.of(found).numbers()
+        number = state_numbers(found)
         assert (number["scored", None], number["pending", None]) == (SCORED, PENDING)
 
 

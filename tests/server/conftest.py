@@ -79,8 +79,14 @@ class Service:
 
     def peak_bytes(self) -> int:
         """The most memory that the process ever had."""
+        return self._memory("VmHWM")
+
+    def resident_bytes(self) -> int:
+        return self._memory("VmRSS")
+
+    def _memory(self, name: str) -> int:
         status = Path(f"/proc/{self.server.process.pid}/status").read_text()
-        [line] = [line for line in status.splitlines() if line.startswith("VmHWM")]
+        [line] = [line for line in status.splitlines() if line.startswith(name)]
         return int(line.split()[1]) * 1024
 
 
@@ -136,7 +142,9 @@ def registry(
 
 
 def _registry(start: Callable[..., Any], data: Path, **settings: Any) -> Iterator[Registry]:
-    with start(data=data, channel_waiters_max=60, **settings) as service:
+    # The receivers of webhooks are on this machine.
+    settings |= {"channel_waiters_max": 60, "egress_networks": "127.0.0.0/8"}
+    with start(data=data, **settings) as service:
         database = Database.of(load_settings(data, {}, settings))
         roles = ("serve", "train", "promote")
         keys = {role: create_key(database, role, "acme")[1] for role in roles}

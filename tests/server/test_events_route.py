@@ -3,6 +3,7 @@
 import gzip
 import http.client
 import json
+import re
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -197,6 +198,25 @@ def test_bomb_is_413_at_flat_memory(service: Any, count: int) -> None:
     assert service.peak_bytes() - before < 4 * DECODED
 
 
+def test_broken_bodies_leave_memory_flat(service: Any) -> None:
+    """Of a decoder that keeps its buffers when it fails, a few thousand would fill the memory."""
+    whole = b"".join(event(f"s{number}") for number in range(100))
+    broken = [("gzip", gzip.compress(whole)), ("zstd", zstd(whole))]
+
+    def send(client: Any, count: int) -> None:
+        for number in range(count):
+            encoding, body = broken[number % 2]
+            cut = body[: 30 + number % (len(body) - 31)]
+            reply = client.post("/v1/events", cut, Content_Encoding=encoding)
+            assert (reply.status, b"not valid" in reply.body) == (400, True)
+
+    with service.client() as client:
+        send(client, 200)
+        before = service.resident_bytes()
+        send(client, 2_000)
+    assert service.resident_bytes() - before < 32 * MIB
+
+
 def test_any_body_within_the_limits_fits_when_no_other_is_there(service: Any) -> None:
     """As sent and as decompressed it is not counted twice."""
     noise = json.dumps({"text": "".join(chr(33 + i * i % 89) for i in range(EVENT // 2))}).encode()
@@ -362,10 +382,48 @@ def test_every_metric_is_exported(service: Any) -> None:
 def test_refusals_and_events_are_counted(service: Any) -> None:
     service.post("/v1/events", event("counted") + b"\noops")
     service.post("/v1/events", b"", Content_Encoding="br")
-    text = service.get("/metrics").body.decode()
-    for sample in (
-        'events_accepted_total{tenant="acme"}',
-        'events_rejected_total{tenant="acme"}',
-        'requests_refused_total{status="415"}',
-    ):
+    samples = ("events_accepted_total", "events_rejected_total")
+    with service.client() as client:
+        text = client.get("/metrics").body.decode()
+    for sample in (*(f'{name}{{tenant="acme"}}' for name in samples), _REFUSED):
         assert f"{PREFIX}{sample} " in text
+    text = service.get("/metrics").body.decode()
+    for sample in (*samples, _REFUSED):
+        assert f"{PREFIX}{sample} " in text
+
+
+_REFUSED = 'requests_refused_total{status="415"}'
+
+
+def test_no_scrape_names_a_tenant_that_its_key_is_not_of(service: Any) -> None:
+    before = {key: _accepted(service, key) for key in ("admin", "bolt", None)}
+    service.post("/v1/events", event("a", "1") + b"\n" + event("a", "2"))
+    service.post("/v1/events", event("b", "1"), "bolt")
+    after = {key: _accepted(service, key) for key in before}
+    assert {key: after[key] - before[key] for key in before} == {"admin": 2, "bolt": 1, None: 3}
+    bare = service.get("/metrics").body
+    assert b'tenant="' not in bare
+    assert b'channel="' not in bare
+    assert b"acme" not in bare
+    assert b"bolt" not in bare
+    with service.client("bolt") as client:
+        assert b"acme" not in client.get("/metrics").body
+
+
+@pytest.mark.parametrize(("key", "status"), [("read", 403), ("nobody's", 401), ("admin", 200)])
+def test_tenants_are_named_to_admins_alone(service: Any, key: str, status: int) -> None:
+    with service.client(key) as client:
+        assert client.get("/metrics").status == status
+
+
+def _accepted(service: Any, key: str | None) -> float:
+    """As a scrape with this key tells it."""
+    name = f"{PREFIX}events_accepted_total"
+    if key is None:
+        lines = service.get("/metrics").body.decode().splitlines()
+    else:
+        with service.client(key) as client:
+            lines = client.get("/metrics").body.decode().splitlines()
+    values = [float(line.split()[-1]) for line in lines if re.match(rf"{name}[ {{]", line)]
+    assert len(values) <= 1
+    return sum(values)

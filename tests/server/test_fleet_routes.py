@@ -44,7 +44,8 @@ class Fleet:
             return found
 
     def metrics(self) -> list[str]:
-        text: str = self.service.get("/metrics").body.decode()
+        with self.service.client() as client:
+            text: str = client.get("/metrics").body.decode()
         return [one for one in text.splitlines() if one.startswith("penstock_")]
 
 
@@ -124,6 +125,9 @@ def test_metrics_tell_of_it_and_forget_who_left(fleet: Fleet) -> None:
     fleet.service.wait_for(lambda: shown("fleet_mixed", 1))
     fleet.service.wait_for(lambda: shown("replicas_behind", 1))
     fleet.service.wait_for(lambda: shown("replicas", 2, ',state="loaded"'))
+    unnamed = fleet.service.get("/metrics").body
+    assert b'penstock_replicas_behind{part="main"} 1.0\n' in unnamed
+    assert b'channel="' not in unnamed
     fleet.report("b", None, state="left")
     fleet.service.wait_for(lambda: shown("fleet_mixed", 0))
     fleet.report("a", None, state="left")

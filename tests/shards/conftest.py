@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock_jobs.shards import build_slices
+from penstock_jobs.shards import build
 from penstock_jobs.shards.recipe import load_recipe
 from tests.support.engine_lake import QUERY, RECIPE, fill
 from tests.support.lakes import HandLake, hand_lake
@@ -31,7 +31,7 @@ def recipe(tmp_path: Path) -> Callable[..., Any]:
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HandLake]:
     """Slices of a few sessions, so that there are several."""
-    monkeypatch.setattr(build_slices, "SLICE_EVENTS", 12)
+    monkeypatch.setattr(build, "SLICE_EVENTS", 12)
     with hand_lake(tmp_path / "data") as lake:
         fill(lake)
         yield lake

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.shards.files import publish
-from penstock.shards.manifest import Counts, Manifest
+from penstock.shards.files import copy_part, files_of
+from penstock.shards.manifest import Counts, Manifest, folder_of, write_manifest
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, SORTED_BY
 from penstock.shards.writer import PartLimits, PartWriter
 from penstock.storage import ObjectStore
@@ -161,3 +161,11 @@ def make_shard(
     manifest = Manifest(name=name, files=writer.files, counts=counts)
     publish(store, f"staging/{name}", store, manifest)
     return manifest
+
+
+def publish(staging: ObjectStore, folder: str, target: ObjectStore, manifest: Manifest) -> None:
+    """Copy the files of a finished shard to where its id says, and its manifest last."""
+    for part in files_of(manifest):
+        to = f"{folder_of(manifest.id)}/{part.name}"
+        copy_part(staging, f"{folder}/{part.name}", target, to, part)
+    write_manifest(target, manifest)

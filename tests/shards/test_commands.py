@@ -90,7 +90,7 @@ def test_export_writes_what_another_stack_reads(data: Path, tmp_path: Path) -> N
         (["build", "none.toml"], "none.toml"),
         (["build", str(RECIPES / "realtime-rl.toml")], "stale_age 14"),
         (["build", str(RECIPES / "preference-pairs.toml")], "Nothing was built"),
-        (["export", "sft-persistent", "--to", "trl-sfd", "--out", "x"], "the nearest is trl-sft"),
+        (["export", "sft-persistent", "--to", "trl-sfd", "--out", "x"], "did you mean trl-sft"),
     ],
 )
 def test_what_is_wrong_is_said(data: Path, arguments: list[str], why: str) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion
-from penstock_jobs.shards.exclusion.contamination import Contamination, OverlapBounds, plain_repo
+from penstock_jobs.shards.exclusion.contamination import Contamination, plain_repo
 from penstock_jobs.shards.exclusion.near_duplicates import (
     PERMUTATIONS,
     WORDS,
@@ -20,6 +20,7 @@ from penstock_jobs.shards.exclusion.near_duplicates import (
     signature,
     word_hashes,
 )
+from penstock_jobs.shards.recipe import Exclude
 from penstock_jobs.shards.session_facts import SessionProfile
 
 GOLDEN = [
@@ -160,10 +161,10 @@ def test_what_only_looks_like_it_stays(
 def test_the_bound_is_the_recipe_s() -> None:
     suites = [suite(texts=[("t", " ".join(VOCABULARY[:50]))])]
     texts = [" ".join(VOCABULARY[:15])]
-    assert Contamination(suites, OverlapBounds(overlap_min=3 / 38)).of(PROFILE, texts) is not None
-    assert Contamination(suites, OverlapBounds(overlap_min=0.08)).of(PROFILE, texts) is None
+    assert Contamination(suites, Exclude(overlap_min=3 / 38)).of(PROFILE, texts) is not None
+    assert Contamination(suites, Exclude(overlap_min=0.08)).of(PROFILE, texts) is None
     assert (
-        Contamination(suites, OverlapBounds(words=8, overlap_min=0.18)).of(PROFILE, texts)
+        Contamination(suites, Exclude(overlap_words=8, overlap_min=0.18)).of(PROFILE, texts)
         is not None
     )  # 8 of 43
     assert Contamination([]).of(PROFILE, texts) is None

@@ -104,7 +104,7 @@ def test_a_directory_in_use_is_refused(shard: tuple[FileStore, Manifest], tmp_pa
 
 
 def test_the_nearest_target_is_named(shard: tuple[FileStore, Manifest], tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="nearest is trl-sft"):
+    with pytest.raises(InvalidInput, match="did you mean trl-sft"):
         export_shard(*shard, "trl_sft", tmp_path / "out")
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from penstock.errors import InvalidInput
 from penstock.settings import MIB
 from penstock.shards.errors import ShardDamaged, ShardMissing
-from penstock.shards.files import check_digest, files_of, part_name, publish, read_part, read_rows
+from penstock.shards.files import check_digest, files_of, part_name, read_part, read_rows
 from penstock.shards.manifest import (
     Counts,
     Manifest,
@@ -32,6 +32,7 @@ from tests.shards.making import (
     make_routes,
     make_row,
     make_shard,
+    publish,
     table_of,
     with_routes,
 )

@@ -36,7 +36,6 @@ def sample(
     assert table.schema == SHARD_ROWS
     table.validate(full=True)
     ShardValidator().check(table, rows.routes())
-    assert len(rows) == table.num_rows
     return table.to_pylist(), rows
 
 
@@ -345,8 +344,8 @@ def test_a_million_tokens_are_columns_at_once() -> None:
     talk = Talk().user("go").model("a", tokens=tokens(range(900_000), range(100_000)))
     rows = SampleRows(ENGINE)
     rows.add_chain([talk.conversation()], {})
-    assert rows.tokens == 1_000_000
     table = rows.table()
+    assert table["n_tokens"].to_pylist() == [1_000_000]
     assert isinstance(table["input_ids"].chunk(0), pa.LargeListArray)
     assert table["n_trainable"].to_pylist() == [100_000]
 

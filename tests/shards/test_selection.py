@@ -1,5 +1,6 @@
 """Selection: each session of a query is chosen, or left out for a reason."""
 
+from collections import Counter
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -132,7 +133,7 @@ def test_each_is_chosen_or_left_out_for_a_reason() -> None:
         "g": ("censored", "the value is no number"),
         "z": ("not_in_lake", None),
     }
-    assert found.counts() == {
+    assert Counter(found.left_out["reason"].to_pylist()) == {
         "censored": 2, "excluded": 1, "no_reward": 1, "not_in_lake": 1, "pending": 1,
     }  # fmt: skip
     assert found.chosen.schema == CHOSEN_ROWS
@@ -184,7 +185,7 @@ def test_without_rewards_all_that_is_there_is_chosen() -> None:
     [row] = found.chosen.to_pylist()
     assert (row["session_id"], row["chain"], row["weight"]) == ("b", "a", 0.5)
     assert (row["reward"], row["outcome"], row["components"]) == (None, None, [])
-    assert found.counts() == {"not_in_lake": 1}
+    assert Counter(found.left_out["reason"].to_pylist()) == {"not_in_lake": 1}
 
 
 def test_a_chain_is_in_one_group_and_one_stratum() -> None:
@@ -338,7 +339,7 @@ def test_counts_add_up_to_the_query_in_any_order(kinds: list[str | None], random
     ]
     wanted = RewardTarget(DEFINITION, "drop")
     found = select(asked(*names), known(there, rows, []), wanted)
-    assert found.chosen.num_rows + sum(found.counts().values()) == len(kinds)
+    assert found.chosen.num_rows + found.left_out.num_rows == len(kinds)
     assert found.chosen.num_rows == sum(kind in _KINDS[:2] for kind in kinds)
     mixed = random.sample(names, len(names))
     random.shuffle(rows)

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.shards.errors import ShardDamaged, ShardInvalid
-from penstock.shards.files import publish
 from penstock.shards.manifest import Counts, Manifest, PartFile
 from penstock.shards.rules import RULES, SHAPES, ModelLimits
 from penstock.shards.schema import SHARD_ROWS
@@ -24,6 +23,7 @@ from tests.shards.making import (
     make_routes,
     make_row,
     make_shard,
+    publish,
     table_of,
     with_routes,
 )

@@ -139,10 +139,8 @@ def test_python_files_parse(seed: int) -> None:
     file = write_file(dice, python, blocks=5)
     ast.parse(file.text)
     # What an edit adds parses inside of a function.
-    ast.parse(
-        "def function():\n"
-        + "".join(file.language.grammar.expand("step", dice, file.names) for _ in range(5))
-    )
+    steps = python.grammar.expand_many("step", dice, file.names, 5)
+    ast.parse("\n".join(["def function():", *steps]))
 
 
 def events_of(sessions: int) -> list[dict[str, Any]]:

@@ -19,15 +19,8 @@ from penstock_jobs.benchmarks.sandbox.network import address_of
 from penstock_jobs.benchmarks.sandbox.sandbox import PathRules, ProgramEnd, Sandbox, SandboxProgram
 from penstock_jobs.benchmarks.suite import BenchmarkTask, TaskFiles, TaskLimits
 
-_SEEDS = 2**31
 _ERROR_CHARS_MAX = 500
 _REPORT_NAME, _RESULT_NAME = "report.json", "result.json"
-_RESULT_BYTES_MAX = 64 * 1024
-_WHY_CHARS_MAX = 300
-#: A shell ends with these if a command does not exist, or is no program.
-_NOT_RUN = (126, 127)
-#: EX_TEMPFAIL of sysexits.h: try again.
-_TRY_AGAIN = 75
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _Amount = Annotated[float, msgspec.Meta(ge=0, lt=2**63)]
@@ -41,7 +34,6 @@ class RunConditions:
     suite: str
     checkpoint: str
     serving: str | None = None
-    #: Variables of the caller that the agent gets too.
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     allow: Sequence[str] = ()
     isolated: bool = True
@@ -72,7 +64,7 @@ class AttemptOutcome:
 
 
 class AgentReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the agent wrote to $PENSTOCK_REPORT; more may stand there, for the check."""
+    """What the agent wrote to $PENSTOCK_REPORT. The check gets all of it."""
 
     completion_tokens: _Count | None = None
     prompt_tokens: _Count | None = None
@@ -102,7 +94,7 @@ class _CheckResult(msgspec.Struct):
 def seed_of(suite: str, task: str, attempt: int) -> int:
     """The same for every checkpoint, so that all have the same luck."""
     digest = sha256(f"{suite}\0{task}\0{attempt}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") % _SEEDS
+    return int.from_bytes(digest[:8], "big") % 2**31
 
 
 def attempt_task(work: AttemptTask) -> AttemptOutcome:
@@ -135,7 +127,7 @@ def _attempt_in(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, bo
     """The outcome, and whether another try may do better: the reason may lie outside the model."""
     ended = _run_agent(sandbox, work)
     last_words = ended.output.strip()[-_ERROR_CHARS_MAX:]
-    if ended.status in _NOT_RUN:
+    if ended.status in (126, 127):  # of a shell: the command does not exist, or is no program
         why = f"its command could not be run, and ended with status {ended.status}: {last_words}"
         raise AgentUnusable(why=why)
     text = sandbox.read("out", _REPORT_NAME, work.conditions.report_bytes_max)
@@ -145,29 +137,27 @@ def _attempt_in(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, bo
         return _failed(work, f"the agent's report cannot be read: {error}"), True
     measures = msgspec.structs.asdict(report) | {"latency_s": ended.seconds}
     del measures["answer"], measures["error"]
-    why_no_attempt = None
+    problem = None
     if report.error is not None:
-        why_no_attempt = f"the agent says: {report.error}"
-    elif ended.status == _TRY_AGAIN:
-        why_no_attempt = "the agent ended with status 75: try again"
+        problem = f"the agent says: {report.error}"
+    elif ended.status == os.EX_TEMPFAIL:
+        problem = "the agent ended with status 75: try again"
     elif ended.unreachable:
-        why_no_attempt = f"nobody answered at {', '.join(ended.unreachable)}"
-    if why_no_attempt is not None:
-        return _failed(work, why_no_attempt, ended.output, **measures), True
+        problem = f"nobody answered at {', '.join(ended.unreachable)}"
+    if problem is not None:
+        return _failed(work, problem, ended.output, **measures), True
     edited = bool(sandbox.changed("tree"))
-    tree_score = score_tree(sandbox, work.task, work.files, text, edited=edited)
+    verdict = score_tree(sandbox, work.task, work.files, text, edited=edited)
+    measures |= {"edited": edited, "score": verdict.score}
+    measures["error"] = verdict.error and _short(verdict.error)
+    result = Attempt(task=work.task.name, attempt=work.attempt, **measures)
     marks: tuple[str, ...] = ()
     if ended.cut is not None:
         marks = ({"time": "timed out", "memory": "over its memory"}[ended.cut],)
     elif ended.status:
         marks = (f"the agent ended with status {ended.status}",)
-    result = Attempt(
-        task=work.task.name, attempt=work.attempt, score=tree_score.score,
-        error=None if tree_score.error is None else _short(tree_score.error),
-        edited=edited, **measures,
-    )  # fmt: skip
     silent = _short(last_words) if ended.status and not (text or edited) else None
-    return AttemptOutcome(result, marks, tree_score.output, silent), False
+    return AttemptOutcome(result, marks, verdict.output, silent), False
 
 
 def _failed(work: AttemptTask, error: str, output: str = "", **measures: Any) -> AttemptOutcome:
@@ -186,21 +176,20 @@ def _run_agent(sandbox: Sandbox, work: AttemptTask) -> ProgramEnd:
         **conditions.environment,
         "HOME": sandbox.path("home"),
         "PENSTOCK_PROMPT_FILE": f"{sandbox.path('given')}/prompt.md",
-        "PENSTOCK_CHECKPOINT": conditions.checkpoint, "PENSTOCK_SUITE": conditions.suite,
-        "PENSTOCK_TASK": task.name, "PENSTOCK_ATTEMPT": str(work.attempt),
+        "PENSTOCK_CHECKPOINT": conditions.checkpoint,
+        "PENSTOCK_SUITE": conditions.suite,
+        "PENSTOCK_TASK": task.name,
+        "PENSTOCK_ATTEMPT": str(work.attempt),
         "PENSTOCK_SEED": str(seed_of(conditions.suite, task.name, work.attempt)),
         "PENSTOCK_REPORT": f"{sandbox.path('out')}/{_REPORT_NAME}",
-    }  # fmt: skip
+    }
     addresses = [*conditions.allow]
     if conditions.serving:
         environment["PENSTOCK_MODEL_URL"] = conditions.serving
         addresses.insert(0, address_of(conditions.serving))
-    program = SandboxProgram(
-        ["sh", "-c", conditions.agent], cwd="tree", home="home", scratch="scratch",
-        seconds=task.limits.seconds, environment=environment, addresses=addresses,
-        folders={"tree": True, "given": False, "out": True},
-    )  # fmt: skip
-    return sandbox.run(program)
+    command, folders = ["sh", "-c", conditions.agent], {"tree": True, "given": False, "out": True}
+    places, seconds = ("tree", "home", "scratch"), task.limits.seconds
+    return sandbox.run(SandboxProgram(command, *places, seconds, environment, folders, addresses))
 
 
 def _machine_environment() -> dict[str, str]:
@@ -254,13 +243,12 @@ def score_tree(
     number = next((number for number, word in enumerate(command) if word in paths), None)
     if number is not None:
         command[number] = f"{sandbox.path(check)}/{command[number]}"
-    program = SandboxProgram(
-        command, cwd="tree", home=home, scratch=scratch, seconds=task.limits.check_seconds,
-        environment=environment, folders={"tree": True, check: False, given: False, result: True},
-        # An agent that filled the disk does not keep its check from running.
-        disk_bytes_more=task.limits.disk_mib * MIB,
-    )  # fmt: skip
-    return score_of(sandbox.run(program), sandbox.read(result, _RESULT_NAME, _RESULT_BYTES_MAX))
+    folders = {"tree": True, check: False, given: False, result: True}
+    places, seconds = ("tree", home, scratch), task.limits.check_seconds
+    # An agent that filled the disk does not keep its check from running.
+    more = task.limits.disk_mib * MIB
+    program = SandboxProgram(command, *places, seconds, environment, folders, (), more)
+    return score_of(sandbox.run(program), sandbox.read(result, _RESULT_NAME, 64 * 1024))
 
 
 def score_of(ended: ProgramEnd, result: bytes | None) -> TreeScore:
@@ -270,7 +258,7 @@ def score_of(ended: ProgramEnd, result: bytes | None) -> TreeScore:
         why = f"the check went over its {ended.cut}"
     elif ended.status not in (0, 1):
         lines = ended.output.strip().splitlines()
-        last_line = lines[-1][:_WHY_CHARS_MAX] if lines else "it said nothing"
+        last_line = lines[-1][:300] if lines else "it said nothing"
         why = f"the check ended with status {ended.status}: {last_line}"
     elif result is None:
         score = 1.0 if ended.status == 0 else 0.0

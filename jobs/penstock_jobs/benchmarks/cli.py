@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console
 
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
-from penstock.terminal.long_commands import progress_of
+from penstock.terminal.long_commands import progress_of, spinner_of
 from penstock.terminal.output import say, show_json, show_table
 
 if TYPE_CHECKING:
@@ -25,30 +24,23 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-SuiteFolder = Annotated[
-    Path, typer.Argument(parser=options.path, metavar="SUITE_DIR", help="The suite's folder.")
-]
-NoIsolation = Annotated[
-    bool, typer.Option("--no-isolation", help="Run programs without isolation; the record says so.")
-]
+Text = str | None
+Names = list[str] | None
+Paths = list[Path] | None
+
+SuiteFolder = Annotated[Path, typer.Argument(parser=options.path, metavar="SUITE_DIR")]
+NoIsolation = Annotated[bool, typer.Option("--no-isolation", help="The record will say so.")]
 Checkpoint = Annotated[str, typer.Option(metavar="NAME", help="A registered checkpoint.")]
-Serving = Annotated[str | None, typer.Option(metavar="URL", help="Where the checkpoint is served.")]
-Until = Annotated[
-    bool, typer.Option("--until-decided", help="Attempts until the gate's verdict stands.")
-]
+Serving = Annotated[Text, typer.Option(metavar="URL", help="Where the checkpoint is served.")]
+Until = Annotated[bool, typer.Option("--until-decided", help="Go on until the verdict stands.")]
 AttemptsMax = Annotated[
     int | None, typer.Option("--max-attempts", metavar="N", min=1, help="At a task, until decided.")
 ]
 Channel = Annotated[str, typer.Option(metavar="NAME", help="Whose policy decides.")]
-PassEnv = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="A variable that the agent gets too.")
-]
-Hidden = Annotated[
-    list[Path] | None, typer.Option(parser=options.path, metavar="PATH", help="Not to be seen.")
-]
+PassEnv = Annotated[Names, typer.Option(metavar="NAME", help="A variable that the agent gets too.")]
+Hidden = Annotated[Paths, typer.Option(parser=options.path, metavar="PATH", help="Not to be seen.")]
 Visible = Annotated[
-    list[Path] | None,
-    typer.Option(parser=options.path, metavar="PATH", help="To be read, also below /tmp."),
+    Paths, typer.Option(parser=options.path, metavar="PATH", help="To be read, also below /tmp.")
 ]
 
 
@@ -85,18 +77,21 @@ def run(
     if not until_decided and attempts_max is not None:
         raise InvalidInput(what="--max-attempts", why="it goes with --until-decided")
     if until_decided and (attempts is not None or tasks):
-        why = "the verdict is about all tasks, and says itself how many attempts are enough"
+        why = "the verdict is about all tasks, and decides how many attempts are enough"
         raise InvalidInput(what="--attempts or --tasks with --until-decided", why=why)
     for name in pass_env or []:
         if name not in os.environ:
             raise InvalidInput(what=f"--pass-env {name}", why="there is no such variable here")
     run_options = RunOptions(
-        agent=agent, serving=serving, attempts=attempts, isolated=not no_isolation,
+        agent=agent,
+        serving=serving,
+        attempts=attempts,
+        isolated=not no_isolation,
         tasks=tuple(name.strip() for name in tasks.split(",") if name.strip()),
         environment={name: os.environ[name] for name in pass_env or []},
         hidden=tuple(str(path.absolute()) for path in hidden or []),
         visible=tuple(str(path.absolute()) for path in visible or []),
-    )  # fmt: skip
+    )
     until = (channel, attempts_max) if until_decided else None
     _run(suite, checkpoint, run_options, until, data, tenant=tenant, json=json)
 
@@ -111,7 +106,7 @@ def _run(
     tenant: str,
     json: bool,
 ) -> None:
-    """`until`: whose policy decides, and how many attempts at a task it may take at most."""
+    """`until` names the channel whose policy decides, and how many attempts a task may take."""
     from penstock.checkpoints.attempts import AttemptScope
     from penstock.checkpoints.registration import find
     from penstock.execution import open_executor
@@ -121,17 +116,16 @@ def _run(
 
     suite = read_suite(suite_folder)
     with open_existing(data) as lake:
-        checkpoint = find(lake.database, tenant, checkpoint).name
+        name = find(lake.database, tenant, checkpoint).name
         choose = None
         if until is not None:
             register_suite(lake.database, tenant, suite)
-            scope = AttemptScope(tenant, suite.name, suite.version, checkpoint)
+            scope = AttemptScope(tenant, suite.name, suite.version, name)
             choose = UntilDecided(lake.database, scope, until[0], most=until[1])
-        with open_executor(lake.settings) as executor, progress_of("attempts") as follow:
+        with open_executor(lake.settings) as workers, progress_of("attempts") as follow:
             report = run_suite(
-                lake, executor, suite, checkpoint, run_options, tenant=tenant, choose=choose,
-                follow=follow,
-            )  # fmt: skip
+                lake, workers, suite, name, run_options, tenant=tenant, choose=choose, follow=follow
+            )
         results = results_of(lake.database, report.scope)
     if json:
         facts = {"run": report.run, "made": report.made, "known": report.known} | asdict(results)
@@ -145,20 +139,13 @@ def _run(
 
 SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="A suite's name, or its folder.")]
 
-_VERSION_CHARS_SHOWN = 19
-_TASKS_SHOWN = 10
-
 
 @app.command()
 def show(
     suite: SuiteName,
     *,
-    checkpoint: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this one, with its tasks.")
-    ] = None,
-    suite_version: Annotated[
-        str | None, typer.Option(metavar="V", help="Else the newest of each checkpoint.")
-    ] = None,
+    checkpoint: Annotated[Text, typer.Option(metavar="NAME", help="One, with its tasks.")] = None,
+    suite_version: Annotated[Text, typer.Option(metavar="V", help="Else the newest.")] = None,
     data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
@@ -185,28 +172,22 @@ def show(
         return
     if not results:
         say(f"No attempts at {suite} are known{f' of {checkpoint}' if checkpoint else ''}.")
+    rows: list[list[object]] = []
+    for result in results:
+        summary, mark = result.summary, "" if result.isolated else "NOT ISOLATED"
+        names = [result.checkpoint, result.suite_version[:19]]
+        rows.append([*names, mean_text(summary.score), summary.scored, summary.errors, mark])
     if checkpoint is None:
-        rows: list[list[object]] = [
-            [
-                result.checkpoint, result.suite_version[:_VERSION_CHARS_SHOWN],
-                mean_text(result.summary.score), result.summary.scored, result.summary.errors,
-                "" if result.isolated else "NOT ISOLATED",
-            ]
-            for result in results
-        ]  # fmt: skip
         show_table(["checkpoint", "version", "score", "scored", "errors", ""], rows)
         return
     for result in results:
         _show_summary(result)
         say("")
-        rows = [
-            [
-                task.task, number_text(task.score, ".3f"), task.scored, task.errors,
-                number_text(task.completion_tokens), number_text(task.latency_s, ",.1f"),
-                ", ".join(task.tags),
-            ]
-            for task in result.summary.tasks
-        ]  # fmt: skip
+        rows = []
+        for task in result.summary.tasks:
+            scores = [number_text(task.score, ".3f"), task.scored, task.errors]
+            costs = [number_text(task.completion_tokens), number_text(task.latency_s, ",.1f")]
+            rows.append([task.task, *scores, *costs, ", ".join(task.tags)])
         show_table(["task", "score", "scored", "errors", "tokens", "latency, s", "tags"], rows)
 
 
@@ -245,12 +226,12 @@ def compare(
         rows.append(["tasks of one alone, left out", len(comparison.left_out)])
     show_table(["what", "value"], rows)
     pairs = [pair for pair in comparison.tasks if pair.difference]
+    pairs.sort(key=lambda pair: (-abs(pair.difference), pair.task))
     if pairs:
-        pairs.sort(key=lambda pair: (-abs(pair.difference), pair.task))
         say("")
         rows = [
             [pair.task, f"{pair.before:.3f}", f"{pair.after:.3f}", f"{pair.difference:+.3f}"]
-            for pair in pairs[:_TASKS_SHOWN]
+            for pair in pairs[:10]
         ]
         show_table(["task", before, after, "difference"], rows)
 
@@ -266,23 +247,17 @@ def _name_of(suite: str) -> str:
 def _show_summary(results: "CheckpointResults") -> None:
     from penstock_jobs.benchmarks.summary import summary_rows
 
-    summary = results.summary
     say(f"{results.checkpoint} at {results.suite} ({results.suite_version})")
     if not results.isolated:
         say("NOT ISOLATED: agents of a run could see and do what its user can.")
     runs = [run for run in results.runs if run.kind == "run"]
-    sources = {run.source for run in runs}
-    if len(sources) > 1:
+    if len(sources := {run.source for run in runs}) > 1:
         say(f"{len(sources)} agents made these results: {'; '.join(sorted(sources))}")
-    marks = Counter(
-        str(problem["problem"])
-        for run in runs
-        for problem in run.problems
-        if isinstance(problem, dict) and "problem" in problem
-    )
+    problems = [problem for run in runs for problem in run.problems if isinstance(problem, dict)]
+    marks = Counter(str(problem["problem"]) for problem in problems if "problem" in problem)
     for mark, count in sorted(marks.items()):
         say(f"{count} × {mark}")
-    show_table(["what", "value"], summary_rows(summary))
+    show_table(["what", "value"], summary_rows(results.summary))
 
 
 @app.command()
@@ -341,38 +316,28 @@ def register(
         say(f"{folder.name} ({folder.version}): {'registered' if new else 'known already'}")
 
 
-PathOption = Annotated[
-    Path, typer.Argument(parser=options.path, help="A file of results, or a folder of them.")
-]
+Results = Annotated[Path, typer.Argument(parser=options.path, help="A file, or a folder of them.")]
 Form = Annotated[
     Literal["auto", "penstock", "inspect", "harbor", "terminal-bench", "swe-bench", "junit"],
     typer.Option("--format", help="What wrote them; auto looks at what is in them."),
 ]
-SuiteVersion = Annotated[
-    str | None,
-    typer.Option(metavar="V", help="Of which version of the suite; else of the newest known."),
-]
-Metric = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Which score counts, where there are several.")
-]
-Only = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="Whose results, where there are those of several."),
-]
+SuiteVersion = Annotated[Text, typer.Option(metavar="V", help="Else the newest version known.")]
+Metric = Annotated[Text, typer.Option(metavar="NAME", help="Which of several scores counts.")]
+Only = Annotated[Text, typer.Option(metavar="NAME", help="Whose results, if several have some.")]
 FirstAttempt = Annotated[
     int, typer.Option(metavar="N", help="Number attempts from here on: a further run.", min=0)
 ]
-Unfinished = Annotated[
-    bool, typer.Option("--unfinished", help="Also where it has not ended; what is missing: errors.")
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would be taken; change nothing.")
-]
+Unfinished = Annotated[bool, typer.Option("--unfinished", help="Missing results become errors.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what it would take; keep nothing.")]
+
+_IMPORT_FIELDS = (
+    "format", "suite", "suite_version", "checkpoint", "tasks", "attempts", "scored", "errors",
+)  # fmt: skip
 
 
 @app.command("import")
 def import_(
-    path: PathOption,
+    path: Results,
     *,
     suite: Annotated[str, typer.Option(metavar="NAME", help="Of which suite.")],
     checkpoint: Checkpoint,
@@ -396,32 +361,29 @@ def import_(
     from penstock_jobs.benchmarks.importers.trials import ReadOptions
     from penstock_jobs.benchmarks.result_import import import_results
 
-    spinner = Console(stderr=True).status(f"Reading {path}")  # shown on a terminal only
-    with open_existing(data) as lake, spinner:
+    with open_existing(data) as lake, spinner_of(f"Reading {path}"):
         report = import_results(
-            lake.database, path, tenant=tenant, suite=suite, checkpoint=checkpoint,
-            suite_version=suite_version, form=None if form == "auto" else form,
+            lake.database,
+            path,
+            tenant=tenant,
+            suite=suite,
+            checkpoint=checkpoint,
+            suite_version=suite_version,
+            form=None if form == "auto" else form,
             options=ReadOptions(metric=metric, only=only, unfinished=unfinished),
-            first_attempt=first_attempt, dry_run=dry_run,
-        )  # fmt: skip
+            first_attempt=first_attempt,
+            dry_run=dry_run,
+        )
     if json:
         show_json(report)
         return
-    rows = {
-        "format": report.format, "suite": f"{report.suite} {report.suite_version}",
-        "checkpoint": report.checkpoint, "tasks": report.tasks, "attempts": report.attempts,
-        "scored": report.scored, "errors": report.errors,
-        "mean score": None if report.mean_score is None else f"{report.mean_score:.4f}",
-        "would be new" if report.dry_run else "new": report.new,
-    }  # fmt: skip
-    show_table(["what", "value"], list(rows.items()))
-    if report.problems:
-        problems = [
-            [problem.count, problem.kind, "; ".join(problem.examples)]
-            for problem in report.problems
-        ]
+    score = None if report.mean_score is None else f"{report.mean_score:.4f}"
+    rows = [[name.replace("_", " "), getattr(report, name)] for name in _IMPORT_FIELDS]
+    rows += [["mean score", score], ["would be new" if report.dry_run else "new", report.new]]
+    show_table(["what", "value"], rows)
+    problems = [[each.count, each.kind, "; ".join(each.examples)] for each in report.problems]
+    if problems:
         show_table(["times", "reported", "such as"], problems)
     if report.errors:
-        say(
-            f"{report.errors} attempts say nothing about the model; too many make the verdict ERROR"
-        )
+        more = "too many make the verdict ERROR"
+        say(f"{report.errors} attempts say nothing about the model; {more}")

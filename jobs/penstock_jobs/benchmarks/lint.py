@@ -1,7 +1,4 @@
-"""Checks whether a suite measures anything.
-
-An untouched tree has to fail its check, and a solution has to pass; where nothing is to be edited,
-an untouched tree has to pass and an edited one to fail. A check has to repeat what it said."""
+"""Checks whether a suite measures anything: untouched trees fail, solutions pass, and twice."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,11 +20,8 @@ from penstock_jobs.benchmarks.suite import (
 )
 
 _EDIT = File("penstock-lint-edit.txt", b"an edit that nobody asked for\n")
-#: A prompt may share shorter lines with its check without revealing it.
-_REVEALING_CHARS_MIN = 40
 #: The marks around comments and texts, which do not count.
 _MARKS = "#/*\"'- "
-_CHECK_NAMES = ("task.toml", "solution.json")
 
 
 @dataclass(frozen=True)
@@ -51,12 +45,10 @@ def lint_suite(
     isolated: bool = True,
     follow: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> list[SuiteFinding]:
-    """All that is wrong, by task. `follow` gets how many tasks are done, of how many."""
+    """All problems, by task. `follow` gets how many tasks are done, of how many."""
     conditions = conditions_of(settings, suite, "lint", RunOptions(agent="", isolated=isolated))
-    solutions = (load_solution(task) if task.has_solution else None for task in suite.tasks)
     tasks = (
-        _LintTask(conditions, task, load_files(task), solution)
-        for task, solution in zip(suite.tasks, solutions, strict=True)
+        _LintTask(conditions, task, load_files(task), load_solution(task)) for task in suite.tasks
     )
     findings: list[SuiteFinding] = []
     for number, finished in enumerate(executor.run(lint_task, tasks), 1):
@@ -82,7 +74,7 @@ def _visible_problems(task: BenchmarkTask, files: TaskFiles) -> Iterator[str]:
         yield f"its tree has {size} bytes, over half of its disk_mib = {task.limits.disk_mib}"
     contents = {file.content for file in files.check if file.content.strip()}
     for file in files.tree:
-        if file.path.rsplit("/", 1)[-1] in _CHECK_NAMES:
+        if file.path.rsplit("/", 1)[-1] in ("task.toml", "solution.json"):
             yield f"{file.path} is in its tree, where the agent sees it"
         elif file.content in contents:
             yield f"{file.path} in its tree is a file of its check"
@@ -90,7 +82,7 @@ def _visible_problems(task: BenchmarkTask, files: TaskFiles) -> Iterator[str]:
     check = "\n".join(file.content.decode(errors="replace") for file in files.check)
     lines = (" ".join(line.split()).strip(_MARKS) for line in check.splitlines())
     for line in lines:
-        if len(line) >= _REVEALING_CHARS_MIN and line in prompt:
+        if len(line) >= 40 and line in prompt:  # shorter ones reveal nothing
             yield f"its prompt tells a line of its check: {line!r}"
             break
 

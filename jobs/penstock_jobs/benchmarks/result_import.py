@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,45 +22,25 @@ from penstock_jobs.benchmarks.importers import (
     penstock_jsonl,
     swe_bench,
     terminal_bench,
-)  # fmt: skip
-from penstock_jobs.benchmarks.importers.trials import (
-    ProblemCounts,
-    ReadOptions,
-    ReadResults,
-    TrialCollection,
 )
+from penstock_jobs.benchmarks.importers.trials import ImportProblem, ReadOptions, TrialCollection
 from penstock_jobs.benchmarks.summary import scores_by_task
 
 #: The version of a suite of which only results are known.
 IMPORTED = "imported"
 _WITH_METRICS = (inspect_logs.NAME, harbor.NAME)
-_DIGEST = "sha256:"
 
 
-@dataclass(frozen=True)
-class ResultFormat:
+class ResultFormat(NamedTuple):
     name: str
     recognises: Callable[[Path], bool]
     collect: Callable[[TrialCollection], None]
-
-    def read(self, path: Path, options: ReadOptions) -> ReadResults:
-        """Raises InvalidInput."""
-        trials = TrialCollection(path, options)
-        self.collect(trials)
-        return trials.finish()
 
 
 FORMATS = {
     module.NAME: ResultFormat(module.NAME, module.recognises, module.collect)
     for module in (penstock_jsonl, inspect_logs, harbor, terminal_bench, swe_bench, junit)
 }
-
-
-@dataclass(frozen=True)
-class ImportProblem:
-    kind: str
-    count: int
-    examples: list[str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,63 +79,40 @@ def import_results(
     CheckpointUnknown, AttemptConflict."""
     checkpoint = find(database, tenant, checkpoint).name
     version = _version_of(database, tenant, suite, suite_version)
-    kind, results = _read(path, form, options)
-    problems = results.problems
-    attempts = [
-        replace(attempt, attempt=attempt.attempt + first_attempt)
-        for attempt in _of_suite(results.attempts, version, problems)
-    ]
-    if not attempts:
-        counts = "; ".join(f"{problem} ({count})" for problem, count in problems.counts.items())
-        why = f"there are no results in it that can be taken{': ' if counts else ''}{counts}"
-        raise InvalidInput(what=str(path), why=why)
+    kind, attempts, problems = _read(path, form, options, version)
+    attempts = [replace(attempt, attempt=attempt.attempt + first_attempt) for attempt in attempts]
     scope = AttemptScope(tenant, suite, version.version, checkpoint)
-    import_problems = [
-        ImportProblem(problem, count, problems.examples[problem])
-        for problem, count in sorted(problems.counts.items())
-    ]
     # The same results, in whatever file, are one run.
-    facts = (asdict(scope), kind, attempts)
-    run = hashlib.sha256(msgspec.json.encode(facts, order="sorted")).hexdigest()
+    content = msgspec.json.encode((asdict(scope), kind, attempts), order="sorted")
+    run = hashlib.sha256(content).hexdigest()
     if dry_run:
         with database.read() as connection:
-            new = len(new_attempts(connection, scope, attempts))
+            new = new_attempts(connection, scope, attempts)
     else:
         add_suite(database, tenant, version)
-        row = {
-            "id": run, "kind": kind, "source": str(path),
-            "problems": msgspec.json.encode(import_problems).decode(),
-            "started_at": now_us(), "finished_at": now_us(),
-        }  # fmt: skip
+        row = asdict(scope) | {"id": run, "kind": kind, "source": str(path)}
+        row |= {"problems": msgspec.json.encode(problems).decode()}
+        row |= dict.fromkeys(("started_at", "finished_at"), now_us())
         with database.write() as connection:
-            new = len(record_attempts(connection, scope, run, attempts))
-            insert = insert_of(connection)(benchmark_run).values(asdict(scope) | row)
+            new = record_attempts(connection, scope, run, attempts)
+            insert = insert_of(connection)(benchmark_run).values(row)
             connection.execute(insert.on_conflict_do_nothing())
     scores = scores_by_task(attempts)
     return ImportReport(
-        format=kind, suite=suite, suite_version=version.version, checkpoint=checkpoint,
-        run=run, attempts=len(attempts), new=new,
+        format=kind,
+        suite=suite,
+        suite_version=version.version,
+        checkpoint=checkpoint,
+        run=run,
+        attempts=len(attempts),
+        new=len(new),
         scored=sum(attempt.score is not None for attempt in attempts),
         errors=sum(attempt.error is not None for attempt in attempts),
         tasks=len({attempt.task for attempt in attempts}),
         mean_score=fmean(map(fmean, scores.values())) if scores else None,
-        problems=import_problems, dry_run=dry_run,
-    )  # fmt: skip
-
-
-def _read(path: Path, name: str | None, options: ReadOptions) -> tuple[str, ReadResults]:
-    """The name of the format, and what is in it. Raises InvalidInput."""
-    if not path.exists():
-        raise InvalidInput(what=str(path), why="it does not exist")
-    try:
-        form = FORMATS[name] if name else format_of(path)
-        if options.metric is not None and form.name not in _WITH_METRICS:
-            why = f"results of the format {form.name} have one score"
-            raise InvalidInput(what=f"--metric {options.metric!r}", why=why)
-        return form.name, form.read(path, options)
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise InvalidInput(what=str(error.filename or path), why=why) from error
+        problems=problems,
+        dry_run=dry_run,
+    )
 
 
 def _version_of(database: Database, tenant: str, suite: str, name: str | None) -> SuiteVersion:
@@ -162,25 +120,42 @@ def _version_of(database: Database, tenant: str, suite: str, name: str | None) -
     versions = {version.version: version for version in suite_versions(database, tenant, suite)}
     if name is None:
         return list(versions.values())[-1] if versions else SuiteVersion(suite, IMPORTED, ())
-    if name not in versions and name.startswith(_DIGEST):
+    if name not in versions and name.startswith("sha256:"):
         why = f"it is the digest of no version known ({', '.join(versions) or 'none'})"
         raise InvalidInput(what=f"The version {name} of {suite}", why=why)
     return versions.get(name, SuiteVersion(suite, name, ()))
 
 
-def _of_suite(
-    attempts: list[Attempt], suite: SuiteVersion, problems: ProblemCounts
-) -> list[Attempt]:
-    if not suite.tasks:
-        return attempts
-    tasks = {task.name for task in suite.tasks}
-    tried = {attempt.task for attempt in attempts}
-    for name in sorted(tried - tasks):
-        problems.note("a task that the suite does not have was left out", name)
-    if tried & tasks:
-        for name in sorted(tasks - tried):
-            problems.note("a task of the suite has no result", name)
-    return [attempt for attempt in attempts if attempt.task in tasks]
+def _read(
+    path: Path, name: str | None, options: ReadOptions, suite: SuiteVersion
+) -> tuple[str, list[Attempt], list[ImportProblem]]:
+    """The name of the format, the attempts at tasks of the suite, and problems by kind."""
+    if not path.exists():
+        raise InvalidInput(what=str(path), why="it does not exist")
+    trials = TrialCollection(path, options)
+    try:
+        form = FORMATS[name] if name else format_of(path)
+        if options.metric is not None and form.name not in _WITH_METRICS:
+            why = f"results of the format {form.name} have one score"
+            raise InvalidInput(what=f"--metric {options.metric!r}", why=why)
+        form.collect(trials)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise InvalidInput(what=str(error.filename or path), why=why) from error
+    attempts = trials.attempts()
+    if tasks := {task.name for task in suite.tasks}:
+        tried = {attempt.task for attempt in attempts}
+        for task in sorted(tried - tasks):
+            trials.note("a task that the suite does not have was left out", task)
+        for task in sorted(tasks - tried) if tried & tasks else ():
+            trials.note("a task of the suite has no result", task)
+        attempts = [attempt for attempt in attempts if attempt.task in tasks]
+    problems = sorted(trials.problems.values(), key=lambda problem: problem.kind)
+    if not attempts:
+        counts = "; ".join(f"{problem.kind} ({problem.count})" for problem in problems)
+        why = f"there are no results in it that can be taken{': ' if counts else ''}{counts}"
+        raise InvalidInput(what=str(path), why=why)
+    return form.name, attempts, problems
 
 
 def format_of(path: Path) -> ResultFormat:

@@ -1,10 +1,7 @@
-"""A run of a suite: attempts on the executor, each result committed as it ends.
-
-The next run does only the rest: results never change, and none is there twice. Of two runs at once
-the first result counts. With `UntilDecided` a run goes on until the verdict stands."""
+"""A run of a suite: attempts that are not known yet, each committed as it ends."""
 
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
@@ -47,12 +44,8 @@ from penstock_jobs.benchmarks.summary import scores_by_task
 
 #: Attempts one after another that say nothing about the model, before a run stops.
 ERRORS_MAX = 20
-#: See RunConditions.
 RETRY_SECONDS = 1.0
-_PREFLIGHT_SECONDS_MAX = 10.0
 _OUTPUT_CHARS_MAX = 2_000
-#: So many attempts in which an agent fails without a trace, before any other, end a run.
-_SILENT_MAX = 5
 
 
 class PlannedAttempt(NamedTuple):
@@ -62,7 +55,7 @@ class PlannedAttempt(NamedTuple):
     attempt: int
 
 
-#: Gets the known attempts and returns the next ones, which may be known; no new one ends the run.
+#: Returns the next attempts, given the known ones. A run ends if none of them is new.
 ChooseAttempts = Callable[[Sequence[Attempt]], Sequence[PlannedAttempt]]
 
 
@@ -84,7 +77,6 @@ class RunOptions:
 class RunReport:
     run: str
     scope: AttemptScope
-    #: How many attempts it made, and how many were known already.
     made: int
     known: int
 
@@ -105,7 +97,12 @@ def run_suite(
     choose = choose or _each_task(suite, options)
     conditions = conditions_of(lake.settings, suite, checkpoint, options)
     scope = AttemptScope(tenant, suite.name, suite.version, checkpoint)
-    _check_serving(options.serving)
+    if options.serving is not None:  # where nobody answers, every attempt would be an error
+        try:
+            socket.create_connection(split(address_of(options.serving)), timeout=10.0).close()
+        except OSError as error:
+            why = error.strerror or error
+            raise ServingUnreachable(address=options.serving, why=why) from error
     register_suite(lake.database, tenant, suite)
     # Which variables the agent got may be known, but not their values.
     facts = asdict(conditions) | {"environment": sorted(conditions.environment)}
@@ -120,7 +117,7 @@ def run_suite(
             if finished.result.silent is not None and not results:
                 silent.append(finished.result)
                 # Scores are for ever, and the agent is more likely called wrongly than so bad.
-                if len(silent) >= min(_SILENT_MAX, len(planned)):
+                if len(silent) >= min(5, len(planned)):
                     why = (
                         f"the first {len(silent)} attempts ended alike:"
                         f" {', '.join(finished.result.marks)}, with no report and nothing edited."
@@ -156,30 +153,26 @@ def conditions_of(
 ) -> RunConditions:
     """Agents see neither the suite nor this lake."""
     hidden = (str(suite.folder), str(settings.data), *options.hidden)
+    visible = (*named_places(options.agent), *options.visible)
     return RunConditions(
-        agent=options.agent, suite=suite.name, checkpoint=checkpoint, serving=options.serving,
-        environment=options.environment, allow=suite.allow, isolated=options.isolated,
-        views=PathRules(hidden=hidden, visible=(*named_places(options.agent), *options.visible)),
+        agent=options.agent,
+        suite=suite.name,
+        checkpoint=checkpoint,
+        serving=options.serving,
+        environment=options.environment,
+        allow=suite.allow,
+        isolated=options.isolated,
+        views=PathRules(hidden, visible),
         retry_seconds=RETRY_SECONDS,
-    )  # fmt: skip
-
-
-def _check_serving(serving: str | None) -> None:
-    """An address that nobody answers at would make an error of every attempt, for ever."""
-    if serving is None:
-        return
-    try:
-        socket.create_connection(split(address_of(serving)), _PREFLIGHT_SECONDS_MAX).close()
-    except OSError as error:
-        raise ServingUnreachable(address=serving, why=error.strerror or error) from error
+    )
 
 
 def register_suite(database: Database, tenant: str, suite: Suite) -> bool:
     """With the texts that its tasks can be recognised by. False when it was known already."""
     texts = []
     for task in suite.tasks:
-        solution = load_solution(task) if task.has_solution else []
         tree = {file.path: file for file in load_files(task).tree}
+        solution = load_solution(task) or []
         new = [file.content for file in solution if tree.get(file.path) != file]
         words = [task.prompt, *(content.decode(errors="replace") for content in new)]
         texts.append((task.name, "\n".join(words)))
@@ -190,7 +183,7 @@ def register_suite(database: Database, tenant: str, suite: Suite) -> bool:
 
 
 def _commit(database: Database, scope: AttemptScope, run: str, outcome: AttemptOutcome) -> Attempt:
-    """One transaction. Where another run was faster, its result is the result."""
+    """Where another run was faster, its result counts."""
     result = outcome.result
     problems = [{"problem": mark} for mark in outcome.marks]
     if result.error is not None:
@@ -230,8 +223,6 @@ _STOPS = {
     "too many errors": "a task ends in errors again and again",
     None: "it was cut off",
 }
-
-
 Stop = Literal["decided", "hopeless", "all looks taken", "too many errors"] | None
 
 
@@ -246,11 +237,10 @@ class LookResult:
 
     @property
     def document(self) -> dict[str, Any]:
-        return {
-            "look": self.look, "looks": self.looks, "stopped": self.stopped,
-            "outcome": self.verdict.outcome if self.verdict else None,
-            "why": self.verdict.document["why"] if self.verdict else [],
-        }  # fmt: skip
+        verdict = self.verdict
+        outcome, why = (verdict.outcome, verdict.document["why"]) if verdict else (None, [])
+        looks = {"look": self.look, "looks": self.looks, "stopped": self.stopped}
+        return looks | {"outcome": outcome, "why": why}
 
     @property
     def text(self) -> str:
@@ -267,13 +257,11 @@ class UntilDecided:
     ) -> None:
         """The suite has to be registered. Raises InvalidInput where nothing could be decided."""
         self._database, self._scope, self._channel = database, scope, channel
-        evidence = self._evidence()
+        evidence, requirements = self._evidence()
         suite = evidence.suites[scope.suite]
-        least = max((required.attempts for required in _requirements(evidence)), default=1)
-        most_attempts = most or _ATTEMPTS_MAX_DEFAULT
-        design = designs.make_design(
-            suite.tasks, _scores(suite.incumbent), least=least, most=most_attempts
-        )
+        least = max(required.attempts for required in requirements)
+        limits = {"least": least, "most": most or _ATTEMPTS_MAX_DEFAULT}
+        design = designs.make_design(suite.tasks, _scores(suite.incumbent), **limits)
         self.design: designs.Design = designs.keep_design(database, scope, design)
         if most not in (None, self.design.allowed):
             why = f"its plan allows {self.design.allowed} attempts at a task, not {most}"
@@ -281,64 +269,56 @@ class UntilDecided:
         self.ended = LookResult(0, len(self.design.looks), None, None)
 
     def __call__(self, known: Sequence[Attempt]) -> list[PlannedAttempt]:
-        planned = designs.next_attempts(self.design, known)
-        look = designs.look_progress(self.design, known).look
-        self.ended = self._look(look, known, more=bool(planned))
-        if self.ended.stopped is not None:
-            return []
-        return [PlannedAttempt(*place) for place in planned]
-
-    def _look(self, look: int, known: Sequence[Attempt], *, more: bool) -> LookResult:
-        looks = len(self.design.looks)
-        if look == 0:
-            return LookResult(0, looks, None, None if more else "too many errors")
-        evidence = self._evidence()
-        verdict = decide(evidence)
-        stopped: Stop = None
-        requirements = _requirements(evidence)
-        if verdict.outcome != "INCONCLUSIVE":
-            stopped = "decided"
-        elif look == looks:
-            stopped = "all looks taken"
-        elif not more:
-            stopped = "too many errors"
-        elif any(self._hopeless(look, required, evidence, known) for required in requirements):
-            stopped = "hopeless"
-        return LookResult(look, looks, verdict, stopped)
+        planned = [PlannedAttempt(*place) for place in designs.next_attempts(self.design, known)]
+        look, looks = designs.look_progress(self.design, known).look, len(self.design.looks)
+        stopped: Stop = None if planned else "too many errors"
+        verdict: Verdict | None = None
+        if look:
+            evidence, requirements = self._evidence()
+            verdict = decide(evidence)
+            if verdict.outcome != "INCONCLUSIVE":
+                stopped = "decided"
+            elif look == looks:
+                stopped = "all looks taken"
+            elif planned and self._hopeless(look, requirements, evidence, known):
+                stopped = "hopeless"
+        self.ended = LookResult(look, looks, verdict, stopped)
+        return planned if stopped is None else []
 
     def _hopeless(
-        self, look: int, required: Requirement, evidence: Evidence, known: Sequence[Attempt]
+        self,
+        look: int,
+        required: Iterable[Requirement],
+        evidence: Evidence,
+        known: Sequence[Attempt],
     ) -> bool:
-        incumbent = evidence.suites[self._scope.suite].incumbent
-        if incumbent is None or required.margin is None or required.metric != "score":
-            return False
         numbers = designs.look_progress(self.design, known).numbers
-        ours = scores_by_task(
-            attempt for attempt in known if attempt.attempt in numbers[attempt.task]
-        )
-        theirs = _scores(incumbent)
-        if ours.keys() - theirs.keys():
-            return False
-        return designs.is_hopeless(
-            self.design, look, ours, theirs, margin=required.margin, alpha=required.alpha
+        planned = (attempt for attempt in known if attempt.attempt in numbers[attempt.task])
+        ours = scores_by_task(planned)
+        theirs = _scores(evidence.suites[self._scope.suite].incumbent)
+        return not ours.keys() - theirs.keys() and any(
+            designs.is_hopeless(
+                self.design, look, ours, theirs, margin=each.margin, alpha=each.alpha
+            )
+            for each in required
+            if each.margin is not None and each.metric == "score"
         )
 
-    def _evidence(self) -> Evidence:
-        """The evidence for the requirements of the policy on this suite alone."""
+    def _evidence(self) -> tuple[Evidence, tuple[Requirement, ...]]:
+        """The evidence for the requirements of the policy on this suite alone, and these."""
         scope = self._scope
-        evidence = channel_evidence(
-            self._database, scope.tenant, self._channel, scope.checkpoint, full=False
-        )
+        candidate = scope.tenant, self._channel, scope.checkpoint
+        evidence = channel_evidence(self._database, *candidate, full=False)
         policy, suite = evidence.policy, evidence.suites.get(scope.suite)
         if policy is None:
             why = evidence.policy_problem or "it has no policy, so that nothing can be decided"
             raise InvalidInput(what=f"The channel {evidence.channel}", why=why)
+        policy_name = f"The policy of {evidence.channel}"
         if suite is None:
-            why = f"it does not name the suite {scope.suite}"
-            raise InvalidInput(what=f"The policy of {evidence.channel}", why=why)
+            raise InvalidInput(what=policy_name, why=f"it does not name the suite {scope.suite}")
         if all(required.suite != scope.suite for required in policy.require):
             why = f"it requires nothing on {scope.suite}: give a number of attempts instead"
-            raise InvalidInput(what=f"The policy of {evidence.channel}", why=why)
+            raise InvalidInput(what=policy_name, why=why)
         if suite.version != scope.suite_version:
             why = f"the version {suite.version} counts, and this is {scope.suite_version}"
             raise InvalidInput(what=f"The suite {scope.suite}", why=why)
@@ -347,18 +327,11 @@ class UntilDecided:
             raise InvalidInput(what=f"A plan for {scope.checkpoint} on {scope.suite}", why=why)
         # If one of several requirements is enough, each keeps the alpha that it has among all.
         chances = len(policy.require) if policy.combine == "any" else 1
-        require = tuple(
-            replace(required, alpha=required.alpha / chances)
-            for required in policy.require
-            if required.suite == scope.suite
-        )
+        required = (each for each in policy.require if each.suite == scope.suite)
+        require = tuple(replace(each, alpha=each.alpha / chances) for each in required)
         guards = tuple(guard for guard in policy.guards if guard.suite == scope.suite)
         policy = replace(policy, require=require, guards=guards, live=(), combine="all")
-        return replace(evidence, policy=policy, suites={scope.suite: suite})
-
-
-def _requirements(evidence: Evidence) -> tuple[Requirement, ...]:
-    return evidence.policy.require if evidence.policy is not None else ()
+        return replace(evidence, policy=policy, suites={scope.suite: suite}), require
 
 
 def _scores(side: SideEvidence | None) -> dict[str, list[float]]:

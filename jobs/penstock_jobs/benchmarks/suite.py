@@ -1,12 +1,11 @@
-"""Suites: a folder with tasks, read whole and named by its content.
-
-The format is in docs/benchmarks.md. Reading refuses what can be seen to be wrong in the files; what
-shows only when checks run is for `lint`."""
+"""Suites: a folder with tasks (docs/benchmarks.md), read whole and named by its content."""
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
+from os.path import normpath
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
@@ -15,28 +14,31 @@ from penstock.errors import InvalidInput
 from penstock.safe_names import is_relative_name
 from penstock.toml_document import Positive
 from penstock_jobs.benchmarks.sandbox import network
-from penstock_jobs.benchmarks.sandbox.folder_files import File, FilePrint, prints_in, read_folder
+from penstock_jobs.benchmarks.sandbox.folder_files import (
+    File,
+    FilePrint,
+    FolderLimits,
+    excess_of,
+    prints_in,
+    read_folder,
+)
 
 Expect = Literal["edit", "no_edit", "any"]
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _NAME_RULE = "a name is at most 128 of the letters A to Z, digits, dots, dashes and underscores"
 
-_SUITE_ENTRIES = ("suite.toml", "tasks", "check", "README.md")
 _TASK_ENTRIES = (
     "task.toml", "prompt.md", "tree", "check", "solution", "solution.json", "README.md",
 )  # fmt: skip
-_LIMITS_MAX = {
-    "seconds": 7 * 86_400,
-    "check_seconds": 86_400,
-    "memory_mib": 1_048_576,
-    "processes": 100_000,
-    "disk_mib": 1_048_576,
-}
+#: Of the TaskLimits, in their order.
+_LIMITS_MAX = (7 * 86_400, 86_400, 1_048_576, 100_000, 1_048_576)
 _ATTEMPTS_MAX = 1_000
 #: The tree, the check or the solution of a task.
 _TASK_BYTES_MAX = 256 * 1024 * 1024
-_CHECK_DEFAULT = ("python", "check.py")
+_SUITE_LIMITS = FolderLimits(
+    entries=1_000_000, depth=64, file_bytes=_TASK_BYTES_MAX, bytes=64 * 1024**3
+)
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,9 @@ class TaskLimits:
     disk_mib: Positive = 512
 
     def __post_init__(self) -> None:
-        for name, most in _LIMITS_MAX.items():
-            if getattr(self, name) > most:
-                raise ValueError(f"{name} is {getattr(self, name)}, and can be at most {most}")
+        for (name, limit), most in zip(asdict(self).items(), _LIMITS_MAX, strict=True):
+            if limit > most:
+                raise ValueError(f"{name} is {limit}, and can be at most {most}")
 
 
 @dataclass(frozen=True)
@@ -111,12 +113,7 @@ class BenchmarkTask:
     shared_check: Path
     #: The report that belongs to the solution, as JSON.
     solution_report: bytes | None = None
-    #: The prints of the files in its folder and in the shared check.
     prints: Mapping[Path, FilePrint] = field(default_factory=dict, repr=False)
-
-    @property
-    def has_solution(self) -> bool:
-        return (self.folder / "solution").is_dir() or self.solution_report is not None
 
 
 @dataclass(frozen=True)
@@ -131,7 +128,6 @@ class TaskFiles:
 class Suite:
     name: str
     title: str
-    #: The digest of all its files.
     version: str
     attempts: int
     #: HOST:PORT that agents may reach besides the serving address.
@@ -154,52 +150,63 @@ def read_suite(folder: Path) -> Suite:
     path = folder / "suite.toml"
     if not path.is_file():
         raise _unfit(folder, "there is no suite.toml in it")
-    _refuse_entries(folder, _SUITE_ENTRIES)
+    try:
+        excess = excess_of(str(folder), _SUITE_LIMITS)
+    except OSError as error:
+        raise _unfit(folder, str(error)) from error
+    if excess:
+        raise _unfit(folder, excess)
+    _refuse_entries(folder, ("suite.toml", "tasks", "check", "README.md"))
     settings = toml_document.read_section(_SuiteToml, _document(path), str(path))
     name = _plain_name(settings.name, str(path))
     network.plan(settings.network.allow)
     prints = _prints_of(folder)
-    tasks = tuple(
-        _read_task(task_folder, folder, settings, prints)
-        for task_folder in _task_folders(folder / "tasks")
-    )
+    by_folder: dict[Path, dict[Path, FilePrint]] = defaultdict(dict)
+    for file, facts in prints.items():
+        parts = file.relative_to(folder).parts
+        by_folder[folder.joinpath(*parts[: 2 if parts[0] == "tasks" else 1])][file] = facts
+    entries = sorted((folder / "tasks").iterdir()) if (folder / "tasks").is_dir() else []
+    for entry in entries:
+        if not entry.is_dir() and entry.name not in ("README.md", ".DS_Store"):
+            why = f"{entry.name!r} in its folder tasks is no folder; each task has its own"
+            raise _unfit(folder, why)
+    folders = filter(Path.is_dir, entries)
+    tasks = tuple(_read_task(task, folder, settings, by_folder) for task in folders)
     if not tasks:
         raise _unfit(folder, "there is no task in it: none in its folder tasks")
     _refuse_alike(folder, tasks)
-    return Suite(
-        name, settings.title or name, _version(prints, folder), settings.attempts,
-        settings.network.allow, tasks, folder.resolve(), settings.sources,
-    )  # fmt: skip
+    title, version = settings.title or name, _version(prints, folder)
+    attempts, allow, sources = settings.attempts, settings.network.allow, settings.sources
+    return Suite(name, title, version, attempts, allow, tasks, folder.resolve(), sources)
 
 
 def load_files(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> TaskFiles:
     """Raises InvalidInput if files have changed since the suite was read."""
-    tree = _load(task, task.folder / "tree", bytes_max)
-    if task.check is None:
-        return TaskFiles(tree, [])
-    check = {file.path: file for file in _load(task, task.shared_check, bytes_max)}
-    check |= {file.path: file for file in _load(task, task.check_folder, bytes_max)}
-    return TaskFiles(tree, list(check.values()))
+    check_folders = () if task.check is None else (task.shared_check, task.check_folder)
+    tree = _load(task, bytes_max, task.folder / "tree")
+    return TaskFiles(tree, _load(task, bytes_max, *check_folders))
 
 
-def load_solution(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> list[File]:
-    """The tree with the solution in it."""
-    files = {file.path: file for file in _load(task, task.folder / "tree", bytes_max)}
-    files |= {file.path: file for file in _load(task, task.folder / "solution", bytes_max)}
-    return list(files.values())
+def load_solution(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> list[File] | None:
+    """The tree with the solution in it; None where there is none."""
+    tree, solution = task.folder / "tree", task.folder / "solution"
+    known = solution.is_dir() or task.solution_report is not None
+    return _load(task, bytes_max, tree, solution) if known else None
 
 
-def _load(task: BenchmarkTask, folder: Path, bytes_max: int) -> list[File]:
-    if not folder.is_dir():
-        return []
-    known = {path: file for path, file in task.prints.items() if path.is_relative_to(folder)}
-    size = sum(file.size for file in known.values())
-    if size > bytes_max:
-        raise _unfit(task.folder, f"{folder} has {size} bytes, over the limit of {bytes_max}")
-    files = read_folder(str(folder))
-    if known != {folder / file.path: FilePrint.of(file) for file in files}:
-        raise _unfit(task.folder, f"{folder} was changed since the suite was read; start again")
-    return files
+def _load(task: BenchmarkTask, bytes_max: int, *folders: Path) -> list[File]:
+    """The files of folders; those of later ones take the place of earlier ones."""
+    by_path: dict[str, File] = {}
+    for folder in filter(Path.is_dir, folders):
+        known = {path: file for path, file in task.prints.items() if path.is_relative_to(folder)}
+        size = sum(file.size for file in known.values())
+        if size > bytes_max:
+            raise _unfit(task.folder, f"{folder} has {size} bytes, over the limit of {bytes_max}")
+        files = read_folder(str(folder))
+        if known != {folder / file.path: FilePrint.of(file) for file in files}:
+            raise _unfit(task.folder, f"{folder} was changed since the suite was read; start again")
+        by_path |= {file.path: file for file in files}
+    return list(by_path.values())
 
 
 def _unfit(suite: object, why: str) -> InvalidInput:
@@ -218,17 +225,11 @@ def _refuse_entries(folder: Path, known: tuple[str, ...]) -> None:
     toml_document.refuse_unknown(names, (*known, "__pycache__"), str(folder))
 
 
-def _task_folders(tasks: Path) -> list[Path]:
-    entries = sorted(tasks.iterdir()) if tasks.is_dir() else []
-    for entry in entries:
-        if not entry.is_dir() and entry.name not in ("README.md", ".DS_Store"):
-            why = f"{entry.name!r} in its folder tasks is no folder; each task has its own"
-            raise _unfit(tasks.parent, why)
-    return [entry for entry in entries if entry.is_dir()]
-
-
 def _read_task(
-    folder: Path, suite: Path, defaults: _SuiteToml, prints: Mapping[Path, FilePrint]
+    folder: Path,
+    suite: Path,
+    defaults: _SuiteToml,
+    by_folder: Mapping[Path, Mapping[Path, FilePrint]],
 ) -> BenchmarkTask:
     name = _plain_name(folder.name, str(suite))
     _refuse_entries(folder, _TASK_ENTRIES)
@@ -240,7 +241,7 @@ def _read_task(
     check_folder = folder / "check" if (folder / "check").is_dir() else shared
     check: tuple[str, ...] | None = None
     if check_folder.is_dir():
-        check = settings.check.command or defaults.check.command or _CHECK_DEFAULT
+        check = settings.check.command or defaults.check.command or ("python", "check.py")
     elif settings.expect != "no_edit":
         raise _unfit(suite, f"task {name}: there is no folder check, neither here nor in the suite")
     prompt_file, report = folder / "prompt.md", folder / "solution.json"
@@ -250,15 +251,19 @@ def _read_task(
     if not prompt.strip():
         raise _unfit(folder, "its prompt is empty")
     limits = {key: getattr(settings.limits, key) for key in document.get("limits", {})}
-    own = {
-        path: file
-        for path, file in prints.items()
-        if path.is_relative_to(folder) or path.is_relative_to(shared)
-    }
     return BenchmarkTask(
-        name, prompt, settings.tags, settings.expect, replace(defaults.limits, **limits), check,
-        folder, check_folder, shared, report.read_bytes() if report.is_file() else None, own,
-    )  # fmt: skip
+        name=name,
+        prompt=prompt,
+        tags=settings.tags,
+        expect=settings.expect,
+        limits=replace(defaults.limits, **limits),
+        check=check,
+        folder=folder,
+        check_folder=check_folder,
+        shared_check=shared,
+        solution_report=report.read_bytes() if report.is_file() else None,
+        prints={**by_folder.get(shared, {}), **by_folder.get(folder, {})},
+    )
 
 
 def _plain_name(name: str, where: str) -> str:
@@ -268,8 +273,7 @@ def _plain_name(name: str, where: str) -> str:
 
 
 def _refuse_alike(folder: Path, tasks: tuple[BenchmarkTask, ...]) -> None:
-    """Some machines do not tell names apart that differ in case alone; a task that exists twice
-    counts twice."""
+    """Some machines take names that differ in case for the same; a task counts once."""
     names: dict[str, str] = {}
     contents: dict[str, str] = {}
     for task in tasks:
@@ -302,22 +306,16 @@ def _prints_of(folder: Path) -> dict[Path, FilePrint]:
 
 def _leads_out(link: Path, folder: Path) -> bool:
     """Whether it leads out of its tree, check or solution, which do not lie side by side later."""
-    target = PurePosixPath(link.readlink())
     parts = link.relative_to(folder).parts
     depth = 3 if parts[0] == "tasks" else 1  # tasks/NAME/tree
-    below = len(parts) - 1 - depth
-    for part in target.parts:
-        below += -1 if part == ".." else 1
-        if below < 0:
-            return True
-    return target.is_absolute()
+    target = PurePosixPath(*parts[depth:-1], link.readlink())
+    return target.is_absolute() or PurePosixPath(normpath(target)).parts[:1] == ("..",)
 
 
 def _version(prints: Mapping[Path, FilePrint], root: Path) -> str:
-    lines = sorted(
-        f"{path.relative_to(root).as_posix()}\0{file.kind}\0{file.size}\0{file.digest}\n".encode(
-            errors="surrogateescape"
-        )
+    lines = (
+        f"{path.relative_to(root).as_posix()}\0{file.kind}\0{file.size}\0{file.digest}\n"
         for path, file in prints.items()
     )
-    return f"sha256:{sha256(b''.join(lines)).hexdigest()}"
+    content = b"".join(sorted(line.encode(errors="surrogateescape") for line in lines))
+    return f"sha256:{sha256(content).hexdigest()}"

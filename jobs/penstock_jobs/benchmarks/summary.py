@@ -1,7 +1,4 @@
-"""What a checkpoint scored at a suite, over all of its tasks, and how two checkpoints compare.
-
-pass@k and best of k are over all ways to choose k of the known attempts: the first k alone would
-depend on their order."""
+"""What a checkpoint scored at a suite, over all of its tasks, and how two checkpoints compare."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,13 +20,8 @@ from penstock.errors import InvalidInput
 from penstock.gate.statistics import compare, estimate
 
 _ALPHA = 0.025  # on each side of an interval
-_KS = tuple(2**power for power in range(12))
-#: The score of a tag with fewer tasks says nothing.
-_TAG_TASKS_MIN = 5
-_MEANS = (
-    "completion_tokens", "prompt_tokens", "cost_usd", "latency_s", "steps", "edited", "asked",
-)  # fmt: skip
 _TASK_MEANS = ("score", "completion_tokens", "latency_s")
+_MEANS = (*_TASK_MEANS[1:], "prompt_tokens", "cost_usd", "steps", "edited", "asked")
 
 
 @dataclass(frozen=True)
@@ -55,12 +47,10 @@ class TaskSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    #: None where nothing was scored.
     score: TaskMean | None
     #: Attempts with a score, and those that say nothing about the model.
     scored: int
     errors: int
-    #: Tasks of the suite without a score.
     tasks_missing: tuple[str, ...]
     #: By k, over the tasks that have so many attempts.
     pass_at: dict[int, TaskMean]
@@ -85,7 +75,6 @@ class CheckpointResults:
     suite_version: str
     checkpoint: str
     summary: Summary
-    #: The runs that results came from.
     runs: list[BenchmarkRun]
 
     @property
@@ -110,46 +99,36 @@ def _summarise(tasks: Sequence[SuiteTask], attempts: Sequence[Attempt]) -> Summa
     by_task: dict[str, list[Attempt]] = {name: [] for name in tags}
     for attempt in sorted(attempts, key=lambda attempt: attempt.attempt):
         by_task.setdefault(attempt.task, []).append(attempt)
-    scored_by_task = {
-        name: [attempt for attempt in of_task if attempt.score is not None]
-        for name, of_task in by_task.items()
-    }
     scored = [attempt for attempt in attempts if attempt.score is not None]
-    known = scores_by_task(scored)
-    scores = {name: known.get(name, []) for name in by_task}
-    task_scores = {name: fmean(of_task) for name, of_task in scores.items() if of_task}
+    scores = scores_by_task(attempt for of_task in by_task.values() for attempt in of_task)
+    task_scores = {name: fmean(of_task) for name, of_task in scores.items()}
     most = max(map(len, scores.values()), default=0)
-    ks = [k for k in _KS if k <= most]
+    ks = [2**power for power in range(12) if 2**power <= most]
     counts = [(attempt.invalid_tool_calls, attempt.tool_calls) for attempt in scored]
     invalid = sum(count or 0 for count, calls in counts if calls is not None)
     calls = sum(calls or 0 for count, calls in counts if count is not None)
-    all_tags = sorted({tag for of_task in tags.values() for tag in of_task})
+    by_tag: dict[str, list[float]] = {}
+    summaries = []
+    for name, of_task in sorted(by_task.items()):
+        task_tags = tuple(tags.get(name, ()))
+        for tag in task_tags if name in scores else ():
+            by_tag.setdefault(tag, []).append(task_scores[name])
+        measured = [attempt for attempt in of_task if attempt.score is not None]
+        means = {measure: _mean(measured, measure) for measure in _TASK_MEANS}
+        errors = len(of_task) - len(measured)
+        summaries.append(TaskSummary(name, task_tags, len(measured), errors, **means))
     return Summary(
         score=mean_of(list(task_scores.values())),
         scored=len(scored),
-        errors=sum(attempt.error is not None for attempt in attempts),
-        tasks_missing=tuple(name for name, of_task in scores.items() if not of_task),
+        errors=len(attempts) - len(scored),
+        tasks_missing=tuple(name for name in by_task if name not in scores),
         pass_at=_means({k: [pass_at(k, of_task) for of_task in scores.values()] for k in ks}),
         best_of=_means({k: [best_of(k, of_task) for of_task in scores.values()] for k in ks}),
         **{name: _mean(scored, name) for name in _MEANS},
         invalid_tool_calls=invalid / calls if calls else None,
         retries=sum(attempt.retries for attempt in attempts),
-        tags=_means(
-            {
-                tag: [mean for name, mean in task_scores.items() if tag in tags.get(name, ())]
-                for tag in all_tags
-            }
-        ),
-        tasks=tuple(
-            TaskSummary(
-                name,
-                tuple(tags.get(name, ())),
-                scored=len(scored_by_task[name]),
-                errors=len(of_task) - len(scored_by_task[name]),
-                **{measure: _mean(scored_by_task[name], measure) for measure in _TASK_MEANS},
-            )
-            for name, of_task in sorted(by_task.items())
-        ),
+        tags=_means({tag: by_tag[tag] for tag in sorted(by_tag)}),
+        tasks=tuple(summaries),
     )
 
 
@@ -166,7 +145,7 @@ def mean_of(values: Sequence[float]) -> TaskMean | None:
 
 
 def pass_at(k: int, scores: Sequence[float]) -> float | None:
-    """How likely one of k attempts passes, which is to score 1. None where there are fewer."""
+    """How likely one of any k attempts passes (scores 1). None where there are fewer."""
     count, passed = len(scores), sum(score >= 1 for score in scores)
     if not 0 < k <= count:
         return None
@@ -174,7 +153,7 @@ def pass_at(k: int, scores: Sequence[float]) -> float | None:
 
 
 def best_of(k: int, scores: Sequence[float]) -> float | None:
-    """The score that the best of k attempts has on average. None where there are fewer."""
+    """The score that the best of any k attempts has on average. None where there are fewer."""
     count = len(scores)
     if not 0 < k <= count:
         return None
@@ -183,12 +162,13 @@ def best_of(k: int, scores: Sequence[float]) -> float | None:
     return fsum(score * comb(below, k - 1) / comb(count, k) for below, score in ranked)
 
 
-def _means(values: Mapping[Any, Sequence[float | None]]) -> dict[Any, TaskMean]:
+def _means(values: Mapping[Any, Iterable[float | None]]) -> dict[Any, TaskMean]:
     """The mean of each key that has a value."""
-    known = {
-        key: [value for value in of_key if value is not None] for key, of_key in values.items()
-    }
-    return {key: mean for key, of_key in known.items() if (mean := mean_of(of_key)) is not None}
+    means = {}
+    for key, of_key in values.items():
+        if mean := mean_of([value for value in of_key if value is not None]):
+            means[key] = mean
+    return means
 
 
 def _mean(attempts: Sequence[Attempt], name: str) -> Any:
@@ -228,34 +208,25 @@ def compare_checkpoints(
     database: Database, tenant: str, suite: str, before: str, after: str
 ) -> CheckpointComparison:
     """At the newest version that both were tried at. Raises InvalidInput where there is none."""
-    known = versions_tried(database, tenant, suite, before)
-    both = [
-        version for version in versions_tried(database, tenant, suite, after) if version in known
-    ]
+    versions = [versions_tried(database, tenant, suite, name) for name in (before, after)]
+    both = [version for version in versions[1] if version in versions[0]]
     if not both:
         why = f"there is no version of {suite} that {before} and {after} were both tried at"
         raise InvalidInput(what="The comparison", why=why)
-    old, new = (
-        scores_by_task(
-            recorded.result
-            for recorded in attempts_of(database, AttemptScope(tenant, suite, both[-1], name))
-        )
-        for name in (before, after)
-    )
-    pairs = tuple(
-        TaskPair(task, fmean(old[task]), fmean(new[task]))
-        for task in sorted(old.keys() & new.keys())
-    )
+    scopes = [AttemptScope(tenant, suite, both[-1], name) for name in (before, after)]
+    attempts = [attempts_of(database, scope) for scope in scopes]
+    old, new = (scores_by_task(recorded.result for recorded in known) for known in attempts)
+    tasks = sorted(old.keys() & new.keys())
+    pairs = tuple(TaskPair(task, fmean(old[task]), fmean(new[task])) for task in tasks)
     left_out = tuple(sorted(old.keys() ^ new.keys()))
     comparison = CheckpointComparison(suite, both[-1], before, after, pairs, left_out)
+    if pairs:
+        means = fmean(pair.before for pair in pairs), fmean(pair.after for pair in pairs)
+        comparison = replace(comparison, before_mean=means[0], after_mean=means[1])
     if len(pairs) < 2:
-        means = (pairs[0].before, pairs[0].after) if pairs else (None, None)
-        return replace(comparison, before_mean=means[0], after_mean=means[1])
-    statistics = compare(new, old, margin=0.0, alpha=_ALPHA)
-    return replace(
-        comparison, before_mean=statistics.incumbent_mean, after_mean=statistics.candidate_mean,
-        difference=statistics.difference, lower=statistics.lower, upper=statistics.upper,
-    )  # fmt: skip
+        return comparison
+    result = compare(new, old, margin=0.0, alpha=_ALPHA)
+    return replace(comparison, difference=result.difference, lower=result.lower, upper=result.upper)
 
 
 def scores_by_task(attempts: Iterable[Attempt]) -> dict[str, list[float]]:
@@ -288,12 +259,9 @@ def summary_rows(summary: Summary) -> list[list[object]]:
         ["edited", number_text(summary.edited, ".1%")],
         ["asked", number_text(summary.asked, ".1%")],
     ]
-    rows += [
-        [f"score of {tag}", mean_text(mean)]
-        for tag, mean in summary.tags.items()
-        if mean.tasks >= _TAG_TASKS_MIN
-    ]
-    return rows
+    # The score of a tag with fewer tasks says nothing.
+    tags = [tag for tag, mean in summary.tags.items() if mean.tasks >= 5]
+    return rows + [[f"score of {tag}", mean_text(summary.tags[tag])] for tag in tags]
 
 
 def mean_text(mean: TaskMean | None) -> str:

@@ -11,7 +11,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.options import By, actor
-from penstock.terminal.output import encode, say, show_json, show_table, time_of
+from penstock.terminal.output import say, show_json, show_json_line, show_table, time_of
 
 if TYPE_CHECKING:
     from penstock_jobs.canary.trial import Trial
@@ -47,21 +47,17 @@ def status(
         trial = situation_of(lake, tenant, channel).trial
         look = newest_look(lake.database, trial) if trial is not None else None
     if json:
-        document = {
-            "channel": channel, "trial": _trial_document(trial),
-            "look": look.document if look is not None else None,
-            "looked_at": time_of(look.at).isoformat() if look is not None else None,
-        }  # fmt: skip
-        show_json(document)
+        at = time_of(look.at).isoformat() if look is not None else None
+        stored = {"look": look.document if look is not None else None, "looked_at": at}
+        show_json({"channel": channel, "trial": _trial_document(trial), **stored})
     elif trial is None:
         say(f"{channel}: no canary runs, and no new checkpoint is watched")
+    elif look is None:
+        say(f"{_trial_sentence(trial)}\nnobody has looked yet: `penstock canary watch --once`")
     else:
         say(_trial_sentence(trial))
-        if look is None:
-            say("nobody has looked yet: `penstock canary watch --once`")
-        else:
-            say(f"looked at {time_of(look.at):%Y-%m-%d %H:%M:%S} UTC: {look.outcome}")
-            _show_look(look.document)
+        say(f"looked at {_moment(look.at)}: {look.outcome}")
+        _show_look(look.document)
     if look is not None and look.outcome in ("breach", "error"):
         raise typer.Exit(1)
 
@@ -110,22 +106,22 @@ def watch(
 
     from penstock_jobs.canary import watch as watcher
 
-    newest: list[WatchRound] = []
+    rounds: list[WatchRound] = []
 
     def tell(result: "WatchRound") -> None:
-        newest[:] = [result]
+        rounds[:] = [result]
         if json and not once:
-            typer.echo(encode(_round_document(result)).decode())
+            show_json_line(_round_document(result))
         else:
             _show_round(result, json=json)
 
     with open_existing(data) as lake:
         never = Event()
         watcher.watch(lake, tenant, channel, tell=tell, wait=lambda s: once or never.wait(s))
-    if not newest:
+    if not rounds:
         say(f"{channel}: another watcher is looking at this moment")
         raise typer.Exit(1)
-    result = newest[0]
+    [result] = rounds
     failed = result.look is not None and result.look.outcome == "error"
     if failed or result.did in ("rolled_back", "refused"):
         raise typer.Exit(1)
@@ -144,32 +140,31 @@ def _show_round(result: "WatchRound", *, json: bool) -> None:
 
 def _round_document(result: "WatchRound") -> dict[str, Any]:
     version = result.change.version if result.change is not None else None
-    return {
-        "did": result.did, "why": result.why, "trial": _trial_document(result.trial),
-        "look": result.look, "version": version,
-    }  # fmt: skip
+    document = {"did": result.did, "why": result.why, "trial": _trial_document(result.trial)}
+    return {**document, "look": result.look, "version": version}
 
 
 def _trial_sentence(trial: "Trial") -> str:
-    since = f"since {time_of(trial.since_us):%Y-%m-%d %H:%M:%S} UTC, version {trial.since_version}"
-    if trial.kind == "canary":
-        traffic = f"has {100 * (trial.share or 0):g} % of the traffic beside {trial.incumbent}"
-        return f"{trial.channel}: {trial.candidate} {traffic}, {since}"
-    until = f"until {time_of(trial.until_us or 0):%Y-%m-%d %H:%M:%S} UTC"
-    traffic = f"has all traffic and is compared with {trial.incumbent} before it"
-    return f"{trial.channel}: {trial.candidate} {traffic}, {since}, {until}"
+    since = f"since {_moment(trial.since_us)}, version {trial.since_version}"
+    traffic = f"has {100 * (trial.share or 0):g} % of the traffic beside {trial.incumbent}"
+    if trial.until_us is not None:
+        traffic = f"has all traffic and is compared with {trial.incumbent} before it"
+        since = f"{since}, until {_moment(trial.until_us)}"
+    return f"{trial.channel}: {trial.candidate} {traffic}, {since}"
+
+
+def _moment(us: int) -> str:
+    return f"{time_of(us):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _trial_document(trial: "Trial | None") -> dict[str, Any] | None:
     if trial is None:
         return None
-    return {
-        "kind": trial.kind, "candidate": trial.candidate, "incumbent": trial.incumbent,
-        "share": trial.share, "since_version": trial.since_version,
-        "since": time_of(trial.since_us).isoformat(),
-        "step_since": time_of(trial.step_us).isoformat(),
-        "until": time_of(trial.until_us).isoformat() if trial.until_us is not None else None,
-    }  # fmt: skip
+    names = ("kind", "candidate", "incumbent", "share", "since_version")
+    times = {"since": trial.since_us, "step_since": trial.step_us, "until": trial.until_us}
+    return {name: getattr(trial, name) for name in names} | {
+        name: time_of(us).isoformat() if us is not None else None for name, us in times.items()
+    }
 
 
 def _show_look(document: Mapping[str, Any]) -> None:

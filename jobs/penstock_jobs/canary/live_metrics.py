@@ -3,8 +3,7 @@
 A share lies between known bounds and is compared as it is; its margin is a difference. What has a
 heavy tail (tokens, seconds) is compared by its logarithm; its margin is a ratio, 0.1 for 10 %.
 
-Events and rewards older than the trial are not read. A few columns of the summaries of all sessions
-tell which sessions began before it."""
+Events and rewards older than the trial are not read."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
@@ -43,10 +42,6 @@ class Scale:
 
     bounds: tuple[float, float] | None
     floor: float | None = None
-
-    @property
-    def is_ratio(self) -> bool:
-        return self.floor is not None
 
 
 _AMOUNT = Scale(None, 1.0)
@@ -105,37 +100,36 @@ class Metric:
 
 
 def find_metric(database: Database, requirement: LiveRequirement) -> Metric:
-    """A column, if the requirement names no definition, else a reward or a rate of the definition.
-    Raises InvalidInput if nothing has that name, or the definition has not run."""
+    """A column, or a reward or a rate of the definition, which must have run."""
     name = requirement.metric
+
+    def refused(why: str) -> InvalidInput:
+        return InvalidInput(what=f"The live metric {name!r}", why=why)
+
     if requirement.definition is None and name in COLUMNS:
         if requirement.horizon_s is not None:
-            raise InvalidInput(what=f"The live metric {name!r}", why="only rewards have a horizon")
+            raise refused("only rewards have a horizon")
         return Metric(name, *COLUMNS[name])
     known = definition_known_as(database, requirement.definition or DEFAULT)
     definition = parse_definition(known.text, known.name)
     if name == WHOLE:
         return Metric(name, "reward", Scale(definition.clip), known.version)
     terms = {term.reward.name: term for term in definition.terms}
-    if name in terms:
-        horizon_s = terms[name].horizon_s
-        if requirement.horizon_s is not None:
-            horizon_s = requirement.horizon_s
-        computed = getattr(terms[name].parameters, "horizons_s", None)
-        if computed is None and horizon_s is not None:
-            raise InvalidInput(what=f"The live metric {name!r}", why="it has no horizons")
-        if computed is not None and horizon_s not in computed:
-            at = ", ".join(map(str, computed))
-            why = f"horizon_s is {horizon_s}, and the definition computes {at}"
-            raise InvalidInput(what=f"The live metric {name!r}", why=why)
-        return Metric(name, "reward", _REWARDS.get(name, _UNKNOWN), known.version, horizon_s)
-    if name in RATES:
+    if name in RATES and name not in terms:
         return Metric(name, "rate", _SHARE, known.version)
-    why = unknown(name, [WHOLE, *terms, *RATES, *COLUMNS])
-    raise InvalidInput(what=f"The live metric {name!r}", why=why)
+    if name not in terms:
+        raise refused(unknown(name, [WHOLE, *terms, *RATES, *COLUMNS]))
+    own_s = requirement.horizon_s
+    horizon_s = terms[name].horizon_s if own_s is None else own_s
+    computed = getattr(terms[name].parameters, "horizons_s", None)
+    if computed is None and horizon_s is not None:
+        raise refused("it has no horizons")
+    if computed is not None and horizon_s not in computed:
+        horizons = ", ".join(map(str, computed))
+        raise refused(f"horizon_s is {horizon_s}, and the definition computes {horizons}")
+    return Metric(name, "reward", _REWARDS.get(name, _UNKNOWN), known.version, horizon_s)
 
 
-_HERE = files("penstock_jobs.canary")
 #: Rewards are dated by the clock of who computed them, changes of channels by the database's.
 _CLOCKS_APART_US = 3_600 * SECOND_US
 ARMS: tuple[Arm, ...] = ("canary", "current")
@@ -160,8 +154,7 @@ class TrialTraffic:
         return np.flatnonzero(self.phases >= 0)
 
     def sessions(self) -> dict[Arm, int]:
-        canary = self.arms[self.counted]
-        return {"canary": int(canary.sum()), "current": int((~canary).sum())}
+        return _by_arm(self.arms[self.counted])
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,12 +171,10 @@ class MetricMeasurement:
 def read_traffic(lake: Lake, trial: Trial, now_us: int) -> TrialTraffic:
     """Raises what queries raise."""
     quiet_us = now_us - round(lake.settings.room(CanarySettings).canary_quiet_seconds * SECOND_US)
-    parameters = {
-        "candidate": trial.candidate, "incumbent": trial.incumbent,
-        "from_us": trial.reads_from_us, "until_us": now_us, "quiet_us": quiet_us,
-        "split": trial.kind == "canary",
-    }  # fmt: skip
-    return traffic_of(trial, _query(lake, trial, "sessions", "sessions", parameters))
+    times = {"from_us": trial.reads_from_us, "until_us": now_us, "quiet_us": quiet_us}
+    pair = {"candidate": trial.candidate, "incumbent": trial.incumbent}
+    split = trial.kind == "canary"
+    return traffic_of(trial, _query(lake, trial, "sessions", split=split, **pair, **times))
 
 
 def traffic_of(trial: Trial, rows: pa.Table) -> TrialTraffic:
@@ -191,8 +182,7 @@ def traffic_of(trial: Trial, rows: pa.Table) -> TrialTraffic:
 
     A session that went on over a change of the split is left out on both sides. Those that changed
     their checkpoint are left out anyway; leaving out one side alone would bias the comparison."""
-    began = _numbers(rows, "first_us")
-    ended = _numbers(rows, "last_us")
+    began, ended = (rows[name].to_numpy().astype(np.int64) for name in ("first_us", "last_us"))
     canary = np.array(rows["candidate"].to_pylist(), bool)
     why = np.array([reason or "" for reason in rows["left_out"].to_pylist()], object)
     phases = np.full(len(began), -1, np.int64)
@@ -206,22 +196,21 @@ def traffic_of(trial: Trial, rows: pa.Table) -> TrialTraffic:
     why[(why == "") & crossing] = "went_on_after_a_change"
     why[(why == "") & (phases < 0)] = "outside"
     phases[why != ""] = -1
-    left_out: dict[str, dict[Arm, int]] = {}
-    for reason in sorted(set(why) - {""}):
-        of_canary, all_arms = int((canary & (why == reason)).sum()), int((why == reason).sum())
-        left_out[reason] = {"canary": of_canary, "current": all_arms - of_canary}
+    left_out = {reason: _by_arm(canary[why == reason]) for reason in sorted(set(why) - {""})}
     return TrialTraffic(rows, canary, phases, left_out)
 
 
-def seen_users(trial: Trial, traffic: TrialTraffic) -> list[PhaseUsers]:
+def _by_arm(canary: NDArray[np.bool_]) -> dict[Arm, int]:
+    return {"canary": int(canary.sum()), "current": int((~canary).sum())}
+
+
+def users_by_phase(trial: Trial, traffic: TrialTraffic) -> list[PhaseUsers]:
     """By period, the arm of each user's first session that counts."""
-    known: set[str] = set()
-    counts: Counter[tuple[int, bool]] = Counter()
+    first_rows: dict[str, int] = {}
     who = traffic.rows["who"].to_pylist()
     for row in traffic.counted:
-        if who[row] not in known:
-            known.add(who[row])
-            counts[int(traffic.phases[row]), bool(traffic.arms[row])] += 1
+        first_rows.setdefault(who[row], row)
+    counts = Counter((int(traffic.phases[r]), bool(traffic.arms[r])) for r in first_rows.values())
     return [
         PhaseUsers(period.share, canary=counts[number, True], current=counts[number, False])
         for number, period in enumerate(trial.candidate_periods)
@@ -288,11 +277,9 @@ def _read_values(lake: Lake, trial: Trial, traffic: TrialTraffic, metric: Metric
 
 
 def _rewards(lake: Lake, trial: Trial, metric: Metric) -> _Values:
-    parameters = {
-        "version": metric.version, "name": metric.name, "horizon_s": metric.horizon_s,
-        "computed_us": trial.reads_from_us - _CLOCKS_APART_US,
-    }  # fmt: skip
-    rows = _query(lake, trial, "rewards", "rewards", parameters)
+    names = {"version": metric.version, "name": metric.name, "horizon_s": metric.horizon_s}
+    computed_us = trial.reads_from_us - _CLOCKS_APART_US
+    rows = _query(lake, trial, "rewards", computed_us=computed_us, **names)
     values: dict[str, float] = {}
     unknown: set[str] = set()
     columns = (rows[name].to_pylist() for name in ("session_id", "state", "value"))
@@ -305,10 +292,10 @@ def _rewards(lake: Lake, trial: Trial, metric: Metric) -> _Values:
 
 
 def _rates(lake: Lake, trial: Trial, metric: Metric) -> _Values:
-    parameters = {"version": metric.version, "from_us": trial.reads_from_us}
     values: dict[str, float] = {}
     unknown: set[str] = set()
-    for row in _query(lake, trial, "outcomes", "outcomes", parameters).to_pylist():
+    rows = _query(lake, trial, "outcomes", version=metric.version, from_us=trial.reads_from_us)
+    for row in rows.to_pylist():
         if row["outcome"] == "pending":
             continue
         share = RATES[metric.name](Tally(*(row[name] for name in Tally._fields)))
@@ -320,23 +307,14 @@ def _rates(lake: Lake, trial: Trial, metric: Metric) -> _Values:
 
 
 def _calls(lake: Lake, trial: Trial, metric: Metric, over: set[str]) -> _Values:
-    parameters = {
-        "candidate": trial.candidate, "incumbent": trial.incumbent, "from_us": trial.reads_from_us,
-    }  # fmt: skip
-    rows = _query(lake, trial, "calls", "model_calls", parameters)
+    facts = {"candidate": trial.candidate, "incumbent": trial.incumbent}
+    rows = _query(lake, trial, "model_calls", from_us=trial.reads_from_us, **facts)
     columns = (rows[name].to_pylist() for name in ("session_id", metric.name))
     means = {session: mean for session, mean in zip(*columns, strict=True) if mean is not None}
     return {session: means[session] for session in over & means.keys()}, over - means.keys()
 
 
-def _query(
-    lake: Lake, trial: Trial, name: str, view: str, parameters: Mapping[str, object]
-) -> pa.Table:
-    sql = _HERE.joinpath(f"{name}.sql").read_text(encoding="utf-8")
-    query = OwnQuery(sql, frozenset([view]), parameters)
-    return lake.query(query, tenant=trial.tenant).arrow()
-
-
-def _numbers(rows: pa.Table, column: str) -> NDArray[np.int64]:
-    numbers: NDArray[np.int64] = rows[column].to_numpy().astype(np.int64)
-    return numbers
+def _query(lake: Lake, trial: Trial, view: str, **parameters: object) -> pa.Table:
+    """The file of SQL is named after the view that it reads."""
+    sql = files("penstock_jobs.canary").joinpath(f"{view}.sql").read_text(encoding="utf-8")
+    return lake.query(OwnQuery(sql, frozenset([view]), parameters), tenant=trial.tenant).arrow()

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 import sqlalchemy as sa
@@ -18,15 +18,8 @@ from penstock.gate.policy import CanarySteps, LiveRequirement, Policy, parse
 from penstock.gate.sequential import Arm, SampleRatio
 from penstock.gate.tables import live_look
 from penstock.lake.lake import Lake
-from penstock_jobs.canary.live_metrics import (
-    ARMS,
-    Metric,
-    MetricMeasurement,
-    find_metric,
-    measure,
-    read_traffic,
-    seen_users,
-)
+from penstock_jobs.canary import live_metrics
+from penstock_jobs.canary.live_metrics import ARMS, Metric, MetricMeasurement
 from penstock_jobs.canary.settings import CanarySettings
 from penstock_jobs.canary.trial import Trial, trial_of
 
@@ -68,14 +61,12 @@ class MetricLook:
     unknown: Mapping[Arm, int] | None = None
 
     def sentence(self) -> str:
+        verdict = f"{self.metric}: {self.outcome}, {self.why}"
         if self.lower is None or self.upper is None:
-            return f"{self.metric}: {self.outcome}, {self.why}"
+            return verdict
         unit = "relative, " if self.scale == "ratio" else ""
-        return (
-            f"{self.metric}: {self.outcome}, {self.why}"
-            f" ({unit}by {self.lower:+.4g} to {self.upper:+.4g}, margin {self.margin:g},"
-            f" {'more' if self.direction == 'max' else 'less'} is better)"
-        )
+        change = f"{unit}by {self.lower:+.4g} to {self.upper:+.4g}, margin {self.margin:g}"
+        return f"{verdict} ({change}, {'more' if self.direction == 'max' else 'less'} is better)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,21 +97,22 @@ def judge_metric(
     *,
     metrics: int,
 ) -> MetricLook:
-    """`measurement` may be the reason why there is none: then the outcome is an error. A breach
-    shares its alpha with the other metrics, since any of them ends the trial. A pass has the whole
-    alpha, since all of them have to pass."""
+    """`measurement` may be the reason why there is none. A breach shares its alpha with the other
+    metrics, since any of them ends the trial; a pass has the whole, since all have to pass."""
     facts: dict[str, Any] = asdict(requirement)
     del facts["definition"]
     facts["breach_alpha"] = requirement.alpha / max(metrics, 1)
     if isinstance(measurement, str):
         return MetricLook(outcome="error", why=measurement, **facts)
     metric, measured = measurement
-    ratio = metric.scale.is_ratio
+    ratio = metric.scale.floor is not None
     question = sequential.ArmQuestion(
-        direction=requirement.direction, alpha=requirement.alpha, bounds=metric.scale.bounds,
+        direction=requirement.direction,
         margin=sequential.log_margin(requirement.margin) if ratio else requirement.margin,
+        alpha=requirement.alpha,
         breach_alpha=facts["breach_alpha"],
-    )  # fmt: skip
+        bounds=metric.scale.bounds,
+    )
     comparison = sequential.compare_arms(measured.cells, question)
     outcome: Outcome = comparison.outcome
     why = comparison.why
@@ -133,11 +125,10 @@ def judge_metric(
         change = getattr(comparison, name)
         facts[name] = None if change is None else shown(change)
     facts |= {"definition_version": metric.version, "horizon_s": metric.horizon_s}
-    return MetricLook(
-        outcome=outcome, why=why, scale="ratio" if ratio else "difference", means=measured.means,
-        sessions=measured.scored, users=comparison.clusters, pending=measured.pending,
-        unknown=measured.unknown, **facts,
-    )  # fmt: skip
+    facts |= {"means": measured.means, "sessions": measured.scored, "users": comparison.clusters}
+    facts |= {"pending": measured.pending, "unknown": measured.unknown}
+    facts["scale"] = "ratio" if ratio else "difference"
+    return MetricLook(outcome=outcome, why=why, **facts)
 
 
 def _missing(requirement: LiveRequirement, measured: MetricMeasurement) -> str | None:
@@ -166,29 +157,21 @@ def judge_look(
     def sentences(outcome: Outcome) -> str:
         return "; ".join(metric.sentence() for metric in metrics if metric.outcome == outcome)
 
-    outcome: Outcome
-    if why := sentences("breach"):
-        outcome = "breach"
-    elif ratio is not None and ratio.outcome == "mismatch":
-        outcome = "error"
-        why = (
+    outcomes: tuple[Outcome, ...] = ("breach", "error", "undecided", "pass")
+    why_by_outcome = {outcome: sentences(outcome) for outcome in outcomes}
+    if ratio is not None and ratio.outcome == "mismatch":
+        why_by_outcome["error"] = (
             f"the sample ratio is broken: {ratio.found} of {ratio.users} users were in the canary,"
             f" expected {ratio.expected:.1f} (p = {ratio.p:.2g}); find out what loses or moves them"
             " before you believe any comparison"
         )
-    elif why := sentences("error"):
-        outcome = "error"
     elif not metrics:
-        outcome, why = "undecided", "the policy names no live metric: [[live]]"
-    elif why := sentences("undecided"):
-        outcome = "undecided"
-    else:
-        outcome, why = "pass", sentences("pass")
-    return Look(
-        outcome=outcome, why=why, sample_ratio=ratio, metrics=tuple(metrics), kind=trial.kind,
-        channel=trial.channel, candidate=trial.candidate, incumbent=trial.incumbent,
-        since_version=trial.since_version, from_us=trial.reads_from_us, share=trial.share, **facts,
-    )  # fmt: skip
+        why_by_outcome["undecided"] = "the policy names no live metric: [[live]]"
+    outcome = next(outcome for outcome in outcomes if why_by_outcome[outcome])
+    why = why_by_outcome[outcome]
+    names = ("kind", "channel", "candidate", "incumbent", "since_version", "share")
+    facts |= {name: getattr(trial, name) for name in names} | {"from_us": trial.reads_from_us}
+    return Look(outcome=outcome, why=why, sample_ratio=ratio, metrics=tuple(metrics), **facts)
 
 
 @dataclass(frozen=True)
@@ -197,18 +180,12 @@ class Situation:
 
     state: channels.ChannelState
     policy: Policy | None
+    steps: CanarySteps
     trial: Trial | None
     now_us: int
 
-    @property
-    def steps(self) -> CanarySteps:
-        return (self.policy and self.policy.canary) or CanarySteps()
 
-
-@dataclass(frozen=True)
-class StoredLook:
-    """A look as it is in the database."""
-
+class StoredLook(NamedTuple):
     outcome: Outcome
     why: str
     at: int
@@ -224,40 +201,36 @@ def situation_of(lake: Lake, tenant: str, channel: str, at_us: int | None = None
     if at_us is None:
         with lake.database.read() as connection:
             at_us = int(connection.execute(sa.select(now_us())).scalar_one())
-    trial = trial_of(
-        [change for change in latest if change.version <= state.version],
-        now_us=at_us,
-        settle_s=lake.settings.room(CanarySettings).canary_settle_seconds,
-        watch_s=((policy and policy.canary) or CanarySteps()).watch_s,
-    )
-    return Situation(state, policy, trial, at_us)
+    steps = (policy and policy.canary) or CanarySteps()
+    changes = [change for change in latest if change.version <= state.version]
+    settle_s = lake.settings.room(CanarySettings).canary_settle_seconds
+    trial = trial_of(changes, now_us=at_us, settle_s=settle_s, watch_s=steps.watch_s)
+    return Situation(state, policy, steps, trial, at_us)
 
 
 def take_look(lake: Lake, situation: Situation, trial: Trial) -> Look:
     """Measure, judge, and store the look. A metric that cannot be measured is an error in it."""
     requirements = situation.policy.live if situation.policy is not None else ()
-    read = _or_why(lambda: read_traffic(lake, trial, situation.now_us))
-    traffic = None if isinstance(read, str) else read
+    traffic = _or_why(lambda: live_metrics.read_traffic(lake, trial, situation.now_us))
 
     def measured(requirement: LiveRequirement) -> tuple[Metric, MetricMeasurement] | str:
-        if isinstance(read, str):
-            return read
-        metric = find_metric(lake.database, requirement)
-        return metric, measure(lake, trial, read, metric)
+        if isinstance(traffic, str):
+            return traffic
+        metric = live_metrics.find_metric(lake.database, requirement)
+        return metric, live_metrics.measure(lake, trial, traffic, metric)
 
-    count = len(requirements)
     metrics = [
-        judge_metric(requirement, _or_why(partial(measured, requirement)), metrics=count)
-        for requirement in requirements
+        judge_metric(required, _or_why(partial(measured, required)), metrics=len(requirements))
+        for required in requirements
     ]
-    ratio = None
-    if traffic is not None and trial.kind == "canary":
-        ratio = sequential.check_sample_ratio(seen_users(trial, traffic))
-    look = judge_look(
-        trial, metrics, ratio=ratio, policy=situation.state.policy, until_us=situation.now_us,
-        sessions=traffic.sessions() if traffic is not None else dict.fromkeys(ARMS, 0),
-        left_out=traffic.left_out if traffic is not None else {},
-    )  # fmt: skip
+    ratio, sessions = None, dict.fromkeys(ARMS, 0)
+    left_out: Mapping[str, Mapping[Arm, int]] = {}
+    if not isinstance(traffic, str):
+        sessions, left_out = traffic.sessions(), traffic.left_out
+        if trial.kind == "canary":
+            ratio = sequential.check_sample_ratio(live_metrics.users_by_phase(trial, traffic))
+    facts = {"policy": situation.state.policy, "until_us": situation.now_us}
+    look = judge_look(trial, metrics, ratio=ratio, sessions=sessions, left_out=left_out, **facts)
     _store_look(lake.database, trial, look, situation.now_us)
     return look
 
@@ -274,17 +247,13 @@ def _or_why(measured: Callable[[], T]) -> T | str:
 
 def _store_look(database: Database, trial: Trial, look: Look, at_us: int) -> None:
     """Of successive looks with one outcome only the last stays. Verdicts hold their own copy."""
+    facts = {name: getattr(trial, name) for name in (*_TRIAL_COLUMNS, "incumbent")}
+    document = msgspec.json.encode(look, order="sorted").decode()
     with database.write() as connection:
         before = connection.execute(_newest(trial)).first()
         if before is not None and msgspec.json.decode(before.document)["outcome"] == look.outcome:
             connection.execute(sa.delete(live_look).where(live_look.c.id == before.id))
-        connection.execute(
-            sa.insert(live_look).values(
-                tenant=trial.tenant, channel=trial.channel, since_version=trial.since_version,
-                candidate=trial.candidate, incumbent=trial.incumbent, at=at_us,
-                document=msgspec.json.encode(look, order="sorted").decode(),
-            )
-        )  # fmt: skip
+        connection.execute(sa.insert(live_look).values(**facts, at=at_us, document=document))
 
 
 def newest_look(database: Database, trial: Trial) -> StoredLook | None:
@@ -296,9 +265,11 @@ def newest_look(database: Database, trial: Trial) -> StoredLook | None:
     return StoredLook(document["outcome"], document["why"], row.at, document)
 
 
+_TRIAL_COLUMNS = ("tenant", "channel", "since_version", "candidate")
+
+
 def _newest(trial: Trial) -> sa.Select[tuple[int, str, int]]:
     columns = live_look.c
-    keys = ("tenant", "channel", "since_version", "candidate")
-    mine = (columns[name] == getattr(trial, name) for name in keys)
+    of_trial = (columns[name] == getattr(trial, name) for name in _TRIAL_COLUMNS)
     newest = sa.select(columns.id, columns.document, columns.at).order_by(columns.id.desc())
-    return newest.where(*mine).limit(1)
+    return newest.where(*of_trial).limit(1)

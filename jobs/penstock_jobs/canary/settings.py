@@ -8,8 +8,6 @@ from penstock.settings import RoomSettings, setting
 
 @dataclass(frozen=True, kw_only=True)
 class CanarySettings(RoomSettings):
-    """See docs/settings.md."""
-
     RETIRED: ClassVar = frozenset({"canary_unknown_difference_max", "canary_sessions_min"})
 
     canary_look_seconds: float = setting(

@@ -62,56 +62,48 @@ class Trial:
 def trial_of(
     changes: Sequence[Change], *, now_us: int, settle_s: float, watch_s: float
 ) -> Trial | None:
-    """The current trial by the newest changes of a channel, in their order; None if there is none.
-    Sessions that began in the `settle_s` after a change of the split do not count: engines may not
-    have taken up the change."""
+    """The current trial by the newest changes of a channel, in their order. Sessions that began in
+    the `settle_s` after a change of the split do not count: engines may not have taken it up."""
     if not changes:
         return None
-    settle_us = round(settle_s * SECOND_US)
-    newest = changes[-1]
-    if newest.canary is not None and newest.checkpoint is not None:
-        return _canary(changes, settle_us)
-    return _watch(changes, now_us, settle_us, round(watch_s * SECOND_US))
-
-
-def _canary(changes: Sequence[Change], settle_us: int) -> Trial:
-    newest = changes[-1]
-    pair = (newest.checkpoint, newest.canary)
-    same_pair = list(
-        takewhile(lambda change: (change.checkpoint, change.canary) == pair, reversed(changes))
-    )[::-1]
-    # A change of the policy or a release does not change the split.
-    steps = [
-        change
-        for before, change in zip((None, *same_pair), same_pair, strict=False)
-        if before is None or before.canary_share != change.canary_share
-    ]
-    ends = [step.at for step in steps[1:]] + [None]
-    periods = tuple(
-        Period(step.at + settle_us, end, step.canary_share)
-        for step, end in zip(steps, ends, strict=True)
-        if end is None or step.at + settle_us < end
-    )
+    newest, settle_us = changes[-1], round(settle_s * SECOND_US)
+    kind: Kind = "canary"
+    candidate, incumbent, until_us = newest.canary, newest.checkpoint, None
+    if candidate is not None and incumbent is not None:
+        pair = (incumbent, candidate)
+        same_pair = takewhile(lambda c: (c.checkpoint, c.canary) == pair, reversed(changes))
+        steps: list[Change] = []
+        for change in reversed(list(same_pair)):
+            # A change of the policy or a release does not change the split.
+            if not steps or steps[-1].canary_share != change.canary_share:
+                steps.append(change)
+        ends = [*(step.at for step in steps[1:]), None]
+        candidate_periods = incumbent_periods = tuple(
+            Period(step.at + settle_us, end, step.canary_share)
+            for step, end in zip(steps, ends, strict=True)
+            if end is None or step.at + settle_us < end
+        )
+    else:
+        steps = [change for change in changes if change.action != "policy"][-1:]
+        if not steps or steps[0].action != "promote" or steps[0].pinned:
+            return None
+        kind, candidate, incumbent = "watch", steps[0].checkpoint, steps[0].previous
+        until_us = steps[0].at + round(watch_s * SECOND_US)
+        if candidate is None or incumbent is None or now_us >= until_us:
+            return None
+        candidate_periods = (Period(steps[0].at + settle_us, until_us),)
+        incumbent_periods = (Period(2 * steps[0].at - until_us, steps[0].at),)
     return Trial(
-        newest.tenant, newest.channel, "canary", newest.canary or "", newest.checkpoint or "",
-        since_version=same_pair[0].version, since_us=same_pair[0].at, version=newest.version,
-        candidate_periods=periods, incumbent_periods=periods,
+        tenant=newest.tenant,
+        channel=newest.channel,
+        kind=kind,
+        candidate=candidate,
+        incumbent=incumbent,
+        since_version=steps[0].version,
+        since_us=steps[0].at,
+        version=newest.version,
+        candidate_periods=candidate_periods,
+        incumbent_periods=incumbent_periods,
         split_us=tuple(step.at for step in steps),
-    )  # fmt: skip
-
-
-def _watch(changes: Sequence[Change], now_us: int, settle_us: int, watch_us: int) -> Trial | None:
-    promoted = next((change for change in reversed(changes) if change.action != "policy"), None)
-    if promoted is None or promoted.action != "promote" or promoted.pinned:
-        return None
-    if promoted.checkpoint is None or promoted.previous is None:
-        return None
-    if now_us >= promoted.at + watch_us:
-        return None
-    return Trial(
-        promoted.tenant, promoted.channel, "watch", promoted.checkpoint, promoted.previous,
-        since_version=promoted.version, since_us=promoted.at, version=changes[-1].version,
-        candidate_periods=(Period(promoted.at + settle_us, promoted.at + watch_us),),
-        incumbent_periods=(Period(promoted.at - watch_us, promoted.at),),
-        split_us=(promoted.at,), until_us=promoted.at + watch_us,
-    )  # fmt: skip
+        until_us=until_us,
+    )

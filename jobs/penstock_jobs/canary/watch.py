@@ -5,7 +5,7 @@ Each action is a compare-and-swap on the version of the channel that it looked a
 somebody else changed the channel. A look is a stored row and an action a transaction, so another
 watcher can go on at any point: it acts first on a stored breach."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal, NamedTuple
@@ -31,7 +31,6 @@ from penstock.database.leases import leased
 from penstock.errors import one_line
 from penstock.gate.errors import GateRefused
 from penstock.gate.policy import CanarySteps
-from penstock.gate.sequential import Arm
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock_jobs.canary.live_metrics import ARMS
@@ -65,7 +64,7 @@ class WatchRound:
 class Step(NamedTuple):
     """What to do with a canary. `share` is None where it is to get all traffic."""
 
-    action: Literal["raise", "promote", "wait"]
+    did: Did
     why: str
     share: float | None = None
 
@@ -147,20 +146,23 @@ def _step(
 ) -> WatchRound:
     trial = situation.trial
     assert trial is not None
-    pinned = situation.state.pinned
-    step = next_step(trial, look, situation.steps, pinned=pinned, sessions_min=SESSIONS_MIN)
-    if step.action == "wait":
+    step = next_step(trial, look, situation.steps, pinned=situation.state.pinned)
+    if step.did == "looked":
         return WatchRound("looked", step.why, trial, look)
     promotion = Promotion(
-        tenant=trial.tenant, channel=trial.channel, checkpoint=trial.candidate, actor=actor,
-        reason=f"canary step: {step.why}", share=step.share,
+        tenant=trial.tenant,
+        channel=trial.channel,
+        checkpoint=trial.candidate,
+        actor=actor,
+        reason=f"canary step: {step.why}",
+        share=step.share,
         # Only if nothing changed the channel since the trial was read.
-        expect=trial.incumbent, expect_version=trial.version,
-    )  # fmt: skip
+        expect=trial.incumbent,
+        expect_version=trial.version,
+    )
     judge = judge_of(lake.database, trial.tenant, step.share is None)
     change = promote(lake.database, promotion, judge)
-    did: Did = "raised" if step.action == "raise" else "promoted"
-    return WatchRound(did, step.why, trial, look, change)
+    return WatchRound(step.did, step.why, trial, look, change)
 
 
 def _roll_back(lake: Lake, trial: Trial, look: Look | None, why: str) -> WatchRound:
@@ -168,9 +170,12 @@ def _roll_back(lake: Lake, trial: Trial, look: Look | None, why: str) -> WatchRo
     subject = "live metrics of the canary" if trial.kind == "canary" else "live metrics"
     reason = f"{subject} {trial.candidate} against {trial.incumbent}: {why}"
     order = Rollback(
-        tenant=trial.tenant, channel=trial.channel, actor=ACTOR, expect_version=trial.version,
+        tenant=trial.tenant,
+        channel=trial.channel,
+        actor=ACTOR,
+        expect_version=trial.version,
         reason=reason if len(reason) <= TEXT_CHARS_MAX else reason[: TEXT_CHARS_MAX - 1] + "…",
-    )  # fmt: skip
+    )
     try:
         return WatchRound("rolled_back", why, trial, look, roll_back(lake.database, order))
     except _REFUSALS as error:
@@ -189,8 +194,8 @@ def watch(
 ) -> None:
     """Run rounds until `wait`, which pauses for so many seconds, returns true. Of several watchers
     one looks at a time. An outage of the database is told and does not end the watch."""
-    owner = f"watcher-{uuid4()}"[:64]
-    name, lease_s = lease_of(tenant, channel), lake.settings.room(LakeSettings).lease_seconds
+    owner, name = f"watcher-{uuid4()}", lease_of(tenant, channel)
+    lease_s = lake.settings.room(LakeSettings).lease_seconds
     while True:
         try:
             with leased(lake.database, name, owner, lease_s) as held:
@@ -207,35 +212,28 @@ def lease_of(tenant: str, channel: str) -> str:
     return f"canary-{sha256(b'%b/%b' % (tenant.encode(), channel.encode())).hexdigest()[:32]}"
 
 
-def next_step(
-    trial: Trial, look: Look, steps: CanarySteps, *, pinned: bool, sessions_min: int
-) -> Step:
+def next_step(trial: Trial, look: Look, steps: CanarySteps, *, pinned: bool) -> Step:
     """The next step by the look that was just taken. A breach, an error or a look at too few
     sessions keeps the share. All traffic needs a pass, if the policy has live metrics."""
     age_s = (look.until_us - trial.step_us) / SECOND_US
     if pinned:
-        return Step("wait", "the channel is pinned until a person releases it")
+        return Step("looked", "the channel is pinned until a person releases it")
     if age_s < steps.min_age_s:
-        return Step("wait", f"the share is {_age(age_s)} old, of {_age(steps.min_age_s)}")
+        return Step("looked", f"the share is {_age(age_s)} old, of {_age(steps.min_age_s)}")
     if look.outcome in ("breach", "error"):
-        return Step("wait", f"the newest look says {look.outcome}: {look.why}")
-    for metric in look.metrics:
-        if metric.sessions is not None and min(metric.sessions.values()) < sessions_min:
-            known = f"{metric.metric} is known of {_counts(metric.sessions)}"
-            return Step("wait", f"{known}; either needs {sessions_min} sessions")
-    if min(look.sessions.values()) < sessions_min:
-        why = f"there are {_counts(look.sessions)}; either needs {sessions_min} sessions"
-        return Step("wait", why)
+        return Step("looked", f"the newest look says {look.outcome}: {look.why}")
+    counts = [(f"{m.metric} is known of", m.sessions) for m in look.metrics]
+    for subject, sessions in [*counts, ("there are", look.sessions)]:
+        if sessions is not None and min(sessions.values()) < SESSIONS_MIN:
+            of_arms = " and ".join(f"{sessions[arm]} of the {arm}" for arm in ARMS)
+            return Step("looked", f"{subject} {of_arms}; either needs {SESSIONS_MIN} sessions")
     share = next((share for share in steps.steps if share > (trial.share or 0.0)), None)
     if share is not None:
-        return Step("raise", f"{_age(age_s)} at {trial.share:g}, and no breach", share)
+        return Step("raised", f"{_age(age_s)} at {trial.share:g}, and no breach", share)
     if look.metrics and look.outcome != "pass":
-        return Step("wait", f"all traffic needs a pass: {look.why}")
-    return Step("promote", f"{_age(age_s)} at {trial.share:g}, and live metrics say {look.outcome}")
-
-
-def _counts(sessions: Mapping[Arm, int]) -> str:
-    return " and ".join(f"{sessions[arm]} of the {arm}" for arm in ARMS)
+        return Step("looked", f"all traffic needs a pass: {look.why}")
+    why = f"{_age(age_s)} at {trial.share:g}, and live metrics say {look.outcome}"
+    return Step("promoted", why)
 
 
 def _age(seconds: float) -> str:

@@ -19,7 +19,7 @@ from penstock.terminal.long_commands import ended_as_by_ctrl_c
 from penstock.terminal.output import say, show_json, show_table
 
 if TYPE_CHECKING:
-    from penstock_jobs.demo.folders import DemoFolders
+    from penstock_jobs.demo.player import DemoFolders
     from penstock_jobs.demo.story import Chapter, StoryEnding
 
 #: Before this process changes it.
@@ -29,7 +29,6 @@ Penstock, from production to the next checkpoint and back, in six cycles. A lapt
 users and the model are simulated, everything else is real. The model is a table of 14 numbers
 that says how it works: carefully, hastily, by asking instead … The simulator knows these numbers
 and so the truth: you can compare what Penstock measures with it."""
-
 
 Data = Annotated[
     Path | None,
@@ -64,8 +63,7 @@ def demo(
     Example: penstock demo
     """
     from penstock.lake.lake import open_existing
-    from penstock_jobs.demo.folders import make_folders
-    from penstock_jobs.demo.player import Player
+    from penstock_jobs.demo.player import Player, make_folders
     from penstock_jobs.demo.server import running_server
     from penstock_jobs.demo.story import ACTS, write_page
 
@@ -129,10 +127,8 @@ def _rows(chapters: Sequence["Chapter"], ending: "StoryEnding") -> Iterator[list
         score = ""
         if chapter.score is not None and chapter.score_before is not None:
             score = f"{chapter.score_before:.2f} → {chapter.score:.2f}"
-        yield [
-            chapter.number, chapter.parent, *shares(chapter), chapter.checkpoint, score,
-            chapter.gate, chapter.outcome.replace("_", " "),
-        ]  # fmt: skip
+        results = [chapter.checkpoint, score, chapter.gate, chapter.outcome.replace("_", " ")]
+        yield [chapter.number, chapter.parent, *shares(chapter), *results]
     yield ["", ending.checkpoint, *shares(ending), "", "", "", "serves"]
 
 

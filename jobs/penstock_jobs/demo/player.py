@@ -1,8 +1,11 @@
-"""Plays the story: users work with a checkpoint, and a cycle of the loop makes the next one.
+"""Plays the story, in folders of its own: users work with a checkpoint, and a cycle of the loop
+makes the next one."""
 
-The events of simulated users go to the gateway while they happen."""
-
+import fcntl
 import re
+import shlex
+import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -19,26 +22,21 @@ from penstock.channels.channel import ChannelState, assign, channel_state
 from penstock.channels.promotion import Promotion, promote, release
 from penstock.checkpoints.registration import register
 from penstock.clock import SECOND_US, SystemClock
+from penstock.directories import make_directory
+from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.execution import open_executor
 from penstock.http.errors import AnswerUnusable, ServerUnreachable
 from penstock.ingest.file_import import wait_until_stored
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
+from penstock.settings import FILE_NAME
 from penstock_jobs.benchmarks.run import register_suite
 from penstock_jobs.benchmarks.suite import read_suite
 from penstock_jobs.canary.watch import gate
-from penstock_jobs.demo.folders import DemoFolders
+from penstock_jobs.demo import story
 from penstock_jobs.demo.server import Server
-from penstock_jobs.demo.story import (
-    EXPLANATIONS,
-    LEARN,
-    Act,
-    Chapter,
-    StoryEnding,
-    UserReaction,
-    percent,
-)
+from penstock_jobs.demo.story import LEARN, Act, Chapter, StoryEnding, UserReaction, percent
 from penstock_jobs.loop.cycles import Cycle
 from penstock_jobs.loop.loop_file import load_loop
 from penstock_jobs.loop.runner import Runner
@@ -54,8 +52,7 @@ _ACTOR = "demo"
 #: An hour in the lives of users takes six seconds.
 _COMPRESSION = 600
 _SPACING_S = 2.0
-#: The horizon of the rewards in the lives of users, and after compression with a little more for
-#: observations that come late.
+#: The horizon of rewards in the lives of users; and after compression, with time to observe.
 _HORIZON_S = 600
 _HORIZON_US = 1_050_000
 _BATCH_MAX = 200
@@ -65,10 +62,86 @@ _STORED_SECONDS_MAX = 30.0
 _WEAK = policy_of(
     1, careful=0.1, plain=0.27, hasty=0.38, ask=0.15, comments=0.02, tiny=0.03, broken=0.05
 )
-
-
 _DIGEST = re.compile(r"(sha256:[0-9a-f]{8})[0-9a-f]{56}")
 _now_us = SystemClock().now_us
+
+#: Marks a folder that a demonstration made, so that the next one may replace it.
+_MARK = "MADE-BY-PENSTOCK-DEMO"
+_MARK_TEXT = "`penstock demo` made this. The next one with the same --data replaces it.\n"
+#: A demonstration is in a hurry.
+_SETTINGS = """\
+flush_seconds_max = 0.2
+loop_poll_seconds = 0.1
+canary_settle_seconds = 0
+canary_look_seconds = 0.1
+canary_quiet_seconds = 1
+"""
+
+
+@dataclass
+class DemoFolders:
+    """All paths are absolute."""
+
+    data: Path
+
+    def __post_init__(self) -> None:
+        self.story = self.data.with_name(f"{self.data.name}-story")
+        self.loops, self.models = self.story / "loop", self.story / "models"
+        self.page, self.log = self.story / "demo.html", self.story / "serve.log"
+
+
+def make_folders(data: Path | None, *, isolated: bool = True) -> DemoFolders:
+    """Empty folders, but for the settings and the files of examples/demo, which a user may change.
+
+    Raises InvalidInput if they hold anything that no demonstration made, or a service uses them."""
+    lake = (data or Path("penstock-demo")).absolute()
+    if not lake.name:
+        why = "the folder of the story cannot be beside it"
+        raise InvalidInput(what=f"The directory {lake}", why=why)
+    folders = DemoFolders(lake)
+    try:
+        for folder in (folders.data, folders.story):
+            _check_free(folder)
+        for folder in (folders.data, folders.story):
+            if (folder / _MARK).exists():
+                shutil.rmtree(folder)
+            make_directory(folder)
+            (folder / _MARK).write_text(_MARK_TEXT, encoding="utf-8")
+        (lake / FILE_NAME).write_text(_SETTINGS, encoding="utf-8")
+        # In a wheel the files lie beside this module, in a checkout in examples.
+        shipped = Path(__file__).with_name("_files")
+        source = shipped if shipped.exists() else Path(__file__).parents[3] / "examples" / "demo"
+        shutil.copytree(source, folders.loops, ignore=shutil.ignore_patterns("__pycache__"))
+        folders.models.mkdir()
+        # The commands use this Python, which has what the trainer needs.
+        python = shlex.quote(sys.executable).replace("\\", "\\\\").replace('"', '\\"')
+        for file in folders.loops.glob("*.toml"):
+            text = file.read_text(encoding="utf-8")
+            text = re.sub(r'(?<=")(exec )?python3 ', lambda call: f"{call[1] or ''}{python} ", text)
+            if not isolated:
+                text = text.replace("[[bench]]", "[[bench]]\nisolation = false")
+            file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise InvalidInput(what=f"The directory {error.filename}", why=why) from error
+    return folders
+
+
+def _check_free(folder: Path) -> None:
+    """Raises InvalidInput where somebody else owns what is there, and OSError."""
+    if not folder.exists():
+        return
+    what = f"The directory {folder}"
+    if not (folder / _MARK).exists() and (not folder.is_dir() or any(folder.iterdir())):
+        why = "it is not empty and no demo made it: name an empty directory"
+        raise InvalidInput(what=what, why=why)
+    for lock in folder.glob("log/*/writer.lock"):
+        with lock.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                why = "a service uses it: stop the service, or name another directory"
+                raise InvalidInput(what=what, why=why) from error
 
 
 @dataclass(frozen=True)
@@ -86,9 +159,8 @@ class TrafficTruth:
         kept = [shares[0] for shares in survivals if shares is not None]
         turns = [turn.dissatisfied for truth in sessions for turn in truth.turns]
         dissatisfied = [turn for turn in turns if turn is not None]
-        return UserReaction(
-            fmean(kept) if kept else None, fmean(dissatisfied) if dissatisfied else None
-        )
+        means = (fmean(shares) if shares else None for shares in (kept, dissatisfied))
+        return UserReaction(*means)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,21 +178,16 @@ class Player:
     _explained: set[str] = field(default_factory=set)
 
     def begin(self) -> None:
-        """Promote a first checkpoint without the gate. Register the suite: its tasks are left out
-        of what is trained on."""
+        """Register the suite, and promote a first checkpoint without the gate."""
         database, settings = self.lake.database, self.lake.settings
         for bench in load_loop(self.folders.loops / LEARN).bench:
             register_suite(database, TENANT_DEFAULT, read_suite(bench.suite))
         weights = self.folders.models / f"{FIRST}.json"
         weights.write_bytes(_WEAK.to_json())
-        register(
-            database, settings, tenant=TENANT_DEFAULT, name=FIRST, uri=weights.as_uri(),
-            digest=None, actor=_ACTOR,
-        )  # fmt: skip
-        promotion = Promotion(
-            tenant=TENANT_DEFAULT, channel=CHANNEL, checkpoint=FIRST, actor=_ACTOR, override=True,
-            reason="what serves before there is a gate",
-        )  # fmt: skip
+        whose: Any = {"tenant": TENANT_DEFAULT, "actor": _ACTOR}
+        register(database, settings, name=FIRST, uri=weights.as_uri(), digest=None, **whose)
+        whose |= {"channel": CHANNEL, "reason": "what serves before there is a gate"}
+        promotion = Promotion(checkpoint=FIRST, override=True, **whose)
         promote(database, promotion, gate(database, TENANT_DEFAULT, True))
 
     def play(self, acts: Sequence[Act], *, go_on: Callable[[], bool]) -> Iterator[Chapter]:
@@ -153,25 +220,32 @@ class Player:
             if stage.started_at is not None and stage.ended_at is not None
         )
         return Chapter(
-            number=number, act=act, parent=serving.name, sessions=len(traffic.truths),
-            events=traffic.events, measured=measured, known=known, checkpoint=cycle.checkpoint,
-            score=by_name.get(cycle.checkpoint or ""), score_before=by_name.get(serving.name),
+            number=number,
+            act=act,
+            parent=serving.name,
+            sessions=len(traffic.truths),
+            events=traffic.events,
+            measured=measured,
+            known=known,
+            checkpoint=cycle.checkpoint,
+            score=by_name.get(cycle.checkpoint or ""),
+            score_before=by_name.get(serving.name),
             verdict=None if verdict is None else str(verdict["outcome"]),
-            outcome=cycle.outcome or "open", why=cycle.why, stages=stages,
-        )  # fmt: skip
+            outcome=cycle.outcome or "open",
+            why=cycle.why,
+            stages=stages,
+        )
 
     def _cycle(self, act: Act) -> Cycle:
         """Run a cycle of the loop, and release the channel if it was rolled back."""
+        loop, tell = load_loop(self.folders.loops / act.loop), self._tell_cycle
         runner = Runner(
-            lake=self.lake, loop=load_loop(self.folders.loops / act.loop), tenant=TENANT_DEFAULT,
-            wait=self._wait, tell=self._tell_cycle,
-        )  # fmt: skip
+            lake=self.lake, loop=loop, tenant=TENANT_DEFAULT, wait=self._wait, tell=tell
+        )
         cycle = runner.run_once()
         if self._state().pinned:
-            release(
-                self.lake.database, tenant=TENANT_DEFAULT, channel=CHANNEL,
-                reason="the trainer is mended", actor=_ACTOR,
-            )  # fmt: skip
+            whose = {"tenant": TENANT_DEFAULT, "channel": CHANNEL, "actor": _ACTOR}
+            release(self.lake.database, reason="the trainer is mended", **whose)
         return cycle
 
     def _wait(self, seconds: float) -> bool:
@@ -201,8 +275,7 @@ class Player:
         checkpoints: Sequence[Checkpoint],
         serve: Callable[[str], Checkpoint] | None = None,
     ) -> TrafficTruth:
-        """Send sessions, the same for the same name; wait until the horizon of the last edit is
-        over and all events are stored."""
+        """Send the sessions of that name; wait for the horizon of the last edit and the lake."""
         from_us = _now_us()
         name = f"demo-{self.seed}-{name}"
         production = Production(
@@ -231,10 +304,8 @@ class Player:
         definition = load_loop(self.folders.loops / LEARN).load_definition()
         with open_executor(self.lake.settings) as executor:
             rewards.run(self.lake, executor, rewards.RunRequest(definition))
-        parameters = {
-            "version": definition.version, "checkpoint": checkpoint,
-            "from_us": traffic.from_us, "until_us": traffic.until_us,
-        }  # fmt: skip
+        period = {"from_us": traffic.from_us, "until_us": traffic.until_us}
+        parameters = {"version": definition.version, "checkpoint": checkpoint} | period
         [row] = self._query("user_reaction", ("rewards", "sessions"), parameters)
         measured, known = UserReaction(**row), traffic.reaction(checkpoint)
         served = sum(truth.checkpoint == checkpoint for truth in traffic.truths)
@@ -263,9 +334,9 @@ class Player:
             self._tell_stage("", message.replace("_", " ", 1))
 
     def _tell_stage(self, stage: str, text: str) -> None:
-        if stage in EXPLANATIONS and stage not in self._explained:
+        if stage in story.EXPLANATIONS and stage not in self._explained:
             self._explained.add(stage)
-            self.tell(f"   {stage:<11}{EXPLANATIONS[stage]}:")
+            self.tell(f"   {stage:<11}{story.EXPLANATIONS[stage]}:")
             stage = ""
         short = _DIGEST.sub(r"\1…", text)
         self.tell(f"   {stage:<11}{short}")
@@ -283,8 +354,8 @@ class Player:
         return rows
 
     def _serving(self) -> tuple[Mapping[str, str], list[Checkpoint]]:
-        """The channel as an engine asks for it: its document, the current checkpoint, and the
-        canary if some users have one. Raises AnswerUnusable."""
+        """The channel's document, its checkpoint, and its canary if there is one. Raises
+        AnswerUnusable."""
         document = self._get(f"channels/{CHANNEL}")
         checkpoints = []
         for name in (document["checkpoint"], document["canary"]):

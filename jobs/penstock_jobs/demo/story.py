@@ -32,8 +32,7 @@ class Act:
 
 @dataclass(frozen=True)
 class UserReaction:
-    """The shares of a checkpoint's edits that users kept, and of its turns that left them
-    dissatisfied. None where there are none."""
+    """The shares of edits that users kept, and of turns that left them dissatisfied."""
 
     kept: float | None
     dissatisfied: float | None
@@ -41,8 +40,7 @@ class UserReaction:
 
 @dataclass(frozen=True, kw_only=True)
 class Chapter:
-    """What became of an act. `measured` is what Penstock says of the sessions that the checkpoint
-    `parent` served, `known` what the simulator knows of them."""
+    """What became of an act; `measured` and `known` are of the `parent` that served."""
 
     number: int
     act: Act
@@ -58,7 +56,6 @@ class Chapter:
     verdict: str | None
     outcome: str
     why: str
-    #: How long each stage took, in seconds.
     stages: Sequence[tuple[str, float]]
 
     @property
@@ -128,7 +125,7 @@ def percent(share: float | None) -> str:
 
 # The story as one HTML page with plots, which loads nothing from elsewhere
 
-_TEMPLATE = files("penstock_jobs.demo").joinpath("page.html.jinja")
+_SOURCES = {"measured": "as Penstock measures it", "known": "as the simulator knows it"}
 #: The size of a plot in its own units, and the margins for the text around it.
 WIDTH, HEIGHT = 640, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 16, 12, 30
@@ -137,8 +134,7 @@ _STEP, _STEPS_MIN = 10, 3
 
 
 class _Series(NamedTuple):
-    """A line's values by column, with the checkpoints that they belong to, and the outcomes of the
-    cycles that made these."""
+    """A line's values by column, their checkpoints, and the outcomes of the cycles of these."""
 
     name: str
     kind: str
@@ -192,14 +188,12 @@ class StageBar:
 def write_page(path: Path, chapters: Sequence[Chapter], ending: StoryEnding) -> None:
     import jinja2
 
-    template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(
-        _TEMPLATE.read_text(encoding="utf-8")
-    )
-    page = template.render(
-        chapters=chapters, ending=ending, plots=plots(chapters, ending),
-        bars=[bars(chapter, chapters) for chapter in chapters],
-        width=WIDTH, height=HEIGHT, left=_LEFT, right=WIDTH - _RIGHT,
-    )  # fmt: skip
+    source = files("penstock_jobs.demo").joinpath("page.html.jinja").read_text(encoding="utf-8")
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    sizes = {"width": WIDTH, "height": HEIGHT, "left": _LEFT, "right": WIDTH - _RIGHT}
+    story = {"chapters": chapters, "ending": ending, "plots": plots(chapters, ending)}
+    stages = [bars(chapter, chapters) for chapter in chapters]
+    page = environment.from_string(source).render(story, bars=stages, **sizes)
     path.write_text(page, encoding="utf-8")
 
 
@@ -211,9 +205,7 @@ def plots(chapters: Sequence[Chapter], ending: StoryEnding) -> list[Plot]:
 
     def compared(title: str, share: str) -> Plot:
         lines = []
-        for name, kind in (
-            ("as Penstock measures it", "measured"), ("as the simulator knows it", "known"),
-        ):  # fmt: skip
+        for kind, name in _SOURCES.items():
             shares = [getattr(getattr(part, kind), share) for part in (*chapters, ending)]
             lines.append(_Series(name, kind, shares, served, none))
         return _plot(title, lines, columns)
@@ -244,13 +236,9 @@ def span(shares: Sequence[float]) -> tuple[int, int]:
     """The lowest and the highest step of a scale that holds all of them, in hundredths."""
     if not shares:
         return 0, 100
-    low = floor(100 * min(shares) / _STEP) * _STEP
     high = ceil(100 * max(shares) / _STEP) * _STEP
-    least = _STEPS_MIN * _STEP
-    if high - low < least:
-        low = max(0, high - least)
-        high = max(high, low + least)
-    return low, high
+    low = min(floor(100 * min(shares) / _STEP) * _STEP, max(0, high - _STEPS_MIN * _STEP))
+    return low, max(high, low + _STEPS_MIN * _STEP)
 
 
 def _plot(title: str, series: Sequence[_Series], columns: Sequence[str]) -> Plot:

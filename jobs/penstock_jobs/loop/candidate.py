@@ -10,7 +10,9 @@ import msgspec
 from penstock.checkpoints.digests import text_digest
 from penstock.checkpoints.registration import find, register
 from penstock.clock import SECOND_US
+from penstock.execution import open_executor
 from penstock.http.address import HttpAddress
+from penstock.http.egress import EgressPolicy
 from penstock.lake.catalog import content_snap, name_snap, pinned
 from penstock.lake.query import OwnQuery
 from penstock.safe_names import relative_name
@@ -29,14 +31,9 @@ from penstock_jobs.loop.stage import (
     StageWaits,
 )
 from penstock_jobs.loop.tables import loop_cycle
-from penstock_jobs.loop.trainers import CommandTrainer, HttpTrainer, Pace, Trainer, TrainingTask
+from penstock_jobs.loop.trainers import CommandTrainer, HttpTrainer, Trainer, TrainingTask
 from penstock_jobs.rewards import runs
 from penstock_jobs.shards.build import build_shard
-
-#: The wait for an answer of a trainer by HTTP.
-_ANSWER_SECONDS_MAX = 60.0
-#: The longest pause until it is asked again, also where it asks for more.
-_PAUSE_SECONDS_MAX = 300.0
 
 
 class RewardsStage(Stage):
@@ -65,7 +62,7 @@ class RewardsStage(Stage):
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
         lake, loop, database = context.lake, context.loop, context.database
         definition = loop.load_definition()
-        with context.executor() as executor:
+        with open_executor(context.lake.settings) as executor:
             report = runs.run(lake, executor, runs.RunRequest(definition))
         # The channel first: the snap may then hold sessions of its checkpoint that came later, but
         # never lacks any.
@@ -133,7 +130,7 @@ class ShardStage(Stage):
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
         loop = context.loop
         recipe = replace(loop.load_recipe(), as_of=inputs["snapshot"])
-        with context.executor() as executor:
+        with open_executor(context.lake.settings) as executor:
             manifest = build_shard(context.lake, executor, recipe, tenant=context.tenant).manifest
         counted_from, counts = manifest.counted_from, manifest.counts
         if loop.shard.staleness == "channel" and counted_from != context.parent:
@@ -195,12 +192,12 @@ def _open_trainer(context: StageContext) -> Trainer:
         )
     assert trainer.url is not None
     of_loop = settings.room(LoopSettings)
-    silence_s = of_loop.loop_trainer_silence_seconds
     return HttpTrainer(
         address=HttpAddress.of(trainer.url, "The address of the trainer"),
+        egress=EgressPolicy.for_operator(settings),
         token=token_of(trainer.token_env),
-        seconds_max=_ANSWER_SECONDS_MAX,
-        pace=Pace(of_loop.loop_poll_seconds, _PAUSE_SECONDS_MAX, silence_s),
+        pause_s=of_loop.loop_poll_seconds,
+        silence_s=of_loop.loop_trainer_silence_seconds,
     )
 
 
@@ -226,13 +223,9 @@ class RegisterStage(Stage):
         checkpoint = register(
             context.database,
             context.lake.settings,
+            **{key: inputs[key] for key in ("name", "uri", "digest", "parent", "form")},
             tenant=context.tenant,
-            name=inputs["name"],
-            uri=inputs["uri"],
-            digest=inputs["digest"],
             actor=context.actor,
-            parent=inputs["parent"],
-            form=inputs["form"],
             shards=[inputs["shard"]],
             note=inputs["note"] or context.occasion,
         )

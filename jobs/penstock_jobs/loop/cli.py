@@ -158,11 +158,9 @@ def _cycle_document(cycle: "Cycle", now_us: int | None = None) -> dict[str, Any]
             of_stage["owner"] = None
         of_stage["not_before"] = time_of(stage.not_before).isoformat() if stage.not_before else None
         of_stage["took_s"] = _stage_s(cycle, stage, now_us)
-        for name in ("position", "epoch", "lease_until", "tried_at"):
-            del of_stage[name]
+        del of_stage["epoch"], of_stage["lease_until"]
         stages.append(of_stage)
-    for name in ("number", "file_digest", "stages"):
-        del document[name]
+    del document["number"], document["stages"]
     return document | {"stages": stages}
 
 

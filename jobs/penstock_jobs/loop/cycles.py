@@ -3,7 +3,7 @@ cycle, or on the epoch of the claim of a stage."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from threading import Event
 from typing import Any, Literal
@@ -30,10 +30,9 @@ log_line = structlog.get_logger()
 
 @dataclass(frozen=True, kw_only=True)
 class CycleStage:
-    """A row of `loop_stage`, without the columns that name its cycle."""
+    """Columns of `loop_stage`."""
 
     stage: str
-    position: int = 0
     state: StageState = "waiting"
     epoch: int = 0
     owner: str | None = None
@@ -45,18 +44,16 @@ class CycleStage:
     inputs_digest: str | None = None
     result: Mapping[str, Any] | None = None
     started_at: int | None = None
-    tried_at: int | None = None
     ended_at: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cycle:
-    """A row of `loop_cycle`, with its stages in their order."""
+    """Columns of `loop_cycle`, and its stages in their order."""
 
     loop: str
     number: int
     channel: str
-    file_digest: str
     budget_s: int
     parent: str | None = None
     checkpoint: str | None = None
@@ -77,15 +74,20 @@ class Cycle:
 
 
 def cycles_of(
-    database: Database, tenant: str, loop: str | None = None, *, limit: int | None = None
+    database: Database,
+    tenant: str,
+    loop: str | None = None,
+    *where: sa.ColumnElement[bool],
+    limit: int | None = None,
 ) -> list[Cycle]:
     """The newest come first. `limit` counts over all loops."""
-    query = sa.select(loop_cycle).filter_by(tenant=tenant)
-    if loop is not None:
+    query = sa.select(loop_cycle).filter_by(tenant=tenant).where(*where)
+    if loop is None:
+        query = query.order_by(loop_cycle.c.opened_at.desc())
+    else:
         query = query.filter_by(loop=loop)
-    order = (loop_cycle.c.opened_at.desc(), loop_cycle.c.number.desc())
     with database.read() as connection:
-        rows = connection.execute(query.order_by(*order).limit(limit)).all()
+        rows = connection.execute(query.order_by(loop_cycle.c.number.desc()).limit(limit)).all()
         return [_read_cycle(connection, row) for row in rows]
 
 
@@ -112,14 +114,10 @@ class LoopCycles:
 
     def newest(self, *where: sa.ColumnElement[bool]) -> Cycle | None:
         """The one that is open, or that ended last; of those for which `where` holds."""
-        query = sa.select(loop_cycle).filter_by(**self.key).where(*where)
-        with self.database.read() as connection:
-            row = connection.execute(query.order_by(loop_cycle.c.number.desc()).limit(1)).first()
-            return None if row is None else _read_cycle(connection, row)
+        return next(iter(cycles_of(self.database, self.tenant, self.loop, *where, limit=1)), None)
 
     def at(self, number: int) -> Cycle:
-        cycle = self.newest(loop_cycle.c.number == number)
-        assert cycle is not None
+        [cycle] = cycles_of(self.database, self.tenant, self.loop, loop_cycle.c.number == number)
         return cycle
 
     def failed_in_a_row(self) -> int:
@@ -274,13 +272,13 @@ class StageClaim:
 
 
 def _read_cycle(connection: sa.Connection, row: sa.Row[Any]) -> Cycle:
-    values = dict(row._mapping)
-    key = {"tenant": values.pop("tenant"), "loop": row.loop, "cycle": row.number}
+    key = {"tenant": row.tenant, "loop": row.loop, "cycle": row.number}
     query = sa.select(loop_stage).filter_by(**key).order_by(loop_stage.c.position)
     stages = []
-    for stage in connection.execute(query):
-        facts = {name: value for name, value in stage._mapping.items() if name not in key}
+    for stage in connection.execute(query).mappings():
+        facts = {column.name: stage[column.name] for column in fields(CycleStage)}
         for name in ("inputs", "result"):
-            facts[name] = msgspec.json.decode(facts[name]) if facts[name] is not None else None
+            facts[name] = facts[name] and msgspec.json.decode(facts[name])
         stages.append(CycleStage(**facts))
-    return Cycle(**values, stages=tuple(stages))
+    names = [column.name for column in fields(Cycle) if column.name != "stages"]
+    return Cycle(**{name: getattr(row, name) for name in names}, stages=tuple(stages))

@@ -35,9 +35,8 @@ class CycleStart:
 
     def __post_init__(self) -> None:
         if self.tokens is None and self.every_s is None:
-            raise ValueError(
-                'it does not say when a cycle begins: tokens = 2000000, every = "5h" or both'
-            )
+            how = 'tokens = 2000000, every = "5h" or both'
+            raise ValueError(f"it does not say when a cycle begins: {how}")
 
 
 @dataclass(frozen=True)
@@ -183,7 +182,11 @@ def load_loop(path: Path) -> LoopFile:
     where, directory = str(path), path.parent.resolve()
     content = read_text(path)
     sections = read_section(LoopSections, parse_toml(content, where), where, directory)
-    _check_name(sections.name)
+    check_name("The name of a loop", name := sections.name)
+    fit = name.replace("-", "").replace("_", "").replace(".", "")
+    if not (fit.isascii() and fit.isalnum()) or name[0] == "." or len(name) > _NAME_CHARS_MAX:
+        why = f"it is at most {_NAME_CHARS_MAX} letters, digits and any of - _ ."
+        raise InvalidInput(what=f"The name of a loop {name!r}", why=why)
     check_channel_name(sections.channel)
     if (url := sections.trainer.url) is not None:
         # The address is stored with each cycle, where everybody can read it.
@@ -192,9 +195,9 @@ def load_loop(path: Path) -> LoopFile:
             why = "no users and keys belong into it: token_env names the variable that has a token"
             raise InvalidInput(what=here, why=why)
     policy = None
-    if sections.gate.policy is not None:
-        policy = read_text(sections.gate.policy)
-        parse(policy, str(sections.gate.policy))
+    if (policy_path := sections.gate.policy) is not None:
+        policy = read_text(policy_path)
+        parse(policy, str(policy_path))
     digest = text_digest(content)
     loop = LoopFile(**vars(sections), policy=policy, digest=digest, directory=directory)
     loop.load_recipe()
@@ -221,44 +224,27 @@ def environment_of(variables: tuple[str, ...]) -> Mapping[str, str]:
     return {name: os.environ[name] for name in variables}
 
 
-def _check_name(name: str) -> None:
-    check_name("The name of a loop", name)
-    fit = name.replace("-", "").replace("_", "").replace(".", "")
-    if not (fit.isascii() and fit.isalnum()) or name[0] == "." or len(name) > _NAME_CHARS_MAX:
-        why = f"it is at most {_NAME_CHARS_MAX} letters, digits and any of - _ ."
-        raise InvalidInput(what=f"The name of a loop {name!r}", why=why)
-
-
 def _misfit(recipe: Recipe, loop: LoopFile) -> str | None:
     for name in (recipe.tokens.tokenizer, recipe.tokens.template):
         if name is not None and not recipe.path(name).is_file():
             return f"there is no file {recipe.path(name)}, which its [tokens] names"
     if recipe.as_of != "latest":
-        return (
-            f"as_of is {recipe.as_of!r}: each cycle would train on the same sessions; a loop says"
-            " itself which moment its cycle is about"
-        )
+        return f"as_of is {recipe.as_of!r}: each cycle would train on the same sessions. Remove it"
     if loop.shard.staleness == "channel" and recipe.staleness.channel != loop.channel:
         counted = recipe.staleness.channel or recipe.staleness.checkpoint
         by = f"it counts from {counted!r}" if counted else "it names none"
         return (
-            f"its [staleness] has to say channel = {loop.channel!r}, with max_versions, so that"
-            f" samples of retired checkpoints are left out, and {by}; where that is meant, the"
-            ' [shard] of the loop file says staleness = "recipe"'
+            f"its [staleness] has to say channel = {loop.channel!r}, with max_versions, and {by};"
+            ' to use sessions of any checkpoint, say staleness = "recipe" in [shard] of the loop'
         )
     if recipe.reward is None:
         return None
     if recipe.reward.pending == "wait":
-        return (
-            'pending is "wait": production never rests, and such a shard would never be built;'
-            ' say pending = "drop"'
-        )
+        return 'pending is "wait", and production never rests; say pending = "drop"'
     name = recipe.reward.definition
-    theirs = find_definition(name if name in shipped() else str(recipe.path(name)))
-    mine = loop.load_definition()
-    if theirs.version != mine.version:
-        return (
-            f"its definition is {theirs.name} ({theirs.version}), and the loop computes {mine.name}"
-            f" ({mine.version})"
-        )
-    return None
+    definition = find_definition(name if name in shipped() else str(recipe.path(name)))
+    computed = loop.load_definition()
+    if definition.version == computed.version:
+        return None
+    why = f"its definition is {definition.name} ({definition.version}), and the loop computes"
+    return f"{why} {computed.name} ({computed.version})"

@@ -14,6 +14,7 @@ from penstock.checkpoints.errors import StateRefused
 from penstock.clock import SECOND_US
 from penstock.database.leases import leased
 from penstock.errors import InvalidInput, one_line
+from penstock.execution import open_executor
 from penstock.gate.errors import GateRefused
 from penstock.gate.policy import CanarySteps, EvidenceRules
 from penstock.lake.settings import LakeSettings
@@ -22,7 +23,6 @@ from penstock_jobs.benchmarks.run import (
     PlannedAttempt,
     RunOptions,
     UntilDecided,
-    register_suite,
     run_suite,
 )
 from penstock_jobs.benchmarks.suite import Suite, read_suite
@@ -30,7 +30,7 @@ from penstock_jobs.canary.live_metrics import COLUMNS
 from penstock_jobs.canary.settings import CanarySettings
 from penstock_jobs.canary.watch import WatchRound, gate, lease_of, step_once, watch_once
 from penstock_jobs.loop.cycles import database_now
-from penstock_jobs.loop.loop_file import BenchSection, LoopFile, environment_of
+from penstock_jobs.loop.loop_file import BenchSection, environment_of
 from penstock_jobs.loop.stage import (
     CycleOver,
     Stage,
@@ -74,15 +74,13 @@ class BenchStage(Stage):
             how = {name: getattr(bench, name) for name in _BENCH_INPUTS}
             facts = {"suite": suite.name, "version": suite.version, "isolated": bench.isolation}
             suites.append(how | facts)
-        checkpoint = context.cycle.results["register"]["checkpoint"]
-        return {"suites": suites, "checkpoint": checkpoint, "parent": context.parent}
+        return {"suites": suites, "checkpoint": context.candidate, "parent": context.parent}
 
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
         _apply_policy(context)
         counts: dict[str, dict[str, int]] = {}
         for bench in context.loop.bench:
             suite = read_suite(bench.suite)
-            register_suite(context.database, context.tenant, suite)
             for checkpoint in (inputs["parent"], inputs["checkpoint"]):
                 until_decided = bench.until_decided and checkpoint == inputs["checkpoint"]
                 attempts = _attempt(context, bench, suite, checkpoint, until_decided=until_decided)
@@ -120,7 +118,7 @@ def _attempt(
         hidden=tuple(map(str, bench.hidden)),
         visible=tuple(map(str, bench.visible)),
     )
-    with context.executor() as executor:
+    with open_executor(context.lake.settings) as executor:
         report = run_suite(
             context.lake, executor, suite, checkpoint, options, tenant=context.tenant, choose=choose
         )
@@ -172,7 +170,7 @@ class GateStage(Stage):
     def inputs(self, context: StageContext) -> StageFacts:
         _apply_policy(context)
         return {
-            "checkpoint": context.cycle.results["register"]["checkpoint"],
+            "checkpoint": context.candidate,
             "parent": context.parent,
             "policy": context.channel().policy,
             "attempts": context.cycle.results["bench"]["attempts"],
@@ -205,19 +203,13 @@ class PromoteStage(Stage):
     name = "promote"
 
     def inputs(self, context: StageContext) -> StageFacts:
-        verdict = context.cycle.results["gate"]
-        share = None
+        verdict, share = context.cycle.results["gate"], None
         if (canary := context.loop.canary) is not None:
             policy = context.policy()
             steps = (policy and policy.canary) or CanarySteps()
             share = steps.steps[0] if canary.share is None else canary.share
-        return {
-            "checkpoint": context.cycle.results["register"]["checkpoint"],
-            "parent": context.parent,
-            "verdict": verdict["verdict"],
-            "channel_version": verdict["channel_version"],
-            "share": share,
-        }
+        facts = {"checkpoint": context.candidate, "parent": context.parent, "share": share}
+        return facts | {name: verdict[name] for name in ("verdict", "channel_version")}
 
     def run(self, context: StageContext, inputs: StageFacts) -> StageAnswer:
         share = inputs["share"]
@@ -270,9 +262,6 @@ class CanaryStage(Stage):
 
     name = "canary"
 
-    def is_part_of(self, loop: LoopFile) -> bool:
-        return loop.canary is not None
-
     def inputs(self, context: StageContext) -> StageFacts:
         version = context.cycle.results["promote"]["version"]
         return {"checkpoint": context.candidate, "parent": context.parent, "version": version}
@@ -318,9 +307,6 @@ class WatchStage(Stage):
 
     name = "watch"
 
-    def is_part_of(self, loop: LoopFile) -> bool:
-        return loop.watch is not None
-
     def inputs(self, context: StageContext) -> StageFacts:
         before = context.cycle.results.get("canary", context.cycle.results["promote"])
         for_s = context.loop.watch and context.loop.watch.for_s
@@ -352,16 +338,14 @@ def _look(context: StageContext) -> WatchRound:
     computing rewards raises.
     """
     lake, channel = context.lake, context.loop.channel
-    name, lease_s = (
-        lease_of(context.tenant, channel),
-        lake.settings.room(LakeSettings).lease_seconds,
-    )
+    name = lease_of(context.tenant, channel)
     owner = f"{context.actor}-{context.claim.epoch}"[:_OWNER_CHARS_MAX]
-    with leased(lake.database, name, owner, lease_s) as mine:
-        if not mine:
+    lease_s = lake.settings.room(LakeSettings).lease_seconds
+    with leased(lake.database, name, owner, lease_s) as is_mine:
+        if not is_mine:
             return WatchRound("nothing", "another watcher is looking at this moment")
         if definitions := list(_definitions(context)):
-            with context.executor() as executor:
+            with open_executor(context.lake.settings) as executor:
                 for definition in definitions:
                     runs.run(lake, executor, runs.RunRequest(definition))
         return watch_once(lake, context.tenant, channel)
@@ -370,12 +354,12 @@ def _look(context: StageContext) -> WatchRound:
 def _definitions(context: StageContext) -> Iterator[Definition]:
     """Each definition that a live metric of the policy needs, once. The look complains of unknown
     ones."""
-    policy, mine = context.policy(), context.loop.load_definition()
+    policy, of_loop = context.policy(), context.loop.load_definition()
     metrics = policy.live if policy is not None else ()
     names = [m.definition or DEFAULT for m in metrics if m.definition or m.metric not in COLUMNS]
     for name in dict.fromkeys(names):
-        if name in (mine.name, mine.version):
-            yield mine
+        if name in (of_loop.name, of_loop.version):
+            yield of_loop
             continue
         try:
             known = definition_known_as(context.database, name)

@@ -177,12 +177,10 @@ class Runner:
         """The open cycle, or else a new one, to its end. Where it cannot begin yet it has no
         `ended_at`. Raises ChannelUnknown, InvalidInput, DatabaseUnreachable."""
         self._check()
-        number: int | None = None
-        reported = ""
+        newest, reported = self._cycles.newest(), ""
+        number = 1 if newest is None else newest.number + (newest.ended_at is not None)
         while True:
             last, action = self._plan()
-            if number is None:
-                number = 1 if last is None else last.number + (last.ended_at is not None)
             if last is not None and last.number >= number and last.ended_at is not None:
                 return self._cycles.at(number)
             if last is None or last.number < number:
@@ -236,14 +234,14 @@ class Runner:
     def _act(self, last: Cycle | None, action: Action) -> StageAnswer | PenstockError | None:
         """The answer of its stage, if it ran one and did not lose it."""
         if isinstance(action, OpenCycle):
-            opened = self._cycles.open(
+            stages = [stage.name for stage in STAGES if stage.is_part_of(self.loop)]
+            if self._cycles.open(
                 action.number,
                 channel=self.loop.channel,
                 file_digest=self.loop.digest,
                 budget_s=self.loop.budget_s,
-                stages=[stage.name for stage in STAGES if stage.is_part_of(self.loop)],
-            )
-            if opened:
+                stages=stages,
+            ):
                 self.tell(f"cycle {action.number} is open")
             self.crash_point("opened")
         elif isinstance(action, EndCycle) and last is not None:

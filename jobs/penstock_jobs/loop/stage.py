@@ -6,7 +6,6 @@ before counts, and is not done twice.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -14,7 +13,6 @@ from penstock.channels.channel import ChannelState, channel_state, policy_of
 from penstock.clock import SECOND_US
 from penstock.database.engine import Database
 from penstock.events.event import TENANT_DEFAULT
-from penstock.execution import Executor, open_executor
 from penstock.gate.policy import Policy, parse
 from penstock.lake.lake import Lake
 from penstock_jobs.loop.cycles import Cycle, CycleOutcome, StageClaim, database_now
@@ -97,9 +95,6 @@ class StageContext:
     def occasion(self) -> str:
         return f"cycle {self.cycle.number} of the loop {self.loop.name}"
 
-    def executor(self) -> AbstractContextManager[Executor]:
-        return open_executor(self.lake.settings)
-
     def channel(self) -> ChannelState:
         return channel_state(self.database, self.tenant, self.loop.channel)
 
@@ -117,8 +112,9 @@ class Stage(ABC):
     #: As it stands in the database.
     name: ClassVar[str]
 
-    def is_part_of(self, _loop: LoopFile) -> bool:
-        return True
+    def is_part_of(self, loop: LoopFile) -> bool:
+        """Some have a section in the loop file, and are left out without it."""
+        return getattr(loop, self.name, self) is not None
 
     @abstractmethod
     def inputs(self, context: StageContext) -> StageFacts:

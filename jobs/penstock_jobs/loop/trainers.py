@@ -22,6 +22,7 @@ from penstock.errors import InvalidInput
 from penstock.execution.guarded_process import run_guarded
 from penstock.http.address import HttpAddress
 from penstock.http.client import HttpAnswer, HttpClient
+from penstock.http.egress import EgressPolicy
 from penstock.settings import ENVIRONMENT_PREFIX
 from penstock_jobs.loop.errors import StageLost, TrainerFailed, TrainerRefused
 
@@ -132,21 +133,6 @@ class CommandTrainer:
         return read_answer(content, answer)
 
 
-@dataclass(frozen=True)
-class Pace:
-    """`seconds` between requests where the answer does not say when. The pauses grow while the
-    trainer is away, up to `seconds_max`."""
-
-    seconds: float
-    seconds_max: float
-    #: A trainer that is away for so long has failed.
-    silence_s: float
-
-    def pause(self, retry_after_s: float, outages: int) -> float:
-        grown = self.seconds * 2.0 ** min(max(outages - 1, 0), 40)
-        return min(retry_after_s or grown, self.seconds_max)
-
-
 @dataclass(frozen=True, kw_only=True)
 class HttpTrainer:
     """Sends the key of the task with each request: asked again, after an outage or by another
@@ -154,10 +140,16 @@ class HttpTrainer:
     over."""
 
     address: HttpAddress
+    egress: EgressPolicy
     token: str | None = field(default=None, repr=False)
     #: For one request.
-    seconds_max: float
-    pace: Pace
+    seconds_max: float = 60.0
+    #: Between requests, where the answer does not say when. Pauses grow while the trainer is away.
+    pause_s: float
+    #: The longest, also where the trainer asks for more.
+    pause_s_max: float = 300.0
+    #: A trainer that is away for so long has failed.
+    silence_s: float
 
     def train(self, task: TrainingTask, lost: Event) -> TrainedCheckpoint:
         deadline = time.monotonic() + task.limit_s
@@ -172,7 +164,7 @@ class HttpTrainer:
             if response.status in _AWAY:
                 outages += 1
                 why = response.problem or why
-                if asked_at - heard_at >= self.pace.silence_s:
+                if asked_at - heard_at >= self.silence_s:
                     later = "A job that it has goes on, and is found again when it can be reached"
                     raise TrainerFailed(why=f"{where} cannot be reached: {why}. {later}")
             elif response.status in _LATER:
@@ -183,11 +175,15 @@ class HttpTrainer:
                 return self._understand(response, where, of_job=job is not None)
             if now >= deadline:
                 break
-            pause = self.pace.pause(response.retry_after_s, outages)
-            if lost.wait(min(pause, deadline - now)):
+            pause_s = self.next_pause_s(response.retry_after_s, outages)
+            if lost.wait(min(pause_s, deadline - now)):
                 raise task.lost()
         self._ask("DELETE", job, task)  # whether this arrives changes nothing
         raise task.too_slow((job or self.address).text, why)
+
+    def next_pause_s(self, retry_after_s: float, outages: int) -> float:
+        grown_s = self.pause_s * 2.0 ** min(max(outages - 1, 0), 40)
+        return min(retry_after_s or grown_s, self.pause_s_max)
 
     def _ask(self, method: str, job: HttpAddress | None, task: TrainingTask) -> HttpAnswer:
         headers = {"Accept": "application/json", "User-Agent": "penstock"}
@@ -199,7 +195,9 @@ class HttpTrainer:
             headers["Content-Type"] = "application/json"
             body = msgspec.json.encode(task.facts)
         address = job or self.address
-        client = HttpClient(address, seconds_max=self.seconds_max, bytes_max=ANSWER_BYTES_MAX)
+        client = HttpClient(
+            address, seconds_max=self.seconds_max, egress=self.egress, bytes_max=ANSWER_BYTES_MAX
+        )
         response = client.request(method, headers, body).if_whole()
         if not self.token:
             return response
@@ -221,13 +219,15 @@ class HttpTrainer:
     def _beside(self, location: str) -> HttpAddress:
         """Where a `Location` leads. Another server is refused: it must not get the token. Raises
         TrainerFailed."""
-        mine = self.address
+        trainer = self.address
         try:
-            job = HttpAddress.of(urljoin(mine.text, location), "Its Location")
+            job = HttpAddress.of(urljoin(trainer.text, location), "Its Location")
         except (ValueError, InvalidInput) as error:
-            raise _unfit_answer(mine.text, f"its Location is unfit: {error}") from error
-        if (job.secure, job.host, job.port) != (mine.secure, mine.host, mine.port):
-            raise _unfit_answer(mine.text, f"its Location is not at {mine.host}:{mine.port}")
+            raise _unfit_answer(trainer.text, f"its Location is unfit: {error}") from error
+        if (job.secure, job.host, job.port) != (trainer.secure, trainer.host, trainer.port):
+            raise _unfit_answer(
+                trainer.text, f"its Location is not at {trainer.host}:{trainer.port}"
+            )
         return job
 
 

@@ -35,11 +35,10 @@ class EditParameters:
     cells_max: int = 100_000_000
 
     def terms(self) -> TrailTerms:
-        windows = []
-        for horizon in self.horizons_s:
-            tolerance = max(self.tolerance_s, self.tolerance_share * horizon)
-            windows.append((horizon * SECOND, round((horizon + tolerance) * SECOND)))
-        return TrailTerms(tuple(windows), self.move_min, self.cells_max)
+        ends = [at + max(self.tolerance_s, self.tolerance_share * at) for at in self.horizons_s]
+        spans = zip(self.horizons_s, ends, strict=True)
+        windows = tuple((begin * SECOND, round(end * SECOND)) for begin, end in spans)
+        return TrailTerms(windows, self.move_min, self.cells_max)
 
 
 Columns = Mapping[str, Sequence[str]]
@@ -108,7 +107,7 @@ class Bucket:
 
 
 #: The tables of a bucket, named as the views that they are.
-TABLES = tuple(each.name for each in fields(Bucket) if each.type is pa.Table)
+TABLES = tuple(table.name for table in fields(Bucket) if table.type is pa.Table)
 
 
 def by_session(table: pa.Table, *columns: str) -> dict[str, list[dict[str, Any]]]:

@@ -14,7 +14,7 @@ from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of
 from penstock.terminal.options import since_us
-from penstock.terminal.output import say, show_json, show_table
+from penstock.terminal.output import say, show_json, show_table, show_text
 
 if TYPE_CHECKING:
     from penstock_jobs.rewards.git_history import Repository
@@ -38,6 +38,15 @@ Since = Annotated[
     str | None,
     typer.Option("--since", help="Only sessions heard of since: a time, or an age such as 24h."),
 ]
+GitDirectory = Annotated[
+    Path | None,
+    typer.Option(
+        "--git",
+        parser=options.path,
+        metavar="DIR",
+        help="A repository whose commits are later states of the edited files.",
+    ),
+]
 Project = Annotated[str | None, typer.Option("--project", help="Only sessions of this project.")]
 
 
@@ -59,15 +68,10 @@ def list_(
 
     rewards = all_rewards()
     if not name:
-        firsts = {each.name: each.page().partition("\n")[0] for each in rewards.values()}
-        rows = [
-            {
-                "name": reward.name,
-                "version": reward.version,
-                "measures": firsts[reward.name].partition(": ")[2].removesuffix("."),
-            }
-            for reward in rewards.values()
-        ]
+        rows: list[dict[str, object]] = []
+        for reward in rewards.values():
+            measures = reward.page().partition("\n")[0].partition(": ")[2].removesuffix(".")
+            rows.append({"name": reward.name, "version": reward.version, "measures": measures})
         if json:
             show_json(rows)
         else:
@@ -77,7 +81,7 @@ def list_(
         names = ", ".join([*rewards, *shipped()])
         raise InvalidInput(what=f"The reward {name!r}", why=f"known are {names}")
     page = rewards[name].page() if name in rewards else find_definition(name).text
-    show_json({"name": name, "page": page}) if json else typer.echo(page)
+    show_json({"name": name, "page": page}) if json else show_text(page)
 
 
 @app.command("run")
@@ -87,16 +91,10 @@ def run(
     definition: Definition = None,
     since: Since = None,
     project: Project = None,
-    git: Annotated[
-        Path | None,
-        typer.Option(
-            "--git", parser=options.path, metavar="DIR",
-            help="A repository whose commits are later states of the edited files.",
-        ),
-    ] = None,
+    git: GitDirectory = None,
     branch: Annotated[str, typer.Option("--branch", help="With --git: whose commits.")] = "HEAD",
     json: options.Json = False,
-) -> None:  # fmt: skip
+) -> None:
     """Compute the rewards of the sessions that changed or matured since the last run.
 
     A run that was cut off is taken up by the next. The work is done where PENSTOCK_EXECUTOR says.
@@ -146,9 +144,8 @@ def _run(
     from penstock_jobs.rewards.report import report_document, show_report
 
     sessions = SessionFilter(since_us(since) if since else None, project)
-    request = runs.RunRequest(
-        find_definition(definition or DEFAULT), sessions, backfill, repository
-    )
+    chosen = find_definition(definition or DEFAULT)
+    request = runs.RunRequest(chosen, sessions, backfill, repository)
     with (
         open_existing(data) as lake,
         open_executor(lake.settings) as executor,
@@ -272,7 +269,7 @@ def _pair(
     checkpoints: "list[CheckpointRates]", before: str, after: str
 ) -> "tuple[CheckpointRates, CheckpointRates] | None":
     """The two checkpoints to compare: the named ones, else the newest and the one before."""
-    named = {each.checkpoint: each for each in checkpoints if each.checkpoint is not None}
+    named = {rates.checkpoint: rates for rates in checkpoints if rates.checkpoint is not None}
     for name in (before, after):
         if name and name not in named:
             why = f"it has no sessions here; known: {', '.join(named) or 'none'}"
@@ -293,21 +290,15 @@ def judge(json: options.Json = False) -> None:
 
     Example: penstock rewards judge
     """
-    from penstock_jobs.rewards.followups.evaluation import (
-        evaluate,
-        fresh_examples,
-        held_out_examples,
-    )
+    from penstock_jobs.rewards.followups.judge import evaluate, fresh_examples, held_out_examples
     from penstock_jobs.rewards.followups.local_judge import LocalJudge
     from penstock_jobs.rewards.report import show_evaluation
 
     held_out = [example for example in held_out_examples() if not example.fresh]
-    evaluations = {
-        "held out": evaluate(LocalJudge(), held_out),
-        "fresh": evaluate(LocalJudge(), fresh_examples()),
-    }
+    sets = {"held out": held_out, "fresh": fresh_examples()}
+    evaluations = {name: evaluate(LocalJudge(), each) for name, each in sets.items()}
     if json:
         show_json(evaluations)
         return
-    for name, evaluation in evaluations.items():
-        show_evaluation(name, evaluation)
+    for name, result in evaluations.items():
+        show_evaluation(name, result)

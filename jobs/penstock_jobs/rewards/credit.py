@@ -21,7 +21,7 @@ from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.definition import NAME, Definition, Standing, Term, combine, latest_due
 from penstock_jobs.rewards.outcomes import Outcome, OutcomeLimits, no_train, outcomes
 from penstock_jobs.rewards.rates import Tally, tallies
-from penstock_jobs.rewards.rows import REWARD_ROWS, RewardRows, TargetKind, row_tuples
+from penstock_jobs.rewards.rows import REWARD_ROWS, RewardRows, State, TargetKind, row_tuples
 
 
 class ChainMember(NamedTuple):
@@ -53,10 +53,8 @@ def score_bucket(
     rows = rewards_of(bucket, definition.terms)
     known = standings(definition, rows, places)
     # With the definition's horizons: then texts are compared only once.
-    limits = OutcomeLimits()
-    for term in definition.terms:
-        if term.reward.name == "edit_persistence" and isinstance(term.parameters, EditParameters):
-            limits = OutcomeLimits(persistence=term.parameters)
+    of_terms = {term.reward.name: term.parameters for term in definition.terms}
+    limits = OutcomeLimits(persistence=of_terms.get("edit_persistence", EditParameters()))
     decided = share_outcomes(outcomes(bucket, known, consents or {}, limits), places)
     rewards = pa.concat_tables([rows, credit_rows(decided, bucket.model_calls)])
     counted = list(zip(decided, tallies(bucket, decided), strict=True))
@@ -127,19 +125,17 @@ def share_outcomes(decided: Sequence[Outcome], places: Mapping[str, ChainMember]
         ):
             worst[place.chain] = min(
                 (worst.get(place.chain, outcome), outcome),
-                key=lambda each: (each.kind != "excluded", each.value or 0.0),
+                key=lambda outcome: (outcome.kind != "excluded", outcome.value or 0.0),
             )
-    shared = []
-    for outcome in decided:
+
+    def ruled(outcome: Outcome) -> Outcome:
         place = places.get(outcome.session_id)
         ruling = worst.get(place.chain) if place else None
-        if ruling and (outcome.kind != "excluded" or ruling.kind == "excluded"):
-            shared.append(
-                replace(ruling, session_id=outcome.session_id, checkpoint=outcome.checkpoint)
-            )
-        else:
-            shared.append(outcome)
-    return shared
+        if ruling is None or (outcome.kind == "excluded" and ruling.kind != "excluded"):
+            return outcome
+        return replace(ruling, session_id=outcome.session_id, checkpoint=outcome.checkpoint)
+
+    return [ruled(outcome) for outcome in decided]
 
 
 def credit_rows(decided: Sequence[Outcome], model_calls: pa.Table) -> pa.Table:
@@ -157,19 +153,12 @@ def credit_rows(decided: Sequence[Outcome], model_calls: pa.Table) -> pa.Table:
         ]
     by_session = {outcome.session_id: outcome for outcome in decided}
     for session, target, checkpoint in targets:
-        outcome = by_session.get(session)
-        if outcome is None:
+        if (outcome := by_session.get(session)) is None:
             continue
-        reason = outcome.without or outcome.reason
+        reason, due_us = outcome.without or outcome.reason, outcome.due_us
         if outcome.kind in ("negative_by_rule", "excluded"):
             reason = f"{outcome.kind}: {outcome.reason}"
-        rows.add(
-            session,
-            target,
-            outcome.value,
-            reason,
-            state="pending" if outcome.kind == "pending" else None,
-            due_us=outcome.due_us,
-            checkpoint=checkpoint,
-        )
+        state: State | None = "pending" if outcome.kind == "pending" else None
+        value = outcome.value
+        rows.add(session, target, value, reason, state=state, due_us=due_us, checkpoint=checkpoint)
     return rows.table()

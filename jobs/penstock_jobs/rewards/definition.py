@@ -82,12 +82,7 @@ def find_definition(text: str = DEFAULT) -> Definition:
     if text in shipped():
         content = _SHIPPED.joinpath(f"{text}.toml").read_text(encoding="utf-8")
         return parse_definition(content, text)
-    return load_definition(Path(text))
-
-
-def load_definition(path: Path) -> Definition:
-    """Raises InvalidInput."""
-    return parse_definition(toml.read_text(path), str(path))
+    return parse_definition(toml.read_text(Path(text)), text)
 
 
 def parse_definition(content: str, where: str) -> Definition:
@@ -103,7 +98,7 @@ def parse_definition(content: str, where: str) -> Definition:
     for reward, count in Counter(term.reward.name for term in terms).items():
         if count > 1:
             raise InvalidInput(what=where, why=f"the reward {reward} stands there twice")
-    parameters = {each.name for term in terms for each in fields(term.reward.parameters)}
+    parameters = {parameter.name for term in terms for parameter in fields(term.reward.parameters)}
     toml.refuse_unknown(shared, parameters, f"{where}, parameters")
     combine = toml.choice(document, "combine", get_args(Combine), "mean", where)
     clip = _clip(document, where)
@@ -150,18 +145,11 @@ def _term(row: Mapping[str, Any], shared: Mapping[str, Any], where: str) -> Term
 
 def _version(terms: Iterable[Term], **others: object) -> str:
     """The digest of what is computed: comments and the order of keys do not change it."""
-    facts = [
-        {
-            "reward": term.reward.name,
-            "version": term.reward.version,
-            "parameters": asdict(term.parameters),  # those left at their defaults too
-            "weight": term.weight,
-            "clip": term.clip,
-            "horizon_s": term.horizon_s,
-            "missing": term.missing,
-        }
-        for term in sorted(terms, key=lambda term: term.reward.name)
-    ]
+    facts = []
+    for term in sorted(terms, key=lambda term: term.reward.name):
+        parameters = asdict(term.parameters)  # those left at their defaults too
+        reward = {"reward": term.reward.name, "version": term.reward.version}
+        facts.append({**vars(term), **reward, "parameters": parameters})
     content = msgspec.json.encode({"terms": facts, **others}, order="deterministic")
     return hashlib.sha256(content).hexdigest()[:_VERSION_HEX]
 
@@ -196,7 +184,7 @@ def combine(definition: Definition, standings: Mapping[str, Standing]) -> Standi
     terms = [(term, standings.get(term.reward.name, UNKNOWN)) for term in definition.counted()]
     waiting = {term.reward.name: own for term, own in terms if own.state == "pending"}
     if waiting:
-        due_us = latest_due(own.due_us for own in waiting.values())
+        due_us = latest_due(standing.due_us for standing in waiting.values())
         return Standing("pending", reason=", ".join(sorted(waiting)), due_us=due_us)
     missing = [(term, own.reason) for term, own in terms if own.state != "scored"]
     for term, reason in missing:

@@ -47,15 +47,9 @@ def begin_run(database: Database, definition: Definition, clock_us: int) -> Prog
     that of any before: what this run computes supersedes what they computed."""
     table = reward_definition
     with database.write() as connection:
-        insert = insert_of(connection)(table).values(
-            version=definition.version,
-            name=definition.name,
-            text=definition.text,
-            created_at=now_us(),
-            through_snap=0,
-            run_at=0,
-        )
-        connection.execute(insert.on_conflict_do_nothing())
+        facts = {name: getattr(definition, name) for name in ("version", "name", "text")}
+        facts |= {"created_at": now_us(), "through_snap": 0, "run_at": 0}
+        connection.execute(insert_of(connection)(table).values(facts).on_conflict_do_nothing())
         run_at = sa.case((table.c.run_at >= clock_us, table.c.run_at + 1), else_=clock_us)
         own = table.c.version == definition.version
         update = sa.update(table).where(own).values(run_at=run_at)
@@ -75,13 +69,13 @@ def definition_known_as(database: Database, text: str) -> Progress:
     with database.read() as connection:
         rows = connection.execute(sa.select(*_PROGRESS).order_by(reward_definition.c.run_at.desc()))
         known = [Progress(*row) for row in rows]
-    by_version = [each for each in known if each.version.startswith(text)] if text else []
-    by_name = [each for each in known if each.name == text]
+    by_version = [run for run in known if run.version.startswith(text)] if text else []
+    by_name = [run for run in known if run.name == text]
     if len(by_version) > 1 and not by_name:
         why = "several versions begin with it: give more of its digits"
         raise InvalidInput(what=f"The version {text!r}", why=why)
     if not (matching := by_name or by_version):
-        names = ", ".join(f"{each.name} ({each.version})" for each in known) or "none"
+        names = ", ".join(f"{run.name} ({run.version})" for run in known) or "none"
         raise InvalidInput(what=f"The definition {text!r}", why=f"it has not run; known: {names}")
     return matching[0]
 
@@ -103,18 +97,14 @@ def put_due(
             columns.computed_at <= progress.run_at,
         )
         connection.execute(delete, keys)
+    insert = insert_of(connection)(reward_due)
+    insert = insert.values(definition_version=progress.version, computed_at=progress.run_at)
     rows = [
-        {
-            "definition_version": progress.version,
-            "tenant": tenant,
-            "session_id": session,
-            "due_at": due_at,
-            "computed_at": progress.run_at,
-        }
+        {"tenant": tenant, "session_id": session, "due_at": due_at}
         for (tenant, session), due_at in due.items()
     ]
     if rows:
-        connection.execute(insert_of(connection)(reward_due).on_conflict_do_nothing(), rows)
+        connection.execute(insert.on_conflict_do_nothing(), rows)
 
 
 @dataclass(frozen=True)
@@ -192,11 +182,8 @@ def _changed_sessions(lake: Lake, pin: Pin, snap: int, only: SessionFilter) -> d
 
 def _sessions_in(lake: Lake, files: Iterable[RewardFile]) -> set[SessionId]:
     columns = ["tenant", "session_id"]
-    return {
-        session
-        for file in files
-        for session in _ids(read_rows(lake.store, sessions_name(file.name), columns))
-    }
+    outcomes = (read_rows(lake.store, sessions_name(file.name), columns) for file in files)
+    return {session for rows in outcomes for session in _ids(rows)}
 
 
 def _ids(rows: pa.Table) -> list[SessionId]:

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.rows import REWARD_ROWS, TargetKind
-from penstock_jobs.rewards.texts.changes import CompareCost, TooExpensive
-from penstock_jobs.rewards.texts.survival import returned
+from penstock_jobs.rewards.texts.changes import TooExpensive
 from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit, TrailTerms
 
 Numbers = NDArray[np.int64]
@@ -49,50 +48,40 @@ class EditScore(NamedTuple):
 Scorer = Callable[[TrackedEdit, Sighting], EditScore]
 Sizer = Callable[[TrackedEdit], int]
 
-_scored: WeakKeyDictionary[Bucket, dict[tuple[str, EditParameters], pa.Table]]
-_scored = WeakKeyDictionary()
+_scored: WeakKeyDictionary[Bucket, dict[tuple[str, EditParameters], pa.Table]] = WeakKeyDictionary()
 
 
 def score_edits(
     name: str, bucket: Bucket, parameters: EditParameters, score: Scorer, size: Sizer
 ) -> pa.Table:
     """The reward of all edits of a bucket, of their files, turns and sessions. The answer is kept:
-    outcomes need one that definitions have."""
+    outcomes need one that definitions have. A score that raises TooExpensive is invalid."""
+
+    def attempt(edit: TrackedEdit, sighting: Sighting) -> EditScore:
+        try:
+            return score(edit, sighting)
+        except TooExpensive:
+            return EditScore(None, "too_expensive")
+
     known = _scored.setdefault(bucket, {})
     if (name, parameters) not in known:
         targets = edit_targets(bucket, parameters)
         weights = [size(edit) ** parameters.weight_exponent for edit in targets.edits]
-        scores = [score(edit, sighting) for edit, sighting in targets.looks]
+        scores = [attempt(edit, sighting) for edit, sighting in targets.looks]
         known[name, parameters] = _reward_rows(name, targets, weights, scores)
     return known[name, parameters]
-
-
-def score_deletion(
-    edit: TrackedEdit,
-    sighting: Sighting,
-    cost: CompareCost,
-    value: Callable[[TrackedEdit, float, int], EditScore],
-) -> EditScore:
-    """Scores an edit that only took away, by how much others and the agent itself brought back."""
-    if sighting.home is None:
-        return EditScore(None, "path_lost")
-    try:
-        back, own = returned(edit, sighting.home, cost)
-    except TooExpensive:
-        return EditScore(None, "too_expensive")
-    return value(edit, back, own)
 
 
 def _reward_rows(
     name: str, targets: "EditTargets", weights: list[float], scores: list[EditScore]
 ) -> pa.Table:
-    state_reasons = StateReasons.of([*targets.unscored, *(each.state_reason for each in scores)])
-    number = state_reasons.numbers()
+    number = state_numbers([*targets.unscored, *(score.state_reason for score in scores)])
+    states, reasons = zip(*number, strict=True)
     # Behind the looks stands, by the number −1, that there is none.
-    values = [np.nan if each.value is None else each.value for each in scores]
+    values = [np.nan if score.value is None else score.value for score in scores]
     value = np.array([*values, np.nan])[targets.look]
-    answered = np.array([*(number[each.state_reason] for each in scores), 0])[targets.look]
-    unanswered = np.array([number[each] for each in targets.unscored] or [0])[targets.why]
+    answered = np.array([*(number[score.state_reason] for score in scores), 0])[targets.look]
+    unanswered = np.array([number[why] for why in targets.unscored] or [0])[targets.why]
     weight = np.repeat(np.array(weights, np.float64)[:, np.newaxis], value.shape[1], axis=1)
     state_reason = np.where(targets.look < 0, unanswered, answered)
     edits = TargetScores(value, state_reason, weight, targets.due_us)
@@ -108,12 +97,12 @@ def _reward_rows(
     columns = targets.columns | {
         "name": pa.repeat(pa.scalar(name), len(value)),
         "value": pa.array(value, mask=np.isnan(value)),
-        "state": pa.array(state_reasons.states).take(numbers),
-        "reason": pa.array(state_reasons.reasons, pa.string()).take(numbers),
+        "state": pa.array(states).take(numbers),
+        "reason": pa.array(reasons, pa.string()).take(numbers),
         "weight": pa.array(weight),
         "due_us": pa.array(due_us, mask=state_reason != PENDING),
     }
-    return pa.Table.from_arrays([columns[each] for each in REWARD_ROWS.names], schema=REWARD_ROWS)
+    return pa.Table.from_arrays([columns[field] for field in REWARD_ROWS.names], schema=REWARD_ROWS)
 
 
 class TargetGroup(NamedTuple):
@@ -162,31 +151,27 @@ def edit_targets(bucket: Bucket, parameters: EditParameters) -> EditTargets:
             turns := _grouped("turn", sessions, [str(edit.turn) for edit in edits], checkpoints),
             _grouped("session", turns.sessions, turns.sessions, turns.checkpoints),
         ]
-        looks = _looks(edits, len(parameters.horizons_s))
+        looks: list[tuple[TrackedEdit, Sighting]] = []
+        unscored: dict[StateReason, int] = {}
+        rows: list[tuple[int, int, int]] = []
+        for edit in edits:
+            last: Sighting | None = None
+            for sighting in edit.sightings:
+                if sighting.state != "scored":
+                    why = unscored.setdefault((sighting.state, sighting.reason), len(unscored))
+                    rows.append((-1, why, NOT_DUE if sighting.due_us is None else sighting.due_us))
+                    continue
+                if sighting != last:
+                    looks.append((edit, sighting))
+                    last = sighting
+                rows.append((len(looks) - 1, 0, NOT_DUE))
+        table = np.array(rows, np.int64).reshape(len(edits), len(parameters.horizons_s), 3)
+        look, why_none, due_us = np.moveaxis(table, 2, 0)
         columns = _columns(groups, parameters.horizons_s)
-        known[terms] = EditTargets(edits, *looks, groups, columns)
+        known[terms] = EditTargets(
+            edits, looks, look, list(unscored), why_none, due_us, groups, columns
+        )
     return known[terms]
-
-
-def _looks(
-    edits: Sequence[TrackedEdit], horizons: int
-) -> tuple[list[tuple[TrackedEdit, Sighting]], Numbers, list[StateReason], Numbers, Numbers]:
-    looks: list[tuple[TrackedEdit, Sighting]] = []
-    unscored: dict[StateReason, int] = {}
-    rows: list[tuple[int, int, int]] = []
-    for edit in edits:
-        last: Sighting | None = None
-        for sighting in edit.sightings:
-            if sighting.state != "scored":
-                why = unscored.setdefault((sighting.state, sighting.reason), len(unscored))
-                rows.append((-1, why, NOT_DUE if sighting.due_us is None else sighting.due_us))
-                continue
-            if sighting != last:
-                looks.append((edit, sighting))
-                last = sighting
-            rows.append((len(looks) - 1, 0, NOT_DUE))
-    table = np.array(rows, np.int64).reshape(len(edits), horizons, 3)
-    return looks, table[:, :, 0], list(unscored), table[:, :, 1], table[:, :, 2]
 
 
 def _grouped(
@@ -218,21 +203,12 @@ def _columns(groups: Sequence[TargetGroup], horizons_s: Sequence[int]) -> dict[s
     return columns | {"horizon_s": pa.array(np.tile(np.array(horizons_s, np.int32), count))}
 
 
-class StateReasons(NamedTuple):
-    """States with their reasons, by number. After the first two they are in their order, so that
+def state_numbers(state_reasons: Iterable[StateReason]) -> dict[StateReason, int]:
+    """A number for each state with its reason. After the first two they are in their order, so that
     of two that are as common the first is taken."""
-
-    states: tuple[str, ...]
-    reasons: tuple[str | None, ...]
-
-    @classmethod
-    def of(cls, state_reasons: Iterable[StateReason]) -> "StateReasons":
-        first: list[StateReason] = [("scored", None), ("pending", None)]
-        rest = sorted(set(state_reasons).difference(first), key=str)
-        return cls(*zip(*first, *rest, strict=True))
-
-    def numbers(self) -> dict[StateReason, int]:
-        return {key: at for at, key in enumerate(zip(self.states, self.reasons, strict=True))}
+    first: list[StateReason] = [("scored", None), ("pending", None)]
+    rest = sorted(set(state_reasons).difference(first), key=str)
+    return {state_reason: number for number, state_reason in enumerate([*first, *rest])}
 
 
 class TargetScores(NamedTuple):

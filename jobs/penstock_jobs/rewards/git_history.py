@@ -15,7 +15,7 @@ it back.
 
 import os
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,8 +32,9 @@ from penstock_jobs.rewards.texts.trail import SECOND
 _REGULAR = ("100644", "100755", "100664")
 #: Instead of the blob of a link or another repository.
 _NO_TEXT = ""
-#: So many files of one commit are compared with as many; with more, only equal ones are renames.
-_RENAMES = "-l1000"
+_REV_LIST = ("rev-list", "--topo-order", "--reverse", "--parents", "--timestamp")
+#: A thousand files of a commit are compared with as many; with more, only equal ones are renames.
+_DIFF_TREE = ["diff-tree", "--stdin", "--root", "-r", "-M", "-l1000", "-z", "--raw", "--no-abbrev"]
 #: No configuration of the machine may change what a repository says.
 _ENVIRONMENT = {
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -43,16 +44,8 @@ _ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",
     "LC_ALL": "C",
 }
-_EVENTS = pa.schema(
-    [
-        pa.field("session_id", pa.string()),
-        pa.field("ts", pa.timestamp("us", tz="UTC")),
-        pa.field("seq", pa.int64()),
-        pa.field("type", pa.string()),
-        pa.field("event_id", pa.string()),
-        pa.field("payload", pa.string()),
-    ]
-)
+_TEXTS = ((name, pa.string()) for name in ("session_id", "type", "event_id", "payload"))
+_EVENTS = pa.schema([*_TEXTS, ("ts", pa.timestamp("us", tz="UTC")), ("seq", pa.int64())])
 # What happens at one moment, in this order.
 _EDIT, _LOOK, _COMMIT, _HORIZON = range(4)
 #: After all other events of the same moment. Commits of one moment have to stay in their order.
@@ -83,7 +76,7 @@ class Commit(NamedTuple):
     name: str
     parent: str | None
     ts_us: int
-    changed: tuple[ChangedFile, ...] = ()
+    changed: Sequence[ChangedFile] = ()
 
 
 def with_history(
@@ -116,39 +109,26 @@ def history_events(
         moments.append((ts, _EDIT, 0, (session, path)))
         dues = [ts + horizon * SECOND for horizon in horizons_s if horizon]
         moments += [(due, _HORIZON, 0, (session, path)) for due in dues if due <= bucket.as_of_us]
-    moments += [
-        (ts, _LOOK, 0, (session, path))
-        for session, ts, path in _rows(bucket.observations)
-        if session in followed
-    ]
+    looks = [row for row in _rows(bucket.observations) if row[0] in followed]
+    moments += [(ts, _LOOK, 0, (session, path)) for session, ts, path in looks]
     moments.sort(key=lambda moment: moment[:3])
     events = list(_commit_events(moments, followed))
     texts = _texts(repository, {file.blob for *_, files in events for file in files})
     rows = []
     for number, (session, ts_us, commit, files) in enumerate(events, start=_SEQ_FIRST):
-        known = [file for file in files if file.blob is None or file.blob in texts]
-        if known:
-            entries: list[dict[str, object]] = []
-            for path, blob, renamed_from in known:
-                entry = {"deleted": True} if blob is None else {"text": texts[blob]}
-                renamed = {"renamed_from": renamed_from} if blob and renamed_from else {}
-                entries.append({"path": path, **entry, **renamed})
+        entries: list[dict[str, object]] = []
+        for path, blob, renamed_from in files:
+            if blob is None:
+                entries.append({"path": path, "deleted": True})
+            elif blob in texts:
+                renamed = {"renamed_from": renamed_from} if renamed_from else {}
+                entries.append({"path": path, "text": texts[blob], **renamed})
+        if entries:
             payload = {"commit": commit, "branch": repository.branch, "files": entries}
-            rows.append(
-                {
-                    "session_id": session,
-                    "ts": ts_us,
-                    "seq": number,
-                    "type": "vcs_commit",
-                    "event_id": f"git-{commit}-{ts_us}",
-                    "payload": msgspec.json.encode(payload).decode(),
-                }
-            )
-    return pa.Table.from_pylist(rows, schema=_EVENTS)
-
-
-#: The branch shows a session some files: session, moment, commit, files.
-_CommitEvent = tuple[str, int, str, tuple[ChangedFile, ...]]
+            encoded, event_id = msgspec.json.encode(payload).decode(), f"git-{commit}-{ts_us}"
+            rows.append((session, "vcs_commit", event_id, encoded, ts_us, number))
+    records = [dict(zip(_EVENTS.names, row, strict=True)) for row in rows]
+    return pa.Table.from_pylist(records, schema=_EVENTS)
 
 
 @dataclass(eq=False)
@@ -177,9 +157,8 @@ class _FollowedFiles:
                 before = self.names.pop(old)
                 name = known or _new_name(before, old, change.path)
                 self.names[change.path] = name
-                for path, now in self.renamed.items():
-                    if now == before:
-                        self.renamed[path] = name
+                named_so = [path for path, now in self.renamed.items() if now == before]
+                self.renamed |= dict.fromkeys(named_so, name)
                 self.latest.pop(before, None)
                 self.latest[name] = (commit.name, change.blob)
                 if known is None:
@@ -194,7 +173,8 @@ class _FollowedFiles:
 
 def _commit_events(
     moments: Iterable[tuple[int, int, int, Any]], followed: Mapping[str, _FollowedFiles]
-) -> Iterator[_CommitEvent]:
+) -> Iterator[tuple[str, int, str, tuple[ChangedFile, ...]]]:
+    """The branch shows a session some files: session, moment, commit, files."""
     answered: set[tuple[str, int, str]] = set()
     for ts, kind, _, subject in moments:
         if kind == _COMMIT:
@@ -222,9 +202,8 @@ def _new_name(name: str, old: str, new: str) -> str:
     """The session's name of the new path follows from its name of the old one."""
     plain = _plain(name)
     if plain.endswith(old):
-        return plain[: len(plain) - len(old)] + new
-    left_out = old[: len(old) - len(plain)]
-    return new.removeprefix(left_out)
+        return plain.removesuffix(old) + new
+    return new.removeprefix(old[: len(old) - len(plain)])
 
 
 def _plain(path: str) -> str:
@@ -274,10 +253,8 @@ def _commits(repository: Repository, since_us: int) -> tuple[list[Commit], list[
     """The commits from a moment on, parents first, and the files that there were before them. No
     commit is earlier than its parents."""
     along = ["--first-parent"] if repository.first_parent else []
-    listed = _git(
-        repository, "rev-list", "--topo-order", "--reverse", "--parents", "--timestamp", *along,
-        "--end-of-options", repository.branch, "--",
-    )  # fmt: skip
+    branch = ("--end-of-options", repository.branch, "--")
+    listed = _git(repository, *_REV_LIST, *along, *branch)
     moments: dict[str, int] = {}
     later = []
     for line in listed.decode().splitlines():
@@ -291,20 +268,15 @@ def _commits(repository: Repository, since_us: int) -> tuple[list[Commit], list[
     later.sort(key=lambda commit: commit.ts_us)
     # Each beside its first parent, so that a merge is the change of the branch.
     pairs = "".join(f"{commit.name} {commit.parent or ''}".strip() + "\n" for commit in later)
-    raw = _git(
-        repository, "diff-tree", "--stdin", "--root", "-r", "-M", "-z", "--raw", "--no-abbrev",
-        _RENAMES, stdin=pairs.encode(),
-    )  # fmt: skip
-    changed = _changes(raw, {commit.name for commit in later})
+    changed = _changes(_git(repository, *_DIFF_TREE, stdin=pairs.encode()), moments)
     before: list[str] = []
     if (parent := later[0].parent) is not None:
         names = _git(repository, "ls-tree", "-r", "-z", "--name-only", "--full-tree", parent)
         before = [os.fsdecode(name) for name in names.split(b"\0") if name]
-    with_files = [each._replace(changed=tuple(changed.get(each.name, ()))) for each in later]
-    return with_files, before
+    return [commit._replace(changed=changed.get(commit.name, ())) for commit in later], before
 
 
-def _changes(raw: bytes, names: set[str]) -> dict[str, list[ChangedFile]]:
+def _changes(raw: bytes, names: Collection[str]) -> dict[str, list[ChangedFile]]:
     """Reads the output of `git diff-tree -z --stdin`, by commit."""
     by_commit: dict[str, list[ChangedFile]] = {}
     fields = iter(raw.split(b"\0"))
@@ -317,20 +289,17 @@ def _changes(raw: bytes, names: set[str]) -> dict[str, list[ChangedFile]]:
                 changed = by_commit.setdefault(name, [])
             continue
         _, mode, _, blob, status = part[1:].decode().split(" ")
-        path = os.fsdecode(next(fields))
-        old = None
+        path, old = os.fsdecode(next(fields)), None
         if status[0] in "RC":
             path, old = os.fsdecode(next(fields)), path if status[0] == "R" else None
-        if status[0] == "D":
-            changed.append(ChangedFile(path, None))
-        else:
-            changed.append(ChangedFile(path, blob if mode in _REGULAR else _NO_TEXT, old))
+        text = blob if mode in _REGULAR else _NO_TEXT
+        changed.append(ChangedFile(path, None if status[0] == "D" else text, old))
     return by_commit
 
 
 def _texts(repository: Repository, blobs: Iterable[str | None]) -> dict[str, str]:
     """They are by blob, without what is no text."""
-    names = sorted(blob for blob in set(blobs) if blob)
+    names = sorted(filter(None, set(blobs)))
     if not names:
         return {}
     stdin = "".join(f"{blob}\n" for blob in names).encode()
@@ -339,13 +308,12 @@ def _texts(repository: Repository, blobs: Iterable[str | None]) -> dict[str, str
     at = 0
     for blob in names:
         end = printed.index(b"\n", at)
-        _, *kind_and_size = printed[at:end].split(b" ")
+        _, kind, *size = printed[at:end].split(b" ")
         at = end + 1
-        if kind_and_size[0] != b"blob":
+        if kind != b"blob":
             continue
-        size = int(kind_and_size[1])
-        content = printed[at : at + size]
-        at += size + 1
+        content = printed[at : at + int(size[0])]
+        at += len(content) + 1
         if b"\0" not in content:
             with suppress(UnicodeDecodeError):
                 texts[blob] = content.decode()

@@ -26,7 +26,7 @@ _NOT_THERE = ("self_rework", "nothing_written")
 _TEXTS = ("session_id", "view", "consent", "checkpoint", "error_class", "type", "payload")
 _TIME = pa.timestamp("us", tz="UTC")
 _HAPPENED = pa.schema(
-    [("ts", _TIME), ("seq", pa.int64()), *((each, pa.string()) for each in _TEXTS)]
+    [("ts", _TIME), ("seq", pa.int64()), *((name, pa.string()) for name in _TEXTS)]
 )
 
 
@@ -125,9 +125,8 @@ def outcomes(
     rows of the bucket, is enough."""
     limits = limits or OutcomeLimits()
     rows = _session_facts(bucket)
-    kept: set[str] = set()
-    if any(row["stopped"] and row["edited"] for row in rows):
-        kept = _may_be_kept(bucket, limits)
+    is_asked = any(row["stopped"] and row["edited"] for row in rows)
+    kept = _may_be_kept(bucket, limits) if is_asked else ()
     decided = []
     for row in rows:
         session, last_us = row["session_id"], row["last_us"]
@@ -176,9 +175,8 @@ def _session_facts(bucket: Bucket) -> list[dict[str, Any]]:
     for name in TABLES:
         table: pa.Table = getattr(bucket, name)
         if table.num_rows:
-            columns = set(_HAPPENED.names) & set(table.column_names) - {"view"}
-            table = table.select(sorted(columns))
-            tables.append(table.append_column("view", pa.repeat(name, table.num_rows)))
+            texts = table.select(sorted(set(_HAPPENED.names) & set(table.column_names) - {"view"}))
+            tables.append(texts.append_column("view", pa.repeat(name, table.num_rows)))
     happened = pa.concat_tables(tables, promote_options="default")
     return query_rows("session_facts.sql", {"happened": happened}, as_of_us=bucket.as_of_us)
 
@@ -191,13 +189,11 @@ def _may_be_kept(bucket: Bucket, limits: OutcomeLimits) -> set[str]:
     by_edit: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows.to_pylist():
         by_edit.setdefault((row["session_id"], row["target_id"]), []).append(row)
-    sessions = set()
-    for (session, _), own in by_edit.items():
+
+    def is_kept(own: list[dict[str, Any]]) -> bool:
         values = [row["value"] for row in own if row["horizon_s"] and row["value"] is not None]
         if values:
-            kept = values[-1] > limits.kept_min
-        else:
-            kept = not all(row["reason"] in _NOT_THERE for row in own)
-        if kept:
-            sessions.add(session)
-    return sessions
+            return bool(values[-1] > limits.kept_min)
+        return not all(row["reason"] in _NOT_THERE for row in own)
+
+    return {session for (session, _), own in by_edit.items() if is_kept(own)}

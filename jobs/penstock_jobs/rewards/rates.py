@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock_jobs.rewards.bucket import Bucket
-from penstock_jobs.rewards.measures.turns import asks
+from penstock_jobs.rewards.measures.turns import Turn, asks, turn_facts
 from penstock_jobs.rewards.outcomes import Kind, Outcome
-from penstock_jobs.rewards.turn_scores import Turn, turn_facts
 
 Values = NDArray[np.float64]
 Verdict = Literal["moved", "steady", "unknown"]
@@ -57,7 +56,7 @@ class Share(NamedTuple):
 
 def _ended(kind: Kind) -> Callable[[Tally], Share]:
     """Pending sessions do not count: how many there are only says how old they are."""
-    return lambda tally: Share(int(tally.outcome == kind), int(tally.outcome != "pending"))
+    return lambda tally: Share(tally.outcome == kind, tally.outcome != "pending")
 
 
 #: The watched rates. The share of scored sessions is what the first three leave.
@@ -65,7 +64,7 @@ RATES: Mapping[str, Callable[[Tally], Share]] = {
     "negative_by_rule": _ended("negative_by_rule"),
     "censored": _ended("censored"),
     "excluded": _ended("excluded"),
-    "edited_sessions": lambda tally: Share(int(tally.edited_turns > 0), int(tally.turns > 0)),
+    "edited_sessions": lambda tally: Share(tally.edited_turns > 0, tally.turns > 0),
     "edited_turns": lambda tally: Share(tally.edited_turns, tally.turns),
     "clarifying_questions": lambda tally: Share(tally.asking_turns, tally.answered_turns),
     "invalid_tool_calls": lambda tally: Share(tally.invalid_tool_calls, tally.tool_calls),
@@ -141,22 +140,20 @@ def tallies(bucket: Bucket, outcomes: Iterable[Outcome]) -> list[Tally]:
     for turn in turn_facts(bucket):
         if turn["asked"] or turn["model_calls"] or turn["tool_calls"] or turn["edits"]:
             turns_of[turn["session_id"]].append(turn)
-    return [_tally(outcome, turns_of[outcome.session_id]) for outcome in outcomes]
-
-
-def _tally(outcome: Outcome, turns: list[Turn]) -> Tally:
-    answered = [turn for turn in turns if turn["edits"] or turn["final_text"] is not None]
-    return Tally(
-        outcome.checkpoint,
-        outcome.kind,
-        outcome.reason,
-        turns=len(turns),
-        edited_turns=sum(turn["edits"] > 0 for turn in turns),
-        answered_turns=len(answered),
-        asking_turns=sum(not turn["edits"] and asks(turn["final_text"]) for turn in answered),
-        tool_calls=sum(turn["tool_calls"] for turn in turns),
-        invalid_tool_calls=sum(turn["invalid_tool_calls"] for turn in turns),
-    )
+    counted = []
+    for outcome in outcomes:
+        turns = turns_of[outcome.session_id]
+        answered = [turn for turn in turns if turn["edits"] or turn["final_text"] is not None]
+        counts = (
+            len(turns),
+            sum(turn["edits"] > 0 for turn in turns),
+            len(answered),
+            sum(not turn["edits"] and asks(turn["final_text"]) for turn in answered),
+            sum(turn["tool_calls"] for turn in turns),
+            sum(turn["invalid_tool_calls"] for turn in turns),
+        )
+        counted.append(Tally(outcome.checkpoint, outcome.kind, outcome.reason, *counts))
+    return counted
 
 
 def read_rates(
@@ -169,11 +166,9 @@ def read_rates(
     starts: defaultdict[str | None, list[datetime]] = defaultdict(list)
     for row in rows:
         starts[row["checkpoint"]].append(row["first_ts"])
-    medians = {name: median_low(times) for name, times in starts.items()}
     rates = checkpoint_rates(Tally(*(row[name] for name in Tally._fields)) for row in rows)
-    return sorted(
-        rates.values(), key=lambda each: (each.checkpoint is None, medians[each.checkpoint])
-    )
+    order = sorted(rates, key=lambda name: (name is None, median_low(starts[name])))
+    return [rates[name] for name in order]
 
 
 def compare_definitions(lake: Lake, before: str, after: str, tenant: str) -> list[Row]:
@@ -244,13 +239,12 @@ def welch(before: Values, after: Values, alpha: float) -> MeanDifference:
     difference = float(after.mean() - before.mean())
     padded = [np.append(values, (0.0, 1.0)) for values in (before, after)]
     parts = [float(values.var(ddof=1)) / values.size for values in padded]
-    counts = [values.size for values in padded]
     # As if there were no difference: else a small side whose values happen to be alike would pass
     # for one that is known exactly.
-    pooled = float(np.concatenate(padded).var(ddof=1)) * sum(1 / count for count in counts)
+    pooled = float(np.concatenate(padded).var(ddof=1)) * sum(1 / values.size for values in padded)
     error = sqrt(max(sum(parts), pooled))
-    by_count = zip(parts, counts, strict=True)
-    degrees = sum(parts) ** 2 / sum(part**2 / (count - 1) for part, count in by_count)
+    sides = zip(parts, padded, strict=True)
+    degrees = sum(parts) ** 2 / sum(part**2 / (values.size - 1) for part, values in sides)
     reach = t_quantile(alpha, degrees) * error
     interval = (max(difference - reach, -1.0), min(difference + reach, 1.0))
     return MeanDifference(difference, interval, t_tails(abs(difference) / error, degrees))

@@ -1,6 +1,5 @@
 """The results of runs, sessions, checkpoints and judges, as a person reads them in a terminal."""
 
-import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import unified_diff
@@ -9,11 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from penstock.terminal.output import say, show_table, time_of
+from penstock.terminal.output import say, show_table, show_text, time_of
+from penstock.visible_text import visible_line
 from penstock_jobs.rewards.bucket import Bucket, by_session
 from penstock_jobs.rewards.credit import ChainMember, rewards_of, score_bucket
 from penstock_jobs.rewards.definition import NAME, Definition, Term
-from penstock_jobs.rewards.followups.evaluation import Evaluation
+from penstock_jobs.rewards.followups.judge import Evaluation
 from penstock_jobs.rewards.rates import CheckpointRates
 from penstock_jobs.rewards.reward import all_rewards
 from penstock_jobs.rewards.runs import OutcomeKind, RewardRunReport, RowKind
@@ -59,20 +59,15 @@ def show_report(report: RewardRunReport) -> None:
         reasons: defaultdict[str, Counter[str | None]] = defaultdict(Counter)
         for (outcome, reason), count in report.outcomes.items():
             reasons[outcome][reason] += count
-        lines = [
-            [outcome, reasons[outcome].total(), _reasons(reasons[outcome])]
-            for outcome in _OUTCOMES
-            if outcome in reasons
-        ]
+        ended = [(outcome, reasons[outcome]) for outcome in _OUTCOMES if outcome in reasons]
+        lines = [[outcome, counts.total(), _reasons(counts)] for outcome, counts in ended]
         show_table(["outcome", "sessions", "why"], lines)
 
 
 def _reward_lines(rows: Mapping[RowKind, int]) -> Iterable[list[object]]:
     for name in sorted({row.name for row in rows}, key=lambda name: (name == NAME, name)):
         kinds = {row.target_kind for row in rows if row.name == name}
-        kind = (
-            "session" if name == NAME else next(each for each in _SMALLEST_FIRST if each in kinds)
-        )
+        kind = next(candidate for candidate in _SMALLEST_FIRST if candidate in kinds)
         states: Counter[str] = Counter()
         reasons: Counter[str | None] = Counter()
         for row, count in rows.items():
@@ -85,28 +80,25 @@ def _reward_lines(rows: Mapping[RowKind, int]) -> Iterable[list[object]]:
 
 def _reasons(counts: Counter[str | None]) -> str:
     known = [(reason, count) for reason, count in counts.most_common() if reason]
-    shown = [
-        f"{shorten(reason, _REASON_CHARS_MAX, placeholder=' …')} {count}"
-        for reason, count in known[:_REASONS_MAX]
-    ]
-    if (more := sum(count for _, count in known[_REASONS_MAX:])) > 0:
-        shown.append(f"others {more}")
-    return ", ".join(shown)
+    shown = [(shorten(reason, _REASON_CHARS_MAX, placeholder=" …"), n) for reason, n in known]
+    if more := sum(count for _, count in known[_REASONS_MAX:]):
+        shown[_REASONS_MAX:] = [("others", more)]
+    return ", ".join(f"{reason} {count}" for reason, count in shown)
 
 
 def show_rates(checkpoints: Sequence[CheckpointRates]) -> None:
     columns = ["checkpoint", "sessions", *(checkpoints[0].rates if checkpoints else ())]
-    named = [(each.checkpoint or "(several, or none)", each) for each in checkpoints]
+    named = [(rates.checkpoint or "(several, or none)", rates) for rates in checkpoints]
     rows = [
-        [name, each.sessions, *(short(rate.value) for rate in each.rates.values())]
-        for name, each in named
+        [name, rates.sessions, *(short(rate.value) for rate in rates.rates.values())]
+        for name, rates in named
     ]
     show_table(columns, rows)
     say("")
     reasons = [
         [name, kind, reason or "", count]
-        for name, each in named
-        for (kind, reason), count in sorted(each.outcomes.items(), key=lambda item: -item[1])
+        for name, rates in named
+        for (kind, reason), count in sorted(rates.outcomes.items(), key=lambda item: -item[1])
     ]
     show_table(["checkpoint", "outcome", "why", "sessions"], reasons)
 
@@ -171,16 +163,13 @@ def _show_rewards(rows: Iterable[Row], kind: str) -> None:
     rows = [row for row in rows if row["target_kind"] == kind]
     horizons = sorted({row["horizon_s"] for row in rows if row["horizon_s"] is not None})
     columns = ["reward", *map(_duration, horizons), "without horizon"]
-    table: dict[str, dict[int | None, str]] = {}
+    table: dict[str, dict[int | None, object]] = {}
     for row in rows:
-        value = f"{row['state']}: {row['reason']}" if row["reason"] else str(row["state"])
-        if row["value"] is not None:
-            value = f"{row['value']:.3f}"
+        why = f"{row['state']}: {row['reason']}" if row["reason"] else row["state"]
+        value = why if row["value"] is None else short(row["value"])
         table.setdefault(row["name"], {})[row["horizon_s"]] = value
-    lines = [
-        [name, *(values.get(horizon, "") for horizon in (*horizons, None))]
-        for name, values in table.items()
-    ]
+    places = [*horizons, None]
+    lines = [[name, *(own.get(place, "") for place in places)] for name, own in table.items()]
     show_table(columns, lines)
     _say("")
 
@@ -193,8 +182,8 @@ def _duration(seconds: int) -> str:
 
 
 def _say(text: str) -> None:
-    """Control characters are left out: ids and paths are as producers sent them."""
-    sys.stdout.write("".join(char if char.isprintable() else " " for char in text) + "\n")
+    """Ids and paths are as producers sent them: a line break in one begins no line."""
+    show_text(visible_line(text))
 
 
 def show_evaluation(name: str, evaluation: Evaluation) -> None:
@@ -204,19 +193,14 @@ def show_evaluation(name: str, evaluation: Evaluation) -> None:
     )
     qualities = [("dissatisfied", evaluation.dissatisfied), *evaluation.labels.items()]
     shares = [
-        [label, *map(_share, (each.precision, each.recall, each.f1)), each.support]
-        for label, each in qualities
+        [label, *map(_share, (quality.precision, quality.recall, quality.f1)), quality.support]
+        for label, quality in qualities
     ]
     show_table(["label", "precision", "recall", "F1", "examples"], shares)
     _say("")
     bins = [
-        [
-            f"{each.low:.1f} to {each.high:.1f}",
-            f"{each.predicted:.2f}",
-            f"{each.observed:.2f}",
-            each.count,
-        ]
-        for each in evaluation.dissatisfied_reliability
+        [f"{row.low:.1f} to {row.high:.1f}", _share(row.predicted), _share(row.observed), row.count]
+        for row in evaluation.dissatisfied_reliability
     ]
     show_table(["dissatisfied, as the judge sees it", "on average", "it was", "examples"], bins)
     _say("")

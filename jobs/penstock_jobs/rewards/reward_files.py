@@ -28,7 +28,6 @@ from penstock.storage import ObjectStore
 from penstock_jobs.rewards.rows import OUTCOME_FILE_ROWS, REWARD_FILE_ROWS
 from penstock_jobs.rewards.tables import reward_file
 
-REWARDS, MERGE_REWARDS = "rewards", "merge_rewards"
 _ROW_GROUP_ROWS = 100_000
 _FILE_ROWS_MAX = 1_000_000
 _OUTCOME_ORDER = ["tenant", "session_id", "computed_at"]
@@ -101,7 +100,7 @@ def add_rewards(connection: Connection, file: RewardFile, snap: int | None = Non
     """The file is part of the lake from the end of this transaction on. Raises FileLost."""
     if not withdraw_intent(connection, file.name):
         raise FileLost(name=file.name)
-    snap = next_snap(connection, REWARDS) if snap is None else snap
+    snap = next_snap(connection, "rewards") if snap is None else snap
     connection.execute(sa.insert(reward_file).values(**asdict(file), added_snap=snap))
     return snap
 
@@ -120,31 +119,25 @@ def merge_small(lake: Lake, version: str) -> None:
     """Merge the files of a definition that are worth it. Raises LakeDamaged, FileLost, what the
     store raises."""
     with pinned(lake.database, None, renewed=True) as pin:
-        groups = choose_groups(
-            rewards_at(lake.database, pin.snap, version),
-            attrgetter("rows"),
-            _FILE_ROWS_MAX,
-            lake.settings.room(LakeSettings).compaction_segments_min,
-        )
+        live = rewards_at(lake.database, pin.snap, version)
+        count_min = lake.settings.room(LakeSettings).compaction_segments_min
+        groups = choose_groups(live, attrgetter("rows"), _FILE_ROWS_MAX, count_min)
         for _ in merge_each(lake, Merger(write_merged, replace_merged), groups):
             pass
 
 
 def write_merged(lake: Lake, group: Sequence[RewardFile]) -> RewardFile:
     names = [file.name for file in group]
-    return write_rewards(
-        lake,
-        group[0].definition_version,
-        min(file.lake_snap for file in group),
-        rewards=pa.concat_tables([read_rows(lake.store, name) for name in names]),
-        outcomes=pa.concat_tables([read_rows(lake.store, sessions_name(name)) for name in names]),
-    )
+    rewards = pa.concat_tables([read_rows(lake.store, name) for name in names])
+    outcomes = pa.concat_tables([read_rows(lake.store, sessions_name(name)) for name in names])
+    version, lake_snap = group[0].definition_version, min(file.lake_snap for file in group)
+    return write_rewards(lake, version, lake_snap, rewards=rewards, outcomes=outcomes)
 
 
 def replace_merged(connection: Connection, group: Sequence[RewardFile], merged: RewardFile) -> None:
     """Put one file in the place of others, with the same rows. Raises CompactionConflict where
     another merge was faster, FileLost."""
-    snap = next_snap(connection, MERGE_REWARDS)
+    snap = next_snap(connection, "merge_rewards")
     names = [file.name for file in group]
     live = reward_file.c.name.in_(names) & reward_file.c.removed_snap.is_(None)
     replaced = connection.execute(sa.update(reward_file).where(live).values(removed_snap=snap))

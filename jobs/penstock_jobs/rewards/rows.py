@@ -67,11 +67,13 @@ _VARYING = [name for name in REWARD_ROWS.names if name not in ("name", "horizon_
 
 def row_tuples(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
     """The rows as tuples of these columns, with times in microseconds."""
-    columns = (table[name] for name in names)
-    columns = (
-        each.cast(pa.int64()) if pa.types.is_timestamp(each.type) else each for each in columns
-    )
-    return zip(*(each.to_pylist() for each in columns), strict=True)
+
+    def values(column: pa.ChunkedArray) -> list[Any]:
+        is_time = pa.types.is_timestamp(column.type)
+        cells: list[Any] = (column.cast(pa.int64()) if is_time else column).to_pylist()
+        return cells
+
+    return zip(*(values(table[name]) for name in names), strict=True)
 
 
 class RewardRows:

@@ -23,17 +23,11 @@ from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import pinned
 from penstock.lake.lake import Lake
 from penstock.settings import Settings
+from penstock_jobs.rewards import due_sessions
 from penstock_jobs.rewards.bucket import EditParameters, as_bucket, later
 from penstock_jobs.rewards.credit import ChainMember, ScoredBucket, score_bucket
 from penstock_jobs.rewards.definition import Definition, parse_definition
-from penstock_jobs.rewards.due_sessions import (
-    Progress,
-    SessionFilter,
-    begin_run,
-    finish_run,
-    plan_run,
-    put_due,
-)
+from penstock_jobs.rewards.due_sessions import Progress, SessionFilter
 from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
 from penstock_jobs.rewards.git_history import Repository, with_history
 from penstock_jobs.rewards.outcomes import Outcome
@@ -55,8 +49,6 @@ class RunRequest:
 
 
 class RowKind(NamedTuple):
-    """Rows of one kind are counted together."""
-
     name: str
     target_kind: str
     state: str
@@ -64,8 +56,6 @@ class RowKind(NamedTuple):
 
 
 class OutcomeKind(NamedTuple):
-    """Sessions of one kind are counted together."""
-
     outcome: str
     reason: str | None
 
@@ -104,15 +94,11 @@ def run(
     definition = _with_repository(request)
     clock_us = SystemClock().now_us() if now_us is None else now_us
     bucket_bytes = reward_bucket_bytes(lake.settings)
+    everything = request.repository is not None
     with pinned(lake.database, None, renewed=True) as pin:
-        progress = begin_run(lake.database, definition, clock_us)
-        plan = plan_run(
-            lake,
-            pin,
-            progress,
-            request.sessions,
-            backfill=request.backfill,
-            everything=request.repository is not None,
+        progress = due_sessions.begin_run(lake.database, definition, clock_us)
+        plan = due_sessions.plan_run(
+            lake, pin, progress, request.sessions, backfill=request.backfill, everything=everything
         )
         sessions = sum(map(len, plan.chains))
         report = RewardRunReport(
@@ -123,7 +109,7 @@ def run(
                 lake.settings,
                 progress,
                 bucket,
-                {each: plan.places[each] for each in bucket.sessions or () if each in plan.places},
+                {key: plan.places[key] for key in bucket.sessions or () if key in plan.places},
                 request.repository,
             )
             for bucket in plan_sessions(lake, pin, plan.chains, bucket_bytes)
@@ -139,7 +125,7 @@ def run(
             done += len(task.bucket.sessions or ())
             follow(done, sessions)
         if not request.backfill:
-            finish_run(lake.database, definition.version, pin.snap)
+            due_sessions.finish_run(lake.database, definition.version, pin.snap)
     merge_small(lake, definition.version)
     return report
 
@@ -147,7 +133,7 @@ def run(
 def commit(lake: Lake, task: "BucketTask", result: "BucketResult") -> None:
     """It is one transaction. Raises FileLost."""
     with lake.database.write() as connection:
-        put_due(connection, task.progress, task.bucket.sessions or (), result.due_us)
+        due_sessions.put_due(connection, task.progress, task.bucket.sessions or (), result.due_us)
         if result.file is not None:
             add_rewards(connection, result.file)  # the last: from here on other commits wait
 
@@ -189,12 +175,10 @@ def compute_bucket(task: BucketTask) -> BucketResult:
     definition = parse_definition(task.progress.text, task.progress.name)
     with Lake(task.settings) as lake, without_garbage_collection():
         events = read_bucket(lake, task.bucket)
-        scored = {
-            tenant: _score_tenant(
-                lake, task, definition, tenant, events.filter(pc.equal(events["tenant"], tenant))
-            )
-            for tenant in events["tenant"].unique().to_pylist()
-        }
+        scored: dict[str, ScoredBucket] = {}
+        for tenant in events["tenant"].unique().to_pylist():
+            own = events.filter(pc.equal(events["tenant"], tenant))
+            scored[tenant] = _score_tenant(lake, task, definition, tenant, own)
         due_us = {
             SessionId(tenant, session): moment
             for tenant, bucket in scored.items()
@@ -206,7 +190,7 @@ def compute_bucket(task: BucketTask) -> BucketResult:
     rows: Counter[RowKind] = Counter()
     outcomes: Counter[OutcomeKind] = Counter()
     for bucket in scored.values():
-        outcomes.update(OutcomeKind(each.kind, each.reason) for each, _ in bucket.outcomes)
+        outcomes.update(OutcomeKind(outcome.kind, outcome.reason) for outcome, _ in bucket.outcomes)
         groups = bucket.rewards.group_by(list(RowKind._fields)).aggregate([([], "count_all")])
         for *kind, count in row_tuples(groups, *RowKind._fields, "count_all"):
             rows[RowKind(*kind)] += count
@@ -235,15 +219,11 @@ def _score_tenant(
     bucket = replace(bucket, llm_judge=open_judge(lake.settings, lake.database, run_name))
     if task.repository is not None:
         parameters = [term.parameters for term in definition.terms]
-        of_edits = [each for each in parameters if isinstance(each, EditParameters)]
-        horizons_s = sorted({horizon for each in of_edits for horizon in each.horizons_s})
+        of_edits = [terms for terms in parameters if isinstance(terms, EditParameters)]
+        horizons_s = sorted({horizon for terms in of_edits for horizon in terms.horizons_s})
         bucket = with_history(bucket, task.repository, horizons_s=horizons_s)
     consents = {id_: consent for (owner, id_), consent in task.bucket.consents if owner == tenant}
-    places = {
-        session.session_id: place
-        for session, place in task.places.items()
-        if session.tenant == tenant
-    }
+    places = {session: place for (owner, session), place in task.places.items() if owner == tenant}
     scored = score_bucket(bucket, definition, places=places, consents=consents)
     # Sessions in which no rule finds an event to look at have an outcome too.
     decided = {outcome.session_id for outcome, _ in scored.outcomes}
@@ -264,17 +244,14 @@ def _write(
 ) -> RewardFile:
     spans = events.group_by(["tenant", "session_id"]).aggregate([("ts", "min"), ("ts", "max")])
     session_spans = {
-        SessionId(tenant, session): {"first_ts": first, "last_ts": last}
-        for tenant, session, first, last in row_tuples(
-            spans, "tenant", "session_id", "ts_min", "ts_max"
-        )
+        SessionId(*key): {"first_ts": first, "last_ts": last}
+        for *key, first, last in row_tuples(spans, "tenant", "session_id", "ts_min", "ts_max")
     }
     rewards, outcomes = [], []
     for tenant, bucket in scored.items():
         names = ["due_at" if name == "due_us" else name for name in bucket.rewards.column_names]
-        rewards.append(
-            _stored(bucket.rewards.rename_columns(names), REWARD_FILE_ROWS, tenant, task.progress)
-        )
+        own_rewards = bucket.rewards.rename_columns(names)
+        rewards.append(_stored(own_rewards, REWARD_FILE_ROWS, tenant, task.progress))
         rows = []
         for outcome, tally in bucket.outcomes:
             key = SessionId(tenant, outcome.session_id)
@@ -288,13 +265,8 @@ def _write(
         own = [column for column in OUTCOME_FILE_ROWS if column.name not in _SAME_IN_ALL]
         table = pa.Table.from_pylist(rows, pa.schema(own))
         outcomes.append(_stored(table, OUTCOME_FILE_ROWS, tenant, task.progress))
-    return write_rewards(
-        lake,
-        task.progress.version,
-        task.bucket.snap,
-        rewards=pa.concat_tables(rewards),
-        outcomes=pa.concat_tables(outcomes),
-    )
+    tables = {"rewards": pa.concat_tables(rewards), "outcomes": pa.concat_tables(outcomes)}
+    return write_rewards(lake, task.progress.version, task.bucket.snap, **tables)
 
 
 _SAME_IN_ALL = ("tenant", "definition", "definition_version", "computed_at")

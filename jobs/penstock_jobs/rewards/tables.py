@@ -19,7 +19,6 @@ reward_definition = Table(
     Column("run_at", BigInteger, nullable=False),
 )
 
-
 #: A file of rewards and, beside it, one of outcomes: of some sessions, as of one moment.
 reward_file = Table(
     "reward_file",
@@ -41,7 +40,6 @@ reward_file = Table(
     info={FOLDER: "rewards"},
 )
 
-
 #: Sessions whose rewards will change with time alone, and when.
 reward_due = Table(
     "reward_due",
@@ -55,7 +53,6 @@ reward_due = Table(
     Index("ix_reward_due_at", "definition_version", "due_at"),
 )
 
-
 #: The answers of a language model, by the digest of all that an answer depends on. No
 #: text of a user is in it, so that erasing a session leaves nothing to erase here.
 judge_answer = Table(
@@ -65,7 +62,6 @@ judge_answer = Table(
     Column("answer", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
 )
-
 
 #: The requests and tokens that the processes of a run have spent together.
 judge_spending = Table(

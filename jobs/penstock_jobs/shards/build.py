@@ -1,16 +1,20 @@
 """Building a shard: plan it, make slices on the executor, publish the files under their digest.
 
-A shard becomes visible when all of it is there. Files are announced before they are written. A
-build that was cut off leaves announced files behind, which collection clears away.
+A slice is whole groups of the shard, which one worker makes, from events to parts. A shard becomes
+visible when all of it is there. Files are announced before they are written. A build that was cut
+off leaves announced files behind, which collection clears away.
 """
 
 import hashlib
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,10 +22,12 @@ from msgspec.structs import replace
 
 from penstock.errors import InvalidInput
 from penstock.execution import Executor
+from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import content_snap, name_snap, pinned
 from penstock.lake.commits import intents_kept
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
+from penstock.settings import Settings
 from penstock.shards.balance import pack
 from penstock.shards.errors import ShardDamaged, ShardMissing
 from penstock.shards.files import check_digest, copy_part, files_of, part_name, routes_name
@@ -39,18 +45,29 @@ from penstock.shards.manifest import (
     read_manifest,
     write_manifest,
 )
-from penstock_jobs.shards.build_slices import SliceResult, make_slice, slice_tasks
+from penstock.shards.schema import SHARD_ROWS, SORTED_BY
+from penstock.shards.validation import ShardValidator
+from penstock.shards.writer import PartLimits, PartWriter
+from penstock_jobs.shards.conversation_reader import read_conversation
 from penstock_jobs.shards.errors import NothingToBuild
 from penstock_jobs.shards.plan import LeftOutSession, ShardPlan, count_reasons, plan_shard
-from penstock_jobs.shards.recipe import Recipe
-from penstock_jobs.shards.registration import announce_once, forget, register
+from penstock_jobs.shards.recipe import Recipe, Tokens
+from penstock_jobs.shards.registration import AnnouncingStore, announce_once, forget, register
+from penstock_jobs.shards.rendered_branches import Renderer, open_renderer
+from penstock_jobs.shards.samples import SampleOptions, SampleRows
+from penstock_jobs.shards.session_events import COLUMNS, events_by_session
 from penstock_jobs.shards.session_facts import PinnedSessions
 
-#: Called after each slice with how many are done, and how many there are.
-SliceProgress = Callable[[int, int], None]
-#: Where a worker wrote it, and what it is.
-StagedFile = tuple[str, PartFile | RoutesFile]
-_SNAPSHOT_HEX = 12
+#: About so many events are a slice.
+SLICE_EVENTS = 20_000
+_ORDER = [(name, "ascending") for name in SORTED_BY]
+#: The columns of a sample that the plan decides, by their names there.
+_PLANNED = {name: name for name in ("group_id", "reward", "advantage", "split")}
+_PLANNED |= {"reward_components": "components", "loss_weight": "weight"}
+_COUNTED = [
+    *("session_id", "status", "n_tokens", "min_policy_version", "max_policy_version"),
+    *("tokenizer_sha256", "template_sha256"),
+]
 
 
 @dataclass(frozen=True)
@@ -61,9 +78,9 @@ class ShardBuild:
     #: How many sessions the query named.
     asked: int
     #: Problems with events, by kind. Their sessions may be in the shard all the same.
-    problems: Counter[str] = field(default_factory=Counter)
-    branches_left_out: Counter[str] = field(default_factory=Counter)
-    left_out: list[LeftOutSession] = field(default_factory=list)
+    problems: Counter[str]
+    branches_left_out: Counter[str]
+    left_out: list[LeftOutSession]
 
 
 def build_shard(
@@ -72,10 +89,11 @@ def build_shard(
     recipe: Recipe,
     *,
     tenant: str,
-    follow: SliceProgress = lambda _done, _of: None,
+    follow: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> ShardBuild:
-    """Raises InvalidInput, RewardsPending, NothingToBuild, ShardInvalid, SnapshotUnknown, and what
-    the query and the executor raise."""
+    """`follow` hears after each slice how many are done, and how many there are. Raises
+    InvalidInput, RewardsPending, NothingToBuild, ShardInvalid, SnapshotUnknown, and what the query
+    and the executor raise."""
     settings = lake.settings.room(LakeSettings)
     owner = uuid.uuid4().hex
     as_of = content_snap(lake.database) if recipe.as_of == "latest" else recipe.as_of
@@ -86,68 +104,62 @@ def build_shard(
         sessions = PinnedSessions(lake, executor, pin, tenant)
         plan = plan_shard(sessions, recipe)
         tasks = slice_tasks(sessions, recipe, plan, owner)
-        finished: dict[int, SliceResult] = {}
+        by_folder: dict[str, SliceResult] = {}
         for done in executor.run(make_slice, tasks):
-            finished[done.task.number] = done.result
-            follow(len(finished), len(tasks))
+            by_folder[done.task.folder] = done.result
+            follow(len(by_folder), len(tasks))
         # In the order of the shard, whichever slice was done first.
-        results = [finished[number] for number in sorted(finished)]
-        left_out = sorted([*plan.left_out, *(row for made in results for row in made.left_out)])
-        if not any(made.files for made in results):
+        results = [by_folder[task.folder] for task in tasks]
+        left_out = sorted([*plan.left_out, *(row for result in results for row in result.left_out)])
+        if not any(result.files for result in results):
             why = count_reasons(left_out)
             raise NothingToBuild(recipe=recipe.name, asked=plan.asked, why=why)
         # Named snapshots are kept, so that the shard can be built again.
         sources = [recipe.canonical, recipe.query, str(pin.snap), tenant]
-        digest = hashlib.sha256("\0".join(sources).encode()).hexdigest()[:_SNAPSHOT_HEX]
+        digest = hashlib.sha256("\0".join(sources).encode()).hexdigest()[:12]
         note = f"what the shard {recipe.name} was built from"
         name = name_snap(lake.database, recipe.as_of, f"shard-{digest}", pin.snap, note)
         snapshot = SnapshotReference(name=name, snap=pin.snap)
         manifest = _manifest(recipe, plan, snapshot, results, left_out)
         staged = [
-            (f"{made.folder}/{file.name}", file)
-            for made in results
-            for part in made.files
+            (f"{task.folder}/{file.name}", file)
+            for task, result in zip(tasks, results, strict=True)
+            for part in result.files
             for file in (part, part.routes)
             if file is not None
         ]
         _publish(lake, manifest, owner, staged)
-        ids = pa.concat_tables([made.samples for made in results])["session_id"].unique()
+        ids = pa.concat_tables([result.samples for result in results])["session_id"].unique()
         new = register(lake.database, manifest, tenant, sorted(ids.to_pylist()))
         # Collection deletes later what cannot be deleted now.
         for path, _ in staged:
             lake.store.delete(path)
         forget(lake.database, owner)
-    return ShardBuild(
-        manifest,
-        new,
-        plan.asked,
-        problems=sum((made.problems for made in results), Counter()),
-        branches_left_out=sum((made.branches_left_out for made in results), Counter()),
-        left_out=left_out,
-    )
+    problems = sum((result.problems for result in results), Counter[str]())
+    branches = sum((result.branches_left_out for result in results), Counter[str]())
+    return ShardBuild(manifest, new, plan.asked, problems, branches, left_out)
 
 
 def _manifest(
     recipe: Recipe,
     plan: ShardPlan,
     snapshot: SnapshotReference,
-    results: Sequence[SliceResult],
+    results: Sequence["SliceResult"],
     left_out: Sequence[LeftOutSession],
 ) -> Manifest:
-    samples = pa.concat_tables([made.samples for made in results])
+    samples = pa.concat_tables([result.samples for result in results])
     tokenizers = sorted(samples["tokenizer_sha256"].unique().drop_null().to_pylist())
     templates = samples["template_sha256"].unique().drop_null().to_pylist()
     if len(tokenizers) > 1:
         why = f"its sessions have tokens of {len(tokenizers)} tokenizers: {', '.join(tokenizers)}"
         raise InvalidInput(what=f"The recipe {recipe.name}", why=why)
     low, high = pc.min(samples["min_policy_version"]), pc.max(samples["max_policy_version"])
-    policy = PolicyRange(min=low.as_py(), max=high.as_py()) if low.is_valid else None
     rewards = []
     if recipe.target is not None:
         definition = recipe.target.definition
         rewards = [RewardReference(definition=definition.name, version=definition.version)]
     files: list[PartFile] = []  # numbered in the whole shard
-    for part in (part for made in results for part in made.files):
+    for part in (part for result in results for part in result.files):
         name = part_name(len(files))
         routes = part.routes and replace(part.routes, name=routes_name(name))
         files.append(replace(part, name=name, routes=routes))
@@ -171,7 +183,7 @@ def _manifest(
         snapshot=snapshot,
         seed=recipe.seed,
         rewards=rewards,
-        policy=policy,
+        policy=PolicyRange(min=low.as_py(), max=high.as_py()) if low.is_valid else None,
         counted_from=plan.counted_from,
         suites=dict(plan.suites),
         tokenizer=Tokenizer(sha256=tokenizers[0], id=recipe.tokens.tokenizer or ""),
@@ -182,7 +194,9 @@ def _manifest(
     )
 
 
-def _publish(lake: Lake, manifest: Manifest, owner: str, staged: Sequence[StagedFile]) -> None:
+def _publish(
+    lake: Lake, manifest: Manifest, owner: str, staged: Sequence[tuple[str, PartFile | RoutesFile]]
+) -> None:
     """Copy staged files to the place that the shard's id names, and write the manifest last. A
     shard that is registered keeps its files, except damaged and lost ones."""
     store, folder = lake.store, folder_of(manifest.id)
@@ -198,3 +212,142 @@ def _publish(lake: Lake, manifest: Manifest, owner: str, staged: Sequence[Staged
         if not is_new and read_manifest(store, manifest.id).id == manifest.id:
             return
     write_manifest(store, manifest)
+
+
+# Slices
+
+
+@dataclass(frozen=True)
+class SliceTask:
+    settings: Settings = field(repr=False)  # addresses may hold passwords
+    #: Of the announced names.
+    owner: str = field(repr=False)
+    #: The parts lie here until the shard is published.
+    folder: str
+    limits: PartLimits
+    tokens: Tokens
+    #: Of the recipe: its tokenizer and template are relative to it.
+    directory: Path
+    #: Rows of `ShardPlan.chosen` of whole groups, and the sessions to read for them.
+    chosen: pa.Table = field(repr=False)
+    bucket: Bucket
+    chains: Mapping[str, str] = field(repr=False)
+    consents: Mapping[str, str] = field(repr=False)
+    copies: Mapping[str, frozenset[str]] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class SliceResult:
+    """The parts of a slice, and what became of its sessions and branches."""
+
+    files: list[PartFile]
+    #: The columns of the samples that the manifest is made of.
+    samples: pa.Table
+    #: Sessions that have no rows; and branches, by reason.
+    left_out: list[LeftOutSession]
+    branches_left_out: Counter[str]
+    #: Problems with events, by kind. Their sessions may have rows all the same.
+    problems: Counter[str]
+
+
+def slice_tasks(
+    sessions: PinnedSessions, recipe: Recipe, plan: ShardPlan, owner: str
+) -> list[SliceTask]:
+    """The plan's sessions, cut where groups end."""
+    ids, groups = (plan.chosen[name].to_pylist() for name in ("session_id", "group_id"))
+    facts, links = plan.facts, plan.facts.links
+    bounds, events = [0], 0
+    for place, session in enumerate(ids):
+        if events >= SLICE_EVENTS and groups[place] != groups[place - 1]:
+            bounds.append(place)
+            events = 0
+        events += facts.profiles[session].events
+    pieces = [plan.chosen.slice(start, end - start) for start, end in pairwise([*bounds, len(ids)])]
+    chains = [sorted(links.whole_chains(piece["session_id"].to_pylist())) for piece in pieces]
+    to_read = [[SessionId(sessions.tenant, member) for member in members] for members in chains]
+    defaults, sizes = PartLimits(), recipe.output
+    limits = PartLimits(
+        sizes.file_bytes or defaults.part_bytes_target,
+        defaults.part_rows_target,
+        min(sizes.row_group_bytes or defaults.row_group_bytes_max, defaults.row_group_bytes_max),
+    )
+    return [
+        SliceTask(
+            settings=sessions.lake.settings,
+            owner=owner,
+            folder=f"shards/staging/{owner}/{number:05d}",
+            limits=limits,
+            tokens=recipe.tokens,
+            directory=recipe.directory.resolve(),
+            chosen=pieces[number],
+            bucket=bucket,
+            chains={name: links.chain(name) for name in chains[number]},
+            consents={name: facts.consents.get(name, "unknown") for name in chains[number]},
+            copies={name: plan.copies[name] for name in chains[number] if name in plan.copies},
+        )
+        for number, bucket in enumerate(plan_sessions(sessions.lake, sessions.pin, to_read, 0))
+    ]
+
+
+def make_slice(task: SliceTask) -> SliceResult:
+    """Runs on a worker. If it runs again, it writes the same bytes to the same names. Raises
+    ShardInvalid, and what reading and rendering raise."""
+    with Lake(task.settings) as lake:
+        samples = _samples(task, read_bucket(lake, task.bucket, COLUMNS))
+        table, routes = samples.table(), samples.routes()
+        sessions = task.chosen["session_id"].combine_chunks()
+        planned = task.chosen.take(pc.index_in(table["session_id"], value_set=sessions))
+        for name, planned_name in _PLANNED.items():
+            column = SHARD_ROWS.field(name)
+            values = planned[planned_name].cast(column.type)
+            table = table.set_column(SHARD_ROWS.get_field_index(name), column, values)
+        order = pc.sort_indices(table, sort_keys=_ORDER)
+        table, routes = table.take(order), None if routes is None else routes.take(order)
+        ShardValidator().check(table, routes)
+        store = AnnouncingStore(lake.store, lake.database, task.owner)
+        with PartWriter(store, task.folder, task.limits, routed=routes is not None) as writer:
+            if table.num_rows:
+                writer.write(table, routes)
+    without_rows = {*sessions.to_pylist()} - {*table["session_id"].to_pylist()}
+    reasons = dict.fromkeys(without_rows, "nothing_written")
+    branches: Counter[str] = Counter()
+    for refused in samples.left_out:
+        branches[refused.reason] += refused.branches
+        if refused.session_id in without_rows:
+            reasons[refused.session_id] = refused.reason
+    details = {name: problem.detail or problem.kind for name, problem in samples.problems[::-1]}
+    left_out = [LeftOutSession(name, why, details.get(name)) for name, why in reasons.items()]
+    return SliceResult(
+        files=writer.files,
+        samples=table.select(_COUNTED),
+        left_out=sorted(left_out),
+        branches_left_out=+branches,
+        problems=Counter(problem.kind for _, problem in samples.problems),
+    )
+
+
+def _samples(task: SliceTask, rows: pa.Table) -> SampleRows:
+    tokens = task.tokens
+    renderer = _renderer(tokens, task.directory)
+    samples = SampleRows(SampleOptions(tokens.source, tokens.max_length), renderer)
+    events = events_by_session(rows)
+    chosen = set(task.chosen["session_id"].to_pylist())
+    chains: dict[str, list[str]] = {}
+    for session in events:
+        chains.setdefault(task.chains.get(session, session), []).append(session)
+    for chain in sorted(chains):
+        conversations = [
+            read_conversation(member, events[member], copied=task.copies.get(member, frozenset()))
+            for member in chains[chain]
+        ]
+        samples.add_chain(conversations, task.consents, chosen=chosen, rollout_id=chain)
+    return samples
+
+
+@cache
+def _renderer(tokens: Tokens, directory: Path) -> Renderer | None:
+    """Opening a tokenizer takes longer than rendering a session."""
+    if tokens.tokenizer is None:
+        return None
+    template = directory / tokens.template if tokens.template else None
+    return open_renderer(directory / tokens.tokenizer, template)

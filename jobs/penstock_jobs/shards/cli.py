@@ -11,7 +11,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import Lake, open_existing
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of
-from penstock.terminal.output import encode, facts, say, show_json, show_table, time_of
+from penstock.terminal.output import encode, facts, say, show_json, show_table, show_text, time_of
 
 if TYPE_CHECKING:
     from penstock.shards.manifest import Manifest
@@ -78,7 +78,7 @@ def build(
 
 def _show_build(built: "ShardBuild") -> None:
     manifest, counts = built.manifest, built.manifest.counts
-    typer.echo(manifest.id)
+    show_text(manifest.id)
     if not built.new:
         say("The same shard was there already.")
     examples = {
@@ -147,23 +147,23 @@ def show(
         mark_consent(lake)
         manifest = _read_manifest(lake, tenant, shard)
         built_at = find_shard(lake.database, tenant, manifest.id).created_at
-        held = marks_of(lake.database, manifest.id)
+        marks = marks_of(lake.database, manifest.id)
         trained = learners(lake.database, tenant, manifest.id)
     document = msgspec.to_builtins(manifest)
-    marks = [{"session_id": session, "reason": reason} for session, reason in held]
     if json:
-        show_json({"shard": manifest.id, "marks": marks, "trained": trained, "manifest": document})
+        named = [{"session_id": session, "reason": reason} for session, reason in marks]
+        show_json({"shard": manifest.id, "marks": named, "trained": trained, "manifest": document})
         return
     rows: list[list[object]] = [["shard", manifest.id], ["built at", time_of(built_at)]]
     rows += [[name, value] for name, value in document.items() if name not in ("files", "query")]
-    rows += [["marked", f"{session}: {reason}"] for session, reason in held]
+    rows += [["marked", f"{session}: {reason}"] for session, reason in marks]
     for learner in trained:
         through = f", from {learner.through}" if learner.through else ""
         rows.append(["trained", f"{learner.checkpoint} ({learner.state}{through})"])
     show_table(["what", "value"], rows)
     columns = ["name", "rows", "tokens", "trainable", "bytes", "sha256"]
     show_table(columns, [[part[name] for name in columns] for part in document["files"]])
-    typer.echo(manifest.query.strip())
+    show_text(manifest.query.strip())
 
 
 def _read_manifest(lake: Lake, tenant: str, shard: str) -> "Manifest":
@@ -194,8 +194,8 @@ def verify(
     else:
         for problem in proof.problems:
             say(problem)
-        held = f"{proof.files} files, {proof.samples} samples, {proof.tokens} tokens"
-        say(f"{manifest.id}: {held}: {len(proof.problems)} problems")
+        counts = f"{proof.files} files, {proof.samples} samples, {proof.tokens} tokens"
+        say(f"{manifest.id}: {counts}: {len(proof.problems)} problems")
     if proof.problems:
         raise typer.Exit(1)
 
@@ -229,11 +229,8 @@ def diff(
         f"samples: {samples.same} in both, {samples.otherwise} with another reward or weight,"
         f" {samples.only_before} only before, {samples.only_after} only after"
     )
-    for sessions, side in (
-        (samples.sessions_only_before, "before"),
-        (samples.sessions_only_after, "after"),
-    ):
-        if sessions:
+    for side in ("before", "after"):
+        if sessions := getattr(samples, f"sessions_only_{side}"):
             say(f"sessions only {side}: {', '.join(sessions)}")
 
 
@@ -274,4 +271,4 @@ def export(
     for reason, count in sorted(report.left_out.items()):
         say(f"left out: {reason} {count}")
     for name in report.files:
-        typer.echo(str(out / name))
+        show_text(str(out / name))

@@ -100,23 +100,16 @@ class SequenceEnd(NamedTuple):
 
 
 _INTERRUPTED = SequenceEnd("aborted", "interrupted")
-_MAX_TOKENS = SequenceEnd("truncated", "max_tokens")
-_OVERFLOW = SequenceEnd("truncated", "context_overflow")
-_ABORTED = SequenceEnd("aborted", "aborted")
 _ERROR = SequenceEnd("failed", "error")
-#: By the engine's finish reason; any other is usual.
-_UNUSUAL_FINISHES = {
-    "length": _MAX_TOKENS,
-    "max_tokens": _MAX_TOKENS,
-    "max_output_tokens": _MAX_TOKENS,
-    "model_length": _OVERFLOW,
-    "model_context_window_exceeded": _OVERFLOW,
-    "abort": _ABORTED,
-    "aborted": _ABORTED,
-    "cancelled": _ABORTED,
-    "content_filter": SequenceEnd("failed", "content_filter"),
-    "error": _ERROR,
+#: The engine's finish reasons, by what they mean; any other is usual.
+_FINISHES: dict[SequenceEnd, tuple[str, ...]] = {
+    SequenceEnd("truncated", "max_tokens"): ("length", "max_tokens", "max_output_tokens"),
+    SequenceEnd("truncated", "context_overflow"): ("model_length", "model_context_window_exceeded"),
+    SequenceEnd("aborted", "aborted"): ("abort", "aborted", "cancelled"),
+    SequenceEnd("failed", "content_filter"): ("content_filter",),
+    _ERROR: ("error",),
 }
+_UNUSUAL_FINISHES = {reason: end for end, reasons in _FINISHES.items() for reason in reasons}
 #: By the reason of the `session_end`.
 _SESSION_ENDS = {
     "completed": SequenceEnd("completed", "completed"),
@@ -153,18 +146,13 @@ def order_chain(conversations: Iterable[Conversation]) -> list[ChainPlace]:
     """As they began, but none before the one that it goes on from. Of a ring, which nobody should
     send, the first begins."""
     waiting = sorted(conversations, key=lambda each: (each.first_us, each.session_id))
-    parents: dict[str, str | None] = dict.fromkeys(each.session_id for each in waiting)
-    for each in waiting:
-        parent = each.start.parent_session
-        if parent in parents and parent != each.session_id:
-            parents[each.session_id] = parent
     placed: dict[str, ChainPlace] = {}
     while waiting:
-        ready = (each for each in waiting if parents[each.session_id] in (None, *placed))
+        names = {each.session_id for each in waiting}
+        ready = (a for a in waiting if a.start.parent_session not in names - {a.session_id})
         chosen = next(ready, waiting[0])
-        parent = parents[chosen.session_id]
-        placed[chosen.session_id] = ChainPlace(
-            chosen, len(placed), parent if parent in placed else None
-        )
+        parent = chosen.start.parent_session
+        place = ChainPlace(chosen, len(placed), parent if parent in placed else None)
+        placed[chosen.session_id] = place
         waiting.remove(chosen)
     return list(placed.values())

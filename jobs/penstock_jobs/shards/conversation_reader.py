@@ -15,8 +15,6 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from msgspec import Raw
-
 from penstock_jobs.shards.conversation import (
     ChatContext,
     ChatMessage,
@@ -80,14 +78,13 @@ class _ToolRequest(NamedTuple):
     tool: str
 
 
-@dataclass(slots=True)
-class _ToolMatches:
+class _ToolMatches(NamedTuple):
     #: The place of the result by the place and index of its call.
-    results: dict[tuple[int, int], int] = field(default_factory=dict)
+    results: dict[tuple[int, int], int]
     #: Places of results that no call is known for.
-    orphans: set[int] = field(default_factory=set)
+    orphans: set[int]
     #: Places of results of calls that have one already; the first counts.
-    repeated: set[int] = field(default_factory=set)
+    repeated: set[int]
 
 
 def _match_results(decoded: DecodedEvents) -> _ToolMatches:
@@ -98,25 +95,23 @@ def _match_results(decoded: DecodedEvents) -> _ToolMatches:
     unanswered: defaultdict[str, list[_ToolRequest]] = defaultdict(list)
     for at, (_, payload) in enumerate(decoded):
         if isinstance(payload, ModelCallPayload) and payload.tool_calls:
-            by_place[at] = [
-                _ToolRequest(at, nth, call.id, call.name)
-                for nth, call in enumerate(payload.tool_calls)
-            ]
+            calls = enumerate(payload.tool_calls)
+            by_place[at] = [_ToolRequest(at, nth, call.id, call.name) for nth, call in calls]
             for request in by_place[at]:
                 unanswered[request.id].append(request)
-    matches = _ToolMatches()
+    matches = _ToolMatches({}, set(), set())
     before: list[_ToolRequest] = []
     for at, (_, payload) in enumerate(decoded):
         before = by_place.get(at, before)
         if not isinstance(payload, ToolResultPayload):
             continue
-        answered: _ToolRequest | None
         if payload.call_id:
-            answered = _nearest(unanswered.get(payload.call_id, []), at)
+            requests = _nearest(unanswered.get(payload.call_id, []), at)
         else:
             fitting = (request for request in before if payload.tool in (None, request.tool))
-            answered = next((each for each in fitting if each in unanswered[each.id]), None)
-        if answered is not None:
+            requests = [request for request in fitting if request in unanswered[request.id]]
+        if requests:
+            answered = requests[0]
             unanswered[answered.id].remove(answered)
             matches.results[answered.at, answered.nth] = at
         elif payload.call_id and payload.call_id in unanswered:
@@ -126,13 +121,12 @@ def _match_results(decoded: DecodedEvents) -> _ToolMatches:
     return matches
 
 
-def _nearest(requests: list[_ToolRequest], at: int) -> _ToolRequest | None:
+def _nearest(requests: list[_ToolRequest], at: int) -> list[_ToolRequest]:
+    """The last before this place, else the next. Of parallel calls with one id, the first."""
     place_of = attrgetter("at")
     later = bisect_left(requests, at, key=place_of)
-    if not later:
-        return requests[0] if requests else None
-    # Of parallel calls with one id, the first that is open.
-    return requests[bisect_left(requests, requests[later - 1].at, key=place_of)]
+    first = bisect_left(requests, requests[later - 1].at, key=place_of) if later else 0
+    return requests[first : first + 1]
 
 
 @dataclass(slots=True)
@@ -161,14 +155,10 @@ class _ConversationReader:
         self._matches = _match_results(decoded)
         #: The model calls that wrote summaries, by their ids: where they stand, and their texts.
         self._summaries: dict[str, tuple[int, str | None]] = {}
-        named = {
-            payload.summary_call_id
-            for _, payload in decoded
-            if isinstance(payload, CompactionPayload)
-        }
-        named.discard(None)
-        for at, (_, payload) in enumerate(decoded):
-            if isinstance(payload, ModelCallPayload) and payload.call_id in named:
+        payloads = [payload for _, payload in decoded]
+        named = {each.summary_call_id for each in payloads if isinstance(each, CompactionPayload)}
+        for at, payload in enumerate(payloads):
+            if isinstance(payload, ModelCallPayload) and payload.call_id in named - {None}:
                 self._summaries.setdefault(payload.call_id or "", (at, payload.text))
         #: By the place of a summary that came late: the context that it belongs to.
         self._late_summaries: dict[int, int] = {}
@@ -176,6 +166,8 @@ class _ConversationReader:
         self._last: tuple[Role, int | None] = ("user", None)
 
     def add(self, at: int, event: Event, payload: EventPayload) -> None:
+        if isinstance(payload, UserMessagePayload | ModelCallPayload | ToolResultPayload):
+            self.ending = None
         match payload:
             case SessionStartPayload():
                 self.start = payload  # the latest counts, as in the view `sessions`
@@ -186,13 +178,10 @@ class _ConversationReader:
                 if self._is_copy(event, payload):
                     flags.add("copied")
                 self._add(at, self._message("user", payload.text, event, flags))
-                self.ending = None
             case ModelCallPayload():
                 self._add_call(at, event, payload)
-                self.ending = None
             case ToolResultPayload():
                 self._add_result(at, event, payload)
-                self.ending = None
             case CompactionPayload():
                 self._compact(at, event, payload)
             case InterruptPayload():
@@ -211,8 +200,7 @@ class _ConversationReader:
         self, at: int, event: Event, payload: SessionStartPayload | ModelCallPayload
     ) -> None:
         """The tools and the system prompt that the model was given."""
-        if self.tools is None and isinstance(payload.tools, Raw):
-            self.tools = tools_of(payload.tools)
+        self.tools = self.tools or tools_of(payload.tools)
         messages = self._drafts[-1].messages
         if payload.system and not (messages and messages[0][1].role == "system"):
             messages.insert(0, (at, self._message("system", payload.system, event)))
@@ -226,36 +214,25 @@ class _ConversationReader:
         number = len(self.calls)
         # A summary belongs to the context that it sums up, even if it comes after the compaction.
         context = self._late_summaries.get(at, len(self._drafts) - 1)
-        flags = self._flags_of(at, event, payload)
-        self.calls.append(
-            ModelCall(event, payload, number, self._turn, context, *self._last, flags=flags)
-        )
-        message = self._message(
-            "assistant",
-            payload.text or "",
-            event,
-            flags,
-            reasoning=payload.thinking or None,
-            tool_calls=tool_calls_of(payload),
-            call=number,
-        )
-        if message.content or message.reasoning or message.tool_calls:
-            self._add(at, message, context)
-
-    def _flags_of(self, at: int, event: Event, payload: ModelCallPayload) -> frozenset[Flag]:
-        flags: set[Flag] = set()
-        if payload.model == _NO_MODEL:
-            flags.add("synthetic")
-        if self._summaries.get(payload.call_id or "", (None,))[0] == at:
-            flags.add("summary")
+        tool_calls = tool_calls_of(payload)
         is_copy = self._is_copy(event, payload)
         if payload.call_id is not None and not is_copy:
-            call = (payload.call_id, payload.text, payload.thinking, tool_calls_of(payload))
-            is_copy = call in self._known_calls  # sent twice under different events
-            self._known_calls.add(call)
-        if is_copy:
-            flags.add("copied")
-        return frozenset(flags)
+            identity = (payload.call_id, payload.text, payload.thinking, tool_calls)
+            is_copy = identity in self._known_calls  # sent twice under different events
+            self._known_calls.add(identity)
+        applies: dict[Flag, bool] = {
+            "synthetic": payload.model == _NO_MODEL,
+            "summary": self._summaries.get(payload.call_id or "", (None,))[0] == at,
+            "copied": is_copy,
+        }
+        flags = frozenset(flag for flag in applies if applies[flag])
+        call = ModelCall(event, payload, number, self._turn, context, *self._last, flags)
+        self.calls.append(call)
+        content, reasoning = payload.text or "", payload.thinking or None
+        more = {"reasoning": reasoning, "tool_calls": tool_calls, "call": number}
+        if content or reasoning or tool_calls:
+            message = self._message("assistant", content, event, flags, **more)
+            self._add(at, message, context)
 
     def _is_copy(self, event: Event, payload: ModelCallPayload | UserMessagePayload) -> bool:
         return payload.is_copied_context or event.name in self._copied
@@ -263,16 +240,10 @@ class _ConversationReader:
     def _add_result(self, at: int, event: Event, payload: ToolResultPayload) -> None:
         if at in self._matches.repeated:
             return
-        is_orphan = at in self._matches.orphans
-        message = self._message(
-            "tool",
-            text_of(payload.output),
-            event,
-            {"orphan"} if is_orphan else (),
-            tool_call_id=payload.call_id or None,
-            name=payload.tool,
-        )
-        if is_orphan:
+        flags: set[Flag] = {"orphan"} if at in self._matches.orphans else set()
+        names = {"tool_call_id": payload.call_id or None, "name": payload.tool}
+        message = self._message("tool", text_of(payload.output), event, flags, **names)
+        if flags:
             self._add(at, message)
         else:
             self._results[at] = message  # where it stands is settled at the end
@@ -293,8 +264,7 @@ class _ConversationReader:
         self.ending = None
 
     def _interrupt(self, call_id: str | None) -> None:
-        number = self._call_named(call_id)
-        if number is None:
+        if (number := self._call_named(call_id)) is None:
             return
         call = self.calls[number]
         self.calls[number] = replace(call, flags=call.flags | {"interrupted"})
@@ -347,11 +317,7 @@ class _ConversationReader:
                     )
                 elif position < len(draft.messages):
                     yield ChatMessage(
-                        role="tool",
-                        content="",
-                        turn=message.turn,
-                        seq=message.seq,
-                        event_id=message.event_id,
+                        *("tool", "", message.turn, message.seq, message.event_id),
                         tool_call_id=call.id or None,
                         name=call.name,
                         flags=frozenset({"synthetic"}),

@@ -6,8 +6,9 @@ is trained in the branch of its call alone; where other prompts repeat it, it is
 versions never go back within a branch: after a rollback of the model a branch forks.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -97,10 +98,9 @@ def engine_branches(conversation: Conversation, expected: ExpectedTokens = ANY) 
     calls of a session have log-probabilities, those without are read and not trained."""
     drafts: list[_BranchDraft] = []
     current: _BranchDraft | None = None
-    memory = PromptMemory()
+    memory, text_only = PromptMemory(), 0
     problems: list[EventProblem] = []
     broken_before: list[str] = []
-    text_only = 0
     for call in conversation.calls:
         if call.flags & {"copied", "synthetic"}:
             continue
@@ -125,8 +125,11 @@ def engine_branches(conversation: Conversation, expected: ExpectedTokens = ANY) 
             current.add(call, tokens)
     if any(draft.logprobs for draft in drafts):
         for draft in drafts:
-            draft.leave_out_bare()
-            problems += [_problem("logprobs_missing", call) for call, _ in draft.bare]
+            for call, position in draft.bare:
+                draft.spans[position] = draft.spans[position]._replace(sampled=False)
+                draft.calls.remove(call.number)
+                draft.problems.append("logprobs_missing")
+                problems.append(_problem("logprobs_missing", call))
     return EngineBranches([draft.finished() for draft in drafts], problems, text_only)
 
 
@@ -138,25 +141,19 @@ def cut(branch: Branch, max_length: int) -> Branch | None:
     """Without the last calls, so that it is no longer than that; None if not even the first fits.
     What stays was sampled under what stands before it, as it was: cutting at the left would leave
     log-probabilities of a context that is not there."""
-    fitting = [
-        position
-        for position, span in enumerate(branch.spans)
-        if span.sampled and span.end <= max_length
-    ]
-    if not fitting:
+    ends = [span.end for span in branch.spans if span.sampled and span.end <= max_length]
+    if not ends:
         return None
-    spans = branch.spans[: fitting[-1] + 1]
-    end = spans[-1].end
+    end = ends[-1]
+    spans = tuple(span for span in branch.spans if span.end <= end)
     routes, logprobs, runs = branch.routes, branch.rollout_logprobs, branch.version_runs
     if routes is not None:
-        last = min(routes.start + routes.rows, end)
-        rows, data = last - routes.start, routes.part(routes.start, last)
-        routes = replace(routes, rows=rows, data=data) if rows > 0 else None
+        routes = routes.part(routes.start, min(routes.end, end)) if routes.start < end else None
     return replace(
         branch,
         input_ids=branch.input_ids[:end],
         spans=spans,
-        calls=branch.calls[: sum(span.sampled for span in spans)],
+        calls=branch.calls[: len(ends)],
         rollout_logprobs=None if logprobs is None else logprobs[:end],
         version_runs=None if runs is None else tuple(run for run in runs if run[0] < end),
         routes=routes,
@@ -216,29 +213,27 @@ class _BranchDraft:
             if not self.runs or self.runs[-1][1] != version:
                 self.runs.append((read + start, version))
         self.temperatures.add(temperature_of(call.payload))
-        self.routes.append(_own_rows(tokens.routes, self.routes))
+        if routes := tokens.routes:
+            # Without the rows of tokens that earlier calls gave: what they were sampled with
+            # counts, and a long session would hold its beginning once for each call.
+            covered = max((part.end for part in self.routes if part), default=routes.start)
+            routes = routes.part(min(max(covered, routes.start), routes.end), routes.end)
+        self.routes.append(routes)
         self.problems += tokens.lacks
         self.context = call.context
-
-    def leave_out_bare(self) -> None:
-        for call, position in self.bare:
-            self.spans[position] = self.spans[position]._replace(sampled=False)
-            self.calls.remove(call.number)
-            self.problems.append("logprobs_missing")
 
     def finished(self) -> Branch:
         routes = _joined(self.routes, len(self.ids))
         if routes is None and any(self.routes):
             self.problems.append("routes_incomplete")
-        logprobs = np.zeros(len(self.ids), dtype=np.float32) if self.logprobs else None
+        logprobs = np.zeros(len(self.ids), dtype=np.float32)
         for start, values in self.logprobs:
-            assert logprobs is not None
             logprobs[start : start + len(values)] = values
         return Branch(
             input_ids=self.ids,
             spans=tuple(self.spans),
             calls=tuple(self.calls),
-            rollout_logprobs=logprobs,
+            rollout_logprobs=logprobs if self.logprobs else None,
             version_runs=tuple(self.runs) if self.runs_known else None,
             temperature=next(iter(self.temperatures)) if len(self.temperatures) == 1 else None,
             routes=routes,
@@ -250,30 +245,16 @@ class _BranchDraft:
         )
 
 
-def _own_rows(
-    routes: ExpertRoutes | None, earlier: Iterable[ExpertRoutes | None]
-) -> ExpertRoutes | None:
-    """Without the rows of tokens that earlier calls gave: what they were sampled with counts, and
-    a long session would hold its beginning once for each call."""
-    if routes is None:
-        return None
-    end = routes.start + routes.rows
-    covered = max((part.start + part.rows for part in earlier if part), default=routes.start)
-    start = min(max(covered, routes.start), end)
-    return replace(routes, start=start, rows=end - start, data=routes.part(start, end))
-
-
 def _joined(parts: Sequence[ExpertRoutes | None], length: int) -> ExpertRoutes | None:
     """One run of rows, up to the last token or the one before it; None where there are gaps."""
     present = [part for part in parts if part is not None and part.rows]
     if not present:
         return None
-    first, end = present[0], present[0].start
-    kind = (first.layers, first.topk, first.dtype)
-    for part in present:
-        if part.start != end or (part.layers, part.topk, part.dtype) != kind:
+    first, end = present[0], present[-1].end
+    for part, later in pairwise(present):
+        same_form = (part.layers, part.topk, part.dtype) == (later.layers, later.topk, later.dtype)
+        if part.end != later.start or not same_form:
             return None
-        end += part.rows
     if end not in (length, length - 1):
         return None
     return replace(first, rows=end - first.start, data=b"".join(part.data for part in present))

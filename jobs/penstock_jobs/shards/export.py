@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import entry_points
 from inspect import cleandoc, getmodule
@@ -35,6 +34,8 @@ from penstock.shards.files import read_part, read_rows
 from penstock.shards.manifest import Manifest, PartFile, folder_of
 from penstock.shards.schema import Rows
 from penstock.storage import ObjectStore
+from penstock.toml_document import unknown
+from penstock_jobs.shards import exporters
 
 #: Of a row group of what is written, before compression. Readers of nested columns fail on large
 #: ones.
@@ -43,29 +44,28 @@ EXPORT_NAME = "export.json"
 #: A trainer may run as another user of the group.
 _FOLDER_MODE = 0o770
 _ZSTD_LEVEL = 3
-_MODULES = "penstock_jobs.shards.exporters"
 _GROUP = "penstock.exporters"
 
 
+@dataclass
 class _TableFile:
     """A Parquet file, and the rows that wait for their row group to be full."""
 
-    def __init__(self, writer: pq.ParquetWriter) -> None:
-        self._writer = writer
-        self._waiting: list[pa.Table] = []
-        self._bytes = 0
+    writer: pq.ParquetWriter
+    waiting: list[pa.Table] = field(default_factory=list)
+    bytes: int = 0
 
     def add(self, rows: pa.Table) -> None:
-        if self._bytes + rows.nbytes > ROW_GROUP_BYTES:
+        if self.bytes + rows.nbytes > ROW_GROUP_BYTES:
             self.flush()
-        self._waiting.append(rows)
-        self._bytes += rows.nbytes
+        self.waiting.append(rows)
+        self.bytes += rows.nbytes
 
     def flush(self) -> None:
-        if self._waiting:
-            rows = pa.concat_tables(self._waiting).combine_chunks()
-            self._writer.write_table(rows, row_group_size=rows.num_rows)
-        self._waiting, self._bytes = [], 0
+        if self.waiting:
+            rows = pa.concat_tables(self.waiting).combine_chunks()
+            self.writer.write_table(rows, row_group_size=rows.num_rows)
+        self.waiting, self.bytes = [], 0
 
 
 class ExportOutput:
@@ -89,8 +89,7 @@ class ExportOutput:
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if kind is None:
             self.end_files()
-        else:
-            self._open.close()
+        self._open.close()
 
     def leave_out(self, reason: str, rows: int = 1) -> None:
         if rows:
@@ -101,9 +100,8 @@ class ExportOutput:
         if not rows.num_rows:
             return
         if name not in self._tables:
-            writer = pq.ParquetWriter(
-                self._new(name), rows.schema, compression="zstd", compression_level=_ZSTD_LEVEL
-            )
+            options = {"compression": "zstd", "compression_level": _ZSTD_LEVEL}
+            writer = pq.ParquetWriter(self._new(name), rows.schema, **options)
             self._tables[name] = _TableFile(self._open.enter_context(writer))
         self._tables[name].add(rows)
 
@@ -139,8 +137,7 @@ class ShardSource:
     manifest: Manifest
 
     def tables(self, part: PartFile, columns: Sequence[str]) -> Iterator[pa.Table]:
-        path = f"{folder_of(self.manifest.id)}/{part.name}"
-        return read_part(self.store, path, part, columns)
+        return read_part(self.store, f"{folder_of(self.manifest.id)}/{part.name}", part, columns)
 
     def all_tables(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         return read_rows(self.store, self.manifest, columns)
@@ -152,7 +149,7 @@ class ShardSource:
         reason leaves out."""
         for number, part in enumerate(self.manifest.files):
             for table in self.tables(part, columns):
-                for split, rows in by_split(kept_rows(table, output, *reasons)):
+                for split, rows in by_split(exported_rows(table, output, *reasons)):
                     yield file_stem(split, number), rows
             output.end_files()
 
@@ -174,7 +171,7 @@ REASONS: Mapping[str, Callable[[pa.Table], pa.ChunkedArray]] = {
 }
 
 
-def kept_mask(table: pa.Table, output: ExportOutput, *reasons: str) -> np.ndarray:
+def exported_mask(table: pa.Table, output: ExportOutput, *reasons: str) -> np.ndarray:
     """A mask of the rows for which no reason holds. Each row is counted for its first reason."""
     mask = np.ones(table.num_rows, bool)
     for reason in reasons:
@@ -184,8 +181,8 @@ def kept_mask(table: pa.Table, output: ExportOutput, *reasons: str) -> np.ndarra
     return mask
 
 
-def kept_rows(table: pa.Table, output: ExportOutput, *reasons: str) -> pa.Table:
-    mask = kept_mask(table, output, *reasons)
+def exported_rows(table: pa.Table, output: ExportOutput, *reasons: str) -> pa.Table:
+    mask = exported_mask(table, output, *reasons)
     return table if mask.all() else table.filter(pa.array(mask))
 
 
@@ -230,8 +227,7 @@ class Exporter:
     write: Callable[[ShardSource, ExportOutput], None]
 
     def page(self) -> str:
-        module = getmodule(self.write)
-        return cleandoc((module and module.__doc__) or "")
+        return cleandoc(getattr(getmodule(self.write), "__doc__", None) or "")
 
 
 @dataclass(frozen=True)
@@ -252,16 +248,15 @@ class ExportReport:
 @cache
 def all_exporters() -> dict[str, Exporter]:
     """By name. Raises InvalidInput where two have one name."""
-    package = importlib.import_module(_MODULES)
-    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__))
-    modules = [importlib.import_module(f"{_MODULES}.{name}") for name in names]
+    names = sorted(module.name for module in pkgutil.iter_modules(exporters.__path__))
+    modules = [importlib.import_module(f"{exporters.__name__}.{name}") for name in names]
     shipped = [module.EXPORTER for module in modules if hasattr(module, "EXPORTER")]
-    exporters: dict[str, Exporter] = {}
+    by_name: dict[str, Exporter] = {}
     for exporter in [*shipped, *(entry.load() for entry in entry_points(group=_GROUP))]:
-        if exporter.name in exporters:
+        if exporter.name in by_name:
             raise InvalidInput(what=f"The exporter {exporter.name}", why="two modules define it")
-        exporters[exporter.name] = exporter
-    return dict(sorted(exporters.items()))
+        by_name[exporter.name] = exporter
+    return dict(sorted(by_name.items()))
 
 
 def export_shard(store: ObjectStore, manifest: Manifest, target: str, out: Path) -> ExportReport:
@@ -270,9 +265,7 @@ def export_shard(store: ObjectStore, manifest: Manifest, target: str, out: Path)
     raises."""
     known = all_exporters()
     if target not in known:
-        near = get_close_matches(target, known, 1)
-        why = f"the nearest is {near[0]}" if near else f"there are {', '.join(known)}"
-        raise InvalidInput(what=f"The target {target!r}", why=f"nothing is exported to it; {why}")
+        raise InvalidInput(what=f"The target {target!r}", why=unknown(target, known))
     exporter = known[target]
     out = out.absolute()
     _refuse_used(out)
@@ -306,11 +299,8 @@ def export_shard(store: ObjectStore, manifest: Manifest, target: str, out: Path)
 
 
 def _refuse_used(out: Path) -> None:
-    if not out.exists():
-        return
-    why = "it is not empty; name one that is, or one that is not there yet"
-    if not out.is_dir():
-        why = "it is a file"
-    elif next(out.iterdir(), None) is None:
-        return
-    raise InvalidInput(what=f"The directory {out}", why=why)
+    if out.is_dir() and any(out.iterdir()):
+        why = "it is not empty; name one that is, or one that is not there yet"
+        raise InvalidInput(what=f"The directory {out}", why=why)
+    if out.exists() and not out.is_dir():
+        raise InvalidInput(what=f"The directory {out}", why="it is a file")

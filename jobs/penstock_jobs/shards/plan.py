@@ -13,25 +13,19 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import xxhash
 from numpy.typing import NDArray
 
 from penstock.checkpoints.suites import SuiteVersion
 from penstock_jobs.shards.errors import NothingToBuild
 from penstock_jobs.shards.exclusion import Exclusions, first_reasons, spread_over_chains
-from penstock_jobs.shards.exclusion.contamination import (
-    OverlapBounds,
-    find_contaminated,
-    find_suites,
-)
+from penstock_jobs.shards.exclusion.contamination import find_contaminated, find_suites
 from penstock_jobs.shards.exclusion.copies import find_copies
 from penstock_jobs.shards.exclusion.eligibility import (
-    ChannelCheckpoints,
+    behind_channel,
     behind_checkpoint,
-    channel_checkpoints,
+    lot,
     over_caps,
     stale,
-    versions_behind,
     with_repeats,
     without_consent,
 )
@@ -75,34 +69,36 @@ class ShardPlan:
 def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
     """Raises InvalidInput, RewardsPending, NothingToBuild, and what the query raises."""
     suites = find_suites(sessions.lake.database, sessions.tenant, recipe.exclude.suites)
-    served = None
+    current = behind = None
     if channel := recipe.staleness.channel:
-        served = channel_checkpoints(channel, sessions.read("served", channel=channel))
+        current, behind = behind_channel(channel, sessions.read("served", channel=channel))
     answer = read_answer(sessions.query(recipe.query), recipe.advantage.kind)
     links = sessions.links()
     involved = links.with_origins(answer["session_id"].to_pylist())
     facts = SessionFacts(sessions.read("facts", sessions=sorted(involved)), links)
     chains = {"session_id": list(facts.chains), "chain": list(facts.chains.values())}
-    known = KnownSessions(pa.table(chains, pa.schema(dict.fromkeys(chains, pa.string()))))
+    rewards: dict[str, pa.Table] = {}
     if recipe.target is not None:
         version = recipe.target.definition.version
-        known = KnownSessions(
-            known.sessions,
-            outcomes=sessions.read("outcomes", sessions=sorted(facts.chains), version=version),
-            rewards=sessions.read("rewards", sessions=sorted(facts.chains), version=version),
-        )
-    selection = select(answer, known, recipe.target)
+        of_chains = {"sessions": sorted(facts.chains), "version": version}
+        rewards = {name: sessions.read(name, **of_chains) for name in ("outcomes", "rewards")}
+    known = pa.table(chains, pa.schema(dict.fromkeys(chains, pa.string())))
+    selection = select(answer, KnownSessions(known, **rewards), recipe.target)
     chosen = selection.chosen
     copies = find_copies(sessions, chosen["session_id"].to_pylist(), links)
-    only_copies = spread_over_chains(copies.exclusions, facts.chains)
     exclusions = _exclude(
-        recipe, chosen, facts, only_copies, sessions=sessions, suites=suites, served=served
+        recipe, chosen, facts, copies.exclusions, sessions=sessions, suites=suites, behind=behind
     )
     left_out = [LeftOutSession(**row) for row in selection.left_out.to_pylist()]
     left_out += [LeftOutSession(session, *why) for session, why in exclusions.items()]
     excluded = pc.is_in(chosen["session_id"], pa.array(exclusions, pa.string()))
     chosen = chosen.filter(pc.invert(excluded))
-    chosen = chosen.append_column("split", pa.array(_sides(chosen, recipe, facts), pa.string()))
+    names = chosen["session_id"].to_pylist()
+    keys = [[links.origin(name) for name in names], chosen["group_id"].to_pylist()]
+    if recipe.split.by != "group":
+        keys.append([getattr(facts.profiles[name], recipe.split.by) for name in names])
+    sides = split_sides(keys, recipe.split.eval, recipe.seed)
+    chosen = chosen.append_column("split", pa.array(sides, pa.string()))
     if recipe.split.keep != "both":
         on_side = pc.equal(chosen["split"], recipe.split.keep)
         others = chosen.filter(pc.invert(on_side))["session_id"].to_pylist()
@@ -118,7 +114,7 @@ def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
         left_out=left_out,
         asked=answer.num_rows,
         suites=dict(sorted((suite.suite, suite.version) for suite in suites)),
-        counted_from=served.current if served else None,
+        counted_from=current,
     )
 
 
@@ -138,66 +134,40 @@ def _exclude(
     *,
     sessions: PinnedSessions,
     suites: tuple[SuiteVersion, ...],
-    served: ChannelCheckpoints | None,
+    behind: Mapping[str, int] | None,
 ) -> Exclusions:
     """Each session with its first reason. `copies` are the sessions that hold only copies."""
     exclude, chains, profiles = recipe.exclude, facts.chains, facts.profiles
     repeats = facts.links.repeats
     parents = {session: repeats[session] for session in profiles if session in repeats}
     consents = with_repeats(facts.consents, chains, parents)
-    exclusions = first_reasons([without_consent(consents, chains, exclude.consent), copies])
+    denied = without_consent(consents, chains, exclude.consent)
+    exclusions = first_reasons([denied, spread_over_chains(copies, chains)])
     if suites:
         others = {name: profile for name, profile in profiles.items() if name not in exclusions}
-        bounds = OverlapBounds(exclude.overlap_words, exclude.overlap_min)
-        contaminated = find_contaminated(sessions, others, suites, bounds)
+        contaminated = find_contaminated(sessions, others, suites, exclude)
         exclusions = first_reasons([exclusions, spread_over_chains(contaminated, chains)])
     staleness = recipe.staleness
-    behind: Mapping[str, int] | None = None
-    if served is not None:
-        behind = versions_behind(served.order, served.current)
-    elif staleness.checkpoint is not None:
+    if staleness.checkpoint is not None:
         behind = behind_checkpoint(profiles.values(), staleness.checkpoint)
-    old = stale(
-        profiles.values(),
-        chains,
-        sessions.snapshot_us(),
-        behind=behind,
-        max_versions=staleness.max_versions or 0,
-        max_age_s=staleness.max_age_s,
-    )
+    most, age_s, at_us = staleness.max_versions or 0, staleness.max_age_s, sessions.snapshot_us()
+    works = profiles.values()
+    old = stale(works, chains, at_us, behind=behind, max_versions=most, max_age_s=age_s)
     exclusions = first_reasons([exclusions, old])
-    columns = (chosen["session_id"].to_pylist(), chosen["group_id"].to_pylist())
+    columns = (chosen[name].to_pylist() for name in ("session_id", "group_id"))
     groups = dict(zip(*columns, strict=True))
     if exclude.near_duplicates:
-        alike = find_near_duplicates(
-            sessions,
-            {session: group for session, group in groups.items() if session not in exclusions},
-            seed=recipe.seed,
-            similarity_min=exclude.similarity_min,
-        )
+        compared = {name: group for name, group in groups.items() if name not in exclusions}
+        alike = find_near_duplicates(sessions, compared, recipe.seed, exclude.similarity_min)
         exclusions = first_reasons([exclusions, spread_over_chains(alike, chains)])
     remaining = (profiles[session] for session in groups if session not in exclusions)
-    exclusions |= over_caps(
-        remaining,
-        recipe.seed,
-        per_user=exclude.max_per_user,
-        per_repo=exclude.max_per_repo,
-        sessions=recipe.output.max_sessions,
-    )
+    caps = {"per_user": exclude.max_per_user, "per_repo": exclude.max_per_repo}
+    caps["sessions"] = recipe.output.max_sessions
+    exclusions |= over_caps(remaining, recipe.seed, **caps)
     return {session: exclusions[session] for session in groups if session in exclusions}
 
 
 # The evaluation split
-
-
-def _sides(chosen: pa.Table, recipe: Recipe, facts: SessionFacts) -> list[str]:
-    sessions = chosen["session_id"].to_pylist()
-    keys = [[facts.links.origin(name) for name in sessions], chosen["group_id"].to_pylist()]
-    if recipe.split.by == "user":
-        keys.append([facts.profiles[name].user for name in sessions])
-    elif recipe.split.by == "repo":
-        keys.append([facts.profiles[name].repo for name in sessions])
-    return split_sides(keys, recipe.split.eval, recipe.seed)
 
 
 def split_sides(keys: Sequence[Sequence[str | None]], eval_share: float, seed: int) -> list[str]:
@@ -207,29 +177,25 @@ def split_sides(keys: Sequence[Sequence[str | None]], eval_share: float, seed: i
 
     The seed and the least name of what is linked decide. So a side does not depend on the order of
     sessions, and a new session moves only those that it links."""
-    count = len(keys[0])
-    starts: list[int] = []
-    ends: list[int] = []
+    links: list[tuple[int, int]] = []
     for column in keys:
         first: dict[str, int] = {}
-        for place, key in enumerate(column):
-            if key is not None:
-                starts.append(first.setdefault(key, place))
-                ends.append(place)
-    roots = linked(count, np.array(starts, np.int64), np.array(ends, np.int64)).tolist()
+        links += [
+            (first.setdefault(key, place), place)
+            for place, key in enumerate(column)
+            if key is not None
+        ]
+    starts, ends = np.array(links, np.int64).reshape(-1, 2).T
+    roots = linked(len(keys[0]), starts, ends).tolist()
     names: dict[int, str] = {}
     for place, root in enumerate(roots):
         # By the widest key, so that a new session of a user joins the others.
-        known = (key for column in reversed(keys) if (key := column[place]) is not None)
-        name = next(known, "")
+        name = (
+            next((column[place] for column in keys[::-1] if column[place] is not None), None) or ""
+        )
         names[root] = min(names.get(root, name), name)
     bound = round(eval_share * 2**64)
-    return ["eval" if _lot(names[root], seed) < bound else "train" for root in roots]
-
-
-def _lot(name: str, seed: int) -> int:
-    text = f"split:{name}".encode("utf-8", "surrogatepass")
-    return xxhash.xxh3_64_intdigest(text, seed % 2**64)
+    return ["eval" if lot(f"split:{names[root]}", seed) < bound else "train" for root in roots]
 
 
 # Advantages
@@ -263,9 +229,8 @@ def advantages(chosen: pa.Table, kind: AdvantageKind) -> pa.Array:
     # The group or stratum of each chain: its sessions have the same.
     parents = np.zeros(len(worth), np.int64)
     parents[chains] = _codes(chosen["group_id" if kind == "group" else "stratum"])
-    grouped = kind == "group"
-    baseline = _means(worth, parents)[parents] if grouped else _baselines(worth, parents)
-    return pa.array(rewards - baseline[chains], from_pandas=True)
+    baselines = _means(worth, parents)[parents] if kind == "group" else _baselines(worth, parents)
+    return pa.array(rewards - baselines[chains], from_pandas=True)
 
 
 def _baselines(worth: Values, strata: Codes) -> Values:
@@ -301,5 +266,4 @@ def _sums(values: Values, codes: Codes) -> tuple[Values, Values]:
 def _codes(column: pa.ChunkedArray) -> Codes:
     """The same numbers for the same texts in any order; null is a text like any other."""
     texts = ["" if text is None else f"={text}" for text in column.to_pylist()]
-    _, codes = np.unique(np.array(texts, object), return_inverse=True)
-    return codes.astype(np.int64)
+    return np.unique(np.array(texts, object), return_inverse=True)[1].astype(np.int64)

@@ -4,11 +4,11 @@ It is a TOML file beside the query that it names. The manifest keeps its canonic
 comment or another order of keys does not make another shard.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
@@ -23,7 +23,6 @@ from penstock.toml_document import (
     refuse_unknown,
     table,
     text,
-    whole,
 )
 from penstock_jobs.rewards.definition import Definition, find_definition, shipped
 
@@ -31,8 +30,6 @@ Source = Literal["engine", "render", "prefer-engine"]
 Pending = Literal["wait", "drop"]
 AdvantageKind = Literal["group", "stratum", "none"]
 Consent = Literal["train", "not_denied"]
-SplitBy = Literal["group", "user", "repo"]
-KeptSide = Literal["both", "train", "eval"]
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,7 @@ class Tokens:
     come from the template and the tokenizer."""
 
     source: Source = "prefer-engine"
-    #: As written: relative to the recipe. `Recipe.path` says where it is.
+    #: As written: relative to the recipe.
     tokenizer: str | None = None
     template: str | None = None
     #: Of a sequence, and of a row of packed ones.
@@ -104,9 +101,9 @@ class Exclude:
 class EvaluationSplit:
     eval: float = 0.0
     #: Sessions of one user or repository are never on both sides, like groups and chains.
-    by: SplitBy = "user"
+    by: Literal["group", "user", "repo"] = "user"
     #: The side that the shard holds. Sessions of the other are left out, and counted.
-    keep: KeptSide = "both"
+    keep: Literal["both", "train", "eval"] = "both"
 
 
 @dataclass(frozen=True)
@@ -118,24 +115,15 @@ class OutputSizes:
     row_group_bytes: Positive | None = None
 
 
-#: The sections of a recipe, which are fields of `Recipe` too.
-_SECTIONS: Mapping[str, type[Any]] = {
-    "tokens": Tokens, "reward": RewardChoice, "advantage": Advantage, "staleness": Staleness,
-    "exclude": Exclude, "split": EvaluationSplit, "output": OutputSizes,
-}  # fmt: skip
-_KEYS = ("name", "query", "as_of", "seed")
-#: Fields of `Recipe` that the canonical form leaves out. The manifest has the query beside it.
-_NOT_CANONICAL = ("query", "as_of", "target", "directory")
-
-
 @dataclass(frozen=True)
-class Recipe:
+class RecipeFile:
+    """What a recipe says, with all defaults: the keys and sections of its file."""
+
     name: str
-    #: The SQL, and the file that it stands in.
-    query: str
+    #: The file that the SQL stands in; its key is `query`.
     query_file: str
     as_of: str = "latest"
-    seed: int = 0
+    seed: NotNegative = 0
     tokens: Tokens = field(default_factory=Tokens)
     #: None: the shard needs no rewards.
     reward: RewardChoice | None = None
@@ -144,6 +132,12 @@ class Recipe:
     exclude: Exclude = field(default_factory=Exclude)
     split: EvaluationSplit = field(default_factory=EvaluationSplit)
     output: OutputSizes = field(default_factory=OutputSizes)
+
+
+@dataclass(frozen=True)
+class Recipe(RecipeFile):
+    #: The SQL.
+    query: str = ""
     #: The definition that `reward` names.
     target: RewardTarget | None = field(default=None, compare=False)
     directory: Path = field(default=Path(), compare=False)
@@ -154,8 +148,8 @@ class Recipe:
 
     @property
     def canonical(self) -> str:
-        """The recipe with all defaults, as JSON."""
-        names = [entry.name for entry in fields(self) if entry.name not in _NOT_CANONICAL]
+        """The recipe with all defaults, as JSON. The manifest has the query beside it."""
+        names = [entry.name for entry in fields(RecipeFile) if entry.name != "as_of"]
         values = {name: getattr(self, name) for name in names}
         return msgspec.json.encode(values, order="sorted").decode()
 
@@ -164,37 +158,51 @@ def load_recipe(path: Path) -> Recipe:
     """Raises InvalidInput, which names the key and the nearest known one."""
     where, directory = str(path), path.parent
     document = parse_toml(read_text(path), where)
-    refuse_unknown(document, (*_KEYS, *_SECTIONS), where)
-    tables = {name: table(document, name, where) for name in _SECTIONS}
-    query_file = text(document, "query", where)
+    keys = [entry.name.removesuffix("_file") for entry in fields(RecipeFile)]
+    refuse_unknown(document, keys, where)
+    query_file = document["query_file"] = text(document, "query", where)
     query = read_text(directory / query_file)
     if not query.strip():
         raise InvalidInput(what=f"The query {directory / query_file}", why="it is empty")
-    if "reward" not in document:
-        del tables["reward"]
-    elif "pending" not in tables["reward"]:
+    if "pending" not in table(document, "reward", where) and "reward" in document:
         why = 'it does not say what becomes of pending rewards: pending = "wait" or "drop"'
-        raise InvalidInput(what=f"{where}, [reward]", why=why)
-    sections: dict[str, Any] = {
-        name: read_section(_SECTIONS[name], section, f"{where}, [{name}]")
-        for name, section in tables.items()
-    }
-    exclude = sections["exclude"]
-    sections["exclude"] = replace(exclude, suites=tuple(sorted(set(exclude.suites))))
-    recipe = Recipe(
-        name=text(document, "name", where),
-        query=query,
-        query_file=query_file,
-        as_of=_read_as_of(document.get("as_of", "latest"), where),
-        seed=whole(document, "seed", 0, where, least=0),
-        directory=directory,
-        **sections,
-    )
-    for section, problem in _contradictions(recipe):
-        raise InvalidInput(what=f"{where}, [{section}]", why=problem)
+        raise InvalidInput(what=f"[reward] of {where}", why=why)
+    as_of = document.get("as_of")
+    if isinstance(as_of, datetime):  # TOML has times of its own
+        if as_of.tzinfo is None:
+            raise InvalidInput(what=where, why=f"as_of has no time zone: {as_of.isoformat()}")
+        document["as_of"] = as_of.isoformat()
+    del document["query"]
+    written = read_section(RecipeFile, document, where)
+    values = {entry.name: getattr(written, entry.name) for entry in fields(RecipeFile)}
+    values["exclude"] = replace(written.exclude, suites=tuple(sorted({*written.exclude.suites})))
+    recipe = Recipe(**values, query=query, directory=directory)
+    for section, why in _contradictions(recipe):
+        raise InvalidInput(what=f"[{section}] of {where}", why=why)
     if recipe.reward is None:
         return recipe
     return replace(recipe, target=read_target(recipe.reward, directory))
+
+
+def _contradictions(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    """Sections that cannot be followed as they are written, with the reason."""
+    for key in ("overlap_min", "similarity_min"):
+        if not getattr(recipe.exclude, key):
+            yield "exclude", f"{key} = 0 would leave out everything"
+    source, staleness = recipe.tokens.source, recipe.staleness
+    if recipe.tokens.tokenizer is None and source != "engine":
+        yield "tokens", f"source is {source!r}, which needs a tokenizer: its tokenizer.json"
+    references = [name for name in (staleness.channel, staleness.checkpoint) if name is not None]
+    if len(references) > 1:
+        yield "staleness", "it names a channel and a checkpoint: take one of them"
+    if references and staleness.max_versions is None:
+        why = f"max_versions has to say how far behind {references[0]} a session may be"
+        yield "staleness", why
+    if staleness.max_versions is not None and not references:
+        yield "staleness", "max_versions needs a channel or a checkpoint to count back from"
+    if recipe.advantage.kind != "none" and recipe.reward is None:
+        why = f"kind is {recipe.advantage.kind!r}, and there is no [reward] to take it from"
+        yield "advantage", why
 
 
 def read_target(reward: RewardChoice, directory: Path) -> RewardTarget:
@@ -226,38 +234,3 @@ def at_horizon(definition: Definition, horizon_s: int | None) -> Definition:
         for term in definition.terms
     )
     return definition if terms == definition.terms else replace(definition, terms=terms)
-
-
-def _read_as_of(value: Any, where: str) -> str:
-    if isinstance(value, datetime):  # TOML has times of its own
-        if value.tzinfo is None:
-            raise InvalidInput(what=where, why=f"as_of has no time zone: {value.isoformat()}")
-        return value.isoformat()
-    return text({"as_of": value}, "as_of", where)
-
-
-def _contradictions(recipe: Recipe) -> list[tuple[str, str]]:
-    """Sections that cannot be followed as they are written, with the reason."""
-    problems = [
-        ("exclude", f"{key} = 0 would leave out everything")
-        for key in ("overlap_min", "similarity_min")
-        if not getattr(recipe.exclude, key)
-    ]
-    source, staleness = recipe.tokens.source, recipe.staleness
-    if recipe.tokens.tokenizer is None and source != "engine":
-        why = f"source is {source!r}, which needs a tokenizer: its tokenizer.json"
-        problems.append(("tokens", why))
-    references = [name for name in (staleness.channel, staleness.checkpoint) if name is not None]
-    if len(references) > 1:
-        why = "it names a channel and a checkpoint: take one of them"
-        problems.append(("staleness", why))
-    if references and staleness.max_versions is None:
-        why = f"max_versions has to say how far behind {references[0]} a session may be"
-        problems.append(("staleness", why))
-    if staleness.max_versions is not None and not references:
-        why = "max_versions needs a channel or a checkpoint to count back from"
-        problems.append(("staleness", why))
-    if recipe.advantage.kind != "none" and recipe.reward is None:
-        why = f"kind is {recipe.advantage.kind!r}, and there is no [reward] to take it from"
-        problems.append(("advantage", why))
-    return problems

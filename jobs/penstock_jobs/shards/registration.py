@@ -75,16 +75,14 @@ def register(database: Database, manifest: Manifest, tenant: str, sessions: Sequ
     folder = folder_of(manifest.id) + "/"
     announced = segment_intent.c.name.startswith(folder, autoescape=True)
     claimed = announced & segment_intent.c.claimed_at.is_not(None)
-    counts, snapshot = manifest.counts, manifest.snapshot
+    snapshot = manifest.snapshot
     row = {
+        **{name: getattr(manifest.counts, name) for name in ("samples", "tokens", "trainable")},
         "id": manifest.id,
         "tenant": tenant,
         "name": manifest.name,
         "snapshot": snapshot.name if snapshot else "",
         "snap": snapshot.snap if snapshot else 0,
-        "samples": counts.samples,
-        "tokens": counts.tokens,
-        "trainable": counts.trainable,
         "bytes": sum(file.bytes for file in files_of(manifest)),
         "session_filter": segments.make_filter([session_key(tenant, name) for name in sessions]),
     }
@@ -127,9 +125,8 @@ def find_shard(database: Database, tenant: str, text: str) -> RegisteredShard:
     digits = text.removeprefix("sha256:")
     matches = [each for each in known if each.id == text]
     matches = matches or [each for each in known if each.name == text][-1:]
-    matches = matches or [
-        each for each in known if digits and each.id.removeprefix("sha256:").startswith(digits)
-    ]
+    start = f"sha256:{digits}"
+    matches = matches or [each for each in known if digits and each.id.startswith(start)]
     if len(matches) != 1:
         raise ShardUnknown(shard=text, why="several begin so" if matches else "there is none")
     return matches[0]
@@ -155,8 +152,8 @@ def mark_sessions(
             hits = segments.may_hold(segments.read_filter(row.session_filter), prefixes)
             suspected = {ids[place] for place in np.flatnonzero(hits)}
             # A filter may be wrong about a session; the files are not.
-            held = suspected & _sessions_of(store, row.id) if suspected else suspected
-            for session in sorted(held):
+            present = suspected & _sessions_of(store, row.id) if suspected else suspected
+            for session in sorted(present):
                 mark = {"shard": row.id, "tenant": tenant, "session_id": session}
                 mark |= {"reason": reason, "marked_at": now_us()}
                 with database.write() as connection:
@@ -165,10 +162,8 @@ def mark_sessions(
 
 
 def _sessions_of(store: ObjectStore, shard_id: str) -> set[str]:
-    sessions: set[str] = set()
-    for rows in read_rows(store, read_manifest(store, shard_id), ["session_id"]):
-        sessions.update(rows["session_id"].unique().to_pylist())
-    return sessions
+    tables = read_rows(store, read_manifest(store, shard_id), ["session_id"])
+    return {session for rows in tables for session in rows["session_id"].unique().to_pylist()}
 
 
 def mark_consent(lake: Lake) -> int:

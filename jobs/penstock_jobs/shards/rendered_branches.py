@@ -1,39 +1,40 @@
 """Rendering: messages as the tokens that a chat template and a tokenizer make of them.
 
 These are not the tokens that the model wrote. They serve sessions for which no engine gave tokens,
-and are marked. The template's `generation` blocks say what the model wrote; without them, the text
-is rendered up to each of its messages and behind it. A template that writes earlier messages in
-another way later, such as one that drops thoughts, begins a new branch wherever it did so.
+and are marked. A template that writes earlier messages in another way later, such as one that drops
+thoughts, begins a new branch wherever it did so.
 """
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import date
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
 
 from penstock.errors import ExtraMissing, InvalidInput
 from penstock.shards.schema import ROLES
-from penstock_jobs.shards.chat_templates import TEMPLATE_FAILURES, ChatTemplate, template_message
-from penstock_jobs.shards.conversation import ChatContext, ChatMessage, Conversation
+from penstock.toml_document import read_bounded
+from penstock_jobs.shards.chat_templates import ChatTemplate
+from penstock_jobs.shards.compiled_template import TextDraft
+from penstock_jobs.shards.conversation import ChatMessage, Conversation
 from penstock_jobs.shards.engine_branches import ASSISTANT, Branch, TokenSpan
 from penstock_jobs.shards.session_events import EventProblem
+from penstock_jobs.shards.template_process import Refused
 from penstock_jobs.shards.token_payload import Ids
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 DEFAULT_TEMPLATE = "chatml.jinja"
-#: What is kept of what a template says when it fails.
-_FAILURE_CHARS_MAX = 200
 _PIECE_CHARS = 65_536
+#: A tokenizer of the largest vocabularies, several times over.
+_FILE_BYTES_MAX = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,33 +53,21 @@ class RenderedBranches(NamedTuple):
     retok_drift: RenderingDrift
 
 
-def open_renderer(
-    tokenizer: Path,
-    template: Path | None = None,
-    *,
-    special_tokens: Mapping[str, str] | None = None,
-    day: date | None = None,
-) -> "Renderer":
+def open_renderer(tokenizer: Path, template: Path | None = None) -> "Renderer":
     """From a tokenizer.json, and a file with the template; without one by Penstock's own. Raises
     InvalidInput, which names the file, and ExtraMissing."""
-    content = _read(tokenizer, "The tokenizer")
+    where = str(template or f"{DEFAULT_TEMPLATE} of Penstock")
+    content = read_bounded(tokenizer, _FILE_BYTES_MAX, f"The tokenizer {tokenizer}")
+    what = f"The chat template {where}"
     if template is None:
-        where = f"{DEFAULT_TEMPLATE} of Penstock"
-        text = files("penstock_jobs.shards").joinpath(DEFAULT_TEMPLATE).read_bytes()
+        template_content = files("penstock_jobs.shards").joinpath(DEFAULT_TEMPLATE).read_bytes()
     else:
-        where, text = str(template), _read(template, "The chat template")
+        template_content = read_bounded(template, _FILE_BYTES_MAX, what)
     try:
-        chat = ChatTemplate(text.decode(), where, special_tokens=special_tokens, day=day)
+        text = template_content.decode()
     except UnicodeDecodeError as error:
-        raise InvalidInput(what=f"The chat template {where}", why=str(error)) from error
-    return Renderer(chat, content, str(tokenizer))
-
-
-def _read(path: Path, role: str) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InvalidInput(what=f"{role} {path}", why=str(error)) from error
+        raise InvalidInput(what=what, why=str(error)) from error
+    return Renderer(ChatTemplate(text, where), content, str(tokenizer))
 
 
 class Renderer:
@@ -105,19 +94,23 @@ class Renderer:
 
     def render(self, conversation: Conversation) -> RenderedBranches:
         """Of the messages that the model wrote here for the first time. A context that the template
-        refuses is a problem of its last message; the others are rendered."""
+        refuses is a problem of its last message; the others are rendered. Raises
+        TemplateLimitReached."""
         tools = None if conversation.tools is None else msgspec.json.decode(conversation.tools)
-        drafts: list[_TextDraft] = []
+        drafts: list[_ContextDraft] = []
         problems: list[EventProblem] = []
         for number, context in enumerate(conversation.contexts):
-            try:
-                drafts += self._drafts(number, context, tools)
-            except TEMPLATE_FAILURES as error:
+            texts = self._template.drafts(
+                context.messages, tools, special=self._special, session=conversation.session_id
+            )
+            if isinstance(texts, Refused):
                 last = context.messages[-1]
-                detail = " ".join(str(error).split())[:_FAILURE_CHARS_MAX]
-                problems.append(
-                    EventProblem("template_refused", last.seq, last.event_id, detail=detail)
+                problem = EventProblem(
+                    "template_refused", last.seq, last.event_id, detail=texts.why
                 )
+                problems.append(problem)
+            else:
+                drafts += [_ContextDraft(number, context.messages, text) for text in texts]
         branches = [self._branch(drafts, number) for number in range(len(drafts))]
         per_turn = any(draft.context == later.context for draft, later in pairwise(drafts))
         drift = RenderingDrift(per_turn, sum(border for _, border in branches))
@@ -142,16 +135,15 @@ class Renderer:
             border = self._borders.search(text, start + _PIECE_CHARS)
             if border is None:
                 break
-            yield start, border.start()
-            start = border.start()
+            yield start, (start := border.start())
         yield start, len(text)
 
     def decode(self, ids: Ids) -> str:
         return self._tokenizer.decode(ids.tolist(), skip_special_tokens=False)
 
     def retok_drift(self, ids: Ids) -> int:
-        """Tokens between the first and the last that are others when the text of these is
-        tokenized again: what tokens of an engine would have lost, had they not been kept."""
+        """How many tokens differ, from the first to the last that does, when the text of these is
+        tokenized again."""
         again, _, _ = self.encode(self.decode(ids))
         if np.array_equal(ids, again):
             return 0
@@ -160,79 +152,24 @@ class Renderer:
         tail = _equal(ids[::-1][: shorter - head], again[::-1][: shorter - head])
         return max(len(ids), len(again)) - head - tail
 
-    # Text
-
-    def _drafts(self, number: int, context: ChatContext, tools: Any) -> "list[_TextDraft]":
-        written = [at for at, message in enumerate(context.messages) if message.written]
-        if not written:
-            return []
-        messages = context.messages[: written[-1] + 1]
-        forms = [template_message(message) for message in messages]
-        if self._template.marks_generation:
-            text, extents = self._template.render_marked(forms, tools)
-            answers = [at for at, message in enumerate(messages) if message.role == "assistant"]
-            # A block for each message of the model, with all that it thought: templates that drop
-            # that show it in the last messages alone.
-            blocks = list(zip(answers, extents, strict=False))
-            if len(answers) == len(extents) and all(
-                (messages[at].reasoning or "").strip() in text[start:end]
-                for at, (start, end) in blocks
-            ):
-                draft = _TextDraft(number)
-                for at, (start, end) in blocks:
-                    if messages[at].written:
-                        draft.add(messages, at, text[:end], start)
-                return [draft]
-        drafts: list[_TextDraft] = []
-        for at in written:
-            text, start = self._up_to(forms, at, tools)
-            # The model writes the token that ends its turn, and no white space behind it.
-            piece = text[start:]
-            stripped = piece.rstrip()
-            end = start + len(stripped if stripped.endswith(self._special) else piece)
-            if end == start:
-                continue  # nothing that this template shows
-            if not drafts or not text[:start].startswith(drafts[-1].text):
-                drafts.append(_TextDraft(number))
-            drafts[-1].add(messages, at, text[:end], start)
-        return drafts
-
-    def _up_to(self, forms: list[dict[str, Any]], at: int, tools: Any) -> tuple[str, int]:
-        """The text up to this message, itself included, and where the model began to write."""
-        text = self._template.render(forms[: at + 1], tools)
-        prompt = self._template.render(forms[:at], tools, prompt=True)
-        if text.startswith(prompt):
-            return text, len(prompt)
-        # What it asks the model with is not what it shows of the answer, as where it opens a
-        # thought that is dropped later: what both have was not written by the model.
-        before = self._template.render(forms[:at], tools)
-        if not text.startswith(before):
-            raise ValueError("what stands before a message depends on the message")
-        low, high = 0, min(len(text), len(prompt))
-        while low < high:
-            middle = (low + high + 1) // 2
-            same = text[:middle] == prompt[:middle]
-            low, high = (middle, high) if same else (low, middle - 1)
-        return text, low
-
     # Tokens
 
-    def _branch(self, drafts: "Sequence[_TextDraft]", number: int) -> tuple[Branch, int]:
+    def _branch(self, drafts: "Sequence[_ContextDraft]", number: int) -> tuple[Branch, int]:
         draft = drafts[number]
-        ids, starts, ends = self.encode(draft.text)
+        ids, starts, ends = self.encode(draft.text.text)
         spans: list[TokenSpan] = []
         calls: list[int] = []
-        border, known = 0, 0
-        for piece in draft.pieces:
-            message, before = piece.message, piece.before
-            first = max(int(np.searchsorted(starts, piece.start, "left")), known)
-            last = max(int(np.searchsorted(ends, piece.end, "right")), first)
-            border += int(first > known and ends[first - 1] > piece.start)
-            border += int(last < len(ids) and starts[last] < piece.end)
+        border = known = 0
+        for at, start, end in draft.text.pieces:
+            message, before = draft.messages[at], draft.messages[at - 1] if at else None
+            first = max(int(np.searchsorted(starts, start, "left")), known)
+            last = max(int(np.searchsorted(ends, end, "right")), first)
+            border += int(first > known and ends[first - 1] > start)
+            border += int(last < len(ids) and starts[last] < end)
             if first > known:
-                role = ROLES.index(before.role if before else "user")
-                seq = before.seq if before else None
-                spans.append(TokenSpan(known, first, message.turn, role, False, seq))
+                role, seq = (before.role, before.seq) if before else ("user", None)
+                read = TokenSpan(known, first, message.turn, ROLES.index(role), False, seq)
+                spans.append(read)
             if last > first and message.call is not None:
                 spans.append(TokenSpan(first, last, message.turn, ASSISTANT, True, message.seq))
                 calls.append(message.call)
@@ -251,28 +188,12 @@ class Renderer:
         return branch, border
 
 
-class _WrittenPiece(NamedTuple):
-    """What the model wrote in one message, in characters."""
-
-    start: int
-    end: int
-    message: ChatMessage
-    #: The last message that it read.
-    before: ChatMessage | None
-
-
-@dataclass(slots=True)
-class _TextDraft:
-    """A branch, as text."""
+class _ContextDraft(NamedTuple):
+    """A branch, as text, of the context with this number."""
 
     context: int
-    text: str = ""
-    pieces: list[_WrittenPiece] = field(default_factory=list)
-
-    def add(self, messages: Sequence[ChatMessage], at: int, text: str, start: int) -> None:
-        self.text = text
-        before = messages[at - 1] if at else None
-        self.pieces.append(_WrittenPiece(start, len(text), messages[at], before))
+    messages: Sequence[ChatMessage]
+    text: TextDraft
 
 
 def _equal(ids: Ids, others: Ids) -> int:

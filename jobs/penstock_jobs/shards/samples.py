@@ -4,7 +4,6 @@ Rewards, advantages and the split are not filled in here: the plan sets them.
 """
 
 import hashlib
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -23,7 +22,6 @@ from penstock_jobs.shards.rendered_branches import Renderer
 from penstock_jobs.shards.session_events import EventProblem
 from penstock_jobs.shards.token_payload import ExpectedTokens, is_digest
 
-TooLong = Literal["drop", "cut"]
 SampleRefusal = Literal[
     "no_engine_tokens",  # ids are demanded, and no call has any
     "broken_tokens",  # all that it has are broken
@@ -34,6 +32,8 @@ SampleRefusal = Literal[
 ]
 BRANCHES_MAX = 2**15 - 1
 _UNKNOWN = "unknown"
+_BRANCH_FIELDS = ("prompt_len", "n_trainable", "temperature", "token_source")
+_ROUTE_FIELDS = ("layers", "topk", "dtype", "start")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class SampleOptions:
     #: In tokens. Longer branches are dropped, or cut behind the last call that fits: at the left
     #: nothing can be cut, since the model wrote what follows having read it.
     max_length: int | None = None
-    too_long: TooLong = "drop"
+    too_long: Literal["drop", "cut"] = "drop"
     #: The digest that the tokens of an engine must not contradict; that of the renderer, else.
     tokenizer: str | None = None
     #: Without them the column holds empty lists.
@@ -71,21 +71,12 @@ class SampleRows:
         self.left_out: list[LeftOutBranches] = []
         #: By session: what was wrong with events, though the session may have rows.
         self.problems: list[tuple[str, EventProblem]] = []
-        #: `per_turn`, sessions whose branches the template made fork; `border_tokens`.
-        self.retok_drift: Counter[str] = Counter()
         self._options = options
         self._renderer = renderer
         digest = options.tokenizer or (renderer.tokenizer_sha256 if renderer else None)
         self._expected = ExpectedTokens(digest, renderer.vocabulary if renderer else None)
         self._rows: list[dict[str, Any]] = []
         self._branches: list[Branch] = []
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    @property
-    def tokens(self) -> int:
-        return sum(len(branch.input_ids) for branch in self._branches)
 
     def add_chain(
         self,
@@ -111,33 +102,31 @@ class SampleRows:
         before, last_sample = len(self._rows), dict[str, str]()
         for conversation, chain_pos, parent in places:
             session = conversation.session_id
-            if chosen is not None and session not in chosen:
-                continue
-            shared["consent"] = consents.get(session, _UNKNOWN)
-            shared["chain_pos"] = chain_pos
-            self._add(conversation, shared, last_sample.get(parent or ""))
-            if len(self._rows) > before and self._rows[-1]["session_id"] == session:
-                last_sample[session] = self._rows[-1]["sample_id"]
+            if chosen is None or session in chosen:
+                shared |= {"consent": consents.get(session, _UNKNOWN), "chain_pos": chain_pos}
+                self._add(conversation, shared, last_sample.get(parent or ""))
+                last_sample |= {row["session_id"]: row["sample_id"] for row in self._rows[-1:]}
         if len(self._rows) > before:
             self._rows[-1]["is_last_step"] = True
 
     def table(self) -> pa.Table:
         """In the columns of SHARD_ROWS, in the order in which they came. Fields that a row does not
         have are null."""
-        columns: dict[str, pa.Array] = {}
-        for name in ("input_ids", "loss_mask", "rollout_logprobs"):
-            columns[name] = _numbers(name, [getattr(branch, name) for branch in self._branches])
-        runs = [branch.version_runs for branch in self._branches]
-        columns["policy_version_runs"] = _records("policy_version_runs", runs)
-        columns["turn_spans"] = _records("turn_spans", [branch.spans for branch in self._branches])
-        columns["reward_components"] = _records("reward_components", [()] * len(self._branches))
-        arrays = [
-            columns[field.name]
-            if field.name in columns
-            else pa.array([row.get(field.name) for row in self._rows], field.type)
-            for field in SHARD_ROWS
-        ]
-        return pa.Table.from_arrays(arrays, schema=SHARD_ROWS)
+        columns: dict[str, pa.Array] = {
+            name: _numbers(name, [getattr(branch, name) for branch in self._branches])
+            for name in ("input_ids", "loss_mask", "rollout_logprobs")
+        }
+        records: dict[str, list[Any]] = {
+            "policy_version_runs": [branch.version_runs for branch in self._branches],
+            "turn_spans": [branch.spans for branch in self._branches],
+            "reward_components": [()] * len(self._branches),
+        }
+        columns |= {name: _records(name, values) for name, values in records.items()}
+        for field in SHARD_ROWS:
+            if field.name not in columns:
+                values = [row.get(field.name) for row in self._rows]
+                columns[field.name] = pa.array(values, field.type)
+        return pa.table(columns, schema=SHARD_ROWS)
 
     def routes(self) -> pa.Table | None:
         """In the columns of ROUTE_ROWS, a row for each sample; None if no row has experts."""
@@ -146,13 +135,13 @@ class SampleRows:
         rows = []
         for row, branch in zip(self._rows, self._branches, strict=True):
             rows.append({"sample_id": row["sample_id"]})
-            if (routes := branch.routes) is not None:
-                rows[-1] |= {"routed_experts": routes.data, "layers": routes.layers}
-                rows[-1] |= {"topk": routes.topk, "dtype": routes.dtype, "start": routes.start}
+            if routes := branch.routes:
+                rows[-1] |= {name: getattr(routes, name) for name in _ROUTE_FIELDS}
+                rows[-1]["routed_experts"] = routes.data
         return pa.Table.from_pylist(rows, ROUTE_ROWS)
 
     def _add(self, conversation: Conversation, shared: dict[str, Any], parent: str | None) -> None:
-        session = conversation.session_id
+        session, with_messages = conversation.session_id, self._options.messages
         branches = self._branches_of(conversation)
         if isinstance(branches, str):
             self.left_out.append(LeftOutBranches(session, branches, 0))
@@ -161,14 +150,17 @@ class SampleRows:
         if len(fitting) > BRANCHES_MAX:
             self.left_out.append(LeftOutBranches(session, "too_many_branches", len(fitting)))
             return
-        texts = _MessageTexts(conversation)
+        encoded: dict[tuple[int, int, bool], bytes] = {}
         sample_ids: dict[int, str] = {}
         for index, (number, branch) in enumerate(fitting):
             # The branch that it forked from, or the next before that of which there is a row.
             origin = branch.parent
             while origin is not None and origin not in sample_ids:
                 origin = branches[origin].parent
-            sample_ids[number] = _sample_id(session, index, branch)
+            digest = hashlib.sha256(f"{session}\0{index}\0".encode())
+            digest.update(branch.input_ids.astype("<i4", copy=False).tobytes())
+            digest.update(branch.loss_mask.tobytes())
+            sample_ids[number] = digest.hexdigest()
             self._rows.append(
                 {
                     **shared,
@@ -180,8 +172,8 @@ class SampleRows:
                     "trajectory_id": f"{session}#{index}" if index else session,
                     "parent_sample_id": parent if origin is None else sample_ids[origin],
                     "link_kind": branch.link if number else conversation.start.link,
-                    "messages": texts.of(branch) if self._options.messages else "[]",
-                    "tools": conversation.tools if self._options.messages else None,
+                    "messages": _messages(conversation, branch, encoded) if with_messages else "[]",
+                    "tools": conversation.tools if with_messages else None,
                 }
             )
             self._branches.append(branch)
@@ -204,8 +196,6 @@ class SampleRows:
         assert self._renderer is not None  # the constructor saw to it
         rendered = self._renderer.render(conversation)
         self.problems += [(session, problem) for problem in rendered.problems]
-        self.retok_drift["per_turn"] += rendered.retok_drift.per_turn
-        self.retok_drift["border_tokens"] += rendered.retok_drift.border_tokens
         if any(branch.calls for branch in rendered.branches):
             return rendered.branches
         return "template_refused" if rendered.problems else "nothing_written"
@@ -213,8 +203,7 @@ class SampleRows:
     def _fitting(self, session: str, branches: list[Branch]) -> list[tuple[int, Branch]]:
         """Those that something is trained of, with their numbers among all."""
         fitting: list[tuple[int, Branch]] = []
-        too_long = 0
-        limit = self._options.max_length
+        too_long, limit = 0, self._options.max_length
         for number, whole in enumerate(branches):
             branch: Branch | None = whole
             if limit is not None and len(whole.input_ids) > limit:
@@ -233,28 +222,24 @@ class SampleRows:
         mask_reason = "broken_calls" if branch.problems else None
         if branch.was_cut:
             end, mask_reason = SequenceEnd("truncated", "max_length"), "max_length"
-        elif any("copied" in each.flags for each in conversation.calls):
+        elif any("copied" in other.flags for other in conversation.calls):
             mask_reason = "copied"
         # An engine that names no tokenizer, or names it otherwise, is taken at the recipe's word.
-        tokenizer = branch.tokenizer
-        if tokenizer is None or not is_digest(tokenizer):
+        tokenizer = branch.tokenizer or ""
+        if not is_digest(tokenizer):
             tokenizer = self._expected.tokenizer or tokenizer or _UNKNOWN
         versions = [version for _, version in branch.version_runs or ()]
         return {
+            **{name: getattr(branch, name) for name in _BRANCH_FIELDS},
+            **end._asdict(),
             "is_last_step": False,
-            "prompt_len": branch.prompt_len,
             "n_tokens": len(branch.input_ids),
-            "n_trainable": branch.n_trainable,
             "min_policy_version": min(versions, default=None),
             "max_policy_version": max(versions, default=None),
-            "temperature": branch.temperature,
             "routed_rows": branch.routes.rows if branch.routes else None,
-            "status": end.status,
-            "stop_reason": end.stop_reason,
             "mask_reason": mask_reason,
             "error_kind": next(iter(branch.problems), None),
             "loss_weight": 1.0,
-            "token_source": branch.token_source,
             "tokenizer_sha256": tokenizer,
             "template_sha256": branch.template,
             "model_name": call.payload.model,
@@ -265,39 +250,26 @@ class SampleRows:
         }
 
 
-class _MessageTexts:
-    """The messages of a conversation as JSON, each written once."""
-
-    def __init__(self, conversation: Conversation) -> None:
-        self._conversation = conversation
-        self._known: dict[tuple[int, int, bool], bytes] = {}
-
-    def of(self, branch: Branch) -> str:
-        """Up to the last that is trained, from where the context of the first began."""
-        calls, last_call = self._conversation.calls, branch.calls[-1]
-        contexts = [calls[number].context for number in branch.calls]
-        trained = frozenset(branch.calls)
-        encoded: list[bytes] = []
-        for context in range(min(contexts), max(contexts) + 1):
-            messages = self._conversation.contexts[context].messages
-            answers = [
-                at
-                for at, message in enumerate(messages)
-                if message.call is not None and message.call <= last_call
-            ]
-            for at in range(answers[-1] + 1 if answers else 0):
-                key = (context, at, messages[at].call in trained)
-                if key not in self._known:
-                    self._known[key] = encode_message(messages[at], trained=key[2])
-                encoded.append(self._known[key])
-        return (b"[" + b",".join(encoded) + b"]").decode()
-
-
-def _sample_id(session: str, index: int, branch: Branch) -> str:
-    digest = hashlib.sha256(f"{session}\0{index}\0".encode())
-    digest.update(branch.input_ids.astype("<i4", copy=False).tobytes())
-    digest.update(branch.loss_mask.tobytes())
-    return digest.hexdigest()
+def _messages(
+    conversation: Conversation, branch: Branch, encoded: dict[tuple[int, int, bool], bytes]
+) -> str:
+    """As JSON, up to the last that is trained, from where the context of the first began.
+    `encoded` holds those that other branches have."""
+    contexts = [conversation.calls[number].context for number in branch.calls]
+    trained, pieces = frozenset(branch.calls), []
+    for context in range(min(contexts), max(contexts) + 1):
+        messages = conversation.contexts[context].messages
+        answers = [
+            at
+            for at, message in enumerate(messages)
+            if message.call is not None and message.call <= branch.calls[-1]
+        ]
+        for at in range(answers[-1] + 1 if answers else 0):
+            key = (context, at, messages[at].call in trained)
+            if key not in encoded:
+                encoded[key] = encode_message(messages[at], trained=key[2])
+            pieces.append(encoded[key])
+    return (b"[" + b",".join(pieces) + b"]").decode()
 
 
 # Columns of lists

@@ -7,7 +7,6 @@ excluded one is not. The sessions of a chain are one piece of work: they share a
 stratum.
 """
 
-from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
@@ -25,6 +24,8 @@ from penstock_jobs.rewards.outcomes import STILL_OPEN
 from penstock_jobs.shards.errors import RewardsPending
 from penstock_jobs.shards.recipe import AdvantageKind, RewardTarget
 
+_TEXT, _FLOAT = pa.string(), pa.float64()
+
 
 def _needed(name: str, kind: pa.DataType) -> pa.Field:
     return pa.field(name, kind, nullable=False)
@@ -33,39 +34,37 @@ def _needed(name: str, kind: pa.DataType) -> pa.Field:
 #: The answer of a recipe's query.
 ANSWER_ROWS = pa.schema(
     [
-        _needed("session_id", pa.string()),
-        _needed("weight", pa.float64()),
-        pa.field("group_id", pa.string()),
-        pa.field("stratum", pa.string()),
+        *(_needed("session_id", _TEXT), _needed("weight", _FLOAT)),
+        *(pa.field("group_id", _TEXT), pa.field("stratum", _TEXT)),
     ]
 )
 _COMPONENT = pa.struct(
-    [_needed("name", pa.string()), _needed("value", pa.float64()), _needed("weight", pa.float64())]
+    [_needed("name", _TEXT), _needed("value", _FLOAT), _needed("weight", _FLOAT)]
 )
 #: Sorted by group, chain and session.
 CHOSEN_ROWS = pa.schema(
     [
-        _needed("session_id", pa.string()),
+        _needed("session_id", _TEXT),
         #: The session that the work began with.
-        _needed("chain", pa.string()),
+        _needed("chain", _TEXT),
         #: Where the query names none, the chain.
-        _needed("group_id", pa.string()),
-        pa.field("stratum", pa.string()),
-        _needed("weight", pa.float64()),
+        _needed("group_id", _TEXT),
+        pa.field("stratum", _TEXT),
+        _needed("weight", _FLOAT),
         #: Null where the recipe asks for none.
-        pa.field("reward", pa.float64()),
+        pa.field("reward", _FLOAT),
         #: scored or negative_by_rule.
-        pa.field("outcome", pa.string()),
+        pa.field("outcome", _TEXT),
         #: As they were scored, with the definition's weights; by name.
         _needed("components", pa.list_(_COMPONENT)),
     ]
 )
 LEFT_OUT_ROWS = pa.schema(
-    [
-        _needed("session_id", pa.string()),
-        _needed("reason", pa.string()),
-        pa.field("detail", pa.string()),
-    ]
+    [_needed("session_id", _TEXT), _needed("reason", _TEXT), pa.field("detail", _TEXT)]
+)
+#: What the lake says of a session's reward.
+_OUTCOME_ROWS = pa.schema(
+    {"outcome": _TEXT, "reason": _TEXT, "value": _FLOAT, "due_at": pa.timestamp("us", "UTC")}
 )
 
 
@@ -73,10 +72,6 @@ LEFT_OUT_ROWS = pa.schema(
 class Selection:
     chosen: pa.Table
     left_out: pa.Table
-
-    def counts(self) -> dict[str, int]:
-        """Of those left out, by reason."""
-        return dict(sorted(Counter(self.left_out["reason"].to_pylist()).items()))
 
 
 @dataclass(frozen=True)
@@ -146,10 +141,8 @@ def _weights(answer: pa.Table) -> pa.ChunkedArray:
     weights = answer["weight"].cast(pa.float64())
     good = pc.fill_null(pc.and_(pc.is_finite(weights), pc.greater_equal(weights, 0.0)), False)
     if (bad := pc.index(good, False).as_py()) >= 0:
-        session = answer["session_id"][bad].as_py()
-        raise _unusable(
-            f"the weight of {session} is {weights[bad].as_py()}, and has to be 0 or more"
-        )
+        session, weight = answer["session_id"][bad].as_py(), weights[bad].as_py()
+        raise _unusable(f"the weight of {session} is {weight}, and has to be 0 or more")
     return weights
 
 
@@ -168,8 +161,8 @@ def select(answer: pa.Table, known: KnownSessions, target: RewardTarget | None) 
     answer = _with_groups(_with_strata(answer))
     count = answer.num_rows
     if target is None:
-        empty = pa.ListArray.from_arrays(np.zeros(count + 1, np.int32), pa.array([], _COMPONENT))
-        rewards = [pa.nulls(count, pa.float64()), pa.nulls(count, pa.string()), empty]
+        empty = pa.array([[]] * count, pa.list_(_COMPONENT))
+        rewards = [pa.nulls(count, _FLOAT), pa.nulls(count, _TEXT), empty]
     else:
         judged = _judged(answer, known, target)
         waiting = judged.filter(pc.equal(judged["reason"], "pending"))
@@ -196,11 +189,10 @@ def _with_groups(answer: pa.Table) -> pa.Table:
     per_chain = named.group_by("chain").aggregate([("group_id", "min"), ("group_id", "max")])
     apart = per_chain.filter(pc.not_equal(per_chain["group_id_min"], per_chain["group_id_max"]))
     if apart.num_rows:
-        [first, *_] = apart.sort_by("chain").to_pylist()
+        first = apart.sort_by("chain").to_pylist()[0]
         groups = f"{first['group_id_min']} and {first['group_id_max']}"
-        raise _unusable(
-            f"the sessions of the chain of {first['chain']} are in two groups, {groups}"
-        )
+        why = f"the sessions of the chain of {first['chain']} are in two groups, {groups}"
+        raise _unusable(why)
     groups = _looked_up(per_chain, "group_id_min", answer["chain"], key="chain")
     place = answer.column_names.index("group_id")
     return answer.set_column(place, "group_id", pc.coalesce(groups, answer["chain"]))
@@ -225,15 +217,14 @@ def _judged(answer: pa.Table, known: KnownSessions, target: RewardTarget) -> pa.
     sessions = answer["session_id"]
     outcomes = _current(known.outcomes, target.definition)
     at = pc.index_in(sessions, value_set=outcomes["session_id"].combine_chunks())
-    outcomes = outcomes.select(["outcome", "reason", "value", "due_at"]).take(at)
-    kinds, details = outcomes["outcome"], outcomes["reason"]
-    values, due_at = outcomes["value"].cast(pa.float64()), outcomes["due_at"]
+    outcomes = outcomes.select(_OUTCOME_ROWS.names).take(at).cast(_OUTCOME_ROWS)
     if target.recombined:
-        kinds, details, values, due_at = _recombined(answer, known, target.definition, outcomes)
+        outcomes = _recombined(sessions, known, target.definition, outcomes)
+    kinds, values = outcomes["outcome"], outcomes["value"]
     worth = pc.is_in(kinds, pa.array(["scored", "negative_by_rule"]))
     good = pc.and_(worth, pc.fill_null(pc.is_finite(values), False))
     reasons = pc.if_else(worth, pa.scalar("censored"), pc.fill_null(kinds, "no_reward"))
-    details = pc.if_else(worth, pa.scalar("the value is no number"), details)
+    details = pc.if_else(worth, pa.scalar("the value is no number"), outcomes["reason"])
     no_text = pa.scalar(None, pa.string())
     return pa.table(
         {
@@ -242,57 +233,43 @@ def _judged(answer: pa.Table, known: KnownSessions, target: RewardTarget) -> pa.
             "detail": pc.if_else(good, no_text, details),
             "value": pc.if_else(good, values, pa.scalar(None, pa.float64())),
             "outcome": pc.if_else(good, kinds, no_text),
-            "due_at": due_at,
+            "due_at": outcomes["due_at"],
         }
     )
 
 
 def _recombined(
-    answer: pa.Table, known: KnownSessions, definition: Definition, outcomes: pa.Table
-) -> tuple[pa.ChunkedArray, ...]:
-    """outcome, reason, value and due_at by the rewards at other horizons. What the rules say
-    stands: negative, excluded, still open."""
-    members = zip(
-        *(known.sessions[name].to_pylist() for name in ("session_id", "chain")), strict=True
-    )
-    places = {session: ChainMember(chain) for session, chain in members}
+    sessions: pa.ChunkedArray, known: KnownSessions, definition: Definition, outcomes: pa.Table
+) -> pa.Table:
+    """The outcomes by the rewards at other horizons. What the rules say stands: negative,
+    excluded, still open."""
+    names, chains = (known.sessions[name].to_pylist() for name in ("session_id", "chain"))
+    places = {name: ChainMember(chain) for name, chain in zip(names, chains, strict=True)}
     by_session = standings(definition, _rewards_of_sessions(known, definition), places)
-    rows = []
-    for session, outcome in zip(
-        answer["session_id"].to_pylist(), outcomes.to_pylist(), strict=True
-    ):
-        kind, reason, due_at = outcome["outcome"], outcome["reason"], outcome["due_at"]
+    rows = outcomes.to_pylist()
+    for session, row in zip(sessions.to_pylist(), rows, strict=True):
+        kind, reason = row["outcome"], row["reason"]
         ruled = kind in (None, "negative_by_rule", "excluded") or reason == STILL_OPEN
         standing = None if ruled else by_session.get(session)
-        if standing is None:
-            due_us = None if due_at is None else round(due_at.timestamp() * 1_000_000)
-            rows.append((kind, reason, outcome["value"], due_us))
-        elif standing.state == "invalid":
-            why = f"invalid: {standing.reason}"
-            rows.append(("censored", why, standing.value, standing.due_us))
-        else:
-            rows.append((standing.state, standing.reason, standing.value, standing.due_us))
-    kinds = (pa.string(), pa.string(), pa.float64(), pa.int64())
-    columns = [
-        pa.chunked_array([pa.array([row[place] for row in rows], kind)])
-        for place, kind in enumerate(kinds)
-    ]
-    return *columns[:3], columns[3].cast(pa.timestamp("us", "UTC"))
+        if standing is not None:
+            row |= {"outcome": standing.state, "reason": standing.reason}
+            row |= {"value": standing.value, "due_at": standing.due_us}
+            if standing.state == "invalid":
+                row |= {"outcome": "censored", "reason": f"invalid: {standing.reason}"}
+    return pa.Table.from_pylist(rows, _OUTCOME_ROWS)
 
 
 def _rewards_of_sessions(known: KnownSessions, definition: Definition) -> pa.Table:
     """Those that count, at their horizons, with due_us as where they are computed."""
     rows = _current(known.rewards, definition)
     horizons = {term.reward.name: term.horizon_s for term in definition.counted()}
-    names = pa.array(horizons, pa.string())
+    names = pa.array(horizons, _TEXT)
     rows = rows.filter(pc.equal(rows["target_kind"], "session"))
     rows = rows.filter(pc.is_in(rows["name"], names))
-    counted = pa.array(horizons.values(), pa.int32()).take(
-        pc.index_in(rows["name"], value_set=names)
-    )
-    computed = rows["horizon_s"].cast(pa.int32())
-    neither = pc.and_(computed.is_null(), counted.is_null())
-    rows = rows.filter(pc.or_(neither, pc.fill_null(pc.equal(computed, counted), False)))
+    at = pc.index_in(rows["name"], value_set=names)
+    counted = pc.fill_null(pa.array(horizons.values(), pa.int32()), -1).take(at)
+    computed = pc.fill_null(rows["horizon_s"].cast(pa.int32()), -1)
+    rows = rows.filter(pc.equal(computed, counted))
     return rows.append_column("due_us", rows["due_at"].cast(pa.timestamp("us")).cast(pa.int64()))
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import Raw, Struct
 
 #: What an event is made of, with the session that it is of.
 COLUMNS = (
@@ -18,6 +18,8 @@ COLUMNS = (
     "payload", "key",
 )  # fmt: skip
 _WITHOUT_SEQ = 2**63
+#: A field that a payload does not have.
+_NULL = Raw(b"null")
 
 
 class Event(NamedTuple):
@@ -112,7 +114,7 @@ class ToolCall:
 class _ToolCallPayload(Struct, gc=False):
     id: str = ""
     name: str = ""
-    arguments: Raw | UnsetType = UNSET
+    arguments: Raw = _NULL
 
 
 class ModelCallPayload(Struct, gc=False):
@@ -125,17 +127,17 @@ class ModelCallPayload(Struct, gc=False):
     tool_calls: list[_ToolCallPayload] | None = None
     finish_reason: str | None = None
     sampling: dict[str, Any] | None = None
-    tokens: Raw | UnsetType = UNSET
+    tokens: Raw = _NULL
     #: What producers may send beside what the contract names.
     system: str | None = None
-    tools: Raw | UnsetType = UNSET
+    tools: Raw = _NULL
     is_copied_context: bool = False
 
 
 class ToolResultPayload(Struct, gc=False):
     call_id: str | None = None
     tool: str | None = None
-    output: Raw | UnsetType = UNSET
+    output: Raw = _NULL
 
 
 class UserMessagePayload(Struct, gc=False):
@@ -150,7 +152,7 @@ class SessionStartPayload(Struct, gc=False):
     task_id: str | None = None
     group_id: str | None = None
     system: str | None = None
-    tools: Raw | UnsetType = UNSET
+    tools: Raw = _NULL
 
 
 class CompactionPayload(Struct, gc=False):
@@ -210,9 +212,9 @@ def tool_calls_of(payload: ModelCallPayload) -> tuple[ToolCall, ...]:
     return tuple(ToolCall(call.id, call.name, text_of(call.arguments, "{}")) for call in calls)
 
 
-def text_of(value: Raw | UnsetType, missing: str = "") -> str:
+def text_of(value: Raw, missing: str = "") -> str:
     """A JSON text is what it holds; any other value is the JSON that was sent."""
-    content = b"null" if value is UNSET else bytes(value)
+    content = bytes(value)
     if content == b"null":
         return missing
     if content.startswith(b'"'):
@@ -220,12 +222,10 @@ def text_of(value: Raw | UnsetType, missing: str = "") -> str:
     return content.decode()
 
 
-def tools_of(value: Raw | UnsetType) -> str | None:
+def tools_of(value: Raw) -> str | None:
     """The tools that the model was offered, as JSON, where they are a list of objects."""
-    if value is UNSET:
-        return None
     try:
-        tools = msgspec.json.decode(value, type=list[dict[str, Any]])
+        tools = msgspec.json.decode(value, type=list[dict[str, Any]] | None)
     except (msgspec.MsgspecError, RecursionError):
         return None
     return bytes(value).decode() if tools else None

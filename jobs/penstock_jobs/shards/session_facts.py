@@ -1,19 +1,20 @@
 """What the lake knows about sessions as of one snap: links, profiles, rewards, and their events."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import sqlalchemy as sa
 
 from penstock.execution import Executor
-from penstock.lake.buckets import Bucket, SessionId, plan_sessions
+from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import Pin
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock.lake.tables import lake_commit
+from penstock.settings import Settings
 from penstock_jobs.rewards.chains import LINKS, SUBAGENT, Link, places_of
 from penstock_jobs.rewards.settings import reward_bucket_bytes
 
@@ -23,7 +24,7 @@ _VIEWS = {
     "facts": "sessions", "links": "sessions", "outcomes": "outcomes", "rewards": "rewards",
     "histories": "events", "same_keys": "events", "served": "promotions",
 }  # fmt: skip
-TaskT = TypeVar("TaskT")
+ValueT = TypeVar("ValueT")
 ResultT = TypeVar("ResultT")
 
 
@@ -69,10 +70,6 @@ class SessionLinks:
     def chain(self, session: str) -> str:
         return self._chains.get(session, session)
 
-    def members(self, chain: str) -> set[str]:
-        """All sessions of a chain, even those without a known event."""
-        return self._members.get(chain, {chain})
-
     def origin(self, session: str) -> str:
         """The session that all of it began with: through its chain, and through the sessions that
         this resumes or forks. In a ring of links, which nobody should send, it is always the
@@ -81,14 +78,15 @@ class SessionLinks:
         chain = self.chain(session)
         while chain not in path:
             path.append(chain)
-            parents = sorted(
-                self.repeats[member] for member in self.members(chain) if member in self.repeats
-            )
-            chain = self.chain(parents[0]) if parents else chain
+            members = self.whole_chains([chain])
+            parents = [self.repeats[member] for member in members if member in self.repeats]
+            chain = self.chain(min(parents)) if parents else chain
         return min(path[path.index(chain) :])
 
     def whole_chains(self, sessions: Iterable[str]) -> set[str]:
-        return {member for session in sessions for member in self.members(self.chain(session))}
+        """All sessions of their chains, even those without a known event."""
+        chains = {self.chain(session) for session in sessions}
+        return {member for chain in chains for member in self._members.get(chain, {chain})}
 
     def with_origins(self, sessions: Iterable[str]) -> set[str]:
         """These sessions, the rest of their chains, and all that any of them resumes or forks."""
@@ -148,22 +146,48 @@ class PinnedSessions(SnapshotQueries):
 
     def snapshot_us(self) -> int:
         """The time of the snapshot, 0 for an empty lake."""
-        committed = sa.select(sa.func.max(lake_commit.c.committed_at))
+        latest = sa.select(sa.func.max(lake_commit.c.committed_at))
         with self.lake.database.read() as connection:
-            query = committed.where(lake_commit.c.snap <= self.pin.snap)
-            return int(connection.execute(query).scalar() or 0)
+            return connection.scalar(latest.where(lake_commit.c.snap <= self.pin.snap)) or 0
 
     def on_workers(
         self,
-        function: Callable[[TaskT], dict[str, ResultT]],
-        sessions: Iterable[str],
-        make_task: Callable[[Bucket], TaskT],
+        function: Callable[[pa.Table, Mapping[str, ValueT]], dict[str, ResultT]],
+        values: Mapping[str, ValueT],
+        columns: Sequence[str],
     ) -> dict[str, ResultT]:
-        """What the function says of each session, from all buckets of these sessions."""
-        bytes_target = reward_bucket_bytes(self.lake.settings)
-        groups = [(SessionId(self.tenant, session),) for session in sorted(sessions)]
-        buckets = plan_sessions(self.lake, self.pin, groups, bytes_target)
+        """What the function says of each session, from these columns of its events. `values` are
+        by session: the function gets those of the sessions whose events it gets."""
+        settings = self.lake.settings
+        groups = [(SessionId(self.tenant, session),) for session in sorted(values)]
+        buckets = plan_sessions(self.lake, self.pin, groups, reward_bucket_bytes(settings))
+        tasks = (
+            _BucketTask(
+                settings,
+                bucket,
+                columns,
+                function,
+                {each.session_id: values[each.session_id] for each in bucket.sessions or ()},
+            )
+            for bucket in buckets
+        )
         merged: dict[str, ResultT] = {}
-        for done in self.executor.run(function, (make_task(bucket) for bucket in buckets)):
+        for done in self.executor.run(_run_on_bucket, tasks):
             merged |= done.result
         return merged
+
+
+@dataclass(frozen=True)
+class _BucketTask:
+    settings: Settings = field(repr=False)  # addresses may hold passwords
+    bucket: Bucket
+    columns: Sequence[str]
+    function: Callable[[pa.Table, Mapping[str, Any]], dict[str, Any]] = field(repr=False)
+    values: Mapping[str, Any] = field(repr=False)
+
+
+def _run_on_bucket(task: _BucketTask) -> dict[str, Any]:
+    """Runs on a worker."""
+    with Lake(task.settings) as lake:
+        rows = read_bucket(lake, task.bucket, task.columns)
+    return task.function(rows, task.values)

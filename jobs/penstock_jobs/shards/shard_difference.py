@@ -62,7 +62,7 @@ def diff_shards(store: ObjectStore, before: Manifest, after: Manifest) -> ShardD
         sessions_only_before=sorted(old_sessions - new_sessions)[:_SESSIONS_SHOWN],
         sessions_only_after=sorted(new_sessions - old_sessions)[:_SESSIONS_SHOWN],
     )
-    return ShardDifference(list(_changes(before, after)), list(lines)[2:], samples)
+    return ShardDifference([*_changes(before, after)], [*lines][2:], samples)
 
 
 def _changes(before: Manifest, after: Manifest) -> Iterator[ManifestChange]:
@@ -70,13 +70,9 @@ def _changes(before: Manifest, after: Manifest) -> Iterator[ManifestChange]:
     for name in _FIELDS:
         if old[name] != new[name]:
             yield ManifestChange(name, old[name], new[name])
-    yield from _in_tables("recipe", _recipe(before), _recipe(after))
+    recipes = [msgspec.json.decode(manifest.recipe or "{}") for manifest in (before, after)]
+    yield from _in_tables("recipe", *recipes)
     yield from _in_tables("counts", old["counts"], new["counts"])
-
-
-def _recipe(manifest: Manifest) -> Any:
-    recipe = msgspec.json.decode(manifest.recipe) if manifest.recipe else {}
-    return recipe if isinstance(recipe, dict) else {}
 
 
 def _in_tables(path: str, before: Any, after: Any) -> Iterator[ManifestChange]:
@@ -89,9 +85,8 @@ def _in_tables(path: str, before: Any, after: Any) -> Iterator[ManifestChange]:
 
 
 def _samples(store: ObjectStore, manifest: Manifest) -> dict[str, tuple[Any, ...]]:
-    samples: dict[str, tuple[Any, ...]] = {}
-    for rows in read_rows(store, manifest, _COLUMNS):
-        columns = (rows[name].to_pylist() for name in _COLUMNS)
-        for sample, *facts in zip(*columns, strict=True):
-            samples[sample] = tuple(facts)
-    return samples
+    return {
+        sample: tuple(facts)
+        for rows in read_rows(store, manifest, _COLUMNS)
+        for sample, *facts in zip(*(rows[name].to_pylist() for name in _COLUMNS), strict=True)
+    }

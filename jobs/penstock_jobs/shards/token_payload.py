@@ -6,14 +6,14 @@ calls of the session are not affected.
 
 import binascii
 from array import array
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
 from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import Raw, Struct
 from numpy.typing import NDArray
 
 Ids = NDArray[np.int32]
@@ -29,13 +29,13 @@ _DTYPES = ("uint8", "int16", "uint16", "int32")
 
 
 class _TokensPayload(Struct, gc=False):
-    prompt_ids: Raw | UnsetType = UNSET
-    completion_ids: Raw | UnsetType = UNSET
+    prompt_ids: Raw = Raw(b"null")
+    completion_ids: Raw = Raw(b"null")
     logprobs: list[float] | None = None
     tokenizer: str | None = None
     template: str | None = None
     policy_version_runs: list[tuple[int, Any]] | None = None
-    routed_experts: Raw | UnsetType = UNSET
+    routed_experts: Raw = Raw(b"null")
 
 
 class _RoutesPayload(Struct, gc=False):
@@ -78,10 +78,15 @@ class ExpertRoutes:
     dtype: str
     data: bytes
 
-    def part(self, start: int, end: int) -> bytes:
-        """Of the tokens from `start` up to `end`."""
+    @property
+    def end(self) -> int:
+        return self.start + self.rows
+
+    def part(self, start: int, end: int) -> "ExpertRoutes":
+        """Those of the tokens from `start` up to `end`."""
         row_bytes = self.layers * self.topk * np.dtype(self.dtype).itemsize
-        return self.data[(start - self.start) * row_bytes : (end - self.start) * row_bytes]
+        data = self.data[(start - self.start) * row_bytes : (end - self.start) * row_bytes]
+        return replace(self, start=start, rows=end - start, data=data)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,18 +138,15 @@ def _decoded(text: bytes) -> Wide:
 
 
 def read_tokens(
-    raw: Raw | UnsetType, expected: ExpectedTokens, memory: PromptMemory | None = None
+    raw: Raw, expected: ExpectedTokens, memory: PromptMemory | None = None
 ) -> EngineTokens | str | None:
     """None: the call is text alone, as it is where keys are there and their arrays are empty. A
     text names what is wrong with it. `memory` is that of the calls of one session."""
-    if raw is UNSET:
-        return None
     try:
         payload = _decoder.decode(raw)
         if payload is None:
             return None
-        lists = (payload.prompt_ids, payload.completion_ids)
-        texts = [b"null" if ids is UNSET else bytes(ids) for ids in lists]
+        texts = (bytes(payload.prompt_ids), bytes(payload.completion_ids))
         prompt, completion = (memory or PromptMemory()).decode(*texts)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return "tokens_unreadable"
@@ -154,32 +156,19 @@ def read_tokens(
         return None
     if not len(prompt):
         return "prompt_ids_missing"
+    end = min(expected.vocabulary or _INT32_END, _INT32_END)
+    if any(ids.min() < 0 or ids.max() >= end for ids in (prompt, completion)):
+        return "ids_out_of_range"
+    tokenizer = (payload.tokenizer or "").removeprefix("sha256:")
+    if is_digest(tokenizer) and expected.tokenizer not in (None, tokenizer):
+        return "other_tokenizer"
+    routes = None
     try:
-        return _checked(payload, prompt, completion, expected)
+        logprobs = _logprobs(payload.logprobs, len(completion))
+        runs = _version_runs(payload.policy_version_runs or [], len(completion))
     except _Broken as broken:
         return str(broken)
-
-
-def is_digest(name: str) -> bool:
-    """A SHA-256, as `ExpectedTokens.tokenizer` is."""
-    return len(name) == 64 and not set(name) - set("0123456789abcdef")
-
-
-def _checked(
-    payload: _TokensPayload, prompt: Wide, completion: Wide, expected: ExpectedTokens
-) -> EngineTokens:
-    end = min(expected.vocabulary or _INT32_END, _INT32_END)
-    for ids in (prompt, completion):
-        if len(ids) and (ids.min() < 0 or ids.max() >= end):
-            raise _Broken("ids_out_of_range")
-    tokenizer = (payload.tokenizer or "").removeprefix("sha256:") or None
-    contradicts = expected.tokenizer is not None and tokenizer != expected.tokenizer
-    if tokenizer is not None and is_digest(tokenizer) and contradicts:
-        raise _Broken("other_tokenizer")
-    logprobs = _logprobs(payload.logprobs, len(completion))
-    runs = _version_runs(payload.policy_version_runs or [], len(completion))
     lacks = ["versions_not_numbers"] if payload.policy_version_runs and runs is None else []
-    routes = None
     try:
         routes = _routes(payload.routed_experts, len(prompt), len(completion))
     except _Broken as broken:
@@ -190,10 +179,15 @@ def _checked(
         logprobs,
         runs,
         routes,
-        tokenizer,
+        tokenizer=tokenizer or None,
         template=(payload.template or "").removeprefix("sha256:") or None,
         lacks=tuple(lacks),
     )
+
+
+def is_digest(name: str) -> bool:
+    """A SHA-256, as `ExpectedTokens.tokenizer` is."""
+    return len(name) == 64 and not set(name) - set("0123456789abcdef")
 
 
 def _logprobs(reported: list[float] | None, length: int) -> Floats | None:
@@ -217,9 +211,9 @@ def _version_runs(reported: list[tuple[int, Any]], length: int) -> Runs | None:
     ascending = all(start < later for start, later in pairwise([*starts, length]))
     if reported and (starts[0] != 0 or not ascending):
         raise _Broken("version_runs")
-    versions = [_version(value) for _, value in reported]
     runs: list[tuple[int, int]] = []
-    for start, version in zip(starts, versions, strict=True):
+    for start, value in reported:
+        version = _version(value)
         if version is None:
             return None
         if not runs or runs[-1][1] != version:
@@ -237,11 +231,9 @@ def _version(value: Any) -> int | None:
     return value if 0 <= value < _INT32_END else None
 
 
-def _routes(raw: Raw | UnsetType, prompt: int, completion: int) -> ExpertRoutes | None:
+def _routes(raw: Raw, prompt: int, completion: int) -> ExpertRoutes | None:
     """Rows for all tokens, or those of the completion; the last token may have none, since it was
     never fed to the model."""
-    if raw is UNSET:
-        return None
     try:
         payload = _routes_decoder.decode(raw)
         if payload is None:
@@ -260,9 +252,7 @@ def _routes(raw: Raw | UnsetType, prompt: int, completion: int) -> ExpertRoutes 
     choices = np.sort(np.frombuffer(data, dtype).reshape(-1, topk), axis=1)
     if (choices[:, 0] < 0).any() or (choices[:, 1:] == choices[:, :-1]).any():
         raise _Broken("routes_not_experts")
-    length = prompt + completion
-    if rows in (length, length - 1):
-        return ExpertRoutes(0, rows, layers, topk, dtype, data)
-    if rows in (completion, completion - 1):
-        return ExpertRoutes(prompt, rows, layers, topk, dtype, data)
+    for start, length in ((0, prompt + completion), (prompt, completion)):
+        if rows in (length, length - 1):
+            return ExpertRoutes(start, rows, layers, topk, dtype, data)
     raise _Broken("routes_length")

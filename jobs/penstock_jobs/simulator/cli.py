@@ -1,7 +1,6 @@
 """`penstock simulate`: sessions whose truth is known."""
 
 import math
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,7 +15,7 @@ from penstock.clock import SECOND_US
 from penstock.errors import InvalidInput
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of
-from penstock.terminal.output import say, show_json
+from penstock.terminal.output import data_output, say, show_json
 from penstock_jobs.simulator.delivery import (
     EventLine,
     FileSink,
@@ -173,7 +172,7 @@ def _sink(
         elif kafka is not None:
             sink = KafkaSink(kafka)
         else:
-            file = sys.stdout.buffer if out is None else closing.enter_context(_opened(out))
+            file = data_output() if out is None else closing.enter_context(_opened(out))
             sink = FileSink(file)
         closing.callback(sink.close)
         yield sink
@@ -183,5 +182,4 @@ def _opened(path: Path) -> BinaryIO:
     try:
         return path.open("wb")
     except OSError as error:
-        why = error.strerror or str(error)
-        raise InvalidInput(what=f"The file {path}", why=why) from error
+        raise InvalidInput(what=f"The file {path}", why=error.strerror or error) from error

@@ -3,18 +3,12 @@
 from penstock_jobs.simulator.files import SourceFile
 from penstock_jobs.simulator.grammar import Dice, Grammar, Names
 
-_COMPLAINTS = ("still_broken", "misunderstood", "undo", "corrected", "fed_up")
-
 _grammar = Grammar.load("conversation")
 
 
 def line(rule: str, dice: Dice, names: Names) -> str:
     """A text by a rule of the grammar, such as `request` or `satisfied`."""
     return _grammar.expand(rule, dice, names)
-
-
-def dissatisfied(dice: Dice, names: Names) -> str:
-    return line(dice.pick(_COMPLAINTS), dice, names)
 
 
 def thinking(dice: Dice, names: Names, sentences: int) -> str:
@@ -31,11 +25,6 @@ def answer(dice: Dice, names: Names) -> str:
     changes = "\n".join(_grammar.expand_many("change", dice, names, dice.between(1, 5)))
     cause = _sentence(line("verdict", dice, names))
     return f"{cause}\n\n{changes}\n\n{line('closing', dice, names)}"
-
-
-def recap(dice: Dice, names: Names) -> str:
-    """What the agent keeps of a conversation that was compacted."""
-    return f"{line('recap', dice, names)} {thinking(dice, names, 4)}"
 
 
 def file_listing(dice: Dice, file: SourceFile) -> str:

@@ -112,7 +112,7 @@ class KafkaSink:
     """Produces to the topic of a lake, past the gateway. The writer judges the events later, so the
     sink does not know what is refused."""
 
-    def __init__(self, url: str, tenant: str = TENANT_DEFAULT) -> None:
+    def __init__(self, url: str) -> None:
         what = "The address of --kafka"
         try:
             from kafka import KafkaProducer
@@ -127,7 +127,8 @@ class KafkaSink:
             self._address = parse_address(url)
         except SettingInvalid as error:
             raise InvalidInput(what=what, why=str(error.facts["why"])) from error
-        self._headers = [(SCHEMA_HEADER, b"%d" % SCHEMA_VERSION), (TENANT_HEADER, tenant.encode())]
+        schema = (SCHEMA_HEADER, b"%d" % SCHEMA_VERSION)
+        self._headers = [schema, (TENANT_HEADER, TENANT_DEFAULT.encode())]
         self._failure = KafkaError
         milliseconds = round(_KAFKA_SECONDS * 1000)
         try:

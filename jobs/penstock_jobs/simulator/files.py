@@ -37,19 +37,18 @@ def write_file(dice: Dice, language: Language, blocks: int) -> SourceFile:
     folder = f"{language.root}/{dice.pick(WORDS['module'])}"
     if dice.chance(0.4):
         folder = f"{folder}/{dice.pick(WORDS['noun'])}"
-    head = language.grammar.expand("head", dice, names) + "\n\n"
-    text = [_write_block(dice, language.grammar, names) for _ in range(blocks)]
+    grammar, text = language.grammar, []
+    head = grammar.expand("head", dice, names) + "\n\n"
+    for _ in range(blocks):
+        pieces = dice.between(2, 6)
+        if dice.chance(0.15):
+            text.append(grammar.expand("record", dice, names) + "\n")
+            continue
+        inner = grammar.expand_many("step", dice, names, pieces)
+        opening, closing = grammar.expand("open", dice, names), grammar.expand("close", dice, names)
+        text.append("\n".join([opening, *inner, closing, ""]))
     path = f"{folder}/{stem}{language.extension}"
     return SourceFile(path, language, names, head + "\n".join(text))
-
-
-def _write_block(dice: Dice, grammar: Grammar, names: Names) -> str:
-    pieces = dice.between(2, 6)
-    if dice.chance(0.15):
-        return grammar.expand("record", dice, names) + "\n"
-    inner = grammar.expand_many("step", dice, names, pieces)
-    opening, closing = grammar.expand("open", dice, names), grammar.expand("close", dice, names)
-    return "\n".join([opening, *inner, closing, ""])
 
 
 def _names(dice: Dice, language: Language) -> Names:
@@ -188,14 +187,14 @@ class FileChange:
 
     def stretch(self) -> list[CodeLine]:
         """Those of its lines that are in the file, in order."""
-        mine = set(self.wrote)
-        return [line for line in self.file.lines if line in mine]
+        written = set(self.wrote)
+        return [line for line in self.file.lines if line in written]
 
     def revert(self) -> None:
         """The file is as before the edit. What others changed beside it stays."""
         self._bring_back(self.took)
-        mine = set(self.wrote)
-        self.file.lines[:] = [line for line in self.file.lines if line not in mine]
+        written = set(self.wrote)
+        self.file.lines[:] = [line for line in self.file.lines if line not in written]
 
     def revert_part(self, dice: Dice) -> None:
         if not self.wrote:  # of what was taken away, some comes back
@@ -239,8 +238,8 @@ class FileChange:
             lines[:] = rest[:at] + stretch + rest[at:]
 
     def _bring_back(self, taken: list[CodeLine]) -> None:
-        lines, present, mine = self.file.lines, set(self.file.lines), set(self.wrote)
-        places = [at for at, line in enumerate(lines) if line in mine]
+        lines, present, written = self.file.lines, set(self.file.lines), set(self.wrote)
+        places = [at for at, line in enumerate(lines) if line in written]
         behind = [at + 1 for at, line in enumerate(lines) if line is self.anchor]
         at = (places or behind or [0])[0]
         lines[at:at] = [line for line in taken if line not in present]
@@ -256,7 +255,8 @@ class FileChange:
 def check_out(repository: int) -> list[WorkingFile]:
     """The files of a repository, the same for everybody, to be worked on."""
     return [
-        WorkingFile(source, list(map(CodeLine.of, texts))) for source, texts in _sources(repository)
+        WorkingFile(source, list(map(CodeLine.of, source.text.splitlines())))
+        for source in _sources(repository)
     ]
 
 
@@ -270,11 +270,11 @@ def _ink(lines: list[CodeLine]) -> int:
 
 
 @lru_cache(maxsize=64)
-def _sources(repository: int) -> tuple[tuple[SourceFile, tuple[str, ...]], ...]:
+def _sources(repository: int) -> tuple[SourceFile, ...]:
     dice = Dice(f"repository:{repository}")
     language = dice.pick(LANGUAGES)
-    sources: dict[str, tuple[SourceFile, tuple[str, ...]]] = {}
+    sources: dict[str, SourceFile] = {}
     while len(sources) < _FILES:
         source = write_file(dice, language if len(sources) < _FILES - 1 else LANGUAGES[0], 4)
-        sources.setdefault(source.path, (source, tuple(source.text.splitlines())))
+        sources.setdefault(source.path, source)
     return tuple(sources.values())

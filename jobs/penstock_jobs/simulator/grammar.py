@@ -58,7 +58,7 @@ class Grammar:
     """Compiled rules. A slot takes its value from the rule of its name, else from the caller."""
 
     def __init__(self, *files: Traversable) -> None:
-        """From files with rules, which are read when the first text is made, and COMMON_RULES."""
+        """From files with rules, which are read when the first text is made."""
         self._files = files
 
     @classmethod
@@ -68,7 +68,7 @@ class Grammar:
 
     @cached_property
     def _rules(self) -> dict[str, tuple["_Shape", ...]]:
-        rules = dict(COMMON_RULES)
+        rules = {name: WORDS[name] for name in ("noun", "quality", "act", "complaint")}
         for file in self._files:
             rules |= read_rules(file)
         # Rules without slots need no expansion: that is most of them, and most of the draws.
@@ -108,7 +108,6 @@ def read_rules(file: Traversable) -> Rules:
 
 
 WORDS = read_rules(_SHAPES.joinpath("words.toml"))
-COMMON_RULES = {name: WORDS[name] for name in ("noun", "quality", "act", "complaint")}
 
 # A %-template; for each of its different slots the name that it draws from, and the words if
 # they are known; and what puts the values, one a slot, where the template wants them.

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from zlib import crc32
 
 import msgspec
 
 from penstock.errors import InvalidInput
+from penstock.toml_document import TEXT_BYTES_MAX, read_bounded
 from penstock_jobs.simulator.grammar import Dice
 
 Task = Literal["clear", "risky"]
@@ -26,7 +27,6 @@ LOOK, ANSWER, SUMMARY = range(8, 11)
 #: The last token of a prompt that asks for work, by task; and how often a task is risky.
 TASK_IDS: Mapping[Task, int] = {"clear": 16, "risky": 17}
 RISKY_SHARE = 0.35
-_STYLES_FROM = 32
 _WORDS_FROM = 256
 _WORDS = 4096
 _WORDS_MAX = 24
@@ -69,7 +69,7 @@ STYLES = (
     Style("tiny", 0.93, 0.04, lines=(1, 1), done=0.25),
     Style("broken", 0.6, 0.5, lines=(4, 9), breaks=0.85),
 )
-STYLE_IDS = {style.name: _STYLES_FROM + number for number, style in enumerate(STYLES)}
+STYLE_IDS = {style.name: token for token, style in enumerate(STYLES, 32)}
 #: The tokens that may follow the last token of a prompt, and a sampled token.
 CHOICES: Mapping[int, tuple[int, ...]] = {
     **dict.fromkeys(TASK_IDS.values(), tuple(STYLE_IDS.values())),
@@ -151,9 +151,11 @@ def read_policy(text: str) -> Policy:
         return POLICIES[text]
     what = f"The policy {text}"
     try:
-        document = msgspec.json.decode(Path(text).read_bytes(), type=_PolicyDocument)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
-        why = f"it is none of {', '.join(POLICIES)}, and as a file: {error}"
+        content = read_bounded(Path(text), TEXT_BYTES_MAX, what)
+        document = msgspec.json.decode(content, type=_PolicyDocument)
+    except (InvalidInput, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        reason = error.facts["why"] if isinstance(error, InvalidInput) else error
+        why = f"it is none of {', '.join(POLICIES)}, and as a file: {reason}"
         raise InvalidInput(what=what, why=why) from error
     logits: dict[Task, tuple[float, ...]] = {}
     for task in TASK_IDS:
@@ -169,14 +171,3 @@ def read_policy(text: str) -> Policy:
 class _PolicyDocument(msgspec.Struct):
     version: int
     logits: dict[str, dict[str, float]]
-
-
-def tokens_of(policy: Policy, prompt: list[int], token: int) -> dict[str, Any]:
-    """The `tokens` of a model call that sampled one token after its prompt, and the end."""
-    return {
-        "prompt_ids": list(prompt),
-        "completion_ids": [token, END],
-        "logprobs": [policy.log_probability(prompt[-1], token), policy.log_probability(token, END)],
-        "tokenizer": TOKENIZER,
-        "policy_version_runs": [[0, policy.version]],
-    }

@@ -63,9 +63,8 @@ class Production:
             (checkpoint.name, checkpoint.policy.version, sorted(checkpoint.policy.logits.items()))
             for checkpoint in self.checkpoints
         ]
-        identity: tuple[object, ...] = (self.start_us if self.name is None else self.name, facts)
-        if (pace := (self.compression, self.spacing_s)) != (1, SPACING_S):
-            identity = (*identity, pace)
+        name, pace = self.name or self.start_us, (self.compression, self.spacing_s)
+        identity = (name, facts) if pace == (1, SPACING_S) else (name, facts, pace)
         return sha256(repr(identity).encode()).hexdigest()[:8]
 
     def begins_us(self, index: int) -> int:

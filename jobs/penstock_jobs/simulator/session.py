@@ -21,11 +21,10 @@ from penstock_jobs.simulator.truth import (
     seconds_until_acting,
 )
 
-SOURCE = "simulator"
-HORIZONS_S = (600, 3_600, 86_400)
-#: How often somebody still observes a file then.
+#: How often somebody still observes a file after so many seconds.
 _OBSERVED = {600: 0.95, 3_600: 0.9, 86_400: 0.85}
 _PROMPT_TOKENS_MAX = 110
+_COMPLAINTS = ("still_broken", "misunderstood", "undo", "corrected", "fed_up")
 
 _encode = msgspec.json.Encoder().encode
 
@@ -57,7 +56,7 @@ class Journal:
             "ts": at_us,
             "type": kind,
             "event_id": f"e{number:05}",
-            "source": SOURCE,
+            "source": "simulator",
             "checkpoint": self._truth.checkpoint,
             "user": self._truth.user,
             "project": self._truth.project,
@@ -119,10 +118,9 @@ class SessionSimulation:
             # Nobody wrote again. A user who stopped the agent was dissatisfied.
             self.truth.turns[-1].dissatisfied = True if self._stopped else None
         self.journal.wait(self.dice.skewed(3, 600))
-        if self._stopped:
-            self.journal.record("session_end", {"reason": "user_stop"})
-        elif self.dice.chance(0.95):
-            self.journal.record("session_end", {"reason": "completed"})
+        if self._stopped or self.dice.chance(0.95):
+            reason = "user_stop" if self._stopped else "completed"
+            self.journal.record("session_end", {"reason": reason})
         self.journal.finish()
         self._conclude()
 
@@ -142,7 +140,9 @@ class SessionSimulation:
         if self.truth.turns:
             self._heard = True
         if (size := len(self._prompt)) > _PROMPT_TOKENS_MAX:
-            self._say(ids.SUMMARY, ids.COMPACTING, conversation.recap(dice, self._names))
+            recap = conversation.line("recap", dice, self._names)
+            thoughts = conversation.thinking(dice, self._names, 4)
+            self._say(ids.SUMMARY, ids.COMPACTING, f"{recap} {thoughts}")
             self._prompt = [ids.SYSTEM, ids.SUMMARY, ids.END]
             sizes = {"tokens_before": size, "tokens_after": len(self._prompt)}
             summary = {"summary_call_id": f"gen-{self._generated}"}
@@ -155,10 +155,8 @@ class SessionSimulation:
         self.truth.turns.append(turn)
         if style.asks:
             turn.asked = True
-            question = (
-                f"should {dice.pick(self._names['plain'])} stay as it is for its other callers?"
-            )
-            text = f"Before I change anything: {question}"
+            word = dice.pick(self._names["plain"])
+            text = f"Before I change anything: should {word} stay as it is for its other callers?"
             self._say(ids.STYLE_IDS[style.name], ids.TASK_IDS[task], text)
         else:
             turn.worth = self._work(style, task, turn)
@@ -245,13 +243,13 @@ class SessionSimulation:
         if dice.chance(0.2):
             when_us = made_us + seconds_until_acting(dice) * 1_000_000
             journal.plan(when_us, partial(change.change_beside, dice))
-        for horizon_s in HORIZONS_S:
+        for horizon_s, share in _OBSERVED.items():
             due_us = made_us + horizon_s * 1_000_000
             journal.plan(due_us, partial(truth.measure, horizon_s, change))
-            if dice.chance(_OBSERVED[horizon_s]):
+            if dice.chance(share):
                 truth.looked.append(horizon_s)
-                seen_us = due_us + dice.between(1, 8_000) * 1_000
-                journal.plan(seen_us, lambda: self._observe(change))
+                observed_us = due_us + dice.between(1, 8_000) * 1_000
+                journal.plan(observed_us, lambda: self._observe(change))
             elif dice.chance(0.3):
                 journal.plan(due_us + 2_000_000, lambda: self._observe(change, elsewhere=True))
 
@@ -277,7 +275,7 @@ class SessionSimulation:
 
     def _react(self, turn: TurnTruth) -> str:
         """The user judges the turn; the next message."""
-        dice, names = self.dice, self._names
+        dice = self.dice
         turn.worth = round(turn.worth, 4)
         turn.dissatisfied = self.user.is_dissatisfied(dice, turn.worth)
         edits = [edit for edit in self.truth.edits if edit.turn == turn.turn]
@@ -289,11 +287,9 @@ class SessionSimulation:
             thumb = "down" if turn.dissatisfied else "up"
             self.journal.record("feedback", {"kind": "thumbs", "value": thumb})
             self._heard = True
-        if turn.dissatisfied:
-            return conversation.dissatisfied(dice, names)
-        if turn.asked or turn.worth < 0.3:
-            return conversation.line("request", dice, names)
-        return conversation.line("satisfied", dice, names)
+        mood = "request" if turn.asked or turn.worth < 0.3 else "satisfied"
+        rule = dice.pick(_COMPLAINTS) if turn.dissatisfied else mood
+        return conversation.line(rule, dice, self._names)
 
     def _stop(self) -> None:
         """The user has had enough, and takes everything back at once."""
@@ -312,7 +308,7 @@ class SessionSimulation:
             truth.outcome, truth.reason = "negative_by_rule", "invalid_tool_calls"
         elif self._stopped:
             truth.outcome, truth.reason = "negative_by_rule", "abandoned"
-        elif not (self._heard or any(HORIZONS_S[0] in edit.looked for edit in truth.edits)):
+        elif not (self._heard or any(min(_OBSERVED) in edit.looked for edit in truth.edits)):
             truth.outcome = "censored"
 
     def _call(self, token: int, prompt_end: int, tool: str, arguments: Mapping[str, str]) -> str:
@@ -330,20 +326,26 @@ class SessionSimulation:
     def _sample(self, token: int, prompt_end: int, content: Payload) -> None:
         """Record a model call that sampled `token` behind a prompt with that last token."""
         self._prompt.append(prompt_end)
-        tokens = ids.tokens_of(self.policy, self._prompt, token)
-        completion = len(tokens["completion_ids"])
+        sampled = [token, ids.END]
+        befores = [prompt_end, token]
         self._generated += 1
         payload = {
             "call_id": f"gen-{self._generated}",
             "model": self.truth.checkpoint,
             **content,
-            "usage": {"prompt": len(self._prompt), "completion": completion},
+            "usage": {"prompt": len(self._prompt), "completion": len(sampled)},
             "latency_ms": self.dice.skewed(300, 9_000),
             "finish_reason": "tool_calls" if "tool_calls" in content else "stop",
-            "tokens": tokens,
+            "tokens": {
+                "prompt_ids": self._prompt,
+                "completion_ids": sampled,
+                "logprobs": list(map(self.policy.log_probability, befores, sampled)),
+                "tokenizer": ids.TOKENIZER,
+                "policy_version_runs": [[0, self.policy.version]],
+            },
         }
         self.journal.record("model_call", payload)
-        self._prompt += tokens["completion_ids"]
+        self._prompt += sampled
 
     def _result(self, call: str, tool: str, output: str, error: str | None = None) -> None:
         payload: Payload = {"call_id": call, "tool": tool, "ok": error is None}

@@ -11,7 +11,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing, open_or_make
 from penstock.settings import load_settings
 from penstock.terminal import options
-from penstock.terminal.output import facts, say, show_json, show_table, time_of
+from penstock.terminal.output import facts, say, show_json, show_table, show_text, time_of
 
 app = typer.Typer(help="Keys for the HTTP service.", no_args_is_help=True)
 
@@ -34,7 +34,7 @@ def create(
         show_json(facts(key) | {"secret": secret})
         return
     say(f"key {key.id}, role {key.role}, tenant {key.tenant}; its secret, shown this once:")
-    typer.echo(secret)
+    show_text(secret)
 
 
 @app.command("list")
@@ -96,6 +96,7 @@ def set_(
         int | None, typer.Argument(help="0 is no limit; left out, that of the settings.", min=0)
     ] = None,
     data: options.Data = None,
+    json: options.Json = False,
 ) -> None:
     """Give one tenant a maximum of its own. A running service follows within seconds.
 
@@ -103,5 +104,8 @@ def set_(
     """
     with open_existing(data) as lake:
         set_quota(lake.database, tenant, name, maximum)
+    if json:
+        show_json({"tenant": tenant, "quota": name, "maximum": maximum})
+        return
     limit = "that of the settings" if maximum is None else maximum or "no limit"
     say(f"{tenant}: {name} is {limit}")

@@ -6,10 +6,11 @@ import hashlib
 import re
 import secrets
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Literal, get_args
 
 import sqlalchemy as sa
+from sqlalchemy import Connection
 
 from penstock.access.errors import KeyRefused, RoleMissing
 from penstock.access.tables import api_key
@@ -51,62 +52,54 @@ class Key:
     revoked_at: int | None
 
 
+_KEY_COLUMNS = [api_key.c[field.name] for field in fields(Key)]
+
+
 def create_key(database: Database, role: str, tenant: str, note: str = "") -> tuple[Key, str]:
     """The key and its secret. Only a hash is stored: show the secret now or never."""
-    created = _create(database, role, tenant, note)
-    assert created is not None
-    return created
-
-
-def create_first_key(database: Database, note: str) -> tuple[Key, str] | None:
-    """An admin key where there is no key yet, else None. Of several processes that start at
-    once, one creates it."""
-    return _create(database, "admin", TENANT_DEFAULT, note, first=True)
-
-
-def _create(
-    database: Database, role: str, tenant: str, note: str, *, first: bool = False
-) -> tuple[Key, str] | None:
     if role not in ROLES:
         raise InvalidInput(what=f"The role {role!r}", why=f"it is one of {', '.join(ROLES)}")
     if not is_tenant(tenant):
-        raise InvalidInput(
-            what=f"The tenant {tenant!r}", why="it is empty, too long or unprintable"
-        )
+        why = "it is empty, too long or unprintable"
+        raise InvalidInput(what=f"The tenant {tenant!r}", why=why)
+    with database.write() as connection:
+        lock_table(connection, api_key, alone=False)
+        return _insert(connection, role, tenant, note)
+
+
+def create_first_key(database: Database, note: str) -> tuple[Key, str] | None:
+    """An admin key where there is no key yet; one of several processes that start creates it."""
+    with database.write() as connection:
+        lock_table(connection, api_key, alone=True)
+        if connection.scalar(sa.select(sa.exists().select_from(api_key))):
+            return None
+        return _insert(connection, "admin", TENANT_DEFAULT, note)
+
+
+def _insert(connection: Connection, role: str, tenant: str, note: str) -> tuple[Key, str]:
     secret = f"pk_{role}_{secrets.token_urlsafe(_SECRET_BYTES)}"
     row = {"id": secrets.token_hex(4), "sha256": _digest(secret), "tenant": tenant, "role": role}
-    with database.write() as connection:
-        lock_table(connection, api_key, alone=first)
-        if first and connection.scalar(sa.select(sa.exists().select_from(api_key))):
-            return None
-        created = connection.execute(
-            sa.insert(api_key).values(**row, note=note, created_at=now_us()).returning(api_key)
-        ).one()
-    return _key(created), secret
+    insert = sa.insert(api_key).values(**row, note=note, created_at=now_us())
+    return Key(*connection.execute(insert.returning(*_KEY_COLUMNS)).one()), secret
 
 
 def list_keys(database: Database) -> list[Key]:
     with database.read() as connection:
-        rows = connection.execute(sa.select(api_key).order_by(api_key.c.created_at)).all()
-    return [_key(row) for row in rows]
+        query = sa.select(*_KEY_COLUMNS).order_by(api_key.c.created_at)
+        return [Key(*row) for row in connection.execute(query)]
 
 
 def revoke_key(database: Database, key_id: str) -> None:
+    valid = sa.update(api_key).where(api_key.c.id == key_id, api_key.c.revoked_at.is_(None))
     with database.write() as connection:
-        revoked = connection.execute(
-            sa.update(api_key)
-            .where(api_key.c.id == key_id, api_key.c.revoked_at.is_(None))
-            .values(revoked_at=now_us())
-        )
+        revoked = connection.execute(valid.values(revoked_at=now_us()))
     if revoked.rowcount == 0:
-        raise InvalidInput(
-            what=f"The key {key_id!r}", why="there is none, or it is revoked already"
-        )
+        why = "there is none, or it is revoked already"
+        raise InvalidInput(what=f"The key {key_id!r}", why=why)
 
 
 class KeyRing:
-    """The valid keys, in memory: requests do not wait for the database, and are answered while
-    it is away."""
+    """The valid keys, in memory: requests are answered while the database is away."""
 
     def __init__(self, database: Database, clock: Clock) -> None:
         self._database = database
@@ -119,10 +112,9 @@ class KeyRing:
         """Read the keys from the database. Raises DatabaseUnreachable."""
         with self._lock:
             self._tried_s = started_s = self._clock.elapsed_s()
+            valid = sa.select(api_key).where(api_key.c.revoked_at.is_(None))
             with self._database.read() as connection:
-                rows = connection.execute(
-                    sa.select(api_key).where(api_key.c.revoked_at.is_(None))
-                ).all()
+                rows = connection.execute(valid).all()
             self._grants = {row.sha256: Grant(row.tenant, row.role, row.id) for row in rows}
             self._refreshed_s = started_s
 
@@ -130,8 +122,7 @@ class KeyRing:
         """What the `Authorization` header allows. Raises KeyRefused."""
         scheme, _, secret = (authorization or "").partition(" ")
         digest = _digest(secret.strip()) if scheme.lower() == "bearer" and secret else ""
-        grant = self._grants.get(digest)
-        if grant is None:
+        if (grant := self._grants.get(digest)) is None:
             raise KeyRefused
         return grant
 
@@ -176,7 +167,3 @@ class Authorizer:
 def _digest(secret: str) -> str:
     # The secret is random and long: a plain hash cannot be turned back.
     return hashlib.sha256(secret.encode()).hexdigest()
-
-
-def _key(row: sa.Row[tuple[object, ...]]) -> Key:
-    return Key(**{name: value for name, value in row._mapping.items() if name != "sha256"})

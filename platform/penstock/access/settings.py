@@ -7,13 +7,8 @@ from penstock.settings import RoomSettings, setting
 
 @dataclass(frozen=True, kw_only=True)
 class AccessSettings(RoomSettings):
-    """See docs/settings.md."""
-
     keys_refresh_seconds: float = setting(
-        5.0,
-        "a revoked key may work so long",
-        "Lower it when it has to stop sooner.",
-        minimum=0.1,
+        5.0, "a revoked key may work so long", "Lower it when it has to stop sooner.", minimum=0.1
     )
     tenant_events_per_hour_max: int = setting(
         0,

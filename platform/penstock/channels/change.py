@@ -72,6 +72,13 @@ class Change(ChannelPointer):
         return replace(self, hash=hash_of(self))
 
 
+def unused_channel(tenant: str, channel: str) -> Change:
+    """A channel before its first change."""
+    return Change(
+        tenant=tenant, channel=channel, version=0, action="policy", actor="", reason="", at=0
+    )
+
+
 def hash_of(change: Change) -> str:
     """The hash of all columns but the hash itself, as JSON with sorted keys."""
     columns = asdict(change)
@@ -128,7 +135,7 @@ class Misfit:
 
 
 def first_misfit(changes: Iterable[Change], head: tuple[int, str] | None = None) -> Misfit | None:
-    """Whether a channel's history, from its first change on, is as it was written. `head` is the
+    """The first version of a channel's history that is not as it was written. `head` is the
     version and the hash that the channel itself has."""
     version, hash_before, at = 0, NO_HASH, 0
     for change in changes:

@@ -1,24 +1,44 @@
-"""A channel as it is now: where it points, and which checkpoint serves a key."""
+"""A channel: where it points now, a change of it, and which checkpoint serves a key.
+
+A change is one transaction, all of it or nothing. Whoever changes a channel holds its row, so that
+changes of one channel come one after another, on any database. Rows of checkpoints are held after
+it, in the order of their names, so that no two transactions wait for each other.
+"""
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Annotated, Any, Literal
 
 import msgspec
 import sqlalchemy as sa
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 from sqlalchemy import Connection
 
-from penstock.channels.change import Change, ChannelPointer, time_text
-from penstock.channels.errors import ChannelUnknown, HistoryDamaged, NothingServed
+from penstock.channels.change import (
+    NO_HASH,
+    Action,
+    Change,
+    ChannelPointer,
+    time_text,
+    unused_channel,
+)
+from penstock.channels.errors import (
+    ChannelUnknown,
+    HistoryDamaged,
+    NothingServed,
+    PromotionConflict,
+)
 from penstock.channels.history import CHANGE_COLUMNS, change_of, first_version_since, newest_change
-from penstock.channels.notices import checkpoint_places
+from penstock.channels.notices import checkpoint_places, put_notice
 from penstock.channels.tables import channel, channel_change
 from penstock.checkpoints.digests import text_digest
-from penstock.database.engine import Database
+from penstock.checkpoints.registration import check_chain, find_in, move_state
+from penstock.database.engine import Database, insert_new, now_us
 from penstock.errors import InvalidInput
-from penstock.gate.tables import gate_policy
+from penstock.gate import tables
+from penstock.gate.verdict import Verdict
 from penstock.terminal.output import facts
 
 #: Which part of a channel's traffic: all but the canary's share, or that share.
@@ -110,8 +130,9 @@ def policy_of(database: Database, state: ChannelState) -> str | None:
     HistoryDamaged."""
     if state.policy is None:
         return None
-    query = sa.select(gate_policy.c.text).where(
-        gate_policy.c.tenant == state.tenant, gate_policy.c.digest == state.policy
+    policy = tables.gate_policy.c
+    query = sa.select(policy.text).where(
+        policy.tenant == state.tenant, policy.digest == state.policy
     )
     with database.read() as connection:
         text = connection.scalar(query)
@@ -146,35 +167,24 @@ def serving_channels(database: Database, tenant: str, checkpoint_name: str) -> l
         ]
 
 
-def _newest_of_all(connection: Connection, tenant: str) -> Iterator[Change]:
-    query = (
-        sa.select(*CHANGE_COLUMNS)
-        .join(
-            channel,
-            sa.and_(
-                channel.c.tenant == channel_change.c.tenant,
-                channel.c.name == channel_change.c.channel,
-                channel.c.version == channel_change.c.version,
-            ),
-        )
-        .where(channel.c.tenant == tenant)
-        .order_by(channel.c.name)
+def _newest_of_all(connection: Connection, tenant: str) -> list[Change]:
+    columns = channel_change.c
+    newest = sa.and_(
+        channel.c.tenant == columns.tenant,
+        channel.c.name == columns.channel,
+        channel.c.version == columns.version,
     )
-    for row in connection.execute(query).all():
-        yield change_of(row)
+    query = sa.select(*CHANGE_COLUMNS).join(channel, newest).where(channel.c.tenant == tenant)
+    return [change_of(row) for row in connection.execute(query.order_by(channel.c.name))]
 
 
 def _state_of(connection: Connection, change: Change) -> ChannelState:
     since: int | None = None
+    columns = channel_change.c
     if change.checkpoint is not None:
-        columns = channel_change.c
-        since = connection.scalar(
-            sa.select(columns.at).where(
-                columns.tenant == change.tenant,
-                columns.channel == change.channel,
-                columns.version == first_version_since(connection, change, "checkpoint"),
-            )
-        )
+        first = first_version_since(connection, change, "checkpoint")
+        place = columns.tenant == change.tenant, columns.channel == change.channel
+        since = connection.scalar(sa.select(columns.at).where(*place, columns.version == first))
     return ChannelState(
         **{field.name: getattr(change, field.name) for field in fields(ChannelPointer)},
         **checkpoint_places(connection, change),
@@ -182,6 +192,122 @@ def _state_of(connection: Connection, change: Change) -> ChannelState:
         since=since,
         changed_at=change.at,
     )
+
+
+#: The checkpoint that a channel is expected at: its name or digest, or None for none. ANY is
+#: whichever it is at when the call begins.
+Expected = str | UnsetType | None
+ANY = UNSET
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChannelRequest:
+    """Somebody wants to change a channel. At another version of it than `expect_version` nothing is
+    done."""
+
+    tenant: str
+    channel: str
+    reason: str
+    actor: str
+    expect: Expected = ANY
+    expect_version: int | None = None
+
+
+@dataclass(frozen=True)
+class HeldChannel:
+    """A channel that nobody else changes now, as it was before the change."""
+
+    connection: Connection
+    before: Change
+
+    def next_change(self, action: Action, *, actor: str, reason: str) -> Change:
+        """The channel as it is, in the next version; the caller replaces what changes."""
+        at = int(self.connection.execute(sa.select(now_us())).scalar_one())
+        return replace(
+            self.before,
+            version=self.before.version + 1,
+            action=action,
+            verdict=None,
+            overridden=False,
+            actor=actor,
+            reason=reason,
+            # A clock that was set back does not turn the history round.
+            at=max(at, self.before.at),
+            previous_hash=self.before.hash or NO_HASH,
+        )
+
+    def keep_verdict(self, verdict: Verdict) -> str:
+        """Keep a verdict as evidence; its id."""
+        row = {
+            "tenant": self.before.tenant,
+            "id": verdict.id,
+            "channel": verdict.channel,
+            "checkpoint": verdict.checkpoint,
+            "outcome": verdict.outcome,
+            "document": verdict.text,
+            "made_at": now_us(),
+        }
+        insert_new(self.connection, tables.verdict, row)
+        return verdict.id
+
+    def apply(self, after: Change, left: Literal["retired", "rolled_back"] = "retired") -> Change:
+        """Write the change, move the checkpoints, and put the notice into the outbox; `left` is the
+        state of a checkpoint that the channel leaves. Raises StateRefused, LineageBroken where a
+        checkpoint cannot serve."""
+        connection, tenant = self.connection, after.tenant
+        serving = {after.checkpoint, after.canary}
+        changed = serving ^ {self.before.checkpoint, self.before.canary}
+        names = sorted(name for name in changed if name is not None)
+        reason = f"{after.action} of {after.channel}, version {after.version}: {after.reason}"
+        for checkpoint in [find_in(connection, tenant, name, lock=True) for name in names]:
+            if checkpoint.name in serving:
+                if checkpoint.state != "serving":
+                    move_state(connection, checkpoint, "serving", actor=after.actor, reason=reason)
+                check_chain(connection, checkpoint)
+                continue
+            channels = channels_at(connection, tenant, checkpoint.name)
+            if all(change.channel == after.channel for change in channels):
+                move_state(connection, checkpoint, left, actor=after.actor, reason=reason)
+        change = after.sealed()
+        connection.execute(sa.insert(channel_change).values(**asdict(change)))
+        pointer = channel.c.tenant == tenant, channel.c.name == change.channel
+        head = {"version": change.version, "hash": change.hash}
+        connection.execute(sa.update(channel).where(*pointer).values(**head))
+        put_notice(connection, change)
+        return change
+
+
+@contextmanager
+def hold_channel(
+    database: Database, tenant: str, name: str, *, make: bool = False
+) -> Iterator[HeldChannel]:
+    """Hold a channel until the block ends; what was applied is committed then. With `make` it need
+    not be there. Raises ChannelUnknown."""
+    if not name.isprintable():  # nobody's name, and some databases do not even take it
+        raise ChannelUnknown(name=name)
+    query = sa.select(channel.c.version).where(channel.c.tenant == tenant, channel.c.name == name)
+    with database.write() as connection:
+        if make:
+            row = {"tenant": tenant, "name": name, "version": 0, "hash": NO_HASH}
+            insert_new(connection, channel, row)
+        if connection.scalar(query.with_for_update()) is None:
+            raise ChannelUnknown(name=name)
+        before = newest_change(connection, tenant, name) or unused_channel(tenant, name)
+        yield HeldChannel(connection, before)
+
+
+def refuse_unexpected(request: ChannelRequest, before: Change) -> None:
+    """Raises PromotionConflict where a channel is not where the request expects it."""
+    if request.expect_version not in (None, before.version):
+        raise conflict(f"version {request.expect_version}", before)
+    if request.expect is not ANY and request.expect not in (before.checkpoint, before.digest):
+        raise conflict(request.expect, before)
+
+
+def conflict(expected: object, present: Change) -> PromotionConflict:
+    since = f"{present.action} by {present.actor}" if present.version else "never used"
+    place = {"channel": present.channel, "found": present.checkpoint, "version": present.version}
+    return PromotionConflict(expected=expected, since=since, **place)
 
 
 #: Keys fall into so many parts, evenly.
@@ -194,18 +320,22 @@ class Assignment:
     arm: Arm
 
 
-def place_of(salt: str, key: str) -> float:
-    """Where a key stands between 0 and 1: the same for ever, everywhere."""
-    digest = hashlib.sha256(f"{salt}\0{key}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") % _PARTS / _PARTS
+class _TrafficSplit(msgspec.Struct):
+    channel: str
+    checkpoint: str | None
+    canary: str | None
+    canary_share: Annotated[float, Meta(ge=0, le=1)] | None
 
 
 def choose_arm(
     channel: str, key: str, *, current: str, canary: str | None, share: float
 ) -> Assignment:
     """A key that is in the canary stays there as its share grows; each canary draws anew."""
-    if canary is not None and place_of(f"{channel}\0{canary}", key) < share:
-        return Assignment(canary, "canary")
+    if canary is not None:
+        digest = hashlib.sha256(f"{channel}\0{canary}\0{key}".encode()).digest()
+        # A place between 0 and 1: the same for ever, everywhere.
+        if int.from_bytes(digest[:8], "big") % _PARTS / _PARTS < share:
+            return Assignment(canary, "canary")
     return Assignment(current, "current")
 
 
@@ -213,9 +343,18 @@ def assign(channel: ChannelState | Mapping[str, Any], key: str) -> Assignment:
     """Which checkpoint serves a key: a user, a session, whatever should stay with one model.
     `channel` is what `Lake.channel` gives, or the JSON of `GET /v1/channels/{name}`. Raises
     NothingServed before the first promotion, InvalidInput."""
-    name, current, canary, share = _split_of(channel)
-    if current is None:
-        raise NothingServed(channel=name)
+    if isinstance(channel, ChannelState):
+        split = _TrafficSplit(
+            channel.name, channel.checkpoint, channel.canary, channel.canary_share
+        )
+    else:
+        try:
+            split = msgspec.convert(channel, _TrafficSplit)
+        except msgspec.ValidationError as error:
+            why = f"it is not the whole answer to GET /v1/channels/NAME: {error}"
+            raise InvalidInput(what="The channel", why=why) from None
+    if split.checkpoint is None:
+        raise NothingServed(channel=split.channel)
     if not isinstance(key, str):  # else all users of whom nobody knows the name would be one user
         why = f"it is a text, as of a user or a session, and not {key!r}"
         raise InvalidInput(what="The key", why=why)
@@ -223,24 +362,5 @@ def assign(channel: ChannelState | Mapping[str, Any], key: str) -> Assignment:
         key.encode()
     except UnicodeEncodeError as error:
         raise InvalidInput(what=f"The key {key!r}", why="it is no Unicode text") from error
-    return choose_arm(name, key, current=current, canary=canary, share=share)
-
-
-def _split_of(
-    channel: ChannelState | Mapping[str, Any],
-) -> tuple[str, str | None, str | None, float]:
-    if isinstance(channel, ChannelState):
-        return channel.name, channel.checkpoint, channel.canary, channel.canary_share or 0.0
-    try:
-        name, current = channel["channel"], channel["checkpoint"]
-        canary, share = channel["canary"], channel["canary_share"]
-    except KeyError as error:
-        why = f"it has no {error}; it is the answer to GET /v1/channels/NAME, whole"
-        raise InvalidInput(what="The channel", why=why) from None
-    except TypeError:
-        why = f"it is {channel!r}, and not the answer to GET /v1/channels/NAME"
-        raise InvalidInput(what="The channel", why=why) from None
-    share = 0.0 if share is None else share
-    if not isinstance(share, (int, float)) or not 0 <= share <= 1:
-        raise InvalidInput(what="The channel", why=f"its canary_share is {share!r}")
-    return name, current, canary, share
+    current, share = split.checkpoint, split.canary_share or 0.0
+    return choose_arm(split.channel, key, current=current, canary=split.canary, share=share)

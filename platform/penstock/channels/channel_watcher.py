@@ -75,7 +75,8 @@ class ChannelWatcher:
         self._poll_s = poll_s
         self._waiters_max = waiters_max
         self._waiters: set[_Waiter] = set()
-        self._waiting = 0
+        #: How many wait for a change.
+        self.waiting = 0
         self._changed = threading.Condition()
         #: Somebody asks for a channel as it is, and need not wait for the next look.
         self._urgent = False
@@ -83,11 +84,6 @@ class ChannelWatcher:
         #: No more than a flag, so that a signal may set it whatever the threads do.
         self._ending = False
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
-
-    @property
-    def waiting(self) -> int:
-        """How many wait for a change."""
-        return self._waiting
 
     def start(self) -> None:
         self._thread.start()
@@ -97,7 +93,7 @@ class ChannelWatcher:
         self._ending = True
 
     def stop(self) -> bool:
-        """Whether it ended; it does as soon as the database has answered."""
+        """True if it ended; it ends as soon as the database has answered."""
         self.end_soon()
         with self._changed:
             self._closed = True
@@ -156,11 +152,11 @@ class ChannelWatcher:
         TooManyRequests."""
         waiter = _Waiter(key, after, tell)
         with self._changed:
-            if after is not None and self._waiting >= self._waiters_max:
+            if after is not None and self.waiting >= self._waiters_max:
                 why = f"{self._waiters_max} requests wait for changes of channels already"
                 raise TooManyRequests(why=why)
             self._waiters.add(waiter)
-            self._waiting += after is not None
+            self.waiting += after is not None
             self._urgent = self._urgent or after is None
             self._changed.notify()
         try:
@@ -173,7 +169,7 @@ class ChannelWatcher:
         with self._changed:
             known = waiter in self._waiters
             self._waiters.discard(waiter)
-            self._waiting -= known and waiter.after is not None
+            self.waiting -= known and waiter.after is not None
             return known
 
     def _run(self) -> None:
@@ -204,8 +200,15 @@ class ChannelWatcher:
         with self._changed:
             for waiter in self._waiters:
                 by_key[waiter.key][waiter.after].append(waiter)
+        place = sa.tuple_(channel.c.tenant, channel.c.name)
+        query = sa.select(channel.c.tenant, channel.c.name, channel.c.version)
         with self._database.read() as connection:
-            versions = _versions(connection, list(by_key))
+            versions: dict[ChannelKey, int] = {}
+            keys = list(by_key)
+            for start in range(0, len(keys), _CHANNELS_A_STATEMENT):
+                some = query.where(place.in_(keys[start : start + _CHANNELS_A_STATEMENT]))
+                for tenant, name, version in connection.execute(some):
+                    versions[tenant, name] = version
             for key, by_version in by_key.items():
                 for after, waiters in by_version.items():
                     if after is not None and after == versions.get(key):
@@ -223,17 +226,6 @@ class ChannelWatcher:
     def _tell(self, waiter: _Waiter, outcome: WatchOutcome) -> None:
         if self._forget(waiter):
             waiter.tell(outcome)
-
-
-def _versions(connection: Connection, keys: Sequence[ChannelKey]) -> dict[ChannelKey, int]:
-    versions: dict[ChannelKey, int] = {}
-    columns = channel.c
-    for start in range(0, len(keys), _CHANNELS_A_STATEMENT):
-        some = keys[start : start + _CHANNELS_A_STATEMENT]
-        query = sa.select(columns.tenant, columns.name, columns.version)
-        rows = connection.execute(query.where(sa.tuple_(columns.tenant, columns.name).in_(some)))
-        versions |= {(row.tenant, row.name): row.version for row in rows}
-    return versions
 
 
 def _news_of(

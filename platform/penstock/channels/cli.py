@@ -1,16 +1,13 @@
 """`penstock channels`: where channels point, their history, their policy, and watching them; and
 `penstock webhooks`."""
 
-import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import fields
-from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -23,10 +20,15 @@ from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.long_commands import on_end_signal
 from penstock.terminal.options import By, Reason, actor
-from penstock.terminal.output import encode, facts, say, show_json, show_table, time_of
-
-if TYPE_CHECKING:
-    from penstock.channels.change import Change
+from penstock.terminal.output import (
+    facts,
+    say,
+    show_json,
+    show_json_line,
+    show_table,
+    show_text,
+    time_of,
+)
 
 app = typer.Typer(
     help="What the serving fleet watches: each channel points at one checkpoint.",
@@ -34,16 +36,18 @@ app = typer.Typer(
 )
 webhooks = typer.Typer(help="Addresses that are told of changes of channels.", no_args_is_help=True)
 
-Name = Annotated[str, typer.Argument(help="The channel's name.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The channel.")]
+Url = Annotated[
+    str | None,
+    typer.Option(help="Ask this service; its key is in PENSTOCK_KEY. Else the database is asked."),
+]
 
 _OUTAGE_PAUSE_SECONDS = 5.0
 
 
 @app.command("list")
 def list_channels(
-    data: options.Data = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
+    data: options.Data = None, tenant: options.Tenant = TENANT_DEFAULT, json: options.Json = False
 ) -> None:
     """All channels, and where each points.
 
@@ -56,19 +60,12 @@ def list_channels(
     if json:
         show_json([channel_answer(channel) for channel in channels])
         return
+    rows: list[list[object]] = []
+    for channel in channels:
+        since = time_of(channel.since) if channel.since is not None else None
+        canary = [channel.canary, channel.canary_share, "pinned" if channel.pinned else None]
+        rows.append([channel.name, channel.version, channel.checkpoint, since, *canary])
     columns = ["channel", "version", "checkpoint", "since (UTC)", "canary", "share", "pinned"]
-    rows = [
-        [
-            channel.name,
-            channel.version,
-            channel.checkpoint,
-            time_of(channel.since) if channel.since is not None else None,
-            channel.canary,
-            channel.canary_share,
-            "pinned" if channel.pinned else None,
-        ]
-        for channel in channels
-    ]
     show_table(columns, rows)
 
 
@@ -115,7 +112,12 @@ def history(
 
     Example: penstock channels history production
     """
-    from penstock.channels.change import change_document
+    from penstock.channels.change import (
+        change_document,
+        change_marks,
+        describe_change,
+        short_digest,
+    )
     from penstock.channels.errors import HistoryDamaged
     from penstock.channels.history import channel_changes, verdict_outcomes, verify_history
 
@@ -133,31 +135,19 @@ def history(
         ]
         show_json({"channel": name, "changes": documents, "misfit": misfit})
     else:
-        columns = ["version", "when (UTC)", "what", "gate", "marks", "who", "why"]
-        show_table(columns, [_history_row(change, before, outcomes) for before, change in steps])
+        rows: list[list[object]] = []
+        for before, change in steps:
+            text, marks = describe_change(change, before), change_marks(change)
+            gate = ""
+            if change.verdict:
+                gate = f"{outcomes.get(change.verdict, '?')} {short_digest(change.verdict)}"
+            who_and_why = [change.actor, change.reason]
+            rows.append([change.version, time_of(change.at), text, gate, marks, *who_and_why])
+        show_table(["version", "when (UTC)", "what", "gate", "marks", "who", "why"], rows)
     if misfit is not None:
         raise HistoryDamaged(channel=name, version=misfit.version, why=misfit.why)
     if not json:
         say(f"the history fits: {changes[-1].version} changes, up to the hash {changes[-1].hash}")
-
-
-def _history_row(
-    change: "Change", before: "Change | None", outcomes: Mapping[str, str]
-) -> list[object]:
-    from penstock.channels.change import change_marks, describe_change, short_digest
-
-    gate = ""
-    if change.verdict:
-        gate = f"{outcomes.get(change.verdict, '?')} {short_digest(change.verdict)}"
-    return [
-        change.version,
-        time_of(change.at),
-        describe_change(change, before),
-        gate,
-        change_marks(change),
-        change.actor,
-        change.reason,
-    ]
 
 
 @app.command("policy")
@@ -190,13 +180,10 @@ def policy(
     parsed = parse(text, str(file))
     with open_or_make(load_settings(data)) as lake:
         known = suite_names(lake.database, tenant)
+        why = reason or f"set from {file.name}"
+        place = {"tenant": tenant, "channel": name}
         change = promotion.set_policy(
-            lake.database,
-            tenant=tenant,
-            channel=name,
-            text=text,
-            reason=reason or f"set from {file.name}",
-            actor=actor(by),
+            lake.database, **place, text=text, reason=why, actor=actor(by)
         )
     for suite in sorted(set(parsed.suites) - set(known)):
         hint = f" ({unknown(suite, known)})" if known else ""
@@ -215,7 +202,7 @@ def _show_policy(name: str, data: Path | None, tenant: str, *, json: bool) -> No
     elif text is None:
         say(f"{name} has no policy: nothing can be promoted to it without an override")
     else:
-        typer.echo(text.rstrip("\n"))
+        show_text(text.rstrip("\n"))
 
 
 @app.command("release")
@@ -234,16 +221,15 @@ def release(
     """
     from penstock.channels import promotion
 
+    who = {"tenant": tenant, "actor": actor(by)}
     with open_existing(data) as lake:
-        change = promotion.release(
-            lake.database, tenant=tenant, channel=name, reason=reason, actor=actor(by)
-        )
+        change = promotion.release(lake.database, channel=name, reason=reason, **who)
     show_change(change, json=json)
 
 
 @app.command("watch")
 def watch(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The channel.")],
+    name: Name,
     *,
     after: Annotated[
         int | None,
@@ -252,12 +238,7 @@ def watch(
     changes: Annotated[
         int | None, typer.Option("--changes", min=1, help="End after so many changes.")
     ] = None,
-    url: Annotated[
-        str | None,
-        typer.Option(
-            help="Ask this service; its key is in PENSTOCK_KEY. Else the database is asked."
-        ),
-    ] = None,
+    url: Url = None,
     data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
@@ -273,9 +254,7 @@ def watch(
         documents = _from_database(data, tenant, name, after)
     try:
         for document in islice(documents, changes):
-            line = encode(document).decode() if json else _watch_line(document)
-            sys.stdout.write(line + "\n")
-            sys.stdout.flush()
+            show_json_line(document) if json else show_text(_watch_line(document))
     except KeyboardInterrupt:
         return
 
@@ -313,11 +292,11 @@ def _from_service(url: str, name: str, after: int | None) -> Iterator[dict[str, 
 
 def _watch_line(document: dict[str, Any]) -> str:
     """A change for a person."""
+    import msgspec
+
     from penstock.channels.change import Change, change_marks, describe_change
 
-    at = round(datetime.fromisoformat(document["at"]).timestamp() * 1_000_000)
-    names = [field.name for field in fields(Change)]
-    change = Change(**{name: document[name] for name in names} | {"at": at})
+    change = msgspec.convert(document | {"at": 0}, Change)
     marks = f" [{change_marks(change)}]" if change_marks(change) else ""
     text = f"{describe_change(change)}{marks}  ({change.actor}: {change.reason})"
     return " ".join(f"{document['at']}  {change.channel} {change.version}  {text}".split("\n"))
@@ -338,23 +317,22 @@ def add_webhook(
 
     Example: penstock webhooks add https://fleet.example.com/hooks/penstock --channel production
     """
-    from penstock.channels.webhooks import add_webhook, seal_webhooks
+    from penstock.channels.webhooks import add_webhook, check_webhook, seal_webhooks
 
     with open_existing(data) as lake:
+        check_webhook(url, lake.settings)
         seal_webhooks(lake.database, lake.settings)
         hook, secret = add_webhook(lake.database, lake.settings, tenant, url, channel)
     if json:
         show_json({"id": hook.id, "url": hook.shown, "channel": hook.channel, "secret": secret})
         return
     say(f"webhook {hook.id} for {hook.shown}; the secret of its signatures, shown this once:")
-    typer.echo(secret)
+    show_text(secret)
 
 
 @webhooks.command("list")
 def list_webhooks(
-    data: options.Data = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
+    data: options.Data = None, tenant: options.Tenant = TENANT_DEFAULT, json: options.Json = False
 ) -> None:
     """All webhooks, and the topic: what each has yet to be told, and why.
 
@@ -432,12 +410,12 @@ def deliver(
             deliverer.stop()
         left = deliverer.survey()
     kinds = ("webhook", "kafka")
-    told = sum(int(metrics.value("notices_told_total", kind=kind)) for kind in kinds)
+    told_count = sum(int(metrics.value("notices_told_total", kind=kind)) for kind in kinds)
     waiting = sum(pending.count for pending in left)
     if json:
-        show_json({"told": told, "waiting": waiting, "problems": deliverer.problems()})
+        show_json({"told": told_count, "waiting": waiting, "problems": deliverer.problems()})
     else:
-        say(f"{told} told, {waiting} waiting")
+        say(f"{told_count} told, {waiting} waiting")
         for problem in deliverer.problems():
             say(problem)
     if once and left:

@@ -56,18 +56,11 @@ def verify_history(database: Database, tenant: str, name: str) -> Misfit | None:
         head = (row.version, row.hash) if row is not None else (0, "")
         misfits = [
             first_misfit((change_of(row) for row in rows), head),
-            _evidence_misfit(
-                connection, (tenant, name), "verdict", verdict.c.id, verdict.c.document
-            ),
-            _evidence_misfit(
-                connection, (tenant, name), "policy", gate_policy.c.digest, gate_policy.c.text
-            ),
+            _evidence_misfit(connection, tenant, name, "verdict"),
+            _evidence_misfit(connection, tenant, name, "policy"),
         ]
-    return min(
-        (misfit for misfit in misfits if misfit is not None),
-        key=lambda misfit: misfit.version,
-        default=None,
-    )
+    present = [misfit for misfit in misfits if misfit is not None]
+    return min(present, key=lambda misfit: misfit.version, default=None)
 
 
 def verdict_outcomes(database: Database, tenant: str, name: str) -> dict[str, Outcome]:
@@ -98,20 +91,19 @@ def change_of(row: sa.Row[tuple[object, ...]]) -> Change:
 
 
 def _evidence_misfit(
-    connection: Connection,
-    place: tuple[str, str],
-    kind: Literal["verdict", "policy"],
-    digest: sa.Column[str],
-    text: sa.Column[str],
+    connection: Connection, tenant: str, name: str, kind: Literal["verdict", "policy"]
 ) -> Misfit | None:
     """Verdicts and policies are named by their digests. Each is looked at once, where it was
     used first."""
-    (tenant, name), columns = place, channel_change.c
-    named = columns[kind]
+    digest, text = {
+        "verdict": (verdict.c.id, verdict.c.document),
+        "policy": (gate_policy.c.digest, gate_policy.c.text),
+    }[kind]
+    columns = channel_change.c
     first = (
-        sa.select(named.label("digest"), sa.func.min(columns.version).label("version"))
-        .where(columns.tenant == tenant, columns.channel == name, named.is_not(None))
-        .group_by(named)
+        sa.select(columns[kind].label("digest"), sa.func.min(columns.version).label("version"))
+        .where(columns.tenant == tenant, columns.channel == name, columns[kind].is_not(None))
+        .group_by(columns[kind])
         .subquery()
     )
     query = (

@@ -3,6 +3,7 @@
 from functools import partial
 from typing import TypedDict, Unpack
 
+from penstock.channels.change import unused_channel
 from penstock.channels.history import first_version_since, newest_change
 from penstock.channels.promotion import Judge
 from penstock.database.engine import Database
@@ -22,37 +23,28 @@ class GateQuestion(TypedDict, total=False):
 
 
 def channel_evidence(
-    database: Database,
-    tenant: str,
-    channel: str,
-    checkpoint: str,
-    **question: Unpack[GateQuestion],
+    database: Database, tenant: str, channel: str, checkpoint: str, **question: Unpack[GateQuestion]
 ) -> Evidence:
     """The facts that a verdict rests on, at one moment. Raises CheckpointUnknown."""
     with database.read() as connection:
-        change = newest_change(connection, tenant, channel)
-        gated = GatedChannel(tenant=tenant, name=channel)
-        if change is not None:
-            gated = GatedChannel(
-                tenant=tenant,
-                name=channel,
-                version=change.version,
-                checkpoint=change.checkpoint,
-                policy=change.policy,
-                canary=change.canary,
-                canary_since=first_version_since(connection, change, "canary", "checkpoint")
-                if change.canary is not None
-                else 0,
-            )
+        change = newest_change(connection, tenant, channel) or unused_channel(tenant, channel)
+        since = 0
+        if change.canary is not None:
+            since = first_version_since(connection, change, "canary", "checkpoint")
+        gated = GatedChannel(
+            tenant=tenant,
+            name=channel,
+            version=change.version,
+            checkpoint=change.checkpoint,
+            policy=change.policy,
+            canary=change.canary,
+            canary_since=since,
+        )
         return gather_evidence(connection, gated, checkpoint, **question)
 
 
 def judge(
-    database: Database,
-    tenant: str,
-    channel: str,
-    checkpoint: str,
-    **question: Unpack[GateQuestion],
+    database: Database, tenant: str, channel: str, checkpoint: str, **question: Unpack[GateQuestion]
 ) -> Verdict:
     """The verdict on a checkpoint (name or digest) that a channel is to point at. Changes nothing.
     Raises CheckpointUnknown."""

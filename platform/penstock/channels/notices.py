@@ -41,33 +41,20 @@ class Notice:
 
 def put_notice(connection: Connection, change: Change) -> None:
     """Put a change into the outbox, in the transaction that makes it."""
-    document = change_document(change) | checkpoint_places(connection, change)
-    connection.execute(
-        sa.insert(notice).values(
-            tenant=change.tenant,
-            channel=change.channel,
-            version=change.version,
-            body=msgspec.json.encode(document).decode(),
-            at=change.at,
-        )
-    )
+    body = msgspec.json.encode(change_document(change) | checkpoint_places(connection, change))
+    place = {"tenant": change.tenant, "channel": change.channel, "version": change.version}
+    connection.execute(sa.insert(notice).values(**place, body=body.decode(), at=change.at))
 
 
 def checkpoint_places(connection: Connection, change: Change) -> dict[str, Any]:
     """Where the files of a channel's checkpoint and of its canary lie."""
-    rows = connection.execute(
-        sa.select(checkpoint.c.name, checkpoint.c.digest, checkpoint.c.uri).where(
-            checkpoint.c.tenant == change.tenant,
-            checkpoint.c.name.in_([change.checkpoint or "", change.canary or ""]),
-        )
+    names = [change.checkpoint or "", change.canary or ""]
+    query = sa.select(checkpoint.c.name, checkpoint.c.digest, checkpoint.c.uri).where(
+        checkpoint.c.tenant == change.tenant, checkpoint.c.name.in_(names)
     )
-    places = {row.name: row for row in rows}
-    current, canary = places.get(change.checkpoint), places.get(change.canary)
-    return {
-        "uri": current.uri if current is not None else None,
-        "canary_digest": canary.digest if canary is not None else None,
-        "canary_uri": canary.uri if canary is not None else None,
-    }
+    places = {name: (digest, uri) for name, digest, uri in connection.execute(query)}
+    (_, uri), (canary_digest, canary_uri) = (places.get(name, (None, None)) for name in names)
+    return {"uri": uri, "canary_digest": canary_digest, "canary_uri": canary_uri}
 
 
 def notices_after(
@@ -90,11 +77,8 @@ def notices_in(
 
 def _select_notices(tenant: str, channel: str, after: int) -> sa.Select[Any]:
     of = notice.c
-    return (
-        sa.select(of.tenant, of.channel, of.version, of.body)
-        .where(of.tenant == tenant, of.channel == channel, of.version > after)
-        .order_by(of.version)
-    )
+    place = of.tenant == tenant, of.channel == channel, of.version > after
+    return sa.select(of.tenant, of.channel, of.version, of.body).where(*place).order_by(of.version)
 
 
 @dataclass(frozen=True)
@@ -123,26 +107,19 @@ class PendingNotices:
 def pending_notices(
     database: Database, topic: str | None, *, tenant: str | None = None, target: str | None = None
 ) -> list[PendingNotices]:
-    """Those of all targets, of one tenant or of one target; `topic` is the topic as a target, if
-    there is one."""
+    """The notices of all targets, of one tenant or of one target; `topic` is the topic as a target,
+    if there is one."""
     columns = (channel.c.tenant, channel.c.name, channel.c.version)
-    hooks = (
-        sa.select((WEBHOOK_PREFIX + webhook.c.id).label("target"), *columns)
-        .join_from(
-            webhook,
-            channel,
-            sa.and_(
-                channel.c.tenant == webhook.c.tenant,
-                sa.or_(webhook.c.channel.is_(None), webhook.c.channel == channel.c.name),
-            ),
+    targets = [
+        sa.select((WEBHOOK_PREFIX + webhook.c.id).label("target"), *columns).where(
+            channel.c.tenant == webhook.c.tenant,
+            sa.or_(webhook.c.channel.is_(None), webhook.c.channel == channel.c.name),
+            webhook.c.removed_at.is_(None),
         )
-        .where(webhook.c.removed_at.is_(None))
-    )
-    if topic is None:
-        every = hooks.subquery()
-    else:
-        the_topic = sa.select(sa.literal(topic, sa.String).label("target"), *columns)
-        every = sa.union_all(hooks, the_topic).subquery()
+    ]
+    if topic is not None:
+        targets.append(sa.select(sa.literal(topic, sa.String).label("target"), *columns))
+    every = sa.union_all(*targets).subquery()
     done = sa.and_(
         delivery.c.target == every.c.target,
         delivery.c.tenant == every.c.tenant,

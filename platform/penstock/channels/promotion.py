@@ -10,13 +10,8 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
-from penstock.channels.change import Action, Change
-from penstock.channels.channel_transaction import (
-    ChannelRequest,
-    conflict,
-    hold_channel,
-    refuse_unexpected,
-)
+from penstock.channels.change import Action, Change, unused_channel
+from penstock.channels.channel import ChannelRequest, conflict, hold_channel, refuse_unexpected
 from penstock.channels.errors import AlreadyServing, ChannelPinned, NotPinned
 from penstock.channels.history import newest_change
 from penstock.checkpoints.checkpoint import (
@@ -59,22 +54,19 @@ def promote(database: Database, promotion: Promotion, judge: Judge) -> Change:
         why = f"it lies between 0 and 1, and is {promotion.share}; without one it gets all"
         raise InvalidInput(what="The share of a canary", why=why)
     with database.read() as connection:
-        before = newest_change(connection, promotion.tenant, promotion.channel)
+        newest = newest_change(connection, promotion.tenant, promotion.channel)
+        before = newest or unused_channel(promotion.tenant, promotion.channel)
         candidate = _check_candidate(connection, promotion, before)
     verdict = judge(promotion.channel, candidate.name)
     if (verdict.channel, verdict.checkpoint) != (promotion.channel, candidate.name):
         came = f"a verdict on {verdict.checkpoint} for {verdict.channel} came instead of one on"
         raise PenstockError(what=f"{came} {candidate.name} for {promotion.channel}")
     if verdict.outcome != "PASS" and not promotion.override:
-        raise GateRefused(
-            outcome=verdict.outcome,
-            checkpoint=candidate.name,
-            channel=promotion.channel,
-            verdict=verdict,
-        )
+        place = {"checkpoint": candidate.name, "channel": promotion.channel}
+        raise GateRefused(outcome=verdict.outcome, verdict=verdict, **place)
     with hold_channel(database, promotion.tenant, promotion.channel, make=True) as held:
-        if held.version != (before.version if before is not None else 0):
-            raise conflict(held.name, before.checkpoint if before else None, held.before)
+        if held.before.version != before.version:
+            raise conflict(before.checkpoint, held.before)
         candidate = _check_candidate(held.connection, promotion, held.before)
         action: Action = "promote" if promotion.share is None else "canary"
         change = held.next_change(action, actor=actor, reason=reason)
@@ -82,12 +74,8 @@ def promote(database: Database, promotion: Promotion, judge: Judge) -> Change:
             change = change.pointed_at(candidate.name, candidate.digest)
         else:
             change = replace(change, canary=candidate.name, canary_share=promotion.share)
-        pinned = held.before is not None and held.before.pinned
-        change = replace(
-            change,
-            verdict=held.keep_verdict(verdict),
-            overridden=verdict.outcome != "PASS" or pinned,
-        )
+        overridden = verdict.outcome != "PASS" or held.before.pinned
+        change = replace(change, verdict=held.keep_verdict(verdict), overridden=overridden)
         return held.apply(change)
 
 
@@ -95,7 +83,7 @@ def release(database: Database, *, tenant: str, channel: str, reason: str, actor
     """Let a channel that was rolled back be promoted again. Raises NotPinned, ChannelUnknown."""
     actor, reason = check_name("Who releases it", actor), check_reason(reason)
     with hold_channel(database, tenant, channel) as held:
-        if held.before is None or not held.before.pinned:
+        if not held.before.pinned:
             raise NotPinned(channel=channel)
         change = held.next_change("release", actor=actor, reason=reason)
         return held.apply(replace(change, pinned=False))
@@ -111,7 +99,7 @@ def set_policy(
     policy.parse(text, "the policy")
     digest = text_digest(text)
     with hold_channel(database, tenant, channel, make=True) as held:
-        if held.before is not None and held.before.policy == digest:
+        if held.before.policy == digest:
             return held.before
         row = {"tenant": tenant, "digest": digest, "text": text, "created_at": now_us()}
         insert_new(held.connection, gate_policy, row)
@@ -119,28 +107,25 @@ def set_policy(
         return held.apply(replace(change, policy=digest))
 
 
-def _check_candidate(
-    connection: Connection, promotion: Promotion, before: Change | None
-) -> Checkpoint:
+def _check_candidate(connection: Connection, promotion: Promotion, before: Change) -> Checkpoint:
     """The checkpoint, if all but the gate lets the channel be promoted to it."""
     candidate = find_in(connection, promotion.tenant, promotion.checkpoint)
     if candidate.state != "serving":
         check_edge(candidate.name, candidate.state, "serving")
     check_chain(connection, candidate)
     refuse_unexpected(promotion, before)
-    if before is not None:
-        how = None
-        if candidate.name == before.checkpoint:
-            how = f"; a rollback ends its canary {before.canary}" if before.canary else ""
-        elif (candidate.name, promotion.share) == (before.canary, before.canary_share):
-            how = f", as a canary with a share of {promotion.share:g}"
-        if how is not None:
-            raise AlreadyServing(channel=before.channel, checkpoint=candidate.name, how=how)
-        if before.pinned and not promotion.override:
-            rollback = newest_change(connection, before.tenant, before.channel, action="rollback")
-            by = rollback or before
-            raise ChannelPinned(channel=before.channel, actor=by.actor, reason=by.reason)
-    if promotion.share is not None and (before is None or before.checkpoint is None):
+    how = None
+    if candidate.name == before.checkpoint:
+        how = f"; a rollback ends its canary {before.canary}" if before.canary else ""
+    elif (candidate.name, promotion.share) == (before.canary, before.canary_share):
+        how = f", as a canary with a share of {promotion.share:g}"
+    if how is not None:
+        raise AlreadyServing(channel=before.channel, checkpoint=candidate.name, how=how)
+    if before.pinned and not promotion.override:
+        rollback = newest_change(connection, before.tenant, before.channel, action="rollback")
+        by = rollback or before
+        raise ChannelPinned(channel=before.channel, actor=by.actor, reason=by.reason)
+    if promotion.share is not None and before.checkpoint is None:
         why = f"{promotion.channel} has no checkpoint to compare it with; promote one to all first"
         raise InvalidInput(what="A canary", why=why)
     return candidate

@@ -11,12 +11,11 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.options import By, CheckpointName, Reason, actor
-from penstock.terminal.output import facts, say, show_json, show_table, time_of
+from penstock.terminal.output import facts, say, show_json, show_table, show_text, time_of
 
 if TYPE_CHECKING:
     from penstock.channels.change import Change
-    from penstock.channels.channel import ServingChannel
-    from penstock.channels.channel_transaction import Expected
+    from penstock.channels.channel import Expected, ServingChannel
     from penstock.checkpoints.lineage import Lineage
     from penstock.database.engine import Database
     from penstock.gate.frontier import FrontierPicture
@@ -26,11 +25,8 @@ CHANNEL_DEFAULT = "production"
 
 Channel = Annotated[str, typer.Option("--channel", help="What the serving fleet watches.")]
 _Key = Annotated[
-    str | None,
-    typer.Option("--key", envvar="PENSTOCK_KEY", show_envvar=True, help="An admin key."),
+    str | None, typer.Option("--key", envvar="PENSTOCK_KEY", show_envvar=True, help="An admin key.")
 ]
-#: `--expect none`: the channel points at nothing yet.
-_NONE = "none"
 
 
 def promote(
@@ -133,9 +129,8 @@ def rollback(
     )
     with open_existing(data) as lake:
         change = roll_back(lake.database, order)
-        [before] = channel_changes(
-            lake.database, tenant, channel, after=change.version - 2, limit=1
-        )
+        after = change.version - 2
+        [before] = channel_changes(lake.database, tenant, channel, after=after, limit=1)
     show_change(change, before, json=json)
     if not json:
         say(f"{channel} is pinned: `penstock channels release {channel}` lets it be promoted again")
@@ -173,7 +168,6 @@ def check(
     """
     from penstock.channels.judgement import judge
     from penstock.gate.frontier import draw_html, draw_text
-    from penstock.gate.report import show_text
 
     with open_existing(data) as lake:
         verdict = judge(lake.database, tenant, channel, checkpoint, full=not canary)
@@ -186,7 +180,7 @@ def check(
     _show_verdict(verdict, json=json)
     if not json:
         for picture in pictures:
-            show_text(["", draw_text(picture)])
+            show_text("", draw_text(picture))
     if verdict.outcome != "PASS":
         raise typer.Exit(1)
 
@@ -209,7 +203,18 @@ def lineage(
         line = lineage(lake.database, tenant, name)
         channels = serving_channels(lake.database, tenant, line.checkpoint.name)
     if json:
-        show_json(_lineage_document(line, channels))
+        moves = [facts(move) | {"at": time_of(move.at).isoformat()} for move in line.moves]
+        show_json(
+            {
+                "checkpoint": facts(line.checkpoint),
+                "parents": [facts(parent) for parent in line.parents],
+                "children": line.children,
+                "shards": line.shards,
+                "marks": [facts(mark) for mark in line.marks],
+                "channels": channels,
+                "moves": moves,
+            }
+        )
         return
     show_table(["what", "which", "more"], _lineage_rows(line, channels))
     if line.marks:
@@ -219,15 +224,15 @@ def lineage(
 
 
 def _expected(text: str | None) -> "Expected":
-    from penstock.channels.channel_transaction import ANY
+    from penstock.channels.channel import ANY
 
     if text is None:
         return ANY
-    return None if text == _NONE else text
+    return None if text == "none" else text
 
 
 def _check_override(database: "Database", tenant: str, key: str | None) -> None:
-    """Where keys are in use it takes one of an admin of the tenant; before, whoever has the
+    """An override takes an admin key of the tenant. While there is no key at all, whoever has the
     database is the admin. Raises OverrideRefused."""
     from penstock.access.errors import KeyRefused
     from penstock.access.keys import KeyRing, list_keys
@@ -249,7 +254,7 @@ def _check_override(database: "Database", tenant: str, key: str | None) -> None:
 
 
 def _show_verdict(verdict: "Verdict", *, json: bool) -> None:
-    from penstock.gate.report import show_verdict
+    from penstock.gate.cli import show_verdict
 
     if json:
         show_json({"outcome": verdict.outcome, "id": verdict.id, "verdict": verdict.document})
@@ -271,17 +276,16 @@ def show_change(change: "Change", before: "Change | None" = None, *, json: bool)
 def _pictures(database: "Database", tenant: str, verdict: "Verdict") -> "list[FrontierPicture]":
     from penstock.gate.frontier import frontier_picture
 
-    document = verdict.document
     marks = {verdict.checkpoint: "candidate"}
-    if incumbent := document.get("incumbent"):
+    if incumbent := verdict.document.get("incumbent"):
         marks[incumbent["name"]] = "incumbent"
-    suites: dict[str, Any] = document.get("suites") or {}
-    pictures = [
-        frontier_picture(database, tenant, name, suite["version"], marks)
+    suites: dict[str, Any] = verdict.document.get("suites") or {}
+    return [
+        picture
         for name, suite in suites.items()
         if suite["version"] is not None
+        and (picture := frontier_picture(database, tenant, name, suite["version"], marks))
     ]
-    return [picture for picture in pictures if picture is not None]
 
 
 def _write(path: Path, content: str) -> None:
@@ -292,18 +296,6 @@ def _write(path: Path, content: str) -> None:
     except OSError as error:
         raise InvalidInput(what=str(path), why=error.strerror or str(error)) from error
     say(f"wrote {path}")
-
-
-def _lineage_document(line: "Lineage", channels: "list[ServingChannel]") -> dict[str, Any]:
-    return {
-        "checkpoint": facts(line.checkpoint),
-        "parents": [facts(parent) for parent in line.parents],
-        "children": line.children,
-        "shards": [facts(shard) for shard in line.shards],
-        "marks": [facts(mark) for mark in line.marks],
-        "channels": [facts(channel) for channel in channels],
-        "moves": [facts(move) | {"at": time_of(move.at).isoformat()} for move in line.moves],
-    }
 
 
 def _lineage_rows(line: "Lineage", channels: "list[ServingChannel]") -> Iterator[list[object]]:

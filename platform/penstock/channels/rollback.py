@@ -10,12 +10,7 @@ from dataclasses import dataclass, replace
 import sqlalchemy as sa
 
 from penstock.channels.change import Change
-from penstock.channels.channel_transaction import (
-    ChannelRequest,
-    HeldChannel,
-    hold_channel,
-    refuse_unexpected,
-)
+from penstock.channels.channel import ChannelRequest, HeldChannel, hold_channel, refuse_unexpected
 from penstock.channels.errors import AlreadyServing, NothingToRollBackTo
 from penstock.channels.tables import channel_change
 from penstock.checkpoints.checkpoint import Checkpoint, check_name, check_reason
@@ -53,13 +48,14 @@ class HistoryStep:
 
 
 def served(steps: Iterable[HistoryStep]) -> set[str]:
-    """Which checkpoints had all traffic of a channel at some time."""
+    """The checkpoints that had all traffic of a channel at some time."""
     return {step.checkpoint for step in steps if step.checkpoint is not None}
 
 
 def rollback_candidates(steps: Sequence[HistoryStep]) -> list[str]:
-    """Where a channel may go back to, the best first: what served on it before, the latest first,
-    but nothing that it was rolled back from and that was not promoted again since."""
+    """The checkpoints that a channel may go back to, the best first: those that served on it
+    before, the latest first, without those that it was rolled back from and that were not promoted
+    again since."""
     current = steps[-1].checkpoint if steps else None
     bad: set[str] = set()
     good: list[str] = []
@@ -78,44 +74,38 @@ def rollback_candidates(steps: Sequence[HistoryStep]) -> list[str]:
 
 
 def _target(held: HeldChannel, to: str | None) -> Checkpoint:
-    before = held.before
-    if before is None or before.checkpoint is None:
-        raise NothingToRollBackTo(channel=held.name, why="nothing was promoted to it yet")
+    connection, before = held.connection, held.before
+    if before.checkpoint is None:
+        raise NothingToRollBackTo(channel=before.channel, why="nothing was promoted to it yet")
+    present = find_in(connection, before.tenant, before.checkpoint)
     if to is not None:
-        return _named_target(held, before, before.checkpoint, to)
+        target = find_in(connection, before.tenant, to)
+        if target.name == present.name:
+            if before.canary is None:
+                raise AlreadyServing(channel=before.channel, checkpoint=target.name, how="")
+            return target
+        parents = {parent.name for parent in ancestors(connection, present)}
+        if target.name not in served(_steps(held)) | parents:
+            why = f"{target.name} never served on it and is no parent of {present.name}"
+            raise NothingToRollBackTo(channel=before.channel, why=why)
+        return target
     if before.canary is not None:
-        return find_in(held.connection, held.tenant, before.checkpoint)
+        return present
     usable = sa.select(checkpoint.c.name).where(
-        checkpoint.c.tenant == held.tenant,
+        checkpoint.c.tenant == before.tenant,
         checkpoint.c.state.not_in(["rolled_back", "withdrawn"]),
     )
-    names = set(held.connection.scalars(usable))
+    names = set(connection.scalars(usable))
     for name in rollback_candidates(_steps(held)):
         if name in names:
-            return find_in(held.connection, held.tenant, name)
-    why = f"no checkpoint before {before.checkpoint} is good"
-    raise NothingToRollBackTo(channel=held.name, why=why)
-
-
-def _named_target(held: HeldChannel, before: Change, present: str, to: str) -> Checkpoint:
-    target = find_in(held.connection, held.tenant, to)
-    if target.name == present:
-        if before.canary is None:
-            raise AlreadyServing(channel=held.name, checkpoint=target.name, how="")
-        return target
-    parents = ancestors(held.connection, find_in(held.connection, held.tenant, present))
-    if target.name not in served(_steps(held)) | {parent.name for parent in parents}:
-        why = f"{target.name} never served on it and is no parent of {present}"
-        raise NothingToRollBackTo(channel=held.name, why=why)
-    return target
+            return find_in(connection, before.tenant, name)
+    why = f"no checkpoint before {present.name} is good"
+    raise NothingToRollBackTo(channel=before.channel, why=why)
 
 
 def _steps(held: HeldChannel) -> list[HistoryStep]:
     """The steps of the channel's history, the oldest first."""
     columns = channel_change.c
-    query = (
-        sa.select(columns.action, columns.checkpoint)
-        .where(columns.tenant == held.tenant, columns.channel == held.name)
-        .order_by(columns.version)
-    )
+    place = columns.tenant == held.before.tenant, columns.channel == held.before.channel
+    query = sa.select(columns.action, columns.checkpoint).where(*place).order_by(columns.version)
     return [HistoryStep(*row) for row in held.connection.execute(query)]

@@ -7,17 +7,19 @@ from litestar import Response
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.spec import OpenAPIType, Schema
 from litestar.params import Parameter
+from msgspec.structs import asdict
 
 from penstock.channels.change import Change
 from penstock.channels.channel import (
+    ANY,
     ChangeAnswer,
     ChannelAnswer,
+    Expected,
     assign,
     channel_answer,
     channel_state,
     list_channels,
 )
-from penstock.channels.channel_transaction import ANY, Expected
 from penstock.channels.channel_watcher import ChannelWatcher
 from penstock.channels.notices import Notice, notices_after
 from penstock.channels.promotion import Promotion, promote, release
@@ -85,7 +87,7 @@ class HistoryAnswer(msgspec.Struct):
 
 
 class AssignmentAnswer(msgspec.Struct):
-    """Which checkpoint serves a key."""
+    """The checkpoint that serves a key."""
 
     channel: str
     version: int
@@ -112,8 +114,6 @@ class GateProblem(Problem, kw_only=True):
     verdict_id: str
 
 
-#: The answer to a client that has it already.
-_UNCHANGED = {304: ResponseSpec(None, description="As `If-None-Match` says that it is known.")}
 _CHANGE_PROBLEMS: dict[int, type[Problem]] = {409: ConflictProblem, 422: GateProblem}
 _SHARE = Schema(type=OpenAPIType.NUMBER, exclusive_minimum=0, exclusive_maximum=1)
 
@@ -130,7 +130,7 @@ async def get_channels(request: HttpRequest, registry: Registry) -> ChannelsAnsw
     "A channel, or its next change",
     400,
     404,
-    responses=_UNCHANGED,
+    responses={304: ResponseSpec(None, description="As `If-None-Match` says that it is known.")},
     description="With `after` and `wait` it answers as soon as the channel is at another version.",
 )
 async def get_channel(
@@ -155,7 +155,8 @@ async def get_channel(
         answer.changes = [_change_answer(notice) for notice in news.notices]
         answer.next = news.notices[-1].version if news.notices else news.state.version
     tag = f'"{answer.hash}"'
-    if not answer.changes and _matches(request.headers.get("if-none-match", ""), tag):
+    known = request.headers.get("if-none-match", "").split(",")
+    if not answer.changes and {"*", tag} & {text.strip().removeprefix("W/") for text in known}:
         return Response(None, status_code=304, headers={"ETag": tag})  # type: ignore[arg-type]
     return Response(answer, headers={"ETag": tag, "Cache-Control": "no-cache"})
 
@@ -166,14 +167,14 @@ async def get_history(
 ) -> HistoryAnswer:
     grant = await registry.authorize(request, "read")
 
-    def history(database: Database) -> tuple[int, list[Notice]]:
+    def history(database: Database) -> HistoryAnswer:
         newest = channel_state(database, grant.tenant, name).version
-        return newest, notices_after(database, grant.tenant, name, after or 0, up_to=newest)
+        notices = notices_after(database, grant.tenant, name, after or 0, up_to=newest)
+        last = notices[-1].version if notices else newest
+        changes = [_change_answer(notice) for notice in notices]
+        return HistoryAnswer(name, changes, last if last < newest else None)
 
-    newest, notices = await registry.call(grant.tenant, history)
-    more = bool(notices) and notices[-1].version < newest
-    changes = [_change_answer(notice) for notice in notices]
-    return HistoryAnswer(name, changes, notices[-1].version if more else None)
+    return await registry.call(grant.tenant, history)
 
 
 @registry_get("/v1/channels/{name:str}/assign", "Which checkpoint serves a key", 400, 404, 409)
@@ -212,18 +213,13 @@ async def post_promote(request: HttpRequest, registry: Registry, name: Name) -> 
     body = await read_document(request, PromoteRequest)
     if body.override:
         grant.require("admin")
-    promotion = Promotion(
-        tenant=grant.tenant,
-        channel=name,
-        actor=key_actor(grant),
-        **msgspec.structs.asdict(body),
-    )
+    promotion = Promotion(tenant=grant.tenant, channel=name, actor=key_actor(grant), **asdict(body))
 
     def change(database: Database) -> ChangeAnswer:
         from penstock.channels.judgement import gate_judge  # it brings scipy
 
         judge = gate_judge(database, promotion.tenant, promotion.share)
-        return _told(database, promote(database, promotion, judge))
+        return _committed(database, promote(database, promotion, judge))
 
     return await registry.call(grant.tenant, change)
 
@@ -238,14 +234,9 @@ async def post_promote(request: HttpRequest, registry: Registry, name: Name) -> 
 async def post_rollback(request: HttpRequest, registry: Registry, name: Name) -> ChangeAnswer:
     grant = await registry.authorize(request, "promote")
     body = await read_document(request, RollbackRequest)
-    rollback = Rollback(
-        tenant=grant.tenant,
-        channel=name,
-        actor=key_actor(grant),
-        **msgspec.structs.asdict(body),
-    )
+    rollback = Rollback(tenant=grant.tenant, channel=name, actor=key_actor(grant), **asdict(body))
     return await registry.call(
-        grant.tenant, lambda database: _told(database, roll_back(database, rollback))
+        grant.tenant, lambda database: _committed(database, roll_back(database, rollback))
     )
 
 
@@ -257,13 +248,10 @@ async def post_rollback(request: HttpRequest, registry: Registry, name: Name) ->
 async def post_release(request: HttpRequest, registry: Registry, name: Name) -> ChangeAnswer:
     grant = await registry.authorize(request, "promote")
     body = await read_document(request, ReleaseRequest)
-
-    who = {"tenant": grant.tenant, "actor": key_actor(grant)}
+    place = {"tenant": grant.tenant, "channel": name}
+    order = place | {"actor": key_actor(grant), "reason": body.reason}
     return await registry.call(
-        grant.tenant,
-        lambda database: _told(
-            database, release(database, channel=name, reason=body.reason, **who)
-        ),
+        grant.tenant, lambda database: _committed(database, release(database, **order))
     )
 
 
@@ -282,16 +270,11 @@ def _change_answer(notice: Notice) -> ChangeAnswer:
     return msgspec.json.decode(notice.body, type=ChangeAnswer)
 
 
-def _told(database: Database, change: Change) -> ChangeAnswer:
+def _committed(database: Database, change: Change) -> ChangeAnswer:
     """A change as everybody is told of it."""
     place = (change.tenant, change.channel, change.version - 1)
     [notice] = notices_after(database, *place, up_to=change.version)
     return _change_answer(notice)
-
-
-def _matches(if_none_match: str, tag: str) -> bool:
-    tags = [text.strip().removeprefix("W/") for text in if_none_match.split(",")]
-    return "*" in tags or tag in tags
 
 
 async def _disconnect(request: HttpRequest) -> None:

@@ -12,26 +12,23 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from penstock.database.tables import Number, metadata
+from penstock.database.tables import Number, metadata, name_columns
 
 #: A name that the serving fleet watches: the newest row of its history, to be read at once.
 channel = Table(
     "channel",
     metadata,
-    Column("tenant", String(128), primary_key=True),
-    Column("name", String(128), primary_key=True),
+    *name_columns("tenant", "name", primary_key=True),
     Column("version", BigInteger, nullable=False),
     Column("hash", String(64), nullable=False),
 )
-
 
 #: The history of channels. Each row holds the channel's whole state after a change, and the hash of
 #: the row before.
 channel_change = Table(
     "channel_change",
     metadata,
-    Column("tenant", String(128), primary_key=True),
-    Column("channel", String(128), primary_key=True),
+    *name_columns("tenant", "channel", primary_key=True),
     #: 1, 2, 3 without a gap.
     Column("version", BigInteger, primary_key=True, autoincrement=False),
     #: `promote`, `rollback`, `canary`, `release`, `policy`.
@@ -54,20 +51,17 @@ channel_change = Table(
     Column("hash", String(64), nullable=False),
 )
 
-
 #: The outbox: written with the change, deleted never; who has seen it is in `delivery`.
 notice = Table(
     "notice",
     metadata,
     Column("id", Number, primary_key=True),
-    Column("tenant", String(128), nullable=False),
-    Column("channel", String(128), nullable=False),
+    *name_columns("tenant", "channel", nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("body", Text, nullable=False),
     Column("at", BigInteger, nullable=False),
     UniqueConstraint("tenant", "channel", "version"),
 )
-
 
 #: An address that is told of each change, of one channel or of all.
 webhook = Table(
@@ -83,15 +77,13 @@ webhook = Table(
     Column("removed_at", BigInteger),
 )
 
-
 #: How far somebody has been told of a channel's changes.
 delivery = Table(
     "delivery",
     metadata,
     #: `webhook:ID` or `kafka`.
     Column("target", String(64), primary_key=True),
-    Column("tenant", String(128), primary_key=True),
-    Column("channel", String(128), primary_key=True),
+    *name_columns("tenant", "channel", primary_key=True),
     #: All before this version was delivered.
     Column("next_version", BigInteger, nullable=False),
     Column("attempts", Integer, nullable=False),

@@ -11,7 +11,6 @@ import hmac
 import secrets
 import time
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import sqlalchemy as sa
 
@@ -22,6 +21,7 @@ from penstock.database.engine import Database, now_us
 from penstock.errors import one_line
 from penstock.http.address import HttpAddress
 from penstock.http.client import HttpClient
+from penstock.http.egress import EgressPolicy
 from penstock.sealed_texts import SEALED_MARK, SecretKeyUnfit, SecretSeal
 from penstock.settings import Settings, without_secrets
 
@@ -72,28 +72,30 @@ def add_webhook(
         created_at = connection.execute(inserted.returning(webhook.c.created_at)).scalar_one()
         added = Webhook(webhook_id, tenant, name, url, created_at)
         # A channel that nobody sees yet in here is told of from its first change on.
-        channels = sa.select(channel.c.name, channel.c.version).where(channel.c.tenant == tenant)
+        position = {
+            "target": sa.literal(added.target),
+            "tenant": channel.c.tenant,
+            "channel": channel.c.name,
+            "next_version": channel.c.version + 1,
+            "attempts": sa.literal(0),
+            "try_at": sa.literal(0),
+        }
+        positions = sa.select(*position.values()).where(channel.c.tenant == tenant)
         if name is not None:
-            channels = channels.where(channel.c.name == name)
-        positions = [
-            {
-                "target": added.target,
-                "tenant": tenant,
-                "channel": known.name,
-                "next_version": known.version + 1,
-                "attempts": 0,
-                "try_at": 0,
-            }
-            for known in connection.execute(channels)
-        ]
-        if positions:
-            connection.execute(sa.insert(delivery), positions)
+            positions = positions.where(channel.c.name == name)
+        connection.execute(sa.insert(delivery).from_select(list(position), positions))
     return added, secret
 
 
+def check_webhook(url: str, settings: Settings) -> None:
+    """Whether it may ever be told; what a host name stands for is looked at with each message.
+    Raises InvalidInput, AddressForbidden, SettingInvalid."""
+    EgressPolicy.for_tenants(settings).check_host(_address_of(url).host)
+
+
 def list_webhooks(database: Database, settings: Settings, tenant: str) -> list[Webhook]:
-    """Those that were not removed, the newest last. The address is None where the key is missing
-    that it was encrypted with: by its id a webhook can be removed all the same."""
+    """The webhooks that were not removed, the newest last. The address is None where the key is
+    missing that it was encrypted with: by its id a webhook can be removed all the same."""
     query = (
         sa.select(*_COLUMNS)
         .where(webhook.c.tenant == tenant, webhook.c.removed_at.is_(None))
@@ -147,15 +149,11 @@ def _place(webhook_id: str, column: str) -> str:
 
 def remove_webhook(database: Database, tenant: str, webhook_id: str) -> None:
     """It is told nothing any more, and nothing that waits for it. Raises WebhookUnknown."""
+    hook = webhook.c.tenant == tenant, webhook.c.id == webhook_id, webhook.c.removed_at.is_(None)
     with database.write() as connection:
-        removed = connection.execute(
-            sa.update(webhook)
-            .where(webhook.c.tenant == tenant, webhook.c.id == webhook_id)
-            .where(webhook.c.removed_at.is_(None))
-            .values(removed_at=now_us())
-        )
-    if removed.rowcount == 0:
-        raise WebhookUnknown(id=webhook_id)
+        update = sa.update(webhook).where(*hook).values(removed_at=now_us())
+        if connection.execute(update).rowcount == 0:
+            raise WebhookUnknown(id=webhook_id)
 
 
 def signed(secret: str, body: bytes, at_s: int) -> dict[str, str]:
@@ -182,25 +180,16 @@ class DeliveryFailure:
     gone: bool = False
 
 
-class NoticeTarget(Protocol):
-    def send(self, notice: Notice) -> DeliveryFailure | None:
-        """None once it took the notice."""
-        ...
-
-    def cut(self) -> None:
-        """From another thread: break off what is under way."""
-        ...
-
-
 class WebhookTarget:
-    def __init__(self, url: str, secret: str, seconds_max: float) -> None:
+    def __init__(self, url: str, secret: str, seconds_max: float, egress: EgressPolicy) -> None:
         self._address = _address_of(url)
         self._secret = secret
         self._client = HttpClient(
-            self._address, seconds_max=seconds_max, bytes_max=_ANSWER_BYTES_MAX
+            self._address, seconds_max=seconds_max, egress=egress, bytes_max=_ANSWER_BYTES_MAX
         )
 
     def send(self, notice: Notice) -> DeliveryFailure | None:
+        """None once the receiver took the notice."""
         body = notice.body.encode()
         # The receiver's clock tells how old a message is: the machine's here, not the database's.
         headers = {
@@ -222,6 +211,7 @@ class WebhookTarget:
         return DeliveryFailure(problem, answer.retry_after_s, gone=status == _GONE)
 
     def cut(self) -> None:
+        """From another thread: break off what is under way."""
         self._client.cut()
 
 
@@ -239,8 +229,12 @@ class SealedTarget:
 
 
 def open_webhook(
-    database: Database, settings: Settings, webhook_id: str, seconds_max: float
-) -> NoticeTarget | None:
+    database: Database,
+    settings: Settings,
+    webhook_id: str,
+    seconds_max: float,
+    egress: EgressPolicy,
+) -> WebhookTarget | SealedTarget | None:
     """None once it was removed."""
     query = sa.select(webhook.c.url, webhook.c.secret).where(
         webhook.c.id == webhook_id, webhook.c.removed_at.is_(None)
@@ -255,7 +249,7 @@ def open_webhook(
         secret = seal.open(row.secret, _place(webhook_id, "secret"))
     except SecretKeyUnfit as error:
         return SealedTarget(one_line(error))
-    return WebhookTarget(url, secret, seconds_max)
+    return WebhookTarget(url, secret, seconds_max, egress)
 
 
 def _address_of(url: str) -> HttpAddress:

@@ -134,10 +134,8 @@ def new_attempts(
         if before is None or (before.result.error is not None and attempt.error is None):
             new.append(attempt)
         elif attempt.error is None and before.result != attempt:
-            raise AttemptConflict(
-                attempt=attempt.attempt, task=attempt.task, checkpoint=scope.checkpoint,
-                suite=scope.suite, run=before.run,
-            )  # fmt: skip
+            place = {"checkpoint": scope.checkpoint, "suite": scope.suite, "run": before.run}
+            raise AttemptConflict(attempt=attempt.attempt, task=attempt.task, **place)
     return new
 
 
@@ -203,7 +201,7 @@ def begin_run(
 ) -> str:
     run = uuid.uuid4().hex
     row = asdict(scope) | {"id": run, "kind": "run", "source": source, "started_at": now_us()}
-    row |= {"conditions": _json(conditions), "problems": "[]"}
+    row |= {"conditions": msgspec.json.encode(conditions).decode(), "problems": "[]"}
     with database.write() as connection:
         connection.execute(sa.insert(benchmark_run).values(row))
     return run
@@ -213,8 +211,8 @@ def note_problem(connection: Connection, run: str, problem: Mapping[str, Any]) -
     """Recorded in the transaction of the attempt that it is about."""
     own = benchmark_run.c.id == run  # read and written by the process of the run alone
     known = connection.scalar(sa.select(benchmark_run.c.problems).where(own)) or "[]"
-    problems = _json([*msgspec.json.decode(known), problem])
-    connection.execute(sa.update(benchmark_run).where(own).values(problems=problems))
+    problems = msgspec.json.encode([*msgspec.json.decode(known), problem])
+    connection.execute(sa.update(benchmark_run).where(own).values(problems=problems.decode()))
 
 
 def finish_run(database: Database, run: str) -> None:
@@ -241,7 +239,3 @@ def runs_of(database: Database, scope: AttemptScope) -> list[BenchmarkRun]:
             }
             runs.append(BenchmarkRun(**{**row._mapping, **decoded}))
     return runs
-
-
-def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode()

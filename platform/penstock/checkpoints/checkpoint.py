@@ -41,12 +41,12 @@ class Checkpoint:
     uri: str
     form: Form
     parent: str | None
-    state: State
-    checked: FilesCheck
-    bytes: int | None
+    state: State = "registered"
+    checked: FilesCheck = "not_looked"
+    bytes: int | None = None
     note: str
     registered_by: str
-    registered_at: int
+    registered_at: int = 0
     #: The shards that it was trained on, beyond those of its parents.
     shards: tuple[str, ...] = ()
 

@@ -1,7 +1,5 @@
 """`penstock checkpoints`."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +10,9 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing, open_or_make
 from penstock.settings import load_settings
 from penstock.terminal import options
+from penstock.terminal.long_commands import progress_of_bytes
 from penstock.terminal.options import By, CheckpointName, Reason, actor
-from penstock.terminal.output import facts, say, show_json, show_table, time_of
+from penstock.terminal.output import facts, say, show_json, show_table, show_text, time_of
 
 app = typer.Typer(
     help="Model versions: their digests, where they lie, what they came from.", no_args_is_help=True
@@ -60,7 +59,7 @@ def register(
     from penstock.checkpoints import registration
 
     settings = load_settings(data)
-    with open_or_make(settings) as lake, _reading() as progress:
+    with open_or_make(settings) as lake, progress_of_bytes("reading") as progress:
         checkpoint = registration.register(
             lake.database,
             settings,
@@ -98,12 +97,12 @@ def digest(
     from penstock.errors import InvalidInput
 
     uri = digests.check_uri(_absolute(uri))
-    with _reading() as progress:
+    with progress_of_bytes("reading") as progress:
         files = digests.digest_files(uri, load_settings(data), progress)
     if files.digest is None:
         raise InvalidInput(what=uri, why=files.why)
     document = {"uri": uri, "digest": files.digest, "bytes": files.bytes}
-    show_json(document) if json else typer.echo(files.digest)
+    show_json(document) if json else show_text(files.digest)
 
 
 @app.command("list")
@@ -182,17 +181,3 @@ def withdraw(
 def _absolute(uri: str) -> str:
     """What somebody names on the command line may be relative to where they are."""
     return uri if ":" in uri.split("/", 1)[0] else str(Path(uri).absolute())
-
-
-@contextmanager
-def _reading() -> Iterator[Callable[[int], object]]:
-    """Shows on a terminal how much was read."""
-    from rich.console import Console
-    from rich.progress import DownloadColumn, Progress, TransferSpeedColumn
-
-    console = Console(stderr=True)
-    columns = ("reading", DownloadColumn(), TransferSpeedColumn())
-    hidden = not console.is_terminal
-    with Progress(*columns, console=console, disable=hidden, transient=True) as progress:
-        task = progress.add_task("reading", total=None)
-        yield lambda count: progress.advance(task, count)

@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 from urllib.parse import unquote, urlsplit
-from uuid import uuid4
 
 import msgspec
 
+from penstock.checkpoints.artifact_roots import ArtifactFolder, ArtifactRoots
 from penstock.checkpoints.checkpoint import Form
-from penstock.directories import open_private
 from penstock.errors import ExtraMissing, InvalidInput, SettingInvalid
 from penstock.safe_names import DIGEST_PREFIX, relative_name
 from penstock.settings import ENVIRONMENT_PREFIX, Settings, load_settings, without_secrets
@@ -73,6 +72,8 @@ def check_uri(uri: str) -> str:
         address = urlsplit(uri)
     except ValueError as error:
         raise InvalidInput(what=f"The address {uri}", why=str(error)) from error
+    if "\0" in unquote(address.path):
+        raise InvalidInput(what=f"The address {uri}", why="no file has a zero byte in its name")
     if address.scheme in _LOCAL and not path_of(uri).is_absolute():
         why = "a path is absolute, or it means another place elsewhere"
         raise InvalidInput(what=f"The address {uri}", why=why)
@@ -92,13 +93,21 @@ def path_of(uri: str) -> Path:
 
 
 def digest_files(
-    uri: str, settings: Settings, progress: ReadProgress = lambda _bytes: None
+    uri: str,
+    settings: Settings,
+    progress: ReadProgress = lambda _bytes: None,
+    roots: ArtifactRoots | None = None,
 ) -> FilesDigest:
-    """Read the files at an address, in bounded memory. Raises InvalidInput for files that cannot
-    be a checkpoint."""
+    """Read the files at an address, in bounded memory: inside of the roots, or without them where
+    this process may. Raises InvalidInput for files that cannot be a checkpoint."""
     scheme = urlsplit(uri).scheme
+    if roots is not None and not roots.hold(uri):
+        return FilesDigest(why="nobody looks there")
     if scheme in _LOCAL:
         try:
+            place = roots.folder_of(uri) if roots is not None else None
+            if place is not None:
+                return _digest_inside(*place, progress)
             return _digest_path(path_of(uri), progress)
         except OSError as error:
             return FilesDigest(why=f"{error.filename or uri}: {error.strerror or error}")
@@ -121,8 +130,25 @@ def _digest_path(path: Path, progress: ReadProgress) -> FilesDigest:
         with file.open("rb") as content:
             name = relative_name(file.relative_to(path).as_posix() if is_folder else path.name)
             files.append(CheckpointFile(name, *_digest(content, progress)))
+    return _digest_of(files, is_folder, path)
+
+
+def _digest_inside(folder: ArtifactFolder, path: str, progress: ReadProgress) -> FilesDigest:
+    files: list[CheckpointFile] = []
+    with folder.open(path) as descriptor:
+        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+    for name in folder.files(path) if is_folder else [""]:
+        with (
+            folder.open(f"{path}/{name}") as descriptor,
+            open(descriptor, "rb", closefd=False) as file,
+        ):
+            files.append(CheckpointFile(name, *_digest(file, progress)))
+    return _digest_of(files, is_folder, path)
+
+
+def _digest_of(files: list[CheckpointFile], is_folder: bool, shown: object) -> FilesDigest:
     if not files:
-        raise InvalidInput(what=f"The folder {path}", why="it holds no files")
+        raise InvalidInput(what=f"The folder {shown}", why="it holds no files")
     digest = folder_digest(files) if is_folder else DIGEST_PREFIX + files[0].sha256
     return FilesDigest(digest, sum(file.size for file in files))
 
@@ -197,11 +223,9 @@ def trained(
     answer = {"uri": check_uri(uri or where), "digest": files.digest, "form": str(form)}
     answer |= {"note": note} if note else {}
     if name := environment.get(f"{ENVIRONMENT_PREFIX}ANSWER"):
+        from penstock.storage import FileStore
+
         path = Path(name)
-        unfinished = path.with_name(f".{path.name}-{uuid4().hex[:8]}")
-        with open_private(unfinished, "wb") as file:
+        with FileStore(path.parent).create(path.name) as file:
             file.write(msgspec.json.encode(answer))
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.rename(path)
     return answer

@@ -3,12 +3,13 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
-from typing import get_args
+from typing import Any, get_args
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.checkpoints import digests, errors
+from penstock.checkpoints.artifact_roots import ArtifactRoots
 from penstock.checkpoints.checkpoint import (
     Checkpoint,
     FilesCheck,
@@ -48,16 +49,18 @@ def register(
     shards: Sequence[str] = (),
     note: str = "",
     look: bool = True,
+    roots: ArtifactRoots | None = None,
     progress: ReadProgress = lambda _bytes: None,
 ) -> Checkpoint:
     """Register a checkpoint; the same registration again changes nothing. Where its files can be
-    read, `look` compares them with the digest. Without a digest it is taken from the files. Raises
+    read, `look` compares them with the digest. Without a digest it is taken from the files. What
+    lies outside of the roots, if any are given, is not looked at. Raises
     InvalidInput, CheckpointConflict, DigestMismatch, CheckpointUnknown (the parent),
     LineageBroken, ShardUnknown."""
     check_name("The name of a checkpoint", name)
     uri, files = digests.check_uri(uri), None
     if digest is None:
-        files = digests.digest_files(uri, settings, progress)
+        files = digests.digest_files(uri, settings, progress, roots)
         if files.digest is None:
             raise InvalidInput(what="No digest", why=f"the files cannot be read: {files.why}")
         digest = files.digest
@@ -72,12 +75,8 @@ def register(
         uri=uri,
         form=form,
         parent=parent,
-        state="registered",
-        checked="not_looked",
-        bytes=None,
         note=check_text("The note", note),
         registered_by=check_name("Who registers it", actor),
-        registered_at=0,
     )
     if parent is not None and parent in (name, candidate.digest):
         raise InvalidInput(what=f"The parent {parent}", why="nothing is its own parent")
@@ -88,8 +87,9 @@ def register(
         if (registered := _registered(connection, candidate)) is not None:
             return registered
         check_chain(connection, candidate)
-    if files is None and look and digests.can_read_files(uri):
-        files = digests.digest_files(uri, settings, progress)
+    look = look and digests.can_read_files(uri) and (roots is None or roots.hold(uri))
+    if files is None and look:
+        files = digests.digest_files(uri, settings, progress, roots)
     if files is not None:
         if files.digest not in (None, candidate.digest):
             raise errors.DigestMismatch(uri=uri, found=files.digest, digest=candidate.digest)
@@ -139,13 +139,11 @@ def _insert(database: Database, candidate: Checkpoint) -> Checkpoint:
 def _registered(connection: Connection, candidate: Checkpoint) -> Checkpoint | None:
     """The one with this name and digest, if there is one. Raises CheckpointConflict where it
     differs, or has one of the two alone."""
-    try:
-        registered = find_in(connection, candidate.tenant, candidate.name)
-    except errors.CheckpointUnknown:
-        try:
-            registered = find_in(connection, candidate.tenant, candidate.digest)
-        except errors.CheckpointUnknown:
-            return None
+    own = (checkpoint.c.name == candidate.name) | (checkpoint.c.digest == candidate.digest)
+    known = _read(connection, candidate.tenant, own)
+    if not known:
+        return None
+    registered = min(known, key=lambda each: each.name != candidate.name)
     for name in _IDENTITY:
         there, new = getattr(registered, name), getattr(candidate, name)
         if there != new:
@@ -242,10 +240,8 @@ def _record_move(
     connection: Connection, moved: Checkpoint, before: State | None, actor: str, reason: str
 ) -> None:
     """Evidence that a checkpoint moved, or that it was registered."""
-    row = {
-        "tenant": moved.tenant, "checkpoint": moved.name, "from_state": before,
-        "to_state": moved.state, "actor": actor, "reason": reason, "at": now_us(),
-    }  # fmt: skip
+    row: dict[str, Any] = {"tenant": moved.tenant, "checkpoint": moved.name, "actor": actor}
+    row |= {"from_state": before, "to_state": moved.state, "reason": reason, "at": now_us()}
     connection.execute(sa.insert(checkpoint_move).values(row))
 
 

@@ -4,7 +4,6 @@ share: keys, and threads for calls of the database."""
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 from litestar import Request, get, post
@@ -13,8 +12,8 @@ from litestar.openapi.spec import Operation
 
 from penstock.access.keys import Authorizer, Grant, Role
 from penstock.checkpoints import registration
+from penstock.checkpoints.artifact_roots import ArtifactRoots
 from penstock.checkpoints.checkpoint import Checkpoint, Form
-from penstock.checkpoints.digests import can_read_files
 from penstock.database.engine import Database
 from penstock.http.body import read_document
 from penstock.http.openapi import KEY_NEEDED, RefusableOperation, operation_taking, refusals
@@ -43,8 +42,10 @@ class Registry:
     """Checkpoints and channels, as requests reach them."""
 
     def __init__(self, database: Database, settings: Settings, authorizer: Authorizer) -> None:
+        """Raises SettingInvalid."""
         self.database = database
         self.settings = settings
+        self.artifact_roots = ArtifactRoots.of(settings)
         self._authorizer = authorizer
         # Each of them holds a connection to the database.
         self._calls = RequestSlots("such requests", running_max=4, waiting_max=64)
@@ -76,15 +77,10 @@ def registry_get(
     path: str, summary: str, *statuses: int, **more: Any
 ) -> Callable[[Any], HTTPRouteHandler]:
     """A route that reads; each may be refused for its key, or for now."""
-    return get(
-        path,
-        summary=summary,
-        operation_class=RefusableOperation,
-        responses=refusals(*sorted((401, 403, 429, 503, *statuses)), said=_REFUSALS)
-        | more.pop("responses", {}),
-        security=KEY_NEEDED,
-        **more,
-    )
+    refused = refusals(*sorted((401, 403, 429, 503, *statuses)), said=_REFUSALS)
+    more["responses"] = refused | more.get("responses", {})
+    more |= {"operation_class": RefusableOperation, "security": KEY_NEEDED}
+    return get(path, summary=summary, **more)
 
 
 def registry_post(
@@ -97,15 +93,9 @@ def registry_post(
 ) -> Callable[[Any], HTTPRouteHandler]:
     """A route that changes something; `kinds` are the refusals that have fields of their own."""
     statuses = (400, 401, 403, 404, 408, 409, 413, 429, 503, *statuses)
-    return post(
-        path,
-        status_code=200,
-        summary=summary,
-        operation_class=operation,
-        responses=refusals(*sorted(statuses), said=_REFUSALS, kinds=kinds),
-        security=KEY_NEEDED,
-        **more,
-    )
+    more["responses"] = refusals(*sorted(statuses), said=_REFUSALS, kinds=kinds)
+    more |= {"operation_class": operation, "security": KEY_NEEDED}
+    return post(path, status_code=200, summary=summary, **more)
 
 
 def key_actor(grant: Grant) -> str:
@@ -114,7 +104,7 @@ def key_actor(grant: Grant) -> str:
 
 
 class RegisterRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """`look` compares the files with the digest where they can be reached."""
+    """`look` compares the files with the digest where they are in an artifact root."""
 
     name: str
     uri: str
@@ -155,9 +145,10 @@ class CheckpointsAnswer(msgspec.Struct):
 async def post_checkpoint(request: HttpRequest, registry: Registry) -> CheckpointAnswer:
     grant = await registry.authorize(request, "train", "promote")
     body = await read_document(request, RegisterRequest)
-    body.look = body.look and _may_look(grant, body.uri)
     who = {"tenant": grant.tenant, "actor": key_actor(grant)}
     fields = msgspec.structs.asdict(body) | who
+    # No role but the operator's own, on the machine itself, looks anywhere else.
+    fields["roots"] = registry.artifact_roots.of_tenant(grant.tenant)
     register = partial(registration.register, registry.database, registry.settings, **fields)
     return _answer(await registry.registrations.run(register, tenant=grant.tenant))
 
@@ -180,15 +171,3 @@ ROUTES = [post_checkpoint, get_checkpoints, get_checkpoint]
 
 def _answer(checkpoint: Checkpoint) -> CheckpointAnswer:
     return msgspec.convert(facts(checkpoint), CheckpointAnswer)
-
-
-def _may_look(grant: Grant, uri: str) -> bool:
-    """Whether the server compares the files with the digest. A digest tells of a file's content,
-    and an address may name a service that would then be called with this server's rights: only an
-    admin has it look at its own files, and at such an address."""
-    try:
-        address = urlsplit(uri)
-    except ValueError:
-        return True  # it is refused before anybody looks
-    own = address.scheme in ("", "file") or "://" not in uri
-    return can_read_files(uri) and (grant.role == "admin" or not (own or address.query))

@@ -41,13 +41,11 @@ class SuiteVersion:
 
 def add_suite(database: Database, tenant: str, suite: SuiteVersion) -> bool:
     """False when it was there already. A version never changes."""
-    tasks, content = (msgspec.json.encode(part).decode() for part in (suite.tasks, suite.content))
-    row = {
-        "tenant": tenant, "suite": suite.suite, "version": suite.version, "tasks": tasks,
-        "content": content, "created_at": now_us(),
-    }  # fmt: skip
+    row = {"tenant": tenant, "suite": suite.suite, "version": suite.version}
+    for name, part in (("tasks", suite.tasks), ("content", suite.content)):
+        row[name] = msgspec.json.encode(part).decode()
     with database.write() as connection:
-        return insert_new(connection, suite_version, row)
+        return insert_new(connection, suite_version, row | {"created_at": now_us()})
 
 
 def suite_versions(database: Database, tenant: str, suite: str) -> list[SuiteVersion]:

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from penstock.errors import PenstockError
-from penstock.terminal.output import show_error
+from penstock.terminal.output import guard_terminal, show_error
 
 _OWN, _NOT_OTHERS = 0o077, 0o007
 _STYLE: dict[str, Any] = {
@@ -69,11 +69,12 @@ def main() -> None:
     # Nothing that a command makes is for everybody, whatever folder it is in.
     os.umask(os.umask(_OWN) | _NOT_OTHERS)
     status = 0
+    guard_terminal()
     try:
         app(standalone_mode=True)
     except PenstockError as error:
         show_error(error)
         status = error.exit_status
     except BrokenPipeError:  # the reader of a pipe has seen enough
-        sys.stderr.close()
+        sys.stderr.close()  # noqa: TID251  # nothing is written
     sys.exit(status)

@@ -53,9 +53,8 @@ class Database:
 
     @contextmanager
     def write(self, *, one_state: bool = False) -> Iterator[Connection]:
-        """One transaction, committed when the block succeeds. Each statement sees what others
-        have committed by then; with `one_state` all see what the first one saw. Raises
-        DatabaseUnreachable."""
+        """A transaction. Each statement sees what others have committed by then; with `one_state`
+        all see what the first one saw. Raises DatabaseUnreachable."""
         options = self._backend.ONE_STATE if one_state else {}
         with self._connect(options) as connection, connection.begin():
             yield connection

@@ -1,8 +1,7 @@
 """Leases: work that only one process may do at a time.
 
 A lease is held by the database's clock, and a thread renews it while the work goes on. A
-process that hangs loses it; what it does when it wakes up must be safe by itself.
-"""
+process that hangs loses it; what it does when it wakes up must be safe by itself."""
 
 import threading
 from collections.abc import Callable, Iterator

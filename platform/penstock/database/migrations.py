@@ -3,8 +3,7 @@
 A migration only adds, so that code of the revision before keeps working beside it, and a new
 version may be rolled out process by process. `supported_revision` lists the revisions whose
 code suits the database. A migration after which older code would fail sets
-`breaks_older_code = True`.
-"""
+`breaks_older_code = True`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,9 +25,8 @@ _LOCK = 0x70656E73746F636B  # a number that no other program's advisory lock has
 
 def upgrade(database: Database, revision: str = "head") -> None:
     """Bring the database to `revision`; several processes may try at once. Changes nothing
-    where a newer Penstock upgraded it and it still suits this one. Raises DatabaseOutdated
-    where it does not suit, and DatabaseUnreachable, with nothing changed, where others use the
-    tables so much that a change has to wait too long."""
+    where a newer Penstock upgraded it and it still suits this one. Raises DatabaseOutdated, and
+    DatabaseUnreachable, with nothing changed, where others use the tables for too long."""
     with exclusive_transaction(database) as connection:
         current = _current(connection)
         if current in _known():
@@ -55,11 +53,6 @@ def check(database: Database) -> str:
     return str(current)
 
 
-def revision_of(database: Database) -> str | None:
-    with database.read() as connection:
-        return _current(connection)
-
-
 def newest_revision() -> str:
     return _scripts().get_current_head() or "none"
 
@@ -83,20 +76,16 @@ def note_supported(connection: Connection, revision: str | None) -> None:
     if not sa.inspect(connection).has_table(supported_revision.name):
         return
     connection.execute(sa.delete(supported_revision))
-    suited = []
     # Back to the last migration that broke older code.
     for script in _scripts().iterate_revisions(revision, "base") if revision else ():
-        suited.append({"revision": script.revision})
+        connection.execute(sa.insert(supported_revision).values(revision=script.revision))
         if getattr(script.module, "breaks_older_code", False):
-            break
-    if suited:
-        connection.execute(sa.insert(supported_revision), suited)
+            return
 
 
 def _supported(connection: Connection) -> set[str]:
-    if not sa.inspect(connection).has_table(supported_revision.name):
-        return set()
-    return set(connection.scalars(sa.select(supported_revision.c.revision)))
+    exists = sa.inspect(connection).has_table(supported_revision.name)
+    return set(connection.scalars(sa.select(supported_revision.c.revision))) if exists else set()
 
 
 def _current(connection: Connection) -> str | None:
@@ -113,10 +102,8 @@ def _scripts() -> ScriptDirectory:
 
 
 def _config(connection: Connection | None = None) -> Config:
-    config = Config()
+    config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(_migrations()))
-    if connection is not None:
-        config.attributes["connection"] = connection
     return config
 
 

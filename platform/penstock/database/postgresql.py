@@ -4,14 +4,7 @@ from math import ceil
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Engine, event
-from sqlalchemy.exc import (
-    DatabaseError,
-    DBAPIError,
-    IntegrityError,
-    InternalError,
-    OperationalError,
-)
+from sqlalchemy import Engine, event, exc
 
 from penstock.database.settings import DatabaseLimits
 from penstock.errors import ExtraMissing
@@ -20,8 +13,6 @@ from penstock.errors import ExtraMissing
 ONE_STATE: dict[str, Any] = {"isolation_level": "REPEATABLE READ"}
 READ_ONLY: dict[str, Any] = ONE_STATE | {"postgresql_readonly": True}
 
-_SILENT_SECONDS = 10
-_SILENT_TIMES = 3
 _LOCK_TIMEOUT, _CANCELED = "55P03", "57014"
 #: Class 25 is about the transaction's state. Most of it means that the server changed its role
 #: or lost patience; this code means that an earlier error was overlooked.
@@ -31,8 +22,7 @@ _TABLES_UNFIT = frozenset({"42501", "42703", "42P01"})
 
 
 def make_engine(url: sa.URL, limits: DatabaseLimits) -> Engine:
-    """The server itself ends what takes too long; where the server is silent, the system's
-    network does. Raises ExtraMissing."""
+    """The server ends what takes too long, or else the system's network. Raises ExtraMissing."""
     statement_ms = _milliseconds(limits.statement_seconds_max)
     timeouts = {
         "lock_timeout": _milliseconds(limits.lock_seconds_max),
@@ -42,9 +32,9 @@ def make_engine(url: sa.URL, limits: DatabaseLimits) -> Engine:
     arguments: dict[str, Any] = {
         "application_name": "penstock",
         "connect_timeout": ceil(limits.connect_seconds_max),
-        "keepalives_idle": _SILENT_SECONDS,
-        "keepalives_interval": _SILENT_SECONDS,
-        "keepalives_count": _SILENT_TIMES,
+        "keepalives_idle": 10,
+        "keepalives_interval": 10,
+        "keepalives_count": 3,
         "tcp_user_timeout": statement_ms,
         # A prepared statement fails when a migration changes the types of its columns, and does
         # not go through every pooler.
@@ -75,29 +65,20 @@ def _milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000))
 
 
-def why_unusable(error: DBAPIError, limits: DatabaseLimits) -> str | None:
+def why_unusable(error: exc.DBAPIError, limits: DatabaseLimits) -> str | None:
     """What is wrong with the database; None when the statement is to blame."""
     state = getattr(error.orig, "sqlstate", None)
     if state == _LOCK_TIMEOUT:
         return f"another transaction held a lock for over {limits.lock_seconds_max:g} s"
     if state == _CANCELED:
-        allowed = limits.statement_seconds_max
-        return f"a statement was stopped; it may take {allowed:g} s"
-    if not _is_outage(error, state):
+        return f"a statement was stopped; it may take {limits.statement_seconds_max:g} s"
+    outage = error.connection_invalidated or state in _TABLES_UNFIT
+    if not outage and state != _ABORTED_BEFORE:
+        while_connecting = error.statement is None and not isinstance(error, exc.IntegrityError)
+        failed = isinstance(error, exc.OperationalError | exc.InternalError)
+        outage = while_connecting or failed or type(error) is exc.DatabaseError
+    if not outage:
         return None
     # The server's message without the statement that it adds, or else the driver's.
     message = getattr(getattr(error.orig, "diag", None), "message_primary", None)
     return " ".join(str(message or error.orig).split())
-
-
-def _is_outage(error: DBAPIError, state: str | None) -> bool:
-    if error.connection_invalidated or state in _TABLES_UNFIT:
-        return True
-    if state == _ABORTED_BEFORE:
-        return False
-    while_connecting = error.statement is None and not isinstance(error, IntegrityError)
-    return (
-        while_connecting
-        or isinstance(error, OperationalError | InternalError)
-        or type(error) is DatabaseError
-    )

@@ -10,12 +10,7 @@ _KEPT_OPEN = 5
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseSettings(RoomSettings):
-    """See docs/settings.md."""
-
-    RETIRED: ClassVar = frozenset({
-        "database_connect_seconds_max",
-        "database_lock_seconds_max",
-    })  # fmt: skip
+    RETIRED: ClassVar = frozenset({"database_connect_seconds_max", "database_lock_seconds_max"})
 
     database_statement_seconds_max: float = setting(
         30.0,
@@ -45,8 +40,5 @@ class DatabaseLimits:
     def pool(self) -> dict[str, float]:
         """Arguments of an engine: a few connections stay open, the others are closed after use."""
         idle = min(self.connections_max, _KEPT_OPEN)
-        return {
-            "pool_size": idle,
-            "max_overflow": self.connections_max - idle,
-            "pool_timeout": self.connect_seconds_max,
-        }
+        sizes = {"pool_size": idle, "max_overflow": self.connections_max - idle}
+        return {**sizes, "pool_timeout": self.connect_seconds_max}

@@ -74,9 +74,8 @@ def make_engine(url: sa.URL, limits: DatabaseLimits) -> Engine:
 
 
 def why_unusable(error: DBAPIError, _limits: DatabaseLimits) -> str | None:
-    """What is wrong with the database; None when the statement is to blame. A file that is no
-    database, or a damaged one, raises a plain DatabaseError; its subclasses mean mistakes in
-    statements."""
+    """What is wrong with the database; None when the statement is to blame. A damaged file, or one
+    that is no database, raises a plain DatabaseError."""
     outage = isinstance(error, OperationalError | InternalError) or type(error) is DatabaseError
     return str(error.orig) if outage or error.connection_invalidated else None
 

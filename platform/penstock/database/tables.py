@@ -18,9 +18,6 @@ metadata = MetaData(naming_convention=NAMES)
 # SQLite numbers rows only in a column that is exactly INTEGER.
 Number = BigInteger().with_variant(Integer, "sqlite")
 
-#: Tables whose rows are never changed or deleted: the database itself refuses it.
-EVIDENCE = frozenset({"benchmark_design", "channel_change", "checkpoint_move", "verdict"})
-
 
 def name_columns(*names: str, **options: Any) -> list[Column[str]]:
     """Columns of tenants, channels, checkpoints and the like, next to each other."""

@@ -25,7 +25,7 @@ class OffsetBounds(NamedTuple):
     end: int
 
 
-class Held(Enum):
+class Claim(Enum):
     """Who takes the events of a partition into the lake, as far as the log itself knows."""
 
     MINE = "this process does, and no other one can until it ends"
@@ -68,7 +68,7 @@ class EventLog(Protocol):
     def bytes_beyond(self, partition: int, offset: int) -> int:
         """The number of bytes from this offset on."""
 
-    def hold(self, partition: int) -> Held:
+    def hold(self, partition: int) -> Claim:
         """Try to become the only process that takes this partition into the lake."""
 
     def trim(self, partition: int, before: int) -> None:

@@ -15,8 +15,8 @@ class LogCorrupt(PenstockError):
 
 
 class LogShapeChanged(PenstockError, exit_status=2):
-    """The event log at {path} was made with {found} partitions, the settings say {wanted}.
-    Sessions would change partition, so that is refused; set PENSTOCK_LOG_PARTITIONS={found}."""
+    """The event log at {path} was made with {found} partitions; the settings say {wanted}.
+    Another number would move sessions to other partitions. Set PENSTOCK_LOG_PARTITIONS={found}."""
 
 
 class LogUnreachable(PenstockError, exit_status=3, http_status=503):

@@ -5,8 +5,7 @@
     log/p-0000/writer.lock    held by the process that takes its events into the lake
     log/p-0000/0000000001.log blocks; rolled when large, removed when the lake covers them
 
-An offset is the number of the file and the position in it.
-"""
+An offset is the number of the file and the position in it."""
 
 import errno
 import fcntl
@@ -22,15 +21,14 @@ from pathlib import Path
 
 from penstock.directories import make_directory, open_private, sync_directory
 from penstock.errors import Backlogged
-from penstock.eventlog import Entry, Held, OffsetBounds
+from penstock.eventlog import Claim, Entry, OffsetBounds
 from penstock.eventlog.errors import LogCorrupt, LogShapeChanged, LogUnwritable
 from penstock.eventlog.local_partition import LocalPartition, encode_block
 
 _VERSION = 1
 #: An append by another process is seen this much later at most.
 _POLL_SECONDS = 0.02
-#: How old the known free space may be; asking for each append costs a tenth of it. The disk does
-#: not fill faster than the reserve allows for.
+#: How old the known free space may be. The disk does not fill faster than the reserve allows for.
 _DISK_FREE_SECONDS = 0.1
 
 
@@ -50,8 +48,7 @@ class LocalEventLog:
         bytes_max: int,
         disk_reserve_bytes: int = 0,
     ) -> None:
-        """Opens the log, makes it if there is none, and cuts torn ends off.
-        Raises LogUnwritable, LogCorrupt, LogShapeChanged."""
+        """Makes it if there is none. Raises LogUnwritable, LogCorrupt, LogShapeChanged."""
         self._path = path
         self._bytes_max = bytes_max
         self._disk_reserve_bytes = disk_reserve_bytes
@@ -68,9 +65,8 @@ class LocalEventLog:
             with self._locked():
                 self.id, self.partitions = _identify(path, partitions)
                 for number in range(self.partitions):
-                    self._partitions.append(
-                        LocalPartition(path / f"p-{number:04d}", self.id, file_bytes_max)
-                    )
+                    files = path / f"p-{number:04d}"
+                    self._partitions.append(LocalPartition(files, self.id, file_bytes_max))
                 sync_directory(path)
                 for partition in self._partitions:
                     partition.catch_up()
@@ -113,21 +109,18 @@ class LocalEventLog:
     def bytes_beyond(self, partition: int, offset: int) -> int:
         return self._up_to_date(partition).bytes_beyond(offset)
 
-    def hold(self, partition: int) -> Held:
+    def hold(self, partition: int) -> Claim:
         # The lock goes with the process, however it ends, and with no clock.
         with self._locked():
-            return Held.MINE if self._partitions[partition].hold() else Held.TAKEN
+            return Claim.MINE if self._partitions[partition].hold() else Claim.TAKEN
 
     def trim(self, partition: int, before: int) -> None:
         with self._locked():
             # Covered events stay in the newest file until it is rolled. Where room is short no
             # append would roll it, and nothing would ever make room.
-            if (
-                self._bytes_held() * 2 > self._bytes_max
-                or self._measure_disk_free() < self._disk_reserve_bytes * 2
-            ):
-                self._partitions[partition].roll_if_before(before)
-            covered = self._partitions[partition].covered(before)
+            full = self._bytes_held() * 2 > self._bytes_max
+            full = full or self._measure_disk_free() < self._disk_reserve_bytes * 2
+            covered = self._partitions[partition].covered(before, roll=full)
         with self._explained():  # without the lock: to remove a large file takes a while
             for file in covered:
                 file.unlink(missing_ok=True)
@@ -184,8 +177,8 @@ class LocalEventLog:
             self._disk_free, self._disk_checked_s = self._measure_disk_free(), now_s
         free = self._disk_free - more_bytes
         if free < self._disk_reserve_bytes:
-            why = f"{free} bytes are free on the disk of {self._path}, and "
-            why += f"{self._disk_reserve_bytes} are kept for the writer"
+            reserve = f"{self._disk_reserve_bytes} are kept for the writer"
+            why = f"{free} bytes are free on the disk of {self._path}, and {reserve}"
             raise Backlogged(why=why, retry_after_s=10)
 
     def _measure_disk_free(self) -> int:
@@ -203,14 +196,13 @@ class LocalEventLog:
 def _identify(path: Path, partitions: int) -> tuple[str, int]:
     name = path / "log.json"
     if not name.exists():
-        description = {"version": _VERSION, "id": uuid.uuid4().hex, "partitions": partitions}
-        fresh = path / "log.json.new"
+        log_id, fresh = uuid.uuid4().hex, path / "log.json.new"
         with open_private(fresh, "w", encoding="utf-8") as file:
-            json.dump(description, file)
+            json.dump({"version": _VERSION, "id": log_id, "partitions": partitions}, file)
             file.flush()
             os.fsync(file.fileno())
         fresh.rename(name)
-        return str(description["id"]), partitions
+        return log_id, partitions
     try:
         fields = json.loads(name.read_bytes())
         version, log_id, count = fields["version"], str(fields["id"]), int(fields["partitions"])

@@ -1,12 +1,11 @@
 """One partition of a local log: its files, and the blocks in them.
 
-A block is a checksummed group of values, written and synced as one. A block that does not
-check out can only be the last one, torn by a crash before its sync returned: nothing is written
-behind a block before that. An intact block behind it means damage.
+A block is a checksummed group of values, written and synced as one. Nothing is written behind a
+block before its sync returned, so only the last block can be torn by a crash. A broken block with
+an intact one behind it is damage.
 
-A header checks out only in its own log and at its own offset. Neither bytes inside a value that
-look like a block nor what the disk held before are taken for one.
-"""
+A header is valid only in its own log and at its own offset. So neither bytes inside a value nor
+what the disk held before are taken for a block."""
 
 import fcntl
 import os
@@ -33,11 +32,8 @@ def split_offset(offset: int) -> tuple[int, int]:
 
 
 class LocalPartition:
-    """The files of one partition, and the offset up to which they are known to be intact and on
-    disk.
-
-    That offset is one number, so that readers need no lock. They read nothing beyond it: bytes
-    there may be torn, or taken back by the process that writes them."""
+    """The files of one partition, and the offset up to which they are intact and on disk. It is
+    one number, so that readers need no lock: bytes beyond it may be torn, or taken back."""
 
     def __init__(self, path: Path, log_id: str, file_bytes_max: int) -> None:
         self._path = path
@@ -56,12 +52,8 @@ class LocalPartition:
         """Learn what other processes appended, and cut off what one of them left torn."""
         try:
             file, good = split_offset(self._durable)
-            # Another process may have begun a newer file, and the one here may be gone since.
-            if (
-                self._descriptor < 0
-                or self._name(file + 1).exists()
-                or os.fstat(self._descriptor).st_nlink == 0
-            ):
+            is_newest = self._descriptor >= 0 and not self._name(file + 1).exists()
+            if not is_newest or os.fstat(self._descriptor).st_nlink == 0:  # gone, or not the last
                 newest = max(self._files(), default=_FIRST_FILE)
                 if newest < file:
                     raise LogCorrupt(path=self._name(file), position=good, why="the file is gone")
@@ -108,20 +100,14 @@ class LocalPartition:
         except OSError:
             self.close()  # the next append looks at the disk afresh
 
-    def roll_if_before(self, before: int) -> None:
-        """Begin a new file if everything lies before this offset."""
-        file, good = split_offset(self._durable)
-        if good and self._durable <= before:
-            self._open(file + 1)
-
-    def covered(self, before: int) -> list[Path]:
-        """The files, without the newest, that hold nothing at or beyond this offset. The first
-        one comes first, so that at no time a file between others is missing."""
-        return [
-            self._name(file)
-            for file in self._files()[:-1]
-            if make_offset(file, self._size(file)) <= before
-        ]
+    def covered(self, before: int, *, roll: bool) -> list[Path]:
+        """The files, oldest first and without the newest, that hold nothing at or beyond this
+        offset. `roll` begins a new file if all of them are covered."""
+        newest, good = split_offset(self._durable)
+        if roll and good and self._durable <= before:
+            self._open(newest + 1)
+        older = self._files()[:-1]
+        return [self._name(f) for f in older if make_offset(f, self._size(f)) <= before]
 
     def bytes_held(self) -> int:
         return self._sealed_bytes + split_offset(self._durable)[1]
@@ -179,9 +165,11 @@ class LocalPartition:
         for entry in _entries_in(data, self._log, offset):
             end = entry.next_offset
         _, position = split_offset(end)
-        if _has_block_behind(data, end - offset, self._log, offset):
-            why = "its checksum does not match, and intact events lie behind it"
-            raise LogCorrupt(path=self._name(file), position=position, why=why)
+        begin = position - start
+        while (begin := data.find(_MAGIC, begin + 1)) >= 0:
+            if _entry_at(memoryview(data), begin, self._log, offset) is not None:
+                why = "its checksum does not match, and intact events lie behind it"
+                raise LogCorrupt(path=self._name(file), position=position, why=why)
         return position
 
     # Reading; needs no lock
@@ -199,11 +187,8 @@ class LocalPartition:
         newest, good = split_offset(self._durable)
         first, position = split_offset(offset)
         entries: list[Entry] = []
-        for file in self._files():
-            if not first <= file <= newest:
-                continue
-            start = position if file == first else 0
-            end = good if file == newest else None
+        for file in (file for file in self._files() if first <= file <= newest):
+            start, end = position if file == first else 0, good if file == newest else None
             more, complete = self._read_file(file, start, end, bytes_max)
             entries += more
             bytes_max -= sum(entry.next_offset - entry.offset for entry in more)
@@ -223,7 +208,11 @@ class LocalPartition:
             end = os.fstat(descriptor).st_size if end is None else end
             if start >= end:
                 return [], True
-            data = _read_blocks(descriptor, start, end, bytes_max)
+            data = os.pread(descriptor, min(max(bytes_max, HEADER_BYTES), end - start), start)
+            if len(data) >= HEADER_BYTES and data.startswith(_MAGIC):
+                first_bytes = min(HEADER_BYTES + _HEADER.unpack_from(data)[1], end - start)
+                if first_bytes > len(data):  # one block at least is read in whole
+                    data = os.pread(descriptor, first_bytes, start)
         finally:
             os.close(descriptor)
         entries = list(_entries_in(data, self._log, make_offset(file, start)))
@@ -261,7 +250,6 @@ class LocalPartition:
 
 _HEADER = struct.Struct("<4sIII")  # magic, bytes of the body, values in it, checksum of the body
 _SEAL = struct.Struct("<I")  # checksum of the header and of its offset
-_OFFSET = struct.Struct("<Q")
 _LENGTH = struct.Struct("<I")
 _MAGIC = b"PSK1"
 HEADER_BYTES = _HEADER.size + _SEAL.size
@@ -279,17 +267,7 @@ def encode_block(values: Sequence[bytes]) -> bytearray:
 
 
 def _seal_of(block: memoryview, log: int, offset: int) -> int:
-    return zlib.crc32(_OFFSET.pack(offset), zlib.crc32(block[: _HEADER.size], log))
-
-
-def _read_blocks(descriptor: int, start: int, end: int, bytes_max: int) -> bytes:
-    """About `bytes_max`, but never less than the first block."""
-    data = os.pread(descriptor, min(max(bytes_max, HEADER_BYTES), end - start), start)
-    if len(data) < HEADER_BYTES:
-        return data
-    magic, length, _, _ = _HEADER.unpack_from(data)
-    block_bytes = min(HEADER_BYTES + length, end - start) if magic == _MAGIC else 0
-    return os.pread(descriptor, block_bytes, start) if block_bytes > len(data) else data
+    return zlib.crc32(offset.to_bytes(8, "little"), zlib.crc32(block[: _HEADER.size], log))
 
 
 def _entries_in(data: bytes, log: int, offset: int) -> Iterator[Entry]:
@@ -301,17 +279,6 @@ def _entries_in(data: bytes, log: int, offset: int) -> Iterator[Entry]:
         start = entry.next_offset - offset
 
 
-def _has_block_behind(data: bytes, start: int, log: int, offset: int) -> bool:
-    """Whether an intact block lies anywhere behind the damaged one at `start`."""
-    view = memoryview(data)
-    at = data.find(_MAGIC, start + 1)
-    while at >= 0:
-        if _entry_at(view, at, log, offset) is not None:
-            return True
-        at = data.find(_MAGIC, at + 1)
-    return False
-
-
 def _entry_at(view: memoryview, start: int, log: int, offset: int) -> Entry | None:
     """What an intact block holds that begins at `start` in the data; None where there is none."""
     if len(view) - start < HEADER_BYTES:
@@ -319,9 +286,7 @@ def _entry_at(view: memoryview, start: int, log: int, offset: int) -> Entry | No
     magic, length, count, checksum = _HEADER.unpack_from(view, start)
     (seal,) = _SEAL.unpack_from(view, start + _HEADER.size)
     end = start + HEADER_BYTES + length
-    if magic != _MAGIC or end > len(view):
-        return None
-    if seal != _seal_of(view[start:], log, offset + start):
+    if magic != _MAGIC or end > len(view) or seal != _seal_of(view[start:], log, offset + start):
         return None
     body = view[start + HEADER_BYTES : end]
     if zlib.crc32(body) != checksum:

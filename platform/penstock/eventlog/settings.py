@@ -13,12 +13,9 @@ FILE_BYTES_MAX = 64 * MIB
 
 @dataclass(frozen=True, kw_only=True)
 class EventLogSettings(RoomSettings):
-    """See docs/settings.md."""
-
-    RETIRED: ClassVar = frozenset({
-        "log_block_bytes_max", "log_refresh_seconds",
-        "log_file_bytes_max",
-    })  # fmt: skip
+    RETIRED: ClassVar = frozenset(
+        {"log_block_bytes_max", "log_refresh_seconds", "log_file_bytes_max"}
+    )
 
     event_bytes_max: int = setting(
         8 * MIB,

@@ -28,8 +28,8 @@ def split_body(
     body: bytes, chunk_bytes: int, first_line: int = 1, *, ndjson: bool = False
 ) -> Iterator[Chunk]:
     """Chunks of consecutive lines, each with the number of its first line. In an array the
-    elements count as lines; a broken element is rejected later, and costs no other. `ndjson` says
-    that the body is no array, whatever it begins with."""
+    elements count as lines; a broken one is rejected later, and costs no other. `ndjson` says that
+    the body is no array, whatever it begins with."""
     start = len(_BYTE_ORDER_MARK) if body.startswith(_BYTE_ORDER_MARK) else 0
     array = None if ndjson else _BEGINS_ARRAY.match(body, start)
     if array:

@@ -14,13 +14,9 @@ Milliseconds = Annotated[float, Meta(ge=0)]
 Consent = Literal["train", "no_train", "unknown"]
 Link = Literal["resume", "fork", "compaction", "subagent"]
 ErrorClass = Literal[
-    "invalid_arguments",
-    "unexpected_environment",
-    "provider_error",
-    "user_aborted",
-    "timeout",
+    "invalid_arguments", "unexpected_environment", "provider_error", "user_aborted", "timeout",
     "unknown",
-]
+]  # fmt: skip
 
 
 class Payload(Struct, kw_only=True, gc=False):
@@ -187,7 +183,6 @@ PAYLOADS: dict[str, type[Payload]] = {
 #: A producer's own types begin with this; their payload may hold anything.
 CUSTOM_PREFIX = "x_"
 
-
 #: Written with every row; it grows when a field changes its meaning.
 SCHEMA_VERSION = 1
 
@@ -222,9 +217,8 @@ class EventFields(Struct, kw_only=True, gc=False):
 class Envelope(EventFields, kw_only=True, gc=False):
     """An event of any type, with its payload as the bytes that were sent.
 
-    `extra` holds the unknown top-level fields as a JSON object. In the log only the gateway
-    writes it: a producer's own field of that name is an unknown field like any other.
-    """
+    `extra` holds the unknown top-level fields as a JSON object. Only the gateway writes it: a
+    producer's own field of that name is an unknown field."""
 
     type: Id
     payload: Raw
@@ -261,14 +255,12 @@ def is_tenant(name: str) -> bool:
 
 KEY_BYTES = 16
 
-# Ids hold no NUL (validation refuses it), so joined parts are unambiguous.
-_SEPARATOR = "\0"
 _sorted_encoder = msgspec.json.Encoder(order="deterministic")
 
 
 def session_key(tenant: str, session_id: str) -> str:
-    """One unambiguous string for a session of a tenant."""
-    return f"{tenant}{_SEPARATOR}{session_id}"
+    """A session of a tenant. Unambiguous: ids hold no NUL, because validation refuses it."""
+    return f"{tenant}\0{session_id}"
 
 
 def session_hash(session: str) -> int:
@@ -281,17 +273,13 @@ def event_key(session: str, event: Envelope) -> bytes:
         return xxh3_128_digest(f"{session}\0e\0{event.event_id}".encode())
     if event.source_key is not None:
         return xxh3_128_digest(f"{session}\0s\0{event.source or ''}\0{event.source_key}".encode())
-    return xxh3_128_digest(session.encode() + b"\0c\0" + _content(event))
-
-
-def _content(event: Envelope) -> bytes:
-    """The event as JSON that does not depend on spacing, key order or escapes."""
-    fields = {name: getattr(event, name) for name in ("type", "seq", "source", "checkpoint")}
-    fields |= {"user": event.user, "project": event.project, "ts": microseconds(event.ts)}
-    fields["payload"] = msgspec.json.decode(event.payload)
+    names = ("type", "seq", "source", "checkpoint", "user", "project")
+    content = {name: getattr(event, name) for name in names}
+    content |= {"ts": microseconds(event.ts), "payload": msgspec.json.decode(event.payload)}
     if event.extra:
-        fields["extra"] = msgspec.json.decode(event.extra)
-    return _sorted_encoder.encode(fields)
+        content["extra"] = msgspec.json.decode(event.extra)
+    # JSON that does not depend on spacing, key order or escapes.
+    return xxh3_128_digest(session.encode() + b"\0c\0" + _sorted_encoder.encode(content))
 
 
 # Consent: the strictest that was ever stated for a session holds

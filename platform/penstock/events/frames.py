@@ -3,8 +3,7 @@ and belong to one partition.
 
 The lines stay JSON, one event a line, so that the gateway writes what another producer may
 write. Nothing here raises because of the bytes in a value: what is no event is rejected with a
-reason, as the gateway would have rejected it.
-"""
+reason, as the gateway would have rejected it."""
 
 import struct
 from collections import Counter, defaultdict
@@ -54,7 +53,7 @@ class Frame(msgspec.Struct):
 PlacedFrame = tuple[int, Frame]
 
 
-class RejectedLine(msgspec.Struct, kw_only=True):
+class RejectedLine(msgspec.Struct):
     """A line of a frame of kind `rejected`."""
 
     line: int
@@ -92,10 +91,6 @@ def encode_unjudged(lines: bytes, tenant: str, received_us: int, schema_version:
         schema_version=schema_version,
     )
     return encode_frame(Frame(header, lines))
-
-
-def encode_rejected(lines: list[RejectedLine]) -> bytes:
-    return msgspec.json.Encoder().encode_lines(lines).rstrip(b"\n")
 
 
 def decode_rejected(body: bytes) -> list[RejectedLine]:
@@ -149,24 +144,18 @@ def pack(
     )
     yield from _pack(header, validated.lines, validated.sessions, validated.sources)
     if validated.rejections:
-        rejected = [
-            RejectedLine(
-                line=rejection.line,
-                reason=rejection.reason,
-                raw=rejection.raw[:rejected_line_bytes_max],
-                source=rejection.source or "",
-                truncated=len(rejection.raw) > rejected_line_bytes_max,
-            )
-            for rejection in validated.rejections
-        ]
+        rejected = []
+        for line, reason, raw, source in validated.rejections:
+            stored, truncated = raw[:rejected_line_bytes_max], len(raw) > rejected_line_bytes_max
+            rejected.append(RejectedLine(line, reason, stored, source or "", truncated))
         counts = _count(line.source for line in rejected)
         header = msgspec.structs.replace(header, kind="rejected", counts=counts)
-        yield REJECTED_PARTITION, Frame(header, encode_rejected(rejected))
+        body = msgspec.json.Encoder().encode_lines(rejected).rstrip(b"\n")
+        yield REJECTED_PARTITION, Frame(header, body)
 
 
 def repartition(frame: Frame, current: int, partitions: int) -> Iterator[PlacedFrame]:
-    """The same events for a log that has so many partitions by now. Unreadable lines stay in
-    their current partition: the writer will report them."""
+    """The same events for so many partitions. Unreadable lines stay, for the writer to report."""
     header = msgspec.structs.replace(frame.header, partitions=partitions)
     placed = [(line, _origin(line)) for line in frame.body.split(b"\n")]
     known = [(line, origin) for line, origin in placed if origin]
@@ -189,11 +178,8 @@ def encode_values(frame: Frame, bytes_max: int) -> list[bytes]:
     middle = len(lines) // 2
     values = []
     for half in (lines[:middle], lines[middle:]):
-        sources: list[str | None]
-        if frame.header.kind == "rejected":
-            sources = [line.source for line in decode_rejected(b"\n".join(half))]
-        else:
-            sources = [origin.source if origin else None for origin in map(_origin, half)]
+        rejected = decode_rejected(b"\n".join(half)) if frame.header.kind == "rejected" else None
+        sources = [o.source if o else None for o in rejected or map(_origin, half)]
         values += encode_values(_frame(frame.header, half, sources), bytes_max)
     return values
 
@@ -248,8 +234,7 @@ class FrameDecoder:
     rejected_line_bytes_max: int
 
     def placed(self, value: bytes, partition: int) -> Iterator[PlacedFrame]:
-        """The validated frames of a value that stands in `partition`, each with the partition
-        that its sessions belong to."""
+        """The validated frames of a value in `partition`, each with that of its sessions."""
         frame = _decode(value)
         if frame.header.kind == "unjudged":
             yield from self._validate(frame)
@@ -283,8 +268,7 @@ class FrameDecoder:
 
 
 def _decode(value: bytes) -> Frame:
-    """A value that is no frame, or names no tenant, becomes unjudged lines: validation rejects
-    them."""
+    """What is no frame, or names no tenant, becomes unjudged lines: validation rejects them."""
     try:
         frame = decode_frame(value)
     except ValueError:

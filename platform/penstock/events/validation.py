@@ -2,8 +2,7 @@
 
 `validate_line` defines what is accepted, and why the rest is not. `validate_lines` gives the
 same answers for many lines at once: it proves whole chunks valid with a few calls into C, and
-goes line by line only through chunks where that proof fails.
-"""
+goes line by line only through chunks where that proof fails."""
 
 import json
 import re
@@ -189,12 +188,12 @@ def _validate_each(lines: Sequence[bytes], first_line: int, event_bytes_max: int
         if not line.strip():
             continue
         try:
-            kept, envelope = validate_line(line, event_bytes_max)
+            line_in_log, envelope = validate_line(line, event_bytes_max)
         except EventInvalid as error:
             reason = str(error)[:REASON_CHARS_MAX]
             validated.rejections.append(Rejection(number, reason, line, _source_of(line)))
             continue
-        validated.lines.append(kept)
+        validated.lines.append(line_in_log)
         validated.sessions.append(envelope.session_id)
         validated.sources.append(envelope.source)
     return validated
@@ -204,8 +203,8 @@ def _decode(line: bytes) -> Any:
     try:
         return _decoder.decode(line)
     except UnicodeDecodeError as error:
-        place = f"{error.reason} at byte {error.start} of a text"
-        raise EventInvalid(f"not valid UTF-8: {place}") from None
+        why = f"not valid UTF-8: {error.reason} at byte {error.start} of a text"
+        raise EventInvalid(why) from None
     except RecursionError:
         raise EventInvalid(f"nested deeper than {NESTING_MAX} levels") from None
     except msgspec.ValidationError as error:
@@ -220,10 +219,8 @@ def _decode(line: bytes) -> Any:
 def _has_lone_surrogate(line: bytes) -> bool:
     try:
         json.dumps(json.loads(line), ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return True
-    except (ValueError, RecursionError):
-        return False
+    except (ValueError, RecursionError) as error:
+        return isinstance(error, UnicodeEncodeError)
     return False
 
 
@@ -246,11 +243,11 @@ def _refuse_duplicate_keys(line: bytes, value: dict[str, Any]) -> None:
         return
 
     def refuse(pairs: list[tuple[str, Any]]) -> None:
-        seen: set[str] = set()
+        names: set[str] = set()
         for name, _ in pairs:
-            if name in seen:
+            if name in names:
                 raise EventInvalid(f"the key {name[:64]!r} stands twice in one object")
-            seen.add(name)
+            names.add(name)
 
     json.loads(line, object_pairs_hook=refuse, parse_int=str, parse_float=str)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from penstock.directories import open_private
+from penstock.terminal.output import passing_on
 
 _POLL_SECONDS = 0.05
 _OUTPUT_BYTES_MAX = 2_000
@@ -114,9 +115,9 @@ def run_guarded(
 
 def _pass_on(source: IO[bytes] | None, last: deque[int]) -> None:
     """Pass a command's output on to standard error, and keep the end of it."""
+    show = passing_on()
     with source or nullcontext() as output:
         while output and (block := os.read(output.fileno(), 4_096)):
             last.extend(block)
             with suppress(OSError, ValueError):
-                sys.stderr.buffer.write(block)
-                sys.stderr.flush()
+                show(block)

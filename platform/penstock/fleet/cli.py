@@ -1,17 +1,18 @@
 """`penstock channels follow` and `penstock channels fleet`."""
 
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from penstock.channels.cli import Name, Url
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.fleet.fleet_status import PartName
@@ -19,65 +20,63 @@ from penstock.lake.lake import open_existing
 from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.long_commands import on_end_signal
-from penstock.terminal.output import encode, say, show_json, show_table
+from penstock.terminal.output import say, show_json, show_json_line, show_table, show_text
 
 if TYPE_CHECKING:
-    from penstock.fleet.registry_source import RegistrySource
+    from penstock.fleet.registry_source import RegistrySource, TellEvent
 
 _LOOK_SECONDS = 0.5
 
 #: The answer to `GET /v1/channels/{name}/replicas`.
 FleetDocument = dict[str, Any]
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The channel.")]
-Url = Annotated[
+
+_Execute = Annotated[
+    str, typer.Option("--exec", metavar="COMMAND", help="Loads a checkpoint into the engine.")
+]
+_Check = Annotated[
     str | None,
-    typer.Option(help="Ask this service; its key is in PENSTOCK_KEY. Else the database is asked."),
+    typer.Option(
+        metavar="COMMAND", help="Ends with 0 while the engine has it; else it is loaded again."
+    ),
+]
+_Replica = Annotated[
+    str,
+    typer.Option(
+        default_factory=socket.gethostname,
+        show_default="the host's name",
+        help="What this engine is called; each has a name of its own.",
+    ),
+]
+_Part = Annotated[PartName, typer.Option(help="Follow the canary's checkpoint while there is one.")]
+_Into = Annotated[
+    Path | None,
+    typer.Option(
+        parser=options.path,
+        metavar="DIR",
+        help="Where copies are kept; else serving/NAME in the data directory.",
+    ),
+]
+_Once = Annotated[bool, typer.Option("--once", help="Load what the channel is at, and end.")]
+_AssumeLoaded = Annotated[
+    bool,
+    typer.Option(
+        "--assume-loaded", help="At the start the engine has what was loaded into it last."
+    ),
 ]
 
 
 def follow(
     name: Name,
     *,
-    execute: Annotated[
-        str,
-        typer.Option("--exec", metavar="COMMAND", help="Loads a checkpoint into the engine."),
-    ],
-    check: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COMMAND", help="Ends with 0 while the engine has it; else it is loaded again."
-        ),
-    ] = None,
+    execute: _Execute,
+    check: _Check = None,
     url: Url = None,
-    replica: Annotated[
-        str,
-        typer.Option(
-            default_factory=socket.gethostname,
-            show_default="the host's name",
-            help="What this engine is called; each has a name of its own.",
-        ),
-    ],
-    part: Annotated[
-        PartName, typer.Option(help="Follow the canary's checkpoint while there is one.")
-    ] = "main",
-    into: Annotated[
-        Path | None,
-        typer.Option(
-            parser=options.path,
-            metavar="DIR",
-            help="Where copies are kept; else serving/NAME in the data directory.",
-        ),
-    ] = None,
-    once: Annotated[
-        bool, typer.Option("--once", help="Load what the channel is at, and end.")
-    ] = False,
-    assume_loaded: Annotated[
-        bool,
-        typer.Option(
-            "--assume-loaded", help="At the start the engine has what was loaded into it last."
-        ),
-    ] = False,
+    replica: _Replica,
+    part: _Part = "main",
+    into: _Into = None,
+    once: _Once = False,
+    assume_loaded: _AssumeLoaded = False,
     data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
@@ -108,7 +107,7 @@ def follow(
         once=once,
         assume_loaded=assume_loaded,
     )
-    tell = _EventLines(name, json=json)
+    tell = _event_lines(name, json=json)
     with _source(url, data, tenant, name, part) as source, locked(plan.directory) as lock:
         sidecar = Sidecar(plan, source, settings, lock=lock, tell=tell)
         with on_end_signal(sidecar.end_soon):
@@ -132,33 +131,30 @@ def _source(
         yield DatabaseSource(lake.database, lake.settings, tenant, name, part)
 
 
-class _EventLines:
+def _event_lines(channel: str, *, json: bool) -> "TellEvent":
     """Lines on standard output, whichever thread has something to say."""
+    lock = Lock()
 
-    def __init__(self, channel: str, *, json: bool) -> None:
-        self._channel = channel
-        self._json = json
-        self._lock = Lock()
-
-    def __call__(self, kind: str, text: str, facts: dict[str, Any]) -> None:
+    def tell(kind: str, text: str, facts: dict[str, Any]) -> None:
         at = datetime.now(UTC)
-        if self._json:
-            head = {"at": at.isoformat(), "event": kind, "channel": self._channel}
-            line = encode(head | facts | {"text": text}).decode()
+        if json:
+            head = {"at": at.isoformat(), "event": kind, "channel": channel}
+            show = partial(show_json_line, head | facts | {"text": text})
         else:
             version = f" {facts['version']}" if "version" in facts else ""
-            line = f"{at:%Y-%m-%d %H:%M:%S}  {self._channel}{version}  {' '.join(text.split())}"
-        with self._lock, suppress(BrokenPipeError):  # nobody reads it; the engine is served
-            sys.stdout.write(line + "\n")
-            sys.stdout.flush()
+            line = f"{at:%Y-%m-%d %H:%M:%S}  {channel}{version}  {' '.join(text.split())}"
+            show = partial(show_text, line)
+        with lock, suppress(BrokenPipeError):  # nobody reads it; the engine is served
+            show()
+
+    return tell
 
 
 def fleet(
     name: Name,
     *,
     wait: Annotated[
-        float,
-        typer.Option(metavar="SECONDS", min=0, help="Wait so long until the fleet is whole."),
+        float, typer.Option(metavar="SECONDS", min=0, help="Wait so long until the fleet is whole.")
     ] = 0.0,
     url: Url = None,
     data: options.Data = None,
@@ -203,9 +199,8 @@ def _reader(
     from penstock.fleet import replicas
 
     with open_existing(data) as lake:
-        yield lambda: msgspec.to_builtins(
-            replicas.fleet(lake.database, lake.settings, tenant, name)
-        )
+        fleet = (lake.database, lake.settings, tenant, name)
+        yield lambda: msgspec.to_builtins(replicas.fleet(*fleet))
 
 
 def _row(replica: dict[str, Any]) -> list[object]:

@@ -8,6 +8,7 @@ files are used by the next one.
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import stat
 import time
@@ -22,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 
 from penstock.checkpoints.digests import CheckpointFile, files_below, folder_digest, path_of
 from penstock.directories import FILE_MODE, make_directory, open_private, sync_directory
-from penstock.errors import InvalidInput, PenstockError
+from penstock.errors import InvalidInput, PenstockError, one_line
 from penstock.fleet.errors import CopyMismatch, FetchFailed, FolderTaken
 from penstock.fleet.registry_source import ChainLink
 from penstock.fleet.settings import FleetSettings
@@ -37,7 +38,7 @@ _LOCK = "lock"
 #: A sidecar that was killed holds the lock until its command has ended too.
 _LOCK_SECONDS_MAX = 5.0
 _LOOK_SECONDS = 0.05
-_DIGITS = 64
+_COPY_NAME = re.compile(rf"(?:{_FETCHING})?([0-9a-f]{{64}})")
 
 #: Called for each block, with its bytes; it raises where the copy is wanted no more.
 Progress = Callable[[int], object]
@@ -61,18 +62,13 @@ class SourceFile:
 def files_of(link: ChainLink, settings: Settings) -> list[SourceFile]:
     """Raises FetchFailed, OSError."""
     scheme = urlsplit(link.uri).scheme
+    if scheme not in ("", "file", "s3"):
+        raise _failed(link, f"{scheme}: is not fetched; a path, file:// and s3:// are")
     try:
-        if scheme in ("", "file"):
-            files = list(_in_path(path_of(link.uri)))
-        elif scheme == "s3":
-            files = list(_in_bucket(link.uri, settings))
-        else:
-            why = f"{scheme}: is not fetched; a path, file:// and s3:// are"
-            raise _failed(link, why)
-    except FetchFailed:
-        raise
+        bucket = scheme == "s3"
+        files = list(_in_bucket(link.uri, settings) if bucket else _in_path(path_of(link.uri)))
     except PenstockError as error:
-        raise _failed(link, " ".join(str(error).split())) from error
+        raise _failed(link, one_line(error)) from error
     for file in files:
         if not is_relative_name(file.path):
             raise _failed(link, f"its file {file.path!r} cannot be written into a folder")
@@ -95,7 +91,7 @@ def _in_path(path: Path) -> Iterator[SourceFile]:
 
 
 def _in_bucket(uri: str, settings: Settings) -> Iterator[SourceFile]:
-    """As digests are taken: a folder is what has objects below it, else it is an object."""
+    """An address with objects below it is a folder, as for digests; else it is an object."""
     folder = open_store(replace(settings, store_url=uri))
     objects = sorted(folder.list())
     for item in objects:
@@ -153,19 +149,17 @@ class Copies:
         size = sum(size for _, size, _, _ in self._verified[link.digest])
         return ProvidedCopy(size, fetched, damaged=fetched and exists)
 
-    def remove_old(self) -> list[str]:
-        """Remove the copies beyond PENSTOCK_FOLLOW_COPIES_MAX, the least recently used first, and
-        none of those that are kept; the digests of what was removed."""
-        return self._remove_beyond(self._settings.room(FleetSettings).follow_copies_max)
-
-    def _remove_beyond(self, most: int) -> list[str]:
+    def remove_old(self, most: int | None = None) -> list[str]:
+        """Remove the copies beyond `most`, or PENSTOCK_FOLLOW_COPIES_MAX, the least recently used
+        first, and none of those that are kept; the digests of what was removed."""
+        if most is None:
+            most = self._settings.room(FleetSettings).follow_copies_max
         for remains in self.directory.glob(f"{_REMOVING}*"):  # a sidecar was killed meanwhile
             shutil.rmtree(remains)
         others = []
         for path in self.directory.iterdir():
-            digits = path.name.removeprefix(_FETCHING)
-            is_copy = len(digits) == _DIGITS and not set(digits) - set("0123456789abcdef")
-            if is_copy and digits not in self._kept:
+            match = _COPY_NAME.fullmatch(path.name)
+            if match is not None and match[1] not in self._kept:
                 others.append(path)
         others.sort(key=lambda path: path.stat().st_mtime_ns, reverse=True)
         removed = []
@@ -181,7 +175,10 @@ class Copies:
             return False
         try:
             marks = _marks(path)
-            if known != marks and _digest_of(path, link.digest, progress) != link.digest:
+            digest = link.digest
+            if known != marks:
+                digest = _copy(list(_in_path(path)), path, link.digest, progress)
+            if digest != link.digest:
                 return False
         except InvalidInput:  # a link to a folder, which no copy has
             return False
@@ -193,7 +190,12 @@ class Copies:
         staging = path.with_name(_FETCHING + path.name)
         files = files_of(link, self._settings)
         used = _used_bytes(staging, files)
-        self._make_room(link, sum(file.size for file in files) - used)
+        needed = sum(file.size for file in files) - used
+        if needed > shutil.disk_usage(self.directory).free:  # a reason to keep fewer copies
+            self.remove_old(0)
+        free = shutil.disk_usage(self.directory).free
+        if needed > free:
+            raise _failed(link, f"it needs {needed} bytes, and {self.directory} has {free} free")
         digest = _copy(files, staging, link.digest, progress)
         if digest != link.digest and used:  # remains of an earlier try may be what is wrong
             _remove(staging)
@@ -207,14 +209,6 @@ class Copies:
             _remove(path)
         staging.rename(path)
         sync_directory(self.directory)
-
-    def _make_room(self, link: ChainLink, needed: int) -> None:
-        """A full disk is a reason to keep fewer copies."""
-        if needed > shutil.disk_usage(self.directory).free:
-            self._remove_beyond(0)
-        free = shutil.disk_usage(self.directory).free
-        if needed > free:
-            raise _failed(link, f"it needs {needed} bytes, and {self.directory} has {free} free")
 
 
 @contextmanager
@@ -255,27 +249,8 @@ def _remove(path: Path) -> None:
 
 
 def _marks(path: Path) -> _Marks:
-    marks = []
-    for file in sorted(files_below(path)):
-        status = file.stat()
-        marks.append((str(file), status.st_size, status.st_mtime_ns, status.st_ino))
-    return tuple(marks)
-
-
-def _digest_of(path: Path, expected: str, progress: Progress) -> str:
-    """The digest of a copy: of its only file, where that is the expected one, or of the folder."""
-    parts = []
-    for file in files_below(path):
-        with file.open("rb") as source:
-            hashed = _hash(source, progress)
-        parts.append(CheckpointFile(file.relative_to(path).as_posix(), *hashed))
-    return _whole_digest(parts, expected)
-
-
-def _whole_digest(parts: list[CheckpointFile], expected: str) -> str:
-    if len(parts) == 1 and "/" not in parts[0].path and DIGEST_PREFIX + parts[0].sha256 == expected:
-        return expected
-    return folder_digest(parts)
+    statuses = ((file, file.stat()) for file in sorted(files_below(path)))
+    return tuple((str(file), at.st_size, at.st_mtime_ns, at.st_ino) for file, at in statuses)
 
 
 def _hash(source: Readable, progress: Progress, target: BinaryIO | None = None) -> tuple[int, str]:
@@ -304,12 +279,13 @@ def _used_bytes(staging: Path, files: list[SourceFile]) -> int:
     return used
 
 
-def _copy(files: list[SourceFile], staging: Path, expected: str, progress: Progress) -> str:
-    """The digest of the files in the staging folder, once all are there."""
-    make_directory(staging)
+def _copy(files: list[SourceFile], folder: Path, expected: str, progress: Progress) -> str:
+    """Copy the files that are not in the folder yet. The digest of all: of the only file, where
+    that is the expected one, or of the folder."""
+    make_directory(folder)
     parts = []
     for file in files:
-        path = staging / file.path
+        path = folder / file.path
         if path.is_file():
             with path.open("rb") as source:
                 hashed = _hash(source, progress)
@@ -320,4 +296,6 @@ def _copy(files: list[SourceFile], staging: Path, expected: str, progress: Progr
                 target.flush()
                 os.fsync(target.fileno())
         parts.append(CheckpointFile(file.path, *hashed))
-    return _whole_digest(parts, expected)
+    if len(parts) == 1 and "/" not in parts[0].path and DIGEST_PREFIX + parts[0].sha256 == expected:
+        return expected
+    return folder_digest(parts)

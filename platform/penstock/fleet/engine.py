@@ -62,7 +62,7 @@ def write_memory(directory: Path, memory: SidecarMemory) -> None:
 
 @dataclass(frozen=True)
 class CommandEnd:
-    """How a run of a command ended, and the end of what it said."""
+    """The end of a run of a command, and of its output."""
 
     #: In words, to follow its name; nothing where it ended with 0.
     how: str

@@ -1,4 +1,4 @@
-"""Whether the replicas of a channel serve one checkpoint: decided from what they said."""
+"""The status of a fleet: do its replicas serve one checkpoint, by their reports?"""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -74,24 +74,18 @@ class StandingAnswer(msgspec.Struct, kw_only=True):
 
 def standings(channel: "ChannelState", groups: Sequence[ReplicaGroup]) -> list[StandingAnswer]:
     """One for each part that has replicas; of the main one in any case."""
-    parts = {"main", *(group.part for group in groups)}
+    by_part = {part: [group for group in groups if group.part == part] for part in PARTS}
     return [
-        standing(
-            part,
-            part_target(channel, part).checkpoint,
-            [group for group in groups if group.part == part],
-        )
-        for part in PARTS
-        if part in parts
+        standing(part, part_target(channel, part).checkpoint, of_part)
+        for part, of_part in by_part.items()
+        if of_part or part == "main"
     ]
 
 
-def standing(part: str, wanted: str | None, groups: Iterable[ReplicaGroup]) -> StandingAnswer:
+def standing(part: str, wanted: str | None, groups: Sequence[ReplicaGroup]) -> StandingAnswer:
     """The standing of one part, by its groups."""
-    heard: list[ReplicaGroup] = []
-    silent: list[ReplicaGroup] = []
-    for group in groups:
-        (silent if group.silent else heard).append(group)
+    heard = [group for group in groups if not group.silent]
+    silent = [group for group in groups if group.silent]
     loaded: Counter[str] = Counter()
     #: When the first replica of each checkpoint was heard to have it.
     firsts: dict[str, int] = {}
@@ -130,28 +124,24 @@ def standing(part: str, wanted: str | None, groups: Iterable[ReplicaGroup]) -> S
 def say_standing(channel: str, part: StandingAnswer) -> str:
     """In a sentence."""
     fleet = f"the fleet of {channel}" + (" (canary)" if part.part == "canary" else "")
-    have = f"{_replicas(part.replicas)} {'has' if part.replicas == 1 else 'have'}"
-    failed = f"; {_replicas(part.failed)} failed to load it" if part.failed else ""
-    silent = ""
-    if part.silent:
-        silent = f"; {_replicas(part.silent)} {'is' if part.silent == 1 else 'are'} silent"
+    have = _replicas(part.replicas, "has", "have")
+    failed = f"; {_replicas(part.failed, 'failed', 'failed')} to load it" if part.failed else ""
+    silent = f"; {_replicas(part.silent, 'is', 'are')} silent" if part.silent else ""
     if part.unsure:
         silent += f", {part.unsure} of which may serve another checkpoint"
     if not part.replicas:
         return f"{fleet} is unknown: no replica was heard{silent}"
     if part.mixed:
-        counts = ", ".join(
-            f"{_replicas(count)} {'has' if count == 1 else 'have'} {name}"
-            for name, count in part.loaded.items()
-        )
+        loaded = part.loaded.items()
+        counts = ", ".join(f"{_replicas(count, 'has', 'have')} {name}" for name, count in loaded)
         return f"{fleet} is mixed: {counts}; the channel is at {part.wanted}{failed}{silent}"
     if part.whole:
         return f"{fleet} is whole: {have} {part.wanted}{silent}"
     if part.wanted is None:
         return f"{fleet} waits: nothing was promoted to the channel yet{silent}"
     if part.behind:
-        behind = f"{part.behind} of {_replicas(part.replicas)}"
-        behind += f" {'has' if part.behind == 1 else 'have'} not loaded {part.wanted}"
+        has = "has" if part.behind == 1 else "have"
+        behind = f"{part.behind} of {_replicas(part.replicas, has, has)} not loaded {part.wanted}"
         return f"{fleet} is behind: {behind}{failed}{silent}"
     return f"{fleet} is unsure: {have} {part.wanted}{silent}"
 
@@ -160,5 +150,5 @@ def _count(groups: Iterable[ReplicaGroup]) -> int:
     return sum(group.replicas for group in groups)
 
 
-def _replicas(count: int) -> str:
-    return f"{count} replica{'' if count == 1 else 's'}"
+def _replicas(count: int, verb: str, verb_of_several: str) -> str:
+    return f"1 replica {verb}" if count == 1 else f"{count} replicas {verb_of_several}"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -20,7 +20,7 @@ from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
 from penstock.errors import InvalidInput, PenstockError, one_line
 from penstock.fleet import replicas
-from penstock.fleet.fleet_status import PartTarget, StandingAnswer, part_target
+from penstock.fleet.fleet_status import PartTarget, StandingAnswer, part_target, say_standing
 from penstock.fleet.replicas import LEFT, Report
 from penstock.http.client import Tell, service_at
 from penstock.http.errors import AnswerUnusable
@@ -49,34 +49,9 @@ class ChainLink:
         sha256_digest(self.digest)
 
 
-class RegistrySource(Protocol):
-    """The registry, for a part of one channel."""
-
-    def target(self) -> PartTarget:
-        """As it is now. Raises ChannelUnknown, ServerUnreachable, AnswerUnusable,
-        DatabaseUnreachable."""
-        ...
-
-    def targets(self, tell: Tell) -> Iterator[PartTarget]:
-        """As it is now, and then whenever the channel changed, the newest, until it is closed;
-        outages are told and outlasted."""
-        ...
-
-    def close(self) -> None:
-        """From any thread: nobody waits for a change any longer."""
-        ...
-
-    def chain(self, name: str) -> Sequence[ChainLink]:
-        """A checkpoint, after all that it is a delta on: the first one is whole. Raises
-        CheckpointUnknown, LineageBroken and what `target` raises."""
-        ...
-
-    def report(self, report: Report) -> Sequence[StandingAnswer]:
-        """How the fleet stands then. Raises ReplicaTaken and what `target` raises."""
-        ...
-
-
 class ServiceSource:
+    """The registry over HTTP, for a part of one channel."""
+
     def __init__(self, url: str, channel: str, part: str) -> None:
         self._url = url
         self._channel = channel
@@ -87,13 +62,18 @@ class ServiceSource:
         self._closed = threading.Event()
 
     def close(self) -> None:
+        """From any thread: nobody waits for a change any longer."""
         self._closed.set()
         self._waiting.cut()
 
     def target(self) -> PartTarget:
+        """The target now. Raises ChannelUnknown, ServerUnreachable, AnswerUnusable,
+        DatabaseUnreachable."""
         return self._target_of(self._asking.ask(channel_path(self._channel), "version"))
 
     def targets(self, tell: Tell) -> Iterator[PartTarget]:
+        """The target now, and then the newest whenever the channel changed, until `close`;
+        outages are told and outlasted."""
         known: int | None = None
         for answer in channel_answers(self._waiting, self._channel, None, tell, self._closed):
             if answer["version"] != known:
@@ -101,15 +81,22 @@ class ServiceSource:
                 yield self._target_of(answer)
 
     def chain(self, name: str) -> Sequence[ChainLink]:
-        chain = [self._link(name)]
-        while chain[-1].form == "delta":
-            parent = chain[-1].parent
-            if parent is None or parent in {link.name for link in chain}:
+        """A checkpoint, after all that it is a delta on: the first one is whole. Raises
+        CheckpointUnknown, LineageBroken and what `target` raises."""
+        chain: list[ChainLink] = []
+        while not chain or chain[-1].form == "delta":
+            needed = chain[-1].parent if chain else name
+            if needed is None or needed in {link.name for link in chain}:
                 raise LineageBroken(name=name, why="none of its ancestors is whole")
-            chain.append(self._link(parent))
+            answer = self._asking.ask(f"checkpoints/{quote(needed, safe='')}", "digest")
+            with self._unusable():
+                link = msgspec.convert(answer, ChainLink)
+                check_name(_CHECKPOINT, link.name)
+            chain.append(link)
         return chain[::-1]
 
     def report(self, report: Report) -> Sequence[StandingAnswer]:
+        """The standings of the fleet then. Raises ReplicaTaken and what `target` raises."""
         path = f"{channel_path(self._channel)}/replicas"
         answer = self._reporting.ask(path, "parts", report)
         with self._unusable():
@@ -124,13 +111,6 @@ class ServiceSource:
                 sha256_digest(target.digest)
             return target
 
-    def _link(self, name: str) -> ChainLink:
-        answer = self._asking.ask(f"checkpoints/{quote(name, safe='')}", "digest")
-        with self._unusable():
-            link = msgspec.convert(answer, ChainLink)
-            check_name(_CHECKPOINT, link.name)
-            return link
-
     @contextmanager
     def _unusable(self) -> Iterator[None]:
         """What an answer says becomes variables of a command, and names of folders. Raises
@@ -142,6 +122,8 @@ class ServiceSource:
 
 
 class DatabaseSource:
+    """The registry in the database, for a part of one channel."""
+
     def __init__(
         self, database: Database, settings: Settings, tenant: str, channel: str, part: str
     ) -> None:
@@ -178,35 +160,33 @@ class DatabaseSource:
             check_chain(connection, checkpoint)
             chain = [checkpoint]
             if checkpoint.form == "delta":
-                for ancestor in ancestors(connection, checkpoint):
-                    chain.append(ancestor)
-                    if ancestor.form == "whole":
-                        break
-        return [msgspec.convert(link, ChainLink, from_attributes=True) for link in chain[::-1]]
+                chain += ancestors(connection, checkpoint)
+        whole = next(place for place, link in enumerate(chain) if link.form == "whole")
+        links = chain[whole::-1]
+        return [msgspec.convert(link, ChainLink, from_attributes=True) for link in links]
 
     def report(self, report: Report) -> Sequence[StandingAnswer]:
         return replicas.record_report(self._database, self._settings, *self._place, report)
 
 
+RegistrySource = ServiceSource | DatabaseSource
+#: Takes an event: its kind, a sentence, and the facts.
+TellEvent = Callable[[str, str, dict[str, Any]], None]
+
+
 class Reporter:
-    """Reports from a thread of its own, so that an outage of the registry holds up no loading."""
+    """Reports from a thread of its own, so that an outage of the registry holds up no loading. It
+    tells when the replica's part of the fleet becomes mixed or whole, and when reports are no
+    longer taken."""
 
     def __init__(
-        self,
-        source: RegistrySource,
-        first: Report,
-        *,
-        every_s: float,
-        on_standing: Callable[[StandingAnswer], None],
-        on_trouble: Callable[[str], None],
+        self, source: RegistrySource, channel: str, first: Report, every_s: float, tell: TellEvent
     ) -> None:
-        """`on_standing` is called when the replica's part of the fleet becomes mixed or whole,
-        `on_trouble` when reports are no longer taken; both from the thread."""
         self._source = source
+        self._channel = channel
         self._newest = first
         self._every_s = every_s
-        self._on_standing = on_standing
-        self._on_trouble = on_trouble
+        self._tell = tell
         self._news: SimpleQueue[None] = SimpleQueue()
         self._ended = False
         self._in_trouble = False
@@ -247,16 +227,17 @@ class Reporter:
             parts = self._source.report(report)
         except PenstockError as error:
             if not self._in_trouble:
-                self._on_trouble(" ".join(str(error).split()))
+                self._tell("unreported", f"the report was not taken: {one_line(error)}", {})
             self._in_trouble = True
             return
         self._in_trouble = False
-        if report.state == LEFT:
-            return
         for part in parts:
+            if part.part != report.part or report.state == LEFT:
+                continue
             # A fleet that is being rolled out is mixed once and whole once; what is neither, as
             # one that is all behind, is no news.
-            is_news = (part.mixed or part.whole) and part.mixed is not self._was_mixed
-            if part.part == report.part and is_news:
+            if (part.mixed or part.whole) and part.mixed is not self._was_mixed:
                 self._was_mixed = part.mixed
-                self._on_standing(part)
+                facts = {"loaded": part.loaded, "wanted": part.wanted, "replicas": part.replicas}
+                kind = "mixed" if part.mixed else "whole"
+                self._tell(kind, say_standing(self._channel, part), facts)

@@ -1,6 +1,6 @@
 """The replicas of channels and the checkpoints that they reported, as the database keeps them."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -8,6 +8,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.channels.change import time_text
 from penstock.channels.channel import channel_state_in
 from penstock.checkpoints.checkpoint import TEXT_CHARS_MAX, check_digest, check_name
 from penstock.database.engine import Database, insert_of, now_us
@@ -18,7 +19,6 @@ from penstock.fleet.settings import FleetSettings
 from penstock.fleet.tables import replica
 from penstock.metrics import Metrics
 from penstock.settings import Settings
-from penstock.terminal.output import time_of
 
 #: A replica that nobody heard of for so long is forgotten.
 FORGET_SECONDS = 3_600.0
@@ -79,8 +79,8 @@ class FleetAnswer(msgspec.Struct):
 def record_report(
     database: Database, settings: Settings, tenant: str, channel: str, report: Report
 ) -> list[StandingAnswer]:
-    """How the fleet stands with this report. Raises ChannelUnknown, ReplicaTaken, ReplicasFull,
-    InvalidInput."""
+    """The standings of the fleet with this report. Raises ChannelUnknown, ReplicaTaken,
+    ReplicasFull, InvalidInput."""
     _check(report)
     key = (tenant, channel)
     same = sa.and_(_of_fleet(key), replica.c.replica == report.replica)
@@ -93,12 +93,16 @@ def record_report(
             if other.sidecar != report.sidecar and other.heard_at >= moments.silent:
                 raise ReplicaTaken(replica=report.replica, channel=channel)
         elif report.state != LEFT:
-            _make_room(connection, key, moments)
+            forgotten = replica.c.heard_at < moments.forgotten
+            connection.execute(sa.delete(replica).where(_of_fleet(key), forgotten))
+            count = sa.select(sa.func.count()).select_from(replica).where(_of_fleet(key))
+            if connection.execute(count).scalar_one() >= REPLICAS_MAX:
+                raise ReplicasFull(channel=channel, limit=REPLICAS_MAX)
         if report.state == LEFT:
             connection.execute(sa.delete(replica).where(same))
         else:
             _keep(connection, key, report, moments.now)
-        return standings(state, [group for _, group in _groups(connection, moments, key)])
+        return standings(state, _groups(connection, moments, key)[key])
 
 
 def fleet(database: Database, settings: Settings, tenant: str, channel: str) -> FleetAnswer:
@@ -107,7 +111,7 @@ def fleet(database: Database, settings: Settings, tenant: str, channel: str) -> 
     with database.read() as connection:
         state = channel_state_in(connection, tenant, channel)
         moments = _moments(connection, settings)
-        parts = standings(state, [group for _, group in _groups(connection, moments, key)])
+        parts = standings(state, _groups(connection, moments, key)[key])
         query = (
             sa.select(replica)
             .where(_of_fleet(key), replica.c.heard_at >= moments.forgotten)
@@ -129,19 +133,16 @@ def fleet(database: Database, settings: Settings, tenant: str, channel: str) -> 
 def _replica_answer(row: sa.RowMapping, silent: int) -> ReplicaAnswer:
     fields = {name: row[name] for name in ReplicaAnswer.__struct_fields__ if name != "silent"}
     for name in ("loaded_at", "since", "heard_at"):
-        fields[name] = time_of(row[name]).isoformat() if row[name] is not None else None
+        fields[name] = time_text(row[name]) if row[name] is not None else None
     return ReplicaAnswer(**fields, silent=row["heard_at"] < silent)
 
 
 def fleets(
     database: Database, settings: Settings
 ) -> Iterator[tuple[FleetKey, list[ReplicaGroup], list[StandingAnswer]]]:
-    """How each fleet stands, of all tenants."""
-    by_key: dict[FleetKey, list[ReplicaGroup]] = {}
+    """The standings of each fleet, of all tenants."""
     with database.read() as connection:
-        for key, group in _groups(connection, _moments(connection, settings)):
-            by_key.setdefault(key, []).append(group)
-        for key, groups in by_key.items():
+        for key, groups in _groups(connection, _moments(connection, settings)).items():
             yield key, groups, standings(channel_state_in(connection, *key), groups)
 
 
@@ -162,10 +163,8 @@ def _moments(connection: Connection, settings: Settings) -> _Moments:
 
 def _check(report: Report) -> None:
     check_name("The name of a replica", report.replica)
-    for field, value, known in (
-        ("part", report.part, PARTS),
-        ("state", report.state, (*STATES, LEFT)),
-    ):
+    states = (*STATES, LEFT)
+    for field, value, known in (("part", report.part, PARTS), ("state", report.state, states)):
         if value not in known:
             why = f"it is one of {', '.join(known)}"
             raise InvalidInput(what=f"The {field} {value!r}", why=why)
@@ -179,15 +178,6 @@ def _check(report: Report) -> None:
         raise InvalidInput(what="`sidecar`", why=why)
     if not 0 <= report.version < 2**63:
         raise InvalidInput(what="`version`", why="it is a version of the channel")
-
-
-def _make_room(connection: Connection, key: FleetKey, moments: _Moments) -> None:
-    """For a replica that is new. Raises ReplicasFull."""
-    forgotten = replica.c.heard_at < moments.forgotten
-    connection.execute(sa.delete(replica).where(_of_fleet(key), forgotten))
-    count = connection.scalar(sa.select(sa.func.count()).select_from(replica).where(_of_fleet(key)))
-    if (count or 0) >= REPLICAS_MAX:
-        raise ReplicasFull(channel=key[1], limit=REPLICAS_MAX)
 
 
 def _keep(connection: Connection, key: FleetKey, report: Report, now: int) -> None:
@@ -217,8 +207,8 @@ def _keep(connection: Connection, key: FleetKey, report: Report, now: int) -> No
 
 def _groups(
     connection: Connection, moments: _Moments, key: FleetKey | None = None
-) -> Iterator[tuple[FleetKey, ReplicaGroup]]:
-    """With the fleet of each; of one fleet, or of all."""
+) -> defaultdict[FleetKey, list[ReplicaGroup]]:
+    """The groups of one fleet, or of all."""
     columns = replica.c
     silent = (columns.heard_at < moments.silent).label("silent")
     same = (columns.part, columns.state, columns.loaded)
@@ -229,19 +219,16 @@ def _groups(
     reports = query.subquery()  # or the moments in it would be others where it is grouped by
     *shared, loaded_at = reports.c
     counts = sa.func.count(), sa.func.min(loaded_at), sa.func.max(loaded_at)
+    groups: defaultdict[FleetKey, list[ReplicaGroup]] = defaultdict(list)
     for row in connection.execute(sa.select(*shared, *counts).group_by(*shared)):
         tenant, channel, part, state, loaded, is_silent, *counted = row
-        yield (tenant, channel), ReplicaGroup(part, state, loaded, bool(is_silent), *counted)
+        group = ReplicaGroup(part, state, loaded, bool(is_silent), *counted)
+        groups[tenant, channel].append(group)
+    return groups
 
 
 def _of_fleet(key: FleetKey) -> sa.ColumnElement[bool]:
     return sa.and_(replica.c.tenant == key[0], replica.c.channel == key[1])
-
-
-_SILENT = "silent"
-
-#: Tenant, channel and part.
-_PartKey = tuple[str, str, str]
 
 
 class FleetGauges:
@@ -249,23 +236,24 @@ class FleetGauges:
         self._database = database
         self._settings = settings
         self._metrics = metrics
-        self._shown: set[_PartKey] = set()
+        #: Tenant, channel and part.
+        self._shown: set[tuple[str, str, str]] = set()
 
     def refresh(self) -> None:
         """Raises DatabaseUnreachable."""
-        parts: dict[_PartKey, StandingAnswer] = {}
-        states: Counter[tuple[_PartKey, str]] = Counter()
+        parts: dict[tuple[str, str, str], StandingAnswer] = {}
+        states: Counter[tuple[str, ...]] = Counter()
         for key, groups, standings_ in fleets(self._database, self._settings):
             for group in groups:
-                state = _SILENT if group.silent else group.state
-                states[(*key, group.part), state] += group.replicas
+                state = "silent" if group.silent else group.state
+                states[(*key, group.part, state)] += group.replicas
             parts |= {(*key, part.part): part for part in standings_}
         self._shown |= set(parts)
-        for part_key in self._shown:
-            names = dict(zip(("tenant", "channel", "part"), part_key, strict=True))
-            part = parts.get(part_key)
+        for place in self._shown:
+            names = dict(zip(("tenant", "channel", "part"), place, strict=True))
+            part = parts.get(place)
             self._metrics.set("fleet_mixed", int(part.mixed) if part else 0, **names)
             behind = part.behind + part.unsure if part else 0
             self._metrics.set("replicas_behind", behind, **names)
-            for state in (*STATES, _SILENT):
-                self._metrics.set("replicas", states[part_key, state], **names, state=state)
+            for state in (*STATES, "silent"):
+                self._metrics.set("replicas", states[(*place, state)], **names, state=state)

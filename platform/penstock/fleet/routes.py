@@ -27,9 +27,7 @@ class ReportAnswer(msgspec.Struct):
 
 
 @registry_get(
-    "/v1/channels/{name:str}/replicas",
-    "Who serves a channel, and what each has loaded",
-    404,
+    "/v1/channels/{name:str}/replicas", "Who serves a channel, and what each has loaded", 404
 )
 async def get_replicas(request: HttpRequest, registry: Registry, name: Name) -> FleetAnswer:
     grant = await registry.authorize(request, "read", "serve")

@@ -43,6 +43,6 @@ class FleetSettings(RoomSettings):
 
     @property
     def replica_report_seconds(self) -> float:
-        """How often a sidecar reports, and a service counts replicas: several reports may be lost
-        before a replica counts as silent."""
+        """The time between two reports of a sidecar, and two counts of a service: several reports
+        may be lost before a replica counts as silent."""
         return self.replica_silent_seconds / 6

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, one_line
 from penstock.fleet.copies import Copies
 from penstock.fleet.engine import (
     LoadedCheckpoint,
@@ -23,8 +23,8 @@ from penstock.fleet.engine import (
     write_memory,
 )
 from penstock.fleet.errors import CopyMismatch, LoadFailed
-from penstock.fleet.fleet_status import PartName, PartTarget, StandingAnswer, say_standing
-from penstock.fleet.registry_source import ChainLink, RegistrySource, Reporter
+from penstock.fleet.fleet_status import PartName, PartTarget
+from penstock.fleet.registry_source import ChainLink, RegistrySource, Reporter, TellEvent
 from penstock.fleet.replicas import Report
 from penstock.fleet.settings import FleetSettings
 from penstock.settings import ENVIRONMENT_PREFIX, Settings
@@ -36,13 +36,10 @@ CHECK_SECONDS = 30.0
 RETRY_SECONDS_MAX = 300.0
 #: Pauses are doubled so often; beyond it floats overflow.
 _DOUBLINGS_MAX = 60
-_NOTHING_YET = "the channel is at no checkpoint yet"
 
 
 @dataclass(frozen=True, kw_only=True)
 class SidecarPlan:
-    """The order to a sidecar."""
-
     channel: str
     part: PartName
     replica: str
@@ -57,10 +54,6 @@ class SidecarPlan:
     #: The pause before a checkpoint that was not loaded is tried again; each further one is twice
     #: as long.
     retry_seconds: float = 2.0
-
-
-#: Takes something that happened: its kind, a sentence, and the facts.
-TellEvent = Callable[[str, str, dict[str, Any]], None]
 
 
 class Superseded(Exception):
@@ -82,12 +75,9 @@ class Sidecar:
         self._plan = plan
         self._source = source
         self._ended = False
-        self._run = partial(
-            run_command,
-            seconds_max=settings.room(FleetSettings).follow_command_seconds_max,
-            lock=lock,
-            given_up=lambda: self._ended,
-        )
+        room = settings.room(FleetSettings)
+        max_s = room.follow_command_seconds_max
+        self._run = partial(run_command, seconds_max=max_s, lock=lock, given_up=lambda: self._ended)
         self._tell = tell
         self._copies = Copies(plan.directory, settings)
         self._memory = read_memory(plan.directory)
@@ -102,7 +92,7 @@ class Sidecar:
         self._trouble: BaseException | None = None
         #: A queue, since a signal may put into one whatever the thread does.
         self._news: SimpleQueue[None] = SimpleQueue()
-        self._said = Report(
+        self._report = Report(
             replica=plan.replica,
             part=plan.part,
             state="waiting",
@@ -110,13 +100,8 @@ class Sidecar:
             loaded=self._loaded.checkpoint if self._loaded else None,
             digest=self._loaded.digest if self._loaded else None,
         )
-        self._reporter = Reporter(
-            source,
-            self._said,
-            every_s=settings.room(FleetSettings).replica_report_seconds,
-            on_standing=self._tell_standing,
-            on_trouble=lambda why: tell("unreported", f"the report was not taken: {why}", {}),
-        )
+        report_s = room.replica_report_seconds
+        self._reporter = Reporter(source, plan.channel, self._report, report_s, tell)
 
     def end_soon(self) -> None:
         """May be called from a signal."""
@@ -124,8 +109,8 @@ class Sidecar:
         self._news.put(None)
 
     def run(self) -> bool:
-        """Until it is told to end, or once; whether the engine has what the channel is at. Raises
-        ChannelUnknown, AnswerUnusable, InvalidInput; once also what kept it from loading."""
+        """Run until it is told to end, or once. True if the engine has what the channel is at.
+        Raises ChannelUnknown, AnswerUnusable, InvalidInput; once also what stopped the loading."""
         write_memory(self._plan.directory, self._memory)
         if self._memory.loaded is not None:
             self._copies.keep(_links(self._memory.loaded))
@@ -144,11 +129,10 @@ class Sidecar:
             for target in self._source.targets(lambda why: self._tell("outage", why, {})):
                 self._target = target
                 self._news.put(None)
-        except PenstockError as error:
-            self._trouble = error
         except BaseException as error:
             self._trouble = error
-            raise
+            if not isinstance(error, PenstockError):
+                raise
         finally:
             self._news.put(None)
 
@@ -171,9 +155,7 @@ class Sidecar:
         if target is None:
             self._wait(None)
         elif target.digest is None:
-            if self._said.version != target.version:
-                self._tell("waiting", _NOTHING_YET, {"version": target.version})
-            self._say(state="waiting", wanted=None, version=target.version)
+            self._report_waiting(target)
             self._wait(None)
         elif self._has(target):
             self._stay(target)
@@ -182,18 +164,17 @@ class Sidecar:
 
     def _run_once(self, target: PartTarget) -> bool:
         if target.digest is None:
-            self._say(state="waiting", version=target.version)
-            self._tell("waiting", _NOTHING_YET, {"version": target.version})
+            self._report_waiting(target)
             return False
         if self._has(target):
-            self._say_loaded(target)
+            self._report_loaded(target)
             return True
         try:
             self._load(target)
         except Superseded:
             return False
         except PenstockError as error:
-            self._say_failed(target, error)
+            self._report_failed(target, error)
             raise
         return True
 
@@ -202,8 +183,8 @@ class Sidecar:
 
     def _stay(self, target: PartTarget) -> None:
         self._failures = 0
-        if self._said.version != target.version or self._said.state != "loaded":
-            self._say_loaded(target)
+        if self._report.version != target.version or self._report.state != "loaded":
+            self._report_loaded(target)
         if self._plan.check is None:
             self._wait(None)
         elif time.monotonic() < self._check_s:
@@ -219,9 +200,9 @@ class Sidecar:
         end = self._run(command, self._facts(had, _links(loaded)))
         self._check_s = time.monotonic() + CHECK_SECONDS
         if end.how and not end.given_up:
-            self._forget()
+            self._remember(None)
             text = f"the engine has not {target.checkpoint} any more: {end.output}"
-            self._tell("lost", text, _fields(target))
+            self._tell_of("lost", target, text)
 
     def _try_to_load(self, target: PartTarget) -> None:
         if self._failed != target.digest:
@@ -234,16 +215,15 @@ class Sidecar:
         except Superseded:
             if not self._ended:
                 text = f"{target.checkpoint} is wanted no more, since the channel changed"
-                self._tell("superseded", text, _fields(target))
+                self._tell_of("superseded", target, text)
         except PenstockError as error:
             self._failed = target.digest
             self._failures += 1
             pause_s = self._pause_s()
             self._retry_s = time.monotonic() + pause_s
-            problem = self._say_failed(target, error)
+            problem = self._report_failed(target, error)
             text = f"{problem} It is tried again in {pause_s:g} s."
-            facts = {"problem": problem, "again_in_s": pause_s}
-            self._tell("failed", text, _fields(target) | facts)
+            self._tell_of("failed", target, text, problem=problem, again_in_s=pause_s)
 
     def _pause_s(self) -> float:
         doublings = min(self._failures - 1, _DOUBLINGS_MAX)
@@ -260,33 +240,29 @@ class Sidecar:
     def _load(self, target: PartTarget) -> None:
         """Raises Superseded, and a PenstockError where it could not be loaded."""
         assert target.checkpoint is not None
-        problem = self._said.problem if self._failures else None
-        self._say(
-            state="fetching", wanted=target.checkpoint, version=target.version, problem=problem
-        )
+        problem = self._report.problem if self._failures else None
+        self._report_state("fetching", target, problem)
         chain = self._source.chain(target.checkpoint)
         if chain[-1].digest != target.digest:
-            digests = {"found": chain[-1].digest, "digest": target.digest}
-            raise CopyMismatch(checkpoint=target.checkpoint, uri=chain[-1].uri, **digests)
+            mismatch = {"found": chain[-1].digest, "digest": target.digest}
+            raise CopyMismatch(checkpoint=target.checkpoint, uri=chain[-1].uri, **mismatch)
         self._copies.keep([*chain, *(_links(self._loaded) if self._loaded else ())])
         for link in chain:
             self._fetch(link, target)
         self._refuse_superseded(target)
-        self._say(state="loading")
-        self._tell("loading", f"loading {target.checkpoint}", _fields(target))
+        self._report_state("loading", target, problem)
+        self._tell_of("loading", target, f"loading {target.checkpoint}")
         facts = self._facts(target, chain)
-        self._forget()
+        self._remember(None)
         began_s = time.monotonic()
         end = self._run(self._plan.execute, facts)
         if end.given_up:
             raise Superseded
         if end.how:
             raise LoadFailed(checkpoint=target.checkpoint, how=end.how, output=end.output)
-        self._loaded = LoadedCheckpoint(
-            target.checkpoint, chain[-1].digest, target.version, [link.digest for link in chain]
-        )
-        self._remember()
-        self._say_loaded(target, seconds=round(time.monotonic() - began_s, 3))
+        digests = [link.digest for link in chain]
+        self._remember(LoadedCheckpoint(target.checkpoint, digests[-1], target.version, digests))
+        self._report_loaded(target, seconds=round(time.monotonic() - began_s, 3))
         self._failures = 0
         self._check_s = time.monotonic() + CHECK_SECONDS
         self._copies.keep(chain)
@@ -339,48 +315,48 @@ class Sidecar:
         }
         return {f"{ENVIRONMENT_PREFIX}{name.upper()}": value for name, value in facts.items()}
 
-    def _forget(self) -> None:
-        """From here on nobody knows what the engine has."""
-        self._loaded = None
-        self._remember()
-
-    def _remember(self) -> None:
-        write_memory(self._plan.directory, SidecarMemory(self._memory.sidecar, self._loaded))
+    def _remember(self, loaded: LoadedCheckpoint | None) -> None:
+        """None where nobody knows any more what the engine has."""
+        self._loaded = loaded
+        write_memory(self._plan.directory, SidecarMemory(self._memory.sidecar, loaded))
 
     # Reporting
 
-    def _say(self, **changed: Any) -> None:
+    def _report_state(self, state: str, target: PartTarget, problem: str | None = None) -> None:
         loaded = self._loaded
-        self._said = replace(
-            self._said,
-            **changed,
+        self._report = replace(
+            self._report,
+            state=state,
+            wanted=target.checkpoint,
+            version=target.version,
             loaded=loaded.checkpoint if loaded is not None else None,
             digest=loaded.digest if loaded is not None else None,
+            problem=problem,
         )
-        self._reporter.say(self._said)
+        self._reporter.say(self._report)
 
-    def _say_loaded(self, target: PartTarget, **facts: Any) -> None:
-        is_news = self._said.state != "loaded" or self._said.wanted != target.checkpoint
-        self._say(state="loaded", problem=None, wanted=target.checkpoint, version=target.version)
+    def _report_waiting(self, target: PartTarget) -> None:
+        if self._report.version != target.version:
+            text = "the channel is at no checkpoint yet"
+            self._tell("waiting", text, {"version": target.version})
+        self._report_state("waiting", target, self._report.problem)
+
+    def _report_loaded(self, target: PartTarget, **facts: Any) -> None:
+        is_news = self._report.state != "loaded" or self._report.wanted != target.checkpoint
+        self._report_state("loaded", target)
         if is_news:
-            self._tell("loaded", f"loaded {target.checkpoint}", _fields(target) | facts)
+            self._tell_of("loaded", target, f"loaded {target.checkpoint}", **facts)
 
-    def _say_failed(self, target: PartTarget, error: PenstockError) -> str:
+    def _report_failed(self, target: PartTarget, error: PenstockError) -> str:
         """The problem as it was reported."""
-        problem = " ".join(str(error).split())
-        self._say(state="failed", problem=problem, wanted=target.checkpoint, version=target.version)
+        problem = one_line(error)
+        self._report_state("failed", target, problem)
         return problem
 
-    def _tell_standing(self, part: StandingAnswer) -> None:
-        facts = {"loaded": part.loaded, "wanted": part.wanted, "replicas": part.replicas}
-        text = say_standing(self._plan.channel, part)
-        self._tell("mixed" if part.mixed else "whole", text, facts)
+    def _tell_of(self, kind: str, target: PartTarget, text: str, **facts: Any) -> None:
+        self._tell(kind, text, msgspec.to_builtins(target) | facts)
 
 
 def _links(loaded: LoadedCheckpoint) -> list[ChainLink]:
-    """As far as it matters to find their copies: the registry may be away."""
+    """The links with what finds their copies: the registry may be away."""
     return [ChainLink(loaded.checkpoint, digest, "", "", None) for digest in loaded.chain]
-
-
-def _fields(target: PartTarget) -> dict[str, Any]:
-    return msgspec.to_builtins(target)  # type: ignore[no-any-return]

@@ -2,15 +2,13 @@
 
 from sqlalchemy import BigInteger, Column, String, Table, Text
 
-from penstock.database.tables import metadata
+from penstock.database.tables import metadata, name_columns
 
 #: The replicas that serve channels, as their sidecars reported at last.
 replica = Table(
     "replica",
     metadata,
-    Column("tenant", String(128), primary_key=True),
-    Column("channel", String(128), primary_key=True),
-    Column("replica", String(128), primary_key=True),
+    *name_columns("tenant", "channel", "replica", primary_key=True),
     #: `main`, or `canary`: which of the channel's two checkpoints it serves.
     Column("part", String(16), nullable=False),
     #: waiting, fetching, loading, loaded or failed.

@@ -6,8 +6,7 @@ data.
 
 A guard relative to the incumbent is a limit on a mean over tasks as well: `candidate − (1 + limit)
 × incumbent` is at most 0. So no ratio of two uncertain numbers has to be bounded, and tasks stay
-paired.
-"""
+paired."""
 
 from dataclasses import asdict, replace
 from typing import Any
@@ -24,7 +23,7 @@ from penstock.gate.results import (
     suite_results,
     task_values,
 )
-from penstock.gate.statistics import Comparison, Estimate, Values, compare_values, estimate
+from penstock.gate.statistics import compare_values, estimate
 from penstock.gate.verdict import Outcome, PartVerdict, Verdict, worst_of
 
 _ROLES = ("candidate", "incumbent")
@@ -236,18 +235,15 @@ def judge_requirement(required: Requirement, results: SuiteResults, alpha: float
 def _against_limit(
     required: Requirement, candidate: Amounts, alpha: float, facts: dict[str, Any]
 ) -> tuple[Outcome, str] | None:
-    """Its own mean, beside a limit."""
+    """The candidate's own mean against the minimum or maximum."""
     lower_is_better = required.direction == "min"
     limit = required.maximum if lower_is_better else required.minimum
     if limit is None:
         return None
     mean, ours = task_values(candidate, sorted(candidate))
-    sign = -1.0 if lower_is_better else 1.0
-    worst, best = sorted((0.0, sign))
-    estimated = estimate(
-        sign * ours, limit=sign * limit, alpha=alpha,
-        worst=worst, best=best, scale=_metric_scale(required, limit),
-    )  # fmt: skip
+    sign, scale = -1.0 if lower_is_better else 1.0, _metric_scale(required, limit)
+    ends = {"worst": min(0.0, sign), "best": max(0.0, sign)}
+    estimated = estimate(sign * ours, limit=sign * limit, alpha=alpha, scale=scale, **ends)
     own = {"mean": mean, "lower": estimated.lower, "upper": estimated.upper, "p": estimated.p}
     if lower_is_better:
         own |= {"lower": -estimated.upper, "upper": -estimated.lower}
@@ -281,16 +277,25 @@ def _against_incumbent(
         return "PASS", f"at most {max(-compared.lower, 0):.4g} worse; {margin:g} is allowed"
     if compared.upper < -margin:
         return "FAIL", f"at least {-compared.upper:.4g} worse; {margin:g} is allowed"
-    spread = None
+    # What would decide, four times in five, if things are as they seem.
+    unit = scale or 1.0
+    allowed, difference = margin / unit, compared.difference / unit
+    if difference < -allowed:  # then it is the FAIL that would be shown
+        allowed, difference = -allowed, -difference
+    assumed = {"margin": allowed, "alpha": alpha, "difference": difference}
+    count = tasks_for(compared.standard_error * compared.tasks**0.5 / unit, **assumed)
+    count = max(count, compared.tasks + 1) if count else None
+    attempts = None
     if required.metric != "invalid_tool_calls":
         spread = spread_of(plain_amounts(candidate), plain_amounts(incumbent))
-    facts["decides"] = needs = _needs(compared, spread, scale or 1.0)
-    if needs["tasks"] is None:
-        advice = "no number of tasks would decide soon: the difference lies at the margin"
-    else:
-        advice = f"if that stays so, {needs['tasks']} tasks decide"
-        if needs["attempts"] is not None:
-            advice += f", or {needs['attempts']} attempts at each of these"
+        if spread is not None:
+            spread = Spread(between=spread.between / unit**2, within=spread.within / unit**2)
+            attempts = attempts_for(spread, compared.tasks, **assumed)
+    facts["decides"] = {"tasks": count, "attempts": attempts}
+    advice = "no number of tasks would decide soon: the difference lies at the margin"
+    if count is not None:
+        more = f", or {attempts} attempts at each of these" if attempts is not None else ""
+        advice = f"if that stays so, {count} tasks decide{more}"
     return "INCONCLUSIVE", f"it may be {-compared.lower:.4g} worse; {advice}"
 
 
@@ -299,20 +304,6 @@ def _metric_scale(required: Requirement, mean: float) -> float | None:
     if required.metric == "invalid_tool_calls":
         return 1.0
     return None if required.metric in SHARES else abs(mean)
-
-
-def _needs(compared: Comparison, spread: Spread | None, scale: float) -> dict[str, int | None]:
-    """How many tasks or attempts would decide, four times in five, if things are as they seem."""
-    deviation = compared.standard_error * compared.tasks**0.5 / scale
-    margin, difference = compared.margin / scale, compared.difference / scale
-    if difference < -margin:  # then it is the FAIL that would be shown
-        margin, difference = -margin, -difference
-    assumed = {"margin": margin, "alpha": compared.alpha, "difference": difference}
-    tasks, attempts = tasks_for(deviation, **assumed), None
-    if spread is not None:
-        of_unit = Spread(between=spread.between / scale**2, within=spread.within / scale**2)
-        attempts = attempts_for(of_unit, compared.tasks, **assumed)
-    return {"tasks": max(tasks, compared.tasks + 1) if tasks else None, "attempts": attempts}
 
 
 def judge_guard(guard: Guard, results: SuiteResults) -> PartVerdict:
@@ -330,51 +321,45 @@ def measure_guard(guard: Guard, candidate: Amounts, incumbent: Amounts | None) -
 
     In the facts `value` lies between `lower` and `upper`; each is wrong in alpha of all cases. It
     is the relative change towards the worse, where the limit is relative to an incumbent that is
-    not 0.
-    """
-    tasks = sorted(candidate)
+    not 0."""
+    tasks, limit = sorted(candidate), guard.limit
     mean, ours = task_values(candidate, tasks)
     facts: dict[str, Any] = dict.fromkeys(("incumbent_mean", "value", "lower", "upper", "p"))
     facts |= {"tasks": len(tasks), "candidate_mean": mean}
-    if guard.kind in {"max", "min"}:
-        sign = 1.0 if guard.kind == "max" else -1.0
-        excess = _excess(guard, sign * (ours - guard.limit), scale=guard.limit)
-        ends = [guard.limit + sign * excess.lower, guard.limit + sign * excess.upper]
-        facts |= {"value": mean, "lower": min(ends), "upper": max(ends), "p": excess.p_worse}
-        outcome, shown = _guard_outcome(excess)
-        word = "at most" if sign > 0 else "at least"
-        why = f"it is {mean:.3g}, and {word} {guard.limit:g} is allowed: {shown}"
-        return PartVerdict(outcome, why, facts)
-    if incumbent is None:
+    sign = {"max": 1.0, "min": -1.0}.get(guard.kind)
+    before = 0.0
+    if sign is not None:
+        over, scale = sign * (ours - limit), limit
+    elif incumbent is None:
         return PartVerdict("PASS", "there is no incumbent to compare with", facts)
-    before, theirs = task_values(incumbent, tasks)
-    facts["incumbent_mean"] = before
-    if before == 0 and guard.slack == 0:
-        if guard.kind == "max_decrease":
-            return PartVerdict("PASS", "the incumbent's is 0, which cannot decrease", facts)
-        why = "the incumbent's is 0, and no increase is a share of that: give the guard a slack"
-        return PartVerdict("INCONCLUSIVE", why, facts)
-    if guard.kind == "max_increase":
-        over = ours - (1 + guard.limit) * theirs - guard.slack
     else:
-        over = (1 - guard.limit) * theirs - guard.slack - ours
-    excess = _excess(guard, over, scale=before)
-    facts["p"] = excess.p_worse
-    if before:
-        limit = guard.limit + guard.slack / before
-        ends_of = {"value": excess.mean, "lower": excess.lower, "upper": excess.upper}
-        facts |= {name: limit + end / before for name, end in ends_of.items()}
-    return PartVerdict(*_guard_outcome(excess), facts)
-
-
-def _excess(guard: Guard, over: Values, *, scale: float) -> Estimate:
+        before, theirs = task_values(incumbent, tasks)
+        facts["incumbent_mean"] = scale = before
+        if before == 0 and guard.slack == 0:
+            if guard.kind == "max_decrease":
+                return PartVerdict("PASS", "the incumbent's is 0, which cannot decrease", facts)
+            why = "the incumbent's is 0, and no increase is a share of that: give the guard a slack"
+            return PartVerdict("INCONCLUSIVE", why, facts)
+        if guard.kind == "max_increase":
+            over = ours - (1 + limit) * theirs - guard.slack
+        else:
+            over = (1 - limit) * theirs - guard.slack - ours
     scale = 1.0 if guard.metric in SHARES else scale
-    return estimate(over, limit=0.0, alpha=guard.alpha, scale=scale)
-
-
-def _guard_outcome(excess: Estimate) -> tuple[Outcome, str]:
+    excess = estimate(over, limit=0.0, alpha=guard.alpha, scale=scale)
+    facts["p"] = excess.p_worse
+    outcome: Outcome = "INCONCLUSIVE"
+    why = "neither that it holds nor that it is breached is shown"
     if excess.upper <= 0:
-        return "PASS", "it holds"
-    if excess.lower > 0:
-        return "FAIL", "it is breached"
-    return "INCONCLUSIVE", "neither that it holds nor that it is breached is shown"
+        outcome, why = "PASS", "it holds"
+    elif excess.lower > 0:
+        outcome, why = "FAIL", "it is breached"
+    if sign is not None:
+        lower, upper = sorted(limit + sign * end for end in (excess.lower, excess.upper))
+        facts |= {"value": mean, "lower": lower, "upper": upper}
+        word = "at most" if sign > 0 else "at least"
+        why = f"it is {mean:.3g}, and {word} {limit:g} is allowed: {why}"
+    elif before:
+        limit += guard.slack / before
+        ends = {"value": excess.mean, "lower": excess.lower, "upper": excess.upper}
+        facts |= {name: limit + end / before for name, end in ends.items()}
+    return PartVerdict(outcome, why, facts)

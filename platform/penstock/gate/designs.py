@@ -7,13 +7,13 @@ where its attempts go, only when to stop, so no task's mean is biased. Looks are
 attempts, never in time, so an interrupted run continues unchanged.
 
 A look uses the test of a single sample (`statistics`), with a level of its own after Lan and
-DeMets: a look at the part t of all information may have spent alpha · t^exponent by then.
-"""
+DeMets: a look at the part t of all information may have spent alpha · t^exponent by then."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from math import ceil, sqrt
+from operator import itemgetter
 
 import msgspec
 import numpy as np
@@ -27,13 +27,10 @@ from penstock.gate.statistics import chance
 from penstock.gate.tables import benchmark_design
 
 #: The integral over where the walk may stand: from so many deviations below, at so many points.
-_LOWEST, _HIGHEST = -8.0, 9.0
-_POINTS = 401
+_LOWEST, _HIGHEST, _POINTS = -8.0, 9.0, 401
 _HALVINGS = 60
 #: From look to look there are more attempts by this factor.
 _GROWTH = 1.5
-#: How fast alpha is spent: with 1 it stops earlier and decides less often, with 3 the other way.
-_EXPONENT = 2.0
 #: With a smaller chance that either answer still comes, attempts are spent for nothing.
 _HOPE_LEAST = 0.05
 #: At how many places the mean may come to lie, each as likely.
@@ -52,7 +49,8 @@ class Design:
     caps: Mapping[str, int]
     #: How many attempts at a task were allowed, whether any task needs so many or not.
     allowed: int
-    exponent: float = _EXPONENT
+    #: How fast alpha is spent: with 1 it stops earlier and decides less often than with 3.
+    exponent: float = 2.0
 
     @property
     def text(self) -> str:
@@ -64,10 +62,8 @@ class Design:
 
     def level(self, look: int, alpha: float) -> float:
         """The level of a test at a look, so that all looks err with at most alpha."""
-        if look == 0:
-            return 0.0
-        parts = tuple(look_ / self.looks[-1] for look_ in self.looks)
-        return look_levels(parts, alpha, self.exponent)[look - 1]
+        parts = tuple(attempts / self.looks[-1] for attempts in self.looks)
+        return look_levels(parts, alpha, self.exponent)[look - 1] if look else 0.0
 
 
 @lru_cache(maxsize=256)
@@ -149,22 +145,15 @@ def look_progress(design: Design, attempts: Iterable[Attempt]) -> LookProgress:
 
 def _attempt_numbers(scored: Mapping[int, bool], count: int) -> list[int]:
     """The first attempts that are no errors, whether they were made or not."""
-    numbers: list[int] = []
-    number = errors = 0
-    while len(numbers) < count and errors <= _ERRORS_MOST:
-        if scored.get(number, True):
-            numbers.append(number)
-        else:
-            errors += 1
-        number += 1
-    return numbers
+    failed = sorted(number for number, is_scored in scored.items() if not is_scored)
+    span = range(min([count + len(failed), *failed[_ERRORS_MOST:]]))
+    return [number for number in span if number not in failed][:count]
 
 
 def next_attempts(design: Design, attempts: Iterable[Attempt]) -> list[tuple[str, int]]:
     """Up to the next look, by task and number, in the order to make them. None when all looks were
     taken, or when a task has nothing but errors."""
-    missing = look_progress(design, attempts).missing
-    return sorted(missing, key=lambda place: (place[1], place[0]))
+    return sorted(look_progress(design, attempts).missing, key=itemgetter(1, 0))
 
 
 def count_attempts(
@@ -176,8 +165,7 @@ def count_attempts(
     counted = [
         recorded
         for recorded in attempts
-        if recorded.result.error is not None
-        or (recorded.result.task, recorded.result.attempt) in places
+        if recorded.result.status == "error" or recorded.result.place in places
     ]
     return progress.look, counted
 
@@ -210,18 +198,15 @@ def keep_design(database: Database, scope: AttemptScope, design: Design) -> Desi
     """The design that counts: the one that is stored already, else this one. Raises InvalidInput
     where there are attempts already, which somebody may have looked at."""
     with database.write() as connection:
-        if (stored := read_design(connection, scope)) is not None:
-            return stored
-        if read_attempts(connection, scope):
-            what = f"A plan for {scope.checkpoint} on {scope.suite}"
-            why = "it has results there already, and a plan has to stand before the first attempt"
-            raise InvalidInput(what=what, why=why)
-        row = asdict(scope) | {"document": design.text, "made_at": now_us()}
-        if insert_new(connection, benchmark_design, row):
-            return design
-        stored = read_design(connection, scope)
-    assert stored is not None
-    return stored
+        if (stored := read_design(connection, scope)) is None:
+            if read_attempts(connection, scope):
+                what = f"A plan for {scope.checkpoint} on {scope.suite}"
+                why = "it has results there; a plan has to stand before the first attempt"
+                raise InvalidInput(what=what, why=why)
+            row = asdict(scope) | {"document": design.text, "made_at": now_us()}
+            if not insert_new(connection, benchmark_design, row):
+                stored = read_design(connection, scope)
+    return stored or design
 
 
 def read_design(connection: Connection, scope: AttemptScope) -> Design | None:

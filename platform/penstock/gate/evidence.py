@@ -4,7 +4,7 @@ newest look at the canary, all read as they were at one moment."""
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
+from importlib import metadata
 from typing import Any
 
 import msgspec
@@ -67,11 +67,8 @@ class SideEvidence:
     @property
     def digest(self) -> str:
         """The name of these attempts, whatever their order."""
-        rows = sorted(
-            (result_values(attempt.result), attempt.run, attempt.scored_at)
-            for attempt in self.attempts
-        )
-        return f"sha256:{hashlib.sha256(msgspec.json.encode(rows)).hexdigest()}"
+        rows = ((result_values(each.result), each.run, each.scored_at) for each in self.attempts)
+        return f"sha256:{hashlib.sha256(msgspec.json.encode(sorted(rows))).hexdigest()}"
 
 
 @dataclass(frozen=True)
@@ -134,12 +131,12 @@ def gather_evidence(
     names = (candidate.name, incumbent.name if incumbent else None)
     pinned = {suite: policy.versions.get(suite) for suite in policy.suites} if policy else {}
     suites = {
-        suite: _suite_evidence(connection, tenant, suite, counting, names)
-        for suite, counting in pinned.items()
+        suite: _suite_evidence(connection, tenant, suite, version, names)
+        for suite, version in pinned.items()
     }
     live = _live_look(connection, channel, candidate.name) if channel.version and full else None
-    # After all else, so that nothing that was read is later.
-    now = at_us if at_us is not None else connection.scalar(sa.select(now_us()))
+    if at_us is None:  # after all else, so that nothing that was read is later
+        at_us = connection.execute(sa.select(now_us())).scalar_one()
     return Evidence(
         channel=channel.name,
         channel_version=channel.version,
@@ -151,8 +148,8 @@ def gather_evidence(
         suites=suites,
         full=full,
         live=live,
-        at=now or 0,
-        code=version("penstock"),
+        at=at_us,
+        code=metadata.version("penstock"),
     )
 
 
@@ -160,10 +157,9 @@ def _read_policy(connection: Connection, channel: GatedChannel) -> tuple[Policy 
     """The channel's policy, or why it cannot be used. Both are None where it has none."""
     if channel.policy is None:
         return None, None
-    query = sa.select(gate_policy.c.text).where(
-        gate_policy.c.tenant == channel.tenant, gate_policy.c.digest == channel.policy
-    )
-    text = connection.scalar(query)
+    columns = gate_policy.c
+    query = sa.select(columns.text).where(columns.tenant == channel.tenant)
+    text = connection.scalar(query.where(columns.digest == channel.policy))
     if text is None or text_digest(text) != channel.policy:
         return None, f"the policy {channel.policy} is not stored as it was written"
     try:
@@ -195,24 +191,17 @@ def _suite_evidence(
         _side_evidence(connection, tenant, suite, counting, name) if name else None
         for name in names
     )
-    return SuiteEvidence(
-        suite=suite,
-        version=counting.version if counting else None,
-        tasks=tuple(sorted(task.name for task in counting.tasks)) if counting else (),
-        candidate=candidate or SideEvidence(),
-        incumbent=incumbent,
-        unlisted=unlisted,
-    )
+    tasks = tuple(sorted(task.name for task in counting.tasks)) if counting else ()
+    version = counting.version if counting else None
+    return SuiteEvidence(suite, version, tasks, candidate or SideEvidence(), incumbent, unlisted)
 
 
 def _side_evidence(
     connection: Connection, tenant: str, suite: str, counting: SuiteVersion | None, name: str
 ) -> SideEvidence:
     columns = benchmark_attempt.c
-    query = sa.select(columns.suite_version).where(
-        columns.tenant == tenant, columns.suite == suite, columns.checkpoint == name
-    )
-    tried = sorted(connection.scalars(query.distinct()))
+    query = sa.select(columns.suite_version).where(columns.tenant == tenant, columns.suite == suite)
+    tried = sorted(connection.scalars(query.where(columns.checkpoint == name).distinct()))
     if counting is None:
         return SideEvidence(elsewhere=tried)
     scope = AttemptScope(tenant, suite, counting.version, name)
@@ -232,23 +221,19 @@ def _live_look(connection: Connection, channel: GatedChannel, candidate: str) ->
     """Looks at an earlier canary with the same checkpoint do not count."""
     if channel.canary != candidate:
         return LiveLook(None)
+    columns, since = live_look.c, channel.canary_since
     query = (
-        sa.select(live_look.c.at, live_look.c.document)
-        .where(
-            live_look.c.tenant == channel.tenant,
-            live_look.c.channel == channel.name,
-            live_look.c.candidate == candidate,
-            live_look.c.incumbent == channel.checkpoint,
-            live_look.c.since_version >= channel.canary_since,
-        )
-        .order_by(live_look.c.id.desc())
-        .limit(1)
+        sa.select(columns.at, columns.document)
+        .where(columns.tenant == channel.tenant, columns.channel == channel.name)
+        .where(columns.candidate == candidate, columns.incumbent == channel.checkpoint)
+        .where(columns.since_version >= since)
+        .order_by(columns.id.desc())
     )
-    row = connection.execute(query).first()
+    row = connection.execute(query.limit(1)).first()
     if row is None:
-        return LiveLook(channel.canary_since)
+        return LiveLook(since)
     try:
         document = msgspec.json.decode(row.document)
     except msgspec.DecodeError:
         document = None
-    return LiveLook(channel.canary_since, row.at, document if isinstance(document, dict) else {})
+    return LiveLook(since, row.at, document if isinstance(document, dict) else {})

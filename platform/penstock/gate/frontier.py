@@ -31,6 +31,10 @@ class FrontierPicture:
     points: Sequence[FrontierPoint]
     marks: dict[str, str]
 
+    def label(self, point: FrontierPoint) -> str:
+        mark, name = self.marks.get(point.checkpoint), point.checkpoint
+        return f"{name}  ({mark})" if mark else name
+
 
 def frontier(points: Iterable[FrontierPoint]) -> list[FrontierPoint]:
     """The points that no other equals or beats in both, the cheapest first."""
@@ -53,11 +57,8 @@ def frontier_picture(
             sa.func.avg(columns.score).label("score"),
             *(sa.func.avg(columns[name]).label(name) for name in _COSTS),
         )
-        .join(
-            checkpoint,
-            sa.and_(checkpoint.c.tenant == columns.tenant, checkpoint.c.name == columns.checkpoint),
-        )
         .where(columns.tenant == tenant, columns.suite == suite, columns.suite_version == version)
+        .where(checkpoint.c.tenant == tenant, checkpoint.c.name == columns.checkpoint)
         .where(columns.status == "scored", checkpoint.c.state != "withdrawn")
         .group_by(columns.checkpoint, columns.task)
         .subquery()
@@ -93,8 +94,7 @@ def draw_text(picture: FrontierPicture) -> str:
             column += 1  # two at one place stand side by side
         grid[row][column] = letter
         if at < 26:
-            mark = picture.marks.get(point.checkpoint)
-            name = f"{point.checkpoint}  ({mark})" if mark else point.checkpoint
+            name = picture.label(point)
             key.append(f"  {letter}  {point.quality:.4f}  {point.cost:12.6g}  {name}")
     edges = {0: f"{max(scores):.3f}", _HEIGHT - 1: f"{min(scores):.3f}"}
     left, right = f"{min(costs):.6g}", f"{max(costs):.6g}"
@@ -126,21 +126,15 @@ def draw_html(pictures: Sequence[FrontierPicture], title: str) -> str:
 
     parts = []
     for at, picture in enumerate(pictures):
-        best, labels = frontier(picture.points), []
-        for point in picture.points:
-            mark = picture.marks.get(point.checkpoint)
-            labels.append(escape(f"{point.checkpoint} ({mark})" if mark else point.checkpoint))
+        labels = [escape(picture.label(point)) for point in picture.points]
         figure = Figure()
         line = {"mode": "lines", "line": {"shape": "hv", "dash": "dot"}, "name": "frontier"}
         dots = {"mode": "markers+text", "text": labels, "name": "checkpoints"}
-        for points, style in ((best, line), (picture.points, dots)):
+        for points, style in ((frontier(picture.points), line), (picture.points, dots)):
             costs, scores = zip(*((point.cost, point.quality) for point in points), strict=True)
             figure.add_scatter(x=costs, y=scores, textposition="top center", **style)
-        figure.update_layout(
-            title=escape(f"{picture.suite}: score against {picture.cost}"),
-            xaxis_title=picture.cost,
-            yaxis_title="score",
-        )
+        heading = escape(f"{picture.suite}: score against {picture.cost}")
+        figure.update_layout(title=heading, xaxis_title=picture.cost, yaxis_title="score")
         parts.append(to_html(figure, full_html=False, include_plotlyjs=at == 0, div_id=f"s{at}"))
     body = "\n".join(parts)
     return (

@@ -2,9 +2,9 @@
 
 The differences between tasks come from two sources: attempts at one task differ, which more
 attempts average out, and checkpoints change some tasks more than others, which only more tasks
-average out.
-"""
+average out."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,19 +18,22 @@ from penstock.checkpoints.suites import suite_versions
 from penstock.checkpoints.tables import benchmark_attempt
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from penstock.gate.policy import SHARES, Policy, Requirement
-from penstock.gate.results import amounts_by_task
+from penstock.gate.policy import SHARES, Policy
+from penstock.gate.results import amounts_by_task, plain_amounts
 from penstock.gate.statistics import lower_bound
 
 #: How likely a planned candidate is to pass.
 POWER = 0.8
-TASKS_MOST = 100_000
-ATTEMPTS_MOST = 64
+_TASKS_MOST, _ATTEMPTS_MOST = 100_000, 64
 #: For samples of up to so many tasks the bound is computed, beyond that it is scaled.
 _COMPUTED_TASKS_MAX = 400
 #: The variance of one attempt at a realistic task, where a suite has no attempts to learn from:
 #: chances to solve tasks spread as Beta(0.6, 0.6), many nearly always or nearly never solved.
-WITHIN_ASSUMED = 0.136
+_WITHIN_ASSUMED = 0.136
+#: What a plan shows where the caller names nothing else.
+_TASKS, _ATTEMPTS, _MARGINS = (30, 80, 200, 500), (1, 2, 4, 8), (0.01, 0.02, 0.05, 0.1)
+#: From the attempts of at most so many checkpoints a spread is learned.
+_SIDES_MAX = 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +52,7 @@ class Spread:
 
 ASSUMED = Spread(
     between=0.0,
-    within=2 * WITHIN_ASSUMED,
+    within=2 * _WITHIN_ASSUMED,
     source="assumed: tasks solved with chances spread as Beta(0.6, 0.6), and an equal candidate",
 )
 
@@ -103,23 +106,18 @@ def tasks_for(
     deviation: float, *, margin: float, alpha: float, difference: float = 0.0
 ) -> int | None:
     """The fewest tasks with which it passes with the chance POWER; None where too many."""
-
-    def enough(tasks: int) -> bool:
-        return power(tasks, deviation, margin=margin, alpha=alpha, difference=difference) >= POWER
-
-    return _least(2, TASKS_MOST, enough)
+    assumed = {"margin": margin, "alpha": alpha, "difference": difference}
+    return _least(2, _TASKS_MOST, lambda tasks: power(tasks, deviation, **assumed) >= POWER)
 
 
 def attempts_for(
     spread: Spread, tasks: int, *, margin: float, alpha: float, difference: float = 0.0
 ) -> int | None:
     """The same with more attempts at the same tasks; None where no number of them does it."""
-
-    def enough(attempts: int) -> bool:
-        deviation = spread.deviation(attempts)
-        return power(tasks, deviation, margin=margin, alpha=alpha, difference=difference) >= POWER
-
-    return _least(1, ATTEMPTS_MOST, enough)
+    assumed = {"margin": margin, "alpha": alpha, "difference": difference}
+    return _least(
+        1, _ATTEMPTS_MOST, lambda count: power(tasks, spread.deviation(count), **assumed) >= POWER
+    )
 
 
 @lru_cache(maxsize=512)
@@ -141,21 +139,7 @@ def _least(low: int, high: int, enough: Callable[[int], bool]) -> int | None:
     """The number from which on all are enough."""
     if not enough(high):
         return None
-    while low < high:
-        middle = (low + high) // 2
-        if enough(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return high
-
-
-#: What a plan shows where the caller names nothing else.
-_TASKS = (30, 80, 200, 500)
-_ATTEMPTS = (1, 2, 4, 8)
-_MARGINS = (0.01, 0.02, 0.05, 0.1)
-#: From the attempts of at most so many checkpoints a spread is learned.
-_SIDES_MAX = 2
+    return low + bisect_left(range(low, high), x=True, key=enough)
 
 
 @dataclass(frozen=True)
@@ -174,7 +158,7 @@ class TasksNeeded:
     tasks: int | None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class PowerPlan:
     suite: str
     metric: str
@@ -209,58 +193,42 @@ def plan_power(
         why = f"it has no [[require]] on the suite {suite} with a margin for a score or a rate"
         raise InvalidInput(what="The policy", why=why)
     if len(checkpoints) > _SIDES_MAX:
-        why = "a plan learns from one or two checkpoints"
-        raise InvalidInput(what="--checkpoint", why=why)
+        raise InvalidInput(what="--checkpoint", why="a plan learns from one or two checkpoints")
     versions = suite_versions(database, tenant, suite)
-    newest = versions[-1].version if versions else None
-    version = policy.versions.get(suite) or newest
+    version = policy.versions.get(suite) or (versions[-1].version if versions else "")
     names = [find(database, tenant, name).name for name in checkpoints]
-    if not names and version is not None:
-        names = _most_tried(database, tenant, suite, version)
+    names = names or _most_tried(database, tenant, suite, version)
+    recorded = [attempts_of(database, AttemptScope(tenant, suite, version, name)) for name in names]
     listed = [len(known.tasks) for known in versions if known.version == version]
     counts = sorted({*(tasks or (*_TASKS, *(count for count in listed if count > 1)))})
     tries = sorted({*(attempts or _ATTEMPTS)})
     plans = []
     for required in planned:
         sides = []
-        for name in names if version is not None else ():
-            recorded = attempts_of(database, AttemptScope(tenant, suite, version or "", name))
-            scored = [attempt for attempt in recorded if attempt.result.error is None]
+        for side in recorded:
+            scored = [each for each in side if each.result.error is None]
             if amounts := amounts_by_task(scored, required.metric):
-                plain = {task: [amount for amount, _ in each] for task, each in amounts.items()}
-                sides.append(plain)
-        spread = None
+                sides.append(plain_amounts(amounts))
+        learned = None
         if sides:
-            spread = spread_of(*sides) if len(sides) == _SIDES_MAX else spread_of_one(sides[0])
-        alpha = required.alpha / policy.chances
-        plans.append(_plan(required, spread or ASSUMED, (counts, tries), alpha, difference))
+            learned = spread_of(*sides) if len(sides) == _SIDES_MAX else spread_of_one(*sides)
+        spread, margin = learned or ASSUMED, required.margin or 0.0
+        deviations = {count: spread.deviation(count) for count in tries}
+        metric, source, alpha = required.metric, spread.source, required.alpha / policy.chances
+        assumed = {"alpha": alpha, "difference": difference}
+        cells = [
+            PowerCell(size, count, each, power(size, deviation, margin=each, **assumed))
+            for size in counts
+            for count, deviation in deviations.items()
+            for each in sorted({*_MARGINS, margin})
+        ]
+        needs = [
+            TasksNeeded(count, tasks_for(deviation, margin=margin, **assumed))
+            for count, deviation in deviations.items()
+        ]
+        plan = PowerPlan(suite, metric, margin, alpha, difference, source, spread, cells, needs)
+        plans.append(plan)
     return plans
-
-
-def _plan(
-    required: Requirement,
-    spread: Spread,
-    sizes: tuple[Sequence[int], Sequence[int]],
-    alpha: float,
-    difference: float,
-) -> PowerPlan:
-    """`sizes` are numbers of tasks and of attempts at each."""
-    (tasks, attempts), margin = sizes, required.margin or 0.0
-    assumed = {"alpha": alpha, "difference": difference}
-    cells = [
-        PowerCell(count, tries, each, power(count, spread.deviation(tries), margin=each, **assumed))
-        for count in tasks
-        for tries in attempts
-        for each in sorted({*_MARGINS, margin})
-    ]
-    needs = [
-        TasksNeeded(tries, tasks_for(spread.deviation(tries), margin=margin, **assumed))
-        for tries in attempts
-    ]
-    return PowerPlan(
-        suite=required.suite, metric=required.metric, margin=margin, alpha=alpha,
-        difference=difference, source=spread.source, spread=spread, cells=cells, needs=needs,
-    )  # fmt: skip
 
 
 def _most_tried(database: Database, tenant: str, suite: str, version: str) -> list[str]:

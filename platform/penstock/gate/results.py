@@ -1,7 +1,6 @@
 """The results of a suite: which attempts count, what is wrong with them, and a metric by task.
 
-Pure, and without statistics: what cannot be compared is reported before anything is compared.
-"""
+Pure, and without statistics: what cannot be compared is reported before anything is compared."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
@@ -39,18 +38,18 @@ class SideResults:
     stale: int
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class SuiteResults:
     """A suite whose results may be compared, unless it has `problems`."""
 
     suite: str
     version: str | None
     #: The tasks of which each side needs results.
-    tasks: Sequence[str] = ()
+    tasks: Sequence[str]
     #: Whether the suite itself lists them; else these are the tasks that anybody tried.
-    listed: bool = False
+    listed: bool
     #: Of the candidate, and of the incumbent if there is one.
-    sides: Sequence[SideResults] = ()
+    sides: Sequence[SideResults]
     problems: Sequence[str]
     #: The candidate's, and the last look that is complete.
     design: Design | None = None
@@ -67,10 +66,10 @@ def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules
         pinned = evidence.policy.versions.get(suite.suite) if evidence.policy else None
         if suite.unlisted is None and pinned is not None:
             problem = f"there is no version {pinned} of {suite.suite}, which the policy names"
-        return SuiteResults(suite=suite.suite, version=None, problems=[problem])
-    candidate, look = suite.candidate, 0
-    if candidate.design is not None:
-        look, attempts = count_attempts(candidate.design, candidate.attempts)
+        return SuiteResults(suite.suite, None, (), False, (), [problem])
+    candidate, design, look = suite.candidate, suite.candidate.design, 0
+    if design is not None:
+        look, attempts = count_attempts(design, candidate.attempts)
         candidate = replace(candidate, attempts=attempts) if look else candidate
     sides = [(evidence.candidate.name, candidate)]
     if evidence.incumbent is not None:
@@ -80,19 +79,17 @@ def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules
         result, why = _side_results(suite, name, side, evidence.at, rules)
         results.append(result)
         problems += [why] if why else []
-    tried = sorted({each.result.task for _, side in sides for each in side.attempts})
-    return SuiteResults(
-        suite=suite.suite, version=suite.version, tasks=tuple(suite.tasks) or tuple(tried),
-        listed=bool(suite.tasks), sides=results, problems=problems, design=candidate.design,
-        look=look,
-    )  # fmt: skip
+    tasks, listed = tuple(suite.tasks), bool(suite.tasks)
+    if not listed:
+        tasks = tuple(sorted({each.result.task for _, side in sides for each in side.attempts}))
+    return SuiteResults(suite.suite, suite.version, tasks, listed, results, problems, design, look)
 
 
 def _side_results(
     suite: SuiteEvidence, name: str, side: SideEvidence, now: int, rules: EvidenceRules
 ) -> tuple[SideResults, str | None]:
-    """With why they cannot be compared. Errors say nothing about the model, and what is too old
-    nothing about today."""
+    """The second value is why they cannot be compared. Errors say nothing about the model, and old
+    results nothing about today."""
     oldest = now - rules.max_age_s * 1_000_000 if rules.max_age_s is not None else 0
     fresh = [each for each in side.attempts if each.scored_at >= oldest]
     tried = Counter(each.result.task for each in fresh)
@@ -113,8 +110,8 @@ def _side_results(
     if future := sum(is_from_the_future(each.scored_at, now) for each in side.attempts):
         return results, f"{future} results of {name} on {suite.suite} are from the future"
     if suite.tasks and (others := {each.result.task for each in side.attempts} - {*suite.tasks}):
-        what = f"tasks that {suite.suite} does not have ({_listed(others)})"
-        return results, f"{name} has results of {what}"
+        strange = f"tasks that {suite.suite} does not have ({_listed(others)})"
+        return results, f"{name} has results of {strange}"
     # The mean over tasks of the share of errors; rounded, so that a share at its limit is within.
     shares = fsum(failed[task] / tried[task] for task in failed)
     by_task = round(shares / max(len(tried), 1), 12)
@@ -208,7 +205,7 @@ def _gap(
 
 
 def _why_impossible(attempt: Attempt, metric: Metric) -> str | None:
-    """Of a scored attempt. One without the metric is possible."""
+    """Why no scored attempt can have these values; it may lack the metric."""
     if attempt.score is None:
         return "is scored and has no score"
     amount, calls = getattr(attempt, metric), attempt.tool_calls

@@ -11,8 +11,7 @@ a heavy tail (a latency) is compared by its logarithm, where a margin is a ratio
 `check_sample_ratio` says whether the canary gets its share of the users. If not, something beside
 the model differs, and no comparison means anything. Its evidence is a Bayes factor: the chance of
 the counts when the share is unknown, over that when it is as set. While the share is as set, it
-ever exceeds 1/alpha with a chance of at most alpha (Lindon and Malek 2020). Phases multiply.
-"""
+ever exceeds 1/alpha with a chance of at most alpha (Lindon and Malek 2020). Phases multiply."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -23,37 +22,26 @@ import numpy as np
 
 from penstock.gate.policy import Direction
 
-#: With a mixture of this width, as a part of an information, the bound is narrowest there
-#: (for alpha from 0.1 to 0.001 within 2 %).
-_NARROWEST = 0.13
-
-
-def mixture_bound(variance: Any, *, at: float, alpha: float) -> Any:
-    """How far an estimate with this variance may lie on one side of the truth. `at` is the
-    information for which the bound is narrowest, and has to be chosen before the data are seen."""
-    rho = _NARROWEST * at
-    information = 1 / np.maximum(variance, 1e-300)
-    spread = information + rho
-    radius = np.sqrt(2 * spread * np.log1p(np.sqrt(spread / rho) / (2 * alpha)))
-    return radius / information
-
-
 Arm = Literal["current", "canary"]
 ArmOutcome = Literal["pass", "breach", "undecided"]
 
-#: Fewer users in an arm decide nothing: the bounds are asymptotic.
-MIN_CLUSTERS = 30
-
+#: With a mixture of this width, as a part of an information, the bound is narrowest there
+#: (for alpha from 0.1 to 0.001 within 2 %).
+_NARROWEST = 0.13
 #: Bounds are narrowest at the information with which an equal canary passes every second time,
 #: and one that is worse by four margins breaches.
 _TO_PASS = 8.0
 _TO_BREACH = _TO_PASS / 9
-
+#: Fewer users in an arm decide nothing: the bounds are asymptotic.
+_USERS_LEAST = 30
 #: About as many users have to show a variance before it counts as much as the one that is feared:
 #: more where the metric is rare.
 _DOUBT = 50.0
 #: How many users are thought to show all the variance that there can be.
 _THOUGHT = 10.0
+#: How closely an unknown share is thought to lie around the expected one, as a number of users
+#: observed before: large and small mismatches are both found.
+_CONCENTRATIONS = (30.0, 300.0, 3000.0)
 
 
 @dataclass(frozen=True)
@@ -80,7 +68,7 @@ class ArmQuestion:
     breach_alpha: float | None = None
     #: The least and the greatest value that the metric can have, if there are such.
     bounds: tuple[float, float] | None = (0.0, 1.0)
-    min_clusters: int = MIN_CLUSTERS
+    min_clusters: int = _USERS_LEAST
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +77,7 @@ class ArmComparison:
 
     `difference` is canary − current on the metric's scale. Each of `lower` and `upper` is wrong
     with a chance of at most alpha (breach_alpha on the worse side), over all looks together; they
-    are None while there are too few users. `clusters` counts users as they weigh.
-    """
+    are None while there are too few users. `clusters` counts users as they weigh."""
 
     outcome: ArmOutcome
     why: str
@@ -119,13 +106,15 @@ def as_ratio(difference: float) -> float:
 
 def compare_arms(cells: Iterable[UserResult], question: ArmQuestion) -> ArmComparison:
     """Looks at all sessions there are. It may be asked at any time, and stopped on its answer."""
-    sample = _ArmSample(list(cells))
-    sides: dict[str, Any] = {"clusters": sample.clusters, "sessions": sample.sessions}
-    few = [arm for arm, users in sample.clusters.items() if users < question.min_clusters]
-    if few:
+    cells = [cell for cell in cells if cell.count]
+    sessions: dict[Arm, int] = {"current": 0, "canary": 0}
+    for cell in cells:
+        sessions[cell.arm] += cell.count
+    clusters, difference, variance = _difference(cells, question)
+    facts: dict[str, Any] = {"clusters": clusters, "sessions": sessions}
+    if few := [arm for arm, users in clusters.items() if users < question.min_clusters]:
         why = f"fewer than {question.min_clusters} users in {' and '.join(few)}"
-        return ArmComparison(outcome="undecided", why=why, **sides)
-    difference, variance = sample.difference(), sample.variance(question)
+        return ArmComparison(outcome="undecided", why=why, **facts)
     below, above = bound_distances(variance, question)
     gain = difference if question.direction == "max" else -difference
     worst, best = gain - below, gain + above
@@ -135,11 +124,19 @@ def compare_arms(cells: Iterable[UserResult], question: ArmQuestion) -> ArmCompa
         outcome, why = "pass", "not worse by more than the margin"
     elif best < -question.margin:
         outcome, why = "breach", "worse by more than the margin"
-    ends = sorted((worst, best) if question.direction == "max" else (-worst, -best))
-    return ArmComparison(
-        outcome=outcome, why=why, difference=difference, lower=ends[0], upper=ends[1],
-        standard_error=variance**0.5, **sides,
-    )  # fmt: skip
+    lower, upper = sorted((worst, best) if question.direction == "max" else (-worst, -best))
+    facts |= {"difference": difference, "lower": lower, "upper": upper}
+    return ArmComparison(outcome=outcome, why=why, standard_error=variance**0.5, **facts)
+
+
+def mixture_bound(variance: Any, *, at: float, alpha: float) -> Any:
+    """How far an estimate with this variance may lie on one side of the truth. `at` is the
+    information for which the bound is narrowest, and has to be chosen before the data are seen."""
+    rho = _NARROWEST * at
+    information = 1 / np.maximum(variance, 1e-300)
+    spread = information + rho
+    radius = np.sqrt(2 * spread * np.log1p(np.sqrt(spread / rho) / (2 * alpha)))
+    return radius / information
 
 
 def bound_distances(variance: Any, question: ArmQuestion) -> tuple[Any, Any]:
@@ -152,55 +149,39 @@ def bound_distances(variance: Any, question: ArmQuestion) -> tuple[Any, Any]:
     )
 
 
-class _ArmSample:
-    """Users' means as arrays, and what each of them weighs.
+def _difference(
+    cells: Sequence[UserResult], question: ArmQuestion
+) -> tuple[dict[Arm, float], float, float]:
+    """By arm, how many users of equal weight would tell as much; canary − current; its variance.
 
     Within a phase each user of an arm weighs the same; phases weigh by their users in both arms
-    alone (n·m / (n+m)), never by what the users showed.
-    """
+    alone (n·m / (n+m)), never by what the users showed."""
+    mean = np.array([cell.total / cell.count for cell in cells])
+    arm = np.array([cell.arm == "canary" for cell in cells], dtype=int)
+    _, user = _numbered([cell.cluster for cell in cells])
+    phases, phase = _numbered([cell.phase for cell in cells])
 
-    def __init__(self, cells: Sequence[UserResult]) -> None:
-        self.sessions: dict[Arm, int] = {"current": 0, "canary": 0}
-        for cell in cells:
-            self.sessions[cell.arm] += cell.count
-        cells = [cell for cell in cells if cell.count]
-        self._mean = np.array([cell.total / cell.count for cell in cells])
-        self._arm = np.array([cell.arm == "canary" for cell in cells], dtype=int)
-        _, self._user = _numbered([cell.cluster for cell in cells])
-        phases, self._phase = _numbered([cell.phase for cell in cells])
-        self._users = self._sums(1.0, phases)
-        both = np.where(
-            self._users.min(axis=0, initial=np.inf) >= 2,
-            self._users.prod(axis=0) / np.maximum(self._users.sum(axis=0), 1), 0,
-        )  # fmt: skip
-        self._shares = both / max(both.sum(), 1e-300)
-        #: Of each mean in the difference: 1 in all for the canary, −1 for the current.
-        self._weights = (2 * self._arm - 1) * self._shares[self._phase]
-        self._weights = self._weights / self._users[self._arm, self._phase]
-        #: By arm: how many users of equal weight would tell as much.
-        squares = [float((self._weights[self._arm == arm] ** 2).sum()) for arm in (0, 1)]
-        current, canary = (1 / each if each else 0.0 for each in squares)
-        self.clusters: dict[Arm, float] = {"current": current, "canary": canary}
+    def sums(values: Any) -> Any:
+        by_place = np.zeros((2, phases))
+        np.add.at(by_place, (arm, phase), values)
+        return by_place
 
-    def difference(self) -> float:
-        return float(self._weights @ self._mean)
-
-    def variance(self, question: ArmQuestion) -> float:
-        """By user: what a user adds in all phases and arms is one summand."""
-        users = self._users[self._arm, self._phase]
-        number = np.maximum(self._users, 1)
-        means = self._sums(self._mean, len(self._shares)) / number
-        away = self._mean - means[self._arm, self._phase]
-        away = away * np.sqrt(users / np.maximum(users - 1, 1))
-        by_user = np.bincount(self._user, weights=self._weights * away)
-        spreads = self._sums(away**2, len(self._shares)) / number
-        more = missing_variance(self._users, means, spreads, question)
-        return float((by_user**2).sum() + (self._shares**2 * more).sum())
-
-    def _sums(self, values: Any, phases: int) -> Any:
-        sums = np.zeros((2, phases))
-        np.add.at(sums, (self._arm, self._phase), values)
-        return sums
+    users = sums(1.0)
+    number, own = np.maximum(users, 1), users[arm, phase]
+    both = users.prod(axis=0) / np.maximum(users.sum(axis=0), 1)
+    both = np.where(users.min(axis=0, initial=np.inf) >= 2, both, 0)
+    shares = both / max(both.sum(), 1e-300)
+    # Of each mean in the difference: 1 in all for the canary, −1 for the current.
+    weights = (2 * arm - 1) * shares[phase] / own
+    squares = [float((weights[arm == which] ** 2).sum()) for which in (0, 1)]
+    current, canary = (1 / each if each else 0.0 for each in squares)
+    means = sums(mean) / number
+    away = (mean - means[arm, phase]) * np.sqrt(own / np.maximum(own - 1, 1))
+    # What a user adds in all phases and arms is one summand of the variance.
+    by_user = np.bincount(user, weights=weights * away)
+    more = missing_variance(users, means, sums(away**2) / number, question)
+    variance = float((by_user**2).sum() + (shares**2 * more).sum())
+    return {"current": current, "canary": canary}, float(weights @ mean), variance
 
 
 def _numbered(names: Sequence[Any]) -> tuple[int, Any]:
@@ -249,11 +230,6 @@ def _variance_shape(means: Any, question: ArmQuestion) -> Any:
     return np.maximum(means - least, 0) * np.maximum(greatest - means, 0)
 
 
-#: How closely an unknown share is thought to lie around the expected one, as a number of users
-#: observed before: large and small mismatches are both found.
-_CONCENTRATIONS = (30.0, 300.0, 3000.0)
-
-
 @dataclass(frozen=True)
 class PhaseUsers:
     """Users by the arm in which they were first seen in a phase."""
@@ -277,8 +253,16 @@ class SampleRatio:
 
 def check_sample_ratio(phases: Iterable[PhaseUsers], alpha: float = 0.001) -> SampleRatio:
     """A phase with a share of 0 or 1 shows nothing."""
+    from scipy.special import betaln
+
+    def log_factor(phase: PhaseUsers, concentration: float) -> float:
+        canary, current = concentration * phase.share, concentration * (1 - phase.share)
+        unknown = betaln(canary + phase.canary, current + phase.current) - betaln(canary, current)
+        expected = phase.canary * log(phase.share) + phase.current * log(1 - phase.share)
+        return float(unknown - expected)
+
     phases = [phase for phase in phases if 0 < phase.share < 1]
-    factors = [sum(_log_factor(phase, size) for phase in phases) for size in _CONCENTRATIONS]
+    factors = [sum(log_factor(phase, size) for phase in phases) for size in _CONCENTRATIONS]
     top = max(factors)
     evidence = top + log(sum(exp(factor - top) for factor in factors) / len(factors))
     return SampleRatio(
@@ -288,12 +272,3 @@ def check_sample_ratio(phases: Iterable[PhaseUsers], alpha: float = 0.001) -> Sa
         found=sum(phase.canary for phase in phases),
         users=sum(phase.canary + phase.current for phase in phases),
     )
-
-
-def _log_factor(phase: PhaseUsers, concentration: float) -> float:
-    from scipy.special import betaln
-
-    canary, current = concentration * phase.share, concentration * (1 - phase.share)
-    unknown = betaln(canary + phase.canary, current + phase.current) - betaln(canary, current)
-    expected = phase.canary * log(phase.share) + phase.current * log(1 - phase.share)
-    return float(unknown - expected)

@@ -8,8 +8,7 @@ not exist. Two bounds replace it, and the better one counts:
 - the t bound, corrected for skew, as if one more task had lost everything, and with half a step of
   the scores added: better where much differs;
 - the chance of the observed scores if a share of the tasks loses everything and the others differ
-  as they did: better where little differs. Where nothing does, it is (1 - share) ** tasks.
-"""
+  as they did: better where little differs. Where nothing does, it is (1 - share) ** tasks."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -105,12 +104,9 @@ def compare_values(
     """One value for each task and side; see `estimate`."""
     gains = ours - theirs if direction == "max" else theirs - ours
     bounds = asdict(estimate(gains, limit=-margin, alpha=alpha, scale=scale))
-    facts: dict[str, Any] = {
-        "candidate_mean": float(ours.mean()),
-        "incumbent_mean": float(theirs.mean()),
-    }
-    facts |= {"difference": bounds.pop("mean"), "margin": margin, "alpha": alpha}
-    return Comparison(df=ours.size - 1, **facts, **bounds)
+    bounds |= {"candidate_mean": float(ours.mean()), "incumbent_mean": float(theirs.mean())}
+    bounds |= {"difference": bounds.pop("mean"), "df": ours.size - 1}
+    return Comparison(margin=margin, alpha=alpha, **bounds)
 
 
 def estimate(

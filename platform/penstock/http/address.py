@@ -7,6 +7,7 @@ from typing import Self
 from urllib.parse import urlsplit
 
 from penstock.errors import InvalidInput
+from penstock.http.egress import EgressPolicy
 
 _CHARS_MAX = 4_000
 _PORTS = {"http": 80, "https": 443}
@@ -67,7 +68,13 @@ class HttpAddress:
             return None
         return f"Basic {base64.b64encode(self.login.encode()).decode()}"
 
-    def connection(self, seconds_max: float) -> http.client.HTTPConnection:
-        """Not opened yet; each wait on it takes at most so long."""
+    def connection(
+        self, seconds_max: float, egress: EgressPolicy | None
+    ) -> http.client.HTTPConnection:
+        """Not opened yet; each wait on it takes at most so long, and the policy dials."""
         kind = http.client.HTTPSConnection if self.secure else http.client.HTTPConnection
-        return kind(self.host, self.port, timeout=seconds_max)
+        connection = kind(self.host, self.port, timeout=seconds_max)
+        if egress is not None:
+            # TLS is spoken above it, with the name that is in the address.
+            setattr(connection, "_create_connection", egress.connect)  # noqa: B010  # not in its type
+        return connection

@@ -12,9 +12,10 @@ from typing import Any, Self
 
 import msgspec
 
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, one_line
 from penstock.http.address import HttpAddress
-from penstock.http.errors import AnswerUnusable, ServerUnreachable
+from penstock.http.egress import EgressPolicy
+from penstock.http.errors import AddressForbidden, AnswerUnusable, ServerUnreachable
 from penstock.settings import without_secrets
 
 _SERVICE_SECONDS_MAX = 60.0
@@ -66,13 +67,15 @@ class HttpClient:
         address: HttpAddress,
         *,
         seconds_max: float,
+        egress: EgressPolicy | None,
         bytes_max: int | None = None,
         keep_alive: bool = False,
     ) -> None:
         """A request with its answer takes at most `seconds_max`. Of an answer `bytes_max` are read,
-        and one byte more, which shows that it is too long."""
+        and one byte more, which shows that it is too long. Without a policy any address is dialled:
+        for people who name their own service."""
         self._target = address.target
-        self._connection = address.connection(seconds_max)
+        self._connection = address.connection(seconds_max, egress)
         self._seconds_max = seconds_max
         self._too_late = f"it did not answer within {seconds_max:g} s"
         self._bytes_max = bytes_max
@@ -101,6 +104,8 @@ class HttpClient:
                 sent = True
                 self._connection.request(method, target or self._target, body, dict(headers))
                 return self._read(call)
+        except AddressForbidden as error:
+            return HttpAnswer(0, one_line(error), sent=False)
         except TimeoutError:
             return HttpAnswer(0, self._too_late, sent=sent)
         except (OSError, http.client.HTTPException) as error:
@@ -191,7 +196,7 @@ class ServiceClient:
             raise InvalidInput(what=what, why=why)
         self.url = url
         self._path = address.path.rstrip("/")
-        self._http = HttpClient(address, seconds_max=seconds_max, keep_alive=True)
+        self._http = HttpClient(address, seconds_max=seconds_max, egress=None, keep_alive=True)
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
 
     def __enter__(self) -> Self:

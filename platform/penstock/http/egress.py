@@ -3,14 +3,39 @@ only this machine and its neighbours can."""
 
 import ipaddress
 import socket
+import time
 from dataclasses import dataclass
 from typing import Self
 
 from penstock.errors import SettingInvalid
 from penstock.http.errors import AddressForbidden
+from penstock.http.settings import HttpSettings
+from penstock.settings import Settings
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+#: Of a name, so many addresses are tried.
+_ADDRESSES_MAX = 4
+
+#: Where clouds hand out the keys of a machine. Each has to be allowed by itself: a network around
+#: it is allowed for other reasons.
+_METADATA = frozenset(
+    map(
+        ipaddress.ip_address,
+        (
+            *("169.254.169.254", "169.254.169.253", "169.254.170.2", "169.254.170.23"),
+            *("168.63.129.16", "100.100.100.200", "192.0.0.192"),
+            *("fd00:ec2::254", "fd00:ec2::253", "fd00:ec2::23", "fd20:ce::254"),
+        ),
+    )
+)
+#: All of the internet's addresses of IPv6 are in here.
+_UNICAST = ipaddress.IPv6Network("2000::/3")
+#: Ranges for special use that `ipaddress` takes for parts of the internet in some of its versions.
+_SPECIAL = tuple(map(ipaddress.ip_network, ("192.0.0.0/24", "192.88.99.0/24", "3fff::/20")))
+#: Their last 32 bits are an address of IPv4: NAT64, and the oldest form.
+_CARRIERS = tuple(map(ipaddress.IPv6Network, ("64:ff9b::/96", "::/96")))
 
 
 @dataclass(frozen=True)
@@ -18,30 +43,54 @@ class EgressPolicy:
     """Addresses of the internet, and the networks that the operator allows beside them."""
 
     allowed: tuple[_Network, ...] = ()
+    #: Whether the operator alone named the address: it may be a neighbour, or this machine.
+    of_operator: bool = False
 
     @classmethod
-    def of(cls, networks: str) -> Self:
+    def of(cls, networks: str, *, of_operator: bool = False) -> Self:
         """Of the setting `egress_networks`. Raises SettingInvalid."""
+        texts = [text.strip() for text in networks.split(",") if text.strip()]
         try:
-            return cls(
-                tuple(
-                    ipaddress.ip_network(text.strip())
-                    for text in networks.split(",")
-                    if text.strip()
-                )
-            )
+            return cls(tuple(map(ipaddress.ip_network, texts)), of_operator)
         except ValueError as error:
-            raise SettingInvalid(
-                name="egress_networks",
-                origin="the settings",
-                why=f"{error}; write 10.0.0.0/8, or several with commas",
-            ) from None
+            why = f"{error}; write 10.0.0.0/8, or several with commas"
+            facts = {"name": "egress_networks", "origin": "the settings", "why": why}
+            raise SettingInvalid(**facts) from None
+
+    @classmethod
+    def for_tenants(cls, settings: Settings) -> Self:
+        """For addresses that a tenant named, or its name server may. Raises SettingInvalid."""
+        return cls.of(settings.room(HttpSettings).egress_networks)
+
+    @classmethod
+    def for_operator(cls, settings: Settings) -> Self:
+        """For addresses of the settings, and of files that the operator wrote. Raises
+        SettingInvalid."""
+        return cls.of(settings.room(HttpSettings).egress_networks, of_operator=True)
 
     def permits(self, address: str) -> bool:
         """Whether this IP address may be dialled; one that carries another is judged by that."""
         ip = _carried(ipaddress.ip_address(address.partition("%")[0]))
-        global_host = ip.is_global and not ip.is_multicast
-        return global_host or any(ip in network for network in self.allowed)
+        if ip in _METADATA:
+            return any(ip in network for network in self.allowed if network.num_addresses == 1)
+        if any(ip in network for network in self.allowed):
+            return True
+        if self.of_operator:
+            return not (ip.is_link_local or ip.is_multicast)
+        unicast = ip.version == 4 or ip in _UNICAST
+        special = ip.is_multicast or any(ip in network for network in _SPECIAL)
+        return unicast and ip.is_global and not special
+
+    def check_host(self, host: str) -> None:
+        """Before it is dialled: refuses an IP address in any of its forms; a name but `localhost`
+        waits until it is looked up. Raises AddressForbidden."""
+        number = "127.0.0.1" if host == "localhost" else host
+        try:
+            places = socket.getaddrinfo(number, None, flags=socket.AI_NUMERICHOST)
+        except (OSError, UnicodeError):
+            return
+        if not any(self.permits(str(place[0])) for *_, place in places):
+            raise AddressForbidden(host=host)
 
     def connect(
         self,
@@ -52,20 +101,28 @@ class EgressPolicy:
         """As `socket.create_connection`. What the name stands for is looked up once, and just that
         is dialled, so that no later answer can be another. Raises OSError, AddressForbidden."""
         host, port = address
-        failure: OSError | None = None
-        forbidden = None
-        for _, _, _, _, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-            ip = str(place[0])
-            if not self.permits(ip):
-                forbidden = ip
-                continue
+        deadline = None if timeout is None else time.monotonic() + timeout
+        try:
+            places = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            if self.of_operator:
+                raise OSError(f"{host} has no address: {error}") from error
+            # Whether a name is known inside is nobody's business.
+            raise AddressForbidden(host=host) from None
+        ips = dict.fromkeys(str(place[0]) for *_, place in places)
+        failure: OSError = TimeoutError("timed out")
+        permitted = [ip for ip in ips if self.permits(ip)][:_ADDRESSES_MAX]
+        for ip in permitted:
+            left_s = None if deadline is None else deadline - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                break
             try:
-                return socket.create_connection((ip, port), timeout, source_address)
+                return socket.create_connection((ip, port), left_s, source_address)
             except OSError as error:
                 failure = error
-        if failure is not None:
+        if permitted:
             raise failure
-        raise AddressForbidden(host=host, address=forbidden)
+        raise AddressForbidden(host=host)
 
 
 def _carried(ip: _Address) -> _Address:
@@ -75,10 +132,6 @@ def _carried(ip: _Address) -> _Address:
             return ip.ipv4_mapped
         if ip.sixtofour is not None:
             return ip.sixtofour
-        if ip in _TRANSLATED:
+        if int(ip) > 1 and any(ip in network for network in _CARRIERS):
             return ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
     return ip
-
-
-#: NAT64.
-_TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")

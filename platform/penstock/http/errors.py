@@ -25,5 +25,5 @@ class AnswerUnusable(PenstockError):
 
 
 class AddressForbidden(PenstockError, exit_status=2, http_status=400):
-    """{host} is at {address}, which this service does not dial: it is not on the internet. An
-    operator allows a network with PENSTOCK_EGRESS_NETWORKS."""
+    """{host} is not dialled: it is not known, or not on the internet. An operator allows networks
+    beside the internet with PENSTOCK_EGRESS_NETWORKS; docs/security.md says how."""

@@ -8,8 +8,9 @@ import typer
 from penstock.clock import SystemClock
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
-from penstock.ingest.file_import import FileImporter, find_files
-from penstock.ingest.ledger import LedgerReport, read_ledger
+from penstock.ingest.event_files import find_files
+from penstock.ingest.file_import import FileImporter
+from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected import (
     list_fuses,
     list_rejected,
@@ -23,7 +24,7 @@ from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of
 from penstock.terminal.options import since_us
-from penstock.terminal.output import facts, say, show_json, show_table, time_of
+from penstock.terminal.output import data_output, facts, say, show_json, show_table, time_of
 
 _COUNTS = ("accepted", "stored", "duplicate", "rejected", "waiting")
 #: The largest number that the database has room for.
@@ -44,21 +45,25 @@ def import_(
 ) -> None:
     """Take events from files. A second run of the same files adds nothing.
 
+    Regular files alone are read; in a folder no link that leads out of it is followed.
+
     Example: penstock import sessions.jsonl.gz
     """
-    files = find_files(paths)
+    files, left_out = find_files(paths)
+    for path, why in left_out:
+        say(f"left out: {path}: {why}")
     with open_or_make(load_settings(data)) as lake:
         importer = FileImporter(lake, tenant)
-        for path in files:
-            with progress_of(path.name) as follow:
-                for position in importer.take(path):
-                    follow(position, path.stat().st_size)
+        for file in files:
+            with progress_of(file.path.name) as follow:
+                for read, size in importer.take(file):
+                    follow(read, size)
         summary = importer.finish()
     if json:
         show_json(summary)
         return
-    accepted, rejected = summary.accepted, summary.rejected
-    say(f"{summary.files} files: {accepted} events accepted, {rejected} lines rejected")
+    counts = f"{summary.accepted} events accepted, {summary.rejected} lines rejected"
+    say(f"{summary.files} files: {counts}")
     if summary.waiting:
         say("The running server has not stored them yet. Queries see them now, rewards do then.")
     elif summary.by_server:
@@ -102,26 +107,21 @@ def ledger(
         document = {"rows": list(rows), "totals": totals, "gaps": list(gaps)}
         show_json(document | {"discrepancies": report.discrepancies})
     else:
-        _show_report(report, totals)
+        table: list[list[object]] = []
+        for row in report.rows:
+            place = [f"{time_of(row.hour):%Y-%m-%d %H}h", row.tenant, row.source or "(none)"]
+            table.append([*place, *(getattr(row, name) for name in _COUNTS)])
+        table.append(["total", "", "", *totals.values()])
+        show_table(["hour (UTC)", "tenant", "source", *_COUNTS], table)
+        for gap in report.gaps:
+            if gap.accepted_at is not None:
+                say(f"gap {gap.id} of partition {gap.partition} was accepted: {gap.accepted_why}")
+        for sentence in report.discrepancies:
+            say(f"does not add up: {sentence}")
+        if not report.discrepancies:
+            say("It adds up: accepted = stored + duplicate + waiting in the log.")
     if report.discrepancies:
         raise typer.Exit(1)
-
-
-def _show_report(report: LedgerReport, totals: dict[str, int]) -> None:
-    rows: list[list[object]] = [
-        [f"{time_of(row.hour):%Y-%m-%d %H}h", row.tenant, row.source or "(none)"]
-        + [getattr(row, name) for name in _COUNTS]
-        for row in report.rows
-    ]
-    columns = ["hour (UTC)", "tenant", "source", *_COUNTS]
-    show_table(columns, [*rows, ["total", "", "", *totals.values()]])
-    for gap in report.gaps:
-        if gap.accepted_at is not None:
-            say(f"gap {gap.id} of partition {gap.partition} was accepted: {gap.accepted_why}")
-    for sentence in report.discrepancies:
-        say(f"does not add up: {sentence}")
-    if not report.discrepancies:
-        say("It adds up: accepted = stored + duplicate + waiting in the log.")
 
 
 rejected_app = typer.Typer(
@@ -158,13 +158,16 @@ def list_(
 @rejected_app.command("show")
 def show(
     entry_id: Annotated[
-        int,
-        typer.Argument(metavar="ID", min=1, max=_ID_MAX, help="From `penstock rejected list`."),
+        int, typer.Argument(metavar="ID", min=1, max=_ID_MAX, help="From `penstock rejected list`.")
     ],
     data: options.Data = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="The bytes of the line as they came, on a terminal too.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
-    """One rejected line, whole.
+    """One rejected line, whole. A terminal gets its control characters as numbers, a pipe or a
+    file the bytes as they came.
 
     Example: penstock rejected show 17
     """
@@ -178,7 +181,9 @@ def show(
         say(f"It is the first of {entry.lines} such lines; the others were only counted.")
     if entry.truncated:
         say("Only the beginning was kept:")
-    typer.echo(entry.raw.decode(errors="backslashreplace"))
+    out = data_output(raw=raw)
+    out.write(entry.raw + b"\n")
+    out.flush()
 
 
 @rejected_app.command("replay")
@@ -231,6 +236,7 @@ def release(
     tenant: Annotated[str, typer.Argument(help="The tenant of the source.")],
     source: Annotated[str, typer.Argument(help="The source; '' is lines that name none.")],
     data: options.Data = None,
+    json: options.Json = False,
 ) -> None:
     """Store each rejected line of a source again, after somebody has looked.
 
@@ -238,4 +244,7 @@ def release(
     """
     with open_existing(data) as lake:
         release_fuse(lake.database, tenant, source)
+    if json:
+        show_json({"tenant": tenant, "source": source})
+        return
     say(f"Rejected lines of {source or '(no source)'} of {tenant} are stored again.")

@@ -3,13 +3,11 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-
-import pyarrow as pa
 
 from penstock.clock import SystemClock
 from penstock.errors import Backlogged, InvalidInput
 from penstock.ingest.errors import BodyUnreadable
+from penstock.ingest.event_files import EventFile, read_bodies
 from penstock.ingest.gateway import Acceptance, Acceptor
 from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.settings import IngestSettings
@@ -19,14 +17,11 @@ from penstock.lake.fresh_events import start_of
 from penstock.lake.lake import Lake
 from penstock.metrics import Metrics
 
-_READ_BYTES = 8 * 1024 * 1024
 #: How long a running server may take to make room in the log.
 _ROOM_SECONDS_MAX = 120
 #: How long storing may make no progress, beyond the age at which a flush is due.
 _STORE_SECONDS_MAX = 10
 _POLL_SECONDS = 0.05
-_SUFFIXES = (".jsonl", ".ndjson", ".json")
-_CODECS = {".gz": "gzip", ".zst": "zstd"}
 
 
 @dataclass
@@ -55,19 +50,22 @@ class FileImporter:
         self._writer = Writer(WriterParts(lake, self._clock, self._metrics))
         self.summary = ImportSummary()
 
-    def take(self, path: Path) -> Iterator[int]:
-        """Append the events of a file to the log; yields how many bytes of it were read so far.
-        Raises InvalidInput, Backlogged. Events that were appended before stay, and may be
-        imported again."""
+    def take(self, file: EventFile) -> Iterator[tuple[int, int]]:
+        """Append the events of a file to the log; yields how many bytes of it were read so far, of
+        how many. Raises InvalidInput, Backlogged. Events that were appended before stay, and may
+        be imported again."""
         first_line = 1
-        for body, position in _bodies(path):
+        for body in read_bodies(file):
+            accepted = self._acceptor.accept(
+                body.content, self._clock.now_us(), first_line, ndjson=not body.is_array
+            )
             try:
-                for piece in self._acceptor.accept(body, self._clock.now_us(), first_line):
+                for piece in accepted:
                     self._append(piece)
             except BodyUnreadable as error:
-                raise InvalidInput(what=f"The file {path}", why=error.facts["why"]) from error
-            first_line += body.count(b"\n")
-            yield position
+                raise InvalidInput(what=f"The file {file.path}", why=error.facts["why"]) from error
+            first_line += body.content.count(b"\n")
+            yield body.read, body.size
         self.summary.files += 1
 
     def finish(self) -> ImportSummary:
@@ -101,23 +99,6 @@ class FileImporter:
         self.summary.rejected += len(piece.rejections)
 
 
-def find_files(paths: list[Path]) -> list[Path]:
-    """These files, and those with events in these folders. Raises InvalidInput."""
-    files: list[Path] = []
-    for path in paths:
-        if path.is_dir():
-            inside = [file for file in sorted(path.rglob("*")) if _holds_events(file)]
-            if not inside:
-                kinds = ", ".join(_SUFFIXES)
-                raise InvalidInput(what=f"The folder {path}", why=f"it holds no file of {kinds}")
-            files += inside
-        elif path.exists():
-            files.append(path)
-        else:
-            raise InvalidInput(what=f"The file {path}", why="it does not exist")
-    return files
-
-
 def wait_until_stored(lake: Lake, patience_s: float) -> bool:
     """Wait until another process has stored the events that the log holds now. False once it
     made no progress for so long."""
@@ -136,29 +117,3 @@ def _unstored(lake: Lake, ends: list[int]) -> list[int]:
     with lake.database.read() as connection:
         covered = read_next_offsets(connection)
     return [max(end - start_of(lake.log, at, covered), 0) for at, end in enumerate(ends)]
-
-
-def _holds_events(path: Path) -> bool:
-    plain = path.with_suffix("") if path.suffix in _CODECS else path
-    return path.is_file() and plain.suffix in _SUFFIXES
-
-
-def _bodies(path: Path) -> Iterator[tuple[bytes, int]]:
-    """Whole lines, or the one array of the file, and how far the file was read."""
-    with path.open("rb") as file:
-        source = pa.PythonFile(file, mode="r")
-        codec = _CODECS.get(path.suffix)
-        stream = pa.CompressedInputStream(source, codec) if codec else source
-        rest = b""
-        try:
-            while part := stream.read(_READ_BYTES):
-                rest += part
-                if rest.lstrip()[:1] == b"[":  # an array cannot be cut into lines
-                    continue
-                if cut := rest.rfind(b"\n") + 1:
-                    yield rest[:cut], file.tell()
-                    rest = rest[cut:]
-            if rest:
-                yield rest, file.tell()
-        except OSError as error:
-            raise InvalidInput(what=f"The file {path}", why=str(error)) from error

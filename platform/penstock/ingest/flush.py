@@ -16,8 +16,6 @@ from penstock.lake.duplicates import NewEvents, SessionMemory, find_new
 from penstock.lake.rows import DecodedEvents, RowGroupLimits
 from penstock.lake.segments import Summariser
 
-HOUR_US = 3_600_000_000
-
 #: Errors that the bytes of a line may raise. None of them comes from a disk or a network: an
 #: outage never rejects a line.
 UNFIT = (
@@ -100,7 +98,7 @@ def plan_flush(
 
 
 def hour_of(us: int) -> int:
-    return us - us % HOUR_US
+    return us - us % 3_600_000_000
 
 
 def _count(decoded: DecodedEvents, chosen: Sequence[int]) -> Counter[LedgerKey]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Self
 
-from penstock.errors import Backlogged, TooManyRequests, one_line
+from penstock.errors import Backlogged, TooManyRequests, cause_for_everybody
 from penstock.eventlog import EventLog
 from penstock.eventlog.settings import EventLogSettings
 from penstock.events.bodies import split_body
@@ -197,7 +197,7 @@ class GroupCommit:
         failure = self._failure
         if failure is None or time.monotonic() - failure[1] > _FAILURE_SECONDS:
             return None
-        return one_line(failure[0])
+        return cause_for_everybody(failure[0])
 
     def close(self) -> None:
         """Writes pending values first."""

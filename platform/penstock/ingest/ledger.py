@@ -51,15 +51,13 @@ _COUNTS = ("accepted", "stored", "duplicate", "rejected")
 def read_ledger(lake: Lake, since_us: int = 0) -> LedgerReport:
     """The ledger from an hour on. Events in the log count as accepted."""
     decoder = arrivals_of(lake.log.partitions, lake.settings)
-    sums, live_rows, gaps, next_offsets = _read_stored(lake)
-    while True:
-        waiting, refused, overtaken = _count_log(lake.log, decoder, next_offsets)
-        if not overtaken:
-            break
-        before = next_offsets
+    overtaken, before = True, None
+    while overtaken:
         sums, live_rows, gaps, next_offsets = _read_stored(lake)
         if next_offsets == before:
             break  # the writer did not take the events over: a gap that is not entered yet
+        waiting, refused, overtaken = _count_log(lake.log, decoder, next_offsets)
+        before = next_offsets
     accepted, stored, duplicate, rejected = (
         Counter({(row.tenant, row.source, row.hour): getattr(row, name) for row in sums})
         for name in _COUNTS
@@ -77,8 +75,8 @@ def read_ledger(lake: Lake, since_us: int = 0) -> LedgerReport:
         if row.accepted != row.stored + row.duplicate + row.waiting
     ]
     if (total := stored.total()) != live_rows:
-        segments = f"the segments hold {live_rows} rows"
-        discrepancies.append(f"{total} events were stored, but {segments}")
+        rows_held = f"the segments hold {live_rows} rows"
+        discrepancies.append(f"{total} events were stored, but {rows_held}")
     for gap in gaps:
         if gap.accepted_at is None:
             to = f" to {gap.to_offset}" if gap.to_offset != gap.from_offset else ""

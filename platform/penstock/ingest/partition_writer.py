@@ -12,16 +12,10 @@ import structlog
 from sqlalchemy import Connection
 
 from penstock.clock import Clock
-from penstock.eventlog import Held
+from penstock.eventlog import Claim
 from penstock.events.frames import Frame, encode_values
 from penstock.ingest.errors import LogExpired, LogTruncated
-from penstock.ingest.flush import (
-    UNFIT,
-    FlushInput,
-    decode_frames,
-    is_due,
-    plan_flush,
-)
+from penstock.ingest.flush import UNFIT, FlushInput, decode_frames, is_due, plan_flush
 from penstock.ingest.rejected import (
     FOLDER,
     SUFFIX,
@@ -133,14 +127,11 @@ class PartitionWriter:
         if claim is None:
             return False
         moved = self._read(end)
-        buffer = self._buffer
-        age_s = self._parts.clock.elapsed_s() - buffer.since_s
-        if is_due(self._limits, buffer.rows, buffer.size, age_s) or (
-            drain and not moved and not self.idle
-        ):
+        buffer, now_s = self._buffer, self._parts.clock.elapsed_s()
+        due = is_due(self._limits, buffer.rows, buffer.size, now_s - buffer.since_s)
+        if due or (drain and not moved and not self.idle):
             self._flush(claim)
             return True
-        now_s = self._parts.clock.elapsed_s()
         if now_s - self._renewed_s > self._parts.lease_s / 3:
             self._refuse_gap()
             commits.renew_claim(self._parts.lake.database, claim, self._parts.lease_s)
@@ -171,32 +162,26 @@ class PartitionWriter:
             self._parts.metrics.set("log_lag_bytes", lag, partition=str(self._partition))
 
     def _try_claim(self) -> PartitionClaim | None:
-        now_s = self._parts.clock.elapsed_s()
+        parts, log, number = self._parts, self._parts.lake.log, self._partition
+        now_s = parts.clock.elapsed_s()
         if now_s < self._try_again_s:
             return None
-        claim = self._claim_now()
+        claim, held = None, log.hold(number)
+        if held is Claim.MINE or (held is Claim.UNKNOWN and self.in_share):
+            bounds = log.bounds(number)
+            claim = commits.claim_partition(
+                parts.lake.database,
+                number,
+                parts.owner,
+                log=self._log,
+                bounds=bounds,
+                expires=log.expires,
+                lease_s=parts.lease_s,
+                sure=held is Claim.MINE,
+            )
         self.owned = claim is not None
         if claim is None:
             self._try_again_s = now_s + _CLAIM_SECONDS
-        return claim
-
-    def _claim_now(self) -> PartitionClaim | None:
-        database, log, number = self._parts.lake.database, self._parts.lake.log, self._partition
-        held = log.hold(number)
-        if held is Held.TAKEN or (held is Held.UNKNOWN and not self.in_share):
-            return None
-        bounds = log.bounds(number)
-        claim = commits.claim_partition(
-            database,
-            number,
-            self._parts.owner,
-            log=self._log,
-            bounds=bounds,
-            expires=log.expires,
-            lease_s=self._parts.lease_s,
-            sure=held is Held.MINE,
-        )
-        if claim is None:
             return None
         if bounds.end < claim.next_offset:
             raise LogTruncated(partition=number, end=bounds.end, covered=claim.next_offset)
@@ -264,7 +249,7 @@ class PartitionWriter:
             self._store(claim, decode_frames(frames, sifted_by=self._parts.lake.summariser))
 
     def _store(self, claim: PartitionClaim, flush: FlushInput) -> None:
-        parts, started = self._parts, time.perf_counter()
+        parts, metrics, started = self._parts, self._parts.metrics, time.perf_counter()
         fresh, counts = plan_flush(flush, self._known.recall(set(flush.decoded.sessions)))
         segment = self._write_segment(claim, flush.decoded, fresh) if fresh.new else None
         sources = count_by_source(flush.accepted, flush.rejected)
@@ -277,7 +262,7 @@ class PartitionWriter:
         )
         parts.crash_point("file written")
         try:
-            claim = commits.advance(parts.lake.database, claim, change, lease_s=self._parts.lease_s)
+            claim = commits.advance(parts.lake.database, claim, change, lease_s=parts.lease_s)
         except FencedOff:
             if segment is not None:
                 discard(parts.lake.store, segment.name)
@@ -287,7 +272,6 @@ class PartitionWriter:
         self._known.settle(len(fresh.new))
         self._go_on_from(claim)
         parts.lake.log.trim(self._partition, claim.next_offset)
-        metrics = parts.metrics
         for key, count in counts.items():
             metrics.add("events_stored_total", count.stored, tenant=key.tenant)
             metrics.add("events_duplicate_total", count.duplicate, tenant=key.tenant)
@@ -328,11 +312,9 @@ class PartitionWriter:
     def _write_segment(
         self, claim: PartitionClaim, decoded: DecodedEvents, fresh: NewEvents
     ) -> SegmentFile:
-        parts = self._parts
-        name = new_name(self._partition, f"{claim.next_offset:016x}-{claim.epoch}")
-        commits.announce_file(
-            parts.lake.database, name, self._partition, self._parts.owner, claim.epoch
-        )
+        parts, partition = self._parts, self._partition
+        name = new_name(partition, f"{claim.next_offset:016x}-{claim.epoch}")
+        commits.announce_file(parts.lake.database, name, partition, parts.owner, claim.epoch)
         parts.crash_point("intent written")
         with SegmentWriter(parts.lake.store, name, ROW_GROUPS, parts.lake.summariser) as writer:
             for rows in decoded.to_tables(fresh.new, fresh.consents, ROW_GROUPS):

@@ -8,13 +8,7 @@ from typing import Any
 
 import msgspec
 from litestar import MediaType, Request, Response, post
-from litestar.openapi.spec import (
-    OpenAPIFormat,
-    OpenAPIMediaType,
-    OpenAPIType,
-    RequestBody,
-    Schema,
-)
+from litestar.openapi.spec import OpenAPIFormat, OpenAPIMediaType, OpenAPIType, RequestBody, Schema
 
 from penstock.access.keys import Authorizer
 from penstock.access.quotas import Quotas
@@ -67,37 +61,29 @@ class EventsOperation(RefusableOperation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        text, whole = OpenAPIType.STRING, OpenAPIType.INTEGER
+        about_ts = "RFC 3339 with a zone, or microseconds since 1970."
+        times = [Schema(type=text, format=OpenAPIFormat.DATE_TIME), Schema(type=whole)]
+        optional = ("event_id", "source", "source_key", "checkpoint", "user", "project")
         event = Schema(
             type=OpenAPIType.OBJECT,
             required=["session_id", "ts", "type", "payload"],
             properties={
                 "session_id": TEXT,
-                "ts": Schema(
-                    description="RFC 3339 with a zone, or microseconds since 1970.",
-                    one_of=[
-                        Schema(type=OpenAPIType.STRING, format=OpenAPIFormat.DATE_TIME),
-                        Schema(type=OpenAPIType.INTEGER),
-                    ],
-                ),
+                "ts": Schema(description=about_ts, one_of=times),
                 "type": TEXT,
                 "payload": Schema(type=OpenAPIType.OBJECT),
-                "seq": Schema(type=OpenAPIType.INTEGER, minimum=0),
-                **dict.fromkeys(
-                    ("event_id", "source", "source_key", "checkpoint", "user", "project"), TEXT
-                ),
+                "seq": Schema(type=whole, minimum=0),
+                **dict.fromkeys(optional, TEXT),
             },
         )
+        lines = Schema(type=text, description="An event a line.")
+        array = Schema(type=OpenAPIType.ARRAY, items=event)
+        forms = {_NDJSON: lines, "application/json": array}
         self.request_body = RequestBody(
             required=True,
             description="Plain, or with `Content-Encoding` gzip or zstd.",
-            content={
-                _NDJSON: OpenAPIMediaType(
-                    schema=Schema(type=OpenAPIType.STRING, description="An event a line.")
-                ),
-                "application/json": OpenAPIMediaType(
-                    schema=Schema(type=OpenAPIType.ARRAY, items=event)
-                ),
-            },
+            content={form: OpenAPIMediaType(schema=schema) for form, schema in forms.items()},
         )
 
 
@@ -136,9 +122,9 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepta
         encoding = request.headers.get("content-encoding", "").strip().lower()
         body = await _decompress(sent, encoding, limits.body_decoded_bytes_max, hold)
         del sent
+        acceptor = Acceptor.of(grant.tenant, settings, gateway.lake.log)
         whole = Acceptance()
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        acceptor = Acceptor.of(grant.tenant, settings, gateway.lake.log)
         for piece in acceptor.accept(body, gateway.clock.now_us(), ndjson=kind == _NDJSON):
             whole.add(piece)
             await asyncio.sleep(0)  # a large body must not keep the others waiting

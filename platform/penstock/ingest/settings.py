@@ -11,8 +11,7 @@ class IngestSettings(RoomSettings):
     """See docs/settings.md."""
 
     RETIRED: ClassVar = frozenset({
-        "poll_seconds", "rejected_line_bytes_max", "stuck_seconds_max",
-        "retry_seconds_max",
+        "poll_seconds", "rejected_line_bytes_max", "stuck_seconds_max", "retry_seconds_max",
         "rejected_window_lines",
     })  # fmt: skip
 

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import structlog
 
-from penstock.errors import PenstockError
-from penstock.eventlog import Held
+from penstock.errors import PenstockError, cause_for_everybody
+from penstock.eventlog import Claim
 from penstock.eventlog.errors import LogCorrupt
 from penstock.ingest.errors import LogTruncated
 from penstock.ingest.partition_writer import PartitionWriter, WriterParts
@@ -146,7 +146,7 @@ class Writer:
 
     def _share(self) -> None:
         """Have as many partitions as the other writers of a log that several may read."""
-        if self._log.hold(0) is not Held.UNKNOWN:
+        if self._log.hold(0) is not Claim.UNKNOWN:
             return
         self._shares = True
         now_s = self._parts.clock.elapsed_s()
@@ -163,9 +163,9 @@ class Writer:
 
     def _fail(self, error: Exception, pause_s: float) -> float:
         """Start over, after a pause that grows while the errors go on."""
-        problem = str(error)
+        problem = cause_for_everybody(error)
         if not isinstance(error, PenstockError):  # its own text may be empty, or a mere number
-            problem = f"The writer failed and tries again: {type(error).__name__}: {error}"
+            problem = f"The writer failed and tries again: {problem}"
         if not isinstance(error, FencedOff) or self.problem is None:
             unexpected = not isinstance(error, (PenstockError, OSError))
             is_new = unexpected and problem != self.problem  # one traceback is enough

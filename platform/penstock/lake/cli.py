@@ -16,13 +16,23 @@ from penstock.execution import open_executor
 from penstock.lake.catalog import create_snapshot, drop_snapshot, list_snapshots
 from penstock.lake.errors import SnapshotUnknown
 from penstock.lake.lake import Lake, make_data_directory, open_existing, read_statistics
-from penstock.lake.query import Answer, Format, rows_of, write_rows
+from penstock.lake.query import Answer
+from penstock.lake.query_guard import SQL_LENGTH_MAX
+from penstock.lake.row_formats import Format, rows_of, write_rows
 from penstock.lake.upkeep import collect, upkeep_by_hand, upkeep_jobs
 from penstock.lake.verification import verify, verify_deep
 from penstock.metrics import Metrics
 from penstock.settings import load_settings
 from penstock.terminal import options
-from penstock.terminal.output import facts, say, show_json, show_table, time_of
+from penstock.terminal.output import (
+    data_output,
+    facts,
+    say,
+    show_json,
+    show_table,
+    time_of,
+    to_terminal,
+)
 
 lake_app = typer.Typer(help="The files of the lake.", no_args_is_help=True)
 snapshots_app = typer.Typer(
@@ -33,6 +43,7 @@ database_app = typer.Typer(help="The metadata database.", no_args_is_help=True)
 
 #: A table on a terminal is for reading; for all rows there are the other formats.
 _TABLE_ROWS_MAX = 1_000
+_BINARY_FORMATS = ("arrow", "parquet")
 
 
 # Queries
@@ -57,13 +68,13 @@ def query(
 
     Example: penstock query "select type, count(*) from events group by all"
     """
-    text = sys.stdin.read() if sql == "-" else sql
+    text = sys.stdin.read(SQL_LENGTH_MAX + 1) if sql == "-" else sql
     chosen = "json" if json else form or ("table" if out is None else _format_of(out))
     with open_existing(data) as lake, lake.query(text, as_of=as_of, tenant=tenant).run() as answer:
         if chosen == "table":
             _show_rows(answer)
         else:
-            with _destination(out) as file:
+            with _destination(out, chosen) as file:
                 count = write_rows(answer.batches, chosen, file)
             if out is not None:
                 say(f"{count} rows in {out}")
@@ -90,10 +101,14 @@ def _show_rows(answer: Answer) -> None:
 
 
 @contextmanager
-def _destination(out: Path | None) -> Iterator[BinaryIO]:
+def _destination(out: Path | None, form: str) -> Iterator[BinaryIO]:
     """A file that is there only when it is whole."""
     if out is None:
-        yield sys.stdout.buffer
+        if form in _BINARY_FORMATS and to_terminal():
+            raise InvalidInput(
+                what=f"--format {form}", why="a terminal shows text; add --out FILE, or use a pipe"
+            )
+        yield data_output(json=form == "json")
         return
     unfinished = out.with_name(out.name + ".unfinished")
     try:

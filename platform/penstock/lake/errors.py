@@ -16,6 +16,10 @@ class QueryLimitReached(PenstockError, http_status=422):
     Narrow it, or raise {setting}."""
 
 
+class QueriesUnavailable(PenstockError, http_status=503, http_headers={"Retry-After": "5"}):
+    """No process can be started for the query; the log of the service says why. Ask again later."""
+
+
 class SnapshotUnknown(PenstockError, exit_status=2, http_status=404):
     """There is no snapshot {name}; `penstock snapshots list` shows those there are.
     A time is written as RFC 3339, with its zone."""

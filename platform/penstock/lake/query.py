@@ -1,5 +1,4 @@
-"""Queries by users: read-only SQL over one tenant's rows, with limits on memory and time; and their
-rows as JSON, CSV, Parquet or an Arrow stream.
+"""Queries by users: read-only SQL over one tenant's rows, with limits on memory and time.
 
 Two walls: the statement is checked before it runs (`query_guard`), and the connection that runs it
 can open no files but those of the pinned lake.
@@ -8,23 +7,28 @@ can open no files but those of the pinned lake.
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from pathlib import Path
+from shutil import disk_usage
+from typing import TYPE_CHECKING, BinaryIO
 
-import msgspec
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet as pq
 
 from penstock.lake.catalog import READER_LEASE_SECONDS, Pin, pinned
 from penstock.lake.duplicates import KnownEvents
-from penstock.lake.errors import QueryFailed
 from penstock.lake.fresh_events import NOTHING_FRESH, FreshEvents, arrivals_of, read_fresh
 from penstock.lake.pinned_files import PinnedFiles
+from penstock.lake.row_formats import WireFormat
 from penstock.lake.rows import EVENT_ROWS
 from penstock.lake.segments import SESSION_PARTS, sessions_name
 from penstock.lake.settings import LakeSettings
 from penstock.lake.spill import spill_folder
-from penstock.lake.statements import LocalStatement, Preparation, StatementLimits, StatementRunner
+from penstock.lake.statements import (
+    EndSignal,
+    LocalStatement,
+    Preparation,
+    StatementLimits,
+    StatementRunner,
+)
 from penstock.lake.view_sources import (
     LAKE_VIEWS,
     ViewSources,
@@ -36,15 +40,13 @@ from penstock.lake.view_sources import (
 if TYPE_CHECKING:  # a lake makes queries
     from penstock.lake.lake import Lake
 
+#: What a statement may spill, in the memory that it may use.
+_SPILL_PER_MEMORY = 4
 #: How often a query pins the lake anew because the log let go of fresh events meanwhile.
 _PINS_MAX = 5
 #: The one view that reads summaries of sessions and no events.
 _SESSIONS = "sessions"
 _CONSENT_CHANGES = pa.schema([(n, pa.string()) for n in ("tenant", "session_id", "consent")])
-
-Format = Literal["json", "csv", "arrow", "parquet"]
-
-_encoder = msgspec.json.Encoder(enc_hook=str)
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,22 @@ class Answer:
 
     batches: pa.RecordBatchReader
     snap: int
+    cut_off: bool
+
+
+@dataclass(frozen=True)
+class WrittenAnswer:
+    """The snap that the rows are of, and whether the newest events are missing."""
+
+    snap: int
+    cut_off: bool
+
+
+@dataclass(frozen=True)
+class _PreparedQuery:
+    query: OwnQuery
+    preparation: Preparation
+    pin: Pin
     cut_off: bool
 
 
@@ -85,40 +103,60 @@ class LakeQuery:
 
     @contextmanager
     def run(self) -> Iterator[Answer]:
-        """The answer with what is known of it, readable until the block ends. Raises QueryRefused,
-        QueryFailed, QueryLimitReached, SnapshotUnknown, HistoryRemoved."""
-        lake, query = self.lake, self.sql
-        room = lake.settings.room(LakeSettings)
+        """The answer with what is known of it, readable until the block ends; the statement runs
+        in this process. Raises QueryRefused, QueryFailed, QueryLimitReached, SnapshotUnknown,
+        HistoryRemoved."""
         with ExitStack() as closing:
-            limits = self._limits(room, closing)
+            statement = LocalStatement(self._limits(closing))
+            closing.callback(statement.close)
+            prepared = self._prepared(statement, closing)
+            query = prepared.query
+            batches = statement.answer(query.sql, prepared.preparation, query.parameters)
+            yield Answer(batches, prepared.pin.snap, prepared.cut_off)
+
+    def write(self, form: WireFormat, out: BinaryIO, end: EndSignal) -> WrittenAnswer:
+        """Write the answer; where the lake has processes for statements, from one of them, which
+        `end` ends. Raises what `run` does, also in the middle of the rows."""
+        with ExitStack() as closing:
+            limits = self._limits(closing)
             statement: StatementRunner
-            if lake.statements is None or isinstance(query, OwnQuery):
+            if self.lake.statements is None:
                 statement = LocalStatement(limits)
             else:
-                statement = lake.statements.open(limits)
+                statement = self.lake.statements.open(limits)
             closing.callback(statement.close)
-            if isinstance(query, str):
-                query = OwnQuery(query, statement.views(query, view_names()))
-            pin, fresh = self._pin(closing, room, with_fresh=bool(query.views & LAKE_VIEWS))
-            files = PinnedFiles(lake.store, lake.tails)
-            with files.failures_raised():
-                preparation = Preparation(files.distant)
-                sources = ViewSources(
-                    preparation, files, lake.database, self.tenant, pin.snap, pin.moment
-                )
-                self._prepare(sources, query.views, pin, fresh)
-                batches = statement.answer(query.sql, preparation, query.parameters)
-                yield Answer(batches, pin.snap, fresh.cut_off)
+            closing.enter_context(end.ending(statement))
+            prepared = self._prepared(statement, closing)
+            statement.write(prepared.query.sql, prepared.preparation, form, out)
+            return WrittenAnswer(prepared.pin.snap, prepared.cut_off)
 
-    def _limits(self, room: LakeSettings, closing: ExitStack) -> StatementLimits:
+    def _prepared(self, statement: StatementRunner, closing: ExitStack) -> "_PreparedQuery":
+        lake, query = self.lake, self.sql
+        if isinstance(query, str):
+            query = OwnQuery(query, statement.views(query, view_names()))
+        room = lake.settings.room(LakeSettings)
+        pin, fresh = self._pin(closing, room, with_fresh=bool(query.views & LAKE_VIEWS))
+        files = PinnedFiles(lake.store, lake.tails)
+        closing.enter_context(files.failures_raised())
+        preparation = Preparation(files.distant)
+        sources = ViewSources(preparation, files, lake.database, self.tenant, pin.snap, pin.moment)
+        self._prepare(sources, query.views, pin, fresh)
+        return _PreparedQuery(query, preparation, pin, fresh.cut_off)
+
+    def _limits(self, closing: ExitStack) -> StatementLimits:
         """With a folder of its own for what does not fit into memory."""
-        spill = closing.enter_context(spill_folder(self.lake.settings.data))
+        room = self.lake.settings.room(LakeSettings)
+        data = Path(self.lake.settings.data)
+        spill = closing.enter_context(spill_folder(data))
+        # All queries together leave half of what is free to the log and the lake.
+        share = _free_bytes(data) // (2 * room.queries_max)
         return StatementLimits(
             seconds=room.query_seconds_max,
             memory_bytes=room.query_memory_bytes_max,
             threads=room.query_threads,
             spill=str(spill),
-            spill_bytes=4 * room.query_memory_bytes_max,
+            spill_bytes=min(_SPILL_PER_MEMORY * room.query_memory_bytes_max, share),
+            lake=self.lake.store.address("") if self.lake.store.local else None,
         )
 
     def _pin(
@@ -170,58 +208,8 @@ class LakeQuery:
             sources.create_view(name)
 
 
-# The rows of an answer in a format
-
-
-def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Rows as Python values that JSON can hold."""
-    try:
-        rows: list[dict[str, Any]] = batch.to_pylist(maps_as_pydicts="lossy")
-    except (OverflowError, ValueError) as error:  # infinity, and years before 1 or after 9999
-        raise QueryFailed(why=f"a value cannot be shown ({error}); cast it to varchar") from None
-    return rows
-
-
-def encode(value: object) -> bytes:
-    """JSON, with what JSON has no form for as text."""
-    return _encoder.encode(value)
-
-
-def write_rows(batches: pa.RecordBatchReader, form: Format, out: BinaryIO) -> int:
-    """Write all rows a batch at a time; their number."""
-    count = 0
-    if form == "json":
-        out.write(b"[")
-        for batch in batches:
-            for row in rows_of(batch):
-                out.write(b",\n" if count else b"\n")
-                out.write(encode(row))
-                count += 1
-        out.write(b"\n]\n" if count else b"]\n")
-        return count
-    schema, portions = batches.schema, iter(batches)
-    if form == "csv":
-        flat = [(column.name, _flat(pa.array([], column.type)).type) for column in schema]
-        schema = pa.schema(flat)
-        portions = (
-            pa.RecordBatch.from_arrays([_flat(column) for column in batch.columns], schema=schema)
-            for batch in batches
-        )
-        writer: Any = pyarrow.csv.CSVWriter(out, schema)
-    elif form == "arrow":
-        writer = pa.ipc.new_stream(out, schema)
-    else:
-        writer = pq.ParquetWriter(out, schema, compression="zstd")
-    with writer:
-        for portion in portions:
-            writer.write_batch(portion)
-            count += portion.num_rows
-    return count
-
-
-def _flat(column: pa.Array) -> pa.Array:
-    """Nested values as JSON texts: CSV has no form for them."""
-    if not (pa.types.is_nested(column.type) or pa.types.is_decimal(column.type)):
-        return column
-    texts = [value if value is None else encode(value).decode() for value in column.to_pylist()]
-    return pa.array(texts, pa.string())
+def _free_bytes(folder: Path) -> int:
+    """On the disk where the folder is, or will be."""
+    while not folder.exists():
+        folder = folder.parent
+    return disk_usage(folder).free

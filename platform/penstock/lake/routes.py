@@ -1,7 +1,9 @@
 """`POST /v1/query`, as docs/http.md describes it."""
 
+import asyncio
 import io
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,14 +17,19 @@ from litestar.openapi.spec import (
     OpenAPIType,
     Schema,
 )
+from litestar.response import Stream
 
 from penstock.http.body import read_document
+from penstock.http.errors import CutOff
 from penstock.http.openapi import KEY_NEEDED, operation_taking, refusals
-from penstock.http.request_slots import RequestSlots
+from penstock.http.request_slots import RequestSlots, cut_off_when_cancelled
+from penstock.http.unread_answers import PIECE_BYTES, UnreadAnswers
 from penstock.lake.errors import QueryLimitReached
 from penstock.lake.lake import Lake
-from penstock.lake.query import LakeQuery, encode, write_rows
+from penstock.lake.query import LakeQuery
+from penstock.lake.row_formats import encode
 from penstock.lake.settings import LakeSettings
+from penstock.lake.statements import EndSignal
 from penstock.metrics import Metrics
 
 if TYPE_CHECKING:  # only type checkers know it before Python 3.12
@@ -79,6 +86,7 @@ async def post_query(
     lake: Lake,
     reading_tenant: str,
     queries: RequestSlots,
+    answers: UnreadAnswers,
     metrics: Metrics,
 ) -> Response[QueryAnswer]:
     document = await read_document(request, QueryRequest)
@@ -86,23 +94,52 @@ async def post_query(
     query = lake.query(document.sql, as_of=document.as_of, tenant=reading_tenant)
     bytes_max = lake.settings.room(LakeSettings).query_answer_bytes_max
     started = time.perf_counter()
-    answer = await queries.run(
-        partial(_answer_of, query, bytes_max, as_arrow=as_arrow), tenant=reading_tenant
-    )
+    end = EndSignal()
+    work = partial(_answer_of, query, bytes_max, end, as_arrow=as_arrow)
+    answer = await _while_connected(request, queries.run(work, tenant=reading_tenant), end)
     metrics.observe("query_seconds", time.perf_counter() - started)
     media_type = ARROW_STREAM if as_arrow else MediaType.JSON
-    return Response(answer, media_type=media_type)  # type: ignore[arg-type]  # as it is encoded
+    if len(answer) > PIECE_BYTES:
+        pieces = answers.hold(reading_tenant, answer)
+        return Stream(  # type: ignore[return-value]  # as it is encoded
+            pieces, media_type=media_type, headers={"Content-Length": str(len(answer))}
+        )
+    return Response(answer, media_type=media_type)  # type: ignore[arg-type]  # likewise
 
 
-def _answer_of(query: LakeQuery, bytes_max: int, *, as_arrow: bool) -> bytes:
-    with query.run() as answer, _BoundedBuffer(bytes_max) as out:
+async def _while_connected(
+    request: Request[Any, Any, Any], work: Coroutine[Any, Any, bytes], end: EndSignal
+) -> bytes:
+    """The result of the work. It is ended when the client is gone, or the service ends."""
+    running = asyncio.create_task(work)
+    connected = asyncio.create_task(_until_gone(request))
+    try:
+        with cut_off_when_cancelled():
+            await asyncio.wait((running, connected), return_when=asyncio.FIRST_COMPLETED)
+        if not running.done():
+            raise CutOff  # nobody reads it
+        return running.result()
+    finally:
+        connected.cancel()
+        if not running.done():
+            end.send()
+            running.cancel()
+
+
+async def _until_gone(request: Request[Any, Any, Any]) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _answer_of(query: LakeQuery, bytes_max: int, end: EndSignal, *, as_arrow: bool) -> bytes:
+    with _BoundedBuffer(bytes_max) as out:
         if as_arrow:
-            write_rows(answer.batches, "arrow", out)
+            query.write("arrow", out, end)
         else:
-            out.write(b'{"columns": %s, "rows": ' % encode(answer.batches.schema.names))
-            write_rows(answer.batches, "json", out)
-            complete = encode(not answer.cut_off)
-            out.write(b', "snap": %d, "complete": %s}' % (answer.snap, complete))
+            out.write(b"{")
+            written = query.write("members", out, end)
+            complete = encode(not written.cut_off)
+            out.write(b', "snap": %d, "complete": %s}' % (written.snap, complete))
         return out.getvalue()
 
 

@@ -8,16 +8,19 @@ import socket
 import struct
 import threading
 from collections.abc import Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pyarrow as pa
 
-from penstock.errors import PenstockError
+from penstock.lake.row_formats import WireFormat
 
-_LENGTH = struct.Struct("<I")
-#: Of one message: a batch of rows, or a piece of a file.
-MESSAGE_BYTES_MAX = 1 << 30
+_LENGTH = struct.Struct("<Q")
+#: Of an answer, what one message of a process holds.
+PIECE_BYTES_MAX = 256 << 10
+#: Of what else a process says: the names of views, an error, the request for a piece of a file.
+_REST_BYTES_MAX = 64 << 10
 
 
 class Parse(msgspec.Struct, tag=True, frozen=True):
@@ -31,7 +34,8 @@ class Prepare(msgspec.Struct, tag=True, frozen=True):
     """Run the statement on a connection that has these tables and files."""
 
     sql: str
-    steps: list[tuple[str, bytes | list[str | list[str]]]]
+    form: WireFormat
+    steps: list[tuple[str, memoryview | list[str | list[str]]]]
     paths: list[str]
     #: Files that the server reads for the process, by their sizes.
     distant: list[str]
@@ -48,23 +52,25 @@ class ViewsRead(msgspec.Struct, tag=True, frozen=True):
     views: list[str]
 
 
-class Columns(msgspec.Struct, tag=True, frozen=True):
-    schema: bytes
+class Piece(msgspec.Struct, tag=True, frozen=True):
+    """The next bytes of the answer."""
 
-
-class Rows(msgspec.Struct, tag=True, frozen=True):
-    batch: bytes
+    content: memoryview
 
 
 class Finished(msgspec.Struct, tag=True, frozen=True):
-    """All rows are sent."""
+    """The answer is whole."""
 
 
 class Refused(msgspec.Struct, tag=True, frozen=True):
-    """The statement cannot be answered: the name of an error of the lake, and its facts."""
+    """The guard, or the engine, does not take the statement."""
 
-    error: str
-    facts: dict[str, str]
+    why: str
+    by_guard: bool
+
+
+class LimitMet(msgspec.Struct, tag=True, frozen=True):
+    kind: Literal["time", "memory"]
 
 
 class FileRequest(msgspec.Struct, tag=True, frozen=True):
@@ -72,19 +78,23 @@ class FileRequest(msgspec.Struct, tag=True, frozen=True):
 
     request: int
     name: str
-    start: int = 0
-    length: int | None = None
+    start: Annotated[int, msgspec.Meta(ge=0)] = 0
+    length: Annotated[int, msgspec.Meta(ge=0)] | None = None
 
 
 ToProcess = Parse | Prepare | FileContent
-FromProcess = ViewsRead | Columns | Rows | Finished | Refused | FileRequest
+FromProcess = ViewsRead | Piece | Finished | Refused | LimitMet | FileRequest
+FROM_PROCESS_BYTES_MAX = PIECE_BYTES_MAX + _REST_BYTES_MAX
 
 
 class Connection:
     """Sends from any thread; receives in one."""
 
-    def __init__(self, end: socket.socket, expected: Any) -> None:
+    def __init__(
+        self, end: socket.socket, expected: Any, *, message_bytes_max: int | None = None
+    ) -> None:
         self._end = end
+        self._message_bytes_max = message_bytes_max
         self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(expected)
         self._encoder = msgspec.msgpack.Encoder()
         self._lock = threading.Lock()
@@ -99,7 +109,7 @@ class Connection:
     def receive(self) -> Any:
         """Raises EOFError where the other end is gone, or says what it must not."""
         (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
-        if length > MESSAGE_BYTES_MAX:
+        if self._message_bytes_max is not None and length > self._message_bytes_max:
             raise EOFError
         try:
             return self._decoder.decode(self._read(length))
@@ -119,32 +129,31 @@ class Connection:
             view = view[count:]
         return content
 
+    def end(self) -> None:
+        """Who sends or receives, on whatever thread, is told that the other end is gone."""
+        with suppress(OSError):
+            self._end.shutdown(socket.SHUT_RDWR)
+
     def close(self) -> None:
         self._end.close()
 
 
-def encode_table(table: pa.Table) -> bytes:
+def encode_table(table: pa.Table) -> memoryview:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
-    content: bytes = sink.getvalue().to_pybytes()
-    return content
+    return memoryview(sink.getvalue())
 
 
-def decode_table(content: bytes) -> pa.Table:
-    return pa.ipc.open_stream(content).read_all()
-
-
-def refusal_of(error: PenstockError) -> Refused:
-    facts = {name: str(value) for name, value in error.facts.items()}
-    return Refused(type(error).__name__, facts)
+def decode_table(content: memoryview) -> pa.Table:
+    return pa.ipc.open_stream(pa.py_buffer(content)).read_all()
 
 
 def steps_of(
     steps: Sequence[tuple[str, pa.Table | Sequence[str | Sequence[str]]]],
-) -> list[tuple[str, bytes | list[str | list[str]]]]:
+) -> list[tuple[str, memoryview | list[str | list[str]]]]:
     """A preparation's steps as a message holds them."""
-    encoded: list[tuple[str, bytes | list[str | list[str]]]] = []
+    encoded: list[tuple[str, memoryview | list[str | list[str]]]] = []
     for text, content in steps:
         if isinstance(content, pa.Table):
             encoded.append((text, encode_table(content)))

@@ -5,42 +5,50 @@ so: by its answer, by the end of the process, or because the kernel ended it at 
 """
 
 import os
+import re
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TypeVar
+from typing import BinaryIO
 
 import msgspec
-import pyarrow as pa
 
 from penstock.errors import PenstockError
-from penstock.lake.errors import QueryFailed, QueryLimitReached, QueryRefused
+from penstock.lake.errors import QueriesUnavailable, QueryFailed, QueryRefused
 from penstock.lake.pinned_files import DistantFile
+from penstock.lake.row_formats import WireFormat
 from penstock.lake.statement_messages import (
-    Columns,
+    FROM_PROCESS_BYTES_MAX,
     Connection,
     FileContent,
     FileRequest,
     Finished,
     FromProcess,
+    LimitMet,
     Parse,
+    Piece,
     Prepare,
     Refused,
-    Rows,
     ViewsRead,
     steps_of,
 )
-from penstock.lake.statements import Preparation, StatementLimits, time_limit_reached
+from penstock.lake.statements import (
+    Preparation,
+    StatementLimits,
+    memory_limit_reached,
+    time_limit_reached,
+)
 
-Expected = TypeVar("Expected", ViewsRead, Columns)
-_ERRORS = {error.__name__: error for error in (QueryRefused, QueryFailed, QueryLimitReached)}
+_ADDRESS = re.compile(r"\b0x[0-9a-fA-F]{6,16}\b")
 _SERVER_MODULE = "penstock.lake.statement_server"
 _START_SECONDS_MAX = 60.0
+#: Beyond its time the fork server ends a process. This much later we stop listening ourselves.
+_SILENCE_SECONDS_MAX = 10.0
 #: Pieces of files that one statement waits for at the same time.
 _READS_MAX = 4
 
@@ -61,12 +69,18 @@ class StatementProcesses:
             self._start()
 
     def open(self, limits: StatementLimits) -> "ProcessStatement":
+        """Raises QueriesUnavailable."""
         ours, theirs = socket.socketpair()
         with theirs:
             try:
                 self._send(limits, theirs)
             except OSError:  # the fork server was ended from outside: one more
-                self._send(limits, theirs)
+                try:
+                    self._send(limits, theirs)
+                except OSError:
+                    ours.close()
+                    raise QueriesUnavailable from None
+        ours.settimeout(limits.seconds + _SILENCE_SECONDS_MAX)
         return ProcessStatement(ours, limits)
 
     def _send(self, limits: StatementLimits, end: socket.socket) -> None:
@@ -74,7 +88,11 @@ class StatementProcesses:
             if self._process is None or self._process.poll() is not None:
                 self._start()
             assert self._control is not None
-            socket.send_fds(self._control, [msgspec.json.encode(limits)], [end.fileno()])
+            try:
+                socket.send_fds(self._control, [msgspec.json.encode(limits)], [end.fileno()])
+            except OSError:
+                self._stop()
+                raise
 
     def _start(self) -> None:
         self._stop()
@@ -94,7 +112,8 @@ class StatementProcesses:
             )
         self._control = ours
         ours.settimeout(_START_SECONDS_MAX)
-        ours.recv(1)
+        if not ours.recv(1):
+            raise ConnectionError("the fork server ended before it was ready")
 
     def _stop(self) -> None:
         if self._control is not None:
@@ -113,9 +132,11 @@ class ProcessStatement:
     """A StatementRunner in a process of its own."""
 
     def __init__(self, end: socket.socket, limits: StatementLimits) -> None:
-        self._connection = Connection(end, FromProcess)
+        self._connection = Connection(end, FromProcess, message_bytes_max=FROM_PROCESS_BYTES_MAX)
         self._limits = limits
         self._started_s = time.monotonic()
+        self._sql = ""
+        self._paths: list[str] = [limits.spill]
         self._files: Mapping[str, DistantFile] = {}
         self._reads = ThreadPoolExecutor(_READS_MAX, "statement-files")
 
@@ -124,30 +145,22 @@ class ProcessStatement:
             sql.encode()
         except UnicodeEncodeError:
             raise QueryRefused(why="it holds half a character") from None
+        self._sql = sql
         self._send(Parse(sql, sorted(names)))
-        return frozenset(self._expect(ViewsRead).views) & names
+        message = self._receive()
+        if not isinstance(message, ViewsRead):
+            raise self._ended()
+        return frozenset(message.views) & names
 
-    def answer(
-        self, sql: str, preparation: Preparation, parameters: Mapping[str, object]
-    ) -> pa.RecordBatchReader:
-        assert not parameters, "statements of our own run in our own process"
+    def write(self, sql: str, preparation: Preparation, form: WireFormat, out: BinaryIO) -> None:
         self._files = preparation.distant
+        self._paths += preparation.paths
         steps = steps_of(preparation.steps)
-        self._send(Prepare(sql, steps, preparation.paths, list(self._files)))
-        schema = pa.ipc.read_schema(pa.py_buffer(self._expect(Columns).schema))
-        return pa.RecordBatchReader.from_batches(schema, self._batches(schema))
-
-    def _batches(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        while isinstance(message := self._receive(), Rows):
-            yield pa.ipc.read_record_batch(pa.py_buffer(message.batch), schema)
+        self._send(Prepare(sql, form, steps, preparation.paths, list(self._files)))
+        while isinstance(message := self._receive(), Piece):
+            out.write(message.content)
         if not isinstance(message, Finished):
             raise self._ended()
-
-    def _expect(self, kind: type[Expected]) -> Expected:
-        message = self._receive()
-        if not isinstance(message, kind):
-            raise self._ended()
-        return message
 
     def _receive(self) -> FromProcess:
         """The next message that is not about files. Raises what the process says went wrong."""
@@ -159,20 +172,24 @@ class ProcessStatement:
             if isinstance(message, FileRequest):
                 self._reads.submit(self._read, message)
             elif isinstance(message, Refused):
-                raise _ERRORS.get(message.error, QueryFailed)(**message.facts)
+                error = QueryRefused if message.by_guard else QueryFailed
+                raise error(why=without_inside(message.why, self._sql, self._paths))
+            elif isinstance(message, LimitMet):
+                reached = time_limit_reached if message.kind == "time" else memory_limit_reached
+                raise reached(self._limits)
             else:
                 return message  # type: ignore[no-any-return]  # the decoder says what it is
 
     def _read(self, request: FileRequest) -> None:
         content = None
-        with suppress(KeyError, OSError, PenstockError, ValueError):
+        with suppress(Exception):  # the process is told that there is nothing
             file = self._files[request.name]
             if request.length is None:
                 content = b"%d" % file.size
             else:
-                content = file.read(request.start, request.length)
-        with suppress(OSError):
-            self._connection.send(FileContent(request.request, content))
+                length = min(request.length, max(0, file.size - request.start))
+                content = file.read(request.start, length)
+        self._send(FileContent(request.request, content))
 
     def _send(self, message: msgspec.Struct) -> None:
         with suppress(OSError):  # `receive` says how it ended
@@ -186,7 +203,20 @@ class ProcessStatement:
             "or met a fault of the query engine. Write it differently"
         )
 
+    def end(self) -> None:
+        self._connection.end()
+
     def close(self) -> None:
-        """The process ends when nobody listens."""
+        """The process is ended when nobody listens."""
         self._connection.close()
         self._reads.shutdown(wait=False, cancel_futures=True)
+
+
+def without_inside(text: str, sql: str, paths: Sequence[str]) -> str:
+    """A message of the engine without what its user did not write and need not know: paths of the
+    service, addresses of its memory, stacks."""
+    text = text.partition("\n\nStack Trace")[0]
+    for path in sorted({*paths, *map(os.path.dirname, paths), sys.prefix}, key=len, reverse=True):
+        if path and path not in sql:
+            text = text.replace(path, "…")
+    return _ADDRESS.sub(lambda found: found[0] if found[0] in sql else "…", text)

@@ -1,28 +1,33 @@
 """The process of a statement: forked from one that has loaded the engine and nothing else.
 
-`main` is the fork server. It gets one socket for each statement and forks; the child limits itself
-by the kernel before it reads what a user wrote. It can open no network and no files but those of
-the statement's preparation, and ends at its time limit however deep in the engine it is.
+`main` is the fork server. It gets one socket for each statement and forks; it ends the child when
+nobody listens to it any more, or at its time limit however deep in the engine it is. The child
+limits itself by the kernel before it reads what a user wrote. It can open no network and no files
+but those of the statement's preparation.
 """
 
 import ctypes
 import errno
 import gc
+import io
 import itertools
 import os
+import select
 import signal
 import socket
 import sys
 import threading
+import time
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import duckdb
 import msgspec
 
-from penstock.errors import PenstockError
 from penstock.execution.confinement import (
     COMMON_FILES,
     CallRule,
@@ -31,80 +36,190 @@ from penstock.execution.confinement import (
     limit_files,
     limit_resources,
 )
+from penstock.lake.errors import QueryFailed, QueryLimitReached, QueryRefused
+from penstock.lake.row_formats import write_rows
 from penstock.lake.statement_messages import (
-    Columns,
+    PIECE_BYTES_MAX,
     Connection,
     FileContent,
     FileRequest,
     Finished,
+    LimitMet,
     Parse,
+    Piece,
     Prepare,
-    Rows,
+    Refused,
     ToProcess,
     ViewsRead,
     decode_table,
-    refusal_of,
 )
 from penstock.lake.statements import (
+    ENGINE_FAILED,
     LocalStatement,
     Preparation,
     StatementLimits,
     memory_limit_reached,
 )
 
-#: The engine stops a statement itself at the limit. Where it cannot, the kernel does so.
-GRACE_SECONDS = 0.5
+if TYPE_CHECKING:  # only type checkers know it before Python 3.12
+    from typing_extensions import Buffer
+
+#: A process that was killed is looked at again so much later, should it be there still.
+_KILL_AGAIN_SECONDS = 0.5
 #: What Arrow, Python and the engine's own structures need beside the engine's memory limit.
 SPARE_BYTES = 512 << 20
 _OPEN_FILES_MAX = 1024
+#: What the engine reads to start the threads that wait for another store.
+_OF_ASYNC_READS = ("/proc/self/cgroup", "/sys/devices/system/cpu/online", "/sys/fs/cgroup")
 #: Taking events in comes first.
 _NICE = 10
+#: Of a reason: more says nothing, and a statement may be long.
+_WHY_CHARS_MAX = 4000
 _SIGNAL_AT_PARENTS_END = 1
+#: What the C library starts a thread with. Other children could outlive the statement.
+_THREAD_FLAGS = (0x3D0F00, 0x7D0F00)
 _FORBIDDEN = [
-    CallRule(call, errno.EPERM)
-    for call in (
-        "accept", "accept4", "bind", "bpf", "connect", "execve", "execveat", "io_uring_setup",
-        "keyctl", "listen", "mount", "open_by_handle_at", "perf_event_open", "process_vm_readv",
-        "process_vm_writev", "ptrace", "setns", "socket", "unshare", "userfaultfd",
-    )
+    *(
+        CallRule(call, errno.EPERM)
+        for call in (
+            "accept", "accept4", "add_key", "bind", "bpf", "connect", "execve", "execveat", "fork",
+            "io_uring_setup", "kcmp", "keyctl", "kill", "listen", "memfd_create", "mount", "msgget",
+            "open_by_handle_at", "perf_event_open", "pidfd_getfd", "pidfd_open",
+            "pidfd_send_signal", "process_vm_readv", "process_vm_writev", "ptrace", "request_key",
+            "rt_sigqueueinfo", "rt_tgsigqueueinfo", "semget", "setns", "shmget", "socket",
+            "socketpair", "tgkill", "tkill", "unshare", "userfaultfd", "vfork",
+        )
+    ),
+    CallRule("clone", errno.EPERM, argument=0, values=_THREAD_FLAGS),
+    CallRule("clone3", errno.ENOSYS),  # its flags are out of sight: the C library then uses clone
+    CallRule("prlimit64", errno.EPERM, argument=0, values=(0,)),  # limits of its own alone
 ]  # fmt: skip
+
+
+@dataclass
+class _Child:
+    #: Kept to see that the server has closed its end; nothing is read from it here.
+    end: socket.socket
+    deadline_s: float
+
+
+@dataclass
+class _Children:
+    """The processes of statements, by their ids."""
+
+    poll: "select.poll" = field(default_factory=select.poll)
+    running: dict[int, _Child] = field(default_factory=dict)
+
+    def fork(self, content: bytes, end: socket.socket) -> None:
+        limits = msgspec.json.decode(content, type=StatementLimits)
+        parent = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError:  # no memory for one more: the server sees the end of the socket
+            end.close()
+            return
+        if pid == 0:
+            _be_alone_with(end, parent)
+            _serve(end, limits)
+            os._exit(0)
+        self.running[pid] = _Child(end, time.monotonic() + limits.seconds + limits.grace_seconds)
+        self.poll.register(end, 0)  # hang-ups alone
+
+    def kill(self, pid: int) -> None:
+        """It is taken off the list when it has ended, so its id is not another's by now."""
+        os.kill(pid, signal.SIGKILL)
+        with suppress(KeyError):
+            self.poll.unregister(self.running[pid].end)
+
+    def forget_ended(self) -> None:
+        with suppress(ChildProcessError):
+            while pid := os.waitpid(-1, os.WNOHANG)[0]:
+                child = self.running.pop(pid)
+                with suppress(KeyError):
+                    self.poll.unregister(child.end)
+                child.end.close()
+
+    def wait(self) -> set[int]:
+        """The files at which something happened; ends who is over its time or listened to by
+        nobody."""
+        now_s = time.monotonic()
+        first_s = min((child.deadline_s for child in self.running.values()), default=None)
+        pause_ms = None if first_s is None else max(0.0, first_s - now_s) * 1000 + 1
+        happened = {file for file, _ in self.poll.poll(pause_ms)}
+        self.forget_ended()
+        now_s = time.monotonic()
+        for pid, child in list(self.running.items()):
+            if child.end.fileno() in happened or now_s >= child.deadline_s:
+                self.kill(pid)
+                child.deadline_s = now_s + _KILL_AGAIN_SECONDS
+        return happened
 
 
 def main() -> None:
     """Fork a process for each socket that comes, until the caller is gone."""
     control = socket.socket(fileno=int(sys.argv[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
-    duckdb.connect(":memory:").close()  # what it loads at first is loaded once
-    for module in sys.argv[2:]:
-        with suppress(ImportError):  # its extra is not installed: the first statement says so
-            import_module(module)
-    gc.freeze()
+    woken, waker = socket.socketpair()
+    waker.setblocking(False)
+    woken.setblocking(False)
+    _load(sys.argv[2:])
+    children = _Children()
+    children.poll.register(control, select.POLLIN)
+    children.poll.register(woken, select.POLLIN)
+    signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
     control.sendall(b"r")
     while True:
-        content, ends, _, _ = socket.recv_fds(control, 1 << 16, 1)
-        if not content:
-            return
-        if os.fork() == 0:
-            control.close()
-            _end_with_parent()
-            limits = msgspec.json.decode(content, type=StatementLimits)
-            _serve(socket.socket(fileno=ends[0]), limits)
-            os._exit(0)
-        os.close(ends[0])
+        happened = children.wait()
+        with suppress(BlockingIOError):
+            woken.recv(4096)
+        if control.fileno() in happened:
+            content, ends, _, _ = socket.recv_fds(control, 1 << 16, 1)
+            if not content:
+                return
+            children.fork(content, socket.socket(fileno=ends[0]))
 
 
-def _end_with_parent() -> None:
+def _load(modules: list[str]) -> None:
+    """What statements need is loaded once: they find no library on the disk any more."""
+    for module in modules:
+        with suppress(ImportError):  # its extra is not installed: the first statement says so
+            import_module(module)
+    limits = StatementLimits(60.0, 64 << 20, 1, "", 0)
+    with LocalStatement(limits) as statement:
+        statement.views("SELECT 1", frozenset())
+        for form in ("members", "arrow"):
+            answer = statement.connection.sql("SELECT 1 AS a, now() AS b, '{}'::JSON AS c")
+            write_rows(answer.to_arrow_reader(1), form, io.BytesIO())
+    gc.freeze()
+
+
+def _be_alone_with(end: socket.socket, parent: int) -> None:
+    """Keep no file of the fork server, above all no socket of another statement, and ask the
+    kernel to end this process before others when memory is short."""
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for standard in range(3):
+        os.dup2(nothing, standard)
+    os.closerange(3, end.fileno())
+    os.closerange(end.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_SIGNAL_AT_PARENTS_END, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(1)
+        with suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
 def _serve(end: socket.socket, limits: StatementLimits) -> None:
     connection = Connection(end, ToProcess)
     os.nice(_NICE)
     os.umask(0o077)
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, limits.seconds + GRACE_SECONDS)
+    # As the fork server does, if that is there no more.
+    signal.setitimer(signal.ITIMER_REAL, limits.seconds + 2 * limits.grace_seconds)
+    for folder in filter(None, [limits.lake, limits.spill]):
+        Path(folder).mkdir(parents=True, exist_ok=True)
     limit_resources(
         KernelLimits(
             memory_bytes=limits.memory_bytes + SPARE_BYTES,
@@ -117,33 +232,57 @@ def _serve(end: socket.socket, limits: StatementLimits) -> None:
     with suppress(EOFError, OSError):
         try:
             _answer(connection, limits)
-        except PenstockError as error:
-            connection.send(refusal_of(error))
+        except QueryLimitReached as error:
+            of_memory = error.facts == memory_limit_reached(limits).facts
+            connection.send(LimitMet("memory" if of_memory else "time"))
+        except (QueryRefused, QueryFailed) as error:
+            why = str(error.facts["why"])[:_WHY_CHARS_MAX]
+            connection.send(Refused(why, by_guard=isinstance(error, QueryRefused)))
         except MemoryError:
-            connection.send(refusal_of(memory_limit_reached(limits)))
+            connection.send(LimitMet("memory"))
+        except (EOFError, OSError):
+            raise
+        except Exception:  # noqa: BLE001  # what fails in here is the statement's fault
+            connection.send(Refused(ENGINE_FAILED, by_guard=False))
 
 
 def _answer(connection: Connection, limits: StatementLimits) -> None:
     statement = LocalStatement(limits)
+    common = [*COMMON_FILES, *(() if limits.lake else _OF_ASYNC_READS)]
+    limit_files([*common, *filter(None, [limits.lake])], [limits.spill])
     parse: Parse = connection.receive()
     views = statement.views(parse.sql, frozenset(parse.names))
     connection.send(ViewsRead(sorted(views)))
     prepare: Prepare = connection.receive()
+    limit_files([*common, *prepare.paths], [limits.spill])
     distant = _DistantFiles(connection)
     threading.Thread(target=distant.listen, daemon=True).start()
-    limit_files([*prepare.paths, *COMMON_FILES], [limits.spill])
     files = {name: _DistantFile(distant, name) for name in prepare.distant}
     preparation = Preparation(files, paths=prepare.paths)
     for text, content in prepare.steps:
-        if isinstance(content, bytes):
+        if isinstance(content, memoryview):
             preparation.register(text, decode_table(content))
         else:
             preparation.execute(text, content)
-    batches = statement.answer(prepare.sql, preparation, {})
-    connection.send(Columns(batches.schema.serialize().to_pybytes()))
-    for batch in batches:
-        connection.send(Rows(batch.serialize().to_pybytes()))
+    with io.BufferedWriter(_Pieces(connection), PIECE_BYTES_MAX) as out:
+        statement.write(prepare.sql, preparation, prepare.form, out)
     connection.send(Finished())
+
+
+class _Pieces(io.RawIOBase):
+    """Sends what is written."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self._connection = connection
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: "Buffer") -> int:
+        piece = memoryview(data).cast("B")[:PIECE_BYTES_MAX]
+        self._connection.send(Piece(piece))
+        return len(piece)
 
 
 class _DistantFiles:

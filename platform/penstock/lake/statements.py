@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Protocol, Self
+from typing import BinaryIO, Protocol, Self
 
 import duckdb
 import pyarrow as pa
@@ -18,8 +18,12 @@ from penstock.errors import PenstockError
 from penstock.lake.errors import QueryFailed, QueryLimitReached
 from penstock.lake.pinned_files import DistantFile, make_filesystem
 from penstock.lake.query_guard import check_query
+from penstock.lake.row_formats import WireFormat, write_rows
 
 BATCH_ROWS = 10_000
+#: Reads of another store that are under way at the same time; those of a disk need no threads.
+_DISTANT_READS = 8
+ENGINE_FAILED = "the query engine failed inside; write it differently"
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,19 @@ class StatementLimits:
     #: The folder for what does not fit into memory, and how much it may hold.
     spill: str
     spill_bytes: int
+    #: The folder that holds all files of the lake; none where they are in another store.
+    lake: str | None = None
+    #: The engine ends a statement itself at the limit. Where it cannot, its process is ended so
+    #: much later.
+    grace_seconds: float = 0.5
 
     @property
     def configuration(self) -> dict[str, str | bool | int | float | list[str]]:
         """Of the connection."""
         return {
-            "threads": self.threads,
+            # A process is confined thread by thread: the others start later, in `answer`.
+            "threads": 1,
+            "async_threads": 0,
             "memory_limit": f"{self.memory_bytes // 1024}KiB",
             "temp_directory": self.spill,
             "max_temp_directory_size": f"{self.spill_bytes // 1024}KiB",
@@ -85,14 +96,44 @@ class StatementRunner(Protocol):
         """Which of these views it reads. Raises QueryRefused."""
         ...
 
-    def answer(
-        self, sql: str, preparation: Preparation, parameters: Mapping[str, object]
-    ) -> pa.RecordBatchReader:
-        """Its rows. Raises QueryFailed and QueryLimitReached, also while they are read."""
+    def write(self, sql: str, preparation: Preparation, form: WireFormat, out: BinaryIO) -> None:
+        """Write its rows. Raises QueryFailed and QueryLimitReached, also in their middle."""
+        ...
+
+    def end(self) -> None:
+        """Nobody wants the rows any more; called by another thread."""
         ...
 
     def close(self) -> None:
         """End it, wherever it is."""
+
+
+class EndSignal:
+    """Ends a statement that runs on another thread, or will."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._statement: StatementRunner | None = None
+        self._sent = False
+
+    def send(self) -> None:
+        with self._lock:
+            self._sent = True
+            if self._statement is not None:
+                self._statement.end()
+
+    @contextmanager
+    def ending(self, statement: StatementRunner) -> Iterator[None]:
+        """During the block the signal ends this statement."""
+        with self._lock:
+            self._statement = statement
+            if self._sent:
+                statement.end()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._statement = None
 
 
 class LocalStatement:
@@ -110,8 +151,12 @@ class LocalStatement:
     def answer(
         self, sql: str, preparation: Preparation, parameters: Mapping[str, object]
     ) -> pa.RecordBatchReader:
+        """Its rows. Raises QueryFailed and QueryLimitReached, also while they are read."""
         self._timer.start()
         with self._errors():
+            self.connection.execute(f"SET threads = {self._limits.threads}")
+            if preparation.distant:
+                self.connection.execute(f"SET async_threads = {_DISTANT_READS}")
             preparation.apply(self.connection)
             result = self.connection.sql(sql, params=dict(parameters) or None)
             batches = result.to_arrow_reader(BATCH_ROWS)
@@ -137,8 +182,14 @@ class LocalStatement:
         if kind == "out of memory":
             return memory_limit_reached(self._limits)
         if kind in ("internal", "fatal"):  # what follows is a stack
-            return QueryFailed(why="the query engine failed inside; write it differently")
+            return QueryFailed(why=ENGINE_FAILED)
         return QueryFailed(why=text)
+
+    def write(self, sql: str, preparation: Preparation, form: WireFormat, out: BinaryIO) -> None:
+        write_rows(self.answer(sql, preparation, {}), form, out)
+
+    def end(self) -> None:
+        self.connection.interrupt()
 
     def close(self) -> None:
         self._timer.cancel()

@@ -21,7 +21,7 @@ from sqlalchemy import Connection, bindparam
 
 from penstock.database.engine import now_us
 from penstock.database.leases import leased
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, cause_for_everybody
 from penstock.lake.catalog import claim_files, file_tables
 from penstock.lake.commits import NO_PARTITION
 from penstock.lake.errors import CompactionConflict, UpkeepBusy
@@ -130,7 +130,7 @@ class Upkeep:
             self._problems.pop(name, None)
         except Exception as error:
             self._metrics.add("upkeep_failures_total")
-            problem = f"Upkeep ({name}) failed and is tried again: {error}"
+            problem = f"Upkeep ({name}) failed and is tried again: {cause_for_everybody(error)}"
             unexpected = not isinstance(error, (PenstockError, OSError))
             news = unexpected and problem != self._problems.get(name)  # a traceback once is enough
             log_line.warning("upkeep failed", job=name, why=str(error), exc_info=news)

@@ -16,7 +16,7 @@ from penstock.channels import routes as channels
 from penstock.checkpoints import routes as checkpoints
 from penstock.errors import PenstockError
 from penstock.fleet import routes as fleet
-from penstock.http.openapi import SECURITY_SCHEMES
+from penstock.http.openapi import KEY_NEEDED, SECURITY_SCHEMES, refusals
 from penstock.http.problems import on_http_error, on_penstock_error, on_unexpected_error
 from penstock.ingest import routes as ingest
 from penstock.lake import routes as lake
@@ -35,9 +35,21 @@ def get_readyz(service: Service) -> Response[dict[str, Any]]:
     return Response(body, status_code=503 if problems else 200)
 
 
-@get("/metrics", media_type=MediaType.TEXT, summary="Prometheus", sync_to_thread=False)
-def get_metrics(service: Service) -> Response[bytes]:
-    return Response(service.exposition(), media_type="text/plain; version=0.0.4")
+@get(
+    "/metrics",
+    media_type=MediaType.TEXT,
+    summary="Prometheus",
+    description="Without a key all tenants are added up; with an admin key, those of its tenant.",
+    responses=refusals(401, 403),
+    security=[{}, *KEY_NEEDED],
+)
+async def get_metrics(
+    request: Request[Any, Any, Any], service: Service, authorizer: Authorizer
+) -> Response[bytes]:
+    authorization = request.headers.get("authorization")
+    grant = await authorizer.authorize(authorization) if authorization else None
+    text = service.exposition(grant.tenant if grant else None)
+    return Response(text, media_type="text/plain; version=0.0.4")
 
 
 ROUTES = [
@@ -53,7 +65,10 @@ ROUTES = [
 
 
 #: Parts of the service that routes may ask for by these names.
-_PARTS = ("gateway", "lake", "authorizer", "quotas", "queries", "registry", "watcher", "metrics")
+_PARTS = (
+    "gateway", "lake", "authorizer", "quotas", "queries", "answers", "registry", "watcher",
+    "metrics",
+)  # fmt: skip
 
 
 async def reading_tenant(

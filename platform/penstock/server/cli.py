@@ -8,6 +8,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
@@ -27,9 +28,11 @@ from penstock.settings import load_settings
 from penstock.storage.errors import StoreUnreachable
 from penstock.terminal import options
 from penstock.terminal.long_commands import on_end_signal
-from penstock.terminal.output import encode, say
+from penstock.terminal.output import say, show_json_line, show_text, to_terminal
 
 _BACKLOG = 2048
+#: In the data directory.
+_KEY_FILE = "first-admin-key"
 _SWITCH_SECONDS = 0.0002
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 _KEPT_BYTES_MAX = 128 * 1024 * 1024
@@ -71,15 +74,15 @@ def serve(
     address, port = bound.getsockname()[:2]
     url = f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
     if json:
-        typer.echo(encode({"url": url, "key": key, "data": str(settings.data)}).decode())
+        show_json_line({"url": url, "key": key, "data": str(settings.data)})
     else:
-        typer.echo(f"Penstock listens on {url}, with its data in {settings.data}")
+        show_text(f"Penstock listens on {url}, with its data in {settings.data}")
         if key:
-            typer.echo(f"Admin key, shown this once: {key}")
+            _hand_over(key, settings.data)
     came_up = _run(service, bound)
     if not service.ended:
         # Work that is under way is in the event log: nobody waits for it, and nothing is lost.
-        sys.stderr.flush()
+        sys.stderr.flush()  # noqa: TID251  # nothing is written
         os._exit(0)
     if not came_up:
         raise typer.Exit(1)
@@ -129,6 +132,19 @@ def _first_key(lake: Lake, host: str) -> str | None:
     return None
 
 
+def _hand_over(key: str, data: Path) -> None:
+    """The first key is for a person: shown on a terminal, else in a file that nobody else reads.
+    What goes into a pipe is kept by whatever keeps logs."""
+    if to_terminal():
+        show_text(f"Admin key, shown this once: {key}")
+        return
+    path = data / _KEY_FILE
+    path.unlink(missing_ok=True)  # of a lake that was here before
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:  # noqa: PTH123
+        file.write(f"{key}\n")
+    show_text(f"Admin key: in {path}, for you alone; remove the file once you have it")
+
+
 def _run(service: Service, bound: socket.socket) -> bool:
     """Serves until SIGTERM or SIGINT; whether it had come up."""
     limits = service.settings.room(ServerSettings)
@@ -138,6 +154,7 @@ def _run(service: Service, bound: socket.socket) -> bool:
         http=bounded_protocol(counts),
         loop="uvloop",
         lifespan="on",
+        log_config=None,  # its lines go where those of other libraries go
         log_level="warning",
         access_log=False,
         backlog=_BACKLOG,

@@ -21,6 +21,7 @@ from penstock.eventlog.settings import EventLogSettings
 from penstock.fleet.replicas import FleetGauges
 from penstock.fleet.settings import FleetSettings
 from penstock.http.request_slots import RequestSlots
+from penstock.http.unread_answers import UnreadAnswers
 from penstock.ingest.gateway import GroupCommit, InflightBytes
 from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.rejected import fuse_warnings
@@ -77,9 +78,11 @@ class Service:
         self.statements = self.lake.statements = StatementProcesses(
             distant_files=not self.lake.store.local
         )
+        lake_limits = self.settings.room(LakeSettings)
+        self.answers = UnreadAnswers(lake_limits.queries_max * lake_limits.query_answer_bytes_max)
         self.queries = RequestSlots(
             "queries",
-            running_max=self.settings.room(LakeSettings).queries_max,
+            running_max=lake_limits.queries_max,
             waiting_max=_QUERIES_WAITING_MAX,
             retry_after_s=5,
         )
@@ -177,22 +180,20 @@ class Service:
         elif (age_s := self.writer.progress_age_s()) > _STUCK_SECONDS_MAX:
             yield f"the writer has made no progress for {age_s:.0f} s"
 
-    def exposition(self) -> bytes:
-        """For Prometheus."""
+    def exposition(self, tenant: str | None) -> bytes:
+        """For Prometheus; see Metrics."""
         self.metrics.set("queries_running", self.queries.under_way)
         self.metrics.set("channel_waiters", self.watcher.waiting)
-        return self.metrics.exposition()
+        return self.metrics.exposition(tenant)
 
     def _refresh_warnings(self) -> None:
         self._fuse_warnings = fuse_warnings(self.lake.database)
 
     def warnings(self) -> list[str]:
         """Problems that a person should see to, while events are taken in all the same."""
-        workers = (self.upkeep, self.deliverer)
-        found = [
-            problem for worker in workers if worker is not None for problem in worker.problems()
-        ]
-        return found + self._fuse_warnings
+        upkeep = self.upkeep.problems() if self.upkeep is not None else []
+        delivery = self.deliverer.warnings() if self.deliverer is not None else []
+        return [*upkeep, *delivery, *self._fuse_warnings]
 
 
 async def _repeat(every_s: float, work: Callable[[], object], failure: str) -> None:

@@ -20,6 +20,8 @@ BODY_SECONDS_MIN = 30.0
 BODY_BYTES_PER_SECOND_MIN = 1024
 #: A client that takes nothing of its answer for so long is cut off.
 ANSWER_PAUSE_SECONDS_MAX = 60.0
+#: And so long all such pauses of one answer may last together: it is held in memory meanwhile.
+ANSWER_PAUSES_SECONDS_MAX = 600.0
 
 _END = b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large" + _END
@@ -58,6 +60,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_made(transport)
         self._timer: asyncio.TimerHandle | None = None
         self._answer_timer: asyncio.TimerHandle | None = None
+        self._pauses_left_s = ANSWER_PAUSES_SECONDS_MAX
         self._bytes_since_progress = 0
         self._body_deadline_s = 0.0
         self._address = self.client[0] if self.client else ""
@@ -87,6 +90,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self._pauses_left_s = ANSWER_PAUSES_SECONDS_MAX
         self._body_deadline_s = 0.0
         self._expect_within(HEADER_SECONDS_MAX)
 
@@ -109,11 +113,14 @@ class BoundedProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         abort = self.transport.abort
-        self._answer_timer = self.loop.call_later(ANSWER_PAUSE_SECONDS_MAX, abort)
+        left_s = min(ANSWER_PAUSE_SECONDS_MAX, self._pauses_left_s)
+        self._paused_at_s = self.loop.time()
+        self._answer_timer = self.loop.call_later(left_s, abort)
 
     def resume_writing(self) -> None:
         if self._answer_timer is not None:
             self._answer_timer.cancel()
+            self._pauses_left_s -= self.loop.time() - self._paused_at_s
         super().resume_writing()
 
     def _expect_within(self, seconds: float) -> None:

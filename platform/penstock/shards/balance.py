@@ -9,7 +9,6 @@ attend only to themselves, so a row costs as much as its sequences do.
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,60 +121,38 @@ def pack(
     sizes = [len(row) for row in rows]
     order = np.fromiter((place for row in rows for place in row), np.int64, sum(sizes))
     offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
-    row_of = np.repeat(np.arange(len(rows)), sizes)
-    packed = counts[order]
-    tokens = np.zeros(len(rows), np.int64)
-    np.add.at(tokens, row_of, packed)
-    costs = np.zeros(len(rows))
-    np.add.at(costs, row_of, cost(packed))
+    packed, starts = counts[order], offsets[:-1]
+    tokens, costs = (np.add.reduceat(each, starts) for each in (packed, cost(packed)))
     return PackedRows(order, offsets, tokens, costs)
 
 
 def _first_fit(counts: Counts, length: int) -> list[list[int]]:
     """Samples of one length are placed together: as many as the first row with room takes."""
     rows: list[list[int]] = []
-    if not len(counts):
-        return rows
-    free = _FreeTokens(len(counts), length)
+    # A tree in an array: the free tokens of each row, and the most of each half above them. There
+    # are as many rows as samples, so that one with room is always there.
+    leaves = 1 << max(len(counts) - 1, 0).bit_length()
+    free = [length] * (2 * leaves)
     order = np.argsort(-counts, kind="stable")
     sizes, starts = np.unique(-counts[order], return_index=True)
-    for size, same in zip((-sizes).tolist(), np.split(order, starts[1:]), strict=True):
+    for size, same in zip((-sizes).tolist(), np.split(order, starts)[1:], strict=True):
         places, taken = same.tolist(), 0
         while taken < len(places):
-            row = free.first(size)
+            node = 1
+            while node < leaves:
+                node *= 2
+                node += free[node] < size
+            row = node - leaves
             if row == len(rows):
                 rows.append([])
-            fitting = places[taken : taken + free.of(row) // size]
+            fitting = places[taken : taken + free[node] // size]
             rows[row] += fitting
-            free.take(row, size * len(fitting))
             taken += len(fitting)
+            free[node] -= size * len(fitting)
+            while node > 1:
+                node //= 2
+                most = max(free[2 * node], free[2 * node + 1])
+                if free[node] == most:
+                    break
+                free[node] = most
     return rows
-
-
-class _FreeTokens:
-    """The free tokens of rows, with the most of each half above them: a tree in an array."""
-
-    def __init__(self, rows: int, length: int) -> None:
-        self._leaves = 1 << max(rows - 1, 0).bit_length()
-        self._most: list[Any] = [length] * (2 * self._leaves)
-
-    def of(self, row: int) -> int:
-        return int(self._most[self._leaves + row])
-
-    def first(self, tokens: int) -> int:
-        """The first row with room. There is one: there are as many rows as samples."""
-        most, node = self._most, 1
-        while node < self._leaves:
-            node *= 2
-            node += most[node] < tokens
-        return node - self._leaves
-
-    def take(self, row: int, tokens: int) -> None:
-        most, node = self._most, self._leaves + row
-        most[node] -= tokens
-        while node > 1:
-            node >>= 1
-            larger = max(most[2 * node], most[2 * node + 1])
-            if most[node] == larger:
-                return
-            most[node] = larger

@@ -26,21 +26,19 @@ TRAINING_COLUMNS = (
 ROUTE_COLUMNS = tuple(name for name in ROUTE_ROWS.names if name not in SHARD_ROWS.names)
 
 
+@dataclass(eq=False, repr=False)
 class Ragged:
-    """A list for each row. `[row]` is always a view of what was decoded. `values` are so too where
-    the rows lie side by side in one row group; else they are copied when first used. The values of
-    row i are `values[offsets[i]:offsets[i + 1]]`."""
+    """A list for each row: `lengths[i]` values from `starts[i]` on of the buffer `which[i]`.
 
-    def __init__(
-        self,
-        buffers: Sequence[np.ndarray],
-        which: np.ndarray,
-        starts: np.ndarray,
-        lengths: np.ndarray,
-    ) -> None:
-        """Row i is `lengths[i]` values from `starts[i]` on of the buffer `which[i]`."""
-        self._buffers, self._which = buffers, which
-        self._starts, self._lengths = starts, lengths
+    `[row]` is always a view of what was decoded. `values` are so too where the rows lie side by
+    side in one row group; else they are copied when first used. The values of row i are
+    `values[offsets[i]:offsets[i + 1]]`.
+    """
+
+    buffers: Sequence[np.ndarray]
+    which: np.ndarray
+    starts: np.ndarray
+    lengths: np.ndarray
 
     @classmethod
     def of(cls, values: np.ndarray, offsets: np.ndarray) -> "Ragged":
@@ -52,21 +50,21 @@ class Ragged:
         buffers: list[np.ndarray] = []
         which = []
         for part in parts:
-            which.append(part._which + len(buffers))
-            buffers.extend(part._buffers)
-        starts = np.concatenate([part._starts for part in parts])
-        lengths = np.concatenate([part._lengths for part in parts])
+            which.append(part.which + len(buffers))
+            buffers.extend(part.buffers)
+        starts = np.concatenate([part.starts for part in parts])
+        lengths = np.concatenate([part.lengths for part in parts])
         return cls(buffers, np.concatenate(which), starts, lengths)
 
     def take(self, rows: np.ndarray) -> "Ragged":
-        return Ragged(self._buffers, self._which[rows], self._starts[rows], self._lengths[rows])
+        return Ragged(self.buffers, self.which[rows], self.starts[rows], self.lengths[rows])
 
     def __len__(self) -> int:
-        return len(self._starts)
+        return len(self.starts)
 
     def __getitem__(self, row: int) -> np.ndarray:
-        start = self._starts[row]
-        return np.asarray(self._buffers[self._which[row]][start : start + self._lengths[row]])
+        start = self.starts[row]
+        return np.asarray(self.buffers[self.which[row]][start : start + self.lengths[row]])
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return (self[row] for row in range(len(self)))
@@ -74,23 +72,23 @@ class Ragged:
     def zeros(self) -> "Ragged":
         """As long, and all zeros."""
         zeros = np.zeros_like(self.values)
-        return Ragged([zeros], np.zeros_like(self._which), self.offsets[:-1], self._lengths)
+        return Ragged([zeros], np.zeros_like(self.which), self.offsets[:-1], self.lengths)
 
     @cached_property
     def offsets(self) -> np.ndarray:
-        return np.append(0, np.cumsum(self._lengths))
+        return np.append(0, np.cumsum(self.lengths))
 
     @cached_property
     def values(self) -> np.ndarray:
-        which, starts = self._which, self._starts
+        which, starts = self.which, self.starts
         if not len(starts):
-            return np.zeros(0, self._buffers[0].dtype)
-        ends = starts + self._lengths
+            return np.zeros(0, self.buffers[0].dtype)
+        ends = starts + self.lengths
         breaks = np.flatnonzero((which[1:] != which[:-1]) | (starts[1:] != ends[:-1])) + 1
         first = np.append(0, breaks)
         last = np.append(breaks, len(starts)) - 1
         runs = zip(which[first].tolist(), starts[first].tolist(), ends[last].tolist(), strict=True)
-        pieces: list[np.ndarray] = [self._buffers[at][start:end] for at, start, end in runs]
+        pieces: list[np.ndarray] = [self.buffers[at][start:end] for at, start, end in runs]
         if len(pieces) == 1:
             return pieces[0]
         # In memory of Arrow's pool, which keeps what was given back: fresh pages of the system

@@ -18,7 +18,7 @@ from penstock.lake.segments import DigestingFile
 from penstock.safe_names import sha256_digits
 from penstock.settings import MIB
 from penstock.shards.errors import ShardDamaged
-from penstock.shards.manifest import Manifest, PartFile, ShardFile, folder_of, write_manifest
+from penstock.shards.manifest import Manifest, PartFile, ShardFile, folder_of
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock.storage import FileStore, ObjectStore
 
@@ -123,15 +123,6 @@ def read_rows(
     """The rows of a shard in order, a row group at a time. Raises ShardDamaged."""
     for part in manifest.files:
         yield from read_part(store, f"{folder_of(manifest.id)}/{part.name}", part, columns)
-
-
-def publish(staging: ObjectStore, folder: str, target: ObjectStore, manifest: Manifest) -> None:
-    """Copy the files of a finished shard to where its id says, and its manifest last."""
-    to = folder_of(manifest.id)
-    for part in files_of(manifest):
-        path = f"{folder}/{part.name}" if folder else part.name
-        copy_part(staging, path, target, f"{to}/{part.name}", part)
-    write_manifest(target, manifest)
 
 
 class LocalCopies:

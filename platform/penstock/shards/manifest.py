@@ -17,54 +17,40 @@ from penstock.shards.errors import ShardDamaged, ShardMissing
 from penstock.shards.schema import FORMAT
 from penstock.storage import ObjectStore
 
-FOLDER = "shards"
-MANIFEST_NAME = "manifest.json"
 ID_PREFIX = DIGEST_PREFIX
 _FOLDER_HEX = 16
 _ID = re.compile(rf"{ID_PREFIX}[0-9a-f]{{{_FOLDER_HEX},64}}")
 
 
-class RoutesFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The side file with the routed experts of a part."""
-
+class ShardFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     sha256: str
     bytes: int
+    #: Rows in each row group.
     row_groups: list[int]
 
     def __post_init__(self) -> None:
-        _check_file(self)
+        """Paths are made of both, where the shard lies and where it is copied to."""
+        relative_name(self.name)
+        sha256_digits(self.sha256)
 
 
-class PartFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RoutesFile(ShardFile, frozen=True, kw_only=True):
+    """The side file with the routed experts of a part."""
+
+
+class PartFile(ShardFile, frozen=True, kw_only=True):
     """A file of rows. `first` and `last` are its groups at both ends."""
 
-    name: str
-    sha256: str
-    bytes: int
     rows: int
     tokens: int
     trainable: int
     groups: int
     first: str
     last: str
-    #: Rows in each row group.
-    row_groups: list[int]
-    #: Which of them begin in the middle of a group, because it is larger than a row group.
+    #: Which row groups begin in the middle of a group, because it is larger than one.
     continued: list[int] = []
     routes: RoutesFile | None = None
-
-    def __post_init__(self) -> None:
-        _check_file(self)
-
-
-ShardFile = PartFile | RoutesFile
-
-
-def _check_file(file: ShardFile) -> None:
-    """Paths are made of both, where the shard lies and where it is copied to."""
-    relative_name(file.name)
-    sha256_digits(file.sha256)
 
 
 class SnapshotReference(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -141,11 +127,11 @@ def folder_of(shard_id: str) -> str:
     if not _ID.fullmatch(shard_id):
         why = f"a shard is named {ID_PREFIX} and {_FOLDER_HEX} to 64 hexadecimal digits"
         raise InvalidInput(what=f"The shard id {shard_id!r}", why=why)
-    return f"{FOLDER}/{shard_id.removeprefix(ID_PREFIX)[:_FOLDER_HEX]}"
+    return f"shards/{shard_id.removeprefix(ID_PREFIX)[:_FOLDER_HEX]}"
 
 
 def manifest_name(shard_id: str) -> str:
-    return f"{folder_of(shard_id)}/{MANIFEST_NAME}"
+    return f"{folder_of(shard_id)}/manifest.json"
 
 
 def read_manifest(store: ObjectStore, shard_id: str) -> Manifest:

@@ -4,17 +4,16 @@ The shard, the seed and the epoch decide which samples come, in which order and 
 batches. The number of ranks, of threads and of batches made ahead does not.
 """
 
-import atexit
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from threading import Condition, Thread
 from typing import Any, Self, TypedDict, Unpack
-from weakref import WeakSet
+
+import msgspec
 
 from penstock.errors import InvalidInput
 from penstock.settings import load_settings
@@ -126,21 +125,18 @@ class ShardReader:
     def __init__(self, shards: Sequence[OpenShard], plan: ReadingPlan) -> None:
         self._shards = shards
         self._plan = plan
-        self._positions = [ShardPosition(plan.epoch) for _ in shards]
+        self._positions = [ShardPosition(plan.epoch, 0, 0, 0) for _ in shards]
         self._batches: BatchPrefetch | None = None
 
     def __iter__(self) -> Iterator[Batch]:
         self.close()
-        batches = self._batches = BatchPrefetch(self._make, self._plan.prefetch or 2)
+        batches = self._batches = BatchPrefetch(self._make(), self._plan.prefetch or 2)
         try:
             for batch in batches:
-                self._positions = _positions_in(batch.state)
+                self._positions = msgspec.convert(batch.state["sources"], list[ShardPosition])
                 yield batch
             # Each source goes on at the start of an epoch of its own.
-            self._positions = [ShardPosition(position.epoch + 1) for position in self._positions]
-        except PrefetchClosed:
-            why = "the reader was closed, or another loop over it began"
-            raise InvalidInput(what="The loop over a reader", why=why) from None
+            self._positions = [ShardPosition(at.epoch + 1, 0, 0, 0) for at in self._positions]
         finally:
             batches.close()
 
@@ -167,8 +163,8 @@ class ShardReader:
             for name, theirs, ours in pairs:
                 if theirs != ours:
                     raise PositionRefused(why=f"its {name} is {theirs}, and the reader's {ours}")
-            positions = _positions_in(state)
-        except (KeyError, TypeError) as error:
+            positions = msgspec.convert(state["sources"], list[ShardPosition])
+        except (KeyError, TypeError, msgspec.ValidationError) as error:
             raise PositionRefused(why=f"it is no state of a reader: {error!r}") from error
         for shard, position in zip(self._shards, positions, strict=True):
             rows = shard.manifest.rows
@@ -190,21 +186,17 @@ class ShardReader:
     def __exit__(self, *_error: object) -> None:
         self.close()
 
-    def _make(self) -> Iterator[Batch]:
+    def _make(self) -> Generator[Batch]:
         plan = self._plan
-
-        def order(shard: OpenShard, epoch: int) -> Order:
-            return Order(shard.id, shard.chunks, plan.seed, epoch, plan.shuffle)
-
         with ExitStack() as closing:
             for shard in self._shards:
                 closing.callback(shard.files.close)
             pool = closing.enter_context(ThreadPoolExecutor(plan.threads or 2, "penstock-decode"))
             try:
-                cursors = [
-                    ShardCursor(shard, partial(order, shard), plan.budget, position, pool)
-                    for shard, position in zip(self._shards, self._positions, strict=True)
-                ]
+                cursors = []
+                for shard, at in zip(self._shards, self._positions, strict=True):
+                    order = partial(Order, shard.id, shard.chunks, plan.seed, shuffled=plan.shuffle)
+                    cursors.append(ShardCursor(shard, order, plan.budget, at, pool))
                 for groups in global_batches(cursors, plan.mixture, plan.budget.limit):
                     state = self._state([cursor.position for cursor in cursors])
                     yield make_batch(groups, plan.budget, plan.rank, plan.world, state)
@@ -231,80 +223,32 @@ class ShardReader:
         }
 
 
-def _positions_in(state: Mapping[str, Any]) -> list[ShardPosition]:
-    names = [field.name for field in fields(ShardPosition)]
-    return [
-        ShardPosition(**{name: int(source[name]) for name in names}) for source in state["sources"]
-    ]
+class BatchPrefetch(Iterator[Batch]):
+    """Iterate over batches that a thread makes ahead. `close` ends the thread, and whoever waits
+    for a batch then gets InvalidInput."""
 
-
-#: Those with a running thread. One that still reads when the interpreter ends aborts the program.
-_open_prefetches: WeakSet["BatchPrefetch"] = WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    for prefetch in list(_open_prefetches):
-        prefetch.close()
-
-
-class PrefetchClosed(Exception):
-    """Nobody wants more batches."""
-
-
-class BatchPrefetch:
-    """Iterate over the batches that `make` yields, which a thread makes ahead; at most
-    `batches_max` wait. A batch, an error or the end always wakes whoever waits. `close` ends the
-    thread, and a loop that waits for a batch then gets PrefetchClosed."""
-
-    def __init__(self, make: Callable[[], Iterator[Batch]], batches_max: int) -> None:
-        self._make = make
-        self._batches_max = batches_max
-        self._batches: deque[Batch] = deque()
-        self._error: BaseException | None = None
-        self._ended = False
+    def __init__(self, batches: Generator[Batch], count: int) -> None:
+        self._batches = batches
         self._closed = False
-        self._changed = Condition()
-        self._thread = Thread(target=self._run, name="penstock-reader", daemon=True)
-        _open_prefetches.add(self)
-        self._thread.start()
-
-    def __iter__(self) -> Iterator[Batch]:
-        return self
+        self._pool = ThreadPoolExecutor(1, "penstock-reader")
+        self._ahead = deque(self._pool.submit(next, batches, None) for _ in range(count + 1))
 
     def __next__(self) -> Batch:
-        with self._changed:
-            self._changed.wait_for(lambda: self._batches or self._ended or self._closed)
-            if self._closed:
-                raise PrefetchClosed
-            if self._batches:
-                self._changed.notify_all()
-                return self._batches.popleft()
-            raise self._error or StopIteration
+        batch = None
+        try:
+            batch = self._ahead.popleft().result()
+            self._ahead.append(self._pool.submit(next, self._batches, None))
+        except (CancelledError, RuntimeError):
+            if not self._closed:
+                raise
+        if self._closed:
+            why = "the reader was closed, or another loop over it began"
+            raise InvalidInput(what="The loop over a reader", why=why)
+        if batch is None:
+            raise StopIteration
+        return batch
 
     def close(self) -> None:
-        with self._changed:
-            self._closed = True
-            self._batches.clear()
-            self._changed.notify_all()
-        self._thread.join()
-        _open_prefetches.discard(self)
-
-    def _run(self) -> None:
-        error: BaseException | None = None
-        try:
-            for batch in self._make():
-                with self._changed:
-                    self._changed.wait_for(
-                        lambda: len(self._batches) < self._batches_max or self._closed
-                    )
-                    if self._closed:
-                        break
-                    self._batches.append(batch)
-                    self._changed.notify_all()
-        except BaseException as raised:  # noqa: BLE001  # raised again in the loop
-            error = raised
-        with self._changed:
-            self._error = error
-            self._ended = True
-            self._changed.notify_all()
+        self._closed = True
+        self._pool.shutdown(cancel_futures=True)
+        self._batches.close()

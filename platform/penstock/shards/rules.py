@@ -39,26 +39,28 @@ def first_broken(rows: Rows, limits: ModelLimits) -> BrokenRule | None:
     if not rows.count:
         return None
     for rules in (SHAPES, RULES):
-        broken = [
-            BrokenRule(row, rule.__name__, why) for rule in rules for row, why in rule(rows, limits)
-        ]
-        if broken:
+        pairs = ((rule.__name__, broken) for rule in rules for broken in rule(rows, limits))
+        if broken := [BrokenRule(row, name, why) for name, (row, why) in pairs]:
             return min(broken, key=lambda rule: rule.row)
     return None
 
 
-def _first(bad: np.ndarray, rows: np.ndarray | None = None) -> Iterator[int]:
-    """The first row of those marked; `rows` says of which row each mark is."""
+def _first(bad: np.ndarray, of_row: np.ndarray | None = None) -> Iterator[int]:
+    """The first row that is bad; `of_row` says of which row each mark is."""
     if bad.any():
         first = int(bad.argmax())
-        yield first if rows is None else int(rows[first])
+        yield first if of_row is None else int(of_row[first])
+
+
+def _check(bad: np.ndarray, why: str, of_row: np.ndarray | None = None) -> Broken:
+    for row in _first(bad, of_row):
+        yield row, why
 
 
 def required(rows: Rows, _limits: ModelLimits) -> Broken:
     for field in SHARD_ROWS:
         if not field.nullable and rows.column(field.name).null_count:
-            for row in _first(~rows.present(field.name)):
-                yield row, f"it has no {field.name}"
+            yield from _check(~rows.present(field.name), f"it has no {field.name}")
 
 
 def required_parts(rows: Rows, _limits: ModelLimits) -> Broken:
@@ -66,25 +68,20 @@ def required_parts(rows: Rows, _limits: ModelLimits) -> Broken:
         if not (pa.types.is_list(field.type) or pa.types.is_large_list(field.type)):
             continue
         lists = rows.lists(field.name)
-        parts = [(field.name, lists.values)]
+        parts = {field.name: lists.values}
         if pa.types.is_struct(lists.values.type):
-            parts += [
-                (f"{field.name}.{part.name}", lists.values.field(part.name))
-                for part in lists.values.type
-                if not part.nullable
-            ]
-        for name, values in parts:
+            needed = [part.name for part in lists.values.type if not part.nullable]
+            parts |= {f"{field.name}.{name}": lists.values.field(name) for name in needed}
+        for name, values in parts.items():
             if values.null_count:
                 missing = values.is_null().to_numpy(zero_copy_only=False)
-                for row in _first(missing, lists.rows):
-                    yield row, f"there is a null in {name}"
+                yield from _check(missing, f"there is a null in {name}", lists.rows)
 
 
 def lengths(rows: Rows, _limits: ModelLimits) -> Broken:
     if rows.column("n_tokens").null_count:
         return
-    for row in _first(rows.tokens < 1):
-        yield row, "it has no tokens"
+    yield from _check(rows.tokens < 1, "it has no tokens")
     for name in ("input_ids", "loss_mask", "rollout_logprobs"):
         lists = rows.lists(name)
         for row in _first(lists.valid & (lists.lengths != rows.tokens)):
@@ -104,8 +101,8 @@ def n_trainable(rows: Rows, _limits: ModelLimits) -> Broken:
 
 def something_trained(rows: Rows, _limits: ModelLimits) -> Broken:
     masked = _equal(rows, "status", "masked") | (rows.numbers("loss_weight") == 0)
-    for row in _first((rows.trained == 0) & ~masked):
-        yield row, "nothing of it is trained, and it is not marked as masked"
+    why = "nothing of it is trained, and it is not marked as masked"
+    yield from _check((rows.trained == 0) & ~masked, why)
 
 
 def prompt_len(rows: Rows, _limits: ModelLimits) -> Broken:
@@ -146,69 +143,59 @@ def token_ids(rows: Rows, limits: ModelLimits) -> Broken:
 def spans(rows: Rows, _limits: ModelLimits) -> Broken:
     start, end, role = (rows.spans.numbers(name) for name in ("start", "end", "role"))
     of_row = rows.spans.rows
-    for row in _first((start < 0) | (start >= end) | (end > rows.tokens[of_row]), of_row):
-        yield row, "a turn's span is empty or not inside the sequence"
+    outside = (start < 0) | (start >= end) | (end > rows.tokens[of_row])
+    yield from _check(outside, "a turn's span is empty or not inside the sequence", of_row)
     behind = (of_row[1:] == of_row[:-1]) & (start[1:] < end[:-1])
-    for row in _first(behind, of_row[1:]):
-        yield row, "turn spans overlap or are not in order"
-    for row in _first((role < 0) | (role >= len(ROLES)), of_row):
-        yield row, "a turn's role is not known"
+    yield from _check(behind, "turn spans overlap or are not in order", of_row[1:])
+    yield from _check((role < 0) | (role >= len(ROLES)), "a turn's role is not known", of_row)
 
 
 def mask_on_sampled(rows: Rows, _limits: ModelLimits) -> Broken:
     inside = np.bincount(rows.spans.rows, weights=rows.trained_in_spans, minlength=rows.count)
-    for row in _first(inside != rows.trained):
-        yield row, "a token is trained that is in no sampled span"
+    yield from _check(inside != rows.trained, "a token is trained that is in no sampled span")
 
 
 def version_runs(rows: Rows, _limits: ModelLimits) -> Broken:
     runs = rows.lists("policy_version_runs")
     start, version, of_row = runs.numbers("start"), runs.numbers("version"), runs.rows
-    for row in _first((start < 0) | (start >= rows.tokens[of_row]), of_row):
-        yield row, "a run of policy versions begins outside the sequence"
+    outside = (start < 0) | (start >= rows.tokens[of_row])
+    yield from _check(outside, "a run of policy versions begins outside the sequence", of_row)
     same = of_row[1:] == of_row[:-1]
     behind = same & ((start[1:] <= start[:-1]) | (version[1:] < version[:-1]))
-    for row in _first(behind, of_row[1:]):
-        yield row, "runs of policy versions are not in order, or versions go back"
+    why = "runs of policy versions are not in order, or versions go back"
+    yield from _check(behind, why, of_row[1:])
     filled = runs.lengths > 0
     begins = runs.offsets[:-1][filled]
     first = np.full(rows.count, np.iinfo(np.int64).max)
     first[filled] = start[begins]
-    for row in _first(runs.valid & (rows.trained > 0) & (first > rows.first_trained)):
-        yield row, "a trained token is in no run of policy versions"
+    uncovered = runs.valid & (rows.trained > 0) & (first > rows.first_trained)
+    yield from _check(uncovered, "a trained token is in no run of policy versions")
     for name, reduce in (("min_policy_version", np.minimum), ("max_policy_version", np.maximum)):
         stated = pc.fill_null(rows.column(name), -1).to_numpy()
         true = np.full(rows.count, -1, np.int64)
         if filled.any():
             true[filled] = reduce.reduceat(version, begins)
-        for row in _first(stated != true):
-            yield row, f"{name} is not that of the runs"
+        yield from _check(stated != true, f"{name} is not that of the runs")
 
 
 def token_rewards(rows: Rows, _limits: ModelLimits) -> Broken:
     rewards = rows.lists("token_rewards")
     position, of_row = rewards.numbers("pos"), rewards.rows
-    for row in _first((position < 0) | (position >= rows.tokens[of_row]), of_row):
-        yield row, "a token reward is outside the sequence"
+    outside = (position < 0) | (position >= rows.tokens[of_row])
+    yield from _check(outside, "a token reward is outside the sequence", of_row)
     behind = (of_row[1:] == of_row[:-1]) & (position[1:] <= position[:-1])
-    for row in _first(behind, of_row[1:]):
-        yield row, "token rewards are not in order"
+    yield from _check(behind, "token rewards are not in order", of_row[1:])
 
 
 def finite_numbers(rows: Rows, _limits: ModelLimits) -> Broken:
     for name in ("temperature", "advantage", "reward", "loss_weight"):
-        for row in _first(rows.present(name) & ~np.isfinite(rows.numbers(name))):
-            yield row, f"{name} is not finite"
-    for name, field in (
-        ("reward_components", "value"),
-        ("reward_components", "weight"),
-        ("token_rewards", "value"),
-    ):
+        infinite = rows.present(name) & ~np.isfinite(rows.numbers(name))
+        yield from _check(infinite, f"{name} is not finite")
+    for path in ("reward_components.value", "reward_components.weight", "token_rewards.value"):
+        name, field = path.split(".")
         lists = rows.lists(name)
-        for row in _first(~np.isfinite(lists.numbers(field)), lists.rows):
-            yield row, f"{name}.{field} is not finite"
-    for row in _first(rows.numbers("loss_weight") < 0):
-        yield row, "loss_weight is below 0"
+        yield from _check(~np.isfinite(lists.numbers(field)), f"{path} is not finite", lists.rows)
+    yield from _check(rows.numbers("loss_weight") < 0, "loss_weight is below 0")
 
 
 def known_words(rows: Rows, _limits: ModelLimits) -> Broken:
@@ -220,8 +207,7 @@ def known_words(rows: Rows, _limits: ModelLimits) -> Broken:
 
 
 def consent(rows: Rows, _limits: ModelLimits) -> Broken:
-    for row in _first(_equal(rows, "consent", "no_train")):
-        yield row, "its user did not consent to training"
+    yield from _check(_equal(rows, "consent", "no_train"), "its user did not consent to training")
 
 
 def branch_numbers(rows: Rows, _limits: ModelLimits) -> Broken:

@@ -59,15 +59,12 @@ def _feistel(values: np.ndarray, keys: np.ndarray, half: np.uint64) -> np.ndarra
     low = np.uint64((1 << int(half)) - 1)
     left, right = values >> half, values & low
     for key in keys:
-        left, right = right, left ^ (_scatter(right ^ key) & low)
+        # The last steps of SplitMix64: each bit of a number changes about half of all bits.
+        mixed = right ^ key
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        left, right = right, left ^ ((mixed ^ (mixed >> np.uint64(31))) & low)
     return np.asarray((left << half) | right)
-
-
-def _scatter(values: np.ndarray) -> np.ndarray:
-    """Each bit of a number changes about half of all bits (the last steps of SplitMix64)."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(values ^ (values >> np.uint64(31)))
 
 
 @dataclass(frozen=True)
@@ -174,10 +171,6 @@ class Mixture:
             raise InvalidInput(what=f"exhausted={self.exhausted!r}", why=why)
 
 
-#: The columns that batches are made by, whether the reader gives them out or not.
-_NEEDED = ("group_id", "n_tokens")
-
-
 class OpenShard:
     """Decodes chunks. Any number of threads may do so at once."""
 
@@ -202,8 +195,9 @@ class OpenShard:
         """Raises ShardDamaged, and what the store raises."""
         chunk = self.chunks[number]
         part = self.manifest.files[chunk.file]
-        names = list(dict.fromkeys((*_NEEDED, *self._columns)))
-        rows = self.files.read(part, chunk.row_groups, names)
+        # Batches are made by two columns, whether the reader gives them out or not.
+        names = dict.fromkeys(("group_id", "n_tokens", *self._columns))
+        rows = self.files.read(part, chunk.row_groups, [*names])
         if rows.num_rows != chunk.rows:
             why = f"row groups {chunk.row_groups} have {rows.num_rows} rows, not {chunk.rows}"
             raise ShardDamaged(path=self.files.path(part), why=why)
@@ -230,9 +224,9 @@ class ShardPosition:
     the mixture began its round, and `finished` the epochs that ended in it."""
 
     epoch: int
-    samples_consumed: int = 0
-    drawn: int = 0
-    finished: int = 0
+    samples_consumed: int
+    drawn: int
+    finished: int
 
 
 #: How many windows are decoded while one is in use. With one alone, threads would wait for each
@@ -240,22 +234,18 @@ class ShardPosition:
 _WINDOWS_AHEAD = 2
 
 
+@dataclass
 class ShardCursor:
     """Draws groups from one source. The windows after the one in use are decoded meanwhile."""
 
-    def __init__(
-        self,
-        shard: OpenShard,
-        order_of: Callable[[int], Order],
-        budget: BatchBudget,
-        position: ShardPosition,
-        pool: Executor,
-    ) -> None:
-        self.position = replace(position)
-        self._shard = shard
-        self._order_of = order_of
-        self._budget = budget
-        self._pool = pool
+    shard: OpenShard
+    order_of: Callable[[int], Order]
+    budget: BatchBudget
+    position: ShardPosition
+    pool: Executor
+
+    def __post_init__(self) -> None:
+        self.position = replace(self.position)
         self._begin_epoch()
 
     def ended(self) -> bool:
@@ -293,7 +283,7 @@ class ShardCursor:
         self._begin_epoch()
 
     def _begin_epoch(self) -> None:
-        self._order = self._order_of(self.position.epoch)
+        self._order = self.order_of(self.position.epoch)
         self.empty = not self._order.rows
         self._decoding: dict[int, list[Future[DecodedChunk]]] = {}
         self._ends = np.zeros(1, np.int64)
@@ -318,14 +308,14 @@ class ShardCursor:
             samples[0] -= gone
         self._window, self._firsts, self._samples = window, firsts, samples
         #: How much of the budget the groups before each take, and all of them.
-        self._ends = np.append(0, np.cumsum(self._budget.size(samples, tokens)))
+        self._ends = np.append(0, np.cumsum(self.budget.size(samples, tokens)))
         self._number = number
         self._next = 0
 
     def _decode(self, number: int) -> None:
         if number < self._order.windows and number not in self._decoding:
             self._decoding[number] = [
-                self._pool.submit(self._shard.decode, chunk) for chunk in self._order.window(number)
+                self.pool.submit(self.shard.decode, chunk) for chunk in self._order.window(number)
             ]
 
 

@@ -24,7 +24,6 @@ shard = Table(
     Index("ix_shard_name", "tenant", "name"),
 )
 
-
 #: Its files, by their names in the store.
 shard_file = Table(
     "shard_file",
@@ -33,7 +32,6 @@ shard_file = Table(
     Column("shard", String(80), nullable=False),
     Index("ix_shard_file_shard", "shard"),
 )
-
 
 #: A session that a shard holds, and should hold no more.
 shard_mark = Table(

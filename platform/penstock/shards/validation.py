@@ -14,7 +14,8 @@ from penstock.shards.errors import ShardDamaged, ShardInvalid
 from penstock.shards.files import check_digest, files_of, read_part
 from penstock.shards.manifest import Manifest, folder_of
 from penstock.shards.rules import BrokenRule, ModelLimits, first_broken
-from penstock.shards.schema import SHARD_ROWS, SORTED_BY, Rows, group_starts
+from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, SORTED_BY, Rows, group_starts
+from penstock.shards.writer import count_rows
 from penstock.storage import ObjectStore
 
 
@@ -69,6 +70,20 @@ class ShardValidator:
 
     def check(self, table: pa.Table, routes: pa.Table | None = None) -> None:
         """`routes` are those of the same rows. Raises ShardInvalid for the first broken row."""
+        if (broken := self._first_broken(table, routes)) is not None:
+            schema = broken.rule == "schema"
+            raise ShardInvalid(
+                file=self._file or "(rows)",
+                row=self._rows_before + broken.row,
+                sample="?" if schema else table["sample_id"][broken.row].as_py() or "?",
+                rule=broken.rule,
+                why=broken.why,
+            )
+        if table.num_rows:
+            self._rows_before += table.num_rows
+            self._last = table.slice(table.num_rows - 1).select(_CARRIED).to_pylist()[0]
+
+    def _first_broken(self, table: pa.Table, routes: pa.Table | None) -> BrokenRule | None:
         if not table.schema.equals(SHARD_ROWS):
             differing = [
                 f"{own} where {right} is expected"
@@ -76,32 +91,18 @@ class ShardValidator:
                 if not own.equals(right)
             ]
             difference = [*differing, f"{len(table.schema)} of {len(SHARD_ROWS)}"][0]
-            why = f"the columns are not those of a shard: {difference}"
-            raise self._invalid(BrokenRule(0, "schema", why), "")
+            return BrokenRule(0, "schema", f"the columns are not those of a shard: {difference}")
         if not table.num_rows:
-            return
+            return None
         rows = Rows(table)
-        broken = first_broken(rows, self._limits)
-        if broken is None:
-            all_broken = [
-                *self._neighbours(rows),
-                *self._repeated(rows),
-                *_broken_routes(rows, routes, self._limits),
-            ]
-            broken = min(all_broken, key=lambda rule: rule.row, default=None)
-        if broken is not None:
-            raise self._invalid(broken, table["sample_id"][broken.row].as_py())
-        self._rows_before += table.num_rows
-        self._last = table.slice(table.num_rows - 1).select(_CARRIED).to_pylist()[0]
-
-    def _invalid(self, broken: BrokenRule, sample: str) -> ShardInvalid:
-        return ShardInvalid(
-            file=self._file or "(rows)",
-            row=self._rows_before + broken.row,
-            sample=sample or "?",
-            rule=broken.rule,
-            why=broken.why,
-        )
+        if (broken := first_broken(rows, self._limits)) is not None:
+            return broken
+        all_broken = [
+            *self._neighbours(rows),
+            *self._repeated(rows),
+            *_broken_routes(rows, routes, self._limits),
+        ]
+        return min(all_broken, key=lambda rule: rule.row, default=None)
 
     def _neighbours(self, rows: Rows) -> Iterator[BrokenRule]:
         columns = {name: rows.column(name).to_pylist() for name in _CARRIED}
@@ -222,7 +223,7 @@ def validate_shard(
     tokens = 0
     for part in manifest.files:
         validator.begin_file(part.name)
-        counts = dict.fromkeys(("rows", "tokens", "trainable", "groups"), 0)
+        counts: Counter[str] = Counter()
         ends: list[str] = []
         path, side = f"{folder}/{part.name}", None
         if part.routes is not None:
@@ -230,10 +231,7 @@ def validate_shard(
         for rows in read_part(store, path, part):
             validator.check(rows, side.take(rows.num_rows) if side else None)
             groups = rows["group_id"]
-            counts["groups"] += int(group_starts(groups, ends[-1] if ends else None).sum())
-            counts["rows"] += rows.num_rows
-            counts["tokens"] += int(rows["n_tokens"].to_numpy().sum())
-            counts["trainable"] += int(rows["n_trainable"].to_numpy().sum())
+            counts.update(count_rows(rows, group_starts(groups, ends[-1] if ends else None)))
             ends = [*ends[:1], *groups.take([0, len(groups) - 1]).to_pylist()]
             statuses.update(rows["status"].to_pylist())
             sessions.update(rows["session_id"].unique().to_pylist())
@@ -243,30 +241,20 @@ def validate_shard(
                 why = f"{name}: {value}, the manifest says {getattr(part, name)}"
                 raise ShardDamaged(path=path, why=why)
         tokens += counts["tokens"]
-    samples = statuses.total()
-    return {
-        "samples": samples,
-        "sessions": len(sessions),
-        "tokens": tokens,
-        "status": dict(statuses),
-    }
+    counted = {"samples": statuses.total(), "sessions": len(sessions)}
+    return counted | {"tokens": tokens, "status": dict(statuses)}
 
 
 class _RouteRows:
     def __init__(self, tables: Iterator[pa.Table]) -> None:
         self._tables = tables
-        self._left: pa.Table | None = None
+        self._waiting = ROUTE_ROWS.empty_table()
 
     def take(self, count: int) -> pa.Table:
-        parts = [] if self._left is None else [self._left]
-        while sum(part.num_rows for part in parts) < count:
-            part = next(self._tables, None)
-            if part is None:
-                break
-            parts.append(part)
-        rows = pa.concat_tables(parts)
-        self._left = rows.slice(count)
-        return rows.slice(0, count)
+        while self._waiting.num_rows < count and (rows := next(self._tables, None)) is not None:
+            self._waiting = pa.concat_tables([self._waiting, rows])
+        taken, self._waiting = self._waiting[:count], self._waiting[count:]
+        return taken
 
 
 @dataclass(frozen=True)

@@ -4,9 +4,9 @@ A part ends where a group ends. So does a row group, unless a single group is la
 tables in which callers pass the rows change nothing. The version of Arrow does: it is in each file.
 """
 
-from collections.abc import Sequence
+from collections import Counter
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
 from typing import Any, BinaryIO, Protocol, Self
 
@@ -67,14 +67,24 @@ def row_bytes(rows: pa.Table) -> np.ndarray:
     return np.asarray(_ROW_BYTES + tokens * (5 + logprobs) + texts)
 
 
+def count_rows(rows: pa.Table, starts: np.ndarray) -> dict[str, int]:
+    """What the manifest counts of rows; `starts` says which of them begin a group."""
+    sums = {name: pc.sum(rows[f"n_{name}"]).as_py() or 0 for name in ("tokens", "trainable")}
+    return {"rows": rows.num_rows, "groups": int(starts.sum()), **sums}
+
+
 def _binary_lengths(values: pa.ChunkedArray) -> np.ndarray:
     return np.asarray(pc.fill_null(pc.binary_length(values), 0).to_numpy())
 
 
+Sink = AbstractContextManager[BinaryIO]
+
+
 class FileCreator(Protocol):
-    def create(self, name: str) -> AbstractContextManager[BinaryIO]: ...
+    def create(self, name: str) -> Sink: ...
 
 
+@dataclass
 class PartWriter:
     """Writes sorted rows into the parts of a shard. Use as a context manager; `files` is complete
     when the block ended well. Holds a row group in memory, and routes of as many bytes.
@@ -82,15 +92,15 @@ class PartWriter:
     A writer that is `routed` is given the routes of the same rows with each write.
     """
 
-    def __init__(
-        self, store: FileCreator, folder: str, limits: PartLimits, *, routed: bool = False
-    ) -> None:
+    store: FileCreator
+    folder: str
+    limits: PartLimits
+    _: KW_ONLY
+    first_number: int = 0
+    routed: bool = False
+
+    def __post_init__(self) -> None:
         self.files: list[PartFile] = []
-        self._store = store
-        self._folder = folder
-        self._limits = limits
-        self._number = 0
-        self._routed = routed
         self._part: _OpenPart | None = None
         self._group: str | None = None
 
@@ -108,7 +118,7 @@ class PartWriter:
         if not rows.num_rows:
             return
         rows = rows.select(SHARD_ROWS.names).cast(SHARD_ROWS)
-        if self._routed:
+        if self.routed:
             if routes is None or not routes["sample_id"].equals(rows["sample_id"]):
                 why = "they are not those of the same rows"
                 raise InvalidInput(what="The routed experts", why=why)
@@ -119,9 +129,9 @@ class PartWriter:
             piece = slice(begin, end)
             if end > begin:
                 if self._part is None:
-                    path = f"{self._folder}/{part_name(self._number)}".removeprefix("/")
-                    self._part = _OpenPart(self._store, path, self._limits, routed=self._routed)
-                    self._number += 1
+                    name = part_name(self.first_number + len(self.files))
+                    path = f"{self.folder}/{name}".removeprefix("/")
+                    self._part = _OpenPart(self.store, path, self.limits, routed=self.routed)
                 own_routes = None if routes is None else routes[piece]
                 self._part.write(rows[piece], starts[piece], sizes[piece], own_routes)
             if end < rows.num_rows:
@@ -129,8 +139,8 @@ class PartWriter:
 
     def _part_ends(self, starts: np.ndarray, sizes: np.ndarray) -> list[int]:
         """Before which rows a part ends."""
-        ends, limits = [], self._limits
-        rows, bytes_ = (self._part.rows, self._part.bytes) if self._part else (0, 0)
+        ends, limits = [], self.limits
+        rows, bytes_ = (self._part.counts["rows"], self._part.bytes) if self._part else (0, 0)
         for row, (starting, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
             full = rows >= limits.part_rows_target or bytes_ >= limits.part_bytes_target
             if starting and full:
@@ -150,109 +160,89 @@ class _OpenPart:
     """One part that is being written. Its rows wait until a row group is full."""
 
     def __init__(self, store: FileCreator, path: str, limits: PartLimits, *, routed: bool) -> None:
-        self.rows = self.bytes = 0
+        self.counts: Counter[str] = Counter()
+        self.bytes = 0
         self._name = path.rpartition("/")[2]
         self._bytes_max = limits.row_group_bytes_max
-        self._tokens = self._trainable = self._groups = 0
         self._first = self._last = ""
         self._continued: list[int] = []
-        self._waiting: list[pa.Table] = []
-        self._waiting_rows = self._waiting_bytes = 0
+        self._continues = False
         #: Where among the waiting rows the newest group begins, and the bytes before it.
         self._group_at = self._bytes_before_group = 0
-        self._continues = False
+        self._routes: _ParquetFile | None = None
         with ExitStack() as stack:
-            sink = stack.enter_context(store.create(path))
-            self._file = _ParquetFile(stack, sink, SHARD_ROWS, SORTED_BY)
-            self._routes: _ParquetFile | None = None
+            self._file = _ParquetFile(stack, store.create(path), SHARD_ROWS)
             if routed:
-                sink = stack.enter_context(store.create(routes_name(path)))
-                self._routes = _ParquetFile(stack, sink, ROUTE_ROWS)
+                self._routes = _ParquetFile(stack, store.create(routes_name(path)), ROUTE_ROWS)
             self._stack = stack.pop_all()
 
     def write(
         self, rows: pa.Table, starts: np.ndarray, sizes: np.ndarray, routes: pa.Table | None
     ) -> None:
-        if not self.rows:
+        if not self.counts:
             self._first = rows["group_id"][0].as_py()
         self._last = rows["group_id"][-1].as_py()
-        self._groups += int(starts.sum())
-        self._tokens += pc.sum(rows["n_tokens"]).as_py()
-        self._trainable += pc.sum(rows["n_trainable"]).as_py()
-        self.rows += rows.num_rows
+        self.counts.update(count_rows(rows, starts))
         self.bytes += int(sizes.sum())
-        if self._routes and routes is not None:
+        if (side := self._routes) and routes is not None:
             for row, size in enumerate(_binary_lengths(routes["routed_experts"]).tolist()):
-                self._routes.write_later(routes[row : row + 1], size, self._bytes_max)
-        begun = 0
+                if side.waiting_bytes and side.waiting_bytes + size > self._bytes_max:
+                    side.write(side.waiting_rows, side.waiting_bytes)
+                side.wait(routes[row : row + 1])
+                side.waiting_bytes += size
+        begun, file = 0, self._file
         for row, (starting, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
             if starting:
-                self._group_at = self._waiting_rows + row - begun
-                self._bytes_before_group = self._waiting_bytes
-            if self._waiting_bytes and self._waiting_bytes + size > self._bytes_max:
-                self._wait(rows[begun:row])
+                self._group_at = file.waiting_rows + row - begun
+                self._bytes_before_group = file.waiting_bytes
+            if file.waiting_bytes and file.waiting_bytes + size > self._bytes_max:
+                file.wait(rows[begun:row])
                 begun = row
                 self._cut(size)
-            self._waiting_bytes += size
-        self._wait(rows[begun:])
-
-    def _wait(self, rows: pa.Table) -> None:
-        if rows.num_rows:
-            self._waiting.append(rows)
-            self._waiting_rows += rows.num_rows
+            file.waiting_bytes += size
+        file.wait(rows[begun:])
 
     def _cut(self, next_size: int) -> None:
         """Make room for a row: where its group begins, or, if that is not enough, right here."""
+        file = self._file
         if self._group_at:
-            self._write_waiting(self._group_at)
-            self._waiting_bytes -= self._bytes_before_group
+            self._write_group(self._group_at, self._bytes_before_group)
             self._group_at = self._bytes_before_group = 0
             self._continues = False
-        if self._waiting_rows and self._waiting_bytes + next_size > self._bytes_max:
-            self._write_waiting(self._waiting_rows)
-            self._waiting_bytes = 0
+        if file.waiting_rows and file.waiting_bytes + next_size > self._bytes_max:
+            self._write_group(file.waiting_rows, file.waiting_bytes)
             self._continues = True
 
-    def _write_waiting(self, count: int) -> None:
-        """The first of the waiting rows, as a row group."""
-        waiting = pa.concat_tables(self._waiting)
+    def _write_group(self, rows: int, bytes_: int) -> None:
         if self._continues:
             self._continued.append(len(self._file.row_groups))
-        self._file.write(waiting[:count])
-        rest = waiting[count:]
-        self._waiting = [rest] if rest.num_rows else []
-        self._waiting_rows = rest.num_rows
+        self._file.write(rows, bytes_)
 
     def finish(self) -> PartFile:
+        file, side, routes = self._file, self._routes, None
         with self._stack:
-            if self._waiting_rows:
-                self._write_waiting(self._waiting_rows)
-            if self._routes:
-                self._routes.write_waiting()
-        side = None
-        if self._routes:
-            side = RoutesFile(name=routes_name(self._name), **self._routes.facts())
-        return PartFile(
-            name=self._name, rows=self.rows, tokens=self._tokens, trainable=self._trainable,
-            groups=self._groups, first=self._first, last=self._last, continued=self._continued,
-            routes=side, **self._file.facts(),
-        )  # fmt: skip
+            if file.waiting_rows:
+                self._write_group(file.waiting_rows, file.waiting_bytes)
+            if side and side.waiting_rows:
+                side.write(side.waiting_rows, side.waiting_bytes)
+        if side:
+            routes = RoutesFile(name=routes_name(self._name), **side.facts())
+        facts = file.facts() | self.counts | {"first": self._first, "last": self._last}
+        return PartFile(name=self._name, continued=self._continued, routes=routes, **facts)
 
     def give_up(self, *error: object) -> None:
         self._stack.__exit__(*error)  # type: ignore[arg-type]  # passed through unseen
 
 
 class _ParquetFile:
-    """A Parquet file that is being written; the stack closes it."""
+    """A Parquet file that is being written, and the rows that wait; the stack closes it."""
 
-    def __init__(
-        self, stack: ExitStack, sink: BinaryIO, schema: pa.Schema, sorted_by: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, stack: ExitStack, sink: Sink, schema: pa.Schema) -> None:
         self.row_groups: list[int] = []
+        self.waiting_rows = self.waiting_bytes = 0
         self._waiting: list[pa.Table] = []
-        self._waiting_bytes = 0
-        self._sink = DigestingFile(sink)
-        order = [(name, "ascending") for name in sorted_by]
+        self._sink = DigestingFile(stack.enter_context(sink))
+        order = [(name, "ascending") for name in SORTED_BY if name in schema.names]
         split = {name.split(".")[0] for name in _SPLIT}
         self._file = stack.enter_context(
             pq.ParquetWriter(
@@ -269,22 +259,20 @@ class _ParquetFile:
             )
         )
 
-    def write(self, rows: pa.Table) -> None:
-        """As one row group. In one piece, since pages end where pieces do."""
-        self._file.write_table(rows.combine_chunks(), row_group_size=rows.num_rows)
-        self.row_groups.append(rows.num_rows)
+    def wait(self, rows: pa.Table) -> None:
+        if rows.num_rows:
+            self._waiting.append(rows)
+            self.waiting_rows += rows.num_rows
 
-    def write_later(self, row: pa.Table, size: int, bytes_max: int) -> None:
-        if self._waiting_bytes and self._waiting_bytes + size > bytes_max:
-            self.write_waiting()
-        self._waiting.append(row)
-        self._waiting_bytes += size
-
-    def write_waiting(self) -> None:
-        if self._waiting:
-            self.write(pa.concat_tables(self._waiting))
-        self._waiting = []
-        self._waiting_bytes = 0
+    def write(self, count: int, bytes_: int) -> None:
+        """The first waiting rows become a row group. In one piece, since pages end where pieces
+        do."""
+        waiting = pa.concat_tables(self._waiting)
+        self._file.write_table(waiting[:count].combine_chunks(), row_group_size=count)
+        self.row_groups.append(count)
+        self._waiting = [waiting[count:]]
+        self.waiting_rows -= count
+        self.waiting_bytes -= bytes_
 
     def facts(self) -> dict[str, Any]:
         """What the manifest says of it, once it is closed."""

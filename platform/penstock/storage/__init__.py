@@ -1,7 +1,6 @@
 """The object store: immutable files by name. Segments live here.
 
-The embedded store is a directory; `s3` is its twin at scale.
-"""
+The embedded store is a directory; `s3` is its twin at scale."""
 
 import os
 from collections.abc import Iterator
@@ -30,8 +29,7 @@ class ObjectStore(Protocol):
     absent.
 
     A store that is elsewhere raises StoreUnreachable or StoreRefused, and FileNotFoundError for
-    an absent object alone.
-    """
+    an absent object alone."""
 
     @property
     def local(self) -> bool:
@@ -101,7 +99,7 @@ class FileStore:
         path.with_name(path.name + _UNFINISHED).unlink(missing_ok=True)
 
     def address(self, name: str) -> str:
-        return str(self._path(name))
+        return str(self._path(name) if name else self._root)
 
     def _path(self, name: str) -> Path:
         return self._root / relative_name(name)

@@ -7,7 +7,7 @@ class StoreUnreachable(
     PenstockError, exit_status=3, http_status=503, http_headers={"Retry-After": "5"}
 ):
     """The object store {where} cannot be reached: {why}.
-    Tries go on as long as something is to be done there; look whether the service is up."""
+    Penstock tries again as long as it has work there. Check whether the service is up."""
 
 
 class StoreRefused(PenstockError, exit_status=3, http_status=503):

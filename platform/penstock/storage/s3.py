@@ -1,8 +1,7 @@
 """The object store in a bucket of S3, or of a service that speaks its protocol.
 
 An object is written to a local file first and uploaded when it is complete. Arrow's own output
-stream cannot be abandoned: closing or dropping one makes an object of the bytes written so far.
-"""
+stream cannot be abandoned: closing or dropping one makes an object of the bytes written so far."""
 
 import io
 import mmap
@@ -19,6 +18,7 @@ from typing import IO, Any, BinaryIO, Self, TypeVar, cast
 from urllib.parse import SplitResult, parse_qsl, unquote
 
 import pyarrow as pa
+from pyarrow import fs
 
 from penstock.directories import make_directory
 from penstock.errors import InvalidInput, PenstockError, SettingInvalid
@@ -153,8 +153,6 @@ class S3Store:
 
     def _list_directory(self, name: str) -> Sequence[tuple[str, int | None]]:
         """The names directly in a folder, with the sizes of those that are objects."""
-        from pyarrow import fs
-
         selector = fs.FileSelector(self._address.path(name), allow_not_found=True)
         entries = self._request(lambda: self._files.get_file_info(selector))
         if not entries:
@@ -167,8 +165,6 @@ class S3Store:
 
     def _refuse_missing_bucket(self) -> None:
         """A request about an object in a missing bucket says only that the object is missing."""
-        from pyarrow import fs
-
         bucket = self._request(lambda: self._files.get_file_info(self._address.bucket))
         if bucket.type is fs.FileType.NotFound:
             raise explain("NO_SUCH_BUCKET", self._address)
@@ -185,23 +181,18 @@ class S3Store:
                 self._refuse_missing_bucket()
                 raise
             except OSError as error:
-                _, status = _code_and_status(str(error))
-                over_rate = status == "429" and _NO_REASON not in str(error)
-                if not over_rate or attempt >= ATTEMPTS_MAX:
-                    raise self._explain(str(error)) from error
-                time.sleep(_PAUSE_SECONDS_MIN * 2**attempt)
-
-    def _explain(self, answer: str) -> PenstockError:
-        """A refused HEAD has no reason in its answer, so a request that has one is sent."""
-        from pyarrow import fs
-
-        if _NO_REASON in answer:
-            nothing = fs.FileSelector(self._address.path("-"), allow_not_found=True)
-            try:
-                self._files.get_file_info(nothing)
-            except OSError as error:
                 answer = str(error)
-        return explain(answer, self._address)
+                over_rate = _code_and_status(answer)[1] == "429" and _NO_REASON not in answer
+                if over_rate and attempt < ATTEMPTS_MAX:
+                    time.sleep(_PAUSE_SECONDS_MIN * 2**attempt)
+                    continue
+                if _NO_REASON in answer:  # as of a refused HEAD: a request that has one is sent
+                    nothing = fs.FileSelector(self._address.path("-"), allow_not_found=True)
+                    try:
+                        self._files.get_file_info(nothing)
+                    except OSError as explained:
+                        answer = str(explained)
+                raise explain(answer, self._address) from error
 
     @cached_property
     def _files(self) -> Any:
@@ -214,10 +205,7 @@ class S3Store:
         return self._connect(allow_delayed_open=False)
 
     def _connect(self, *, allow_delayed_open: bool) -> Any:
-        from pyarrow import fs
-
         scheme, _, host = (self._address.endpoint or "").partition("://")
-        attempts = fs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS_MAX)
         return fs.S3FileSystem(
             **({"endpoint_override": host, "scheme": scheme} if host else {}),
             allow_delayed_open=allow_delayed_open,
@@ -225,7 +213,7 @@ class S3Store:
             connect_timeout=_CONNECT_SECONDS_MAX,
             request_timeout=SILENCE_SECONDS_MAX,
             background_writes=True,  # so that a failed part makes the whole upload fail
-            retry_strategy=attempts,
+            retry_strategy=fs.AwsStandardS3RetryStrategy(max_attempts=ATTEMPTS_MAX),
         )
 
 

@@ -1,24 +1,44 @@
 """Answers on standard output, for people as tables or for programs as one JSON document;
-everything else on standard error."""
+everything else on standard error.
 
+Commands write by these functions alone: they show each control character as its number, so that
+no text of others controls a terminal."""
+
+import codecs
+import logging
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
-from typing import Any
+from types import TracebackType
+from typing import Any, BinaryIO, cast
 
 import msgspec
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from penstock.errors import PenstockError, one_line
+from penstock.visible_text import visible, visible_json, visible_line
 
 _CELL_CHARS_MAX = 200
 
 
 def show_json(value: object) -> None:
-    sys.stdout.write(msgspec.json.format(encode(value), indent=2).decode() + "\n")
+    sys.stdout.write(visible_json(msgspec.json.format(encode(value), indent=2).decode()) + "\n")
+
+
+def show_json_line(value: object) -> None:
+    """A document on a line of its own; the reader of a pipe has it at once."""
+    sys.stdout.write(visible_json(encode(value).decode()) + "\n")
+    sys.stdout.flush()
+
+
+def show_text(*lines: str) -> None:
+    """Lines of an answer, as wide as they are; the reader of a pipe has them at once."""
+    sys.stdout.write("".join(f"{visible(line)}\n" for line in lines))
+    sys.stdout.flush()
 
 
 def encode(value: object) -> bytes:
@@ -36,29 +56,93 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
         console = Console(width=10_000)
     table = Table(show_edge=False, pad_edge=False, box=None, header_style="bold")
     for name in columns:
-        table.add_column(escape(name), overflow="fold")
+        table.add_column(Text(visible_line(name)), overflow="fold")
     for row in rows:
         table.add_row(*(_cell(value) for value in row))
     console.print(table, soft_wrap=not console.is_terminal)
 
 
-def _cell(value: object) -> str:
+def _cell(value: object) -> Text:
+    """Plain text: marks such as [bold] and :smile: mean nothing in it."""
     if value is None:
-        return ""
+        return Text()
     if isinstance(value, datetime):
-        return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
+        return Text(value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3])
     text = encode(value).decode() if isinstance(value, Mapping | list) else str(value)
-    text = "".join(char if char.isprintable() else " " for char in text)
-    return escape(text if len(text) <= _CELL_CHARS_MAX else text[: _CELL_CHARS_MAX - 1] + "…")
+    text = visible_line(text[: _CELL_CHARS_MAX + 1])
+    return Text(text if len(text) <= _CELL_CHARS_MAX else text[: _CELL_CHARS_MAX - 1] + "…")
 
 
 def say(text: str) -> None:
     """A line for the person, on standard error."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(visible(text) + "\n")
 
 
 def show_error(error: PenstockError) -> None:
     say(f"penstock: {one_line(error)}")
+
+
+def guard_terminal() -> None:
+    """Errors that nobody expected, and what libraries log, are shown by these functions too."""
+    sys.excepthook = _show_crash
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_LibraryFormatter("%(levelname)s: %(message)s"))
+
+
+def _show_crash(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
+    say("".join(traceback.format_exception(kind, error, at)).rstrip("\n"))
+
+
+class _LibraryFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
+
+
+def to_terminal() -> bool:
+    """Whether standard output is shown to a person."""
+    return sys.stdout.isatty()
+
+
+def data_output(*, json: bool = False, raw: bool = False) -> BinaryIO:
+    """Standard output for data that a program asked for: as it is where it goes into a pipe or a
+    file, or somebody asked for it `raw`; with its control characters as numbers where it goes to a
+    terminal. JSON has them as numbers everywhere."""
+    sys.stdout.flush()
+    plain = sys.stdout.buffer
+    if raw or not (json or to_terminal()):
+        return plain
+    return cast(BinaryIO, _VisibleOutput(plain, json=json))
+
+
+def passing_on() -> Callable[[bytes], None]:
+    """A function that shows the output of another program on standard error, piece by piece. A
+    progress bar that the program draws over and over becomes lines."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def show(piece: bytes) -> None:
+        text = decoder.decode(piece).replace("\r\n", "\n").replace("\r", "\n")
+        sys.stderr.write(visible(text))
+        sys.stderr.flush()
+
+    return show
+
+
+class _VisibleOutput:
+    """UTF-8 that passes through with its control characters as numbers. Characters may come in
+    pieces; bytes that are no UTF-8 are shown as numbers too."""
+
+    def __init__(self, out: BinaryIO, *, json: bool) -> None:
+        self.closed = False
+        self._out = out
+        self._shown = visible_json if json else visible
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+
+    def write(self, content: bytes) -> int:
+        self._out.write(self._shown(self._decoder.decode(content)).encode())
+        return len(content)
+
+    def flush(self) -> None:
+        self._out.flush()
 
 
 def time_of(us: int) -> datetime:

@@ -15,7 +15,6 @@ from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.definition import (
     Definition,
     find_definition,
-    load_definition,
     parse_definition,
 )
 from penstock_jobs.rewards.errors import JudgeUnfit
@@ -250,6 +249,6 @@ def test_only_a_definition_that_names_it_computes_it(
 
 
 def test_the_example_has_the_local_judge_beside_it_to_compare() -> None:
-    weights = {term.reward.name: term.weight for term in load_definition(EXAMPLE).terms}
+    weights = {term.reward.name: term.weight for term in find_definition(str(EXAMPLE)).terms}
     assert weights["dissatisfied_follow_up"] == 0
     assert weights["dissatisfied_by_llm"] > 0

@@ -4,8 +4,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock_jobs.rewards.followups.evaluation import Example, evaluate, reliability
-from penstock_jobs.rewards.followups.judge import Judgement, Label, Message, Unjudged
+from penstock_jobs.rewards.followups.judge import (
+    Example,
+    Judgement,
+    Label,
+    Message,
+    Unjudged,
+    evaluate,
+    reliability,
+)
 
 
 class Scripted:

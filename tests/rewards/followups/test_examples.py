@@ -6,13 +6,13 @@ from collections import Counter
 import numpy as np
 from rapidfuzz import fuzz, process
 
-from penstock_jobs.rewards.followups.evaluation import (
+from bench.judge_training import train_examples
+from penstock_jobs.rewards.followups.judge import (
+    LABELS,
     all_examples,
     fresh_examples,
     held_out_examples,
-    train_examples,
 )
-from penstock_jobs.rewards.followups.judge import LABELS
 
 
 def test_labels_and_languages_are_balanced() -> None:

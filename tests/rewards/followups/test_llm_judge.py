@@ -1,6 +1,7 @@
 """The judge that asks a model, against a server that speaks the protocol and errs."""
 
 import json
+import socket
 from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
+from penstock.http.egress import EgressPolicy
 from penstock_jobs.rewards.followups import llm_judge
 from penstock_jobs.rewards.followups.judge import Judgement, Message, Unjudged
 from penstock_jobs.rewards.followups.llm_judge import (
@@ -68,6 +70,7 @@ def judge_at(
         RewardSettings(**settings),
         AnswerCache(database),
         RunBudget(database, RUN, requests_max, tokens_max),
+        EgressPolicy(of_operator=True),
         Pauses() if pauses is None else pauses,
     )
 
@@ -160,6 +163,15 @@ def test_a_server_that_is_gone_is_given_up(server: Completions, database: Databa
     found = judge.judge(messages(*(f"asks {n}" for n in range(20))))
     assert labels(found) == ["unreachable"] * 20
     assert len(server.requests) == 2 * 4
+
+
+def test_where_clouds_keep_their_keys_nobody_is_asked(
+    server: Completions, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the settings name it, or its name server says so."""
+    monkeypatch.setattr(socket, "create_connection", None)
+    judge = judge_at(server, database, url="http://169.254.169.254/v1")
+    assert judge.judge(messages("a")) == ["unreachable"]
 
 
 def test_a_wrong_key_is_not_tried_again(server: Completions, database: Database) -> None:

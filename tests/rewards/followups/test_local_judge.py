@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from penstock_jobs.rewards.followups.evaluation import (
+from bench.judge_training import train, train_examples
+from penstock_jobs.rewards.followups.features import features
+from penstock_jobs.rewards.followups.judge import (
+    Message,
     evaluate,
     fresh_examples,
     held_out_examples,
-    train_examples,
 )
-from penstock_jobs.rewards.followups.features import features
-from penstock_jobs.rewards.followups.judge import Message
-from penstock_jobs.rewards.followups.local_judge import LocalJudge, committed_model, train
+from penstock_jobs.rewards.followups.local_judge import LocalJudge, committed_model
 
 
 def test_the_committed_model_is_the_one_of_the_committed_examples() -> None:

@@ -1,2 +1,1 @@
-"""Results of other harnesses. A format is a module with `NAME`, `recognises(path)` and
-`collect(trials)`. Nothing is guessed; what is left out is reported."""
+"""Results of other harnesses: a module for each format, with NAME, `recognises` and `collect`."""

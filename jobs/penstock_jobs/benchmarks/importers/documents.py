@@ -1,5 +1,4 @@
-"""Reads files of others with bounds on their size, their depth and their encoding; what cannot be
-read raises Unfit. Entries of a zip archive are read one at a time, and never written to disk."""
+"""Reads files of others, with bounds on size, depth and encoding, or raises Unfit."""
 
 import mmap
 import os
@@ -15,6 +14,9 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 import msgspec
 
+from penstock.errors import InvalidInput
+from penstock.ingest.decompression import decompressed
+
 T = TypeVar("T")
 
 
@@ -29,32 +31,39 @@ _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _TOKEN = re.compile(rb'(?:[^"\[\]{},]++|' + _STRING + rb')*+([\[\]{},"])', re.DOTALL)
 _NAME = re.compile(rb"\s*(" + _STRING + rb")\s*:", re.DOTALL)
 #: Many write numbers that JSON does not have. They become texts, which are no scores.
-_NO_NUMBER = re.compile(_STRING + rb"|-?\b(?:NaN|Infinity)\b", re.DOTALL)
+#: A string without an end goes to the end: what is in it is not looked at again and again.
+_NO_NUMBER = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|-?\b(?:NaN|Infinity)\b', re.DOTALL)
+#: Of what is imported at a time.
+_ENTRIES_MAX = 4_000_000
+_DEPTH_MAX = 64
 _BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
 def files(
     path: Path, *names: str, suffix: str = "", ends: Callable[[Path], bool] = lambda _folder: False
 ) -> Iterator[Path]:
-    """Regular files with these names or this suffix, in order; not below a folder where the walk
-    `ends`, and not through links to folders. A single file counts whatever its name. Raises
-    OSError where a folder cannot be read: its results would be missing unnoticed."""
-
-    def fail(error: OSError) -> None:
-        raise error
-
+    """Regular files with these names or this suffix, in order; none below a folder where the walk
+    `ends`. A single file counts whatever its name. Raises OSError for an unreadable folder, and
+    InvalidInput for one that holds more, or is deeper, than any harness makes it."""
     if path.is_file():
         yield path
         return
-    for folder, folders, inside in os.walk(path, onerror=fail):
-        folders.sort()
-        for name in sorted(inside):
-            if name in names or (suffix and name.endswith(suffix)):
-                file = Path(folder, name)
-                if file.is_file():
-                    yield file
-        if ends(Path(folder)):
-            folders.clear()
+    entries = 0
+    folders = [(path, 1)]
+    while folders:
+        folder, depth = folders.pop()
+        inside = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        entries += len(inside)
+        if entries > _ENTRIES_MAX or depth > _DEPTH_MAX:
+            why = f"there are more than {_ENTRIES_MAX} files, or folders over {_DEPTH_MAX} deep"
+            raise InvalidInput(what=f"The folder {path}", why=why)
+        for entry in inside:
+            fits = entry.name in names or (suffix and entry.name.endswith(suffix))
+            if fits and entry.is_file():
+                yield Path(entry.path)
+        if not ends(folder):
+            below = [entry for entry in reversed(inside) if entry.is_dir(follow_symlinks=False)]
+            folders += [(Path(entry.path), depth + 1) for entry in below]
 
 
 def read(path: Path, bytes_max: int) -> bytes:
@@ -147,11 +156,8 @@ def seconds_between(start: object, end: object) -> float | None:
     return took if took >= 0 else None
 
 
-#: The method that zipfile has only from Python 3.14 on.
-_ZSTANDARD = 93
 _CHUNK_BYTES = 1024 * 1024
 _HEADER_BYTES = 30
-_ENCRYPTED = 1
 _DIRECTORY_BYTES_MAX = 256 * 1024 * 1024
 
 
@@ -160,10 +166,10 @@ class UnfitArchive(Unfit):
 
 
 class Archive:
-    """A zip archive. Of entries with the same name the last counts."""
+    """A zip archive, read in memory. Of entries with the same name the last counts."""
 
-    def __init__(self, path: Path, zipped: ZipFile, unpacked_bytes_max: int) -> None:
-        self._path = path
+    def __init__(self, file: IO[bytes], zipped: ZipFile, unpacked_bytes_max: int) -> None:
+        self._file = file
         self._zipped = zipped
         self._left = self._unpacked_bytes_max = unpacked_bytes_max
         self.entries = {entry.filename: entry for entry in zipped.infolist()}
@@ -171,7 +177,7 @@ class Archive:
     def read(self, name: str, bytes_max: int) -> bytes:
         """Raises Unfit: damaged, encrypted, larger than allowed."""
         entry = self.entries[name]
-        if entry.flag_bits & _ENCRYPTED:
+        if entry.flag_bits & 1:
             raise Unfit("it is encrypted")
         data = bytearray()
         try:
@@ -179,7 +185,14 @@ class Archive:
                 data += chunk
                 if len(data) > bytes_max:
                     raise Unfit(f"it is longer than {bytes_max} bytes unpacked")
-        except (OSError, BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+        except (
+            OSError,
+            BadZipFile,
+            zlib.error,
+            EOFError,
+            NotImplementedError,
+            ValueError,
+        ) as error:
             raise Unfit(f"it is damaged: {error}") from error
         if zlib.crc32(data) != entry.CRC:
             raise Unfit("it is damaged: its checksum is wrong")
@@ -194,20 +207,19 @@ class Archive:
                 while chunk := stream.read(_CHUNK_BYTES):
                     yield chunk
             return
-        if entry.compress_type != _ZSTANDARD:
+        if entry.compress_type != 93:  # Zstandard, which zipfile knows from Python 3.14 on
             raise NotImplementedError(f"packed by method {entry.compress_type}")
-        import pyarrow as pa
+        self._file.seek(entry.header_offset)
+        header = self._file.read(_HEADER_BYTES)
+        if len(header) < _HEADER_BYTES or header[:4] != b"PK\x03\x04":
+            raise BadZipFile("an entry has no header")
+        self._file.seek(sum(unpack("<HH", header[26:30])), 1)  # its name, and what else it says
+        yield from decompressed(self._packed(entry.compress_size), "zstd")
 
-        with pa.memory_map(str(self._path)) as source:
-            source.seek(entry.header_offset)
-            header = source.read(_HEADER_BYTES)
-            if len(header) < _HEADER_BYTES or header[:4] != b"PK\x03\x04":
-                raise BadZipFile("an entry has no header")
-            source.seek(sum(unpack("<HH", header[26:30])), 1)  # its name, and what else it says
-            packed = pa.BufferReader(source.read_buffer(entry.compress_size))
-            with pa.CompressedInputStream(packed, "zstd") as stream:
-                while chunk := stream.read(_CHUNK_BYTES):
-                    yield chunk
+    def _packed(self, size: int) -> Iterator[bytes]:
+        while size and (part := self._file.read(min(size, _CHUNK_BYTES))):
+            size -= len(part)
+            yield part
 
 
 @contextmanager
@@ -217,7 +229,7 @@ def opened_archive(path: Path, unpacked_bytes_max: int) -> Iterator[Archive]:
         with path.open("rb") as file:
             _check_directory(file)
             with ZipFile(file) as zipped:
-                yield Archive(path, zipped, unpacked_bytes_max)
+                yield Archive(file, zipped, unpacked_bytes_max)
     except (OSError, BadZipFile, NotImplementedError) as error:
         raise Unfit(f"it is no zip archive that can be read: {error}") from error
 

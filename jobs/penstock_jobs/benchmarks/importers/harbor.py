@@ -1,7 +1,4 @@
-"""Jobs of Harbor: a folder of jobs, a job, or a trial.
-
-A job is a folder of trials, each with its `result.json`; the job's own `result.json` counts them,
-and of older versions repeats them whole."""
+"""Jobs of Harbor: folders of trials, which the job's own result counts or repeats."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -19,8 +16,7 @@ NAME = "harbor"
 _RESULT, _CONFIG = "result.json", "config.json"
 #: Folders of a trial in which the agent and the tests write: results there prove nothing.
 _WRITTEN_BY_OTHERS = {"agent", "user-agent", "artifacts", "verifier", "steps"}
-#: Endings by the model and its agent themselves: they used up a limit, or refused. After any other
-#: exception a reward measures nothing; Harbor sees it so too.
+#: The model or its agent used up a limit, or refused. Other exceptions void a reward, as in Harbor.
 _ITS_OWN = {
     "AgentTimeoutError", "ContextWindowExceededError", "OutputTokenExceededError",
     "ContextLengthExceededError", "OutputLengthExceededError", "AgentSafetyRefusalError",
@@ -75,6 +71,9 @@ class _Job(msgspec.Struct):
     trial_results: list[_TrialResult] = []
 
 
+_KINDS: dict[str, type[msgspec.Struct]] = {"n_total_trials": _Job, "trial_name": _TrialResult}
+
+
 class _TrialConfig(msgspec.Struct):
     trial_name: str
     task: dict[str, Any] = {}
@@ -82,11 +81,8 @@ class _TrialConfig(msgspec.Struct):
 
 
 def recognises(path: Path) -> bool:
-    return any(
-        documents.try_decode(file, kind) is not None
-        for file in _files(path, _RESULT)
-        for kind in (_Job, _TrialResult)
-    )
+    files = _files(path, _RESULT)
+    return any(documents.try_decode(file, kind) for file in files for kind in _KINDS.values())
 
 
 def collect(trials: TrialCollection) -> None:
@@ -122,37 +118,36 @@ class _JobReader:
 
     def take(self, file: Path) -> None:
         try:
-            data = documents.read(file, self._trials.options.document_bytes_max)
-            keys = documents.decode(data, dict[str, msgspec.Raw]).keys()
-            if "n_total_trials" in keys:
-                job = documents.decode(data, _Job)
-                self._jobs.append((job, file))
-                for result in job.trial_results:
-                    self._results.append((result, file.parent / result.trial_name, True))
-            elif "trial_name" in keys:
-                self._results.append((documents.decode(data, _TrialResult), file.parent, False))
-            else:
-                self._trials.note("a file of another form was passed over", file)
+            result = self._trials.decode(file, _KINDS)
         except Unfit as error:
             self._trials.leave_out("a result that cannot be read is an error", file, error)
             self.take_config(file.parent, f"its result cannot be read: {error}")
+            return
+        if isinstance(result, _Job):
+            self._jobs.append((result, file))
+            for part in result.trial_results:
+                self._results.append((part, file.parent / part.trial_name, True))
+        elif isinstance(result, _TrialResult):
+            self._results.append((result, file.parent, False))
 
     def take_config(self, folder: Path, error: str) -> None:
-        """Take a trial of which only the configuration can be read. It lacks the task's whole
-        name, and a part of the label."""
+        """Take a trial without a result: its task may be cut off, and its label lack parts."""
         config = documents.try_decode(folder / _CONFIG, _TrialConfig)
         if config is None:
             return
         task, agent = config.task, config.agent
         task_name = str(task.get("name") or Path(str(task.get("path") or "")).name)
         model = str(agent.get("model_name") or "")
-        label = str(agent.get("name") or ""), model.partition("/")[2] or model
+        label = (agent.get("name"), model.partition("/")[2] or model, task.get("source"))
         trial = ImportedTrial(
-            task=task_name or _task_part(config.trial_name), outcome=short(error),
-            identity=(str(folder.parent), config.trial_name), where=str(folder),
-            label=(*label, str(task.get("source") or "")), run=str(folder.parent),
+            task=task_name or config.trial_name.rpartition("__")[0],
+            outcome=short(error),
+            identity=(str(folder.parent), config.trial_name),
+            where=str(folder),
+            label=tuple(str(part or "") for part in label),
+            run=str(folder.parent),
             name=config.trial_name,
-        )  # fmt: skip
+        )
         self._without_result.append(trial)
 
     def add_trials(self) -> None:
@@ -165,12 +160,10 @@ class _JobReader:
             if checksum and checksums.setdefault(result.task_name, checksum) != checksum:
                 self._trials.note("a task was not the same in all trials", folder)
         known = {(str(folder.parent), result.trial_name) for result, folder, _ in self._results}
-        self._without_result = [
-            trial for trial in self._without_result if trial.identity not in known
-        ]
         for trial in self._without_result:
-            self._trials.note("a trial without a result is an error", trial.where)
-            self._trials.add(self._completed(trial))
+            if trial.identity not in known:
+                self._trials.note("a trial without a result is an error", trial.where)
+                self._trials.add(self._completed(trial))
         for job, file in self._jobs:
             self._add_missing(job, file)
 
@@ -188,7 +181,7 @@ class _JobReader:
     def _add_missing(self, job: _Job, file: Path) -> None:
         run = str(file.parent)
         known = {
-            result.trial_name for result, folder, _ in self._results if str(folder.parent) == run
+            trial.trial_name for trial, folder, _ in self._results if str(folder.parent) == run
         }
         left = job.n_total_trials - len(known)
         known |= {trial.name for trial in self._without_result if trial.run == run}
@@ -197,38 +190,27 @@ class _JobReader:
             missing = f"{left} of {job.n_total_trials} trials"
             self._trials.refuse_unfinished(f"The job {file.parent}", missing)
         for name, label in sorted(named.items()):
-            where = f"{file}: {name}"
-            kind = "a trial that only the job names"
-            task = self._task_of(name)
-            if task is None:
+            kind, where = "a trial that only the job names", f"{file}: {name}"
+            if (task := self._task_of(name)) is None:
                 self._trials.note(f"{kind}, and whose task cannot be told, was left out", where)
-                continue
-            self._trials.add_missing(
-                f"{kind} is an error", task, identity=(run, name), where=where, label=label,
-                run=run, name=name,
-            )  # fmt: skip
+            else:
+                facts = {"where": where, "label": label, "run": run, "name": name}
+                self._trials.add_missing(f"{kind} is an error", task, (run, name), **facts)
         unnamed = job.n_total_trials - len(known) - len(named)
         if unnamed > 0:
             self._trials.note("a result is missing, and nothing names it", file, unnamed)
 
     def _task_of(self, trial: str) -> str | None:
         """A trial's name holds the last part of its task's, cut off where it is long."""
-        part = _task_part(trial)
-        tasks = {trial.task for trial in self._trials}
-        whole = [task for task in tasks if task.rpartition("/")[2] == part]
-        if len(whole) == 1:
-            return whole[0]
-        fitting = [
-            task for task in tasks if task.rpartition("/")[2][:_TASK_CHARS].rstrip("_-") == part
-        ]
-        if len(fitting) == 1:
-            return fitting[0]
+        part = trial.rpartition("__")[0]
+        names = {trial.task: trial.task.rpartition("/")[2] for trial in self._trials}
+        whole = [task for task, name in names.items() if name == part]
+        cut = [task for task, name in names.items() if name[:_TASK_CHARS].rstrip("_-") == part]
+        for fitting in (whole, cut):
+            if len(fitting) == 1:
+                return fitting[0]
         was_cut = len(part) >= _TASK_CHARS - 2
-        return None if fitting or was_cut or not part else part
-
-
-def _task_part(trial: str) -> str:
-    return trial.rpartition("__")[0]
+        return None if cut or was_cut or not part else part
 
 
 def _trials_named_in(job: _Job) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -254,27 +236,28 @@ def _rewards(result: _TrialResult) -> dict[str, Any]:
 
 def _trial(result: _TrialResult, folder: Path, metric: str | None) -> ImportedTrial:
     notes: list[str] = []
-    outcome = _outcome(result, metric, notes)
-    usages = _parts(result, "agent_result")
-    timings = _parts(result, "agent_execution")
+    usages, timings = _parts(result, "agent_result"), _parts(result, "agent_execution")
     info, job = result.agent_info or {}, str(folder.parent)
     model = (info.get("model_info") or {}).get("name") or ""
     return ImportedTrial(
         task=result.task_name,
-        outcome=outcome,
+        outcome=_outcome(result, metric, notes),
         measures={
             "completion_tokens": _sum(usage.n_output_tokens for usage in usages),
             "prompt_tokens": _sum(usage.n_input_tokens for usage in usages),
             "cost_usd": _sum(usage.cost_usd for usage in usages),
             "latency_s": _sum(
-                seconds_between(timing.started_at, timing.finished_at) for timing in timings
+                seconds_between(time.started_at, time.finished_at) for time in timings
             ),
         },
         identity=result.id or (job, result.trial_name),
         where=f"{folder.parent.name}/{result.trial_name}",
         label=(str(info.get("name") or ""), str(model), result.source or "adhoc"),
-        run=job, started=result.started_at or "", name=result.trial_name, notes=notes,
-    )  # fmt: skip
+        run=job,
+        started=result.started_at or "",
+        name=result.trial_name,
+        notes=notes,
+    )
 
 
 def _outcome(result: _TrialResult, metric: str | None, notes: list[str]) -> float | str:

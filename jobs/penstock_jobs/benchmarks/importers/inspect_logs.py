@@ -1,7 +1,4 @@
-"""Logs of Inspect: `.eval` archives and JSON, one or a folder of them.
-
-A sample is a task, an epoch an attempt. Logs with the same task id are tries of one eval, of
-which the later goes on where the earlier ended; others are further attempts."""
+"""Logs of Inspect: a sample is a task, an epoch an attempt, and logs of one task id are tries."""
 
 import re
 from collections import defaultdict
@@ -14,13 +11,7 @@ import msgspec
 
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit, UnfitArchive
-from penstock_jobs.benchmarks.importers.trials import (
-    ONLY_SUMMARY,
-    ImportedTrial,
-    TrialCollection,
-    scored,
-    short,
-)
+from penstock_jobs.benchmarks.importers.trials import ImportedTrial, TrialCollection, scored, short
 
 NAME = "inspect"
 
@@ -29,11 +20,7 @@ _HEADERS = ("header.json", "_journal/start.json")
 _SAMPLE = re.compile(r"samples/(.+)_epoch_(\d+)(\.json|/sample\.json)")
 #: The numbers that Inspect's metrics make of these values, unless a task says otherwise.
 _VALUES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
-#: The description of an eval comes early in a log and is small.
-_MEMBERS_BEFORE = 2
 _SPEC_BYTES_MAX = 64 * 1024 * 1024
-#: This limit means that a person stopped it. The model could have kept all others.
-_STOPPED_BY_HAND = "operator"
 
 
 class _Usage(msgspec.Struct):
@@ -150,7 +137,7 @@ def _is_json_log(path: Path) -> bool:
                 if name == "eval" and end - start <= _SPEC_BYTES_MAX:
                     documents.decode(data[start:end], _Spec)
                     return True
-                if number == _MEMBERS_BEFORE:
+                if number == 2:  # the description of an eval comes early
                     break
     except Unfit:
         return False
@@ -213,24 +200,20 @@ def _add_eval(logs: list[_Log], metric: str | None, trials: TrialCollection) -> 
             trial = _trial(log, key, sample, metric)
             done[key] = _later(done[key], trial, trials) if key in done else trial
     epochs = spec.config.epochs or 1
-    named = [
-        (str(name), epoch)
-        for name in spec.dataset.sample_ids or ()
-        for epoch in range(1, epochs + 1)
-    ]
+    ids = map(str, spec.dataset.sample_ids or ())
+    named = [(name, epoch) for name in ids for epoch in range(1, epochs + 1)]
     expected = len(named) or (spec.dataset.samples or 0) * epochs
     missing = [key for key in named if key not in done]
     unnamed = max(0, expected - len(done) - len(missing))
-    if (missing or unnamed) and status == "started":
-        count = f"{len(missing) + unnamed} of {expected} samples"
-        trials.refuse_unfinished(f"The log {last.path}", count)
+    if (left := len(missing) + unnamed) and status == "started":
+        trials.refuse_unfinished(f"The log {last.path}", f"{left} of {expected} samples")
     if status != "success":
         text = f"{last.path.name}: {status} {_message(last.header.error)}"
         trials.note("a run did not end well", text.strip())
     if unnamed:
         trials.note("a result is missing, and nothing names it", last.path.name, unnamed)
     for key in missing:
-        sample = _EvalSample(id=key[0], epoch=key[1], error=ONLY_SUMMARY)
+        sample = _EvalSample(id=key[0], epoch=key[1], error=trials.ONLY_SUMMARY)
         done[key] = _trial(last, key, sample, metric)
         trials.note("a sample that only the log's header names is an error", done[key].where)
     for trial in done.values():
@@ -260,26 +243,27 @@ def _trial(
     usage = (sample.model_usage or {}).get(spec.model)
     if sample.model_usage and usage is None:
         notes.append("its tokens are not told: none are of the model itself")
-    prompt_tokens = None
+    measures: dict[str, Any] = {"latency_s": sample.total_time, "steps": sample.turn_count}
+    measures["retries"] = len(sample.error_retries or ())
     if usage is not None:
         cached = (usage.input_tokens_cache_read or 0) + (usage.input_tokens_cache_write or 0)
-        prompt_tokens = usage.input_tokens + cached
+        measures["prompt_tokens"] = usage.input_tokens + cached
+        measures["completion_tokens"] = usage.output_tokens
+        measures["cost_usd"] = usage.total_cost
     return ImportedTrial(
         task=key[0],
         outcome=outcome,
-        measures={
-            "completion_tokens": usage.output_tokens if usage else None,
-            "prompt_tokens": prompt_tokens,
-            "cost_usd": usage.total_cost if usage else None,
-            "latency_s": sample.total_time,
-            "steps": sample.turn_count,
-            "retries": len(sample.error_retries or ()),
-        },
+        measures=measures,
         identity=(log.run, *key),
         where=f"{log.path.name}, sample {key[0]}, epoch {key[1]}",
-        label=(spec.task, spec.model), run=log.run, index=key[1] - 1,
-        size=spec.config.epochs or 1, started=spec.created, name=str(log.path), notes=notes,
-    )  # fmt: skip
+        label=(spec.task, spec.model),
+        run=log.run,
+        index=key[1] - 1,
+        size=spec.config.epochs or 1,
+        started=spec.created,
+        name=str(log.path),
+        notes=notes,
+    )
 
 
 def _outcome(sample: _EvalSample, metric: str | None, notes: list[str]) -> float | str:
@@ -291,7 +275,7 @@ def _outcome(sample: _EvalSample, metric: str | None, notes: list[str]) -> float
         if values:
             notes.append("a sample with an error was scored: the error counts")
         return _message(sample.error) or "error"
-    if limit == _STOPPED_BY_HAND:
+    if limit == "operator":  # the model could have kept all other limits
         return "a person stopped it"
     if metric is None or metric not in values:
         return "it was not scored" if metric is None else f"it has no score {metric}"

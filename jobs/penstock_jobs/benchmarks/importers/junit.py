@@ -12,8 +12,9 @@ from penstock_jobs.benchmarks.importers.trials import ImportedTrial, TrialCollec
 NAME = "junit"
 
 _CHUNK_BYTES = 64 * 1024
-#: Remarks on the runs before the last of a test that passed in the end; and on the runs after the
-#: first of a test that never passed.
+#: Suites in suites, and remarks on one test.
+_DEPTH_MAX, _REMARKS_MAX = 1_000, 1_000
+#: Remarks on runs before the last one, which passed; and on runs after a first one that did not.
 _EARLIER = {"flakyFailure": "failure", "flakyError": "error"}
 _FURTHER = {"rerunFailure", "rerunError"}
 _VERDICTS = {"failure", "error", "skipped"}
@@ -87,11 +88,15 @@ class _XmlReader:
         name = element.rpartition(":")[2]
         self.root = self.root or name
         if name == "testsuite":
+            if len(self._suites) == _DEPTH_MAX:
+                raise Unfit(f"its suites lie more than {_DEPTH_MAX} deep in each other")
             self._suites.append(attributes.get("name", ""))
         elif name == "testcase":
             self._test = _Test(self._suites[-1] if self._suites else "", attributes)
         elif self._test is not None and name in _VERDICTS | _FURTHER | _EARLIER.keys():
             text = attributes.get("message") or attributes.get("type") or ""
+            if len(self._test.remarks) == _REMARKS_MAX:
+                raise Unfit(f"it makes more than {_REMARKS_MAX} remarks on a test")
             self._test.remarks.append((name, text))
 
     def _end(self, element: str) -> None:
@@ -110,14 +115,19 @@ def _trial(test: _Test, file: Path, count: int) -> ImportedTrial:
     name = test.attributes.get("name", "")
     task = short(f"{group}::{name}" if group else name)
     notes: list[str] = []
-    outcome = _outcome(test, notes)
-    seconds: float | None = None
+    measures: dict[str, float] = {}
     with suppress(KeyError, ValueError):
-        seconds = float(test.attributes["time"].replace(",", ""))
+        measures["latency_s"] = float(test.attributes["time"].replace(",", ""))
     return ImportedTrial(
-        task=task, outcome=outcome, measures={"latency_s": seconds}, identity=(str(file), count),
-        where=f"{file.name}, {task}", run=str(file), name=f"{count:012}", notes=notes,
-    )  # fmt: skip
+        task=task,
+        outcome=_outcome(test, notes),
+        measures=measures,
+        identity=(str(file), count),
+        where=f"{file.name}, {task}",
+        run=str(file),
+        name=f"{count:012}",
+        notes=notes,
+    )
 
 
 def _outcome(test: _Test, notes: list[str]) -> float | str:

@@ -1,6 +1,4 @@
-"""Reports of SWE-bench: the summary of a run, the report of each instance, or a folder of both.
-
-An instance is a task, a run one attempt at each."""
+"""Reports of SWE-bench: an instance is a task, and a run one attempt at each."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,13 +8,7 @@ import msgspec
 
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.trials import (
-    DIFFERENT_RESULTS,
-    ONLY_SUMMARY,
-    ImportedTrial,
-    TrialCollection,
-    short,
-)
+from penstock_jobs.benchmarks.importers.trials import ImportedTrial, TrialCollection, short
 
 NAME = "swe-bench"
 
@@ -60,7 +52,8 @@ class _Instance(msgspec.Struct):
     infra_failure_reason: str | None = None
 
 
-#: An outcome, and whether anything was edited, if that is known.
+_INSTANCES = dict[str, _Instance]
+#: An outcome, and whether anything was edited if that is known.
 _Result = tuple[float | str, bool | None]
 
 
@@ -76,7 +69,7 @@ class _RunReports:
 
 def recognises(path: Path) -> bool:
     reports = documents.files(path, suffix=".json")
-    return any(_summary(file) is not None or _instances(file) is not None for file in reports)
+    return any(_summary(file) or documents.try_decode(file, _INSTANCES) for file in reports)
 
 
 def collect(trials: TrialCollection) -> None:
@@ -86,7 +79,7 @@ def collect(trials: TrialCollection) -> None:
     for file in documents.files(path, suffix=".json"):
         if (summary := _summary(file)) is not None:
             summaries.append((file, summary))
-        elif (instances := _instances(file)) is not None:
+        elif instances := documents.try_decode(file, _INSTANCES):
             # Anybody may have written a report that lies elsewhere.
             own = file.name == _REPORT and instances.keys() == {file.parent.name}
             if path.is_file() or own:
@@ -124,10 +117,6 @@ def _summary(file: Path) -> _Summary | None:
     return summary if any(other is not None for other in others) else None
 
 
-def _instances(file: Path) -> dict[str, _Instance] | None:
-    return documents.try_decode(file, dict[str, _Instance]) or None
-
-
 def _run_of(report: Path, root: Path, runs: dict[str, _RunReports]) -> _RunReports:
     """Reports lie in RUN/MODEL/INSTANCE, below the folder that is imported."""
     folders = report.relative_to(root).parts[:-2] if root.is_dir() else ()
@@ -136,8 +125,7 @@ def _run_of(report: Path, root: Path, runs: dict[str, _RunReports]) -> _RunRepor
 
 
 def _run_named(file: Path, runs: dict[str, _RunReports]) -> _RunReports:
-    """A summary is called MODEL.RUN.json: it belongs to the reports of that run, else it is a
-    run of its own."""
+    """A summary MODEL.RUN.json belongs to the reports of that run, else it is a run of its own."""
     for run in runs.values():
         parts = run.name.split("/")
         if len(parts) >= 2 and file.stem == f"{parts[-1]}.{parts[-2]}":
@@ -171,7 +159,7 @@ def _take_summary(run: _RunReports, summary: _Summary, file: Path, trials: Trial
         if not isinstance(outcome, str) and "empty_patch_ids" in named:
             trials.note("an empty patch counts 0", where)
             run.summary[task] = outcome, False
-        elif outcome in (_TWICE, ONLY_SUMMARY):
+        elif outcome in (_TWICE, trials.ONLY_SUMMARY):
             trials.note(f"an instance is an error: {outcome}", where)
     unnamed = (summary.total_instances or 0) - len(tasks)
     if unnamed > 0:
@@ -192,7 +180,7 @@ def _listed(task: str, named: set[str], summary: _Summary) -> float | str:
         return float("resolved_ids" in named)
     if summary.unresolved_ids is None and task in (summary.completed_ids or ()):
         return 0.0  # older reports name the completed and the resolved
-    return ONLY_SUMMARY
+    return TrialCollection.ONLY_SUMMARY
 
 
 def _add(run: _RunReports, trials: TrialCollection) -> None:
@@ -206,7 +194,7 @@ def _add(run: _RunReports, trials: TrialCollection) -> None:
             # An empty patch is not run, and leaves no report.
             if not isinstance(outcome, str) and edited is not False:
                 trials.note("an instance that only the summary names is an error", where)
-                outcome, edited = ONLY_SUMMARY, None
+                outcome, edited = trials.ONLY_SUMMARY, None
         elif listed is not None and str(listed[0]).startswith(_ENVIRONMENT):
             outcome, edited = listed  # it looked into the logs as well
         elif (  # the summary has other words for errors
@@ -214,11 +202,17 @@ def _add(run: _RunReports, trials: TrialCollection) -> None:
             and listed[0] != outcome
             and not (isinstance(listed[0], str) and isinstance(outcome, str))
         ):
-            trials.note(DIFFERENT_RESULTS, where)
+            trials.note(trials.DIFFERENT_RESULTS, where)
             outcome, edited = "its report and the summary differ", None
-        trials.add(
-            ImportedTrial(
-                task=task, outcome=outcome, measures={"edited": edited}, where=where,
-                identity=(run.name, task), label=run.label, run=run.name, index=0, size=1,
-            )
-        )  # fmt: skip
+        trial = ImportedTrial(
+            task=task,
+            outcome=outcome,
+            measures={"edited": edited},
+            identity=(run.name, task),
+            where=where,
+            label=run.label,
+            run=run.name,
+            index=0,
+            size=1,
+        )
+        trials.add(trial)

@@ -1,7 +1,4 @@
-"""Runs of Terminal-Bench 1.x: a run, or a folder of runs.
-
-A run has `run_metadata.json`, a `results.json` of all its trials, and one for each of them below.
-Trials are named `task.N-of-M.run`."""
+"""Runs of Terminal-Bench 1.x: `results.json` of a run repeats those of its trials below."""
 
 import re
 from pathlib import Path
@@ -17,12 +14,11 @@ NAME = "terminal-bench"
 
 _RESULTS = "results.json"
 _METADATA = "run_metadata.json"
-_TRIAL = re.compile(r"(?P<task>.+?)\.(?P<number>\d+)-of-(?P<size>\d+)\.(?P<run>.+)")
+_TRIAL = re.compile(r"(?P<task>.+?)\.(?P<number>\d+)-of-(?P<size>\d+)\.(?P<run>.+)", re.DOTALL)
 #: It ran to its end, or the model and its agent made it end: the tests say what came of it.
 _ENDED_WELL = {"unset", "none"}
-_ITS_OWN = _ENDED_WELL | {
-    "agent_timeout", "fatal_llm_parse_error", "context_length_exceeded", "output_length_exceeded",
-}  # fmt: skip
+_LIMITS = {"context_length_exceeded", "output_length_exceeded"}
+_ITS_OWN = _ENDED_WELL | {"agent_timeout", "fatal_llm_parse_error"} | _LIMITS
 
 
 class _TerminalResult(msgspec.Struct):
@@ -42,6 +38,9 @@ class _RunResults(msgspec.Struct):
     results: list[_TerminalResult]
 
 
+_KINDS: dict[str, type[msgspec.Struct]] = {"is_resolved": _TerminalResult, "results": _RunResults}
+
+
 class _RunMetadata(msgspec.Struct):
     run_id: str
     agent_name: str = ""
@@ -54,11 +53,8 @@ class _RunMetadata(msgspec.Struct):
 
 
 def recognises(path: Path) -> bool:
-    return any(
-        documents.try_decode(file, kind) is not None
-        for file in documents.files(path, _RESULTS, ends=_is_trial)
-        for kind in (_RunResults, _TerminalResult)
-    )
+    files = documents.files(path, _RESULTS, ends=_is_trial)
+    return any(documents.try_decode(file, kind) for file in files for kind in _KINDS.values())
 
 
 def collect(trials: TrialCollection) -> None:
@@ -81,7 +77,6 @@ class _RunReader:
         self._trials = trials
         #: The task, the run and the number of each attempt that has a result.
         self._places: set[tuple[str, str, int]] = set()
-        #: By the folder in which it lies.
         self._runs: dict[Path, _RunMetadata] = {}
         folder = trials.path.parent if trials.path.is_file() else trials.path
         for file in documents.files(folder, _METADATA, ends=_is_trial):
@@ -94,17 +89,15 @@ class _RunReader:
 
     def take(self, file: Path) -> None:
         try:
-            data = documents.read(file, self._trials.options.document_bytes_max)
-            keys = documents.decode(data, dict[str, msgspec.Raw]).keys()
-            if "is_resolved" in keys:
-                self._add(documents.decode(data, _TerminalResult), file, summary=False)
-            elif "results" in keys:
-                for result in documents.decode(data, _RunResults).results:
-                    self._add(result, file, summary=True)
-            else:
-                self._trials.note("a file of another form was passed over", file)
+            result = self._trials.decode(file, _KINDS)
         except Unfit as error:
             self._trials.leave_out("results that cannot be read were left out", file, error)
+            return
+        if isinstance(result, _TerminalResult):
+            self._add(result, file, summary=False)
+        elif isinstance(result, _RunResults):
+            for part in result.results:
+                self._add(part, file, summary=True)
 
     def _add(self, result: _TerminalResult, file: Path, *, summary: bool) -> None:
         folder = next((folder for folder in file.parents if folder in self._runs), file.parent)
@@ -124,41 +117,45 @@ class _RunReader:
                 "prompt_tokens": result.total_input_tokens,
                 "latency_s": seconds_between(result.agent_started_at, result.agent_ended_at),
             },
-            identity=result.id or result.trial_name or (str(file), len(self._trials)),
+            identity=result.id or result.trial_name or object(),
             where=f"{file}: {result.trial_name or result.task_id}",
             label=(metadata.agent_name, metadata.model_name or "") if metadata else (),
-            run=run, index=index, size=size, started=result.trial_started_at or "",
-            name=result.trial_name, notes=notes,
-        )  # fmt: skip
+            run=run,
+            index=index,
+            size=size,
+            started=result.trial_started_at or "",
+            name=result.trial_name,
+            notes=notes,
+        )
         self._trials.add(trial, folder, summary=summary)
 
     def add_missing(self) -> None:
         """Add errors for attempts that only a run's metadata names."""
         for folder, run in self._runs.items():
-            size = run.n_attempts or 1
-            missing = [
-                (task, index)
-                for task in run.task_ids or ()
-                for index in range(size)
-                if (task, run.run_id, index) not in self._places
-            ]
+            size, tasks = run.n_attempts or 1, run.task_ids or ()
+            places = ((task, run.run_id, index) for task in tasks for index in range(size))
+            missing = [place for place in places if place not in self._places]
             unnamed = 0
-            if not run.task_ids:
-                known = sum(1 for _task, name, _index in self._places if name == run.run_id)
+            if not tasks:
+                known = sum(name == run.run_id for _task, name, _index in self._places)
                 unnamed = max(0, (run.dataset_size or 0) * size - known)
             left = len(missing) + unnamed
             if left and run.start_time and not run.end_time:
                 self._trials.refuse_unfinished(f"The run {folder}", f"{left} trials")
             if unnamed:
                 self._trials.note("a result is missing, and nothing names it", folder, unnamed)
-            for task, index in missing:
+            for task, name, index in missing:
                 self._trials.add_missing(
-                    "a trial that only the run's metadata names is an error", task,
-                    identity=(run.run_id, task, index), index=index, size=size,
+                    "a trial that only the run's metadata names is an error",
+                    task,
+                    (name, task, index),
                     where=f"{folder}: {task}, {index + 1} of {size}",
                     label=(run.agent_name, run.model_name or ""),
-                    run=run.run_id, started=run.start_time or "",
-                )  # fmt: skip
+                    run=name,
+                    index=index,
+                    size=size,
+                    started=run.start_time or "",
+                )
 
 
 def _outcome(result: _TerminalResult, notes: list[str]) -> float | str:

@@ -1,24 +1,22 @@
 """Importers collect trials, which become attempts with numbers, and problems."""
 
 import hashlib
-from collections import Counter, defaultdict
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
 from typing import Any
 
+from msgspec import Raw, Struct
+
 from penstock.checkpoints.attempts import Attempt, check_attempt
 from penstock.errors import InvalidInput
 from penstock.settings import GIB, MIB
+from penstock_jobs.benchmarks.importers import documents
 
-_EXAMPLES_MAX = 5
 _TEXT_CHARS_MAX = 500
 #: The texts that `documents.decode` makes of numbers that JSON does not have.
 _NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
-
-ONLY_SUMMARY = "only the summary names it"
-DIFFERENT_RESULTS = "of two results that differ neither was taken"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,28 +31,16 @@ class ReadOptions:
     attempts_max: int = 1_000_000
 
 
-class ProblemCounts:
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.examples: defaultdict[str, list[str]] = defaultdict(list)
-
-    def note(self, kind: str, where: object, count: int = 1) -> None:
-        self.counts[kind] += count
-        if len(self.examples[kind]) < _EXAMPLES_MAX:
-            self.examples[kind].append(short(where))
-
-
-@dataclass(frozen=True)
-class ReadResults:
-    """Attempts by task and number, no two of the same number."""
-
-    attempts: list[Attempt]
-    problems: ProblemCounts
+@dataclass
+class ImportProblem:
+    kind: str
+    count: int = 0
+    examples: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedTrial:
-    """An attempt that has no number yet."""
+    """An attempt without its number."""
 
     task: str
     #: Its score, or the error that stands for one.
@@ -83,19 +69,33 @@ class ImportedTrial:
 class TrialCollection:
     """The trials of one import, each once."""
 
+    ONLY_SUMMARY = "only the summary names it"
+    DIFFERENT_RESULTS = "of two results that differ neither was taken"
+
     def __init__(self, path: Path, options: ReadOptions) -> None:
-        #: The file or the folder that is imported.
         self.path, self.options = path, options
-        self.problems = ProblemCounts()
-        self.note = self.problems.note
+        self.problems: dict[str, ImportProblem] = {}
         self._trials: dict[Hashable, ImportedTrial] = {}
         self._places: set[tuple[Hashable, Hashable, bool]] = set()
 
-    def __len__(self) -> int:
-        return len(self._trials)
-
     def __iter__(self) -> Iterator[ImportedTrial]:
         return iter(self._trials.values())
+
+    def note(self, kind: str, where: object, count: int = 1) -> None:
+        problem = self.problems.setdefault(kind, ImportProblem(kind))
+        problem.count += count
+        if len(problem.examples) < 5:
+            problem.examples.append(short(where))
+
+    def decode(self, file: Path, kinds: Mapping[str, type[Struct]]) -> Struct | None:
+        """The document as the first kind whose key it has. Raises Unfit."""
+        data = documents.read(file, self.options.document_bytes_max)
+        keys = documents.decode(data, dict[str, Raw]).keys()
+        for key, kind in kinds.items():
+            if key in keys:
+                return documents.decode(data, kind)
+        self.note("a file of another form was passed over", file)
+        return None
 
     def leave_out(self, kind: str, file: Path, error: Exception) -> None:
         """Note a file that cannot be read. Raises InvalidInput if it is all that is imported."""
@@ -146,30 +146,28 @@ class TrialCollection:
         elif not repeated:
             self.note("a copy, counted once", trial.where)
 
-    def add_missing(self, kind: str, task: str, **facts: Any) -> None:
+    def add_missing(self, kind: str, task: str, identity: Hashable, **facts: Any) -> None:
         """An error for a trial that is named, and has no result."""
         self.note(kind, facts["where"])
-        self.add(ImportedTrial(task=task, outcome=ONLY_SUMMARY, **facts))
+        self.add(ImportedTrial(task=task, outcome=self.ONLY_SUMMARY, identity=identity, **facts))
 
     def neither(self, known: ImportedTrial, other: ImportedTrial) -> ImportedTrial:
         """The error that stands for two trials with one identity and different results."""
-        self.note(DIFFERENT_RESULTS, f"{known.where}, {other.where}")
+        self.note(self.DIFFERENT_RESULTS, f"{known.where}, {other.where}")
         return replace(known, outcome="two results of it differ", measures={}, notes=())
 
-    def finish(self) -> ReadResults:
-        """Raises InvalidInput where the results of several are mixed."""
+    def attempts(self) -> list[Attempt]:
+        """By task and number. Raises InvalidInput where the results of several are mixed."""
         trials = _of_one_label(list(self._trials.values()), self.options.only)
         for trial in trials:
             for kind in trial.notes:
                 self.note(kind, trial.where)
         attempts = filter(None, (self._attempt(*numbered) for numbered in _numbered(trials)))
-        by_number = sorted(attempts, key=lambda attempt: (attempt.task, attempt.attempt))
-        return ReadResults(by_number, self.problems)
+        return sorted(attempts, key=lambda attempt: attempt.place)
 
     def _attempt(self, trial: ImportedTrial, number: int) -> Attempt | None:
-        facts: dict[str, Any] = {
-            "error" if isinstance(trial.outcome, str) else "score": trial.outcome
-        }
+        outcome = "error" if isinstance(trial.outcome, str) else "score"
+        facts: dict[str, Any] = {outcome: trial.outcome}
         for name, value in trial.measures.items():
             facts[name] = _measure(value, _NOT_WHOLE.get(name, int))
             if facts[name] is None:
@@ -216,12 +214,10 @@ def _of_one_label(trials: list[ImportedTrial], name: str | None) -> list[Importe
 
 def _numbered(trials: Iterable[ImportedTrial]) -> Iterator[tuple[ImportedTrial, int]]:
     """Number the attempts at each task run after run; in a run by the format, else by time."""
-    by_task: defaultdict[str, defaultdict[str, list[ImportedTrial]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
+    by_task: dict[str, dict[str, list[ImportedTrial]]] = {}
     began: dict[str, str] = {}
     for trial in sorted(trials, key=lambda trial: (not trial.started, trial.started, trial.name)):
-        by_task[trial.task][trial.run].append(trial)
+        by_task.setdefault(trial.task, {}).setdefault(trial.run, []).append(trial)
         if trial.started:
             began[trial.run] = min(trial.started, began.get(trial.run, trial.started))
     for runs in by_task.values():

@@ -1,6 +1,4 @@
-"""Files of a folder as a value: read from one place, written to another, compared.
-
-Written for trees that programs of others have touched: nothing is followed out of them."""
+"""Files of a folder as a value: read, written and compared; no link is followed out of it."""
 
 import os
 import stat
@@ -24,6 +22,42 @@ class File(NamedTuple):
     path: str
     content: bytes
     kind: str = "file"  # file | program | link
+
+
+@dataclass(frozen=True)
+class FolderLimits:
+    entries: int
+    depth: int
+    #: Of one file, and of all.
+    file_bytes: int
+    bytes: int
+
+
+def excess_of(folder: str, limits: FolderLimits) -> str | None:
+    """Which limit a folder is over, without reading its files. Raises OSError."""
+    entries = size = 0
+    folders = [(folder, 1)]
+    while folders:
+        place, depth = folders.pop()
+        if depth > limits.depth:
+            return f"its folders lie more than {limits.depth} deep"
+        with os.scandir(place) as inside:
+            for entry in inside:
+                if entry.name in IGNORED:
+                    continue
+                entries += 1
+                if entries > limits.entries:
+                    return f"it holds more than {limits.entries} files and folders"
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append((entry.path, depth + 1))
+                    continue
+                file_bytes = entry.stat(follow_symlinks=False).st_size
+                size += file_bytes
+                if file_bytes > limits.file_bytes:
+                    return f"{entry.path} has over {limits.file_bytes} bytes, the limit of a file"
+                if size > limits.bytes:
+                    return f"its files have more than {limits.bytes} bytes"
+    return None
 
 
 def read_folder(folder: str) -> list[File]:
@@ -68,8 +102,8 @@ class FilePrint:
 
     @classmethod
     def of(cls, file: File) -> Self:
-        digest = f"{file.kind}:{sha256(file.content).hexdigest()}"
-        return cls(file.kind, len(file.content), digest)
+        digest = sha256(file.content).hexdigest()
+        return cls(file.kind, len(file.content), f"{file.kind}:{digest}")
 
 
 def prints_in(folder: str) -> dict[str, FilePrint]:

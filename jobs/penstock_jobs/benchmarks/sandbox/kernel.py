@@ -1,6 +1,7 @@
 """System calls that Python has no function for. Linux only; all raise OSError."""
 
 import ctypes
+import errno
 import fcntl
 import os
 import socket
@@ -22,10 +23,13 @@ _DETACH = 2
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _MOUNT_SETATTR = 442  # on all architectures
 
-_SET_DEATH_SIGNAL, _SET_DUMPABLE, _SET_KEEP_CAPABILITIES = 1, 4, 8
-_SET_NO_NEW_PRIVILEGES, _CAP_AMBIENT, _CAP_AMBIENT_RAISE = 38, 47, 2
+_SET_DEATH_SIGNAL, _SET_DUMPABLE, _SET_NO_NEW_PRIVILEGES = 1, 4, 38
+_DROP_FROM_BOUNDING_SET, _SET_SECURITY_BITS, _CAP_AMBIENT, _CLEAR_ALL = 24, 28, 47, 4
+_SET_CALL_FILTER, _BY_PROGRAM, _STEP_BYTES = 22, 2, 8
 _CAPABILITY_VERSION_3 = 0x20080522
-_READ_ANYTHING = 2  # CAP_DAC_READ_SEARCH
+_CAPABILITIES_MAX = 64
+#: Becoming root gives no capability, and none is kept or raised; each with the bit that locks it.
+_NOTHING_BY_BEING_ROOT = 0b1110_1111
 
 _SET_ADDRESS, _GET_FLAGS, _SET_FLAGS, _UP = 0x8916, 0x8913, 0x8914, 0x1
 
@@ -48,14 +52,9 @@ def unshare(namespaces: int) -> None:
 def mount(
     source: str | None, target: str, kind: str | None, flags: int, options: str | None = None
 ) -> None:
-    result = _libc().mount(
-        None if source is None else os.fsencode(source),
-        os.fsencode(target),
-        None if kind is None else kind.encode(),
-        ctypes.c_ulong(flags),
-        None if options is None else options.encode(),
-    )
-    _check(result, f"mounting {target}")
+    texts = source, target, kind, options
+    *names, settings = (None if text is None else os.fsencode(text) for text in texts)
+    _check(_libc().mount(*names, ctypes.c_ulong(flags), settings), f"mounting {target}")
 
 
 def bind(source: str, target: str) -> None:
@@ -71,11 +70,10 @@ def keep_mounts_here() -> None:
 def restrict_mounts(target: str, flags: int) -> None:
     """Add flags to a mount and to all below it."""
     attributes = struct.pack("=QQQQ", flags, 0, 0, 0)
-    result = _libc().syscall(
-        ctypes.c_long(_MOUNT_SETATTR), ctypes.c_int(_AT_FDCWD),
-        ctypes.c_char_p(os.fsencode(target)), ctypes.c_uint(_AT_RECURSIVE),
-        ctypes.c_char_p(attributes), ctypes.c_size_t(len(attributes)),
-    )  # fmt: skip
+    path, data = ctypes.c_char_p(os.fsencode(target)), ctypes.c_char_p(attributes)
+    place = (ctypes.c_int(_AT_FDCWD), path, ctypes.c_uint(_AT_RECURSIVE))
+    size = ctypes.c_size_t(len(attributes))
+    result = _libc().syscall(ctypes.c_long(_MOUNT_SETATTR), *place, data, size)
     _check(result, f"restricting the mounts below {target}")
 
 
@@ -106,22 +104,34 @@ def hide_memory() -> None:
 
 
 def drop_rights(owner: tuple[int, int] | None) -> None:
-    """Become an owner (a user and a group) who may read what root may, and nothing else; or stay
-    this user without any capability. Programs with the set-user bit change neither."""
-    mask = 0
+    """Become an owner (a user and a group), or stay this user; without any capability either way,
+    for ever. Programs with the set-user bit do not change that."""
+    _control(_CAP_AMBIENT, _CLEAR_ALL)
+    for capability in range(_CAPABILITIES_MAX):
+        try:
+            _control(_DROP_FROM_BOUNDING_SET, capability)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            break  # the kernel has no more of them
+    _control(_SET_SECURITY_BITS, _NOTHING_BY_BEING_ROOT)
     if owner is not None:
         user, group = owner
-        mask = 1 << _READ_ANYTHING
-        _control(_SET_KEEP_CAPABILITIES, 1)
         os.setgroups([])
         os.setresgid(group, group, group)
         os.setresuid(user, user, user)
     header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
-    data = struct.pack("=IIIIII", mask, mask, mask, 0, 0, 0)
+    data = struct.pack("=IIIIII", 0, 0, 0, 0, 0, 0)
     _check(_libc().capset(ctypes.c_char_p(header), ctypes.c_char_p(data)), "capabilities")
-    if owner is not None:
-        _control(_CAP_AMBIENT, _CAP_AMBIENT_RAISE, _READ_ANYTHING)
     _control(_SET_NO_NEW_PRIVILEGES, 1)
+
+
+def filter_calls(program: bytes) -> None:
+    """This process, and all that it starts, makes only the calls that a filter allows."""
+    _control(_SET_NO_NEW_PRIVILEGES, 1)
+    steps = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("HxxxxxxP", len(program) // _STEP_BYTES, ctypes.addressof(steps))
+    _check(_libc().prctl(_SET_CALL_FILTER, _BY_PROGRAM, header, 0, 0), "a filter of calls")
 
 
 def raise_loopback(addresses: list[str]) -> None:

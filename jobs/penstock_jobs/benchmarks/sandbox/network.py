@@ -1,8 +1,6 @@
 """What a program in a sandbox may reach: addresses, under the names that they have outside.
 
-There each name is an address of the loopback with a listener on the same port: what a program dials
-stays as it is, certificates included. A relay outside accepts from these listeners: a socket stays
-in the network where it was made, whoever accepts from it."""
+Each is a listener on the loopback, with the same port; a relay outside accepts its connections."""
 
 import asyncio
 import ipaddress
@@ -18,7 +16,6 @@ from penstock.http.address import HttpAddress
 from penstock.settings import without_secrets
 
 _NAME = re.compile(r"(?!-)[A-Za-z0-9_.-]{1,253}")
-#: Names get the addresses 127.1.0.1 and so on.
 _NAMES_MAX = 250
 
 
@@ -145,22 +142,19 @@ class Relay:
                     task.add_done_callback(lambda _task: slots.release())
 
     async def _carry(self, forward: Forward, inside: socket.socket) -> None:
+        address = f"{forward.host}:{forward.port}"
         with suppress(OSError):  # either end may go at any time
             near = await asyncio.open_connection(sock=inside)
             async with _closing(near[1]):
-                far = await self._dial(forward)
+                try:
+                    async with asyncio.timeout(_CONNECT_SECONDS_MAX):
+                        far = await asyncio.open_connection(forward.host, forward.port)
+                except OSError:  # a time-out is one too
+                    self._refused.add(address)
+                    return
+                self._reached.add(address)
                 async with _closing(far[1]):
                     await asyncio.gather(_pump(near[0], far[1]), _pump(far[0], near[1]))
-
-    async def _dial(self, forward: Forward) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        try:
-            async with asyncio.timeout(_CONNECT_SECONDS_MAX):
-                connection = await asyncio.open_connection(forward.host, forward.port)
-        except OSError:  # a time-out is one too
-            self._refused.add(f"{forward.host}:{forward.port}")
-            raise
-        self._reached.add(f"{forward.host}:{forward.port}")
-        return connection
 
 
 @asynccontextmanager

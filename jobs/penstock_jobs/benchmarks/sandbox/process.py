@@ -1,13 +1,11 @@
 """The process of an isolated sandbox: `python -m penstock_jobs.benchmarks.sandbox.process FD`.
 
-It has namespaces of its own for users and mounts, keeps the sandbox's folders in memory, and
-starts each program in further namespaces that end with it. It obeys the other end of its socket,
-and ends when that end does. It imports the standard library only: it starts once per attempt."""
+It keeps the folders in memory, starts each program in namespaces that end with it, and ends with
+the other end of its socket. It imports the standard library only: it starts once per attempt."""
 
 import json
 import os
 import pickle
-import resource
 import select
 import signal
 import socket
@@ -19,25 +17,22 @@ from typing import Any, NoReturn
 
 from penstock_jobs.benchmarks.sandbox import folder_files, kernel
 from penstock_jobs.benchmarks.sandbox.folder_files import FilePrint
+from penstock_jobs.benchmarks.sandbox.program_limits import limit_use
 from penstock_jobs.benchmarks.sandbox.visible_files import PLACE, listeners, make_root
 
 #: A folder that every Linux has, and that no program needs.
 _BASE = "/sys"
 #: What programs may write to, of the size of the sandbox's limits; and what they may only read.
 _SHARED, _GIVEN, _ROOT = f"{_BASE}/shared", f"{_BASE}/given", f"{_BASE}/root"
-_FILES_A_MIB = 256
 _MIB = 1024 * 1024
 
 _POLL_SECONDS = 0.1
-_CONNECTIONS_WAITING_MAX = 128
 #: Where programs run as our own user, this process and the two after it count as theirs.
 _OWN_PROCESSES = 3
 
-_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _SMALL_BYTES = 64 * _MIB
 
 _LENGTH_BYTES = 8
-_FILES_MAX = 64
 
 
 def main(control: socket.socket) -> None:
@@ -68,7 +63,7 @@ def main(control: socket.socket) -> None:
 
 
 def _size_of(disk_bytes: int) -> str:
-    files = max(disk_bytes // _MIB, 16) * _FILES_A_MIB
+    files = max(disk_bytes // _MIB, 16) * 256
     return f"mode=0755,size={disk_bytes},nr_inodes={files}"
 
 
@@ -140,14 +135,10 @@ def _supervise(control: socket.socket, program: Mapping[str, Any], tied: int) ->
             os._exit(1)
         kernel.set_host_name("sandbox")
         kernel.raise_loopback(program["extra"])
-        listening = [
-            socket.create_server(
-                (address, port),
-                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
-                backlog=_CONNECTIONS_WAITING_MAX,
-            )
-            for address, port in program["listen"]
-        ]
+        listening = []
+        for address, port in program["listen"]:
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            listening.append(socket.create_server((address, port), family=family, backlog=128))
         make_root(program)
         kernel.hide_memory()
         send_answer(control, {"listening": True}, [server.fileno() for server in listening])
@@ -204,19 +195,14 @@ def _become(program: Mapping[str, Any]) -> NoReturn:
             signal.signal(number, signal.SIG_DFL)
         os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
         processes = program["processes"] + (_OWN_PROCESSES if program["owner"] is None else 0)
-        disk_bytes = program["disk_bytes"] + program["disk_bytes_more"]
-        for limited, value in (
-            # Memory that a program may write to: what it only reserves costs nothing.
-            (resource.RLIMIT_DATA, program["memory_bytes"]),
-            (resource.RLIMIT_NPROC, processes),
-            # Of files beside the disk: it is full before.
-            (resource.RLIMIT_FSIZE, 2 * disk_bytes),
-            (resource.RLIMIT_CORE, 0),
-        ):
-            hard = resource.getrlimit(limited)[1]
-            limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
-            resource.setrlimit(limited, (limit, limit))
+        limit_use(
+            memory_bytes=program["memory_bytes"],
+            disk_bytes=program["disk_bytes"] + program["disk_bytes_more"],
+            seconds=program["seconds"],
+            processes=processes,
+        )
         kernel.drop_rights(program["owner"])
+        kernel.filter_calls(program["call_filter"])
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         os.chdir(f"{PLACE}/{program['cwd']}")
         command = list(program["command"])
@@ -230,11 +216,12 @@ def _become(program: Mapping[str, Any]) -> NoReturn:
 def _used_bytes() -> int:
     """The memory of all processes of this namespace but the first. The quick sum counts shared
     pages several times: only a small one is believed."""
+    page_bytes = os.sysconf("SC_PAGE_SIZE")
     pids = [name for name in os.listdir("/proc") if name.isdecimal() and name != "1"]
     resident = 0
     for pid in pids:
         with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/statm", "rb") as file:
-            resident += int(file.read().split()[1]) * _PAGE_BYTES
+            resident += int(file.read().split()[1]) * page_bytes
     if resident < _SMALL_BYTES:
         return resident
     proportional = 0  # with its part of the pages that it shares
@@ -267,7 +254,7 @@ def send(to: socket.socket, payload: bytes, files: Sequence[int] = ()) -> None:
 def receive(source: socket.socket, bytes_max: int | None = None) -> tuple[bytes, list[int]]:
     """Raises EOFError when the other end is gone, or sends more."""
     try:
-        header, files, _, _ = socket.recv_fds(source, _LENGTH_BYTES, _FILES_MAX)
+        header, files, _, _ = socket.recv_fds(source, _LENGTH_BYTES, maxfds=64)
         header += _exactly(source, _LENGTH_BYTES - len(header)) if header else b""
         if not header:
             raise EOFError("the other end is gone")

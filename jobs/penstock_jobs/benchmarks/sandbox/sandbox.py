@@ -1,11 +1,9 @@
-"""What a sandbox is; the plain one, and the isolated one of which the other end is `process`.
-
-A sandbox has named folders. Files are put into a folder from outside, programs run one after
-another, and what they left is read from outside."""
+"""A sandbox has named folders, and runs programs in them one after another."""
 
 import json
 import os
 import pickle
+import platform
 import selectors
 import shutil
 import signal
@@ -27,12 +25,11 @@ from penstock.settings import MIB
 from penstock_jobs.benchmarks.errors import IsolationImpossible, SandboxFailed
 from penstock_jobs.benchmarks.sandbox import folder_files, network, process
 from penstock_jobs.benchmarks.sandbox.folder_files import File, FilePrint
+from penstock_jobs.benchmarks.sandbox.forbidden_calls import call_filter
 from penstock_jobs.benchmarks.sandbox.network import Relay
+from penstock_jobs.benchmarks.sandbox.program_limits import plain_command
 from penstock_jobs.benchmarks.sandbox.visible_files import PLACE, hidden_places, own_programs
 
-#: The limit at which a program was ended.
-ProgramCut = Literal["time", "memory"]
-#: So many changed files are named.
 _CHANGES_MAX = 100
 _READ_BYTES = 1 << 16
 
@@ -68,7 +65,6 @@ class SandboxProgram:
     folders: Mapping[str, bool] = field(default_factory=dict)
     #: HOST:PORT that it may reach; nothing else.
     addresses: Sequence[str] = ()
-    #: Disk space besides that of the sandbox's limits.
     disk_bytes_more: int = 0
 
 
@@ -76,7 +72,7 @@ class SandboxProgram:
 class ProgramEnd:
     #: As a shell reports it: 128 + N for the signal N. None where it was cut off.
     status: int | None
-    cut: ProgramCut | None
+    cut: Literal["time", "memory"] | None
     seconds: float
     #: Without the middle of a long one.
     output: str
@@ -128,7 +124,7 @@ class Excerpt:
 
     def add(self, piece: bytes) -> None:
         self._total += len(piece)
-        space = max(self._half - len(self._head), 0)
+        space = self._half - len(self._head)
         self._head += piece[:space]
         self._tail += piece[space:][-self._half :]
         if len(self._tail) > 2 * self._half:
@@ -141,20 +137,10 @@ class Excerpt:
         return (bytes(self._head) + middle + bytes(tail)).decode(errors="replace")
 
 
-_START_LIMITED = """
-import os, resource, sys
-limit = int(sys.argv[1])
-hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
-limit = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
-resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-os.execvp(sys.argv[2], sys.argv[2:])
-"""
-
-
 class PlainSandbox(Sandbox):
     """A folder. Programs run as the caller does, and see what the caller sees. Time and output are
-    bounded, and the memory of each process. What leaves its process group outlives it."""
+    bounded, and the memory and CPU time of each process; the kernel refuses the same calls as in
+    any sandbox. What leaves its process group outlives it, until its CPU time is used up."""
 
     def __init__(self, limits: SandboxLimits, output_bytes_max: int) -> None:
         self._limits = limits
@@ -177,14 +163,19 @@ class PlainSandbox(Sandbox):
         return folder_files.read_plain(self.path(folder), name, bytes_max)
 
     def changed(self, folder: str) -> list[str]:
-        changes = folder_files.changes_in(self.path(folder), self._prints[folder])
-        return changes[:_CHANGES_MAX]
+        return folder_files.changes_in(self.path(folder), self._prints[folder])[:_CHANGES_MAX]
 
     def run(self, program: SandboxProgram) -> ProgramEnd:
-        limited = [sys.executable, "-ISc", _START_LIMITED, str(self._limits.memory_bytes)]
+        command = plain_command(
+            program.command,
+            call_filter(beside_others=True),
+            memory_bytes=self._limits.memory_bytes,
+            disk_bytes=self._limits.disk_bytes + program.disk_bytes_more,
+            seconds=program.seconds,
+        )
         began = time.monotonic()
         child = subprocess.Popen(
-            [*limited, *program.command],
+            command,
             cwd=self.path(program.cwd),
             env={**program.environment, "TMPDIR": self.path(program.scratch)},
             stdin=subprocess.DEVNULL,
@@ -204,10 +195,9 @@ class PlainSandbox(Sandbox):
         reading.start()
         status: int | None = None
         try:
-            code = child.wait(program.seconds)
-            status = code if code >= 0 else 128 - code
-        except subprocess.TimeoutExpired:
-            pass
+            with suppress(subprocess.TimeoutExpired):
+                code = child.wait(program.seconds)
+                status = code if code >= 0 else 128 - code
         finally:
             seconds = time.monotonic() - began
             with suppress(ProcessLookupError, PermissionError):
@@ -220,11 +210,8 @@ class PlainSandbox(Sandbox):
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
-# The isolated sandbox
-
 #: Whom programs run as where this process is root; no files are theirs.
 _NOBODY = 65534
-_OPEN_SECONDS_MAX = 30.0
 #: A program that its sandbox does not end within its time is ended from here.
 _GRACE_SECONDS = 30.0
 _ANSWER_BYTES_MAX = 16 * MIB
@@ -236,6 +223,9 @@ class IsolatedSandbox(Sandbox):
     def __init__(self, limits: SandboxLimits, views: PathRules, output_bytes_max: int) -> None:
         if sys.platform != "linux":
             raise IsolationImpossible(why=f"it needs Linux, and this is {sys.platform}")
+        if (filtered := call_filter(beside_others=False)) is None:
+            why = f"no system calls can be refused on the processor {platform.machine()}"
+            raise IsolationImpossible(why=why)
         self._output_bytes_max = output_bytes_max
         self._control, theirs = socket.socketpair()
         self._output, output = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -253,16 +243,17 @@ class IsolatedSandbox(Sandbox):
             )
         os.close(output)
         try:
-            self._open(limits, views)
+            self._open(limits, views, filtered)
         except BaseException:
             self.close()
             raise
 
-    def _open(self, limits: SandboxLimits, views: PathRules) -> None:
+    def _open(self, limits: SandboxLimits, views: PathRules, filtered: bytes) -> None:
         root = os.geteuid() == 0
-        self._control.settimeout(_OPEN_SECONDS_MAX)
+        self._control.settimeout(30.0)
         opening = asdict(limits) | {
             "owner": (_NOBODY, _NOBODY) if root else None,
+            "call_filter": filtered,
             "hidden": hidden_places(views.hidden),
             "visible": [*own_programs(), *(os.path.realpath(path) for path in views.visible)],
             "changes_max": _CHANGES_MAX,
@@ -290,19 +281,18 @@ class IsolatedSandbox(Sandbox):
         self._order("put", folder=folder, files=list(files), writable=writable)
 
     def read(self, folder: str, name: str, bytes_max: int) -> bytes | None:
-        content = self._order("read", folder=folder, name=name, bytes_max=bytes_max)
-        return None if content is None else str(content).encode("latin-1")
+        content: str | None = self._order("read", folder=folder, name=name, bytes_max=bytes_max)
+        return content if content is None else content.encode("latin-1")
 
     def changed(self, folder: str) -> list[str]:
         paths: list[str] = self._order("changed", folder=folder)
         return paths
 
     def run(self, program: SandboxProgram) -> ProgramEnd:
-        forwards = network.plan(program.addresses)
+        forwards, excerpt = network.plan(program.addresses), Excerpt(self._output_bytes_max)
         listen = [(forward.listen, forward.port) for forward in forwards.all]
         facts = {"listen": listen, "names": forwards.names, "extra": forwards.extra}
         self._send(("run", asdict(program) | facts))
-        excerpt = Excerpt(self._output_bytes_max)
         deadline = time.monotonic() + program.seconds + _GRACE_SECONDS
         relay: Relay | None = None
         try:
@@ -375,14 +365,12 @@ class IsolatedSandbox(Sandbox):
 @cache
 def check_isolation() -> None:
     """Once a process: open a sandbox and run a program in it. Raises IsolationImpossible."""
-    limits = SandboxLimits(memory_bytes=1 << 30, processes=16, disk_bytes=1 << 20)
+    limits, folders = SandboxLimits(1 << 30, 16, 1 << 20), ("cwd", "home", "scratch")
     with IsolatedSandbox(limits, PathRules(), 4096) as sandbox:
-        for folder in ("cwd", "home", "scratch"):
+        for folder in folders:
             sandbox.put(folder, [], writable=True)
         command, environment = ["sh", "-c", "exit 0"], {"PATH": os.defpath}
-        program = SandboxProgram(
-            command, "cwd", "home", "scratch", 20.0, environment, {"cwd": True}
-        )
+        program = SandboxProgram(command, *folders, 20.0, environment, {"cwd": True})
         try:
             ended = sandbox.run(program)
         except SandboxFailed as error:

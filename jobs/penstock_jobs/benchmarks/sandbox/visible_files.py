@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import stat
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -33,6 +34,9 @@ def make_root(program: Mapping[str, Any]) -> None:
         if os.path.isdir(root + path) and not os.path.islink(root + path):
             _mount_empty(root + path)
     _write_hosts(root, program["names"])
+    to_nobody = program["owner"] is not None
+    if to_nobody:
+        _empty_closed(root, program["visible"])
     folders: dict[str, bool] = {**program["folders"], program["home"]: True}
     for folder in folders:
         os.mkdir(f"{root}{PLACE}/{folder}")
@@ -49,26 +53,67 @@ def make_root(program: Mapping[str, Any]) -> None:
     for path in program["visible"]:
         _make_place(root, path)  # again: by now there is another /tmp
         if os.path.exists(path):
-            _add(path, root + path, writable=False)
-    for path in program["hidden"]:
-        if os.path.isdir(root + path):
-            _mount_empty(root + path)
-            kernel.restrict_mounts(root + path, _FLAGS | kernel.MOUNT_READ_ONLY)
-        elif os.path.exists(root + path):
-            _add("/dev/null", root + path, writable=False)
+            _show(path, root + path, to_nobody=to_nobody)
+    _hide(root, program["hidden"])
     # The last: the kernel refuses it once a part of the machine's own /proc is hidden.
     kernel.mount("proc", f"{root}/proc", "proc", _FLAGS | kernel.MOUNT_NO_PROGRAMS)
     kernel.change_root(root)
 
 
+def _empty_closed(root: str, visible: Iterable[str]) -> None:
+    """Folders that only root may enter, and in which something is shown, hold nothing else."""
+    for closed in {f"{root}{closed_folder(path)}" for path in visible}:
+        if os.path.isdir(closed):
+            _mount_empty(closed)
+
+
+def _hide(root: str, paths: Iterable[str]) -> None:
+    for path in paths:
+        if os.path.isdir(root + path):
+            _mount_empty(root + path)
+            kernel.restrict_mounts(root + path, _FLAGS | kernel.MOUNT_READ_ONLY)
+        elif os.path.exists(root + path):
+            _add("/dev/null", root + path, writable=False)
+
+
 def own_programs() -> list[str]:
-    """The folders of this Python if they lie in scratch: agents and checks run with it."""
-    prefixes = {os.path.realpath(prefix) for prefix in (sys.prefix, sys.base_prefix)}
-    return sorted(prefix for prefix in prefixes if prefix.startswith(_SCRATCH))
+    """The folders of this Python, and what stands around the folders of PATH, where programs would
+    not see them by themselves: agents and checks run with both."""
+    places = {prefix for prefix in (sys.prefix, sys.base_prefix) if _is_unseen(prefix)}
+    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        closed = _closed_to_nobody(folder) if os.path.isabs(folder) else None
+        if closed not in (None, folder):  # a home that stands in PATH itself is still a home
+            prefix = os.path.dirname(folder)
+            places.add(folder if prefix == closed else prefix)
+    return sorted(places | {os.path.realpath(place) for place in places})
+
+
+def closed_folder(path: str) -> str | None:
+    """The outermost of the folders around a path, and itself, that only its owner may enter."""
+    place = "/"
+    for name in path.split("/"):
+        place = os.path.join(place, name)
+        if _is_closed(place):
+            return place
+    return None
+
+
+def _is_closed(place: str) -> bool:
+    return os.path.isdir(place) and not os.stat(place).st_mode & stat.S_IXOTH
+
+
+def _closed_to_nobody(path: str) -> str | None:
+    """Programs of root run as nobody."""
+    return closed_folder(path) if os.geteuid() == 0 else None
+
+
+def _is_unseen(path: str) -> bool:
+    return path.startswith(_SCRATCH) or _closed_to_nobody(path) is not None
 
 
 def named_places(command: str) -> list[str]:
-    """The folders of files in scratch that a command names by absolute paths: it needs them."""
+    """The folders of files that a command names by absolute paths, and that programs would not see
+    by themselves: it needs them."""
     paths = _PATHS.findall(command)
     with suppress(ValueError):  # a shell may take it, or say what is wrong
         # Paths with blanks, or with other characters that a shell would interpret.
@@ -77,11 +122,13 @@ def named_places(command: str) -> list[str]:
     for path in paths:
         real = os.path.realpath(path)
         folder = real if os.path.isdir(real) else os.path.dirname(real)
-        if os.path.exists(real) and real.startswith(_SCRATCH):
-            places.add(folder if folder.startswith(_SCRATCH) else real)
+        if os.path.exists(real) and _is_unseen(real):
+            # A file that lies in the scratch of all, or in a home, is shown alone.
+            alone = folder + "/" in _SCRATCH or folder == _closed_to_nobody(real)
+            places.add(real if alone else folder)
             # A path with /../ needs the folder that it goes back from.
             before, back, _ = path.partition("/../")
-            if back and before.startswith(_SCRATCH):
+            if back and _is_unseen(before):
                 places.add(os.path.realpath(before))
     return sorted(places)
 
@@ -159,25 +206,36 @@ def _add(source: str, place: str, *, writable: bool) -> None:
     kernel.restrict_mounts(place, _FLAGS | (0 if writable else kernel.MOUNT_READ_ONLY))
 
 
+def _show(source: str, place: str, *, to_nobody: bool) -> None:
+    """To nobody, a folder that only its owner may enter is shown by its content, as it is now."""
+    if not (to_nobody and _is_closed(source)):
+        _add(source, place, writable=False)
+        return
+    _mount_empty(place)
+    for entry in os.scandir(source):
+        inside = f"{place}/{entry.name}"
+        if entry.is_symlink():
+            os.symlink(os.readlink(entry.path), inside)
+        else:
+            (os.mkdir if entry.is_dir() else _make_file)(inside)
+            _show(entry.path, inside, to_nobody=to_nobody)
+    kernel.restrict_mounts(place, _FLAGS | kernel.MOUNT_READ_ONLY)
+
+
 def hidden_places(paths: Iterable[str]) -> list[str]:
     """These, and the history of the repositories that they lie in. Longer paths come later."""
     places: set[str] = set()
     for path in paths:
-        real = os.path.realpath(path)
-        if os.path.lexists(real):
-            places.add(real)
-        places.update(_histories(real))
+        folder = os.path.realpath(path)
+        if os.path.lexists(folder):
+            places.add(folder)
+        while folder != os.path.dirname(folder):
+            folder = os.path.dirname(folder)
+            for name in (".git", ".hg", ".svn", ".jj"):
+                place = os.path.join(folder, name)
+                if os.path.lexists(place):
+                    places |= {os.path.realpath(place), *_linked_histories(place)}
     return sorted(places - {"/"})
-
-
-def _histories(path: str) -> Iterator[str]:
-    while path != os.path.dirname(path):
-        path = os.path.dirname(path)
-        for name in (".git", ".hg", ".svn", ".jj"):
-            place = os.path.join(path, name)
-            if os.path.lexists(place):
-                yield os.path.realpath(place)
-                yield from _linked_histories(place)
 
 
 def _linked_histories(place: str) -> Iterator[str]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
 from itertools import pairwise
+from math import inf
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -30,68 +31,62 @@ _INLINE = re.compile(r"`[^`\n]{1,300}`")
 _PLAIN = str.maketrans("\uff1f\uff01\uff0c\uff1a\uff1b\u2019", "?!,:;'")
 
 
-@dataclass(frozen=True, slots=True)
 class Shape:
     """Lines that programs write. A text that has none of the `marks` cannot have the pattern, and
     is not searched for it: they are quicker to find. Where case does not count they are small."""
 
-    pattern: re.Pattern[str]
-    marks: tuple[str, ...]
-    any_case: bool
+    def __init__(self, pattern: str, *marks: str, any_case: bool = False) -> None:
+        self.pattern = re.compile(pattern, re.MULTILINE | (re.IGNORECASE if any_case else 0))
+        self.marks, self.any_case = marks, any_case
 
     def is_in(self, text: str, lowered: str) -> bool:
         searched = lowered if self.any_case else text
-        if self.marks and not any(mark in searched for mark in self.marks):
-            return False
-        return self.pattern.search(text) is not None
-
-
-def _shape(pattern: str, *marks: str, flags: int = 0) -> Shape:
-    return Shape(re.compile(pattern, re.MULTILINE | flags), marks, bool(flags & re.IGNORECASE))
+        has_mark = not self.marks or any(mark in searched for mark in self.marks)
+        return has_mark and self.pattern.search(text) is not None
 
 
 #: The key is the program that writes such lines.
 SHAPES: dict[str, Shape] = {
-    "python": _shape(r'Traceback \(most recent|^ *File "[^"\n]{1,300}", line \d'),
-    "exception": _shape(
+    "python": Shape(r'Traceback \(most recent|^ *File "[^"\n]{1,300}", line \d'),
+    "exception": Shape(
         r"\b[a-z_.]*[A-Z]\w*(?:Error|Exception|Impossible)\b *(?::|$|[,;(])",
         "Error", "Exception", "Impossible",
     ),
-    "frame": _shape(r"^\s*at [\w$.<>/]+ ?\("),
-    "go": _shape(r"^goroutine \d|^panic: |^\s+[\w/.-]+\.go:\d+"),
-    "rust": _shape(
+    "frame": Shape(r"^\s*at [\w$.<>/]+ ?\("),
+    "go": Shape(r"^goroutine \d|^panic: |^\s+[\w/.-]+\.go:\d+"),
+    "rust": Shape(
         r"^error\[E\d+\]|panicked at|^ *--> [\w/.-]+:\d+", "error[E", "panicked at", "--> "
     ),
-    "native": _shape(
+    "native": Shape(
         r"AddressSanitizer|SIGSEGV|segmentation fault|^ld: |^clang|undefined reference",
         "AddressSanitizer", "SIGSEGV", "segmentation fault", "ld: ", "clang", "undefined ref",
     ),
-    "compiler": _shape(
+    "compiler": Shape(
         # Only from where a path may begin, so that a long run costs no more than its length.
         r"(?<![\w/.-])[\w/.-]+\.\w{1,5}:\d+(?::\d+)?|error TS\d+|\bERR!|^\[?ERROR\]?\b",
         ":", "error TS", "ERR",
     ),
-    "assertion": _shape(
+    "assertion": Shape(
         r"^E  |assert(?:ion)?Error|\bExpected: |Received: |toBe\(",
         "e  ", "error", "xpected: ", "ved: ", "tobe(",
-        flags=re.IGNORECASE,
+        any_case=True,
     ),
-    "tests": _shape(
+    "tests": Shape(
         r"\b\d+ (?:failed|failing|failures?|tests? (?:fail|are red))|\bFAIL(?:ED)?\b|\btest_\w+",
         " fail", " test", "FAIL", "test_",
     ),
-    "shell": _shape(
+    "shell": Shape(
         r"^\$ |command not found|exit code|: line \d+:|No such file",
         "$ ", "command not found", "exit code", ": line ", "No such file",
     ),
-    "log": _shape(
+    "log": Shape(
         r"\b(?:ERROR|WARN|FATAL)\b|^\[?\d{4}-\d\d-\d\d[ T]\d\d:\d\d",
         "ERROR", "WARN", "FATAL", "-",
     ),
-    "http": _shape(
+    "http": Shape(
         r"(?<![\w.])(?:40[0134589]|413|422|429|50[0234])(?![\w.])", "40", "413", "42", "50"
     ),
-    "caused": _shape(r"Caused by:|Unhandled|Uncaught|Exception in thread"),
+    "caused": Shape(r"Caused by:|Unhandled|Uncaught|Exception in thread"),
 }  # fmt: skip
 _PASTED = ("python", "exception", "frame", "go", "rust", "native", "compiler", "caused", "log")
 _PROGRAM = re.compile("|".join(SHAPES[name].pattern.pattern for name in _PASTED), re.MULTILINE)
@@ -180,7 +175,7 @@ def _find_cues(words: list[str], prose: str) -> list[tuple[int, float]]:
     them occur at the very beginning."""
     lexicon = _lexicon()
     count = len(lexicon.names)
-    values: dict[int, float] = {}
+    hits: list[tuple[int, int]] = []
     for at, word in enumerate(words):
         groups = _groups_of(word)
         if word in lexicon.openers:
@@ -188,28 +183,25 @@ def _find_cues(words: list[str], prose: str) -> list[tuple[int, float]]:
             for more in words[at + 1 : at + _PHRASE_WORDS_MAX]:
                 phrase = f"{phrase} {more}"
                 groups = groups.union(lexicon.phrases.get(phrase, ()))
-        for group in groups:
-            values[group] = values.get(group, 0.0) + 1.0
-            if at < _OPENING_WORDS:
-                values[count + group] = 1.0
+        hits += [(group, at) for group in groups]
     if _UNSPACED.search(prose):
         for group, pattern in enumerate(lexicon.unspaced):
-            for match in pattern.finditer(prose):
-                values[group] = values.get(group, 0.0) + 1.0
-                if match.start() < _OPENING_WORDS:
-                    values[count + group] = 1.0
+            hits += [(group, match.start()) for match in pattern.finditer(prose)]
+    values: dict[int, float] = {}
+    for group, at in hits:
+        values[group] = values.get(group, 0.0) + 1.0
+        if at < _OPENING_WORDS:
+            values[count + group] = 1.0
     return [(column, min(value, 3.0) ** 0.5) for column, value in values.items()]
 
 
 @lru_cache(_WORDS_REMEMBERED)
 def _groups_of(word: str) -> frozenset[int]:
     lexicon = _lexicon()
-    groups = set(lexicon.phrases.get(word, ()))
-    for length in _STEM_LENGTHS:
-        if length > len(word):
-            break
-        groups.update(lexicon.stems.get(word[:length], ()))
-    return frozenset(groups)
+    stems = (
+        lexicon.stems.get(word[:length], ()) for length in _STEM_LENGTHS if length <= len(word)
+    )
+    return frozenset(lexicon.phrases.get(word, ())).union(*stems)
 
 
 CHARACTER_COLUMNS = 1 << 13
@@ -238,11 +230,6 @@ class FeatureRows:
     column: NDArray[np.int32]
     value: NDArray[np.float32]
 
-    def dense(self) -> NDArray[np.float64]:
-        matrix = np.zeros((self.count, columns()))
-        np.add.at(matrix, (self.row, self.column), self.value)
-        return matrix
-
     def times(self, weights: NDArray[np.float32]) -> NDArray[np.float64]:
         """The matrix has one row for each column."""
         product = np.zeros((self.count, weights.shape[1]))
@@ -263,11 +250,8 @@ def features(messages: Sequence[Message]) -> FeatureRows:
     parts = [take_apart(message.text) for message in messages]
     lowered = [part.prose.lower() for part in parts]
     words = [_WORD.findall(text)[:_WORDS] for text in lowered]
-    blocks = [
-        _character_grams(lowered),
-        _word_grams(words),
-        _named(messages, parts, lowered, words),
-    ]
+    named = _named(messages, parts, lowered, words)
+    blocks = [_character_grams(lowered), _word_grams(words), named]
     row, column, value = (np.concatenate(arrays) for arrays in zip(*blocks, strict=True))
     order = np.argsort(row, kind="stable")
     return FeatureRows(len(messages), row[order], column[order], value[order])
@@ -359,12 +343,7 @@ def _traits(message: Message, part: MessageParts, words: list[str]) -> tuple[boo
         part.pasted > 0.5,
         part.pasted > 0.95,
         "```" in message.text,
-        count < 3,
-        3 <= count < 6,
-        6 <= count < 12,
-        12 <= count < 25,
-        25 <= count < 50,
-        count >= 50,
+        *(low <= count < high for low, high in pairwise((0, 3, 6, 12, 25, 50, inf))),
         message.edited,
         message.tests == "passed",
         message.tests == "failed",

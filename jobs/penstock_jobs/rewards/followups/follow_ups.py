@@ -21,8 +21,8 @@ from penstock_jobs.rewards.followups.judge import (
     Message,
     Tests,
 )
+from penstock_jobs.rewards.measures.turns import TurnScore, score_turns
 from penstock_jobs.rewards.rows import row_tuples
-from penstock_jobs.rewards.turn_scores import TurnScore, score_turns
 
 #: Of the view `events` only these types are looked at; the rest need not be in the table.
 EVENT_TYPES = ("interrupt", "session_end", "test_result")
@@ -41,7 +41,7 @@ _Place = tuple[int, bool, int]
 Evidence = Literal["user_stop", "interrupt"] | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FollowUp:
     """A message of the user after the agent acted."""
 
@@ -99,19 +99,15 @@ def follow_ups(sessions: Iterable[SessionTurns]) -> Iterator[FollowUp]:
         for turn in session.turns:
             if turn.text is not None:
                 if before is not None:
-                    yield FollowUp(
-                        session_id=session.session_id,
-                        turn=turn.number,
-                        message=Message(
-                            text=turn.text,
-                            agent=before.agent_text,
-                            previous=previous,
-                            edited=bool(before.paths),
-                            tests=before.tests,
-                        ),
-                        turn_before=before.number,
-                        turn_named=_turn_named(turn.text, before, earlier),
+                    message = Message(
+                        text=turn.text,
+                        agent=before.agent_text,
+                        previous=previous,
+                        edited=bool(before.paths),
+                        tests=before.tests,
                     )
+                    named = _turn_named(turn.text, before, earlier)
+                    yield FollowUp(session.session_id, turn.number, message, before.number, named)
                 previous = turn.text
             if turn.acted:
                 if before is not None:
@@ -124,20 +120,12 @@ def silences(sessions: Iterable[SessionTurns]) -> Iterator[tuple[str, int, Evide
     agent's. Without evidence that is censored, never good: most users who got what they wanted say
     nothing, and so do most who did not. With evidence it is abandons."""
     for session in sessions:
-        last = None
-        for turn in session.turns:
-            if turn.acted:
-                last = turn
-            elif turn.text is not None:
-                last = None
-        if last is None:
+        spoken = [turn for turn in session.turns if turn.acted or turn.text is not None]
+        if not spoken or not (last := spoken[-1]).acted:
             continue
-        evidence: Evidence = None
-        if session.stopped_by_user:
-            evidence = "user_stop"
-        elif last.interrupted_at and last.interrupted_at >= last.last_act:
-            evidence = "interrupt"
-        yield session.session_id, last.number, evidence
+        interrupted = last.interrupted_at and last.interrupted_at >= last.last_act
+        evidence: Evidence = "user_stop" if session.stopped_by_user else None
+        yield session.session_id, last.number, evidence or ("interrupt" if interrupted else None)
 
 
 def _turn_named(text: str, before: SessionTurn, earlier: Sequence[SessionTurn]) -> int | None:
@@ -150,13 +138,7 @@ def _turn_named(text: str, before: SessionTurn, earlier: Sequence[SessionTurn]) 
 def session_turns(
     turns: pa.Table, model_calls: pa.Table, edits: pa.Table, events: pa.Table
 ) -> Iterator[SessionTurns]:
-    """Columns that are needed, by view:
-
-    turns        session_id, turn, ts, seq, text, model_calls, tool_calls, edits
-    model_calls  session_id, ts, seq, text
-    edits        session_id, ts, seq, path
-    events       session_id, ts, seq, type, payload
-    """
+    """In the order of sessions, from rows of the views of these names."""
     turn_rows = _by_session(turns, "turn", "text", "model_calls", "tool_calls", "edits")
     calls_of = _by_session(model_calls, "text")
     edits_of = _by_session(edits, "path")
@@ -183,11 +165,11 @@ def session_turns(
             turn.last_act = max(place[0], turn.last_act)
         stopped = False
         for place, kind, payload in events_of.get(session_id, ()):
+            turn = turn_at(place)
             if kind == "test_result":
-                turn = turn_at(place)
                 turn.tests = _test_result(payload) or turn.tests
             elif kind == "interrupt":
-                turn_at(place).interrupted_at = place[0]
+                turn.interrupted_at = place[0]
             elif kind == "session_end":
                 stopped = _fields(payload).get("reason") == "user_stop"
         for turn in own:
@@ -246,10 +228,8 @@ def score_follow_ups(
             score = TurnScore(None, judgement)
             turn = (follow_up.session_id, follow_up.turn_before)
         # An unknown score is no worse than a known one.
-        scores[turn] = min(
-            (scores.get(turn, score), score),
-            key=lambda each: 1.0 if each.value is None else each.value,
-        )
+        worse = scores.get(turn, score), score
+        scores[turn] = min(worse, key=lambda known: 1.0 if known.value is None else known.value)
     for session, number, evidence in silences(sessions):
         scores[session, number] = TurnScore(-1.0) if evidence else TurnScore(None, "silence")
     return score_turns(name, bucket, lambda turn: scores.get((turn["session_id"], turn["turn"])))

@@ -23,6 +23,7 @@ from penstock.database.engine import Database, insert_of, now_us
 from penstock.errors import InvalidInput
 from penstock.http.address import HttpAddress
 from penstock.http.client import HttpAnswer, HttpClient
+from penstock.http.egress import EgressPolicy
 from penstock.settings import Settings, without_secrets
 from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.followups.judge import Judgement, Message, Unjudged
@@ -42,8 +43,6 @@ _FIRST_PAUSE_SECONDS = 0.5
 _BYTES_PER_TOKEN = 2
 #: More cannot be the tokens of one answer.
 _TOKENS_MAX = 100_000_000
-
-
 _ATTEMPTS_MAX = 4
 #: Also when the server asks for a longer pause.
 _PAUSE_SECONDS_MAX = 30.0
@@ -58,7 +57,8 @@ def open_judge(settings: Settings, database: Database, run: str) -> "LlmJudge | 
     if not judge.judge_url:
         return None
     budget = RunBudget(database, run, judge.judge_requests_max, judge.judge_tokens_max)
-    return LlmJudge(judge, AnswerCache(database), budget)
+    egress = EgressPolicy.for_operator(settings)
+    return LlmJudge(judge, AnswerCache(database), budget, egress)
 
 
 def check_judge(definition: Definition, settings: Settings) -> None:
@@ -101,16 +101,14 @@ class LlmJudge:
         settings: RewardSettings,
         answers: "AnswerCache",
         budget: "RunBudget",
+        egress: EgressPolicy,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Raises InvalidInput."""
-        self._settings = settings
-        self._address = _address(settings)
-        self._answers = answers
-        self._budget = budget
+        self._settings, self._address = settings, _address(settings)
+        self._answers, self._budget, self._egress = answers, budget, egress
         self._sleep = sleep
-        self._failures = 0
-        self._given_up = False
+        self._failures, self._given_up = 0, False
         self.version = judge_version(settings.judge_model, settings.judge_message_chars_max)
 
     def judge(self, messages: Sequence[Message]) -> list[Judgement | Unjudged]:
@@ -143,8 +141,7 @@ class LlmJudge:
                 _log.warning("judge given up", why=failure.why)
             return failure.kind
         self._failures = 0
-        answer = answer_in(content)
-        if answer is None:
+        if (answer := answer_in(content)) is None:
             return "unreadable_answer"
         # At once, not at the end: what was paid for survives a kill.
         self._answers.put({key: answer})
@@ -174,21 +171,17 @@ class LlmJudge:
 
     def _send(self, system: str, user: str) -> HttpAnswer:
         messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-        request = {
-            "model": self._settings.judge_model,
-            "messages": messages,
-            "max_tokens": _ANSWER_TOKENS_MAX,
-            **dict(_PARAMETERS),
-        }
+        limits = {"max_tokens": _ANSWER_TOKENS_MAX, **dict(_PARAMETERS)}
+        request = {"model": self._settings.judge_model, "messages": messages, **limits}
         headers = {"Content-Type": "application/json"}
-        if self._settings.judge_key:
-            headers["Authorization"] = f"Bearer {self._settings.judge_key}"
-        elif self._address.authorization:
-            headers["Authorization"] = self._address.authorization
+        key = self._settings.judge_key
+        if authorization := f"Bearer {key}" if key else self._address.authorization:
+            headers["Authorization"] = authorization
         body = json.dumps(request).encode()
         client = HttpClient(
             self._address,
             seconds_max=self._settings.judge_seconds_max,
+            egress=self._egress,
             bytes_max=_ANSWER_BYTES_MAX,
         )
         return client.request("POST", headers, body).if_whole()
@@ -216,8 +209,7 @@ class _Failure(Exception):
 
 @cache
 def prompt() -> str:
-    source = files("penstock_jobs.rewards.followups") / "prompt.md"
-    return source.read_text(encoding="utf-8")
+    return (files("penstock_jobs.rewards.followups") / "prompt.md").read_text(encoding="utf-8")
 
 
 @cache
@@ -227,16 +219,14 @@ def prompt_version() -> str:
 
 def shown_message(message: Message, chars_max: int) -> str:
     """The message as the model sees it: one JSON object, in which no text can end its string."""
-    return json.dumps(
-        {
-            "user_message": _bounded(message.text, chars_max),
-            "agent_message": _bounded(message.agent, chars_max // 4),
-            "earlier_user_message": _bounded(message.previous, chars_max // 4),
-            "agent_edited_files": message.edited,
-            "tests": message.tests,
-        },
-        ensure_ascii=False,
-    )
+    facts = {
+        "user_message": _bounded(message.text, chars_max),
+        "agent_message": _bounded(message.agent, chars_max // 4),
+        "earlier_user_message": _bounded(message.previous, chars_max // 4),
+        "agent_edited_files": message.edited,
+        "tests": message.tests,
+    }
+    return json.dumps(facts, ensure_ascii=False)
 
 
 def _bounded(text: str, chars_max: int) -> str:
@@ -248,7 +238,7 @@ def _bounded(text: str, chars_max: int) -> str:
 
 
 def answer_in(content: object) -> Judgement | None:
-    """The answer is None unless it is one object with exactly the three fields in their ranges."""
+    """None unless it is one object with exactly the three fields in their ranges."""
     if not isinstance(content, str):
         return None
     fenced = _FENCED.match(content)
@@ -297,19 +287,14 @@ class RunBudget:
     knows whether it was spent. Safe between threads."""
 
     def __init__(self, database: Database, run: str, requests_max: int, tokens_max: int) -> None:
-        self._database = database
-        self._run = run
-        self._requests_max = requests_max
-        self._tokens_max = tokens_max
+        self._database, self._run = database, run
+        self._requests_max, self._tokens_max = requests_max, tokens_max
 
     def take(self, tokens: int) -> bool:
         """Whether one more request of so many tokens may be sent."""
         requests_then, tokens_then = judge_spending.c.requests + 1, judge_spending.c.tokens + tokens
-        update = sa.update(judge_spending).where(
-            judge_spending.c.run == self._run,
-            requests_then <= self._requests_max,
-            tokens_then <= self._tokens_max,
-        )
+        within = (requests_then <= self._requests_max) & (tokens_then <= self._tokens_max)
+        update = sa.update(judge_spending).where(judge_spending.c.run == self._run, within)
         with self._database.write() as connection:
             none = insert_of(connection)(judge_spending).values(run=self._run, requests=0, tokens=0)
             connection.execute(none.on_conflict_do_nothing())
@@ -318,7 +303,6 @@ class RunBudget:
 
     def settle(self, taken: int, spent: int) -> None:
         """`taken` tokens were set aside, and `spent` were needed."""
-        right = judge_spending.c.tokens + (spent - taken)
-        own = judge_spending.c.run == self._run
+        update = sa.update(judge_spending).where(judge_spending.c.run == self._run)
         with self._database.write() as connection:
-            connection.execute(sa.update(judge_spending).where(own).values(tokens=right))
+            connection.execute(update.values(tokens=judge_spending.c.tokens + (spent - taken)))

@@ -26,19 +26,15 @@ _AGAIN_US = 3_600 * SECOND
 _local_judge = cache(LocalJudge)
 
 
-def _local_version() -> str:
-    return _local_judge().version
-
-
 @dataclass(frozen=True)
 class LocalJudgeParameters:
     """`judge` is the version of the local judge: it is part of what a definition computes."""
 
-    judge: str = field(default_factory=_local_version)
+    judge: str = field(default_factory=lambda: _local_judge().version)
 
     def __post_init__(self) -> None:
-        if self.judge != _local_version():
-            raise ValueError(f"the local judge has version {_local_version()}, not {self.judge}")
+        if self.judge != (version := _local_judge().version):
+            raise ValueError(f"the local judge has version {version}, not {self.judge}")
 
 
 def dissatisfied_follow_up(bucket: Bucket, _parameters: LocalJudgeParameters) -> pa.Table:
@@ -80,12 +76,8 @@ class LlmJudgeParameters:
             raise ValueError(f"the prompt has version {prompt_version()}, not {self.prompt}")
 
     def unfit(self, why: str) -> JudgeUnfit:
-        return JudgeUnfit(
-            reward="dissatisfied_by_llm",
-            why=why,
-            model=self.model or "NAME",
-            chars=self.message_chars_max,
-        )
+        model, chars = self.model or "NAME", self.message_chars_max
+        return JudgeUnfit(reward="dissatisfied_by_llm", why=why, model=model, chars=chars)
 
     def check(self, settings: Settings) -> None:
         judge = settings.room(RewardSettings)
@@ -125,9 +117,8 @@ def dissatisfied_by_llm(bucket: Bucket, parameters: LlmJudgeParameters) -> pa.Ta
     if judge.version != judge_version(parameters.model, parameters.message_chars_max):
         raise parameters.unfit("another model is set, or it is asked in another way")
     refused = bucket.turns.filter(pc.equal(bucket.turns["consent"], "no_train"))
-    rows = score_follow_ups(
-        "dissatisfied_by_llm", bucket, judge, set(refused["session_id"].to_pylist())
-    )
+    no_train = set(refused["session_id"].to_pylist())
+    rows = score_follow_ups("dissatisfied_by_llm", bucket, judge, no_train)
     missed = pc.is_in(rows["reason"], pa.array(_ASK_AGAIN))
     due_us = pc.if_else(missed, bucket.as_of_us + _AGAIN_US, pa.scalar(None, pa.int64()))
     at = rows.column_names.index("due_us")

@@ -6,7 +6,7 @@ from operator import attrgetter
 import pyarrow as pa
 
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
-from penstock_jobs.rewards.edit_scores import EditScore, score_deletion, score_edits
+from penstock_jobs.rewards.edit_scores import EditScore, score_edits
 from penstock_jobs.rewards.reward import Reward
 from penstock_jobs.rewards.texts import similarity, survival
 from penstock_jobs.rewards.texts.changes import CompareCost
@@ -44,16 +44,15 @@ def edit_persistence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     it beside self_rework).
     """
 
-    def after_deletion(edit: TrackedEdit, back: float, own: int) -> EditScore:
-        left = edit.ink_size - own
-        if left <= 0:
-            return EditScore(None, "self_rework")
-        return EditScore(max(1 - back / left, 0.0))
-
     def score(edit: TrackedEdit, sighting: Sighting) -> EditScore:
         if edit.deleted:
+            if sighting.home is None:
+                return EditScore(None, "path_lost")
             cost = CompareCost(parameters.cells_max)
-            return score_deletion(edit, sighting, cost, after_deletion)
+            back, own = survival.returned(edit, sighting.home, cost)
+            if own >= edit.ink_size:
+                return EditScore(None, "self_rework")
+            return EditScore(max(1 - back / (edit.ink_size - own), 0.0))
         if edit.is_as_made(sighting):
             return EditScore(1.0)
         alive = survival.survivors(edit, sighting)
@@ -88,10 +87,11 @@ def self_rework(bucket: Bucket, parameters: EditParameters) -> pa.Table:
 
     def score(edit: TrackedEdit, sighting: Sighting) -> EditScore:
         if edit.deleted:
+            if sighting.home is None:
+                return EditScore(None, "path_lost")
             cost = CompareCost(parameters.cells_max)
-            return score_deletion(
-                edit, sighting, cost, lambda edit, _, own: EditScore(own / edit.ink_size)
-            )
+            _, own = survival.returned(edit, sighting.home, cost)
+            return EditScore(own / edit.ink_size)
         if not sighting.reworked:
             return EditScore(0.0)
         taken = survival.reworked_places(sighting, survival.survivors(edit, sighting))
@@ -236,14 +236,6 @@ def _units_written(edit: TrackedEdit) -> int:
     return sum(len(similarity.code_units(changed.after)) for changed in edit.ranges)
 
 
-REWARDS = tuple(
-    Reward(compute.__name__, 2, compute, EditParameters)
-    for compute in (
-        edit_persistence,
-        self_rework,
-        line_survival,
-        edit_no_revert,
-        four_gram_range,
-        four_gram_presence,
-    )
-)
+_OWN = (edit_persistence, self_rework, line_survival)
+_PUBLISHED = (edit_no_revert, four_gram_range, four_gram_presence)
+REWARDS = tuple(Reward(score.__name__, 2, score, EditParameters) for score in _OWN + _PUBLISHED)

@@ -128,7 +128,7 @@ def align(old: Sequence[str], new: Sequence[str], cost: CompareCost) -> list[Blo
     as they are."""
     cost.spend(len(old) + len(new))
     numbers: dict[str, int] = {}
-    return _align_middle(
+    return _align(
         [numbers.setdefault(unit, len(numbers)) for unit in old],
         [numbers.setdefault(unit, len(numbers)) for unit in new],
         cost,
@@ -170,35 +170,28 @@ def find_moves(gone: Sequence[str], came: Sequence[str], ink_min: int) -> list[B
     return moves
 
 
-def _align_middle(old: list[int], new: list[int], cost: CompareCost, depth: int = 0) -> list[Block]:
-    """The common beginning and end are aligned as they are."""
+def _align(old: list[int], new: list[int], cost: CompareCost, depth: int = 0) -> list[Block]:
+    """The common beginning and end are aligned as they are, and the middle around its anchors."""
     start, end = _common_ends(old, new)
     old_end, new_end = len(old) - end, len(new) - end
-    middle = _align(old[start:old_end], new[start:new_end], cost, depth)
-    blocks = [Block(0, 0, start), *(Block(i + start, j + start, n) for i, j, n in middle)]
-    blocks.append(Block(old_end, new_end, end))
-    return [block for block in blocks if block.n]
-
-
-def _align(old: list[int], new: list[int], cost: CompareCost, depth: int) -> list[Block]:
-    if not old or not new:
-        return []
+    cells = (old_end - start) * (new_end - start)
     anchors: list[tuple[int, int]] = []
-    if len(old) * len(new) > _CELLS_DIRECT and depth < _DEPTH_MAX:
-        anchors = _anchors(old, new, cost)
-    if not anchors:
-        cost.spend(len(old) * len(new))
-        matches = Indel.opcodes(old, new).as_matching_blocks()
-        return [Block(match.a, match.b, match.size) for match in matches if match.size]
-    blocks: list[Block] = []
-    i = j = 0
-    for at, to in [*anchors, (len(old), len(new))]:
-        between = _align_middle(old[i:at], new[j:to], cost, depth + 1)
-        blocks += [Block(i + k, j + m, n) for k, m, n in between]
-        if at < len(old):
-            blocks.append(Block(at, to, 1))
-        i, j = at + 1, to + 1
-    return _merged(blocks)
+    if cells > _CELLS_DIRECT and depth < _DEPTH_MAX:
+        anchors = _anchors(old[start:old_end], new[start:new_end], cost)
+    blocks = [Block(0, 0, start)]
+    if anchors:
+        i = j = start
+        for at, to in [*((start + at, start + to) for at, to in anchors), (old_end, new_end)]:
+            between = _align(old[i:at], new[j:to], cost, depth + 1)
+            blocks += [Block(i + k, j + m, n) for k, m, n in between]
+            if at < old_end:
+                blocks.append(Block(at, to, 1))
+            i, j = at + 1, to + 1
+    elif cells:
+        cost.spend(cells)
+        matches = Indel.opcodes(old[start:old_end], new[start:new_end]).as_matching_blocks()
+        blocks += [Block(start + match.a, start + match.b, match.size) for match in matches]
+    return _merged([*blocks, Block(old_end, new_end, end)])
 
 
 def _anchors(old: list[int], new: list[int], cost: CompareCost) -> list[tuple[int, int]]:
@@ -356,19 +349,18 @@ def _joined(blocks: Sequence[Block], old: str, new: str) -> list[Block]:
     """Blocks with the same white space between them, or nothing, are one."""
     joined: list[Block] = []
     for block in blocks:
-        if not block.n:
-            continue
-        if joined:
-            last = joined[-1]
-            i, j = last.i + last.n, last.j + last.n
-            if (
-                block.i - i == block.j - j >= 0
-                and old[i : block.i] == new[j : block.j]
-                and not old[i : block.i].strip()
-            ):
-                joined[-1] = Block(last.i, last.j, block.i + block.n - last.i)
-                continue
-        joined.append(block)
+        at, to, size = joined[-1] if joined else Block(0, 0, 0)
+        i, j = at + size, to + size
+        if (
+            joined
+            and block.n
+            and block.i - i == block.j - j >= 0
+            and old[i : block.i] == new[j : block.j]
+            and not old[i : block.i].strip()
+        ):
+            joined[-1] = Block(at, to, block.i + block.n - at)
+        elif block.n:
+            joined.append(block)
     return joined
 
 

@@ -7,29 +7,13 @@ or moved in the meantime: nobody can tell until the whole file is seen.
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 
-from penstock_jobs.rewards.texts.changes import (
-    Block,
-    CompareCost,
-    TextChange,
-    TooExpensive,
-    compare,
-    find_moves,
-    ink,
-)
-from penstock_jobs.rewards.texts.provenance import (
-    OTHERS,
-    FileState,
-    KnownFile,
-    OwnerRun,
-    after_others,
-    between,
-    first_state,
-    state_of,
-)
+from penstock_jobs.rewards.texts import changes, provenance
+from penstock_jobs.rewards.texts.changes import Block, CompareCost, TextChange, TooExpensive, ink
+from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, KnownFile, OwnerRun
 from penstock_jobs.rewards.texts.trail import SECOND
 
 #: Text that vanishes and appears again so soon, or within the same turn, has moved.
@@ -91,12 +75,9 @@ def _arrived_lines(state: FileState, change: TextChange | None, ink_min: int) ->
 
 def _uncovered(state: FileState, covered: list[tuple[int, int]], ink_min: int) -> list[LooseLines]:
     """Stretches that are too short to be recognized are left out."""
-    gaps = between(sorted(covered), len(state.text))
-    return [
-        LooseLines(state, start, end)
-        for start, end in gaps
-        if len(ink(state.text[start:end])) >= ink_min
-    ]
+    gaps = provenance.between(sorted(covered), len(state.text))
+    long = [(start, end) for start, end in gaps if len(ink(state.text[start:end])) >= ink_min]
+    return [LooseLines(state, start, end) for start, end in long]
 
 
 def reclaim(
@@ -104,18 +85,18 @@ def reclaim(
     came: LooseLines,
     gone: LooseLines,
     *,
+    maker: int,
     ink_min: int,
     cost: CompareCost,
-    maker: int,
 ) -> FileState | None:
     """The state with the owners of `gone` where it came again, if it did, in text that belongs
     to `maker` so far."""
     if gone.distinct.isdisjoint(came.distinct):
         return None
     blocks: list[tuple[int, int, list[OwnerRun]]] = []
-    for i, j, n in find_moves(gone.ink, came.ink, ink_min):
+    for i, j, n in changes.find_moves(gone.ink, came.ink, ink_min):
         for k in range(n):
-            for start, to, size in compare(gone.raw[i + k], came.raw[j + k], cost).kept:
+            for start, to, size in changes.compare(gone.raw[i + k], came.raw[j + k], cost).kept:
                 place = came.places[j + k] + to
                 if all(run.owner == maker for run in state.cut(place, place + size)):
                     blocks.append((place, size, gone.owners(i + k, start, size)))
@@ -131,23 +112,19 @@ def reclaim(
     return FileState(state.text, runs, state.ranges, state.whole)
 
 
+@dataclass(eq=False)
 class Moves:
     """Remembers what vanished and what appeared lately in a session's files."""
 
-    def __init__(
-        self,
-        files: Mapping[str, KnownFile],
-        turns_us: Sequence[int],
-        ink_min: int,
-        cost: CompareCost,
-    ) -> None:
-        self._files = files
-        self._turns = turns_us
-        self._ink_min = ink_min
-        self._cost = cost
-        # (when, who took it, what); (when, where, the file after it, by which change).
-        self._lost: list[tuple[int, int, LooseLines]] = []
-        self._arrived: list[tuple[int, str, FileState, TextChange | None]] = []
+    files: Mapping[str, KnownFile]
+    turns_us: Sequence[int]
+    ink_min: int
+    cost: CompareCost
+    #: When, who took it, what.
+    lost: list[tuple[int, int, LooseLines]] = field(default_factory=list)
+    #: When and where others changed a file, the file after it, and the change; None for a file
+    #: that was first seen.
+    arrived: list[tuple[int, str, FileState, TextChange | None]] = field(default_factory=list)
 
     def vanish(self, ts: int, state: FileState, change: TextChange, taker: int) -> list[LooseLines]:
         """Remember the edits' text that the change took from the state; return it."""
@@ -156,63 +133,55 @@ class Moves:
         blocks = [(block.i, block.n) for block in change.kept + change.moved]
         gone = [
             lines
-            for lines in _uncovered(state, blocks, self._ink_min)
+            for lines in _uncovered(state, blocks, self.ink_min)
             if any(run.owner for run in state.cut(lines.start, lines.end))
         ]
-        self._lost += [(ts, taker, lines) for lines in gone]
+        self.lost += [(ts, taker, lines) for lines in gone]
         return gone
-
-    def appear(self, ts: int, path: str, state: FileState, change: TextChange | None) -> None:
-        """Remember that others changed the file so; without a change, it was first seen."""
-        self._arrived.append((ts, path, state, change))
 
     def claimed(
         self, ts: int, state: FileState, change: TextChange | None, maker: int
     ) -> FileState:
         """The state after text that vanished a little earlier was found again in what came. Text
         that others took away and the agent writes again is new."""
-        self._lost = [entry for entry in self._lost[-REMEMBERED:] if self._near(entry[0], ts)]
-        if not self._lost:
+        self.lost = [entry for entry in self.lost[-REMEMBERED:] if self._near(entry[0], ts)]
+        if not self.lost:
             return state
-        for came in _arrived_lines(state, change, self._ink_min):
-            for _, taker, gone in self._lost:
+        for came in _arrived_lines(state, change, self.ink_min):
+            for _, taker, gone in self.lost:
                 if maker == OTHERS or taker != OTHERS:
                     state = self._claim(state, came, gone, maker) or state
         return state
 
     def claim_elsewhere(self, ts: int, path: str, gone: LooseLines) -> None:
         """Text that vanished here may have been seen to come to another file just before."""
-        self._arrived = [entry for entry in self._arrived[-REMEMBERED:] if self._near(entry[0], ts)]
-        for _, other, state, change in self._arrived:
-            file = self._files.get(other)
+        self.arrived = [entry for entry in self.arrived[-REMEMBERED:] if self._near(entry[0], ts)]
+        for _, other, state, change in self.arrived:
+            file = self.files.get(other)
             if other == path or file is None or file.parts[0] is not state:
                 continue
-            for came in _arrived_lines(state, change, self._ink_min):
-                claimed = self._claim(file.parts[0], came, gone, OTHERS)
-                if claimed is not None:
+            for came in _arrived_lines(state, change, self.ink_min):
+                if claimed := self._claim(file.parts[0], came, gone, OTHERS):
                     file.put(0, claimed)
 
     def _claim(
         self, state: FileState, came: LooseLines, gone: LooseLines, maker: int
     ) -> FileState | None:
         try:
-            return reclaim(state, came, gone, ink_min=self._ink_min, cost=self._cost, maker=maker)
+            return reclaim(state, came, gone, maker=maker, ink_min=self.ink_min, cost=self.cost)
         except TooExpensive:
             return None
 
     def _near(self, earlier: int, later: int) -> bool:
-        if later - earlier <= MOVE_US:
-            return True
-        return bool(self._turns) and (
-            bisect_right(self._turns, earlier) == bisect_right(self._turns, later)
-        )
+        turn, turn_later = (bisect_right(self.turns_us, ts) for ts in (earlier, later))
+        return later - earlier <= MOVE_US or (bool(self.turns_us) and turn == turn_later)
 
 
 def widen(file: KnownFile, before: str, owner: int) -> None:
     """An edit names a region that nobody knows: a part of its own, the last, that takes in those
     that it holds. Edits of the others stay where they are."""
     # Without the parts that are there twice.
-    places = [
+    once = [
         (place, number)
         for number, part in enumerate(file.parts)
         if part.text
@@ -221,12 +190,14 @@ def widen(file: KnownFile, before: str, owner: int) -> None:
     ]
     taken: dict[int, int] = {}
     end = 0
-    for place, number in sorted(places):
+    for place, number in sorted(once):
         if place >= end:
             taken[number] = place
             end = place + len(file.parts[number].text)
     since = min([owner, *(file.shown[number][0] for number in taken)])
-    state = state_of(before, ((place, file.parts[number]) for number, place in taken.items()))
+    state = provenance.state_of(
+        before, ((place, file.parts[number]) for number, place in taken.items())
+    )
     rest = [number for number in range(len(file.parts)) if number not in taken]
     file.shown = [*(file.shown[number] for number in rest), (since, before)]
     file.parts = [*(file.parts[number] for number in rest), state]
@@ -252,21 +223,15 @@ def recall(
             state = parts[to]
             try:
                 for row in rows:
-                    claimed = reclaim(
-                        state, _all_lines(state), row, ink_min=1, cost=cost, maker=OTHERS
-                    )
+                    lines = _all_lines(state)
+                    claimed = reclaim(state, lines, row, maker=OTHERS, ink_min=1, cost=cost)
                     state = claimed or state
             except TooExpensive:
                 continue
             parts[to] = state
             there = _all_lines(state).distinct
-            reworked += [
-                run
-                for row in rows
-                for line, bare in enumerate(row.ink)
-                if bare not in there
-                for run in row.owners(line)
-            ]
+            gone = [(row, n) for row in rows for n, bare in enumerate(row.ink) if bare not in there]
+            reworked += [run for row, line in gone for run in row.owners(line)]
             parts[at] = _without(parts[at], rows)
     return parts, reworked
 
@@ -274,16 +239,14 @@ def recall(
 def _shared_rows(part: FileState, since: int, shown: str, ink_min: int) -> list[LooseLines]:
     """Lines in a row that edits before `since` wrote in the part and that the region held when it
     was first shown; none if they are not most of what these edits have in the part."""
-    old, region = _all_lines(part), _all_lines(first_state(shown, whole=False))
+    old, region = _all_lines(part), _all_lines(provenance.first_state(shown, whole=False))
     if old.distinct.isdisjoint(region.distinct):
         return []
-    owned = [
-        line
-        for line in range(len(old.raw))
-        if any(0 < run.owner < since for run in old.owners(line))
-    ]
+    lines = range(len(old.raw))
+    owned = [line for line in lines if any(0 < run.owner < since for run in old.owners(line))]
     inks = [old.ink[line] for line in owned]
-    moves = [move for move in find_moves(inks, region.ink, ink_min) if move.n >= ROW_MIN]
+    moves = changes.find_moves(inks, region.ink, ink_min)
+    moves = [move for move in moves if move.n >= ROW_MIN]
     size = sum(len(inks[move.i + k]) for move in moves for k in range(move.n))
     if not moves or 2 * size < sum(map(len, inks)):
         return []
@@ -300,10 +263,11 @@ def _shared_rows(part: FileState, since: int, shown: str, ink_min: int) -> list[
 
 def _without(part: FileState, rows: Iterable[LooseLines]) -> FileState:
     kept: list[Block] = []
-    at = to = 0
-    for start, end in [*((row.start, row.end) for row in rows), (len(part.text),) * 2]:
-        kept += [Block(at, to, start - at)] if start > at else []
-        at, to = end, to + start - at
+    to = 0
+    covered = ((row.start, row.end - row.start) for row in rows)
+    for start, end in provenance.between(covered, len(part.text)):
+        kept.append(Block(start, to, end - start))
+        to += end - start
     text = "".join(part.text[i : i + n] for i, _, n in kept)
     live = {owner for owner, _ in part.ranges}
-    return after_others(part, text, TextChange(kept, []), live, whole=False)
+    return provenance.after_change(part, text, TextChange(kept, []), live, whole=False)

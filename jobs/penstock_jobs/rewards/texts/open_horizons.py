@@ -219,15 +219,10 @@ class Watches:
         owner = watch.edit.owner
         sighting = Sighting("invalid", "too_expensive")
         if not watch.broken:
-            file = self._files.get(watch.home)
-            home: FileState | None = None
-            if file is not None and len(file.parts) == 1:
-                home = file.parts[0]
-            elif file is not None:
-                with_ranges = (
-                    part for part in file.parts if any(key[0] == owner for key in part.ranges)
-                )
-                home = next(with_ranges, None)
+            parts = file.parts if (file := self._files.get(watch.home)) else []
+            if len(parts) > 1:
+                parts = [part for part in parts if any(key[0] == owner for key in part.ranges)]
+            home = parts[0] if parts else None
             holders, reworked = tuple(self._holders(owner)), tuple(self._reworked.get(owner, ()))
             sighting = Sighting("scored", None, home, holders, reworked)
         for number in due:

@@ -109,47 +109,30 @@ def first_state(text: str, *, whole: bool) -> FileState:
     return FileState(text, [OwnerRun(len(text), OTHERS, 0)] if text else [], {}, whole)
 
 
-def after_others(
+def after_change(
     state: FileState,
     text: str,
     change: TextChange,
     live: Container[int],
     *,
-    known: FileState | None = None,
-    whole: bool = True,
+    whole: bool,
+    owner: int = OTHERS,
+    start: int = 0,
 ) -> FileState:
-    """The state after others made a change. `known` is a state with the same text that the file
-    had before: undoing brings back who wrote it. Ranges of edits that are not live are dropped."""
-    runs = known.runs if known is not None else _after_change(state, change, len(text), OTHERS)
-    return FileState(text, runs, _carried(state.ranges, change, len(text), live), whole)
-
-
-def after_edit(
-    state: FileState, text: str, change: TextChange, live: Container[int], *, owner: int, start: int
-) -> FileState:
-    """The state after an edit of the agent, whose own text begins at `start`."""
-    runs = _after_change(state, change, len(text), owner, -start)
-    return FileState(text, runs, _carried(state.ranges, change, len(text), live), state.whole)
-
-
-def _after_change(
-    state: FileState, change: TextChange, length: int, owner: int, origin: int = 0
-) -> list[OwnerRun]:
-    """The owners after a change: what it kept or moved keeps its owner, the rest of the new
-    `length` characters belongs to who made it. `origin` is what the owner's text calls the first
-    character of the new text."""
-    owners: list[OwnerRun] = []
+    """What the change kept or moved keeps its owner; the rest belongs to the owner who made it,
+    whose own text begins at `start`. Ranges of edits that are not live are dropped."""
+    runs: list[OwnerRun] = []
     at = 0
-    for i, j, n in sorted(change.kept + change.moved, key=attrgetter("j")):
+    blocks = sorted(change.kept + change.moved, key=attrgetter("j"))
+    for i, j, n in [*blocks, Block(0, len(text), 0)]:
         if j > at:
-            _append(owners, OwnerRun(j - at, owner, at + origin if owner else 0))
-        first, *rest = state.cut(i, i + n)
-        _append(owners, first)
-        owners += rest
+            _append(runs, OwnerRun(j - at, owner, at - start if owner else 0))
+        if n:
+            first, *rest = state.cut(i, i + n)
+            _append(runs, first)
+            runs += rest
         at = j + n
-    if length > at:
-        _append(owners, OwnerRun(length - at, owner, at + origin if owner else 0))
-    return owners
+    return FileState(text, runs, _carried(state.ranges, change, len(text), live), whole)
 
 
 def _append(runs: list[OwnerRun], run: OwnerRun) -> None:

@@ -8,42 +8,18 @@ regions that its edits named, and a further one is not in contradiction to them.
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from dataclasses import replace
 
-from penstock_jobs.rewards.texts.changes import (
-    CompareCost,
-    TextChange,
-    TooExpensive,
-    compare,
-    gaps,
-    ink,
-)
+from penstock_jobs.rewards.texts import changes, provenance, trail
+from penstock_jobs.rewards.texts.changes import CompareCost, TextChange, TooExpensive, ink
 from penstock_jobs.rewards.texts.moves import Moves, recall, widen
 from penstock_jobs.rewards.texts.open_horizons import Watches
-from penstock_jobs.rewards.texts.provenance import (
-    OTHERS,
-    FileState,
-    KnownFile,
-    after_edit,
-    after_others,
-    between,
-    first_state,
-    joined_state,
-    shifted,
-)
-from penstock_jobs.rewards.texts.trail import (
-    SECOND,
-    EditNames,
-    EditRange,
-    Row,
-    Sighting,
-    TrackedEdit,
-    TrailTerms,
-    in_order,
-)
+from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, KnownFile, first_state
+from penstock_jobs.rewards.texts.trail import EditRange, Row, Sighting, TrackedEdit, TrailTerms
 
 #: Observations so close together are of one moment: a file that vanished may be seen to have
 #: appeared at another path a little later.
-MOMENT_US = SECOND
+MOMENT_US = trail.SECOND
 #: An edit's `before` that keeps so much of the file as it was is the file, changed by others.
 SAME_FILE_SHARE = 0.8
 _EDIT, _LOOK, _COMMIT = range(3)
@@ -68,9 +44,9 @@ def replay(
     began, `ended_us` when the session ended."""
     session = _SessionReplay(turns_us, terms)
     tracked: list[TrackedEdit] = []
-    names = EditNames()
+    names = trail.EditNames()
     last_look_us = -1
-    for ts, kind, row in in_order(edits, observations, commits):
+    for ts, kind, row in trail.in_order(edits, observations, commits):
         if kind == _EDIT:
             turn = max(bisect_right(turns_us, ts) - 1, 0)
             owner = len(tracked) + 1
@@ -83,7 +59,7 @@ def replay(
             last_look_us = max(last_look_us, ts)
             session.end_moment(before_us=ts - MOMENT_US)
             if kind == _LOOK:
-                session.look(ts, row["path"], row["text"], row["deleted"], row["branch_changed"])
+                session.look(ts, row)
             else:
                 session.commit(ts, row["files"])
     session.end_moment()
@@ -134,10 +110,18 @@ class _SessionReplay:
             self.watches.lose(state)
             file.put(part, first_state(text, whole=state.whole))
             return
-        in_file = shifted(change, start, len(before), len(after), len(state.text) - end)
+        in_file = provenance.shifted(change, start, len(before), len(after), len(state.text) - end)
         self.watches.rework(state, in_file)
         self._moves.vanish(edit.ts_us, state, in_file, edit.owner)
-        now = after_edit(state, text, in_file, self.watches.live, owner=edit.owner, start=start)
+        now = provenance.after_change(
+            state,
+            text,
+            in_file,
+            self.watches.live,
+            whole=state.whole,
+            owner=edit.owner,
+            start=start,
+        )
         now = self._moves.claimed(edit.ts_us, now, in_file, edit.owner)
         places = _describe(edit, before, after, change, now)
         ranges = {key: (start + i, start + j) for key, (i, j) in places.items()}
@@ -161,11 +145,8 @@ class _SessionReplay:
         if not before:
             raise _Mismatch
         for old, new in _line_ends(before, after):
-            places = [
-                (part, at)
-                for part, state in enumerate(file.parts)
-                for at in _places(state.text, old)
-            ]
+            states = enumerate(file.parts)
+            places = [(part, at) for part, state in states for at in _places(state.text, old)]
             if len(places) == 1:
                 return *places[0], old, new
             if places:
@@ -193,16 +174,9 @@ class _SessionReplay:
         still = sum(len(ink(known[i : i + n])) for i, _, n in change.kept + change.moved)
         return still >= SAME_FILE_SHARE * size > 0
 
-    def look(
-        self,
-        ts: int,
-        path: str | None,
-        text: str | None,
-        deleted: bool | None = None,
-        branch_changed: bool | None = None,
-    ) -> None:
-        text = "" if deleted else text
-        if branch_changed:
+    def look(self, ts: int, row: Row) -> None:
+        path, text = row["path"], "" if row["deleted"] else row["text"]
+        if row["branch_changed"]:
             self.watches.note(ts, path, Sighting("censored", "branch_changed"))
         elif not path or text is None or undecodable(text):
             self.watches.note(ts, path, Sighting("invalid", "undecodable"))
@@ -217,16 +191,16 @@ class _SessionReplay:
     def commit(self, ts: int, files: Sequence[object]) -> None:
         """A commit shows the files whose texts it carries."""
         for entry in files:
-            if not isinstance(entry, dict) or not isinstance(entry.get("path"), str):
+            if not isinstance(entry, dict) or not isinstance(path := entry.get("path"), str):
                 continue
-            path, old, text = entry["path"], entry.get("renamed_from"), entry.get("text")
+            old, text, deleted = (entry.get(key) for key in ("renamed_from", "text", "deleted"))
             if isinstance(old, str) and old in self._files and path not in self._files:
-                self._files[path] = self._files.pop(old)
-                self._files[path].path = path
+                self._files[path] = file = self._files.pop(old)
+                file.path = path
                 self.watches.renamed(old, path)
-            deleted = entry.get("deleted") is True
-            if deleted or isinstance(text, str):
-                self.look(ts, path, text, deleted)
+            if deleted is True or isinstance(text, str):
+                look = {"path": path, "text": text, "deleted": deleted is True}
+                self.look(ts, {**look, "branch_changed": False})
 
     def _see(self, ts: int, path: str, text: str, *, whole: bool = True) -> None:
         """The file is seen to be `text`, or, if that is not the whole, to hold it. Raises
@@ -244,23 +218,24 @@ class _SessionReplay:
                 return
             parts, reworked = recall(file, text, self._terms.move_min, self._cost)
             self.watches.take(reworked)
-            base = joined_state(parts, text)
+            base = provenance.joined_state(parts, text)
             change = self._compare(base.text, text)
-            known = file.known.get(text)
-            state = after_others(base, text, change, self.watches.live, known=known, whole=whole)
+            state = provenance.after_change(base, text, change, self.watches.live, whole=whole)
+            if text in file.known:  # undoing brings back who wrote it
+                state = replace(state, runs=file.known[text].runs)
             gone = self._moves.vanish(ts, base, change, OTHERS)
             file.parts, file.shown = [state], [(0, "")]
             for lines in gone:
                 self._moves.claim_elsewhere(ts, path, lines)
         if self.watches.live:
             state = self._moves.claimed(ts, state, change, OTHERS)
-            self._moves.appear(ts, path, state, change)
+            self._moves.arrived.append((ts, path, state, change))
         file.put(0, state)
 
     def _compare(self, old: str, new: str) -> TextChange:
         """Raises TooExpensive. What was compared just before is not compared again."""
         if self._compared[:2] != (old, new):
-            change = compare(old, new, self._cost, self._terms.move_min)
+            change = changes.compare(old, new, self._cost, self._terms.move_min)
             self._compared = (old, new, change)
         return self._compared[2]
 
@@ -274,7 +249,9 @@ def _describe(
     edit: TrackedEdit, before: str, after: str, change: TextChange, now: FileState
 ) -> dict[tuple[int, int], tuple[int, int]]:
     """Put down what the edit wrote and took away; return where its ranges are in `after`."""
-    gone = between(sorted((block.i, block.n) for block in change.kept + change.moved), len(before))
+    gone = provenance.between(
+        sorted((block.i, block.n) for block in change.kept + change.moved), len(before)
+    )
     edit.after = after
     edit.written = [
         (origin, origin + length)
@@ -285,7 +262,9 @@ def _describe(
     if not edit.written and not only_took:
         edit.problem = "nothing_written"
     places = {}
-    for number, (i, i_end, j, j_end) in enumerate(gaps(change.kept, len(before), len(after))):
+    for number, (i, i_end, j, j_end) in enumerate(
+        changes.gaps(change.kept, len(before), len(after))
+    ):
         edit.ranges.append(EditRange(before[i:i_end], after[j:j_end]))
         places[edit.owner, number] = (j, j_end)
         if only_took and before[i:i_end].strip():
@@ -295,13 +274,9 @@ def _describe(
 
 def _line_ends(before: str, after: str) -> list[tuple[str, str]]:
     """The file may have other line ends than the edit."""
-    bare, bare_after = before.replace("\r\n", "\n"), after.replace("\r\n", "\n")
-    forms = [
-        (before, after),
-        (bare, bare_after),
-        (bare.replace("\n", "\r\n"), bare_after.replace("\n", "\r\n")),
-    ]
-    return [form for at, form in enumerate(forms) if at == 0 or form[0] != before]
+    unix = (before.replace("\r\n", "\n"), after.replace("\r\n", "\n"))
+    dos = (unix[0].replace("\n", "\r\n"), unix[1].replace("\n", "\r\n"))
+    return [(before, after), *(form for form in (unix, dos) if form[0] != before)]
 
 
 def _places(text: str, part: str) -> list[int]:

@@ -55,10 +55,8 @@ def four_gram_presence(chunks: Iterable[str], file: str) -> float:
     """The chunk form: the mean of the chunks' presence, by their number of grams. 0 without
     chunks, as published; report the similarity of the whole files then."""
     searched = SearchedFile(file)
-    return _mean(
-        ((max(1, len(code_units(chunk)) - GRAM + 1), searched.presence(chunk)) for chunk in chunks),
-        otherwise=0.0,
-    )
+    sizes = ((max(1, len(code_units(chunk)) - GRAM + 1), chunk) for chunk in chunks)
+    return _mean(((size, searched.presence(chunk)) for size, chunk in sizes), otherwise=0.0)
 
 
 def four_gram_range(ranges: Iterable[tuple[str, str]]) -> float:

@@ -94,12 +94,11 @@ class TrackedEdit:
             for number, changed in enumerate(self.ranges)
             if (self.owner, number) in places
         )
-        parts: list[str] = []
-        for number, ((start, _), before) in enumerate(placed):
-            if number:
-                parts.append(self.made.text[placed[number - 1][0][1] : start])
-            parts.append(before)
-        return "".join(parts)
+        block, last = "", placed[0][0][0] if placed else 0
+        for (start, end), before in placed:
+            block += self.made.text[last:start] + before
+            last = end
+        return block
 
     @cached_property
     def ink_size(self) -> int:
@@ -142,11 +141,7 @@ def in_order(*kinds: Iterable[Row]) -> list[tuple[int, int, Row]]:
             seq = row["seq"]
             place = (row["ts"], _SEQ_LAST if seq is None else seq, kind)
             events.setdefault(place, []).append(row)
-    return [
-        (ts, kind, row)
-        for ts, seq, kind in sorted(events)
-        for row in _untied(events[ts, seq, kind])
-    ]
+    return [(place[0], place[2], row) for place in sorted(events) for row in _untied(events[place])]
 
 
 def _untied(rows: list[Row]) -> list[Row]:

@@ -7,8 +7,7 @@ are not compared: "fix the failing test" stands everywhere.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,12 +19,10 @@ import pyarrow.compute as pc
 from penstock.checkpoints.suites import SuiteVersion, suite_names, suite_versions
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from penstock.lake.buckets import Bucket, read_bucket
-from penstock.lake.lake import Lake
-from penstock.settings import Settings
 from penstock.toml_document import unknown
 from penstock_jobs.shards.exclusion import Exclusion, Exclusions
 from penstock_jobs.shards.exclusion.near_duplicates import Hashes, shingles
+from penstock_jobs.shards.recipe import Exclude
 from penstock_jobs.shards.session_facts import PinnedSessions, SessionProfile
 
 #: The shortest form in which Git writes a commit.
@@ -35,21 +32,11 @@ _TYPES = ("user_message", "model_call", "edit")
 _COLUMNS = ("tenant", "session_id", "type", "payload")
 
 
-@dataclass(frozen=True)
-class OverlapBounds:
-    """A session is left out if it has this share of a task's runs of so many words."""
-
-    words: int = 13
-    overlap_min: float = 0.1
-
-
 class Contamination:
     """The tasks of some suites, prepared to be recognised. The suites have contents."""
 
-    def __init__(
-        self, suites: Iterable[SuiteVersion], bounds: OverlapBounds = OverlapBounds()
-    ) -> None:
-        self._bounds = bounds
+    def __init__(self, suites: Iterable[SuiteVersion], bounds: Exclude | None = None) -> None:
+        self._bounds = bounds = bounds or Exclude()
         self._tasks: dict[str, str] = {}
         self._sessions: dict[str, str] = {}
         self._repos: dict[str, str] = {}
@@ -69,7 +56,7 @@ class Contamination:
                     short = commit[:_COMMIT_HEX_MIN]
                     self._commits.setdefault(short, []).append((commit, name))
             for task, text in sorted(dict(content.texts).items()):
-                runs = shingles(text, bounds.words)
+                runs = shingles(text, bounds.overlap_words)
                 if len(runs):
                     self._texts.append((name, task))
                     runs_of_texts.append(runs)
@@ -90,23 +77,17 @@ class Contamination:
             return Exclusion("contaminated_task", f"{profile.task_id} of {suite}")
         if profile.repo is not None and (suite := self._repos.get(plain_repo(profile.repo))):
             return Exclusion("contaminated_repo", f"{profile.repo} of {suite}")
-        if profile.commit is not None and (suite := self._suite_of_commit(profile.commit.lower())):
-            return Exclusion("contaminated_commit", f"{profile.commit} of {suite}")
-        return self._overlap(texts)
-
-    def _suite_of_commit(self, commit: str) -> str | None:
-        """Both sides may write a commit short."""
-        if len(commit) < _COMMIT_HEX_MIN:
-            return None
+        commit = (profile.commit or "").lower()
         for known, suite in self._commits.get(commit[:_COMMIT_HEX_MIN], ()):
+            # Both sides may write a commit short.
             if known.startswith(commit) or commit.startswith(known):
-                return suite
-        return None
+                return Exclusion("contaminated_commit", f"{profile.commit} of {suite}")
+        return self._overlap(texts)
 
     def _overlap(self, texts: Sequence[str]) -> Exclusion | None:
         if not len(self._runs) or not texts:
             return None
-        words = self._bounds.words
+        words = self._bounds.overlap_words
         runs = np.unique(np.concatenate([shingles(text, words) for text in texts]))
         at = np.minimum(np.searchsorted(self._runs, runs), len(self._runs) - 1)
         counts = np.zeros(len(self._texts), np.int64)
@@ -150,38 +131,30 @@ def find_suites(database: Database, tenant: str, names: Sequence[str]) -> tuple[
     return tuple(suites)
 
 
-@dataclass(frozen=True)
-class _SearchTask:
-    settings: Settings = field(repr=False)  # addresses may hold passwords
-    bucket: Bucket
-    profiles: Mapping[str, SessionProfile] = field(repr=False)
-    suites: tuple[SuiteVersion, ...] = field(repr=False)
-    bounds: OverlapBounds
-
-
 def find_contaminated(
     sessions: PinnedSessions,
     profiles: Mapping[str, SessionProfile],
     suites: tuple[SuiteVersion, ...],
-    bounds: OverlapBounds,
+    bounds: Exclude,
 ) -> Exclusions:
-    def make_task(bucket: Bucket) -> _SearchTask:
-        of_bucket = {each.session_id: profiles[each.session_id] for each in bucket.sessions or ()}
-        return _SearchTask(sessions.lake.settings, bucket, of_bucket, suites, bounds)
-
-    return sessions.on_workers(search_bucket, profiles, make_task)
+    search = partial(search_events, suites=suites, bounds=bounds)
+    return sessions.on_workers(search, profiles, _COLUMNS)
 
 
-def search_bucket(task: _SearchTask) -> Exclusions:
-    """Runs on a worker: the contaminated sessions of the bucket."""
-    with Lake(task.settings) as lake:
-        texts = _texts(read_bucket(lake, task.bucket, _COLUMNS))
-    contamination = _prepared(task.suites, task.bounds)
-    exclusions = {
-        session: contamination.of(profile, texts.get(session, ()))
-        for session, profile in task.profiles.items()
-    }
-    return {session: why for session, why in exclusions.items() if why is not None}
+def search_events(
+    rows: pa.Table,
+    profiles: Mapping[str, SessionProfile],
+    *,
+    suites: tuple[SuiteVersion, ...],
+    bounds: Exclude,
+) -> Exclusions:
+    """Runs on a worker: the contaminated ones of the sessions."""
+    texts, contamination = _texts(rows), _prepared(suites, bounds)
+    exclusions: Exclusions = {}
+    for session, profile in profiles.items():
+        if exclusion := contamination.of(profile, texts.get(session, ())):
+            exclusions[session] = exclusion
+    return exclusions
 
 
 _prepared = lru_cache(maxsize=1)(Contamination)

@@ -15,7 +15,6 @@ matter, and nobody under the cap loses a chain.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import pyarrow as pa
 import xxhash
@@ -38,18 +37,16 @@ def with_repeats(
 ) -> dict[str, str]:
     """The consents, after a refusal has spread to all sessions that resume or fork the refusing
     one: they hold what was said there. `repeats` gives the parent of each such session."""
-    denied = {
+    denied = spread = {
         chains.get(session, session) for session, consent in consents.items() if consent == NO_TRAIN
     }
-    while True:
-        further = {
+    while spread:
+        spread = {
             chains.get(session, session)
             for session, parent in repeats.items()
             if chains.get(parent, parent) in denied
-        }
-        if further <= denied:
-            break
-        denied |= further
+        } - denied
+        denied |= spread
     return {
         session: NO_TRAIN
         if chains.get(session, session) in denied
@@ -75,13 +72,6 @@ def without_consent(
     return spread_over_chains(unknown, chains) | spread_over_chains(denied, chains)
 
 
-class ChannelCheckpoints(NamedTuple):
-    """The checkpoints that a channel has pointed at, the current one last, then its canary."""
-
-    order: tuple[str, ...]
-    current: str
-
-
 def stale(
     profiles: Iterable[SessionProfile],
     chains: Mapping[str, str],
@@ -96,26 +86,19 @@ def stale(
     None versions do not matter."""
     exclusions: Exclusions = {}
     for profile in profiles:
-        age_us = at_us - profile.last_us
-        exclusion = None if behind is None else _behind(profile, behind, max_versions)
-        if exclusion is None and max_age_s is not None and age_us > max_age_s * 1_000_000:
-            exclusion = Exclusion("stale_age", f"last heard of {age_us // 1_000_000} s before")
-        if exclusion is not None:
-            exclusions[profile.session_id] = exclusion
+        names, age_us = profile.checkpoints, at_us - profile.last_us
+        unknown = sorted(set(names) - behind.keys()) if behind is not None else []
+        if behind is not None and (unknown or not names):
+            why = ", ".join(unknown) or "no checkpoint is named"
+            exclusions[profile.session_id] = Exclusion("stale_unknown_version", why)
+        elif behind is not None and max(behind[name] for name in names) > max_versions:
+            count, oldest = max((behind[name], name) for name in names)
+            why = f"{oldest} is {count} versions behind"
+            exclusions[profile.session_id] = Exclusion("stale_version", why)
+        elif max_age_s is not None and age_us > max_age_s * 1_000_000:
+            why = f"last heard of {age_us // 1_000_000} s before"
+            exclusions[profile.session_id] = Exclusion("stale_age", why)
     return spread_over_chains(exclusions, chains)
-
-
-def _behind(
-    profile: SessionProfile, behind: Mapping[str, int], max_versions: int
-) -> Exclusion | None:
-    unknown = sorted(name for name in profile.checkpoints if name not in behind)
-    if unknown or not profile.checkpoints:
-        detail = ", ".join(unknown) or "no checkpoint is named"
-        return Exclusion("stale_unknown_version", detail)
-    oldest = max(profile.checkpoints, key=lambda name: (behind[name], name))
-    if behind[oldest] <= max_versions:
-        return None
-    return Exclusion("stale_version", f"{oldest} is {behind[oldest]} versions behind")
 
 
 def versions_behind(order: Sequence[str], reference: str) -> dict[str, int]:
@@ -140,9 +123,10 @@ def behind_checkpoint(profiles: Iterable[SessionProfile], reference: str) -> dic
     return versions_behind(order, reference)
 
 
-def channel_checkpoints(channel: str, changes: pa.Table) -> ChannelCheckpoints:
-    """From the channel's changes, the oldest first. Raises InvalidInput where it never pointed at
-    a checkpoint."""
+def behind_channel(channel: str, changes: pa.Table) -> tuple[str, dict[str, int]]:
+    """The checkpoint that the channel points at, and versions behind it, from the channel's
+    changes, the oldest first. Its canary is the newest version. Raises InvalidInput where it never
+    pointed at a checkpoint."""
     rows = changes.to_pylist()
     pointed = [row["checkpoint"] for row in rows if row["checkpoint"] is not None]
     if not pointed:
@@ -153,7 +137,8 @@ def channel_checkpoints(channel: str, changes: pa.Table) -> ChannelCheckpoints:
         raise InvalidInput(what=f"The channel {channel!r} of [staleness]", why=why)
     order = [name for at, name in enumerate(pointed) if not at or pointed[at - 1] != name]
     canary = rows[-1]["canary"]
-    return ChannelCheckpoints((*order, *([canary] if canary is not None else [])), pointed[-1])
+    order += [canary] if canary is not None else []
+    return pointed[-1], versions_behind(order, pointed[-1])
 
 
 def over_caps(
@@ -167,15 +152,14 @@ def over_caps(
     """A chain has the user and the repository of its first session. A session without a user or
     repository is not counted for one. A cap of None is no limit."""
     chains: dict[str, list[SessionProfile]] = {}
-    first_to_last = sorted(
+    for profile in sorted(
         profiles, key=lambda each: (each.session_id != each.chain, each.session_id)
-    )
-    for profile in first_to_last:
+    ):
         chains.setdefault(profile.chain, []).append(profile)
     users, repos = Counter[str](), Counter[str]()
     count = 0
     exclusions: Exclusions = {}
-    for chain in sorted(chains, key=lambda chain: (_lot(seed, chain), chain)):
+    for chain in sorted(chains, key=lambda chain: (lot(f"caps:{chain}", seed), chain)):
         members = chains[chain]
         user, repo = members[0].user, members[0].repo
         reason: ExclusionReason | None = None
@@ -194,6 +178,5 @@ def over_caps(
     return exclusions
 
 
-def _lot(seed: int, chain: str) -> int:
-    name = f"caps:{chain}".encode("utf-8", "surrogatepass")
-    return xxhash.xxh3_64_intdigest(name, seed % 2**64)
+def lot(name: str, seed: int) -> int:
+    return xxhash.xxh3_64_intdigest(name.encode("utf-8", "surrogatepass"), seed % 2**64)

@@ -16,16 +16,13 @@ the ids and the seed, never on their order."""
 
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.lake.buckets import Bucket, read_bucket
-from penstock.lake.lake import Lake
-from penstock.settings import Settings
 from penstock_jobs.shards.conversation_reader import read_conversation
 from penstock_jobs.shards.exclusion import Exclusion, Exclusions
 from penstock_jobs.shards.session_events import COLUMNS, events_by_session
@@ -170,19 +167,13 @@ def near_duplicates(
 def linked(count: int, starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[np.int64]:
     """For each of `count` things the least that it is linked with, directly or through others;
     `starts[i]` and `ends[i]` are linked."""
-    least = np.arange(count)
-    while True:
-        low = np.minimum(least[starts], least[ends])
-        lower = least.copy()
-        for linked_ends in (starts, ends):
-            # Also for the least that it had: so whole trees are moved at once.
-            np.minimum.at(lower, least[linked_ends], low)
-            np.minimum.at(lower, linked_ends, low)
-        while not np.array_equal(lower[lower], lower):
-            lower = lower[lower]
-        if np.array_equal(lower, least):
-            return least
-        least = lower
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    links = coo_array((np.ones(len(starts), bool), (starts, ends)), (count, count))
+    _, cluster = connected_components(links, directed=False) if count else (0, np.arange(0))
+    _, least = np.unique(cluster, return_index=True)
+    return least[cluster]
 
 
 def _candidates(rows: NDArray[np.uint32]) -> Pairs:
@@ -204,34 +195,24 @@ def _candidates(rows: NDArray[np.uint32]) -> Pairs:
     return np.unique(np.concatenate(pairs), axis=0)
 
 
-@dataclass(frozen=True)
-class _SignatureTask:
-    settings: Settings = field(repr=False)  # addresses may hold passwords
-    bucket: Bucket
-    seed: int
-
-
 def find_near_duplicates(
-    sessions: PinnedSessions, groups: Mapping[str, str], *, seed: int, similarity_min: float
+    sessions: PinnedSessions, groups: Mapping[str, str], seed: int, similarity_min: float
 ) -> Exclusions:
     """`groups` are those of the sessions."""
-    make_task = partial(_SignatureTask, sessions.lake.settings, seed=seed)
-    signatures = sessions.on_workers(sign_bucket, groups, make_task)
-    stored = [signatures.get(session) for session in groups]
-    arrays = [None if bits is None else np.frombuffer(bits, np.uint32) for bits in stored]
-    return near_duplicates(list(groups), arrays, list(groups.values()), similarity_min)
+    signatures = sessions.on_workers(partial(sign_events, seed=seed), groups, COLUMNS)
+    in_order = [signatures.get(session) for session in groups]
+    return near_duplicates(list(groups), in_order, list(groups.values()), similarity_min)
 
 
-def sign_bucket(task: _SignatureTask) -> dict[str, bytes | None]:
-    """Runs on a worker: the signature of what the model wrote in each session of the bucket."""
-    with Lake(task.settings) as lake:
-        events = events_by_session(read_bucket(lake, task.bucket, COLUMNS))
-    signatures: dict[str, bytes | None] = {}
-    for session in events:
-        messages = read_conversation(session, events[session]).messages
+def sign_events(
+    rows: pa.Table, _groups: Mapping[str, str], *, seed: int
+) -> dict[str, Signature | None]:
+    """Runs on a worker: the signature of what the model wrote in each session."""
+    signatures: dict[str, Signature | None] = {}
+    for session, events in events_by_session(rows).items():
+        messages = read_conversation(session, events).messages
         written = [message for message in messages if message.call is not None]
         texts = [message.content for message in written]
         texts += [call.arguments for message in written for call in message.tool_calls]
-        bits = signature(texts, task.seed)
-        signatures[session] = None if bits is None else bits.tobytes()
+        signatures[session] = signature(texts, seed)
     return signatures

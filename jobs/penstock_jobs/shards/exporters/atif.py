@@ -27,7 +27,7 @@ Written for ATIF 1.8.
 """
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -40,8 +40,6 @@ from penstock_jobs.shards.exporters.dialogue import DialogueMessage, read_dialog
 
 _VERSION = "ATIF-v1.8"
 _UNKNOWN = "unknown"
-#: What goes on where the session or context before it ended.
-_CONTINUES = ("compaction", "resume")
 _STEP_COLUMNS = ("sample_id", "parent_sample_id", "link_kind", "messages", "tools", "turn_spans")
 _RL = (
     "sample_id", "rollout_id", "group_id", "task_id", "branch_index", "n_branches", "chain_pos",
@@ -51,20 +49,12 @@ _RL = (
     "error_kind", "loss_weight", "token_source", "tokenizer_sha256", "template_sha256",
     "checkpoint_id", "split", "consent", "created_at",
 )  # fmt: skip
-_COLUMNS = tuple(
-    dict.fromkeys(
-        (*_STEP_COLUMNS, *_RL, "session_id", "trajectory_id", "source_system", "model_name",
-         "input_ids", "rollout_logprobs")
-    )
-)  # fmt: skip
-_object = msgspec.json.Decoder(dict[str, Any])
-_objects = msgspec.json.Decoder(list[dict[str, Any]])
-
-
-class _Trajectory(NamedTuple):
-    #: With the span that each step is of.
-    steps: list[tuple[dict[str, Any], dict[str, Any] | None]]
-    tools: list[dict[str, Any]] | None
+_TOKENS = ("input_ids", "rollout_logprobs")
+_NAMES = ("session_id", "trajectory_id", "source_system", "model_name")
+_COLUMNS = tuple(dict.fromkeys((*_STEP_COLUMNS, *_RL, *_NAMES, *_TOKENS)))
+_Objects = list[dict[str, Any]]
+#: With the span that each is of.
+_SpannedSteps = list[tuple[dict[str, Any], dict[str, Any] | None]]
 
 
 def write(source: ShardSource, output: ExportOutput) -> None:
@@ -76,7 +66,7 @@ def write(source: ShardSource, output: ExportOutput) -> None:
             if isinstance(trajectory, str):
                 output.leave_out(trajectory)
                 continue
-            document = _document(row, trajectory, continued.get(row["sample_id"]))
+            document = _document(row, *trajectory, continued.get(row["sample_id"]))
             output.file(f"part-{number:05d}/{_name(at)}", document)
             output.rows += 1
 
@@ -91,8 +81,8 @@ def _continued(source: ShardSource, part: PartFile) -> dict[str, str]:
     tables = source.tables(part, _STEP_COLUMNS)
     for at, row in enumerate(row for table in tables for row in table.to_pylist()):
         parent = row["parent_sample_id"]
-        goes_on = parent is not None and row["link_kind"] in _CONTINUES
-        if goes_on and parent not in continued and not isinstance(_read_trajectory(row), str):
+        goes_on = parent not in (None, *continued) and row["link_kind"] in ("compaction", "resume")
+        if goes_on and not isinstance(_read_trajectory(row), str):
             continued[parent] = _name(at)
     return continued
 
@@ -100,26 +90,26 @@ def _continued(source: ShardSource, part: PartFile) -> dict[str, str]:
 def _rows(table: pa.Table) -> Iterator[dict[str, Any]]:
     """With tokens as arrays."""
     rows = Rows(table)
-    ids, logprobs = rows.lists("input_ids"), rows.lists("rollout_logprobs")
-    all_ids, all_logprobs = ids.numbers(), logprobs.numbers()
-    others = table.drop_columns(["input_ids", "rollout_logprobs"])
-    for at, row in enumerate(others.to_pylist()):
-        row["input_ids"] = all_ids[ids.offsets[at] : ids.offsets[at + 1]]
-        inside = slice(int(logprobs.offsets[at]), int(logprobs.offsets[at + 1]))
-        row["rollout_logprobs"] = all_logprobs[inside] if logprobs.valid[at] else None
+    columns = [(name, rows.lists(name), rows.lists(name).numbers()) for name in _TOKENS]
+    for at, row in enumerate(table.drop_columns(list(_TOKENS)).to_pylist()):
+        for name, lists, numbers in columns:
+            inside = slice(int(lists.offsets[at]), int(lists.offsets[at + 1]))
+            row[name] = numbers[inside] if lists.valid[at] else None
         yield row
 
 
-def _read_trajectory(row: dict[str, Any]) -> _Trajectory | str:
-    """The steps, or why there can be none."""
+def _read_trajectory(
+    row: dict[str, Any],
+) -> tuple[_SpannedSteps, _Objects | None] | str:
+    """The steps and the tools, or why there can be none."""
     messages = read_dialogue(row["messages"])
     if isinstance(messages, str):
         return messages
     try:
-        tools = _objects.decode(row["tools"]) if row["tools"] else None
+        tools = msgspec.json.decode(row["tools"], type=_Objects) if row["tools"] else None
     except msgspec.MsgspecError:
         return "tools_no_list"
-    steps: list[tuple[dict[str, Any], dict[str, Any] | None]] = []
+    steps: _SpannedSteps = []
     sampled = iter([span for span in row["turn_spans"] if span["sampled"]])
     for message in messages:
         if message.role == "tool":
@@ -138,7 +128,7 @@ def _read_trajectory(row: dict[str, Any]) -> _Trajectory | str:
         if message.trained and span is None:
             return "turns_differ"
         steps.append((step, span))
-    return "turns_differ" if next(sampled, None) else _Trajectory(steps, tools)
+    return "turns_differ" if next(sampled, None) else (steps, tools)
 
 
 def _step(message: DialogueMessage, number: int) -> dict[str, Any]:
@@ -154,7 +144,7 @@ def _step(message: DialogueMessage, number: int) -> dict[str, Any]:
             {
                 "tool_call_id": call.id,
                 "function_name": call.function.name,
-                "arguments": _object.decode(call.function.arguments),
+                "arguments": msgspec.json.decode(call.function.arguments, type=dict[str, Any]),
             }
             for call in message.tool_calls
         ]
@@ -162,23 +152,22 @@ def _step(message: DialogueMessage, number: int) -> dict[str, Any]:
 
 
 def _document(
-    row: dict[str, Any], trajectory: _Trajectory, continued_in: str | None
+    row: dict[str, Any],
+    steps: _SpannedSteps,
+    tools: list[dict[str, Any]] | None,
+    continued_in: str | None,
 ) -> Iterator[bytes]:
     """In pieces, a step at a time: a step holds the tokens of all before it."""
     agent = {"name": row["source_system"] or _UNKNOWN, "version": _UNKNOWN}
-    agent |= _present(model_name=row["model_name"], tool_definitions=trajectory.tools)
-    head = {
-        "schema_version": _VERSION,
-        "session_id": row["session_id"],
-        "trajectory_id": row["trajectory_id"],
-        "agent": agent,
-    }
+    agent |= _present(model_name=row["model_name"], tool_definitions=tools)
+    head = {"schema_version": _VERSION}
+    head |= {name: row[name] for name in ("session_id", "trajectory_id")} | {"agent": agent}
     tail = _present(continued_trajectory_ref=continued_in) | {
-        "final_metrics": {"total_steps": len(trajectory.steps)},
+        "final_metrics": {"total_steps": len(steps)},
         "extra": {"rl": _present(**{name: row[name] for name in _RL})},
     }
     yield msgspec.json.encode(head)[:-1] + b',"steps":['
-    for number, (step, span) in enumerate(trajectory.steps):
+    for number, (step, span) in enumerate(steps):
         shown = step if span is None else step | _of_tokens(row, span)
         yield (b"," if number else b"") + msgspec.json.encode(shown)
     yield b"]," + msgspec.json.encode(tail)[1:] + b"\n"

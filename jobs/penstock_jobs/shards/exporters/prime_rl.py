@@ -29,15 +29,13 @@ Written for prime-rl's transport of 2026-10: `list[MicroBatch]`, structs as arra
 that of `MicroBatch` below. Before 2026-08 it had another, which is not written any more.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
-
 import msgspec
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.shards.schema import Rows
-from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource, kept_rows
+from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource, exported_rows
 
 STEP_SAMPLES = 128
 STEP_TOKENS = 1_000_000
@@ -70,47 +68,39 @@ class MicroBatch(msgspec.Struct, array_like=True, frozen=True):
     rl_weights: list[float] | None = None
 
 
-class _RolloutSample(NamedTuple):
-    group: str
-    env_name: str
-    temperature: float
-    advantage: float
-    weight: float
-    ids: np.ndarray
-    mask: np.ndarray
-    logprobs: np.ndarray
-
-
 class _Steps:
     """Collects the samples of a micro batch, and the micro batches of a step."""
 
     def __init__(self, output: ExportOutput, micro_batch_tokens: int) -> None:
         self._output = output
         self._tokens_max = micro_batch_tokens
-        self._micro_batch: list[_RolloutSample] = []
+        self._micro_batch: list[pa.Table] = []
         self._done: list[msgspec.Raw] = []
-        self._samples = self._tokens = self._step = 0
+        self._samples = self._tokens = self._length = self._step = 0
         self._group: str | None = None
 
-    def add(self, sample: _RolloutSample) -> None:
+    def add(self, group: str, length: int, sample: pa.Table) -> None:
+        """The group and the tokens of a sample, and its row."""
         full = self._samples >= STEP_SAMPLES or self._tokens >= STEP_TOKENS
-        if full and sample.group != self._group:
+        if full and group != self._group:
             self.end()
-        self._group = sample.group
-        if _length(self._micro_batch) + len(sample.ids) > self._tokens_max:
+        self._group = group
+        if self._length + length > self._tokens_max:
             self._end_micro_batch()
         self._micro_batch.append(sample)
         self._samples += 1
-        self._tokens += len(sample.ids)
+        self._tokens += length
+        self._length += length
 
     def _end_micro_batch(self) -> None:
         if not self._micro_batch:
             return
-        self._done.append(msgspec.Raw(msgspec.msgpack.encode(_joined(self._micro_batch))))
-        counted, length = self._output.counted, _length(self._micro_batch)
+        joined = _joined(Rows(pa.concat_tables(self._micro_batch)))
+        self._done.append(msgspec.Raw(msgspec.msgpack.encode(joined)))
+        counted = self._output.counted
         counted["micro_batches"] += 1
-        counted["micro_batch_tokens"] = max(counted["micro_batch_tokens"], length)
-        self._micro_batch = []
+        counted["micro_batch_tokens"] = max(counted["micro_batch_tokens"], self._length)
+        self._micro_batch, self._length = [], 0
 
     def end(self) -> None:
         self._end_micro_batch()
@@ -129,51 +119,32 @@ def write(source: ShardSource, output: ExportOutput) -> None:
     longest = (pc.max(table["n_tokens"]).as_py() for table in source.all_tables(("n_tokens",)))
     steps = _Steps(output, max(longest, default=0))
     for table in source.all_tables(_COLUMNS):
-        for sample in _samples(Rows(kept_rows(table, output, *_REASONS))):
-            steps.add(sample)
+        rows = exported_rows(table, output, *_REASONS)
+        facts = zip(rows["group_id"].to_pylist(), rows["n_tokens"].to_pylist(), strict=True)
+        for at, (group, length) in enumerate(facts):
+            steps.add(group, length, rows.slice(at, 1))
     steps.end()
 
 
-def _samples(rows: Rows) -> Iterator[_RolloutSample]:
-    ids, logprobs = (rows.lists(name).numbers() for name in ("input_ids", "rollout_logprobs"))
-    temperatures, advantages, weights = (
-        rows.numbers(name).tolist() for name in ("temperature", "advantage", "loss_weight")
+def _joined(rows: Rows) -> MicroBatch:
+    lengths, mask, weights = (
+        rows.tokens.tolist(),
+        rows.mask.astype(bool),
+        rows.numbers("loss_weight"),
     )
-    groups, sources = (rows.column(name).to_pylist() for name in ("group_id", "source_system"))
-    for at, group in enumerate(groups):
-        inside = slice(int(rows.offsets[at]), int(rows.offsets[at + 1]))
-        yield _RolloutSample(
-            group=group,
-            env_name=sources[at] or _UNKNOWN_SOURCE,
-            temperature=temperatures[at],
-            advantage=advantages[at],
-            weight=weights[at],
-            ids=ids[inside],
-            mask=rows.mask[inside].astype(bool),
-            logprobs=logprobs[inside],
-        )
-
-
-def _length(samples: Sequence[_RolloutSample]) -> int:
-    return sum(len(sample.ids) for sample in samples)
-
-
-def _joined(samples: Sequence[_RolloutSample]) -> MicroBatch:
-    lengths = [len(sample.ids) for sample in samples]
-    advantages = [np.where(sample.mask, sample.advantage, 0.0) for sample in samples]
-    sources = [[sample.env_name] * len(sample.ids) for sample in samples]
-    weights = [sample.weight for sample in samples]
+    advantages = np.repeat(rows.numbers("advantage"), lengths)
+    sources = [source or _UNKNOWN_SOURCE for source in rows.column("source_system").to_pylist()]
     return MicroBatch(
-        input_ids=np.concatenate([sample.ids for sample in samples]).tolist(),
-        loss_mask=np.concatenate([sample.mask for sample in samples]).tolist(),
-        advantages=np.concatenate(advantages).tolist(),
-        inference_logprobs=np.concatenate([sample.logprobs for sample in samples]).tolist(),
+        input_ids=rows.lists("input_ids").numbers().tolist(),
+        loss_mask=mask.tolist(),
+        advantages=np.where(mask, advantages, 0.0).tolist(),
+        inference_logprobs=rows.lists("rollout_logprobs").numbers().tolist(),
         position_ids=[place for length in lengths for place in range(length)],
         sequence_lengths=lengths,
-        temperatures=np.repeat([sample.temperature for sample in samples], lengths).tolist(),
-        env_names=[name for names in sources for name in names],
+        temperatures=np.repeat(rows.numbers("temperature"), lengths).tolist(),
+        env_names=np.repeat(np.array(sources, object), lengths).tolist(),
         seq_lens=lengths,
-        rl_weights=np.repeat(weights, lengths).tolist() if set(weights) != {1} else None,
+        rl_weights=np.repeat(weights, lengths).tolist() if (weights != 1).any() else None,
     )
 
 

@@ -24,6 +24,7 @@ Left out: `not_trained`, `no_reward`, `no_messages`, `unknown_message_form`, `no
 Written for TRL 1.16.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -36,8 +37,8 @@ from penstock_jobs.shards.export import (
     Exporter,
     ExportOutput,
     ShardSource,
+    exported_mask,
     file_stem,
-    kept_mask,
 )
 from penstock_jobs.shards.exporters.dialogue import MESSAGES, DialogueMessage, plain, read_split
 
@@ -65,10 +66,6 @@ class _Rivals:
         if reward < self.worst[0]:
             self.worst = reward, completion
 
-    @property
-    def differ(self) -> bool:
-        return self.best[0] > self.worst[0] and self.best[1] != self.worst[1]
-
 
 def write(source: ShardSource, output: ExportOutput) -> None:
     for number, part in enumerate(source.manifest.files):
@@ -76,7 +73,7 @@ def write(source: ShardSource, output: ExportOutput) -> None:
             # Two answers for each prompt of the group are held.
             rivals: dict[tuple[Any, ...], _Rivals] = {}
             for row in rows:
-                answer = read_split(row["messages"]) if row["kept"] else None
+                answer = read_split(row["messages"]) if row["exported"] else None
                 if isinstance(answer, str):
                     output.leave_out(answer)
                 elif answer is not None:
@@ -84,32 +81,30 @@ def write(source: ShardSource, output: ExportOutput) -> None:
                     key = (row["split"], row["tools"], repr(answer.prompt))
                     first = _Rivals(answer.prompt, row["tools"], row["split"], scored, scored)
                     rivals.setdefault(key, first).add(*scored)
-            _write_pairs(list(rivals.values()), output, number)
+            _write_pairs(rivals.values(), output, number)
         output.end_files()
 
 
 def _rows(source: ShardSource, part: PartFile, output: ExportOutput) -> Any:
     for table in source.tables(part, _COLUMNS):
-        mask = pa.array(kept_mask(table, output, "not_trained", "no_reward"))
-        yield from table.append_column("kept", mask).to_pylist()
+        mask = pa.array(exported_mask(table, output, "not_trained", "no_reward"))
+        yield from table.append_column("exported", mask).to_pylist()
 
 
-def _write_pairs(rivals_of_group: list[_Rivals], output: ExportOutput, number: int) -> None:
+def _write_pairs(rivals_of_group: Iterable[_Rivals], output: ExportOutput, number: int) -> None:
+    pairs = 0
     for rivals in rivals_of_group:
-        if not rivals.differ:
+        (best, chosen), (worst, rejected) = rivals.best, rivals.worst
+        if best == worst or chosen == rejected:
             output.leave_out("no_pair", rivals.rows)
             continue
-        output.rows += 2
+        pairs += 1
         output.leave_out("between", rivals.rows - 2)
-        pair = {
-            "prompt": plain(rivals.prompt),
-            "chosen": plain(rivals.best[1]),
-            "rejected": plain(rivals.worst[1]),
-            "tools": rivals.tools,
-        }
-        name = f"{file_stem(rivals.split, number)}.parquet"
-        output.table(name, pa.Table.from_pylist([pair], _SCHEMA))
-    pairs = sum(rivals.differ for rivals in rivals_of_group)
+        texts = {"prompt": rivals.prompt, "chosen": chosen, "rejected": rejected}
+        pair = {name: plain(messages) for name, messages in texts.items()}
+        table = pa.Table.from_pylist([pair | {"tools": rivals.tools}], _SCHEMA)
+        output.table(f"{file_stem(rivals.split, number)}.parquet", table)
+    output.rows += 2 * pairs
     output.counted["pairs"] += pairs
     output.counted["groups_without_pair"] += not pairs
 

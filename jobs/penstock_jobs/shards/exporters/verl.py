@@ -46,7 +46,6 @@ Written for verl 0.9, and run with 0.9.1.
 """
 
 from itertools import groupby
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -62,13 +61,11 @@ from penstock_jobs.shards.export import (
     ShardSource,
     by_split,
     cut_values,
+    exported_rows,
     file_stem,
-    kept_rows,
 )
 from penstock_jobs.shards.exporters.dialogue import MESSAGES, plain, read_split
 
-_UNKNOWN_SOURCE = "penstock"
-_ABILITY = "coding"
 #: Padded rows are made in pieces of so many bytes.
 _PIECE_BYTES = 16 * MIB
 #: Of a token of the prompt, and of the response.
@@ -116,7 +113,7 @@ def write(source: ShardSource, output: ExportOutput) -> None:
     for number, part in enumerate(source.manifest.files):
         _write_prompts(source, part, output, number)
         for table in source.tables(part, _ROLLOUT_COLUMNS):
-            for split, rows in by_split(kept_rows(table, output, *_REASONS)):
+            for split, rows in by_split(exported_rows(table, output, *_REASONS)):
                 path = f"rollouts/{file_stem(split, number)}.parquet"
                 for start in range(0, rows.num_rows, piece_rows):
                     piece = Rows(rows[start : start + piece_rows])
@@ -139,13 +136,13 @@ def _write_prompts(source: ShardSource, part: PartFile, output: ExportOutput, nu
             if key in known:
                 continue
             known.add(key)
-            prompt: dict[str, Any] = {
-                "data_source": row["source_system"] or _UNKNOWN_SOURCE,
+            index = {"index": output.counted["prompts"]}
+            prompt = {
+                "data_source": row["source_system"] or "penstock",
                 "prompt": plain(parts.prompt),
-                "ability": _ABILITY,
+                "ability": "coding",
                 "reward_model": {"style": "rule", "ground_truth": row["task_id"] or ""},
-                "extra_info": {"index": output.counted["prompts"]}
-                | {name: row[name] for name in _EXTRA},
+                "extra_info": index | {name: row[name] for name in _EXTRA},
             }
             output.counted["prompts"] += 1
             name = f"prompts/{file_stem(row['split'], number)}.parquet"
@@ -159,11 +156,10 @@ def _padded(rows: Rows, prompt_width: int, response_width: int) -> pa.Table:
     written = np.arange(response_width) < answered[:, None]
     scores = np.zeros(written.shape, np.float32)
     scores[np.arange(rows.count), answered - 1] = rows.numbers("reward")
-    ids, prompt_ids = "input_ids", cut_values(rows, "input_ids", 0 * first, first)
     logprobs = cut_values(rows, "rollout_logprobs", first, length)
     columns = {
-        "prompts": _laid_out(read, prompt_ids, np.int64),
-        "responses": _laid_out(written, cut_values(rows, ids, first, length), np.int64),
+        "prompts": _laid_out(read, cut_values(rows, "input_ids", 0 * first, first), np.int64),
+        "responses": _laid_out(written, cut_values(rows, "input_ids", first, length), np.int64),
         "attention_mask": _lists(np.concatenate([read, written], axis=1).astype(np.uint8)),
         "response_mask": _laid_out(written, cut_values(rows, "loss_mask", first, length), np.uint8),
         "rollout_log_probs": _laid_out(written, logprobs, np.float32),

@@ -2,8 +2,7 @@
 
 The gateway writes values as they are, and marks them. Any other record comes from a producer
 that went past the gateway: events as JSON, one or many, with headers that say whose they are.
-Nothing here needs Kafka's client.
-"""
+Nothing here needs Kafka's client."""
 
 import logging
 from collections.abc import Sequence
@@ -26,8 +25,6 @@ MARK: tuple[str, bytes] = ("penstock-value", b"1")
 SCHEMA_HEADER = "penstock-schema-version"
 TENANT_HEADER = "penstock-tenant"
 
-#: Stands for a version that is no number: no Penstock knows it.
-_NO_VERSION = 2**31 - 1
 #: The options of an address, by the names of Kafka's own clients, with their allowed values.
 _OPTIONS = {
     "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
@@ -57,16 +54,14 @@ def parse_address(url: str) -> TopicAddress:
     servers = [host for host in hosts.split(",") if host]
     topic = unquote(parts.path.removeprefix("/"))
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    why = ""
-    if not servers or not topic or "/" in topic:
-        why = "it is not kafka://HOST:PORT/TOPIC"
+    faults = [] if servers and topic and "/" not in topic else ["it is not kafka://HOST:PORT/TOPIC"]
     for name, value in options.items():
         if name not in _OPTIONS:
-            why = why or f"{name} is none of {', '.join(_OPTIONS)}"
+            faults.append(f"{name} is none of {', '.join(_OPTIONS)}")
         elif _OPTIONS[name] and value not in _OPTIONS[name]:
-            why = why or f"{name} is one of {', '.join(_OPTIONS[name])}"
-    if why:
-        raise SettingInvalid(name="log_url", origin="the settings", why=why)
+            faults.append(f"{name} is one of {', '.join(_OPTIONS[name])}")
+    if faults:
+        raise SettingInvalid(name="log_url", origin="the settings", why=faults[0])
     if login:
         user, _, password = login.partition(":")
         options = {"security_protocol": "SASL_SSL", "sasl_mechanism": "SCRAM-SHA-512"} | options
@@ -76,13 +71,12 @@ def parse_address(url: str) -> TopicAddress:
 
 
 def value_of(value: bytes | None, headers: Sequence[tuple[str, bytes]], timestamp_ms: int) -> bytes:
-    """The value of the log that a record holds. The record's own time is the time of arrival:
-    it is the same each time that the record is read."""
+    """The value of the log that a record holds. Its time of arrival is the record's own time."""
     if MARK in headers:
         return value or b""
     by_name = dict(headers)  # only ours are decoded: any other may be null
     tenant = by_name.get(TENANT_HEADER, TENANT_DEFAULT.encode()).decode(errors="replace")
     version = by_name.get(SCHEMA_HEADER, b"%d" % SCHEMA_VERSION).decode(errors="replace").strip()
-    known = version.isdecimal() and len(version) < 10
-    arrived_us = max(0, timestamp_ms) * 1000
-    return encode_unjudged(value or b"", tenant, arrived_us, int(version) if known else _NO_VERSION)
+    is_number = version.isdecimal() and len(version) < 10
+    schema_version = int(version) if is_number else 2**31 - 1  # no Penstock knows that
+    return encode_unjudged(value or b"", tenant, max(0, timestamp_ms) * 1000, schema_version)

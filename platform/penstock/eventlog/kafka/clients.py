@@ -14,16 +14,12 @@ from penstock.eventlog.kafka import MARK, RECORD_BYTES, TopicAddress, value_of
 
 #: Bodies of JSON shrink to a sixth; level 1 of zstd costs less than the bytes that it saves.
 _COMPRESSION = "zstd"
-#: Values that wait for the same partition go together.
-_BATCH_BYTES = 1024 * 1024
 #: How much one fetch brings of a partition at most; a larger record comes all the same.
 _FETCH_BYTES = 4 * 1024 * 1024
 #: How long the broker waits for the first byte before it answers that there is none. Short,
 #: because a consumer that seeks meanwhile has to wait for that answer first. Such answers are
 #: rare: a reader with nothing to read looks at the end of the partition first.
 _FETCH_WAIT_MS = 20
-#: No limit: a fetch that is left half read may stall its partition.
-_RECORDS_MAX = 10**9
 #: Consumers kept open beside one for each partition, for queries.
 _SPARE_MAX = 4
 
@@ -32,7 +28,7 @@ class TopicProducer:
     """One idempotent producer, made anew after a failure: a failed one may go on failing. An
     append is done when all replicas in sync have it. Safe to share between threads."""
 
-    def __init__(self, address: TopicAddress, *, request_s: float, value_bytes_max: int) -> None:
+    def __init__(self, address: TopicAddress, request_s: float, value_bytes_max: int) -> None:
         self._address = address
         self._request_s = request_s
         self._value_bytes_max = value_bytes_max
@@ -43,8 +39,7 @@ class TopicProducer:
     def append(self, values: Mapping[int, Sequence[bytes]]) -> None:
         """Raises LogUnwritable."""
         try:
-            producer = self._producer_for(max(values))
-            try:
+            with self._producer_for(max(values)) as producer:
                 pending = [
                     producer.send(self._address.topic, value, partition=partition, headers=[MARK])
                     for partition, partition_values in values.items()
@@ -52,9 +47,6 @@ class TopicProducer:
                 ]
                 for sent in pending:
                     sent.get(self._request_s)
-            except KafkaError:
-                self._drop(producer)
-                raise
         except KafkaError as error:
             why = f"{error or type(error).__name__} ({self._address})"
             raise LogUnwritable(why=why) from error
@@ -66,8 +58,10 @@ class TopicProducer:
         if producer is not None:
             _close(producer, self._request_s)
 
-    def _producer_for(self, partition: int) -> KafkaProducer:
-        """One that knows this partition, which may have been added just now."""
+    @contextmanager
+    def _producer_for(self, partition: int) -> Iterator[KafkaProducer]:
+        """One that knows this partition, which may have been added just now. It is dropped where
+        it fails: its callers retry. A value may be in the log twice; the lake stores it once."""
         for _ in range(2):
             with self._mutex:
                 if self._closed:
@@ -77,7 +71,8 @@ class TopicProducer:
                 producer = self._producer
             try:
                 if partition < len(producer.partitions_for(self._address.topic) or ()):
-                    return producer
+                    yield producer
+                    return
             except KafkaError:
                 self._drop(producer)
                 raise
@@ -92,7 +87,7 @@ class TopicProducer:
             enable_idempotence=True,
             compression_type=_COMPRESSION,
             linger_ms=0,
-            batch_size=_BATCH_BYTES,
+            batch_size=1024 * 1024,  # values that wait for the same partition go together
             max_request_size=self._value_bytes_max + RECORD_BYTES,
             max_block_ms=request_ms,
             request_timeout_ms=request_ms // 2,  # so that a lost reply is asked for again
@@ -102,7 +97,6 @@ class TopicProducer:
         )
 
     def _drop(self, producer: KafkaProducer) -> None:
-        """Its callers retry: a value may be in the log twice, and the lake stores it once."""
         with self._mutex:
             if self._producer is producer:
                 self._producer = None
@@ -133,7 +127,7 @@ def make_consumer(
         bootstrap_timeout_ms=request_ms,
         fetch_max_wait_ms=_FETCH_WAIT_MS,
         max_partition_fetch_bytes=_FETCH_BYTES,
-        max_poll_records=_RECORDS_MAX,
+        max_poll_records=10**9,  # no limit: a fetch that is left half read may stall its partition
         reconnect_backoff_max_ms=1000,
     )
 
@@ -214,10 +208,9 @@ class PartitionReaders:
         with self._mutex:
             self._idle.append(reader)
             idle_max = 0 if self._closed else partitions + _SPARE_MAX
-            surplus = len(self._idle) - idle_max
-            dropped = [self._idle.pop(0) for _ in range(surplus)]
-        for old in dropped:
-            old.close()
+            surplus = [self._idle.pop(0) for _ in range(len(self._idle) - idle_max)]
+        for reader in surplus:
+            reader.close()
 
     def close(self) -> None:
         with self._mutex:

@@ -2,8 +2,7 @@
 
 Offsets are the topic's. Only retention removes events, so that they can be read again as long
 as the topic keeps them. The database says how far the lake covers the log. A group of the
-topic's name learns it too, so that tools that watch Kafka see the lag; it is never read back.
-"""
+topic's name learns it too, so that tools that watch Kafka see the lag; it is never read back."""
 
 import threading
 import time
@@ -11,19 +10,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 
 import structlog
-from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition, errors
 from kafka.admin import ConfigResource, ConfigResourceType
-from kafka.errors import (
-    KafkaError,
-    LeaderNotAvailableError,
-    OffsetOutOfRangeError,
-    TopicAlreadyExistsError,
-    UnknownTopicOrPartitionError,
-    for_code,
-)
+from kafka.errors import KafkaError, OffsetOutOfRangeError
 from kafka.structs import OffsetAndMetadata
 
-from penstock.eventlog import Entry, Held, OffsetBounds
+from penstock.eventlog import Claim, Entry, OffsetBounds
 from penstock.eventlog.errors import LogUnreachable, LogUnsuitable, LogUnwritable
 from penstock.eventlog.kafka import RECORD_BYTES, parse_address
 from penstock.eventlog.kafka.clients import PartitionReaders, TopicProducer, make_consumer
@@ -35,7 +27,6 @@ _RECORD_BYTES_GUESS = 64 * 1024
 #: A topic that takes less than this cannot hold what the gateway packs.
 _VALUE_BYTES_MIN = 256 * 1024
 _MAX_BYTES = "max.message.bytes"
-_GROUP_PREFIX = "penstock-"
 
 log_line = structlog.get_logger()
 
@@ -65,9 +56,7 @@ class KafkaEventLog:
             self._offsets: KafkaConsumer = make_consumer(address, request_s)
             opened.pop_all()
         self._readers = PartitionReaders(address, request_s)
-        self._producer = TopicProducer(
-            address, request_s=request_s, value_bytes_max=self.value_bytes_max
-        )
+        self._producer = TopicProducer(address, request_s, self.value_bytes_max)
         #: Of a group without members, for tools that watch lags.
         self._group: KafkaConsumer | None = None
         self._record_bytes = float(_RECORD_BYTES_GUESS)
@@ -94,10 +83,11 @@ class KafkaEventLog:
             return self._ends(range(self.partitions))
 
     def bounds(self, partition: int) -> OffsetBounds:
-        topic_partition = TopicPartition(self._address.topic, partition)
+        topic_partitions = [TopicPartition(self._address.topic, partition)]
         with self._explained(), self._mutex:
-            first = _look_up(self._offsets.beginning_offsets, [topic_partition])[0]
-            return OffsetBounds(first, _look_up(self._offsets.end_offsets, [topic_partition])[0])
+            [first] = _look_up(self._offsets.beginning_offsets, topic_partitions)
+            [end] = _look_up(self._offsets.end_offsets, topic_partitions)
+            return OffsetBounds(first, end)
 
     def bytes_beyond(self, partition: int, offset: int) -> int:
         """An estimate: the records beyond, by the size of those that were read last."""
@@ -105,15 +95,15 @@ class KafkaEventLog:
             [end] = self._ends([partition])
         return round(max(0, end - offset) * self._record_bytes)
 
-    def hold(self, partition: int) -> Held:
-        return Held.UNKNOWN
+    def hold(self, partition: int) -> Claim:
+        return Claim.UNKNOWN
 
     def trim(self, partition: int, before: int) -> None:
         """Removes nothing: retention does."""
         topic_partition = TopicPartition(self._address.topic, partition)
         try:
             if self._group is None:
-                group = _GROUP_PREFIX + self._address.topic
+                group = f"penstock-{self._address.topic}"
                 self._group = make_consumer(self._address, self._request_s, group)
             self._group.commit_async({topic_partition: OffsetAndMetadata(before, "", -1)})
         except KafkaError as error:
@@ -160,12 +150,11 @@ class KafkaEventLog:
                 raise LogUnsuitable(where=self._address, why="the topic was deleted")
 
     def _describe(self) -> bool:
-        """Learn the number of partitions, and the id: a topic that was deleted and made again has
-        another. False when there is no such topic. Raises KafkaError."""
+        """Learn the id and the number of partitions. False if there is no topic."""
         [topic] = self._admin.describe_topics([self._address.topic])
         code = topic["error_code"]
-        if code and code != UnknownTopicOrPartitionError.errno:
-            raise for_code(code)(f"describing the topic: error {code}")
+        if code and code != errors.UnknownTopicOrPartitionError.errno:
+            raise errors.for_code(code)(f"describing the topic: error {code}")
         self._described_s = time.monotonic()
         if not code:
             self.id, self.partitions = str(topic["topic_id"]), len(topic["partitions"])
@@ -173,19 +162,14 @@ class KafkaEventLog:
 
     def _make_topic(self, limits: EventLogSettings) -> None:
         """Raises LogUnsuitable, KafkaError."""
-        value_bytes_max = limits.event_bytes_max + HEADER_BYTES_MAX
-        configs = {
-            _MAX_BYTES: str(value_bytes_max + RECORD_BYTES),
-            # A time of arrival that no producer can set.
-            "message.timestamp.type": "LogAppendTime",
-        }
+        bytes_max = limits.event_bytes_max + HEADER_BYTES_MAX + RECORD_BYTES
+        # With LogAppendTime no producer can set the time of arrival.
+        configs = {_MAX_BYTES: str(bytes_max), "message.timestamp.type": "LogAppendTime"}
         topic = {"num_partitions": limits.log_partitions, "configs": configs}
-        timeout_ms = round(self._request_s * 1000)
+        topics, timeout_ms = {self._address.topic: topic}, round(self._request_s * 1000)
         try:
-            self._admin.create_topics(
-                {self._address.topic: topic}, timeout_ms=timeout_ms, wait_for_metadata=True
-            )
-        except TopicAlreadyExistsError:
+            self._admin.create_topics(topics, timeout_ms=timeout_ms, wait_for_metadata=True)
+        except errors.TopicAlreadyExistsError:
             pass  # another process made it meanwhile
         except KafkaError as error:
             why = f"it is not there and cannot be made: {error}"
@@ -198,10 +182,10 @@ class KafkaEventLog:
         resource = ConfigResource(ConfigResourceType.TOPIC, self._address.topic)
         configs = self._admin.describe_configs([resource])["topic"][self._address.topic]
         bytes_max = int(configs[_MAX_BYTES]["value"])
-        if bytes_max < _VALUE_BYTES_MIN:
-            why = f"its {_MAX_BYTES} is {bytes_max}; it has to be {_VALUE_BYTES_MIN} or more"
-            raise LogUnsuitable(where=self._address, why=why)
-        return bytes_max - RECORD_BYTES
+        if bytes_max >= _VALUE_BYTES_MIN:
+            return bytes_max - RECORD_BYTES
+        why = f"its {_MAX_BYTES} is {bytes_max}; it has to be {_VALUE_BYTES_MIN} or more"
+        raise LogUnsuitable(where=self._address, why=why)
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -218,10 +202,9 @@ def _look_up(
     offsets_of: Callable[[list[TopicPartition]], dict[TopicPartition, int]],
     topic_partitions: list[TopicPartition],
 ) -> list[int]:
-    """Raises KafkaError, also for a partition that was added just now: the client trips over an
-    answer that does not hold it yet."""
+    """Raises KafkaError, also where the client trips over a partition that was just added."""
     try:
         offsets = offsets_of(topic_partitions)
     except KeyError as error:
-        raise LeaderNotAvailableError(f"{error} has no leader yet") from error
+        raise errors.LeaderNotAvailableError(f"{error} has no leader yet") from error
     return [offsets[topic_partition] for topic_partition in topic_partitions]

@@ -1,0 +1,53 @@
+"""What the kernel refuses to the programs of a sandbox.
+
+Programs compile, test, serve and debug: everything that these need is allowed. Refused is what
+changes the machine, makes namespaces, or is a way into the kernel that they do not need."""
+
+import platform
+import sys
+from errno import EAFNOSUPPORT, ENOSYS, EPERM
+
+from penstock.execution.confinement import CallRule, filter_program
+
+_UNIX, _IPV4, _IPV6, _NETLINK = 1, 2, 10, 16
+#: Mount, cgroup, host name, IPC, user, PID and network. For `clone` the bit of the time namespace
+#: is a part of a signal's number.
+_NAMESPACES = 0x7E020000
+_NAMESPACE_OF_TIME = 0x80
+_CHANGES = (
+    "acct", "adjtimex", "chroot", "clock_adjtime", "clock_settime", "delete_module",
+    "finit_module", "fsconfig", "fsmount", "fsopen", "fspick", "init_module", "ioperm", "iopl",
+    "kexec_file_load", "kexec_load", "mount", "mount_setattr", "move_mount", "open_by_handle_at",
+    "open_tree", "pivot_root", "quotactl", "quotactl_fd", "reboot", "setns", "settimeofday",
+    "swapoff", "swapon", "umount2", "vhangup",
+)  # fmt: skip
+_WAYS_INTO_THE_KERNEL = (
+    "add_key", "bpf", "fanotify_init", "keyctl", "lookup_dcookie", "perf_event_open",
+    "request_key", "syslog", "userfaultfd",
+)  # fmt: skip
+#: Programs and libraries do without these where the kernel does not have them. The namespaces that
+#: `clone3` asks for stand where a filter cannot read.
+_ABSENT = ("clone3", "io_uring_enter", "io_uring_register", "io_uring_setup")
+FORBIDDEN_CALLS = (
+    CallRule("clone", EPERM, argument=0, mask=_NAMESPACES),
+    CallRule("unshare", EPERM, argument=0, mask=_NAMESPACES | _NAMESPACE_OF_TIME),
+    CallRule("socket", EAFNOSUPPORT, argument=0, values=(_UNIX, _IPV4, _IPV6, _NETLINK)),
+    CallRule("socketpair", EAFNOSUPPORT, argument=0, values=(_UNIX,)),
+    *(CallRule(call, EPERM) for call in (*_CHANGES, *_WAYS_INTO_THE_KERNEL)),
+    *(CallRule(call, ENOSYS) for call in _ABSENT),
+)
+#: Also refused to a program that sees the processes of others who have its user.
+FORBIDDEN_BESIDE_OTHERS = tuple(
+    CallRule(call, EPERM)
+    for call in ("kcmp", "pidfd_getfd", "process_vm_readv", "process_vm_writev", "ptrace")
+)
+
+
+def call_filter(*, beside_others: bool) -> bytes | None:
+    """A filter for `kernel.filter_calls`, for programs beside which others run or not. None where
+    this machine has none."""
+    rules = [*FORBIDDEN_CALLS, *(FORBIDDEN_BESIDE_OTHERS if beside_others else ())]
+    try:
+        return filter_program(rules, platform.machine()) if sys.platform == "linux" else None
+    except KeyError:
+        return None

@@ -1,0 +1,241 @@
+"""Files of events that somebody names: which there are, and their content in bounded bodies.
+
+Whoever can write into the folder that is named may put anything there. Only regular files below it
+are opened, and no link on the way to one is followed at that moment: what a name led to when it was
+looked up, another program may have changed since."""
+
+import os
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from penstock.errors import InvalidInput
+from penstock.ingest.decompression import PIECE_BYTES, decompressed
+
+#: A body is at least so large, except the last.
+BODY_BYTES = 8 * 1024 * 1024
+#: More in one line is no event.
+LINE_BYTES_MAX = 64 * 1024 * 1024
+#: An array is in memory as a whole.
+ARRAY_BYTES_MAX = 256 * 1024 * 1024
+
+_SUFFIXES = (".jsonl", ".ndjson", ".json")
+_CODECS = {".gz": "gzip", ".zst": "zstd"}
+#: Their files are regular ones, and hold what the system knows: environments, keys, memory.
+_SYSTEM_FOLDERS = ("/proc", "/sys")
+_OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+_ARRAY_BEGINS = re.compile(rb"(?:\xef\xbb\xbf)?[ \t\r\n]*+\[")
+
+
+@dataclass(frozen=True)
+class EventFile:
+    #: As somebody named it, or as it was found below a folder that they named.
+    path: Path
+    #: Where it lies, without links: `folder` is what it must not leave.
+    folder: Path
+    names: tuple[str, ...]
+
+
+class LeftOut(NamedTuple):
+    path: Path
+    why: str
+
+
+class FileBody(NamedTuple):
+    """Whole lines, or the one array that the file is; how far the file was read, and its size."""
+
+    content: bytes
+    is_array: bool
+    read: int
+    size: int
+
+
+# Finding
+
+
+def find_files(paths: list[Path]) -> tuple[list[EventFile], list[LeftOut]]:
+    """These files, and those with events in these folders; what looks like one of them and is
+    none. Raises InvalidInput."""
+    files: list[EventFile] = []
+    left_out: list[LeftOut] = []
+    for path in paths:
+        try:
+            real = path.resolve(strict=True)
+        except (OSError, RuntimeError) as error:  # a link that leads to itself
+            why = "it does not exist" if isinstance(error, FileNotFoundError) else str(error)
+            raise InvalidInput(what=f"The file {path}", why=why) from error
+        if not real.is_dir():
+            if problem := _unfit(real.stat()):
+                raise InvalidInput(what=f"The file {path}", why=problem)
+            files.append(EventFile(path, real.parent, (real.name,)))
+            continue
+        inside, others = _files_below(path, real)
+        if not inside:
+            kinds = ", ".join(_SUFFIXES)
+            why = f"it holds no file of {kinds}"
+            if others:
+                why += f" but {others[0].path.name}, and {others[0].why}"
+            raise InvalidInput(what=f"The folder {path}", why=why)
+        files += inside
+        left_out += others
+    return files, left_out
+
+
+def _files_below(path: Path, root: Path) -> tuple[list[EventFile], list[LeftOut]]:
+    """Each file once, however many links lead to it."""
+    files: dict[tuple[str, ...], EventFile] = {}
+    left_out: list[LeftOut] = []
+    for file in sorted(root.rglob("*")):
+        if not _named_as_events(file) or file.is_dir():
+            continue
+        shown = path / file.relative_to(root)
+        try:
+            real = file.resolve(strict=True)
+            problem = _unfit(real.stat())
+        except (OSError, RuntimeError) as error:
+            problem = f"it cannot be read: {error}"
+        if not problem and not real.is_relative_to(root):
+            problem = f"it is a link that leads out of {path}"
+        if problem:
+            left_out.append(LeftOut(shown, problem))
+        else:
+            names = real.relative_to(root).parts
+            files.setdefault(names, EventFile(shown, root, names))
+    return list(files.values()), left_out
+
+
+def _named_as_events(path: Path) -> bool:
+    plain = path.with_suffix("") if path.suffix in _CODECS else path
+    return plain.suffix in _SUFFIXES
+
+
+def _unfit(facts: os.stat_result) -> str | None:
+    """Why nothing is read from it, if so."""
+    if not stat.S_ISREG(facts.st_mode):
+        kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
+        return f"it is {kinds.get(stat.S_IFMT(facts.st_mode), 'a device')}, and no regular file"
+    for folder in _SYSTEM_FOLDERS:
+        if os.path.ismount(folder) and facts.st_dev == os.stat(folder).st_dev:  # noqa: PTH116
+            return f"it lies in {folder}, which shows the system itself"
+    return None
+
+
+# Reading
+
+
+def read_bodies(file: EventFile) -> Iterator[FileBody]:
+    """Raises InvalidInput."""
+    try:
+        with os.fdopen(_open(file), "rb", buffering=0) as opened:
+            yield from _bodies(file.path, opened)
+    except OSError as error:
+        raise _refusal(file.path, error.strerror or str(error)) from error
+
+
+def _open(file: EventFile) -> int:
+    """A descriptor of the regular file of this name, by way of no link."""
+    folder = os.open(file.folder, _OPEN_FLAGS | os.O_DIRECTORY)
+    try:
+        for name in file.names[:-1]:
+            below = os.open(name, _OPEN_FLAGS | os.O_DIRECTORY, dir_fd=folder)
+            os.close(folder)
+            folder = below
+        # A pipe in its place would otherwise wait for somebody who writes.
+        opened = os.open(file.names[-1], _OPEN_FLAGS | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=folder)
+    finally:
+        os.close(folder)
+    if problem := _unfit(os.fstat(opened)):
+        os.close(opened)
+        raise _refusal(file.path, problem)
+    return opened
+
+
+def _bodies(path: Path, file: BinaryIO) -> Iterator[FileBody]:
+    size = os.fstat(file.fileno()).st_size
+    rest = bytearray()
+    lines_end, line = 0, 1  # the whole lines of `rest` end there; the number of its first line
+    is_array: bool | None = None
+    for piece in _pieces(path, file):
+        if is_array is None:
+            _check_text(path, piece)
+            is_array = _ARRAY_BEGINS.match(piece) is not None
+        if b"\n" in piece:
+            lines_end = len(rest) + piece.rindex(b"\n") + 1
+        rest += piece
+        if is_array:
+            if len(rest) > ARRAY_BYTES_MAX:
+                raise _too_large(path, "its array", ARRAY_BYTES_MAX, "write an event a line")
+        elif lines_end and len(rest) >= BODY_BYTES:
+            yield FileBody(bytes(memoryview(rest)[:lines_end]), False, file.tell(), size)
+            line += rest.count(b"\n")
+            del rest[:lines_end]
+            lines_end = 0
+        if not is_array and len(rest) - lines_end > LINE_BYTES_MAX:
+            number = line + rest.count(b"\n")
+            raise _too_large(path, f"line {number}", LINE_BYTES_MAX, "no event is so large")
+    if rest:
+        yield FileBody(bytes(rest), bool(is_array), file.tell(), size)
+
+
+def _pieces(path: Path, file: BinaryIO) -> Iterator[bytes]:
+    """What the file holds, decompressed."""
+    codec = _CODECS.get(path.suffix)
+    if codec is None:
+        yield from iter(lambda: file.read(BODY_BYTES), b"")
+        return
+    try:
+        yield from filter(None, decompressed(iter(lambda: file.read(PIECE_BYTES), b""), codec))
+    except ValueError as error:
+        raise _refusal(path, f"not valid {codec}: {error}") from error
+
+
+def _refusal(path: Path, why: str) -> InvalidInput:
+    return InvalidInput(what=f"The file {path}", why=why)
+
+
+def _too_large(path: Path, part: str, bytes_max: int, hint: str) -> InvalidInput:
+    return _refusal(path, f"{part} is longer than {bytes_max // 2**20} MiB; {hint}")
+
+
+# What is no text
+
+_LOOK_BYTES = 64 * 1024
+#: Broken lines are rejected one by one. Where more than one byte in twenty is no text, and not a
+#: few bytes alone, there are no lines.
+_STRANGE_SHARE_MAX = 0.05
+_STRANGE_BYTES_MAX = 16
+_find_strange = re.compile("[\x00\udc80-\udcff]")
+#: How files of other kinds begin.
+_BEGINNINGS = {
+    b"\x89PNG": "a picture (PNG)",
+    b"\xff\xd8\xff": "a picture (JPEG)",
+    b"GIF8": "a picture (GIF)",
+    b"PK\x03\x04": "a zip archive",
+    b"7z\xbc\xaf": "a 7z archive",
+    b"SQLite format 3\x00": "an SQLite database",
+    b"PAR1": "a Parquet file",
+    b"ARROW1": "an Arrow file",
+    b"%PDF-": "a PDF document",
+    b"\x7fELF": "a program",
+    b"\x1f\x8b": "compressed by gzip; its name has to end in .gz",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd; its name has to end in .zst",
+    b"\xfd7zXZ\x00": "compressed by xz",
+    b"BZh": "compressed by bzip2",
+    b"\xff\xfe": "text in UTF-16; it has to be UTF-8",
+    b"\xfe\xff": "text in UTF-16; it has to be UTF-8",
+}
+
+
+def _check_text(path: Path, piece: bytes) -> None:
+    """Raises InvalidInput for what begins as no text does."""
+    for beginning, kind in _BEGINNINGS.items():
+        if piece.startswith(beginning):
+            raise _refusal(path, f"it holds no events: it looks like {kind}")
+    look = piece[:_LOOK_BYTES]
+    strange = len(_find_strange.findall(look.decode(errors="surrogateescape")))
+    if strange > max(_STRANGE_BYTES_MAX, _STRANGE_SHARE_MAX * len(look)):
+        why = f"{strange} of its first {len(look)} bytes are no text in UTF-8"
+        raise _refusal(path, f"it holds no events: {why}")

@@ -1,0 +1,85 @@
+"""The rows of an answer as JSON, CSV, Parquet or an Arrow stream."""
+
+from typing import Any, BinaryIO, Literal
+
+import msgspec
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from penstock.lake.errors import QueryFailed
+
+Format = Literal["json", "csv", "arrow", "parquet"]
+#: `members` are the first two of a JSON object: "columns" and "rows".
+WireFormat = Literal["arrow", "members"]
+
+_encoder = msgspec.json.Encoder(enc_hook=str)
+
+
+def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """Rows as Python values that JSON can hold."""
+    try:
+        rows: list[dict[str, Any]] = batch.to_pylist(maps_as_pydicts="lossy")
+    # Infinity, years before 1 or after 9999, lists as the keys of a map
+    except (OverflowError, TypeError, ValueError, pa.ArrowException) as error:
+        raise _not_shown(error) from None
+    return rows
+
+
+def encode(value: object) -> bytes:
+    """JSON, with what JSON has no form for as text."""
+    try:
+        return _encoder.encode(value)
+    except (OverflowError, TypeError, ValueError) as error:  # more than 64 bits, keys of no text
+        raise _not_shown(error) from None
+
+
+def _not_shown(error: Exception) -> QueryFailed:
+    return QueryFailed(why=f"a value cannot be shown ({error}); cast it to varchar")
+
+
+def write_rows(batches: pa.RecordBatchReader, form: Format | WireFormat, out: BinaryIO) -> int:
+    """Write all rows a batch at a time; their number."""
+    if form == "members":
+        out.write(b'"columns": %s, "rows": ' % encode(batches.schema.names))
+        form = "json"
+    if form == "json":
+        return _write_json(batches, out)
+    count, schema, portions = 0, batches.schema, iter(batches)
+    if form == "csv":
+        flat = [(column.name, _flat(pa.array([], column.type)).type) for column in schema]
+        schema = pa.schema(flat)
+        portions = (
+            pa.RecordBatch.from_arrays([_flat(column) for column in batch.columns], schema=schema)
+            for batch in batches
+        )
+        writer: Any = pyarrow.csv.CSVWriter(out, schema)
+    elif form == "arrow":
+        writer = pa.ipc.new_stream(out, schema)
+    else:
+        writer = pq.ParquetWriter(out, schema, compression="zstd")
+    with writer:
+        for portion in portions:
+            writer.write_batch(portion)
+            count += portion.num_rows
+    return count
+
+
+def _write_json(batches: pa.RecordBatchReader, out: BinaryIO) -> int:
+    count = 0
+    out.write(b"[")
+    for batch in batches:
+        for row in rows_of(batch):
+            out.write(b",\n" if count else b"\n")
+            out.write(encode(row))
+            count += 1
+    out.write(b"\n]\n" if count else b"]\n")
+    return count
+
+
+def _flat(column: pa.Array) -> pa.Array:
+    """Nested values as JSON texts: CSV has no form for them."""
+    if not (pa.types.is_nested(column.type) or pa.types.is_decimal(column.type)):
+        return column
+    texts = [value if value is None else encode(value).decode() for value in column.to_pylist()]
+    return pa.array(texts, pa.string())
