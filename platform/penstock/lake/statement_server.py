@@ -6,11 +6,54 @@ limits itself by the kernel before it reads what a user wrote. It can open no ne
 but those of the statement's preparation.
 """
 
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from dataclasses import field
+from functools import cached_property
+from importlib import import_module
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+from penstock.execution.confinement import COMMON_FILES
+from penstock.execution.confinement import CallRule
+from penstock.execution.confinement import KernelLimits
+from penstock.execution.confinement import forbid_calls
+from penstock.execution.confinement import limit_files
+from penstock.execution.confinement import limit_resources
+from penstock.lake.errors import QueryFailed
+from penstock.lake.errors import QueryLimitReached
+from penstock.lake.errors import QueryRefused
+from penstock.lake.query_guard import check_query
+from penstock.lake.row_formats import WireFormat
+from penstock.lake.row_formats import write_rows
+from penstock.lake.statement_messages import Connection
+from penstock.lake.statement_messages import FileContent
+from penstock.lake.statement_messages import FileRequest
+from penstock.lake.statement_messages import Finished
+from penstock.lake.statement_messages import LimitMet
+from penstock.lake.statement_messages import PIECE_BYTES_MAX
+from penstock.lake.statement_messages import Parse
+from penstock.lake.statement_messages import Piece
+from penstock.lake.statement_messages import Prepare
+from penstock.lake.statement_messages import Refused
+from penstock.lake.statement_messages import ToProcess
+from penstock.lake.statement_messages import ViewsRead
+from penstock.lake.statement_messages import decode_table
+from penstock.lake.statements import ENGINE_FAILED
+from penstock.lake.statements import LocalStatement
+from penstock.lake.statements import Preparation
+from penstock.lake.statements import StatementLimits
+from penstock.lake.statements import memory_limit_reached
+from penstock.lake.statements import open_engine
+from typing import TYPE_CHECKING
+from typing import get_args
 import ctypes
+import duckdb
 import errno
 import gc
 import io
 import itertools
+import msgspec
 import os
 import select
 import signal
@@ -18,48 +61,7 @@ import socket
 import sys
 import threading
 import time
-from concurrent.futures import Future
-from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import cached_property
-from importlib import import_module
-from pathlib import Path
-from typing import TYPE_CHECKING
 
-import msgspec
-
-from penstock.execution.confinement import (
-    COMMON_FILES,
-    CallRule,
-    KernelLimits,
-    forbid_calls,
-    limit_files,
-    limit_resources,
-)
-from penstock.lake.errors import QueryFailed, QueryLimitReached, QueryRefused
-from penstock.lake.row_formats import write_rows
-from penstock.lake.statement_messages import (
-    PIECE_BYTES_MAX,
-    Connection,
-    FileContent,
-    FileRequest,
-    Finished,
-    LimitMet,
-    Parse,
-    Piece,
-    Prepare,
-    Refused,
-    ToProcess,
-    ViewsRead,
-    decode_table,
-)
-from penstock.lake.statements import (
-    ENGINE_FAILED,
-    LocalStatement,
-    Preparation,
-    StatementLimits,
-    memory_limit_reached,
-)
 
 if TYPE_CHECKING:  # only type checkers know it before Python 3.12
     from typing_extensions import Buffer
@@ -107,6 +109,8 @@ class _Child:
 class _Children:
     """The processes of statements, by their ids."""
 
+    #: Each child has its own copy.
+    engine: duckdb.DuckDBPyConnection
     poll: "select.poll" = field(default_factory=select.poll)
     running: dict[int, _Child] = field(default_factory=dict)
 
@@ -120,7 +124,7 @@ class _Children:
             return
         if pid == 0:
             _be_alone_with(end, parent)
-            _serve(end, limits)
+            _serve(end, LocalStatement(limits, self.engine), limits)
             os._exit(0)
         self.running[pid] = _Child(end, time.monotonic() + limits.seconds + limits.grace_seconds)
         self.poll.register(end, 0)  # hang-ups alone
@@ -162,8 +166,7 @@ def main() -> None:
     woken, waker = socket.socketpair()
     waker.setblocking(False)
     woken.setblocking(False)
-    _load(sys.argv[2:])
-    children = _Children()
+    children = _Children(_load(sys.argv[2:]))
     children.poll.register(control, select.POLLIN)
     children.poll.register(woken, select.POLLIN)
     signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
@@ -180,18 +183,27 @@ def main() -> None:
             children.fork(content, socket.socket(fileno=ends[0]))
 
 
-def _load(modules: list[str]) -> None:
+def _load(modules: list[str]) -> duckdb.DuckDBPyConnection:
     """What statements need is loaded once: they find no library on the disk any more."""
     for module in modules:
         with suppress(ImportError):  # its extra is not installed: the first statement says so
             import_module(module)
-    limits = StatementLimits(60.0, 64 << 20, 1, "", 0)
-    with LocalStatement(limits) as statement:
-        statement.views("SELECT 1", frozenset())
-        for form in ("members", "arrow"):
-            answer = statement.connection.sql("SELECT 1 AS a, now() AS b, '{}'::JSON AS c")
-            write_rows(answer.to_arrow_reader(1), form, io.BytesIO())
+    sys.meta_path.insert(0, _WithoutPandas())
+    engine = open_engine()
+    check_query(engine, "SELECT 1", frozenset())
+    for form in get_args(WireFormat):
+        answer = engine.sql("SELECT 1 AS a, now() AS b, '{}'::JSON AS c")
+        write_rows(answer.to_arrow_reader(1), form, io.BytesIO())
     gc.freeze()
+    return engine
+
+
+class _WithoutPandas(MetaPathFinder):
+    """Arrow would load it, where it is installed, to show a time: 30 MB, and other texts."""
+
+    def find_spec(self, fullname: str, _path: object, _target: object = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError(name=fullname)
 
 
 def _be_alone_with(end: socket.socket, parent: int) -> None:
@@ -212,7 +224,7 @@ def _be_alone_with(end: socket.socket, parent: int) -> None:
             Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
-def _serve(end: socket.socket, limits: StatementLimits) -> None:
+def _serve(end: socket.socket, statement: LocalStatement, limits: StatementLimits) -> None:
     connection = Connection(end, ToProcess)
     os.nice(_NICE)
     os.umask(0o077)
@@ -231,7 +243,7 @@ def _serve(end: socket.socket, limits: StatementLimits) -> None:
     forbid_calls(_FORBIDDEN)
     with suppress(EOFError, OSError):
         try:
-            _answer(connection, limits)
+            _answer(connection, statement, limits)
         except QueryLimitReached as error:
             of_memory = error.facts == memory_limit_reached(limits).facts
             connection.send(LimitMet("memory" if of_memory else "time"))
@@ -246,8 +258,7 @@ def _serve(end: socket.socket, limits: StatementLimits) -> None:
             connection.send(Refused(ENGINE_FAILED, by_guard=False))
 
 
-def _answer(connection: Connection, limits: StatementLimits) -> None:
-    statement = LocalStatement(limits)
+def _answer(connection: Connection, statement: LocalStatement, limits: StatementLimits) -> None:
     common = [*COMMON_FILES, *(() if limits.lake else _OF_ASYNC_READS)]
     limit_files([*common, *filter(None, [limits.lake])], [limits.spill])
     parse: Parse = connection.receive()
