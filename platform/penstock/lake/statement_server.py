@@ -6,54 +6,11 @@ limits itself by the kernel before it reads what a user wrote. It can open no ne
 but those of the statement's preparation.
 """
 
-from concurrent.futures import Future
-from contextlib import suppress
-from dataclasses import dataclass
-from dataclasses import field
-from functools import cached_property
-from importlib import import_module
-from importlib.abc import MetaPathFinder
-from pathlib import Path
-from penstock.execution.confinement import COMMON_FILES
-from penstock.execution.confinement import CallRule
-from penstock.execution.confinement import KernelLimits
-from penstock.execution.confinement import forbid_calls
-from penstock.execution.confinement import limit_files
-from penstock.execution.confinement import limit_resources
-from penstock.lake.errors import QueryFailed
-from penstock.lake.errors import QueryLimitReached
-from penstock.lake.errors import QueryRefused
-from penstock.lake.query_guard import check_query
-from penstock.lake.row_formats import WireFormat
-from penstock.lake.row_formats import write_rows
-from penstock.lake.statement_messages import Connection
-from penstock.lake.statement_messages import FileContent
-from penstock.lake.statement_messages import FileRequest
-from penstock.lake.statement_messages import Finished
-from penstock.lake.statement_messages import LimitMet
-from penstock.lake.statement_messages import PIECE_BYTES_MAX
-from penstock.lake.statement_messages import Parse
-from penstock.lake.statement_messages import Piece
-from penstock.lake.statement_messages import Prepare
-from penstock.lake.statement_messages import Refused
-from penstock.lake.statement_messages import ToProcess
-from penstock.lake.statement_messages import ViewsRead
-from penstock.lake.statement_messages import decode_table
-from penstock.lake.statements import ENGINE_FAILED
-from penstock.lake.statements import LocalStatement
-from penstock.lake.statements import Preparation
-from penstock.lake.statements import StatementLimits
-from penstock.lake.statements import memory_limit_reached
-from penstock.lake.statements import open_engine
-from typing import TYPE_CHECKING
-from typing import get_args
 import ctypes
-import duckdb
 import errno
 import gc
 import io
 import itertools
-import msgspec
 import os
 import select
 import signal
@@ -61,7 +18,52 @@ import socket
 import sys
 import threading
 import time
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib import import_module
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
 
+import duckdb
+import msgspec
+
+from penstock.execution.confinement import (
+    COMMON_FILES,
+    CallRule,
+    KernelLimits,
+    forbid_calls,
+    limit_files,
+    limit_resources,
+)
+from penstock.lake.errors import QueryFailed, QueryLimitReached, QueryRefused
+from penstock.lake.query_guard import check_query
+from penstock.lake.row_formats import WireFormat, write_rows
+from penstock.lake.statement_messages import (
+    PIECE_BYTES_MAX,
+    Connection,
+    FileContent,
+    FileRequest,
+    Finished,
+    LimitMet,
+    Parse,
+    Piece,
+    Prepare,
+    Refused,
+    ToProcess,
+    ViewsRead,
+    decode_table,
+)
+from penstock.lake.statements import (
+    ENGINE_FAILED,
+    LocalStatement,
+    Preparation,
+    StatementLimits,
+    memory_limit_reached,
+    open_engine,
+)
 
 if TYPE_CHECKING:  # only type checkers know it before Python 3.12
     from typing_extensions import Buffer
