@@ -22,8 +22,9 @@ def test_a_name_that_leads_elsewhere_is_refused(tmp_path: Path, kind: str, name:
         store.open(name)
     with pytest.raises(NameUnsafe):
         store.delete(name)
-    with pytest.raises(NameUnsafe):
-        store.address(name)
+    if name:  # without one it is the address of the store
+        with pytest.raises(NameUnsafe):
+            store.address(name)
     with pytest.raises(NameUnsafe), store.create(name) as file:
         file.write(b"gone")
     assert victim.read_text() == "precious"

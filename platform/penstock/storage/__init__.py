@@ -51,7 +51,7 @@ class ObjectStore(Protocol):
         """Remove the object, and remains of an unfinished write of it; absent is fine."""
 
     def address(self, name: str) -> str:
-        """Where a query engine finds it."""
+        """Where a query engine finds it; of no name, where the store is."""
 
 
 class FileStore:

@@ -134,7 +134,7 @@ class S3Store:
             self._request(lambda: self._files.delete_file(self._path(name)))
 
     def address(self, name: str) -> str:
-        return f"s3://{self._path(name)}"
+        return f"s3://{self._path(name) if name else self._address.path(name)}"
 
     def _path(self, name: str) -> str:
         return self._address.path(relative_name(name))
