@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 
 from penstock.cli import main
 from penstock.errors import InvalidInput
+from penstock.execution.guarded_process import run_guarded
 from penstock.logs import configure_logs
 from penstock.terminal import output
 from penstock.terminal.long_commands import progress_of, progress_of_bytes, spinner_of
@@ -161,6 +162,17 @@ def test_what_is_no_control_character_stays() -> None:
 @given(value=st.dictionaries(texts.map(_encodable), texts.map(_encodable)))
 def test_json_says_the_same(value: dict[str, str]) -> None:
     assert json.loads(visible_json(json.dumps(value, ensure_ascii=False))) == value
+
+
+def test_what_a_trainer_prints_is_shown_too() -> None:
+    shown = Terminal()
+    command = r"printf '\033]0;owned\007 50%%\r100%%\r\n\377'"
+    with redirect_stderr(shown):
+        end = run_guarded(
+            command, environment=dict(os.environ), seconds_max=60, cancelled=lambda: False
+        )
+    assert end.status == 0
+    assert shown.getvalue() == "\\x1b]0;owned\\x07 50%\n100%\n\\xff"
 
 
 # Commands on a terminal
