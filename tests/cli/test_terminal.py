@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 import pytest
 import structlog
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.cli import main
@@ -131,6 +131,7 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", WRITERS)
+@settings(max_examples=50, deadline=None)
 @given(text=texts)
 @example(text=HOSTILE)
 def test_no_text_controls_a_terminal(name: str, text: str) -> None:
@@ -159,6 +160,7 @@ def test_what_is_no_control_character_stays() -> None:
     assert visible_line("a\r\nb\tc") == "a b c"
 
 
+@settings(deadline=None)
 @given(value=st.dictionaries(texts.map(_encodable), texts.map(_encodable)))
 def test_json_says_the_same(value: dict[str, str]) -> None:
     assert json.loads(visible_json(json.dumps(value, ensure_ascii=False))) == value
