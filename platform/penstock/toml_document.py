@@ -3,6 +3,7 @@ is refused by name.
 
 `where` says in which file, and in which part of it. All raise InvalidInput."""
 
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, is_dataclass
@@ -25,7 +26,12 @@ Section = TypeVar("Section")
 
 #: What a person writes: recipes, policies, loops, suites, queries.
 TEXT_BYTES_MAX = 4 * 1024 * 1024
-
+#: The parser takes two seconds for so many, and its time grows with the square of a key's parts.
+TOML_CHARS_MAX = 1 << 20
+_KEY_PARTS_MAX = 64
+_KEY_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+"""
+_LONG_KEY = re.compile(rf"(?<![\w-])(?:{_KEY_PART}){{{_KEY_PARTS_MAX}}}")
+_SHOWN_CHARS_MAX = 200
 #: A time of more is meant by nobody, and no clock has it.
 _DURATION_DIGITS_MAX = 9
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
@@ -52,6 +58,12 @@ def read_bounded(path: Path, bytes_max: int, what: str) -> bytes:
 
 
 def parse_toml(content: str, where: str) -> dict[str, Any]:
+    if len(content) > TOML_CHARS_MAX:
+        why = f"it has {len(content)} characters, over the limit of {TOML_CHARS_MAX}"
+        raise InvalidInput(what=where, why=why)
+    if _LONG_KEY.search(content):
+        why = f"it has a key of more than {_KEY_PARTS_MAX} parts with dots between them"
+        raise InvalidInput(what=where, why=why)
     try:
         return tomllib.loads(content)
     except RecursionError as error:
@@ -127,7 +139,8 @@ def choice(
 
 
 def _unfit(key: str, needed: str, value: object, where: str) -> InvalidInput:
-    return InvalidInput(what=where, why=f"{key} has to be {needed}, and is {value!r}")
+    shown = repr(value)[:_SHOWN_CHARS_MAX]
+    return InvalidInput(what=where, why=f"{key} has to be {needed}, and is {shown}")
 
 
 def read_section(

@@ -24,7 +24,7 @@ from penstock.shards.validation import verify_shard
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.shards.build import ShardBuild, build_shard
-from penstock_jobs.shards.errors import NothingToBuild, RewardsPending
+from penstock_jobs.shards.errors import NothingToBuild, RewardsPending, TemplateLimitReached
 from penstock_jobs.shards.recipe import load_recipe
 from penstock_jobs.shards.registration import find_shard, list_shards, mark_consent, marks_of
 from penstock_jobs.shards.shard_difference import diff_shards
@@ -44,6 +44,7 @@ from tests.support.engine_lake import (
 from tests.support.lakes import START_US, HandLake, hand_lake, make_event
 from tests.support.reward_events import answered, said
 from tests.support.servers.s3 import S3Server
+from tests.support.tokenizer_files import tokenizer_json
 
 #: A program of its own begins so.
 IN_A_PROCESS = """
@@ -288,6 +289,18 @@ def test_bad_input_is_refused_and_leaves_nothing(
     assert list_snapshots(lake.lake.database) == []
     collect(lake.lake, grace_s=0)
     assert files_of(lake) == set()
+
+
+def test_a_template_over_its_limits_is_named_and_leaves_nothing(
+    lake: HandLake, recipe: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "t.json").write_bytes(tokenizer_json())
+    (tmp_path / "recipes" / "huge.jinja").write_text("{{ 'a' * 10 ** 11 }}")
+    tokens = 'source = "render"\ntokenizer = "t.json"\ntemplate = "huge.jinja"'
+    with pytest.raises(TemplateLimitReached, match=r"huge\.jinja.*more than 1024 MiB"):
+        built(lake, recipe(('source = "engine"', tokens)))
+    assert lake.rows("select * from shards") == []
 
 
 def test_pending_rewards_are_waited_for_where_the_recipe_says_so(

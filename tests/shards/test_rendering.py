@@ -15,6 +15,7 @@ from tokenizers import Tokenizer
 
 from penstock.errors import ExtraMissing, InvalidInput
 from penstock_jobs.shards.chat_templates import ChatTemplate
+from penstock_jobs.shards.compiled_template import CompiledTemplate, TemplateSource
 from penstock_jobs.shards.conversation import Conversation
 from penstock_jobs.shards.engine_branches import Branch
 from penstock_jobs.shards.rendered_branches import (
@@ -231,11 +232,11 @@ def test_special_tokens_are_part_of_the_digest() -> None:
 
 
 def test_json_is_written_as_templates_expect_it() -> None:
-    template = ChatTemplate(
+    source = TemplateSource(
         "{{ tools | tojson }} {{ tools | tojson(indent=1, sort_keys=true) }}"
         "{% for m in messages %}{% if loop.first %}{% continue %}{% endif %}{{ m }}{% endfor %}",
-        "here",
     )
+    template = CompiledTemplate(source, chars_max=1000)
     tools = [{"b": "<é&'>", "a": 1.0}]
     expected = json.dumps(tools, ensure_ascii=False)
     expected += " " + json.dumps(tools, ensure_ascii=False, indent=1, sort_keys=True)

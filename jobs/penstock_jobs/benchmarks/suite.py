@@ -1,6 +1,7 @@
 """Suites: a folder with tasks (docs/benchmarks.md), read whole and named by its content."""
 
 import re
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
@@ -12,7 +13,14 @@ from penstock import toml_document
 from penstock.errors import InvalidInput
 from penstock.toml_document import Positive
 from penstock_jobs.benchmarks.sandbox import network
-from penstock_jobs.benchmarks.sandbox.folder_files import File, FilePrint, prints_in, read_folder
+from penstock_jobs.benchmarks.sandbox.folder_files import (
+    File,
+    FilePrint,
+    FolderLimits,
+    excess_of,
+    prints_in,
+    read_folder,
+)
 
 Expect = Literal["edit", "no_edit", "any"]
 
@@ -27,6 +35,9 @@ _LIMITS_MAX = (7 * 86_400, 86_400, 1_048_576, 100_000, 1_048_576)
 _ATTEMPTS_MAX = 1_000
 #: The tree, the check or the solution of a task.
 _TASK_BYTES_MAX = 256 * 1024 * 1024
+_SUITE_LIMITS = FolderLimits(
+    entries=1_000_000, depth=64, file_bytes=_TASK_BYTES_MAX, bytes=64 * 1024**3
+)
 
 
 @dataclass(frozen=True)
@@ -138,18 +149,28 @@ def read_suite(folder: Path) -> Suite:
     path = folder / "suite.toml"
     if not path.is_file():
         raise _unfit(folder, "there is no suite.toml in it")
+    try:
+        excess = excess_of(str(folder), _SUITE_LIMITS)
+    except OSError as error:
+        raise _unfit(folder, str(error)) from error
+    if excess:
+        raise _unfit(folder, excess)
     _refuse_entries(folder, ("suite.toml", "tasks", "check", "README.md"))
     settings = toml_document.read_section(_SuiteToml, _document(path), str(path))
     name = _plain_name(settings.name, str(path))
     network.plan(settings.network.allow)
     prints = _prints_of(folder)
+    by_folder: dict[Path, dict[Path, FilePrint]] = defaultdict(dict)
+    for file, facts in prints.items():
+        parts = file.relative_to(folder).parts
+        by_folder[folder.joinpath(*parts[: 2 if parts[0] == "tasks" else 1])][file] = facts
     entries = sorted((folder / "tasks").iterdir()) if (folder / "tasks").is_dir() else []
     for entry in entries:
         if not entry.is_dir() and entry.name not in ("README.md", ".DS_Store"):
             why = f"{entry.name!r} in its folder tasks is no folder; each task has its own"
             raise _unfit(folder, why)
     folders = filter(Path.is_dir, entries)
-    tasks = tuple(_read_task(task, folder, settings, prints) for task in folders)
+    tasks = tuple(_read_task(task, folder, settings, by_folder) for task in folders)
     if not tasks:
         raise _unfit(folder, "there is no task in it: none in its folder tasks")
     _refuse_alike(folder, tasks)
@@ -204,7 +225,10 @@ def _refuse_entries(folder: Path, known: tuple[str, ...]) -> None:
 
 
 def _read_task(
-    folder: Path, suite: Path, defaults: _SuiteToml, prints: Mapping[Path, FilePrint]
+    folder: Path,
+    suite: Path,
+    defaults: _SuiteToml,
+    by_folder: Mapping[Path, Mapping[Path, FilePrint]],
 ) -> BenchmarkTask:
     name = _plain_name(folder.name, str(suite))
     _refuse_entries(folder, _TASK_ENTRIES)
@@ -237,7 +261,7 @@ def _read_task(
         check_folder=check_folder,
         shared_check=shared,
         solution_report=report.read_bytes() if report.is_file() else None,
-        prints={path: file for path, file in prints.items() if {folder, shared} & {*path.parents}},
+        prints={**by_folder.get(shared, {}), **by_folder.get(folder, {})},
     )
 
 

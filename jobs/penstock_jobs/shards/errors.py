@@ -12,3 +12,8 @@ class RewardsPending(PenstockError, http_status=409):
 class NothingToBuild(PenstockError, exit_status=2):
     """Of the {asked} sessions that the query of {recipe} named, none is left: {why}. Nothing was
     built. Those without a reward by the recipe's definition wait for `penstock rewards run`."""
+
+
+class TemplateLimitReached(PenstockError, exit_status=2):
+    """The chat template {template} was ended while {work}: {why}. Nothing was built. Mend the
+    template, or leave the session out by the recipe's query."""

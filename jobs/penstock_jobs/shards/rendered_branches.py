@@ -1,20 +1,18 @@
 """Rendering: messages as the tokens that a chat template and a tokenizer make of them.
 
 These are not the tokens that the model wrote. They serve sessions for which no engine gave tokens,
-and are marked. The template's `generation` blocks say what the model wrote; without them, the text
-is rendered up to each of its messages and behind it. A template that writes earlier messages in
-another way later, such as one that drops thoughts, begins a new branch wherever it did so.
+and are marked. A template that writes earlier messages in another way later, such as one that drops
+thoughts, begins a new branch wherever it did so.
 """
 
 import hashlib
 import re
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,18 +20,18 @@ import numpy as np
 from penstock.errors import ExtraMissing, InvalidInput
 from penstock.shards.schema import ROLES
 from penstock.toml_document import read_bounded
-from penstock_jobs.shards.chat_templates import TEMPLATE_FAILURES, ChatTemplate, template_message
-from penstock_jobs.shards.conversation import ChatContext, ChatMessage, Conversation
+from penstock_jobs.shards.chat_templates import ChatTemplate
+from penstock_jobs.shards.compiled_template import TextDraft
+from penstock_jobs.shards.conversation import ChatMessage, Conversation
 from penstock_jobs.shards.engine_branches import ASSISTANT, Branch, TokenSpan
 from penstock_jobs.shards.session_events import EventProblem
+from penstock_jobs.shards.template_process import Refused
 from penstock_jobs.shards.token_payload import Ids
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 DEFAULT_TEMPLATE = "chatml.jinja"
-#: What is kept of what a template says when it fails.
-_FAILURE_CHARS_MAX = 200
 _PIECE_CHARS = 65_536
 #: A tokenizer of the largest vocabularies, several times over.
 _FILE_BYTES_MAX = 256 * 1024 * 1024
@@ -96,17 +94,23 @@ class Renderer:
 
     def render(self, conversation: Conversation) -> RenderedBranches:
         """Of the messages that the model wrote here for the first time. A context that the template
-        refuses is a problem of its last message; the others are rendered."""
+        refuses is a problem of its last message; the others are rendered. Raises
+        TemplateLimitReached."""
         tools = None if conversation.tools is None else msgspec.json.decode(conversation.tools)
-        drafts: list[_TextDraft] = []
+        drafts: list[_ContextDraft] = []
         problems: list[EventProblem] = []
         for number, context in enumerate(conversation.contexts):
-            try:
-                drafts += self._drafts(number, context, tools)
-            except TEMPLATE_FAILURES as error:
-                last, why = context.messages[-1], " ".join(str(error).split())[:_FAILURE_CHARS_MAX]
-                problem = EventProblem("template_refused", last.seq, last.event_id, detail=why)
+            texts = self._template.drafts(
+                context.messages, tools, special=self._special, session=conversation.session_id
+            )
+            if isinstance(texts, Refused):
+                last = context.messages[-1]
+                problem = EventProblem(
+                    "template_refused", last.seq, last.event_id, detail=texts.why
+                )
                 problems.append(problem)
+            else:
+                drafts += [_ContextDraft(number, context.messages, text) for text in texts]
         branches = [self._branch(drafts, number) for number in range(len(drafts))]
         per_turn = any(draft.context == later.context for draft, later in pairwise(drafts))
         drift = RenderingDrift(per_turn, sum(border for _, border in branches))
@@ -148,64 +152,16 @@ class Renderer:
         tail = _equal(ids[::-1][: shorter - head], again[::-1][: shorter - head])
         return max(len(ids), len(again)) - head - tail
 
-    # Text
-
-    def _drafts(self, number: int, context: ChatContext, tools: Any) -> "list[_TextDraft]":
-        written = [at for at, message in enumerate(context.messages) if message.written]
-        messages = context.messages[: written[-1] + 1 if written else 0]
-        forms = [template_message(message) for message in messages]
-        if written and self._template.marks_generation:
-            text, extents = self._template.render_marked(forms, tools)
-            answers = [at for at, message in enumerate(messages) if message.role == "assistant"]
-            # A block for each message of the model, with all that it thought: templates that drop
-            # that show it in the last messages alone.
-            blocks = [(at, *extent) for at, extent in zip(answers, extents, strict=False)]
-            if len(answers) == len(extents) and all(
-                (messages[at].reasoning or "").strip() in text[start:end]
-                for at, start, end in blocks
-            ):
-                draft = _TextDraft(number)
-                for at, start, end in blocks:
-                    if messages[at].written:
-                        draft.add(messages, at, text[:end], start)
-                return [draft]
-        drafts: list[_TextDraft] = []
-        for at in written:
-            text, start = self._up_to(forms, at, tools)
-            # The model writes the token that ends its turn, and no white space behind it.
-            piece = text[start:]
-            stripped = piece.rstrip()
-            end = start + len(stripped if stripped.endswith(self._special) else piece)
-            if end == start:
-                continue  # nothing that this template shows
-            if not drafts or not text[:start].startswith(drafts[-1].text):
-                drafts.append(_TextDraft(number))
-            drafts[-1].add(messages, at, text[:end], start)
-        return drafts
-
-    def _up_to(self, forms: list[dict[str, Any]], at: int, tools: Any) -> tuple[str, int]:
-        """The text up to this message, itself included, and where the model began to write."""
-        text = self._template.render(forms[: at + 1], tools)
-        prompt = self._template.render(forms[:at], tools, prompt=True)
-        if text.startswith(prompt):
-            return text, len(prompt)
-        # What it asks the model with is not what it shows of the answer, as where it opens a
-        # thought that is dropped later: what both have was not written by the model.
-        before = self._template.render(forms[:at], tools)
-        if not text.startswith(before):
-            raise ValueError("what stands before a message depends on the message")
-        ends = range(1, min(len(text), len(prompt)) + 1)
-        return text, bisect_left(ends, True, key=lambda end: text[:end] != prompt[:end])
-
     # Tokens
 
-    def _branch(self, drafts: "Sequence[_TextDraft]", number: int) -> tuple[Branch, int]:
+    def _branch(self, drafts: "Sequence[_ContextDraft]", number: int) -> tuple[Branch, int]:
         draft = drafts[number]
-        ids, starts, ends = self.encode(draft.text)
+        ids, starts, ends = self.encode(draft.text.text)
         spans: list[TokenSpan] = []
         calls: list[int] = []
         border = known = 0
-        for start, end, message, before in draft.pieces:
+        for at, start, end in draft.text.pieces:
+            message, before = draft.messages[at], draft.messages[at - 1] if at else None
             first = max(int(np.searchsorted(starts, start, "left")), known)
             last = max(int(np.searchsorted(ends, end, "right")), first)
             border += int(first > known and ends[first - 1] > start)
@@ -232,18 +188,12 @@ class Renderer:
         return branch, border
 
 
-@dataclass(slots=True)
-class _TextDraft:
-    """A branch, as text."""
+class _ContextDraft(NamedTuple):
+    """A branch, as text, of the context with this number."""
 
     context: int
-    text: str = ""
-    #: Where a message that the model wrote starts and ends, and the last message that it read.
-    pieces: list[tuple[int, int, ChatMessage, ChatMessage | None]] = field(default_factory=list)
-
-    def add(self, messages: Sequence[ChatMessage], at: int, text: str, start: int) -> None:
-        self.text = text
-        self.pieces.append((start, len(text), messages[at], messages[at - 1] if at else None))
+    messages: Sequence[ChatMessage]
+    text: TextDraft
 
 
 def _equal(ids: Ids, others: Ids) -> int:

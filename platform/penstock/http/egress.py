@@ -82,10 +82,11 @@ class EgressPolicy:
         return unicast and ip.is_global and not special
 
     def check_host(self, host: str) -> None:
-        """Before it is dialled: refuses an IP address in any of its forms; a name waits until it
-        is looked up. Raises AddressForbidden."""
+        """Before it is dialled: refuses an IP address in any of its forms; a name but `localhost`
+        waits until it is looked up. Raises AddressForbidden."""
+        number = "127.0.0.1" if host == "localhost" else host
         try:
-            places = socket.getaddrinfo(host, None, flags=socket.AI_NUMERICHOST)
+            places = socket.getaddrinfo(number, None, flags=socket.AI_NUMERICHOST)
         except (OSError, UnicodeError):
             return
         if not any(self.permits(str(place[0])) for *_, place in places):

@@ -14,6 +14,7 @@ from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 import msgspec
 
+from penstock.errors import InvalidInput
 from penstock.ingest.decompression import decompressed
 
 T = TypeVar("T")
@@ -30,7 +31,11 @@ _STRING = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _TOKEN = re.compile(rb'(?:[^"\[\]{},]++|' + _STRING + rb')*+([\[\]{},"])', re.DOTALL)
 _NAME = re.compile(rb"\s*(" + _STRING + rb")\s*:", re.DOTALL)
 #: Many write numbers that JSON does not have. They become texts, which are no scores.
-_NO_NUMBER = re.compile(_STRING + rb"|-?\b(?:NaN|Infinity)\b", re.DOTALL)
+#: A string without an end goes to the end: what is in it is not looked at again and again.
+_NO_NUMBER = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|-?\b(?:NaN|Infinity)\b', re.DOTALL)
+#: Of what is imported at a time.
+_ENTRIES_MAX = 4_000_000
+_DEPTH_MAX = 64
 _BOMS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
@@ -38,23 +43,27 @@ def files(
     path: Path, *names: str, suffix: str = "", ends: Callable[[Path], bool] = lambda _folder: False
 ) -> Iterator[Path]:
     """Regular files with these names or this suffix, in order; none below a folder where the walk
-    `ends`. A single file counts whatever its name. Raises OSError for an unreadable folder."""
-
-    def fail(error: OSError) -> None:
-        raise error
-
+    `ends`. A single file counts whatever its name. Raises OSError for an unreadable folder, and
+    InvalidInput for one that holds more, or is deeper, than any harness makes it."""
     if path.is_file():
         yield path
         return
-    for folder, folders, inside in os.walk(path, onerror=fail):
-        folders.sort()
-        for name in sorted(inside):
-            if name in names or (suffix and name.endswith(suffix)):
-                file = Path(folder, name)
-                if file.is_file():
-                    yield file
-        if ends(Path(folder)):
-            folders.clear()
+    entries = 0
+    folders = [(path, 1)]
+    while folders:
+        folder, depth = folders.pop()
+        inside = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        entries += len(inside)
+        if entries > _ENTRIES_MAX or depth > _DEPTH_MAX:
+            why = f"there are more than {_ENTRIES_MAX} files, or folders over {_DEPTH_MAX} deep"
+            raise InvalidInput(what=f"The folder {path}", why=why)
+        for entry in inside:
+            fits = entry.name in names or (suffix and entry.name.endswith(suffix))
+            if fits and entry.is_file():
+                yield Path(entry.path)
+        if not ends(folder):
+            below = [entry for entry in reversed(inside) if entry.is_dir(follow_symlinks=False)]
+            folders += [(Path(entry.path), depth + 1) for entry in below]
 
 
 def read(path: Path, bytes_max: int) -> bytes:

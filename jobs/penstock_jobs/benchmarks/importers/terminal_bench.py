@@ -14,7 +14,7 @@ NAME = "terminal-bench"
 
 _RESULTS = "results.json"
 _METADATA = "run_metadata.json"
-_TRIAL = re.compile(r"(?P<task>.+?)\.(?P<number>\d+)-of-(?P<size>\d+)\.(?P<run>.+)")
+_TRIAL = re.compile(r"(?P<task>.+?)\.(?P<number>\d+)-of-(?P<size>\d+)\.(?P<run>.+)", re.DOTALL)
 #: It ran to its end, or the model and its agent made it end: the tests say what came of it.
 _ENDED_WELL = {"unset", "none"}
 _LIMITS = {"context_length_exceeded", "output_length_exceeded"}

@@ -22,6 +22,42 @@ class File(NamedTuple):
     kind: str = "file"  # file | program | link
 
 
+@dataclass(frozen=True)
+class FolderLimits:
+    entries: int
+    depth: int
+    #: Of one file, and of all.
+    file_bytes: int
+    bytes: int
+
+
+def excess_of(folder: str, limits: FolderLimits) -> str | None:
+    """Which limit a folder is over, without reading its files. Raises OSError."""
+    entries = size = 0
+    folders = [(folder, 1)]
+    while folders:
+        place, depth = folders.pop()
+        if depth > limits.depth:
+            return f"its folders lie more than {limits.depth} deep"
+        with os.scandir(place) as inside:
+            for entry in inside:
+                if entry.name in IGNORED:
+                    continue
+                entries += 1
+                if entries > limits.entries:
+                    return f"it holds more than {limits.entries} files and folders"
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append((entry.path, depth + 1))
+                    continue
+                file_bytes = entry.stat(follow_symlinks=False).st_size
+                size += file_bytes
+                if file_bytes > limits.file_bytes:
+                    return f"{entry.path} has over {limits.file_bytes} bytes, the limit of a file"
+                if size > limits.bytes:
+                    return f"its files have more than {limits.bytes} bytes"
+    return None
+
+
 def read_folder(folder: str) -> list[File]:
     """All files below, by path. What is neither file nor link has no content. Raises OSError."""
     return [_read(folder, path) for path in sorted(_paths(folder), key=os.fsencode)]
