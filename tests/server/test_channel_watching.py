@@ -1,20 +1,24 @@
 """Whoever watches a channel over HTTP hears of each change, and waits no longer than asked."""
 
-import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-
-import pytest
-
-from penstock.channels.webhooks import add_webhook, remove_webhook
+from penstock.channels.webhooks import add_webhook
+from penstock.channels.webhooks import remove_webhook
 from penstock.cli import main
 from penstock.database.engine import Database
-from penstock.settings import Settings, load_settings
-from tests.server.registering import Registry, problem
-from tests.support.checkpoint_factory import add, digest_of, promote, rollback
+from penstock.settings import Settings
+from penstock.settings import load_settings
+from tests.server.registering import Registry
+from tests.server.registering import problem
+from tests.support.checkpoint_factory import add
+from tests.support.checkpoint_factory import digest_of
+from tests.support.checkpoint_factory import promote
+from tests.support.checkpoint_factory import rollback
 from tests.support.waiting import eventually
 from tests.support.webhook_receiver import receiving
+from typing import Any
+import json
+import pytest
 
 
 def test_a_channel_as_it_is(registry: Registry) -> None:
@@ -111,7 +115,7 @@ def test_waiters_are_bounded_and_those_who_left_are_forgotten(registry: Registry
             )
         eventually(lambda: registry.waiting() == 60)
         refused = registry.get("/v1/channels/bounded?after=1&wait=30")
-        assert "60 requests wait" in problem(refused, 429)["detail"]
+        assert "60 requests of yours wait" in problem(refused, 429)["detail"]
         assert int(refused.headers["retry-after"]) >= 1
         assert registry.get("/v1/channels/bounded").status == 200
     finally:
