@@ -1,24 +1,20 @@
 """Whoever watches a channel over HTTP hears of each change, and waits no longer than asked."""
 
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from penstock.channels.webhooks import add_webhook
-from penstock.channels.webhooks import remove_webhook
+from typing import Any
+
+import pytest
+
+from penstock.channels.webhooks import add_webhook, remove_webhook
 from penstock.cli import main
 from penstock.database.engine import Database
-from penstock.settings import Settings
-from penstock.settings import load_settings
-from tests.server.registering import Registry
-from tests.server.registering import problem
-from tests.support.checkpoint_factory import add
-from tests.support.checkpoint_factory import digest_of
-from tests.support.checkpoint_factory import promote
-from tests.support.checkpoint_factory import rollback
+from penstock.settings import Settings, load_settings
+from tests.server.registering import Registry, problem
+from tests.support.checkpoint_factory import add, digest_of, promote, rollback
 from tests.support.waiting import eventually
 from tests.support.webhook_receiver import receiving
-from typing import Any
-import json
-import pytest
 
 
 def test_a_channel_as_it_is(registry: Registry) -> None:
