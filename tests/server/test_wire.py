@@ -168,6 +168,19 @@ def test_who_never_reads_the_answer_is_cut_off(
                 break
 
 
+def test_pauses_of_one_answer_are_bounded_together(
+    port: int, counts: ConnectionCounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a client that reads by drips holds it for hours."""
+    monkeypatch.setattr(wire, "ANSWER_PAUSES_SECONDS_MAX", 0.2)
+    with _client(port) as end:
+        end.sendall(b"GET /long HTTP/1.1\r\nhost: x\r\n\r\n")
+        while counts.by_address:
+            assert _ask(port, "127.0.0.2")
+            if set(counts.by_address) <= {"127.0.0.2"}:
+                break
+
+
 def test_one_address_cannot_take_the_others_place(port: int) -> None:
     address = ("127.0.0.1", port)
     open_ends = [socket.create_connection(address) for _ in range(ADDRESS_CONNECTIONS_MAX)]
