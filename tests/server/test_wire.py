@@ -1,21 +1,18 @@
 """What connections may cost, on a real server with limits that a test can reach."""
 
-from collections.abc import Iterator
-from contextlib import closing
-from contextlib import contextmanager
-from penstock.server import wire
-from penstock.server.wire import ConnectionCounts
-from penstock.server.wire import address_group
-from penstock.server.wire import bounded_protocol
-from penstock.server.wire import make_room_for
-from typing import Any
 import asyncio
-import pytest
 import resource
 import socket
 import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+
+import pytest
 import uvicorn
 
+from penstock.server import wire
+from penstock.server.wire import ConnectionCounts, address_group, bounded_protocol, make_room_for
 
 CONNECTIONS_MAX, ADDRESS_CONNECTIONS_MAX = 12, 8
 PIECE = 32 * 1024
