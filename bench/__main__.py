@@ -20,6 +20,7 @@ from bench.kafka import OverKafka, ingest_over_kafka, running_servers, store_wit
 from bench.loading import measure_loading
 from bench.promotion_notice import measure_promotion_notice
 from bench.queries import measure_growth, measure_queries
+from bench.query_processes import measure_query_processes
 from bench.rewards import measure_rewards
 from bench.simulator_truth import measure_simulator
 from bench.sizing import Cost, table
@@ -29,6 +30,7 @@ from penstock.terminal.output import say
 _MIB = 1024 * 1024
 _BATCH = 100
 _SEGMENTS = 50_000
+_SMALL_LAKE_BODIES = 200
 
 
 def main() -> None:
@@ -81,6 +83,9 @@ def _measure(here: Path, events: int, lake_events: int) -> Iterator[Figure]:
 
     say("watching the demonstration")
     yield from measure_demonstration(here / "demo")
+
+    say("running queries in processes of their own")
+    yield from measure_query_processes(here / "processes", traffic.packed[:_SMALL_LAKE_BODIES])
 
     say(f"making a lake of {lake_events} events, and querying it")
     yield from measure_queries(here / "large", lake_events)

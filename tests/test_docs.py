@@ -97,7 +97,7 @@ def test_the_queries_of_sql_run(tmp_path: Path) -> None:
 
 def linked() -> list[tuple[str, str, str]]:
     """Each link to a file of this repository: the page, the file, the heading."""
-    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "SECURITY.md"]
     return [
         (str(path.relative_to(ROOT)), target, heading)
         for path in pages

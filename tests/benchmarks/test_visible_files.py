@@ -1,12 +1,13 @@
 """What a command names is seen in a sandbox, however a shell has to be told of it."""
 
+import os
 import shlex
 from pathlib import Path
 
 import pytest
 
 from penstock_jobs.benchmarks.sandbox import visible_files
-from penstock_jobs.benchmarks.sandbox.visible_files import named_places
+from penstock_jobs.benchmarks.sandbox.visible_files import named_places, own_programs
 
 
 @pytest.mark.parametrize("name", ["agent", "an agent", "it's an agent"])
@@ -25,3 +26,22 @@ def test_the_folder_of_a_program_that_a_command_names(
 
 def test_a_command_that_only_a_shell_understands_is_no_error() -> None:
     assert named_places("echo 'unclosed") == []
+
+
+def test_of_a_home_that_only_root_enters_programs_of_path_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = str(tmp_path.resolve())
+    inside = [f"{home}/bin", f"{home}/tool/bin", f"{home}/env/shims"]
+    monkeypatch.setenv("PATH", os.pathsep.join(["/usr/bin", "", "bin", home, *inside]))
+    monkeypatch.setattr(
+        visible_files, "_closed_to_nobody", lambda path: home if path.startswith(home) else None
+    )
+    shown = {place for place in own_programs() if place.startswith(home)}
+    assert shown == {f"{home}/bin", f"{home}/tool", f"{home}/env"}
+    assert named_places(f"{home}/.ssh/key") == []
+    (tmp_path / "agent.sh").touch()
+    (tmp_path / "agent").mkdir()
+    (tmp_path / "agent" / "run.py").touch()
+    assert named_places(f"{home}/agent.sh") == [f"{home}/agent.sh"]
+    assert named_places(f"python {home}/agent/run.py") == [f"{home}/agent"]

@@ -145,13 +145,15 @@ def test_nobody_waits_and_nobody_looks(open_database: Callable[[], Database]) ->
 
 def test_waiters_are_bounded_and_questions_are_not(database: Database) -> None:
     change_times(database, 1)
-    with watching(database, waiters_max=2) as watcher:
+    with watching(database, waiters_max=4) as watcher:
         with (
             watcher.telling(KEY, 1, lambda _outcome: None),
             watcher.telling(KEY, 1, lambda _outcome: None),
         ):
             with pytest.raises(TooManyRequests), watcher.telling(KEY, 1, lambda _outcome: None):
                 pass
+            with watcher.telling(("another", KEY[1]), 1, lambda _outcome: None):
+                assert watcher.waiting == 3
             assert seen(wait_for(watcher, None)).state.version == 1
         with watcher.telling(KEY, 1, lambda _outcome: None):
             assert watcher.waiting == 1

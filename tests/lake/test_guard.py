@@ -170,6 +170,11 @@ REFUSED = [
     "select json_transform('[]', '" + "[" * 40 + '"INTEGER"' + "]" * 40 + "')",
     "select from_json('{}', repeat('[', 30000))",
     "select from_json_strict('{}', x) from events",
+    # Types that are not known.
+    "select 1::bignum",
+    "select try_cast('1' as geometry)",
+    'select null::"no such type"',
+    "select null::struct(a map(integer, bignum)[])",
     # Parameters.
     "select ?",
     "select $1",

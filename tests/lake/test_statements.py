@@ -5,6 +5,7 @@ import io
 import multiprocessing
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -19,7 +20,15 @@ import pytest
 
 from penstock.errors import PenstockError
 from penstock.lake.errors import QueryFailed, QueryLimitReached, QueryRefused
-from penstock.lake.statement_processes import StatementProcesses
+from penstock.lake.statement_messages import (
+    Connection,
+    FileRequest,
+    Finished,
+    Prepare,
+    ToProcess,
+    ViewsRead,
+)
+from penstock.lake.statement_processes import ProcessStatement, StatementProcesses
 from penstock.lake.statements import (
     LocalStatement,
     Preparation,
@@ -261,6 +270,57 @@ def test_files_of_another_store_are_read_by_the_server(
         sql = "SELECT sum(n) AS n FROM events"
         rows = _answer(statement, sql, preparation).to_pylist()
     assert rows == [{"n": sum(range(10_000))}]
+
+
+class _TakenOver:
+    """The process's end of a statement, where what is said there is not the process's will."""
+
+    def __init__(self, folder: Path) -> None:
+        ours, self.socket = socket.socketpair()
+        for end in (ours, self.socket):
+            end.settimeout(30)
+        self.connection = Connection(self.socket, ToProcess)
+        self.statement = ProcessStatement(ours, _limits(folder))
+
+    def close(self) -> None:
+        self.statement.close()
+        self.socket.close()
+
+
+def test_a_process_that_is_taken_over_chooses_no_views_and_no_sizes(tmp_path: Path) -> None:
+    with closing(_TakenOver(tmp_path)) as process:
+        process.connection.send(ViewsRead(["secrets", "events"]))
+        assert process.statement.views("FROM events", VIEWS) == {"events"}
+        process.socket.sendall((1 << 40).to_bytes(8, "little"))
+        with pytest.raises(QueryFailed, match="ended the process"):
+            process.statement.write("FROM events", Preparation(), "arrow", io.BytesIO())
+
+
+def test_a_process_that_is_taken_over_reads_no_more_than_its_files_hold(tmp_path: Path) -> None:
+    class File:
+        size = 10
+
+        def read(self, start: int, length: int) -> bytes:
+            return bytes(length)
+
+    def answers() -> list[bytes | None]:
+        return [process.connection.receive().content for _ in range(4)]
+
+    with closing(_TakenOver(tmp_path)) as process, ThreadPoolExecutor(1) as threads:
+        written = threads.submit(
+            process.statement.write, "", Preparation({"file": File()}), "arrow", io.BytesIO()
+        )
+        assert isinstance(process.connection.receive(), Prepare)
+        for request in (
+            FileRequest(0, "file", 4, 1 << 40),
+            FileRequest(1, "file", 1 << 40, 1),
+            FileRequest(2, "another"),
+            FileRequest(3, "file"),
+        ):
+            process.connection.send(request)
+        assert sorted(map(str, answers())) == sorted(map(str, [None, b"", b"10", bytes(6)]))
+        process.connection.send(Finished())
+        written.result()
 
 
 def test_a_server_of_processes_that_was_ended_starts_again(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def registry(
 
 def _registry(start: Callable[..., Any], data: Path, **settings: Any) -> Iterator[Registry]:
     # The receivers of webhooks are on this machine.
-    settings |= {"channel_waiters_max": 60, "egress_networks": "127.0.0.0/8"}
+    settings |= {"channel_waiters_max": 120, "egress_networks": "127.0.0.0/8"}
     with start(data=data, **settings) as service:
         database = Database.of(load_settings(data, {}, settings))
         roles = ("serve", "train", "promote")

@@ -7,7 +7,7 @@ import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +64,20 @@ def asking(service: Service, sql: str, key: str = "read") -> Iterator[socket.soc
 
 
 def children(pid: int) -> list[int]:
-    """Of all threads of a process."""
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+    """Of all threads of a process; one that has just ended has none."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):
+            found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def sockets_of(pid: int) -> set[str]:
+    found = set()
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            found.add(str(file.readlink()))
+    return {target for target in found if target.startswith("socket:")}
 
 
 def fork_server(service: Service) -> int:
@@ -129,7 +140,7 @@ def test_answers_that_nobody_fetches_are_bounded_for_each_tenant(service: Servic
         "interval '1000000' year", "'\\xff\\x00'::blob", "'101'::bit", "uuid()", "'{}'::json",
         "union_value(a := 1)", "[null, [1]]", "[1, 2]::integer[2]", "{'a': {'b': [null]}}",
         "12345678901234567890123456789012345678::decimal(38)", "'a'::enum('a', 'b')",
-        "123456789012345678901234567890::bignum", "1::variant", "row(1, 'a')", "[]", "{'': 1}",
+        "1::variant", "row(1, 'a')", "[]", "{'': 1}",
         "'\\u0000'", "chr(0)", "chr(1114111)", "'1 1'::geometry", "null",
     ],
 )  # fmt: skip
@@ -299,14 +310,7 @@ def test_a_process_has_no_files_but_its_own(service: Service) -> None:
     """Above all no socket of another tenant's statement."""
 
     def sockets() -> list[set[str]]:
-        return [
-            {
-                target
-                for file in Path(f"/proc/{child}/fd").iterdir()
-                if (target := str(file.readlink())).startswith("socket:")
-            }
-            for child in children(fork_server(service))
-        ]
+        return [sockets_of(child) for child in children(fork_server(service))]
 
     with asking(service, ENDLESS), asking(service, ENDLESS, "bolt"):
         service.wait_for(lambda: [len(own) for own in sockets()] == [1, 1])

@@ -1,6 +1,7 @@
 """What connections may cost, on a real server with limits that a test can reach."""
 
 import asyncio
+import resource
 import socket
 import threading
 from collections.abc import Iterator
@@ -11,15 +12,21 @@ import pytest
 import uvicorn
 
 from penstock.server import wire
-from penstock.server.wire import ConnectionCounts, bounded_protocol
+from penstock.server.wire import (
+    ConnectionCounts,
+    address_group,
+    bounded_protocol,
+    make_room_for,
+)
 
 CONNECTIONS_MAX, ADDRESS_CONNECTIONS_MAX = 12, 8
 PIECE = 32 * 1024
 
 
 async def application(scope: Any, receive: Any, send: Any) -> None:
-    """`/long` answers much more than any buffer holds, everything else how much came."""
-    size, more = 0, True
+    """`/long` answers much more than any buffer holds, `/early` before it has read anything,
+    everything else how much came."""
+    size, more = 0, scope["path"] != "/early"
     while more:
         message = await receive()
         size += len(message.get("body", b""))
@@ -65,6 +72,7 @@ def port(counts: ConnectionCounts) -> Iterator[int]:
 @contextmanager
 def _client(port: int, address: str = "127.0.0.1") -> Iterator[socket.socket]:
     with closing(socket.create_connection(("127.0.0.1", port), source_address=(address, 0))) as end:
+        end.settimeout(30)
         yield end
 
 
@@ -132,14 +140,111 @@ def test_who_never_ends_the_headers_is_cut_off(
 
 
 def test_who_never_ends_the_body_is_cut_off(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "BODY_SECONDS_MIN", 0.2)
+    monkeypatch.setattr(wire, "BODY_PAUSE_SECONDS_MAX", 0.2)
     with _client(port) as end:
         end.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\nx")
         assert b" 408 " in _rest(end)
 
 
+HEAD = b"POST / HTTP/1.1\r\nhost: x\r\n"
+
+
+def test_many_short_headers_are_refused_and_the_request_is_not_run(port: int) -> None:
+    with _client(port) as end:
+        end.sendall(b"GET / HTTP/1.1\r\n" + b"a:\r\n" * (wire.HEADERS_MAX + 1) + b"\r\n")
+        answer = _rest(end)
+        assert answer.startswith(b"HTTP/1.1 431 ")
+        assert answer.count(b"HTTP/1.1 ") == 1
+
+
+def test_pipelined_requests_are_bounded(port: int) -> None:
+    with _client(port) as end:
+        end.sendall(b"GET / HTTP/1.1\r\n\r\n" * 2_000)
+        assert _rest(end).startswith(b"HTTP/1.1 429 ")
+
+
+def test_some_pipelined_requests_are_answered(port: int) -> None:
+    with _client(port) as end:
+        last = b"GET / HTTP/1.1\r\nconnection: close\r\n\r\n"
+        end.sendall(b"GET / HTTP/1.1\r\n\r\n" * (wire.PIPELINED_REQUESTS_MAX - 1) + last)
+        assert _rest(end).count(b"HTTP/1.1 200 ") == wire.PIPELINED_REQUESTS_MAX
+
+
+def test_a_body_in_tiny_pieces_is_refused(port: int) -> None:
+    with _client(port) as end:
+        end.sendall(HEAD + b"transfer-encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 5_000)
+        assert _rest(end).startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_body_in_lines_is_taken(port: int) -> None:
+    with _client(port) as end:
+        head = HEAD + b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+        end.sendall(head + b"40\r\n%b\r\n" % bytes(64) * 5_000 + b"0\r\n\r\n")
+        assert b"320000" in _rest(end)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [b"host: x\r\n", b"host: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n"],
+    ids=["kept alive", "upgrade"],
+)
+def test_an_empty_line_does_not_hold_an_idle_connection(
+    port: int, monkeypatch: pytest.MonkeyPatch, head: bytes
+) -> None:
+    monkeypatch.setattr(wire, "HEADER_SECONDS_MAX", 0.2)
+    with _client(port) as end:
+        end.sendall(b"GET / HTTP/1.1\r\n" + head + b"\r\n")
+        answer = b""
+        while not answer.endswith(b"0\r\n\r\n"):
+            answer += end.recv(1 << 16)
+        end.sendall(b"\r\n")
+        assert b" 408 " in _rest(end)
+
+
+def test_a_fast_start_is_no_licence_to_stop(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "BODY_PAUSE_SECONDS_MAX", 0.2)
+    with _client(port) as end:
+        end.sendall(HEAD + b"content-length: 3000000\r\n\r\n" + bytes(1_000_000))
+        assert b" 408 " in _rest(end)
+
+
+def _send_until_cut_off(end: socket.socket) -> None:
+    def send_for_ever() -> None:
+        while True:
+            end.sendall(bytes(1024))
+
+    with pytest.raises(OSError, match=r"reset|pipe"):
+        send_for_ever()
+
+
+def test_a_body_has_an_end(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "BODY_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(wire, "BODY_PAUSE_SECONDS_MAX", 0.1)
+    with _client(port) as end:
+        end.sendall(HEAD + b"content-length: 1000000000000\r\n\r\n")
+        _send_until_cut_off(end)
+
+
+def test_who_is_answered_does_not_send_for_ever(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wire, "BODY_PAUSE_SECONDS_MAX", 0.2)
+    with _client(port) as end:
+        end.sendall(b"POST /early HTTP/1.1\r\ncontent-length: 1000000000000\r\n\r\n")
+        _send_until_cut_off(end)
+
+
+def test_who_is_refused_while_an_answer_waits_for_him_is_cut_off(
+    port: int, counts: ConnectionCounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "CLOSE_SECONDS_MAX", 0.1)
+    with _client(port) as end:
+        too_large = b"GET / HTTP/1.1\r\nx: " + bytes(b"y" * wire.HEADER_BYTES_MAX)
+        end.sendall(b"GET /long HTTP/1.1\r\nhost: x\r\n\r\n" + too_large)
+        while "127.0.0.1" in counts.by_address:
+            assert _ask(port, "127.0.0.2")
+
+
 def test_a_drip_of_bytes_is_no_progress(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wire, "BODY_SECONDS_MIN", 0.2)
+    monkeypatch.setattr(wire, "BODY_PAUSE_SECONDS_MAX", 0.2)
     with _client(port) as end:
         end.sendall(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n")
         end.settimeout(0.02)
@@ -210,3 +315,23 @@ def test_counts() -> None:
     for address in "abb":
         counts.close(address)
     assert not counts.by_address
+
+
+def test_addresses_of_one_network_are_counted_together() -> None:
+    assert address_group("10.1.2.3") == "10.1.2.3"
+    assert address_group("::ffff:10.1.2.3") == "10.1.2.3"
+    assert address_group("2001:db8::1") == address_group("2001:db8::ffff:1")
+    assert address_group("2001:db8::1") != address_group("2001:db8:0:1::1")
+    assert address_group("fe80::1%eth0") == address_group("fe80::2")
+
+
+def test_the_limit_of_open_files_is_raised_or_leaves_fewer_connections() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (600, hard))
+        assert make_room_for(400) == 400
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 400 + wire.OTHER_FILES_MAX
+        if hard != resource.RLIM_INFINITY:
+            assert make_room_for(hard) == hard - wire.OTHER_FILES_MAX
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -4,7 +4,7 @@ has the database follows it there, and everybody else asks a service."""
 import asyncio
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -75,8 +75,8 @@ class ChannelWatcher:
         self._poll_s = poll_s
         self._waiters_max = waiters_max
         self._waiters: set[_Waiter] = set()
-        #: How many wait for a change.
-        self.waiting = 0
+        #: How many wait for a change, by tenant.
+        self._waiting: Counter[str] = Counter()
         self._changed = threading.Condition()
         #: Somebody asks for a channel as it is, and need not wait for the next look.
         self._urgent = False
@@ -84,6 +84,11 @@ class ChannelWatcher:
         #: No more than a flag, so that a signal may set it whatever the threads do.
         self._ending = False
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for a change."""
+        return self._waiting.total()
 
     def start(self) -> None:
         self._thread.start()
@@ -152,11 +157,10 @@ class ChannelWatcher:
         TooManyRequests."""
         waiter = _Waiter(key, after, tell)
         with self._changed:
-            if after is not None and self.waiting >= self._waiters_max:
-                why = f"{self._waiters_max} requests wait for changes of channels already"
-                raise TooManyRequests(why=why)
+            if after is not None:
+                self._refuse_when_full(key[0])
+                self._waiting[key[0]] += 1
             self._waiters.add(waiter)
-            self.waiting += after is not None
             self._urgent = self._urgent or after is None
             self._changed.notify()
         try:
@@ -164,12 +168,24 @@ class ChannelWatcher:
         finally:
             self._forget(waiter)
 
+    def _refuse_when_full(self, tenant: str) -> None:
+        own = self._waiting[tenant]
+        if own >= max(1, self._waiters_max // 2):
+            why = f"{own} requests of yours wait for changes of channels already"
+        elif self.waiting >= self._waiters_max:
+            why = f"{self.waiting} requests wait for changes of channels already"
+        else:
+            return
+        raise TooManyRequests(why=why)
+
     def _forget(self, waiter: _Waiter) -> bool:
         """False when it was told already, or has given up."""
         with self._changed:
             known = waiter in self._waiters
             self._waiters.discard(waiter)
-            self.waiting -= known and waiter.after is not None
+            if known and waiter.after is not None:
+                self._waiting[waiter.key[0]] -= 1
+                self._waiting += Counter()  # forget tenants that wait for nothing
             return known
 
     def _run(self) -> None:

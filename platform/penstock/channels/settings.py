@@ -19,8 +19,8 @@ class ChannelSettings(RoomSettings):
     })  # fmt: skip
 
     channel_waiters_max: int = setting(
-        1_000,
-        "requests of a process that wait for changes of channels",
+        2_000,
+        "requests of a process that wait for changes of channels, half of them of one tenant",
         "Raise it when more engines follow through one process.",
         minimum=0,
     )

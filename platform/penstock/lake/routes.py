@@ -120,10 +120,11 @@ async def _while_connected(
             raise CutOff  # nobody reads it
         return running.result()
     finally:
-        connected.cancel()
         if not running.done():
             end.send()
-            running.cancel()
+        for task in (running, connected):
+            task.cancel()
+        await asyncio.gather(running, connected, return_exceptions=True)
 
 
 async def _until_gone(request: Request[Any, Any, Any]) -> None:

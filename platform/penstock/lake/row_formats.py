@@ -4,8 +4,6 @@ from typing import Any, BinaryIO, Literal
 
 import msgspec
 import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet as pq
 
 from penstock.lake.errors import QueryFailed
 
@@ -47,6 +45,8 @@ def write_rows(batches: pa.RecordBatchReader, form: Format | WireFormat, out: Bi
         return _write_json(batches, out)
     count, schema, portions = 0, batches.schema, iter(batches)
     if form == "csv":
+        import pyarrow.csv  # the processes of statements need none of it
+
         flat = [(column.name, _flat(pa.array([], column.type)).type) for column in schema]
         schema = pa.schema(flat)
         portions = (
@@ -57,6 +57,8 @@ def write_rows(batches: pa.RecordBatchReader, form: Format | WireFormat, out: Bi
     elif form == "arrow":
         writer = pa.ipc.new_stream(out, schema)
     else:
+        import pyarrow.parquet as pq
+
         writer = pq.ParquetWriter(out, schema, compression="zstd")
     with writer:
         for portion in portions:

@@ -23,9 +23,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib import import_module
+from importlib.abc import MetaPathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
+import duckdb
 import msgspec
 
 from penstock.execution.confinement import (
@@ -37,7 +39,8 @@ from penstock.execution.confinement import (
     limit_resources,
 )
 from penstock.lake.errors import QueryFailed, QueryLimitReached, QueryRefused
-from penstock.lake.row_formats import write_rows
+from penstock.lake.query_guard import check_query
+from penstock.lake.row_formats import WireFormat, write_rows
 from penstock.lake.statement_messages import (
     PIECE_BYTES_MAX,
     Connection,
@@ -59,6 +62,7 @@ from penstock.lake.statements import (
     Preparation,
     StatementLimits,
     memory_limit_reached,
+    open_engine,
 )
 
 if TYPE_CHECKING:  # only type checkers know it before Python 3.12
@@ -107,6 +111,8 @@ class _Child:
 class _Children:
     """The processes of statements, by their ids."""
 
+    #: Each child has its own copy.
+    engine: duckdb.DuckDBPyConnection
     poll: "select.poll" = field(default_factory=select.poll)
     running: dict[int, _Child] = field(default_factory=dict)
 
@@ -120,7 +126,7 @@ class _Children:
             return
         if pid == 0:
             _be_alone_with(end, parent)
-            _serve(end, limits)
+            _serve(end, LocalStatement(limits, self.engine), limits)
             os._exit(0)
         self.running[pid] = _Child(end, time.monotonic() + limits.seconds + limits.grace_seconds)
         self.poll.register(end, 0)  # hang-ups alone
@@ -162,8 +168,7 @@ def main() -> None:
     woken, waker = socket.socketpair()
     waker.setblocking(False)
     woken.setblocking(False)
-    _load(sys.argv[2:])
-    children = _Children()
+    children = _Children(_load(sys.argv[2:]))
     children.poll.register(control, select.POLLIN)
     children.poll.register(woken, select.POLLIN)
     signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
@@ -180,18 +185,27 @@ def main() -> None:
             children.fork(content, socket.socket(fileno=ends[0]))
 
 
-def _load(modules: list[str]) -> None:
+def _load(modules: list[str]) -> duckdb.DuckDBPyConnection:
     """What statements need is loaded once: they find no library on the disk any more."""
     for module in modules:
         with suppress(ImportError):  # its extra is not installed: the first statement says so
             import_module(module)
-    limits = StatementLimits(60.0, 64 << 20, 1, "", 0)
-    with LocalStatement(limits) as statement:
-        statement.views("SELECT 1", frozenset())
-        for form in ("members", "arrow"):
-            answer = statement.connection.sql("SELECT 1 AS a, now() AS b, '{}'::JSON AS c")
-            write_rows(answer.to_arrow_reader(1), form, io.BytesIO())
+    sys.meta_path.insert(0, _WithoutPandas())
+    engine = open_engine()
+    check_query(engine, "SELECT 1", frozenset())
+    for form in get_args(WireFormat):
+        answer = engine.sql("SELECT 1 AS a, now() AS b, '{}'::JSON AS c")
+        write_rows(answer.to_arrow_reader(1), form, io.BytesIO())
     gc.freeze()
+    return engine
+
+
+class _WithoutPandas(MetaPathFinder):
+    """Arrow would load it, where it is installed, to show a time: 30 MB, and other texts."""
+
+    def find_spec(self, fullname: str, _path: object, _target: object = None) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError(name=fullname)
 
 
 def _be_alone_with(end: socket.socket, parent: int) -> None:
@@ -212,7 +226,7 @@ def _be_alone_with(end: socket.socket, parent: int) -> None:
             Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
 
-def _serve(end: socket.socket, limits: StatementLimits) -> None:
+def _serve(end: socket.socket, statement: LocalStatement, limits: StatementLimits) -> None:
     connection = Connection(end, ToProcess)
     os.nice(_NICE)
     # As the fork server does, if that is there no more.
@@ -230,7 +244,7 @@ def _serve(end: socket.socket, limits: StatementLimits) -> None:
     forbid_calls(_FORBIDDEN)
     with suppress(EOFError, OSError):
         try:
-            _answer(connection, limits)
+            _answer(connection, statement, limits)
         except QueryLimitReached as error:
             of_memory = error.facts == memory_limit_reached(limits).facts
             connection.send(LimitMet("memory" if of_memory else "time"))
@@ -245,8 +259,7 @@ def _serve(end: socket.socket, limits: StatementLimits) -> None:
             connection.send(Refused(ENGINE_FAILED, by_guard=False))
 
 
-def _answer(connection: Connection, limits: StatementLimits) -> None:
-    statement = LocalStatement(limits)
+def _answer(connection: Connection, statement: LocalStatement, limits: StatementLimits) -> None:
     common = [*COMMON_FILES, *(() if limits.lake else _OF_ASYNC_READS)]
     limit_files([*common, *filter(None, [limits.lake])], [limits.spill])
     parse: Parse = connection.receive()

@@ -23,6 +23,14 @@ from penstock.lake.row_formats import WireFormat, write_rows
 BATCH_ROWS = 10_000
 #: Reads of another store that are under way at the same time; those of a disk need no threads.
 _DISTANT_READS = 8
+_CONFIGURATION: dict[str, str | bool | int | float | list[str]] = {
+    # A process is confined thread by thread: the others start later, in `answer`.
+    "threads": 1,
+    "async_threads": 0,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "python_enable_replacements": False,
+}
 ENGINE_FAILED = "the query engine failed inside; write it differently"
 
 
@@ -42,20 +50,10 @@ class StatementLimits:
     #: much later.
     grace_seconds: float = 0.5
 
-    @property
-    def configuration(self) -> dict[str, str | bool | int | float | list[str]]:
-        """Of the connection."""
-        return {
-            # A process is confined thread by thread: the others start later, in `answer`.
-            "threads": 1,
-            "async_threads": 0,
-            "memory_limit": f"{self.memory_bytes // 1024}KiB",
-            "temp_directory": self.spill,
-            "max_temp_directory_size": f"{self.spill_bytes // 1024}KiB",
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-            "python_enable_replacements": False,
-        }
+
+def open_engine() -> duckdb.DuckDBPyConnection:
+    """Without threads of its own, so that a process with it can fork."""
+    return duckdb.connect(":memory:", config=_CONFIGURATION)
 
 
 @dataclass
@@ -139,11 +137,20 @@ class EndSignal:
 class LocalStatement:
     """A statement in this process."""
 
-    def __init__(self, limits: StatementLimits) -> None:
+    def __init__(
+        self, limits: StatementLimits, connection: duckdb.DuckDBPyConnection | None = None
+    ) -> None:
+        """`connection` is one that `open_engine` made, and nobody else uses."""
         self._limits = limits
-        self.connection = duckdb.connect(":memory:", config=limits.configuration)
+        self.connection = connection or open_engine()
+        self._limit("memory_limit", f"{limits.memory_bytes // 1024}KiB")
+        self._limit("temp_directory", limits.spill)
+        self._limit("max_temp_directory_size", f"{limits.spill_bytes // 1024}KiB")
         self._timer = threading.Timer(limits.seconds, self.connection.interrupt)
         self._timer.daemon = True
+
+    def _limit(self, name: str, value: str) -> None:
+        self.connection.execute(f"SET {name} = ?", [value])
 
     def views(self, sql: str, names: frozenset[str]) -> frozenset[str]:
         return check_query(self.connection, sql, names)

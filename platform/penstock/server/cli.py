@@ -23,7 +23,7 @@ from penstock.server.app import make_app
 from penstock.server.errors import ServiceAddressTaken
 from penstock.server.service import ServerRole, Service
 from penstock.server.settings import ServerSettings
-from penstock.server.wire import ConnectionCounts, bounded_protocol
+from penstock.server.wire import ConnectionCounts, bounded_protocol, make_room_for
 from penstock.settings import load_settings
 from penstock.storage.errors import StoreUnreachable
 from penstock.terminal import options
@@ -148,14 +148,20 @@ def _hand_over(key: str, data: Path) -> None:
 def _run(service: Service, bound: socket.socket) -> bool:
     """Serves until SIGTERM or SIGINT; whether it had come up."""
     limits = service.settings.room(ServerSettings)
-    counts = ConnectionCounts(limits.connections_max, limits.address_connections_max)
+    connections_max = make_room_for(limits.connections_max)
+    if connections_max < limits.connections_max:
+        say(
+            f"The system's limit of open files leaves room for {connections_max} connections, "
+            f"and PENSTOCK_CONNECTIONS_MAX is {limits.connections_max}: raise it (ulimit -n)."
+        )
+    counts = ConnectionCounts(connections_max, limits.address_connections_max)
     config = uvicorn.Config(
         make_app(service),
         http=bounded_protocol(counts),
         loop="uvloop",
         lifespan="on",
         log_config=None,  # its lines go where those of other libraries go
-        log_level="warning",
+        log_level="error",  # below that it logs a line for each request that is no HTTP
         access_log=False,
         backlog=_BACKLOG,
         timeout_graceful_shutdown=round(service.settings.shutdown_seconds_max),

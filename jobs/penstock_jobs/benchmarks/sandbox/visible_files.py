@@ -81,7 +81,8 @@ def own_programs() -> list[str]:
     not see them by themselves: agents and checks run with both."""
     places = {prefix for prefix in (sys.prefix, sys.base_prefix) if _is_unseen(prefix)}
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
-        if os.path.isabs(folder) and (closed := _closed_to_nobody(folder)):
+        closed = _closed_to_nobody(folder) if os.path.isabs(folder) else None
+        if closed not in (None, folder):  # a home that stands in PATH itself is still a home
             prefix = os.path.dirname(folder)
             places.add(folder if prefix == closed else prefix)
     return sorted(places | {os.path.realpath(place) for place in places})
