@@ -1,6 +1,7 @@
 """Webhooks: the addresses that get each change, what is sent to them, and how it is signed.
 
-A message is a notice (see `notices`). It follows the Standard Webhooks specification:
+The body of a message is a notice: the fields of a `Change` (`change.py`) and where the checkpoint's
+files are (`notices.py`). It follows the Standard Webhooks specification:
 `webhook-id`, `webhook-timestamp` and `webhook-signature`, so that receivers check it with a library
 that is there already.
 """

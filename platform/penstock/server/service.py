@@ -24,7 +24,7 @@ from penstock.http.request_slots import RequestSlots
 from penstock.http.unread_answers import UnreadAnswers
 from penstock.ingest.gateway import GroupCommit, InflightBytes
 from penstock.ingest.partition_writer import WriterParts
-from penstock.ingest.rejected import fuse_warnings
+from penstock.ingest.rejected_lines import fuse_warnings
 from penstock.ingest.routes import Gateway
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.writer import Writer
