@@ -34,8 +34,7 @@ from penstock.channels.history import CHANGE_COLUMNS, change_of, first_version_s
 from penstock.channels.notices import checkpoint_places, put_notice
 from penstock.channels.tables import channel, channel_change
 from penstock.checkpoints.digests import text_digest
-from penstock.checkpoints.lineage import check_chain
-from penstock.checkpoints.registration import find_in, move_state
+from penstock.checkpoints.registration import check_chain, find_in, move_state
 from penstock.database.engine import Database, insert_new, now_us
 from penstock.errors import InvalidInput
 from penstock.gate import tables

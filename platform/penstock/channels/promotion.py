@@ -22,8 +22,7 @@ from penstock.checkpoints.checkpoint import (
     check_reason,
 )
 from penstock.checkpoints.digests import text_digest
-from penstock.checkpoints.lineage import check_chain
-from penstock.checkpoints.registration import find_in
+from penstock.checkpoints.registration import check_chain, find_in
 from penstock.database.engine import Database, insert_new, now_us
 from penstock.errors import InvalidInput, PenstockError
 from penstock.gate import policy

@@ -14,8 +14,7 @@ from penstock.channels.channel import ChannelRequest, HeldChannel, hold_channel,
 from penstock.channels.errors import AlreadyServing, NothingToRollBackTo
 from penstock.channels.tables import channel_change
 from penstock.checkpoints.checkpoint import Checkpoint, check_name, check_reason
-from penstock.checkpoints.lineage import ancestors
-from penstock.checkpoints.registration import find_in
+from penstock.checkpoints.registration import ancestors, find_in
 from penstock.checkpoints.tables import checkpoint
 from penstock.database.engine import Database
 

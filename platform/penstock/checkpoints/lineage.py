@@ -3,11 +3,9 @@
 from dataclasses import dataclass, fields
 
 import sqlalchemy as sa
-from sqlalchemy import Connection
 
-from penstock.checkpoints import errors
 from penstock.checkpoints.checkpoint import Checkpoint
-from penstock.checkpoints.registration import find_in
+from penstock.checkpoints.registration import ancestors, find_in
 from penstock.checkpoints.tables import checkpoint, checkpoint_move, checkpoint_shard
 from penstock.database.engine import Database
 from penstock.shards.tables import shard, shard_mark
@@ -125,33 +123,3 @@ def learners(database: Database, tenant: str, shard_id: str) -> list[Learner]:
         elif row.parent in by_name:
             by_name[row.name] = Learner(row.name, row.state, row.parent)
     return list(by_name.values())
-
-
-def ancestors(connection: Connection, known: Checkpoint) -> list[Checkpoint]:
-    """From its parent on. Raises LineageBroken where one is missing, or in a circle."""
-    chain: list[Checkpoint] = []
-    names, child = {known.name}, known
-    while child.parent is not None:
-        if child.parent in names:
-            raise errors.LineageBroken(name=known.name, why=f"{child.parent} is its own ancestor")
-        try:
-            child = find_in(connection, known.tenant, child.parent)
-        except errors.CheckpointUnknown as error:
-            why = f"its ancestor {child.parent} is not there"
-            raise errors.LineageBroken(name=known.name, why=why) from error
-        names.add(child.name)
-        chain.append(child)
-    return chain
-
-
-def check_chain(connection: Connection, known: Checkpoint) -> None:
-    """A delta needs each parent down to a whole one, none withdrawn. Raises LineageBroken."""
-    if known.form == "whole":
-        return
-    for parent in ancestors(connection, known):
-        if parent.state == "withdrawn":
-            why = f"its ancestor {parent.name} is withdrawn"
-            raise errors.LineageBroken(name=known.name, why=why)
-        if parent.form == "whole":
-            return
-    raise errors.LineageBroken(name=known.name, why="none of its ancestors is whole")

@@ -23,7 +23,6 @@ from penstock.checkpoints.checkpoint import (
     check_text,
 )
 from penstock.checkpoints.digests import ReadProgress
-from penstock.checkpoints.lineage import check_chain
 from penstock.checkpoints.tables import checkpoint, checkpoint_move, checkpoint_shard
 from penstock.database.engine import Database, insert_new, now_us
 from penstock.errors import InvalidInput
@@ -244,3 +243,33 @@ def _record_move(
     row: dict[str, Any] = {"tenant": moved.tenant, "checkpoint": moved.name, "actor": actor}
     row |= {"from_state": before, "to_state": moved.state, "reason": reason, "at": now_us()}
     connection.execute(sa.insert(checkpoint_move).values(row))
+
+
+def ancestors(connection: Connection, known: Checkpoint) -> list[Checkpoint]:
+    """From its parent on. Raises LineageBroken where one is missing, or in a circle."""
+    chain: list[Checkpoint] = []
+    names, child = {known.name}, known
+    while child.parent is not None:
+        if child.parent in names:
+            raise errors.LineageBroken(name=known.name, why=f"{child.parent} is its own ancestor")
+        try:
+            child = find_in(connection, known.tenant, child.parent)
+        except errors.CheckpointUnknown as error:
+            why = f"its ancestor {child.parent} is not there"
+            raise errors.LineageBroken(name=known.name, why=why) from error
+        names.add(child.name)
+        chain.append(child)
+    return chain
+
+
+def check_chain(connection: Connection, known: Checkpoint) -> None:
+    """A delta needs each parent down to a whole one, none withdrawn. Raises LineageBroken."""
+    if known.form == "whole":
+        return
+    for parent in ancestors(connection, known):
+        if parent.state == "withdrawn":
+            why = f"its ancestor {parent.name} is withdrawn"
+            raise errors.LineageBroken(name=known.name, why=why)
+        if parent.form == "whole":
+            return
+    raise errors.LineageBroken(name=known.name, why="none of its ancestors is whole")
