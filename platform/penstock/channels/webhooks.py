@@ -6,32 +6,25 @@ files are (`notices.py`). It follows the Standard Webhooks specification:
 that is there already.
 """
 
-from dataclasses import dataclass
-from dataclasses import field
-from penstock.channels.errors import WebhookUnknown
-from penstock.channels.notices import Notice
-from penstock.channels.notices import WEBHOOK_PREFIX
-from penstock.channels.tables import channel
-from penstock.channels.tables import delivery
-from penstock.channels.tables import webhook
-from penstock.database.engine import Database
-from penstock.database.engine import now_us
-from penstock.errors import one_line
-from penstock.http.address import HttpAddress
-from penstock.http.client import HttpClient
-from penstock.http.egress import EgressPolicy
-from penstock.sealed_texts import SEALED_MARK
-from penstock.sealed_texts import SecretKeyUnfit
-from penstock.sealed_texts import SecretSeal
-from penstock.settings import Settings
-from penstock.settings import without_secrets
 import base64
 import hashlib
 import hmac
 import secrets
-import sqlalchemy as sa
 import time
+from dataclasses import dataclass, field
 
+import sqlalchemy as sa
+
+from penstock.channels.errors import WebhookUnknown
+from penstock.channels.notices import WEBHOOK_PREFIX, Notice
+from penstock.channels.tables import channel, delivery, webhook
+from penstock.database.engine import Database, now_us
+from penstock.errors import one_line
+from penstock.http.address import HttpAddress
+from penstock.http.client import HttpClient
+from penstock.http.egress import EgressPolicy
+from penstock.sealed_texts import SEALED_MARK, SecretKeyUnfit, SecretSeal
+from penstock.settings import Settings, without_secrets
 
 _SECRET_PREFIX = "whsec_"
 _SECRET_BYTES = 32

@@ -1,28 +1,28 @@
 """The parts of a server process: the lake, keys, the gateway's and the writer's threads."""
 
-from collections.abc import AsyncIterator
-from collections.abc import Callable
-from collections.abc import Iterator
-from dataclasses import dataclass
-from dataclasses import field
-from penstock.access.keys import Authorizer
-from penstock.access.keys import KeyRing
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Literal
+
+import structlog
+
+from penstock.access.keys import Authorizer, KeyRing
 from penstock.access.quotas import Quotas
 from penstock.access.settings import AccessSettings
 from penstock.channels.channel_watcher import ChannelWatcher
 from penstock.channels.notice_delivery import Deliverer
 from penstock.channels.settings import ChannelSettings
 from penstock.checkpoints.routes import Registry
-from penstock.clock import Clock
-from penstock.clock import SystemClock
+from penstock.clock import Clock, SystemClock
 from penstock.errors import PenstockError
 from penstock.eventlog.settings import EventLogSettings
 from penstock.fleet.replicas import FleetGauges
 from penstock.fleet.settings import FleetSettings
 from penstock.http.request_slots import RequestSlots
 from penstock.http.unread_answers import UnreadAnswers
-from penstock.ingest.gateway import GroupCommit
-from penstock.ingest.gateway import InflightBytes
+from penstock.ingest.gateway import GroupCommit, InflightBytes
 from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.rejected_lines import fuse_warnings
 from penstock.ingest.routes import Gateway
@@ -35,11 +35,6 @@ from penstock.lake.statement_processes import StatementProcesses
 from penstock.lake.upkeep import Upkeep
 from penstock.metrics import Metrics
 from penstock.settings import Settings
-from typing import Literal
-import asyncio
-import contextlib
-import structlog
-
 
 #: A writer without progress for so long is not ready.
 _STUCK_SECONDS_MAX = 30.0
