@@ -126,7 +126,8 @@ def test_spill_of_a_killed_process_is_removed_and_that_of_others_is_not(tmp_path
     script = (
         "import sys, time; from pathlib import Path; from penstock.lake.spill import spill_folder\n"
         "with spill_folder(Path(sys.argv[1])) as folder:\n"
-        "    (folder / 'part').write_bytes(b'rows'); print(folder, flush=True); time.sleep(600)"
+        "    folder.mkdir(); (folder / 'part').write_bytes(b'rows')\n"
+        "    print(folder, flush=True); time.sleep(600)"
     )
     with subprocess.Popen(
         [sys.executable, "-c", script, str(data)], stdout=subprocess.PIPE, text=True
@@ -134,10 +135,12 @@ def test_spill_of_a_killed_process_is_removed_and_that_of_others_is_not(tmp_path
         assert victim.stdout is not None
         left = Path(victim.stdout.readline().strip())
         with spill_folder(data) as mine:
+            mine.mkdir()
             assert remove_left_spill(data) == 0
             victim.send_signal(signal.SIGKILL)
             victim.wait()
-            assert (left / "part").exists()
-            assert remove_left_spill(data) == 1
-            assert list((data / SPILL_FOLDER).iterdir()) == [mine]
+            assert remove_left_spill(data) == 0
+            assert (mine.exists(), (left / "part").exists()) == (True, True)
+        assert list((data / SPILL_FOLDER).iterdir()) == [left]
+        assert remove_left_spill(data) == 1
     assert list((data / SPILL_FOLDER).iterdir()) == []

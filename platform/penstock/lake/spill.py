@@ -4,12 +4,12 @@ the next start of a service."""
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 from shutil import rmtree
 
-from penstock.directories import DIRECTORY_MODE, make_directory
+from penstock.directories import make_directory
 
 #: Below the data directory.
 SPILL_FOLDER = "tmp"
@@ -17,50 +17,36 @@ SPILL_FOLDER = "tmp"
 
 @contextmanager
 def spill_folder(data: Path) -> Iterator[Path]:
-    """A new folder. Whoever uses it holds its lock, which ends with the process."""
+    """The name of a folder that a statement may make. A lock says that it is in use, and ends with
+    the process."""
     above = data / SPILL_FOLDER
     make_directory(above)
-    folder = above / token_hex(8)
-    with _locked(above):  # nobody clears up between the two steps
-        folder.mkdir(DIRECTORY_MODE)
-        descriptor = os.open(folder, os.O_RDONLY)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    descriptor = os.open(above, os.O_RDONLY)
     try:
-        yield folder
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        folder = above / token_hex(8)
+        try:
+            yield folder
+        finally:
+            rmtree(folder, ignore_errors=True)
     finally:
-        rmtree(folder, ignore_errors=True)
         os.close(descriptor)
 
 
 def remove_left_spill(data: Path) -> int:
-    """Remove the folders that no process uses any more; how many there were."""
+    """Remove what killed processes left; how many folders. While a statement runs nobody knows
+    which are its: then they wait for the next start."""
     above = data / SPILL_FOLDER
     if not above.is_dir():
         return 0
-    with _locked(above):
-        left = [folder for folder in above.iterdir() if folder.is_dir() and not _in_use(folder)]
+    descriptor = os.open(above, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        left = [folder for folder in above.iterdir() if folder.is_dir()]
         for folder in left:
             rmtree(folder, ignore_errors=True)
-    return len(left)
-
-
-def _in_use(folder: Path) -> bool:
-    with suppress(FileNotFoundError):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(descriptor)
-    return False
-
-
-@contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
+    except BlockingIOError:
+        return 0
     finally:
         os.close(descriptor)
+    return len(left)
