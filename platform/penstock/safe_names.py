@@ -16,6 +16,10 @@ NAME_BYTES_MAX = 1024
 #: So much of a refused text stands in the error.
 _SHOWN_CHARS_MAX = 200
 
+#: Names as Penstock gives them, which need no further look.
+_PLAIN = re.compile(
+    r"(?:[A-Za-z0-9_-][A-Za-z0-9_.-]{0,200}/){0,4}[A-Za-z0-9_-][A-Za-z0-9_.-]{0,200}"
+)
 _DIGITS = re.compile("[0-9a-f]{64}")
 #: Characters that move a cursor or end a line.
 _UNSEEN = {"Cc", "Zl", "Zp"}
@@ -55,6 +59,8 @@ def sha256_digest(text: str) -> str:
 
 def _unfit(name: str) -> str:
     """Why this is no name of a file below a folder; nothing where it is."""
+    if _PLAIN.fullmatch(name):
+        return ""
     try:
         # Names of files may hold bytes that are no text, which Python keeps as half characters.
         parts = [os.fsencode(part) for part in name.split("/")]
