@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from bench.figures import Figure, at_most
-from penstock.channels.judgement import judge
+from penstock.channels.channel_verdict import judge
 from penstock.channels.promotion import Promotion, promote, set_policy
 from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
 from penstock.checkpoints.registration import register

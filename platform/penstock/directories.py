@@ -1,14 +1,22 @@
-"""Directories that a power loss does not take back."""
+"""Directories that a power loss does not take back, and that other users cannot read."""
 
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+#: Of what Penstock makes, whatever the umask.
+DIRECTORY_MODE = 0o700
+FILE_MODE = 0o600
+_OTHERS = 0o077
 
 
 def make_directory(path: Path) -> None:
     """With those above that are missing."""
     if not path.is_dir():
         make_directory(path.parent)
-        path.mkdir(exist_ok=True)
+        path.mkdir(DIRECTORY_MODE, exist_ok=True)
         sync_directory(path.parent)
 
 
@@ -19,3 +27,34 @@ def sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def open_private(path: Path, mode: str, **how: Any) -> Any:
+    """As `open`; a file that is made is its owner's alone."""
+    return open(path, mode, opener=_private, **how)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, FILE_MODE)
+
+
+def narrow(directory: Path) -> bool:
+    """Take from everybody but the owner what they may do with a directory and all in it; whether
+    there was anything to take. Another user's directory stays as it is, and so does one that all
+    share, such as /tmp."""
+    try:
+        status = directory.stat()
+    except OSError:
+        return False
+    shared = status.st_mode & stat.S_ISVTX or status.st_uid != os.geteuid()
+    if shared or not status.st_mode & _OTHERS:
+        return False
+    for folder, folders, files in os.walk(directory):
+        for name in (*folders, *files):
+            path = os.path.join(folder, name)  # noqa: PTH118
+            with suppress(OSError):
+                mode = os.lstat(path).st_mode
+                if mode & _OTHERS and not stat.S_ISLNK(mode):
+                    os.chmod(path, stat.S_IMODE(mode) & ~_OTHERS)  # noqa: PTH101
+    directory.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS)
+    return True

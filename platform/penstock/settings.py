@@ -101,6 +101,11 @@ class Settings:
         "Set it to json where a program collects them.",
         choices=("text", "json"),
     )
+    secret_key_file: str = setting(
+        "",
+        "file with the key of secrets in the database; default DIR/secret.key",
+        "Set it when several machines share a database: each needs the same key.",
+    )
     #: Of each room that is not at its defaults.
     rooms: tuple[RoomSettings, ...] = ()
 

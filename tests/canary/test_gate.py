@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.channels.judgement import judge
+from penstock.channels.channel_verdict import judge
 from penstock.channels.promotion import Judge
 from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite

@@ -21,12 +21,7 @@ from penstock.database.engine import Database
 from penstock.database.leases import leased
 from penstock.database.tables import lease
 from penstock.settings import Settings, load_settings
-from tests.channels.watching_watchers import (
-    change_times,
-    deliverer,
-    standing,
-    tell_now,
-)
+from tests.channels.watching_watchers import change_times, deliverer, standing, tell_now
 from tests.support.checkpoint_factory import TENANT, set_policy
 from tests.support.registry_fixtures import OpenDatabase
 from tests.support.servers.scripted_server import Answer
@@ -40,7 +35,7 @@ def test_one_deliverer_at_a_time(
     open_database: OpenDatabase, settings: Settings, receiver: Receiver
 ) -> None:
     database = open_database()
-    made, _ = add_webhook(database, TENANT, receiver.url)
+    made, _ = add_webhook(database, settings, TENANT, receiver.url)
     change_times(database, 1)
     with leased(database, f"tell:{made.target}", "another", 30) as mine:
         assert mine
@@ -56,7 +51,7 @@ def test_many_deliverers_tell_each_change_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     database = open_database()
-    add_webhook(database, TENANT, receiver.url)
+    add_webhook(database, settings, TENANT, receiver.url)
     monkeypatch.setattr(notice_delivery, "LEASE_SECONDS", 2)
     with (
         deliverer(open_database(), settings) as first,
@@ -80,7 +75,7 @@ def test_who_hung_past_the_lease_takes_nothing_back(
     """The second one tells all while the first is sending; the first then writes nothing, and
     sends nothing more."""
     database = open_database()
-    add_webhook(database, TENANT, receiver.url)
+    add_webhook(database, settings, TENANT, receiver.url)
     change_times(database, 3)
     once = threading.Event()
 
@@ -130,7 +125,7 @@ def test_killed_between_sending_and_noting(
     (tmp_path / "penstock.toml").write_text(
         f'database_url = "{database_url}"\negress_networks = "127.0.0.0/8"\n'
     )
-    add_webhook(database, TENANT, receiver.url)
+    add_webhook(database, Settings(data=tmp_path), TENANT, receiver.url)
     change_times(database, 4)
     victims: list[subprocess.Popen[bytes]] = []
 

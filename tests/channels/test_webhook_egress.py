@@ -29,7 +29,7 @@ def strict(tmp_path: Path) -> Settings:
 
 def problem_of(database: Database, settings: Settings, url: str) -> str:
     """Of telling this webhook a change."""
-    add_webhook(database, TENANT, url)
+    add_webhook(database, settings, TENANT, url)
     change_times(database, 1)
     assert tell_now(database, settings) == 1
     return standing(database, settings).problem or ""
@@ -82,7 +82,8 @@ def test_a_redirect_leads_nowhere(
 def test_an_operator_allows_a_network(
     embedded: Database, settings: Settings, receiver: Receiver
 ) -> None:
-    add_webhook(embedded, TENANT, receiver.url.replace("127.0.0.1", "localhost"))
+    url = receiver.url.replace("127.0.0.1", "localhost")
+    add_webhook(embedded, settings, TENANT, url)
     change_times(embedded, 1)
     assert tell_now(embedded, settings) == 0
     assert receiver.versions() == [1]

@@ -26,7 +26,7 @@ def test_each_change_is_told_once_and_in_order(
     database: Database, settings: Settings, receiver: Receiver
 ) -> None:
     add(database, "one", "two")
-    made, secret = add_webhook(database, TENANT, receiver.url)
+    made, secret = add_webhook(database, settings, TENANT, receiver.url)
     promote(database, "one")
     promote(database, "two")
     rollback(database)
@@ -56,7 +56,7 @@ def test_a_canary_s_files_are_named(
     database: Database, settings: Settings, receiver: Receiver
 ) -> None:
     add(database, "one", "two")
-    add_webhook(database, TENANT, receiver.url)
+    add_webhook(database, settings, TENANT, receiver.url)
     promote(database, "one")
     promote(database, "two", share=0.05)
     assert tell_now(database, settings) == 0
@@ -69,8 +69,8 @@ def test_a_canary_s_files_are_named(
 def test_signature_holds_for_one_secret_body_and_time(
     embedded: Database, settings: Settings, receiver: Receiver
 ) -> None:
-    _, secret = add_webhook(embedded, TENANT, receiver.url)
-    _, other = add_webhook(embedded, TENANT, receiver.url, "another")
+    _, secret = add_webhook(embedded, settings, TENANT, receiver.url)
+    _, other = add_webhook(embedded, settings, TENANT, receiver.url, "another")
     change_times(embedded, 1)
     tell_now(embedded, settings)
     [got] = receiver.asked
@@ -101,7 +101,7 @@ def test_a_webhook_is_told_from_its_adding_on(
     database: Database, settings: Settings, receiver: Receiver
 ) -> None:
     change_times(database, 2)
-    add_webhook(database, TENANT, receiver.url)
+    add_webhook(database, settings, TENANT, receiver.url)
     set_policy(database)
     change_times(database, 1, "canary")
     assert tell_now(database, settings) == 0
@@ -111,21 +111,21 @@ def test_a_webhook_is_told_from_its_adding_on(
 def test_channels_and_tenants_are_kept_apart(
     database: Database, settings: Settings, receiver: Receiver
 ) -> None:
-    add_webhook(database, TENANT, f"{receiver.url}/one", "production")
-    add_webhook(database, "bolt", f"{receiver.url}/theirs")
+    add_webhook(database, settings, TENANT, f"{receiver.url}/one", "production")
+    add_webhook(database, settings, "bolt", f"{receiver.url}/theirs")
     change_times(database, 1)
     change_times(database, 1, "canary")
     assert tell_now(database, settings) == 0
     assert [(one.path, one.document["channel"]) for one in receiver.asked] == [
         ("/hook/one", "production")
     ]
-    assert [one.tenant for one in list_webhooks(database, "bolt")] == ["bolt"]
+    assert [one.tenant for one in list_webhooks(database, settings, "bolt")] == ["bolt"]
 
 
 def test_a_removed_webhook_is_told_nothing_more(
     database: Database, settings: Settings, receiver: Receiver
 ) -> None:
-    made, _ = add_webhook(database, TENANT, receiver.url)
+    made, _ = add_webhook(database, settings, TENANT, receiver.url)
     change_times(database, 2)
     with pytest.raises(WebhookUnknown):
         remove_webhook(database, "bolt", made.id)
@@ -137,7 +137,7 @@ def test_a_removed_webhook_is_told_nothing_more(
     receiver.script = remove
     assert tell_now(database, settings) == 0
     assert receiver.versions() == [1]
-    assert list_webhooks(database, TENANT) == []
+    assert list_webhooks(database, settings, TENANT) == []
     with pytest.raises(WebhookUnknown):
         remove_webhook(database, TENANT, made.id)
 
@@ -154,9 +154,9 @@ def test_a_removed_webhook_is_told_nothing_more(
         "http://a b/",
     ],
 )
-def test_what_is_no_address_is_refused(url: str, embedded: Database) -> None:
+def test_what_is_no_address_is_refused(url: str, embedded: Database, settings: Settings) -> None:
     with pytest.raises(InvalidInput):
-        add_webhook(embedded, TENANT, url)
+        add_webhook(embedded, settings, TENANT, url)
 
 
 def test_secrets_in_an_address_are_not_shown() -> None:

@@ -17,11 +17,12 @@ from typing import BinaryIO
 
 import pytest
 import structlog
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.cli import main
 from penstock.errors import InvalidInput
+from penstock.execution.guarded_process import run_guarded
 from penstock.logs import configure_logs
 from penstock.terminal import output
 from penstock.terminal.long_commands import progress_of, progress_of_bytes, spinner_of
@@ -130,6 +131,7 @@ def _terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", WRITERS)
+@settings(max_examples=50, deadline=None)
 @given(text=texts)
 @example(text=HOSTILE)
 def test_no_text_controls_a_terminal(name: str, text: str) -> None:
@@ -158,9 +160,21 @@ def test_what_is_no_control_character_stays() -> None:
     assert visible_line("a\r\nb\tc") == "a b c"
 
 
+@settings(deadline=None)
 @given(value=st.dictionaries(texts.map(_encodable), texts.map(_encodable)))
 def test_json_says_the_same(value: dict[str, str]) -> None:
     assert json.loads(visible_json(json.dumps(value, ensure_ascii=False))) == value
+
+
+def test_what_a_trainer_prints_is_shown_too() -> None:
+    shown = Terminal()
+    command = r"printf '\033]0;owned\007 50%%\r100%%\r\n\377'"
+    with redirect_stderr(shown):
+        end = run_guarded(
+            command, environment=dict(os.environ), seconds_max=60, cancelled=lambda: False
+        )
+    assert end.status == 0
+    assert shown.getvalue() == "\\x1b]0;owned\\x07 50%\n100%\n\\xff"
 
 
 # Commands on a terminal

@@ -17,7 +17,7 @@ from penstock.ingest import event_files, file_import
 from penstock.ingest.event_files import find_files
 from penstock.ingest.file_import import FileImporter, ImportSummary
 from penstock.ingest.ledger import read_ledger
-from penstock.ingest.rejected import list_rejected
+from penstock.ingest.rejected_lines import list_rejected
 from penstock.lake.catalog import current
 from penstock.lake.lake import open_lake
 from penstock_jobs.demo.server import running_server

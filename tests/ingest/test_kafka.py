@@ -18,7 +18,7 @@ from penstock.eventlog.kafka.log import KafkaEventLog
 from penstock.events.frames import partition_of
 from penstock.ingest.errors import LogExpired
 from penstock.ingest.ledger import read_ledger
-from penstock.ingest.rejected import list_rejected
+from penstock.ingest.rejected_lines import list_rejected
 from penstock.lake.commits import agree_on_shape, survey_writers
 from penstock.lake.errors import FencedOff, LogGrew
 from penstock.lake.tables import log_partition

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from penstock.events.frames import Frame, FrameHeader, encode_frame
 from penstock.ingest.ledger import read_ledger
-from penstock.ingest.rejected import list_rejected
+from penstock.ingest.rejected_lines import list_rejected
 from penstock.lake.catalog import current
 from penstock.lake.merges import merge
 from penstock.lake.verification import verify

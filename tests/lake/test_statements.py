@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.errors import PenstockError
-from penstock.lake.errors import QueryFailed, QueryLimitReached, QueryRefused
+from penstock.lake import query, statement_processes
+from penstock.lake.errors import QueriesUnavailable, QueryFailed, QueryLimitReached, QueryRefused
 from penstock.lake.statement_messages import (
     Connection,
     FileRequest,
@@ -36,6 +37,7 @@ from penstock.lake.statements import (
     StatementRunner,
 )
 from tests.lake.hostile_sql import allowed_statements, hostile_statements
+from tests.support.lakes import hand_lake
 
 MIB = 1024 * 1024
 VIEWS = frozenset({"events", "sessions"})
@@ -211,6 +213,26 @@ def test_the_engine_s_threads_start_behind_the_walls(tmp_path: Path) -> None:
         assert len(list(tasks.iterdir())) > before
 
 
+def test_all_statements_together_spill_half_of_what_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log and the lake share the disk."""
+    opened: list[StatementLimits] = []
+
+    class Statement(LocalStatement):
+        def __init__(self, limits: StatementLimits) -> None:
+            opened.append(limits)
+            super().__init__(limits)
+
+    monkeypatch.setattr(query, "LocalStatement", Statement)
+    with hand_lake(tmp_path, queries_max=4) as lake:
+        lake.rows("SELECT 1 AS a")
+        monkeypatch.setattr(query, "_free_bytes", lambda _folder: 8 << 20)
+        lake.rows("SELECT 1 AS a")
+    assert [limits.spill_bytes for limits in opened] == [opened[0].spill_bytes, 1 << 20]
+    assert opened[0].spill_bytes > 1 << 20
+
+
 # What only a process of its own can do
 
 
@@ -321,6 +343,12 @@ def test_a_process_that_is_taken_over_reads_no_more_than_its_files_hold(tmp_path
         assert sorted(map(str, answers())) == sorted(map(str, [None, b"", b"10", bytes(6)]))
         process.connection.send(Finished())
         written.result()
+
+
+def test_no_process_is_an_error_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statement_processes, "_SERVER_MODULE", "penstock.no_such_module")
+    with closing(StatementProcesses()) as processes, pytest.raises(QueriesUnavailable):
+        processes.open(_limits(tmp_path))
 
 
 def test_a_server_of_processes_that_was_ended_starts_again(tmp_path: Path) -> None:

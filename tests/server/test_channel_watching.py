@@ -10,7 +10,7 @@ import pytest
 from penstock.channels.webhooks import add_webhook, remove_webhook
 from penstock.cli import main
 from penstock.database.engine import Database
-from penstock.settings import load_settings
+from penstock.settings import Settings, load_settings
 from tests.server.registering import Registry, problem
 from tests.support.checkpoint_factory import add, digest_of, promote, rollback
 from tests.support.waiting import eventually
@@ -139,7 +139,9 @@ def test_a_server_that_stops_answers_its_waiters(start: Callable[..., Any]) -> N
 
 def test_a_server_tells_webhooks(registry: Registry) -> None:
     with receiving() as receiver:
-        made, _ = add_webhook(registry.database, "acme", receiver.url, "told")
+        made, _ = add_webhook(
+            registry.database, Settings(data=registry.service.data), "acme", receiver.url, "told"
+        )
         registry.add("h-one", "h-two")
         registry.promote("told", "h-one")
         registry.promote("told", "h-two")

@@ -136,7 +136,8 @@ def test_webhooks_do_not_reach_this_machine(scene: Scene) -> None:
     registry = scene.registry
     with receiving() as receiver:
         for host in ("127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "2130706433"):
-            add_webhook(registry.database, "acme", receiver.url.replace("127.0.0.1", host))
+            url = receiver.url.replace("127.0.0.1", host)
+            add_webhook(registry.database, load_settings(scene.data, {}), "acme", url)
         registry.add("hooked")
         promote(registry.database, "hooked", tenant="acme", channel="hooked")
 

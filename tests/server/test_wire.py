@@ -12,12 +12,7 @@ import pytest
 import uvicorn
 
 from penstock.server import wire
-from penstock.server.wire import (
-    ConnectionCounts,
-    address_group,
-    bounded_protocol,
-    make_room_for,
-)
+from penstock.server.wire import ConnectionCounts, address_group, bounded_protocol, make_room_for
 
 CONNECTIONS_MAX, ADDRESS_CONNECTIONS_MAX = 12, 8
 PIECE = 32 * 1024
@@ -268,6 +263,19 @@ def test_who_never_reads_the_answer_is_cut_off(
     with _client(port) as end:
         end.sendall(b"GET /long HTTP/1.1\r\nhost: x\r\n\r\n")
         while counts.by_address:  # it is ended though the client has read nothing
+            assert _ask(port, "127.0.0.2")
+            if set(counts.by_address) <= {"127.0.0.2"}:
+                break
+
+
+def test_pauses_of_one_answer_are_bounded_together(
+    port: int, counts: ConnectionCounts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a client that reads by drips holds it for hours."""
+    monkeypatch.setattr(wire, "ANSWER_PAUSES_SECONDS_MAX", 0.2)
+    with _client(port) as end:
+        end.sendall(b"GET /long HTTP/1.1\r\nhost: x\r\n\r\n")
+        while counts.by_address:
             assert _ask(port, "127.0.0.2")
             if set(counts.by_address) <= {"127.0.0.2"}:
                 break

@@ -14,6 +14,7 @@ from penstock_jobs.shards.template_process import Refused, TemplateProcess
 from tests.shards.talks import Talk
 
 HONEST = "{% for m in messages %}[{{ m.content }}]{% endfor %}{{ '[' if add_generation_prompt }}"
+EXPECTED = [TextDraft("[go][a]", [(1, 5, 7)])]
 LOOP = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 DOUBLE = (
     "{% set n = namespace(x='ab') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}"
@@ -23,7 +24,14 @@ MESSAGES = Talk().user("go").model("a").conversation().contexts[0].messages
 
 @pytest.fixture(scope="module")
 def process() -> Iterator[TemplateProcess]:
-    process = TemplateProcess(cpu_seconds=0.2, memory_bytes=256 << 20)
+    process = TemplateProcess(memory_bytes=256 << 20)
+    yield process
+    process.close()
+
+
+@pytest.fixture(scope="module")
+def brief() -> Iterator[TemplateProcess]:
+    process = TemplateProcess(cpu_seconds=0.2)
     yield process
     process.close()
 
@@ -38,7 +46,7 @@ def drafts(template: str, process: TemplateProcess) -> list[TextDraft] | Refused
 def _goes_on(process: TemplateProcess) -> Iterator[None]:
     """Whatever a template did, the next renders."""
     yield
-    assert drafts(HONEST, process) == [TextDraft("[go][a]", [(1, 5, 7)])]
+    assert drafts(HONEST, process) == EXPECTED
 
 
 @pytest.mark.parametrize(
@@ -50,9 +58,10 @@ def _goes_on(process: TemplateProcess) -> Iterator[None]:
         ("{{ 9 ** (9 ** 9) }}", "was compiled"),
     ],
 )
-def test_cpu_time_is_bounded(template: str, work: str, process: TemplateProcess) -> None:
+def test_cpu_time_is_bounded(template: str, work: str, brief: TemplateProcess) -> None:
     with pytest.raises(TemplateLimitReached) as refused:
-        drafts(template, process)
+        drafts(template, brief)
+    assert drafts(HONEST, brief) == EXPECTED
     message = " ".join(str(refused.value).split())
     assert message.startswith(f"The chat template bad.jinja was ended while it {work}: it needed ")
     assert "more than 0.2 seconds of CPU time" in message

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
-from penstock.channels.judgement import channel_evidence
+from penstock.channels.channel_verdict import channel_evidence
 from penstock.checkpoints.attempts import (
     Attempt,
     AttemptScope,

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from penstock import toml_document
 from penstock.errors import InvalidInput
+from penstock.safe_names import is_relative_name
 from penstock.toml_document import Positive
 from penstock_jobs.benchmarks.sandbox import network
 from penstock_jobs.benchmarks.sandbox.folder_files import (
@@ -297,6 +298,9 @@ def _prints_of(folder: Path) -> dict[Path, FilePrint]:
             raise _unfit(folder, f"{path} is neither a file nor a link")
         if file.kind == "link" and _leads_out(path, folder):
             raise _unfit(folder, f"the link {path} leads out of its folder")
+        if not is_relative_name(path.relative_to(folder).as_posix()):
+            why = f"{path.name!r} is too long, or holds a backslash or a control character"
+            raise _unfit(folder, why)
     return prints
 
 

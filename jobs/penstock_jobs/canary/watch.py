@@ -70,7 +70,7 @@ class Step(NamedTuple):
 
 
 def gate(database: Database, tenant: str, full: bool) -> Judge:
-    from penstock.channels.judgement import judge
+    from penstock.channels.channel_verdict import judge
 
     return lambda channel, checkpoint: judge(database, tenant, channel, checkpoint, full=full)
 

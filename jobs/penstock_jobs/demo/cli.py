@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.directories import open_private
 from penstock.terminal import options
 from penstock.terminal.long_commands import ended_as_by_ctrl_c
 from penstock.terminal.output import say, show_json, show_table
@@ -74,7 +75,7 @@ def demo(
     chapters: list[Chapter] = []
     with (
         ended_as_by_ctrl_c(),
-        folders.log.open("wb") as log,
+        open_private(folders.log, "wb") as log,
         running_server(folders.data, log=log) as server,
         open_existing(folders.data) as lake,
     ):

@@ -22,6 +22,7 @@ from penstock.channels.channel import ChannelState, assign, channel_state
 from penstock.channels.promotion import Promotion, promote, release
 from penstock.checkpoints.registration import register
 from penstock.clock import SECOND_US, SystemClock
+from penstock.directories import make_directory
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.execution import open_executor
@@ -104,7 +105,7 @@ def make_folders(data: Path | None, *, isolated: bool = True) -> DemoFolders:
         for folder in (folders.data, folders.story):
             if (folder / _MARK).exists():
                 shutil.rmtree(folder)
-            folder.mkdir(parents=True, exist_ok=True)
+            make_directory(folder)
             (folder / _MARK).write_text(_MARK_TEXT, encoding="utf-8")
         (lake / FILE_NAME).write_text(_SETTINGS, encoding="utf-8")
         # In a wheel the files lie beside this module, in a checkout in examples.

@@ -15,6 +15,7 @@ from penstock.http.address import HttpAddress
 from penstock.http.egress import EgressPolicy
 from penstock.lake.catalog import content_snap, name_snap, pinned
 from penstock.lake.query import OwnQuery
+from penstock.safe_names import relative_name
 from penstock.settings import without_secrets
 from penstock.shards.manifest import folder_of
 from penstock_jobs.loop.cycles import database_now, encoded_inputs
@@ -182,7 +183,7 @@ def _open_trainer(context: StageContext) -> Trainer:
     """Raises InvalidInput."""
     settings, loop, trainer = context.lake.settings, context.loop, context.loop.trainer
     if trainer.command is not None:
-        folder = trainer.output or settings.data / "loops" / context.label
+        folder = trainer.output or settings.data / "loops" / relative_name(context.label)
         return CommandTrainer(
             command=loop.here(trainer.command),
             directory=loop.directory,

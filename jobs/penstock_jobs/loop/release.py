@@ -4,9 +4,9 @@ at live metrics there: canary, watch. One runner at a time looks."""
 from collections.abc import Collection, Iterator, Sequence
 
 from penstock.channels.change import Change
+from penstock.channels.channel_verdict import judge
 from penstock.channels.errors import AlreadyServing, ChannelPinned, PromotionConflict
 from penstock.channels.history import channel_changes
-from penstock.channels.judgement import judge
 from penstock.channels.promotion import Promotion, promote, set_policy
 from penstock.channels.rollback import Rollback, roll_back
 from penstock.checkpoints.attempts import AttemptScope, RecordedAttempt, attempts_of

@@ -1,8 +1,8 @@
 """How far each definition has come with the lake, and what its next run has to do.
 
 The metadata database keeps definitions, the commit up to which each is done, and when sessions
-mature. A run computes the sessions that changed or matured since the last, with all others of
-their chains.
+mature. A run computes the sessions that changed (a late event came) or matured since the last, with
+all others of their chains.
 """
 
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,7 @@
 """What a reward is, and the list of all rewards.
 
 A module of `penstock_jobs.rewards.measures` lists its rewards in REWARDS; an entry point of the
-group `penstock.rewards` names one `Reward`.
+group `penstock.rewards` names one `Reward`. A definition (`definitions/*.toml`) gives it a weight.
 """
 
 import importlib

@@ -29,6 +29,11 @@ class RewardSettings(RoomSettings):
         "Set it when the address asks for one.",
         secret=True,
     )
+    judge_key_file: str = setting(
+        "",
+        "file with that key, in the place of judge_key",
+        "Set it where secrets are given as files; it is read at each run.",
+    )
     judge_requests_max: int = setting(
         10_000,
         "requests to the judge in a run of rewards",

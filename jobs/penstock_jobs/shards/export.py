@@ -26,8 +26,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.directories import make_directory, sync_directory
+from penstock.directories import sync_directory
 from penstock.errors import InvalidInput
+from penstock.safe_names import relative_name
 from penstock.settings import MIB
 from penstock.shards.files import read_part, read_rows
 from penstock.shards.manifest import Manifest, PartFile, folder_of
@@ -40,6 +41,8 @@ from penstock_jobs.shards import exporters
 #: ones.
 ROW_GROUP_BYTES = 16 * MIB
 EXPORT_NAME = "export.json"
+#: A trainer may run as another user of the group.
+_FOLDER_MODE = 0o770
 _ZSTD_LEVEL = 3
 _GROUP = "penstock.exporters"
 
@@ -120,8 +123,8 @@ class ExportOutput:
         self._tables, self._lines = {}, {}
 
     def _new(self, name: str) -> Path:
+        path = self._folder / relative_name(name)  # splits of a shard stand in names
         self.files.append(name)
-        path = self._folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
@@ -266,9 +269,9 @@ def export_shard(store: ObjectStore, manifest: Manifest, target: str, out: Path)
     exporter = known[target]
     out = out.absolute()
     _refuse_used(out)
-    make_directory(out.parent)
+    out.parent.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
     unfinished = out.with_name(f".{out.name}.{uuid.uuid4().hex[:12]}.unfinished")
-    unfinished.mkdir()
+    unfinished.mkdir(_FOLDER_MODE)
     try:
         with ExportOutput(unfinished) as output:
             exporter.write(ShardSource(store, manifest), output)

@@ -4,6 +4,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from penstock.channels.promotion_cli import show_change
 from penstock.database.errors import DatabaseUnreachable
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing, open_or_make
+from penstock.sealed_texts import SecretKeyUnfit
 from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.long_commands import on_end_signal
@@ -315,11 +317,12 @@ def add_webhook(
 
     Example: penstock webhooks add https://fleet.example.com/hooks/penstock --channel production
     """
-    from penstock.channels.webhooks import add_webhook, check_webhook
+    from penstock.channels.webhooks import add_webhook, check_webhook, seal_webhooks
 
     with open_existing(data) as lake:
         check_webhook(url, lake.settings)
-        hook, secret = add_webhook(lake.database, tenant, url, channel)
+        seal_webhooks(lake.database, lake.settings)
+        hook, secret = add_webhook(lake.database, lake.settings, tenant, url, channel)
     if json:
         show_json({"id": hook.id, "url": hook.shown, "channel": hook.channel, "secret": secret})
         return
@@ -336,8 +339,11 @@ def list_webhooks(
     Example: penstock webhooks list
     """
     from penstock.channels.notice_delivery import target_statuses
+    from penstock.channels.webhooks import seal_webhooks
 
     with open_existing(data) as lake:
+        with suppress(SecretKeyUnfit):  # the list says which webhooks cannot be read
+            seal_webhooks(lake.database, lake.settings)
         targets = target_statuses(lake.database, lake.settings, tenant)
     documents = [facts(target) for target in targets]
     if json:

@@ -30,7 +30,14 @@ from penstock.channels.notices import (
     record_try,
 )
 from penstock.channels.settings import ChannelSettings
-from penstock.channels.webhooks import DeliveryFailure, WebhookTarget, list_webhooks, open_webhook
+from penstock.channels.webhooks import (
+    DeliveryFailure,
+    SealedTarget,
+    WebhookTarget,
+    list_webhooks,
+    open_webhook,
+    seal_webhooks,
+)
 from penstock.database.engine import Database
 from penstock.database.leases import leased
 from penstock.errors import ExtraMissing, PenstockError, SettingInvalid
@@ -102,7 +109,7 @@ def target_statuses(database: Database, settings: Settings, tenant: str) -> list
             problem=problem,
         )
 
-    hooks = list_webhooks(database, tenant)
+    hooks = list_webhooks(database, settings, tenant)
     statuses = [status(hook.id, hook.channel, hook.shown, hook.target) for hook in hooks]
     if topic is not None:
         address = without_secrets(settings.room(ChannelSettings).notice_topic_url)
@@ -121,8 +128,10 @@ class Deliverer:
     """Tells targets from threads of its own. Several may run, in any processes."""
 
     def __init__(self, database: Database, settings: Settings, metrics: Metrics) -> None:
-        """Raises ExtraMissing, SettingInvalid."""
+        """Raises ExtraMissing, SettingInvalid, SecretKeyUnfit, DatabaseUnreachable."""
+        seal_webhooks(database, settings)
         self._database = database
+        self._settings = settings
         self._shutdown_s = settings.shutdown_seconds_max
         self._metrics = metrics
         self._topic = open_topic(settings)
@@ -134,7 +143,7 @@ class Deliverer:
         self._threads = ThreadPoolExecutor(_TARGETS_MAX, "deliver")
         #: By target: what is being told now, how to break it off, and which to leave to others.
         self._running: dict[str, Future[None]] = {}
-        self._open: dict[str, WebhookTarget | TopicTarget] = {}
+        self._open: dict[str, WebhookTarget | SealedTarget | TopicTarget] = {}
         self._others_until_s: dict[str, float] = {}
         self._pending: list[PendingNotices] = []
         #: Changes that wait, by target.
@@ -219,10 +228,12 @@ class Deliverer:
             if not mine:
                 self._others_until_s[target] = time.monotonic() + LEASE_SECONDS / _LOOKS_A_LEASE
                 return
-            opened: WebhookTarget | TopicTarget | None = self._topic
+            opened: WebhookTarget | SealedTarget | TopicTarget | None = self._topic
             if target != self.topic_target:
                 webhook_id = target.removeprefix(WEBHOOK_PREFIX)
-                opened = open_webhook(self._database, webhook_id, WEBHOOK_SECONDS_MAX, self._egress)
+                opened = open_webhook(
+                    self._database, self._settings, webhook_id, WEBHOOK_SECONDS_MAX, self._egress
+                )
             if opened is None:
                 return
             self._open[target] = opened
@@ -235,7 +246,10 @@ class Deliverer:
                 del self._open[target]
 
     def _tell_channel(
-        self, opened: "WebhookTarget | TopicTarget", pending: PendingNotices, lease_name: str
+        self,
+        opened: "WebhookTarget | SealedTarget | TopicTarget",
+        pending: PendingNotices,
+        lease_name: str,
     ) -> None:
         """All that there is, until it fails."""
         target, expected = pending.target, pending.next_version

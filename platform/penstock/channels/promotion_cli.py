@@ -62,7 +62,7 @@ def promote(
 
     Example: penstock promote ckpt-0012 --expect ckpt-0011 --reason "better on core, as cheap"
     """
-    from penstock.channels.judgement import gate_judge
+    from penstock.channels.channel_verdict import gate_judge
     from penstock.channels.promotion import Promotion, promote
     from penstock.gate.errors import GateRefused
 
@@ -166,7 +166,7 @@ def check(
 
     Example: penstock gate check ckpt-0013 --channel production
     """
-    from penstock.channels.judgement import judge
+    from penstock.channels.channel_verdict import judge
     from penstock.gate.frontier import draw_html, draw_text
 
     with open_existing(data) as lake:

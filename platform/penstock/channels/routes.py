@@ -216,7 +216,7 @@ async def post_promote(request: HttpRequest, registry: Registry, name: Name) -> 
     promotion = Promotion(tenant=grant.tenant, channel=name, actor=key_actor(grant), **asdict(body))
 
     def change(database: Database) -> ChangeAnswer:
-        from penstock.channels.judgement import gate_judge  # it brings scipy
+        from penstock.channels.channel_verdict import gate_judge  # it brings scipy
 
         judge = gate_judge(database, promotion.tenant, promotion.share)
         return _committed(database, promote(database, promotion, judge))

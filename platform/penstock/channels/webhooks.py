@@ -1,6 +1,7 @@
 """Webhooks: the addresses that get each change, what is sent to them, and how it is signed.
 
-A message is a notice (see `notices`). It follows the Standard Webhooks specification:
+The body of a message is a notice: the fields of a `Change` (`change.py`) and where the checkpoint's
+files are (`notices.py`). It follows the Standard Webhooks specification:
 `webhook-id`, `webhook-timestamp` and `webhook-signature`, so that receivers check it with a library
 that is there already.
 """
@@ -18,9 +19,11 @@ from penstock.channels.errors import WebhookUnknown
 from penstock.channels.notices import WEBHOOK_PREFIX, Notice
 from penstock.channels.tables import channel, delivery, webhook
 from penstock.database.engine import Database, now_us
+from penstock.errors import one_line
 from penstock.http.address import HttpAddress
 from penstock.http.client import HttpClient
 from penstock.http.egress import EgressPolicy
+from penstock.sealed_texts import SEALED_MARK, SecretKeyUnfit, SecretSeal
 from penstock.settings import Settings, without_secrets
 
 _SECRET_PREFIX = "whsec_"
@@ -28,6 +31,7 @@ _SECRET_BYTES = 32
 _GONE = 410
 #: An answer is read so far, out of courtesy; nothing in it matters.
 _ANSWER_BYTES_MAX = 64 * 1024
+_UNREADABLE = "(encrypted with a key that is not here)"
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class Webhook:
     id: str
     tenant: str
     channel: str | None
-    url: str = field(repr=False)
+    url: str | None = field(repr=False)
     created_at: int
 
     @property
@@ -48,24 +52,26 @@ class Webhook:
     @property
     def shown(self) -> str:
         """The address as it may be shown: many services put a secret into it."""
-        return without_secrets(self.url)
+        return without_secrets(self.url) if self.url is not None else _UNREADABLE
 
 
 _COLUMNS = (webhook.c.id, webhook.c.tenant, webhook.c.channel, webhook.c.url, webhook.c.created_at)
 
 
 def add_webhook(
-    database: Database, tenant: str, url: str, name: str | None = None
+    database: Database, settings: Settings, tenant: str, url: str, name: str | None = None
 ) -> tuple[Webhook, str]:
     """The webhook, told of each change from now on, and the secret of its signatures: show it now
-    or never. Raises InvalidInput."""
+    or never. Raises InvalidInput, SecretKeyUnfit."""
     _address_of(url)
     webhook_id = secrets.token_hex(8)
     secret = _SECRET_PREFIX + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
-    row = {"id": webhook_id, "tenant": tenant, "channel": name, "url": url, "secret": secret}
+    row = {"id": webhook_id, "tenant": tenant, "channel": name}
+    row |= _sealed(SecretSeal.of(settings), webhook_id, url=url, secret=secret)
     with database.write() as connection:
-        insert = sa.insert(webhook).values(**row, created_at=now_us()).returning(*_COLUMNS)
-        added = Webhook(*connection.execute(insert).one())
+        inserted = sa.insert(webhook).values(**row, created_at=now_us())
+        created_at = connection.execute(inserted.returning(webhook.c.created_at)).scalar_one()
+        added = Webhook(webhook_id, tenant, name, url, created_at)
         # A channel that nobody sees yet in here is told of from its first change on.
         position = {
             "target": sa.literal(added.target),
@@ -88,15 +94,58 @@ def check_webhook(url: str, settings: Settings) -> None:
     EgressPolicy.for_tenants(settings).check_host(_address_of(url).host)
 
 
-def list_webhooks(database: Database, tenant: str) -> list[Webhook]:
-    """The webhooks that were not removed, the newest last."""
+def list_webhooks(database: Database, settings: Settings, tenant: str) -> list[Webhook]:
+    """The webhooks that were not removed, the newest last. The address is None where the key is
+    missing that it was encrypted with: by its id a webhook can be removed all the same."""
     query = (
         sa.select(*_COLUMNS)
         .where(webhook.c.tenant == tenant, webhook.c.removed_at.is_(None))
         .order_by(webhook.c.created_at, webhook.c.id)
     )
+    seal = SecretSeal.of(settings)
+
+    def address(webhook_id: str, sealed: str) -> str | None:
+        try:
+            return seal.open(sealed, _place(webhook_id, "url"))
+        except SecretKeyUnfit:
+            return None
+
     with database.read() as connection:
-        return [Webhook(*row) for row in connection.execute(query)]
+        return [
+            Webhook(row.id, row.tenant, row.channel, address(row.id, row.url), row.created_at)
+            for row in connection.execute(query)
+        ]
+
+
+def seal_webhooks(database: Database, settings: Settings) -> int:
+    """Encrypt what earlier versions stored as plain text; how many webhooks had that. Raises
+    SecretKeyUnfit."""
+    plain = ~webhook.c.secret.startswith(SEALED_MARK) | ~webhook.c.url.startswith(SEALED_MARK)
+    query = sa.select(webhook.c.id, webhook.c.url, webhook.c.secret).where(plain)
+    with database.read() as connection:
+        if connection.execute(query).first() is None:
+            return 0
+    seal = SecretSeal.of(settings)
+    with database.write() as connection:
+        if database.is_sqlite:  # where a row lay, its text would stay in the file
+            connection.exec_driver_sql("PRAGMA secure_delete = ON")
+        rows = connection.execute(query).all()
+        for row in rows:
+            opened = {
+                name: seal.open(text, _place(row.id, name))
+                for name, text in (("url", row.url), ("secret", row.secret))
+            }
+            values = _sealed(seal, row.id, **opened)
+            connection.execute(sa.update(webhook).where(webhook.c.id == row.id).values(**values))
+    return len(rows)
+
+
+def _sealed(seal: SecretSeal, webhook_id: str, **texts: str) -> dict[str, str]:
+    return {name: seal.seal(text, _place(webhook_id, name)) for name, text in texts.items()}
+
+
+def _place(webhook_id: str, column: str) -> str:
+    return f"webhook {webhook_id}, {column}"
 
 
 def remove_webhook(database: Database, tenant: str, webhook_id: str) -> None:
@@ -167,16 +216,41 @@ class WebhookTarget:
         self._client.cut()
 
 
+@dataclass(frozen=True)
+class SealedTarget:
+    """A webhook that nothing can be sent to: the key of its secret is not here."""
+
+    problem: str
+
+    def send(self, _notice: Notice) -> DeliveryFailure:
+        return DeliveryFailure(self.problem)
+
+    def cut(self) -> None:
+        """Nothing is under way."""
+
+
 def open_webhook(
-    database: Database, webhook_id: str, seconds_max: float, egress: EgressPolicy
-) -> WebhookTarget | None:
+    database: Database,
+    settings: Settings,
+    webhook_id: str,
+    seconds_max: float,
+    egress: EgressPolicy,
+) -> WebhookTarget | SealedTarget | None:
     """None once it was removed."""
     query = sa.select(webhook.c.url, webhook.c.secret).where(
         webhook.c.id == webhook_id, webhook.c.removed_at.is_(None)
     )
     with database.read() as connection:
         row = connection.execute(query).one_or_none()
-    return WebhookTarget(row.url, row.secret, seconds_max, egress) if row is not None else None
+    if row is None:
+        return None
+    seal = SecretSeal.of(settings)
+    try:
+        url = seal.open(row.url, _place(webhook_id, "url"))
+        secret = seal.open(row.secret, _place(webhook_id, "secret"))
+    except SecretKeyUnfit as error:
+        return SealedTarget(one_line(error))
+    return WebhookTarget(url, secret, seconds_max, egress)
 
 
 def _address_of(url: str) -> HttpAddress:

@@ -1,12 +1,12 @@
 """What a checkpoint is: a model version, its state, and the states that may follow. And the checks
 of what people write of checkpoints and channels: names, digests, reasons."""
 
-import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 from penstock.checkpoints.errors import StateRefused
 from penstock.errors import InvalidInput
+from penstock.safe_names import DIGEST_PREFIX, sha256_digest
 
 Form = Literal["whole", "delta"]
 #: Whether somebody compared the files of a checkpoint with its digest.
@@ -15,7 +15,6 @@ State = Literal["registered", "serving", "retired", "rolled_back", "withdrawn"]
 STATES: tuple[State, ...] = get_args(State)
 NAME_CHARS_MAX = 128
 TEXT_CHARS_MAX = 4_000
-DIGEST_PREFIX = "sha256:"
 
 #: From a state to those that may follow it.
 EDGES: dict[State, frozenset[State]] = {
@@ -97,8 +96,4 @@ def check_reason(text: str) -> str:
 
 def check_digest(digest: str) -> str:
     """`sha256:` and 64 hexadecimal digits; in lower case. Raises InvalidInput."""
-    lower = digest.lower()
-    if not re.fullmatch(DIGEST_PREFIX + "[0-9a-f]{64}", lower):
-        why = "a digest is `sha256:` and 64 hexadecimal digits"
-        raise InvalidInput(what=f"The digest {digest[:200]!r}", why=why)
-    return lower
+    return sha256_digest(digest.lower())

@@ -17,8 +17,9 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from penstock.checkpoints.artifact_roots import ArtifactFolder, ArtifactRoots
-from penstock.checkpoints.checkpoint import DIGEST_PREFIX, Form
+from penstock.checkpoints.checkpoint import Form
 from penstock.errors import ExtraMissing, InvalidInput, SettingInvalid
+from penstock.safe_names import DIGEST_PREFIX, relative_name
 from penstock.settings import ENVIRONMENT_PREFIX, Settings, load_settings, without_secrets
 from penstock.storage.errors import StoreRefused, StoreUnreachable
 
@@ -127,7 +128,7 @@ def _digest_path(path: Path, progress: ReadProgress) -> FilesDigest:
         if not stat.S_ISREG(file.stat().st_mode):
             raise InvalidInput(what=str(file), why="it is not a regular file")
         with file.open("rb") as content:
-            name = file.relative_to(path).as_posix()
+            name = relative_name(file.relative_to(path).as_posix() if is_folder else path.name)
             files.append(CheckpointFile(name, *_digest(content, progress)))
     return _digest_of(files, is_folder, path)
 
@@ -174,6 +175,7 @@ def _digest_bucket(uri: str, settings: Settings, progress: ReadProgress) -> File
     folder = open_store(replace(settings, store_url=uri))
     files: list[CheckpointFile] = []
     for name in sorted(entry.name for entry in folder.list()):
+        relative_name(name)
         with suppress(FileNotFoundError), folder.open(name) as content:
             files.append(CheckpointFile(name, *_digest(content, progress)))
     if files:

@@ -11,7 +11,6 @@ from sqlalchemy import Connection
 from penstock.checkpoints import digests, errors
 from penstock.checkpoints.artifact_roots import ArtifactRoots
 from penstock.checkpoints.checkpoint import (
-    DIGEST_PREFIX,
     Checkpoint,
     FilesCheck,
     Form,
@@ -26,6 +25,7 @@ from penstock.checkpoints.digests import ReadProgress
 from penstock.checkpoints.tables import checkpoint, checkpoint_move, checkpoint_shard
 from penstock.database.engine import Database, insert_new, now_us
 from penstock.errors import InvalidInput
+from penstock.safe_names import DIGEST_PREFIX
 from penstock.settings import Settings
 from penstock.shards.errors import ShardUnknown
 from penstock.shards.tables import shard

@@ -1,7 +1,9 @@
 """SQLite: the embedded database, one file that one writer at a time may change."""
 
+import os
 import sqlite3
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from penstock.clock import SystemClock
 from penstock.database.errors import DatabaseUnreachable
 from penstock.database.settings import DatabaseLimits
+from penstock.directories import FILE_MODE
 
 #: Options of a transaction that sees one state, and of one that changes nothing. A transaction
 #: that writes has the database for itself, and sees one state anyway.
@@ -41,6 +44,8 @@ def make_engine(url: sa.URL, limits: DatabaseLimits) -> Engine:
     def _refuse_when_gone(*_connecting: Any) -> None:
         if path and was_there and not path.exists():
             refuse()
+        if path and not was_there:
+            _make_private(path)
 
     @event.listens_for(engine, "connect")
     def _configure(connection: Any, entry: ConnectionPoolEntry) -> None:
@@ -73,6 +78,12 @@ def why_unusable(error: DBAPIError, _limits: DatabaseLimits) -> str | None:
     that is no database, raises a plain DatabaseError."""
     outage = isinstance(error, OperationalError | InternalError) or type(error) is DatabaseError
     return str(error.orig) if outage or error.connection_invalidated else None
+
+
+def _make_private(path: Path) -> None:
+    """SQLite makes the files beside it with the mode of the database's own."""
+    with suppress(OSError):  # it is there, or SQLite says why it cannot be made
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, FILE_MODE))
 
 
 def _identity(path: Path | None) -> tuple[int, int] | None:

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from penstock.directories import make_directory, sync_directory
+from penstock.directories import make_directory, open_private, sync_directory
 from penstock.errors import Backlogged
 from penstock.eventlog import Claim, Entry, OffsetBounds
 from penstock.eventlog.errors import LogCorrupt, LogShapeChanged, LogUnwritable
@@ -197,7 +197,7 @@ def _identify(path: Path, partitions: int) -> tuple[str, int]:
     name = path / "log.json"
     if not name.exists():
         log_id, fresh = uuid.uuid4().hex, path / "log.json.new"
-        with fresh.open("w", encoding="utf-8") as file:
+        with open_private(fresh, "w", encoding="utf-8") as file:
             json.dump({"version": _VERSION, "id": log_id, "partitions": partitions}, file)
             file.flush()
             os.fsync(file.fileno())

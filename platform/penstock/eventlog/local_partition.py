@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from penstock.directories import sync_directory
+from penstock.directories import DIRECTORY_MODE, sync_directory
 from penstock.eventlog import Entry, OffsetBounds
 from penstock.eventlog.errors import LogCorrupt
 
@@ -44,7 +44,7 @@ class LocalPartition:
         self._written = 0
         self._sealed_bytes = 0
         self._writer_lock = -1
-        path.mkdir(exist_ok=True)
+        path.mkdir(DIRECTORY_MODE, exist_ok=True)
 
     # Appending; the caller holds the log's lock
 

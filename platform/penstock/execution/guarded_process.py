@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from penstock.directories import open_private
 from penstock.terminal.output import passing_on
 
 _POLL_SECONDS = 0.05
@@ -75,7 +76,7 @@ def run_guarded(
             cwd=directory,
             env=dict(environment),
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE if log is None else stack.enter_context(log.open("ab")),
+            stdout=subprocess.PIPE if log is None else stack.enter_context(open_private(log, "ab")),
             stderr=subprocess.STDOUT,
             bufsize=0,
             pass_fds=open_files,

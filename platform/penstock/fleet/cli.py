@@ -89,7 +89,7 @@ def follow(
 
     Example: penstock channels follow production --url http://penstock:8787 --exec ./load.sh
     """
-    from penstock.checkpoints.checkpoint import check_name
+    from penstock.checkpoints.checkpoint import check_channel_name, check_name
     from penstock.fleet.copies import locked
     from penstock.fleet.sidecar import Sidecar, SidecarPlan
 
@@ -98,7 +98,7 @@ def follow(
             raise InvalidInput(what=option, why="it names no command")
     settings = load_settings(data)
     plan = SidecarPlan(
-        channel=name,
+        channel=check_channel_name(name),
         part=part,
         replica=check_name("The name of a replica", replica),
         directory=(into or settings.data / "serving" / name).absolute(),

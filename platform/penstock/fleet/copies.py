@@ -17,16 +17,17 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from io import FileIO
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import BinaryIO, Protocol
 from urllib.parse import unquote, urlsplit
 
 from penstock.checkpoints.digests import CheckpointFile, files_below, folder_digest, path_of
-from penstock.directories import make_directory, sync_directory
+from penstock.directories import FILE_MODE, make_directory, open_private, sync_directory
 from penstock.errors import InvalidInput, PenstockError, one_line
 from penstock.fleet.errors import CopyMismatch, FetchFailed, FolderTaken
 from penstock.fleet.registry_source import ChainLink
 from penstock.fleet.settings import FleetSettings
+from penstock.safe_names import DIGEST_PREFIX, is_relative_name, sha256_digest
 from penstock.settings import Settings
 from penstock.storage import open_store
 
@@ -38,7 +39,6 @@ _LOCK = "lock"
 _LOCK_SECONDS_MAX = 5.0
 _LOOK_SECONDS = 0.05
 _COPY_NAME = re.compile(rf"(?:{_FETCHING})?([0-9a-f]{{64}})")
-_PREFIX = "sha256:"
 
 #: Called for each block, with its bytes; it raises where the copy is wanted no more.
 Progress = Callable[[int], object]
@@ -70,8 +70,8 @@ def files_of(link: ChainLink, settings: Settings) -> list[SourceFile]:
     except PenstockError as error:
         raise _failed(link, one_line(error)) from error
     for file in files:
-        if why := _unfit(file.path):
-            raise _failed(link, why)
+        if not is_relative_name(file.path):
+            raise _failed(link, f"its file {file.path!r} cannot be written into a folder")
     if not files:
         raise _failed(link, "there are no files")
     return files
@@ -106,15 +106,6 @@ def _in_bucket(uri: str, settings: Settings) -> Iterator[SourceFile]:
     yield SourceFile(unquote(name), size, partial(store.open, unquote(name)))
 
 
-def _unfit(name: str) -> str:
-    """Why a file of this name cannot be written into a folder; nothing where it can."""
-    parts = name.split("/")
-    absolute = PurePosixPath(name).is_absolute()
-    if absolute or "\0" in name or any(part in ("", ".", "..") for part in parts):
-        return f"its file {name!r} would lie outside of its folder"
-    return ""
-
-
 @dataclass(frozen=True)
 class ProvidedCopy:
     """A copy of so many bytes; whether it had to be fetched, since there was none, or a damaged
@@ -137,11 +128,11 @@ class Copies:
         self._kept: set[str] = set()
 
     def path(self, link: ChainLink) -> Path:
-        return self.directory / link.digest.removeprefix(_PREFIX)
+        return self.directory / sha256_digest(link.digest).removeprefix(DIGEST_PREFIX)
 
     def keep(self, links: Iterable[ChainLink]) -> None:
         """These are not removed from now on, and others may be."""
-        self._kept = {link.digest.removeprefix(_PREFIX) for link in links}
+        self._kept = {link.digest.removeprefix(DIGEST_PREFIX) for link in links}
 
     def provide(self, link: ChainLink, progress: Progress) -> ProvidedCopy:
         """See that there is a verified copy. Raises FetchFailed, CopyMismatch, and what
@@ -174,8 +165,8 @@ class Copies:
         removed = []
         for path in others[most:]:
             _remove(path)
-            self._verified.pop(_PREFIX + path.name, None)
-            removed.append(_PREFIX + path.name.removeprefix(_FETCHING))
+            self._verified.pop(DIGEST_PREFIX + path.name, None)
+            removed.append(DIGEST_PREFIX + path.name.removeprefix(_FETCHING))
         return removed
 
     def _is_verified(self, link: ChainLink, path: Path, progress: Progress) -> bool:
@@ -226,7 +217,7 @@ def locked(directory: Path) -> Iterator[int]:
     is held until each process that has it has ended. Raises FolderTaken, InvalidInput."""
     try:
         make_directory(directory)
-        lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT, FILE_MODE)
     except OSError as error:
         why = error.strerror or str(error)
         raise InvalidInput(what=f"The directory {directory}", why=why) from error
@@ -299,12 +290,12 @@ def _copy(files: list[SourceFile], folder: Path, expected: str, progress: Progre
             with path.open("rb") as source:
                 hashed = _hash(source, progress)
         else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with file.open() as original, path.open("wb") as target:
+            make_directory(path.parent)
+            with file.open() as original, open_private(path, "wb") as target:
                 hashed = _hash(original, progress, target)
                 target.flush()
                 os.fsync(target.fileno())
         parts.append(CheckpointFile(file.path, *hashed))
-    if len(parts) == 1 and "/" not in parts[0].path and _PREFIX + parts[0].sha256 == expected:
+    if len(parts) == 1 and "/" not in parts[0].path and DIGEST_PREFIX + parts[0].sha256 == expected:
         return expected
     return folder_digest(parts)

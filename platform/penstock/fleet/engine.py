@@ -11,6 +11,7 @@ import msgspec
 
 from penstock.errors import InvalidInput
 from penstock.execution.guarded_process import run_guarded
+from penstock.safe_names import sha256_digest
 from penstock.settings import ENVIRONMENT_PREFIX
 from penstock.storage import FileStore
 
@@ -27,6 +28,10 @@ class LoadedCheckpoint(msgspec.Struct, frozen=True):
     digest: str
     version: int
     chain: list[str]
+
+    def __post_init__(self) -> None:
+        for digest in (self.digest, *self.chain):
+            sha256_digest(digest)
 
 
 class SidecarMemory(msgspec.Struct, frozen=True):

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -12,15 +13,18 @@ from msgspec.structs import replace
 
 from penstock.channels.channel import ChannelAnswer, channel_state
 from penstock.channels.channel_watcher import channel_answers, channel_path
+from penstock.checkpoints.checkpoint import check_name
 from penstock.checkpoints.errors import LineageBroken
 from penstock.checkpoints.registration import ancestors, check_chain, find_in
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
-from penstock.errors import PenstockError, one_line
+from penstock.errors import InvalidInput, PenstockError, one_line
 from penstock.fleet import replicas
 from penstock.fleet.fleet_status import PartTarget, StandingAnswer, part_target, say_standing
 from penstock.fleet.replicas import LEFT, Report
 from penstock.http.client import Tell, service_at
+from penstock.http.errors import AnswerUnusable
+from penstock.safe_names import sha256_digest
 from penstock.settings import Settings
 
 _ANSWER_SECONDS_MAX = 15.0
@@ -28,6 +32,7 @@ _OUTAGE_PAUSE_SECONDS = 5.0
 #: Loading takes seconds, and looking costs a processor that the engine could use.
 _LOOK_SECONDS = 0.1
 _LEAVE_SECONDS_MAX = 5.0
+_CHECKPOINT = "The name of a checkpoint"
 
 
 @dataclass(frozen=True)
@@ -40,11 +45,15 @@ class ChainLink:
     form: str
     parent: str | None
 
+    def __post_init__(self) -> None:
+        sha256_digest(self.digest)
+
 
 class ServiceSource:
     """The registry over HTTP, for a part of one channel."""
 
     def __init__(self, url: str, channel: str, part: str) -> None:
+        self._url = url
         self._channel = channel
         self._part = part
         self._asking = service_at(url, _ANSWER_SECONDS_MAX)
@@ -80,17 +89,36 @@ class ServiceSource:
             if needed is None or needed in {link.name for link in chain}:
                 raise LineageBroken(name=name, why="none of its ancestors is whole")
             answer = self._asking.ask(f"checkpoints/{quote(needed, safe='')}", "digest")
-            chain.append(msgspec.convert(answer, ChainLink))
+            with self._unusable():
+                link = msgspec.convert(answer, ChainLink)
+                check_name(_CHECKPOINT, link.name)
+            chain.append(link)
         return chain[::-1]
 
     def report(self, report: Report) -> Sequence[StandingAnswer]:
         """The standings of the fleet then. Raises ReplicaTaken and what `target` raises."""
         path = f"{channel_path(self._channel)}/replicas"
         answer = self._reporting.ask(path, "parts", report)
-        return msgspec.convert(answer["parts"], list[StandingAnswer])
+        with self._unusable():
+            return msgspec.convert(answer["parts"], list[StandingAnswer])
 
     def _target_of(self, answer: dict[str, Any]) -> PartTarget:
-        return part_target(msgspec.convert(answer, ChannelAnswer), self._part)
+        with self._unusable():
+            target = part_target(msgspec.convert(answer, ChannelAnswer), self._part)
+            if target.checkpoint is not None:
+                check_name(_CHECKPOINT, target.checkpoint)
+            if target.digest is not None:
+                sha256_digest(target.digest)
+            return target
+
+    @contextmanager
+    def _unusable(self) -> Iterator[None]:
+        """What an answer says becomes variables of a command, and names of folders. Raises
+        AnswerUnusable."""
+        try:
+            yield
+        except (msgspec.ValidationError, InvalidInput) as error:
+            raise AnswerUnusable(url=self._url, status=200, why=one_line(error)) from error
 
 
 class DatabaseSource:

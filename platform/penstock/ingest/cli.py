@@ -11,7 +11,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.ingest.event_files import find_files
 from penstock.ingest.file_import import FileImporter
 from penstock.ingest.ledger import read_ledger
-from penstock.ingest.rejected import (
+from penstock.ingest.rejected_lines import (
     list_fuses,
     list_rejected,
     read_rejected,

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.events.event import ID_CHARS_MAX
 from penstock.events.frames import Frame, RejectedLine, decode_rejected
-from penstock.ingest.rejections import RejectedRow
+from penstock.ingest.rejection_rules import RejectedRow
 from penstock.ingest.settings import IngestSettings
 from penstock.lake.commits import LedgerCounts, LedgerKey
 from penstock.lake.duplicates import NewEvents, SessionMemory, find_new

@@ -16,7 +16,7 @@ from penstock.eventlog import Claim
 from penstock.events.frames import Frame, encode_values
 from penstock.ingest.errors import LogExpired, LogTruncated
 from penstock.ingest.flush import UNFIT, FlushInput, decode_frames, is_due, plan_flush
-from penstock.ingest.rejected import (
+from penstock.ingest.rejected_lines import (
     FOLDER,
     SUFFIX,
     enter_rejected,
@@ -24,7 +24,7 @@ from penstock.ingest.rejected import (
     trip_fuses,
     write_rejected,
 )
-from penstock.ingest.rejections import (
+from penstock.ingest.rejection_rules import (
     RejectedRow,
     RejectionFuses,
     Source,

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from penstock.database import migrations
 from penstock.database.engine import Database, parse_database_address
-from penstock.directories import make_directory
+from penstock.directories import make_directory, narrow
 from penstock.errors import InvalidInput
 from penstock.eventlog import EventLog, open_log
 from penstock.events.event import TENANT_DEFAULT
@@ -22,6 +22,7 @@ from penstock.lake.statement_processes import StatementProcesses
 from penstock.lake.tables import lake_head, segment, segment_intent, snapshot
 from penstock.settings import MIB, Settings, load_settings
 from penstock.storage import ObjectStore, open_store
+from penstock.terminal.output import say
 
 #: Memory for the ends of files that queries read from S3.
 TAILS_BYTES_MAX = 32 * MIB
@@ -88,6 +89,7 @@ def open_lake(data: str | Path | None = None) -> Lake:
 def open_existing(data: Path | None) -> Lake:
     """A lake that is there already. Raises LakeMissing, DatabaseOutdated."""
     settings = load_settings(data)
+    _narrow(settings.data)
     embedded = _embedded_file(settings)
     if embedded is not None and not embedded.exists():
         raise LakeMissing(where=settings.data)
@@ -100,6 +102,7 @@ def open_or_make(settings: Settings) -> Lake:
     embedded = _embedded_file(settings)
     if embedded is not None:
         make_data_directory(embedded.parent)
+    _narrow(settings.data)
     return _opened(settings, migrations.check if embedded is None else migrations.upgrade)
 
 
@@ -110,6 +113,11 @@ def make_data_directory(directory: Path) -> None:
     except OSError as error:
         why = error.strerror or str(error)
         raise InvalidInput(what=f"The directory {directory}", why=why) from error
+
+
+def _narrow(data: Path) -> None:
+    if narrow(data):
+        say(f"Other users of this machine could read {data}: it is its owner's alone now")
 
 
 def _opened(settings: Settings, prepare: Callable[[Database], object]) -> Lake:

@@ -42,6 +42,7 @@ from penstock.lake.rows import (
 )
 from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name, open_segment
 from penstock.lake.settings import LakeSettings
+from penstock.lake.spill import SPILL_FOLDER
 from penstock.lake.tables import segment
 from penstock.lake.verification import check_files
 from penstock.metrics import Metrics
@@ -262,7 +263,7 @@ def write_merged(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
         lake.store,
         [stored.name for stored in segments],
         bytes_ahead=room.compaction_memory_bytes_max // _MEMORY_TO_AHEAD,
-        directory=Path(lake.settings.data) / "tmp",
+        directory=lake.settings.data / SPILL_FOLDER,
     )
     changed = read_changed(lake.store, segments)
     with SegmentWriter(lake.store, name, ROW_GROUPS, lake.summariser, changed=changed) as writer:

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from secrets import token_hex
-from shutil import disk_usage, rmtree
+from shutil import disk_usage
 from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from penstock.lake.row_formats import WireFormat
 from penstock.lake.rows import EVENT_ROWS
 from penstock.lake.segments import SESSION_PARTS, sessions_name
 from penstock.lake.settings import LakeSettings
+from penstock.lake.spill import spill_folder
 from penstock.lake.statements import (
     EndSignal,
     LocalStatement,
@@ -40,8 +40,6 @@ from penstock.lake.view_sources import (
 if TYPE_CHECKING:  # a lake makes queries
     from penstock.lake.lake import Lake
 
-#: Below the data directory: what statements spill.
-SPILL_FOLDER = "tmp"
 #: What a statement may spill, in the memory that it may use.
 _SPILL_PER_MEMORY = 4
 #: How often a query pins the lake anew because the log let go of fresh events meanwhile.
@@ -149,8 +147,7 @@ class LakeQuery:
         """With a folder of its own for what does not fit into memory."""
         room = self.lake.settings.room(LakeSettings)
         data = Path(self.lake.settings.data)
-        spill = data / SPILL_FOLDER / token_hex(8)
-        closing.callback(rmtree, spill, ignore_errors=True)
+        spill = closing.enter_context(spill_folder(data))
         # All queries together leave half of what is free to the log and the lake.
         share = _free_bytes(data) // (2 * room.queries_max)
         return StatementLimits(

@@ -229,6 +229,7 @@ def _be_alone_with(end: socket.socket, parent: int) -> None:
 def _serve(end: socket.socket, statement: LocalStatement, limits: StatementLimits) -> None:
     connection = Connection(end, ToProcess)
     os.nice(_NICE)
+    os.umask(0o077)
     # As the fork server does, if that is there no more.
     signal.setitimer(signal.ITIMER_REAL, limits.seconds + 2 * limits.grace_seconds)
     for folder in filter(None, [limits.lake, limits.spill]):

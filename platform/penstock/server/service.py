@@ -24,12 +24,13 @@ from penstock.http.request_slots import RequestSlots
 from penstock.http.unread_answers import UnreadAnswers
 from penstock.ingest.gateway import GroupCommit, InflightBytes
 from penstock.ingest.partition_writer import WriterParts
-from penstock.ingest.rejected import fuse_warnings
+from penstock.ingest.rejected_lines import fuse_warnings
 from penstock.ingest.routes import Gateway
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.writer import Writer
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
+from penstock.lake.spill import remove_left_spill
 from penstock.lake.statement_processes import StatementProcesses
 from penstock.lake.upkeep import Upkeep
 from penstock.metrics import Metrics
@@ -109,6 +110,7 @@ class Service:
             raise
 
     def _open(self) -> None:
+        remove_left_spill(self.settings.data)
         self.keys.refresh()
         self.quotas.refresh()
         self.statements.start()

@@ -13,8 +13,9 @@ from typing import NamedTuple, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.directories import make_directory
+from penstock.directories import make_directory, open_private
 from penstock.lake.segments import DigestingFile
+from penstock.safe_names import sha256_digits
 from penstock.settings import MIB
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.manifest import Manifest, PartFile, ShardFile, folder_of
@@ -135,7 +136,7 @@ class LocalCopies:
 
     def find(self, store: ObjectStore, path: str, part: ShardFile) -> tuple[ObjectStore, str]:
         """Made where there is none. Raises ShardDamaged, and what the store raises."""
-        name = f"{part.sha256}.parquet"
+        name = f"{sha256_digits(part.sha256)}.parquet"
         if not self._is_there(name, part):
             make_directory(self._directory)
             with self._locked(part):
@@ -176,7 +177,8 @@ class LocalCopies:
 
     @contextmanager
     def _locked(self, part: ShardFile) -> Iterator[None]:
-        with (self._directory / f"{part.sha256}.lock").open("w") as file:
+        path = self._directory / f"{sha256_digits(part.sha256)}.lock"
+        with open_private(path, "a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
 

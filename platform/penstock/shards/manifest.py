@@ -12,11 +12,12 @@ from typing import Any
 import msgspec
 
 from penstock.errors import InvalidInput
+from penstock.safe_names import DIGEST_PREFIX, relative_name, sha256_digits
 from penstock.shards.errors import ShardDamaged, ShardMissing
 from penstock.shards.schema import FORMAT
 from penstock.storage import ObjectStore
 
-ID_PREFIX = "sha256:"
+ID_PREFIX = DIGEST_PREFIX
 _FOLDER_HEX = 16
 _ID = re.compile(rf"{ID_PREFIX}[0-9a-f]{{{_FOLDER_HEX},64}}")
 
@@ -27,6 +28,11 @@ class ShardFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     bytes: int
     #: Rows in each row group.
     row_groups: list[int]
+
+    def __post_init__(self) -> None:
+        """Paths are made of both, where the shard lies and where it is copied to."""
+        relative_name(self.name)
+        sha256_digits(self.sha256)
 
 
 class RoutesFile(ShardFile, frozen=True, kw_only=True):

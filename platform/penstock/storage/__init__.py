@@ -11,8 +11,9 @@ from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 
-from penstock.directories import make_directory, sync_directory
+from penstock.directories import make_directory, open_private, sync_directory
 from penstock.errors import SettingInvalid
+from penstock.safe_names import relative_name
 from penstock.settings import Settings
 
 _UNFINISHED = ".unfinished"
@@ -24,7 +25,8 @@ class StoredObject(NamedTuple):
 
 
 class ObjectStore(Protocol):
-    """Names are relative, with `/` between parts. An object is whole or absent.
+    """Names are relative, with `/` between parts: others raise NameUnsafe. An object is whole or
+    absent.
 
     A store that is elsewhere raises StoreUnreachable or StoreRefused, and FileNotFoundError for
     an absent object alone."""
@@ -49,7 +51,7 @@ class ObjectStore(Protocol):
         """Remove the object, and remains of an unfinished write of it; absent is fine."""
 
     def address(self, name: str) -> str:
-        """Where a query engine finds it."""
+        """Where a query engine finds it; of no name, where the store is."""
 
 
 class FileStore:
@@ -65,11 +67,11 @@ class FileStore:
 
     @contextmanager
     def create(self, name: str) -> Iterator[BinaryIO]:
-        path = self._root / name
+        path = self._path(name)
         make_directory(path.parent)
         unfinished = path.with_name(path.name + _UNFINISHED)
         try:
-            with unfinished.open("wb") as file:
+            with open_private(unfinished, "wb") as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())
@@ -81,22 +83,26 @@ class FileStore:
         sync_directory(path.parent)
 
     def open(self, name: str) -> pa.NativeFile:
-        return pa.OSFile(str(self._root / name), "rb")
+        return pa.OSFile(str(self._path(name)), "rb")
 
     def list(self, prefix: str = "") -> Iterator[StoredObject]:
-        for path in sorted((self._root / prefix).rglob("*")):
+        folder = self._path(prefix.rstrip("/")) if prefix else self._root
+        for path in sorted(folder.rglob("*")):
             with suppress(FileNotFoundError):  # collected while we look
                 if path.is_file():
                     name = str(path.relative_to(self._root)).removesuffix(_UNFINISHED)
                     yield StoredObject(name, path.stat().st_size)
 
     def delete(self, name: str) -> None:
-        path = self._root / name
+        path = self._path(name)
         path.unlink(missing_ok=True)
         path.with_name(path.name + _UNFINISHED).unlink(missing_ok=True)
 
     def address(self, name: str) -> str:
-        return str(self._root / name)
+        return str(self._path(name) if name else self._root)
+
+    def _path(self, name: str) -> Path:
+        return self._root / relative_name(name)
 
 
 def open_store(settings: Settings) -> ObjectStore:

@@ -23,6 +23,7 @@ from pyarrow import fs
 from penstock.directories import make_directory
 from penstock.errors import InvalidInput, PenstockError, SettingInvalid
 from penstock.http.address import HttpAddress
+from penstock.safe_names import relative_name
 from penstock.storage import StoredObject
 from penstock.storage.errors import StoreRefused, StoreUnreachable
 
@@ -110,7 +111,7 @@ class S3Store:
                 uploads.submit(self._upload, name, file).result()
 
     def open(self, name: str) -> pa.NativeFile:
-        path = self._address.path(name)
+        path = self._path(name)
         source = self._request(lambda: self._files.open_input_file(path))
 
         def fetch(offset: int, length: int) -> pa.Buffer:
@@ -130,10 +131,13 @@ class S3Store:
 
     def delete(self, name: str) -> None:
         with suppress(FileNotFoundError):
-            self._request(lambda: self._files.delete_file(self._address.path(name)))
+            self._request(lambda: self._files.delete_file(self._path(name)))
 
     def address(self, name: str) -> str:
-        return f"s3://{self._address.path(name)}"
+        return f"s3://{self._path(name) if name else self._address.path(name)}"
+
+    def _path(self, name: str) -> str:
+        return self._address.path(relative_name(name))
 
     def _upload(self, name: str, file: IO[bytes]) -> None:
         size = file.seek(0, 2)
@@ -141,7 +145,7 @@ class S3Store:
         files = self._files if size <= _ONE_REQUEST_BYTES else self._files_for_parts
 
         def write() -> None:
-            stream = files.open_output_stream(self._address.path(name))
+            stream = files.open_output_stream(self._path(name))
             stream.write(pa.py_buffer(content))
             stream.close()
 

@@ -117,7 +117,7 @@ def data_output(*, json: bool = False, raw: bool = False) -> BinaryIO:
 def passing_on() -> Callable[[bytes], None]:
     """A function that shows the output of another program on standard error, piece by piece. A
     progress bar that the program draws over and over becomes lines."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
 
     def show(piece: bytes) -> None:
         text = decoder.decode(piece).replace("\r\n", "\n").replace("\r", "\n")

@@ -345,3 +345,22 @@ def test_a_count_of_tokens_that_cannot_be_is_no_count(
     server.faults.append((200, {}, completion(answer, tokens=2**80)))
     assert labels(judge_at(server, database).judge(messages("what?"))) == ["asks"]
     assert 0 < spent(database, RUN).tokens < 5_000
+
+
+def test_the_key_may_lie_in_a_file_and_is_shown_nowhere(
+    server: Completions, database: Database, tmp_path: Path
+) -> None:
+    file = tmp_path / "judge.key"
+    with pytest.raises(InvalidInput, match="No such file"):
+        judge_at(server, database, key_file=str(file))
+    file.write_bytes(b"s3cret\xff")
+    with pytest.raises(InvalidInput, match="it holds no key") as refused:
+        judge_at(server, database, key_file=str(file))
+    assert "s3cret" not in str(refused.value)
+    file.write_text("s3cret\n")
+    judge = judge_at(server, database, key_file=str(file))
+    judge.judge([Message(text="asks a")])
+    assert server.headers[-1]["authorization"] == "Bearer s3cret"
+    assert "s3cret" not in repr(judge._settings)
+    stored = [path for path in tmp_path.rglob("*") if path.is_file() and path != file]
+    assert [path for path in stored if b"s3cret" in path.read_bytes()] == []

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import NamedTuple, Self
 
+from penstock.safe_names import relative_name
+
 #: History with answers, and what running programs leaves: neither copied, nor counted as an edit.
 IGNORED = frozenset({
     ".git", ".hg", ".svn", ".jj",
@@ -126,9 +128,9 @@ def changes_in(folder: str, before: Mapping[str, FilePrint]) -> list[str]:
 
 
 def write_folder(folder: str, files: Sequence[File]) -> None:
-    """Write files into an empty folder. Raises OSError."""
+    """Write files into an empty folder. Raises OSError, NameUnsafe."""
     for file in files:
-        full = os.path.join(folder, file.path)
+        full = os.path.join(folder, relative_name(file.path))
         os.makedirs(os.path.dirname(full), exist_ok=True)
         if file.kind == "link":
             os.symlink(file.content, os.fsencode(full))

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
 import msgspec
 import sqlalchemy as sa
@@ -76,10 +77,23 @@ def _address(judge: RewardSettings) -> HttpAddress:
     """Raises InvalidInput where nothing can be sent there, or not with this key."""
     name = f"The address of the judge, {without_secrets(judge.judge_url)!r},"
     address = HttpAddress.of(judge.judge_url, name)
-    if not (judge.judge_key.isascii() and judge.judge_key.isprintable()):
+    key = _key_of(judge)
+    if not (key.isascii() and key.isprintable()):
         why = "it holds characters that no header may hold"
         raise InvalidInput(what="The key of the judge", why=why)
     return address.below("chat/completions")
+
+
+def _key_of(judge: RewardSettings) -> str:
+    """Raises InvalidInput, without it."""
+    if not judge.judge_key_file:
+        return judge.judge_key
+    try:
+        return Path(judge.judge_key_file).read_bytes().decode("ascii").strip()
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it holds no key"
+        what = f"The file of the judge's key, {judge.judge_key_file},"
+        raise InvalidInput(what=what, why=why) from None
 
 
 def judge_version(model: str, message_chars_max: int) -> str:
@@ -106,6 +120,7 @@ class LlmJudge:
     ) -> None:
         """Raises InvalidInput."""
         self._settings, self._address = settings, _address(settings)
+        self._key = _key_of(settings)
         self._answers, self._budget, self._egress = answers, budget, egress
         self._sleep = sleep
         self._failures, self._given_up = 0, False
@@ -174,7 +189,7 @@ class LlmJudge:
         limits = {"max_tokens": _ANSWER_TOKENS_MAX, **dict(_PARAMETERS)}
         request = {"model": self._settings.judge_model, "messages": messages, **limits}
         headers = {"Content-Type": "application/json"}
-        key = self._settings.judge_key
+        key = self._key
         if authorization := f"Bearer {key}" if key else self._address.authorization:
             headers["Authorization"] = authorization
         body = json.dumps(request).encode()

@@ -13,7 +13,7 @@ from dataclasses import replace
 from penstock_jobs.rewards.texts import changes, provenance, trail
 from penstock_jobs.rewards.texts.changes import CompareCost, TextChange, TooExpensive, ink
 from penstock_jobs.rewards.texts.moves import Moves, recall, widen
-from penstock_jobs.rewards.texts.open_horizons import Watches
+from penstock_jobs.rewards.texts.open_edits import OpenEdits
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, KnownFile, first_state
 from penstock_jobs.rewards.texts.trail import EditRange, Row, Sighting, TrackedEdit, TrailTerms
 
@@ -73,7 +73,7 @@ class _SessionReplay:
         self._cost = CompareCost(terms.cells_max)
         self._compared: tuple[str, str, TextChange] = ("", "", TextChange([], []))
         self._files: dict[str, KnownFile] = {}
-        self.watches = Watches(self._files, terms)
+        self.watches = OpenEdits(self._files, terms)
         self._moves = Moves(self._files, turns_us, terms.move_min, self._cost)
         # Looks of the moment that is not over: a file that vanished may yet appear elsewhere.
         self._looks: list[tuple[int, str]] = []

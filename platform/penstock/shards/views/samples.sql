@@ -1,6 +1,7 @@
 -- samples: what the shards hold, without their tokens: where each came from, and what it weighs.
 -- Grain:  (shard, sample_id).
 -- Order:  shard, group_id, rollout_id, chain_pos, branch_index.
+-- Reads:  what `views.py` binds: columns of the parts of shards (`schema.py`).
 --
 -- Columns:
 --   shard                                   the shard

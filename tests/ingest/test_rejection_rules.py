@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
-from penstock.ingest import rejections
+from penstock.ingest import rejection_rules
 from penstock.ingest.ledger import read_ledger
-from penstock.ingest.rejected import (
+from penstock.ingest.rejected_lines import (
     FOLDER,
     list_fuses,
     list_rejected,
@@ -20,7 +20,7 @@ from penstock.ingest.rejected import (
     remove_old_lines,
     replay_rejected,
 )
-from penstock.ingest.rejections import (
+from penstock.ingest.rejection_rules import (
     RejectedRow,
     RejectionFuses,
     Source,
@@ -51,7 +51,7 @@ def row(reason: str = "why", source: str = "ide", **fields: object) -> RejectedR
 def test_beyond_its_rows_a_tenant_has_the_first_of_each_kind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(rejections, "ROWS_MAX", 3)
+    monkeypatch.setattr(rejection_rules, "ROWS_MAX", 3)
     rows = [row(f"unknown type 'x{n}' at {n}") for n in range(5)] + [row("too long")] * 4
     plan = plan_rejections(rows, {"acme": StoredRejections()})
     assert [(lines.first.reason, lines.lines) for lines in plan.stored] == [
@@ -63,20 +63,20 @@ def test_beyond_its_rows_a_tenant_has_the_first_of_each_kind(
 
 
 def test_lines_of_a_stored_kind_are_counted_at_its_row() -> None:
-    full = StoredRejections(rows=rejections.ROWS_MAX, newest={row().kind: 17})
+    full = StoredRejections(rows=rejection_rules.ROWS_MAX, newest={row().kind: 17})
     plan = plan_rejections([row()] * 1000, {"acme": full})
     assert (plan.stored, plan.counted) == ([], Counter({17: 1000}))
 
 
 def test_bytes_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rejections, "BYTES_MAX", 100)
+    monkeypatch.setattr(rejection_rules, "BYTES_MAX", 100)
     plan = plan_rejections([row(raw=b"x" * 60)] * 3, {"acme": StoredRejections()})
     assert [lines.lines for lines in plan.stored] == [3]
 
 
 def test_kinds_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rejections, "ROWS_MAX", 0)
-    monkeypatch.setattr(rejections, "KINDS_MAX", 3)
+    monkeypatch.setattr(rejection_rules, "ROWS_MAX", 0)
+    monkeypatch.setattr(rejection_rules, "KINDS_MAX", 3)
     rows = [row(source=f"source-{number}") for number in range(100)]
     plan = plan_rejections(rows, {"acme": StoredRejections()})
     assert [lines.kind.source.name for lines in plan.stored] == [
@@ -86,7 +86,7 @@ def test_kinds_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_acknowledged_lines_are_always_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rejections, "ROWS_MAX", 0)
+    monkeypatch.setattr(rejection_rules, "ROWS_MAX", 0)
     rows = [row(raw=b"%d" % number, acknowledged=True) for number in range(5)]
     [lines] = plan_rejections(rows, {"acme": StoredRejections(tripped={"ide"})}).stored
     assert (lines.lines, lines.content) == (5, b"0\n1\n2\n3\n4")
@@ -104,7 +104,7 @@ def test_each_line_is_stored_or_counted_once(
 ) -> None:
     rows = [row(reason, source, acknowledged=flag) for source, reason, flag in drawn]
     known = {row("why", "a").kind: 1}
-    stored = StoredRejections(rows=rejections.ROWS_MAX - rows_before, newest=dict(known))
+    stored = StoredRejections(rows=rejection_rules.ROWS_MAX - rows_before, newest=dict(known))
     plan = plan_rejections(rows, {"acme": stored})
     whole = sum(lines.lines for lines in plan.stored)
     assert whole + plan.counted.total() == len(rows)
@@ -201,7 +201,7 @@ def test_a_flood_of_lines_adds_little_to_the_database(tmp_path: Path) -> None:
         lake.store(b"x\n" * 20_000)
         with lake.lake.database.read() as connection:
             columns = (sa.func.count(), sa.func.sum(sa.func.length(rejected.c.raw)))
-            assert connection.execute(sa.select(*columns)).one() == (rejections.ROWS_MAX, 0)
+            assert connection.execute(sa.select(*columns)).one() == (rejection_rules.ROWS_MAX, 0)
         assert sum(entry.lines for entry in list_rejected(lake.lake, 10_000)) == 20_000
         [counted] = [entry for entry in list_rejected(lake.lake, 10_000) if entry.lines > 1]
         outcome = replay_rejected(lake.lake, lake.clock, [counted.id])
@@ -212,7 +212,7 @@ def test_acknowledged_lines_that_cannot_be_stored_are_set_aside_and_sent_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a bad deploy of Penstock itself: nothing that was acknowledged is lost."""
-    monkeypatch.setattr(rejections, "ROWS_MAX", 0)
+    monkeypatch.setattr(rejection_rules, "ROWS_MAX", 0)
     to_tables = DecodedEvents.to_tables
 
     def broken(self: DecodedEvents, *arguments: object) -> object:

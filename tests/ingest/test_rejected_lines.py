@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from penstock.errors import InvalidInput
 from penstock.ingest import gateway
 from penstock.ingest.ledger import read_ledger
-from penstock.ingest.rejected import list_rejected, read_rejected, replay_rejected
+from penstock.ingest.rejected_lines import list_rejected, read_rejected, replay_rejected
 from penstock.ingest.tables import rejected
 from tests.support.lakes import HandLake, hand_lake, make_event
 

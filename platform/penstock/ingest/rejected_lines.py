@@ -14,7 +14,7 @@ from penstock.errors import InvalidInput
 from penstock.eventlog.settings import EventLogSettings
 from penstock.events.validation import EventInvalid, validate_line
 from penstock.ingest.gateway import Acceptor
-from penstock.ingest.rejections import (
+from penstock.ingest.rejection_rules import (
     DAYS_MAX,
     RejectedRow,
     RejectionKind,

@@ -4,8 +4,8 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.channels.channel import channel_state
+from penstock.channels.channel_verdict import judge
 from penstock.channels.history import verify_history
-from penstock.channels.judgement import judge
 from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
 from penstock.checkpoints.errors import CheckpointUnknown
 from penstock.checkpoints.registration import withdraw

@@ -30,7 +30,7 @@ class _OpenEdit:
     broken: bool = False
 
 
-class Watches:
+class OpenEdits:
     """`files` is what is known of the session's files, by path, and changes under way."""
 
     def __init__(self, files: Mapping[str, KnownFile], terms: TrailTerms) -> None:

@@ -1,0 +1,52 @@
+"""Folders for what statements cannot keep in memory: gone with the statement, and after a kill at
+the next start of a service."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_hex
+from shutil import rmtree
+
+from penstock.directories import make_directory
+
+#: Below the data directory.
+SPILL_FOLDER = "tmp"
+
+
+@contextmanager
+def spill_folder(data: Path) -> Iterator[Path]:
+    """The name of a folder that a statement may make. A lock says that it is in use, and ends with
+    the process."""
+    above = data / SPILL_FOLDER
+    make_directory(above)
+    descriptor = os.open(above, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        folder = above / token_hex(8)
+        try:
+            yield folder
+        finally:
+            rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(descriptor)
+
+
+def remove_left_spill(data: Path) -> int:
+    """Remove what killed processes left; how many folders. While a statement runs nobody knows
+    which are its: then they wait for the next start."""
+    above = data / SPILL_FOLDER
+    if not above.is_dir():
+        return 0
+    descriptor = os.open(above, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        left = [folder for folder in above.iterdir() if folder.is_dir()]
+        for folder in left:
+            rmtree(folder, ignore_errors=True)
+    except BlockingIOError:
+        return 0
+    finally:
+        os.close(descriptor)
+    return len(left)

@@ -1,0 +1,76 @@
+"""Names and digests that others wrote: in manifests, archives, answers and listings of stores.
+
+A path is made of such a text only after it went through here.
+"""
+
+import os
+import re
+import unicodedata
+
+from penstock.errors import InvalidInput
+
+DIGEST_PREFIX = "sha256:"
+#: What file systems take for one part of a path, and S3 for a whole name.
+PART_BYTES_MAX = 255
+NAME_BYTES_MAX = 1024
+#: So much of a refused text stands in the error.
+_SHOWN_CHARS_MAX = 200
+
+#: Names as Penstock gives them, which need no further look.
+_PLAIN = re.compile(
+    r"(?:[A-Za-z0-9_-][A-Za-z0-9_.-]{0,200}/){0,4}[A-Za-z0-9_-][A-Za-z0-9_.-]{0,200}"
+)
+_DIGITS = re.compile("[0-9a-f]{64}")
+#: Characters that move a cursor or end a line.
+_UNSEEN = {"Cc", "Zl", "Zp"}
+
+
+class NameUnsafe(InvalidInput, ValueError):
+    """{what} cannot be used: {why}."""
+
+
+def relative_name(text: str) -> str:
+    """The name of a file below a folder, with `/` between its parts: it leads nowhere else. Raises
+    NameUnsafe."""
+    if why := _unfit(text):
+        raise NameUnsafe(what=f"The file name {text[:_SHOWN_CHARS_MAX]!r}", why=why)
+    return text
+
+
+def is_relative_name(text: str) -> bool:
+    return not _unfit(text)
+
+
+def sha256_digits(text: str) -> str:
+    """A SHA-256 as 64 hexadecimal digits in lower case. Raises NameUnsafe."""
+    if not _DIGITS.fullmatch(text):
+        why = "a checksum is 64 hexadecimal digits in lower case"
+        raise NameUnsafe(what=f"The checksum {text[:_SHOWN_CHARS_MAX]!r}", why=why)
+    return text
+
+
+def sha256_digest(text: str) -> str:
+    """`sha256:` and its digits. Raises NameUnsafe."""
+    if not (text.startswith(DIGEST_PREFIX) and _DIGITS.fullmatch(text, len(DIGEST_PREFIX))):
+        why = "a digest is `sha256:` and 64 hexadecimal digits"
+        raise NameUnsafe(what=f"The digest {text[:_SHOWN_CHARS_MAX]!r}", why=why)
+    return text
+
+
+def _unfit(name: str) -> str:
+    """Why this is no name of a file below a folder; nothing where it is."""
+    if _PLAIN.fullmatch(name):
+        return ""
+    try:
+        # Names of files may hold bytes that are no text, which Python keeps as half characters.
+        parts = [os.fsencode(part) for part in name.split("/")]
+    except UnicodeEncodeError:
+        return "it holds half a character"
+    if any(part in (b"", b".", b"..") for part in parts):
+        return "it leads out of its folder, or is no relative name"
+    if "\\" in name or any(unicodedata.category(char) in _UNSEEN for char in name):
+        return "it holds a backslash or a control character"
+    longest = max(map(len, parts))
+    if longest > PART_BYTES_MAX or sum(map(len, parts)) + len(parts) - 1 > NAME_BYTES_MAX:
+        return f"it is longer than {NAME_BYTES_MAX} bytes, or a part than {PART_BYTES_MAX}"
+    return ""

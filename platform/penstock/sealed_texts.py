@@ -1,0 +1,131 @@
+"""Secrets that have to be in the database are sealed there: encrypted with a key that is not.
+
+A sealed text names its key, and fits only the place that it was made for: moved to another row it
+cannot be opened. A text without the mark is from before secrets were sealed, and is read as it is.
+"""
+
+import base64
+import hashlib
+import os
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from penstock.directories import make_directory, open_private, sync_directory
+from penstock.errors import PenstockError
+from penstock.settings import Settings
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+#: In the data directory.
+KEY_NAME = "secret.key"
+#: What a sealed text begins with; the name of its key and the encrypted text follow.
+SEALED_MARK = "sealed:1:"
+_KEY_BYTES = 32
+_KEY_NAME_HEX = 12
+_NONCE_BYTES = 12
+#: How a person makes a key.
+_RECIPE = "head -c 32 /dev/urandom | base64 > FILE"
+
+
+class SecretKeyUnfit(PenstockError, exit_status=2):
+    """The key of secrets in the database, {file}, cannot be used: {why}."""
+
+
+@dataclass(frozen=True)
+class SecretSeal:
+    """Seals texts and opens them. The key is read, and made, when it is needed."""
+
+    file: Path
+    #: Whether a missing key is made: not where the operator named a file.
+    makes_key: bool = True
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        named = settings.secret_key_file
+        return cls(Path(named) if named else settings.data / KEY_NAME, makes_key=not named)
+
+    def seal(self, text: str, place: str) -> str:
+        """Raises SecretKeyUnfit."""
+        cipher = self._cipher(make=self.makes_key)
+        nonce = secrets.token_bytes(_NONCE_BYTES)
+        content = nonce + cipher.encrypt(nonce, text.encode(), place.encode())
+        encoded = base64.urlsafe_b64encode(content).decode()
+        return f"{SEALED_MARK}{self._key_name}:{encoded}"
+
+    def open(self, text: str, place: str) -> str:
+        """Raises SecretKeyUnfit."""
+        if not text.startswith(SEALED_MARK):
+            return text
+        from cryptography.exceptions import InvalidTag
+
+        cipher = self._cipher(make=False)
+        name, _, encoded = text.removeprefix(SEALED_MARK).partition(":")
+        if name != self._key_name:
+            why = (
+                f"they were encrypted with the key {name}, and this one is {self._key_name}. Bring"
+                " the other key back, or remove what has the secret and add it again"
+            )
+            raise self._unfit(why)
+        try:
+            content = base64.urlsafe_b64decode(encoded)
+            nonce, rest = content[:_NONCE_BYTES], content[_NONCE_BYTES:]
+            return str(cipher.decrypt(nonce, rest, place.encode()), "utf-8")
+        except (InvalidTag, ValueError) as error:
+            why = f"{place} was changed in the database since; remove it, and add it again"
+            raise self._unfit(why) from error
+
+    def _cipher(self, *, make: bool) -> "AESGCM":
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+        if make and not self.file.exists():
+            try:
+                self._make()
+            except OSError as error:
+                raise self._unfit(error.strerror or str(error)) from error
+        return AESGCM(self._key)
+
+    @cached_property
+    def _key(self) -> bytes:
+        try:
+            key = base64.b64decode(self.file.read_bytes().strip(), validate=True)
+        except FileNotFoundError:
+            why = (
+                "there is no such file. Copy it from the machine that has it, or from a backup;"
+                " several machines with one database name the same key with"
+                f" PENSTOCK_SECRET_KEY_FILE. A new one is made by: {_RECIPE}"
+            )
+            raise self._unfit(why) from None
+        except OSError as error:
+            raise self._unfit(error.strerror or str(error)) from error
+        except ValueError:
+            key = b""
+        if len(key) != _KEY_BYTES:
+            raise self._unfit(f"it does not hold {_KEY_BYTES} bytes in base64: {_RECIPE}")
+        return key
+
+    @property
+    def _key_name(self) -> str:
+        return hashlib.sha256(b"penstock key\0" + self._key).hexdigest()[:_KEY_NAME_HEX]
+
+    def _make(self) -> None:
+        """Of two processes that make one at the same time, the first one's counts."""
+        make_directory(self.file.parent)
+        unfinished = self.file.with_name(f".{self.file.name}-{secrets.token_hex(4)}")
+        with open_private(unfinished, "xb") as file:
+            file.write(base64.b64encode(secrets.token_bytes(_KEY_BYTES)) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            with suppress(FileExistsError):
+                os.link(unfinished, self.file)
+        finally:
+            unfinished.unlink()
+        sync_directory(self.file.parent)
+
+    def _unfit(self, why: str) -> SecretKeyUnfit:
+        return SecretKeyUnfit(file=self.file, why=why)
