@@ -53,10 +53,9 @@ def register(
     progress: ReadProgress = lambda _bytes: None,
 ) -> Checkpoint:
     """Register a checkpoint; the same registration again changes nothing. Where its files can be
-    read, `look` compares them with the digest. Without a digest it is taken from the files. What
-    lies outside of the roots, if any are given, is not looked at. Raises
-    InvalidInput, CheckpointConflict, DigestMismatch, CheckpointUnknown (the parent),
-    LineageBroken, ShardUnknown."""
+    read, `look` compares them with the digest; without one it is taken from the files. What lies
+    outside of the roots, if any are given, is not looked at. Raises InvalidInput, ShardUnknown,
+    CheckpointConflict, DigestMismatch, CheckpointUnknown (the parent), LineageBroken."""
     check_name("The name of a checkpoint", name)
     uri, files = digests.check_uri(uri), None
     if digest is None:
