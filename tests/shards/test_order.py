@@ -61,7 +61,7 @@ def test_neighbours_do_not_stay_neighbours() -> None:
 
 def part(name: str, row_groups: list[int], continued: list[int]) -> PartFile:
     return PartFile(
-        name=name, sha256="", bytes=0, rows=sum(row_groups), tokens=0, trainable=0, groups=0,
+        name=name, sha256="0" * 64, bytes=0, rows=sum(row_groups), tokens=0, trainable=0, groups=0,
         first="", last="", row_groups=row_groups, continued=continued,
     )  # fmt: skip
 
