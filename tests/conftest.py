@@ -103,6 +103,14 @@ def _no_developer_settings() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _usual_umask() -> Iterator[None]:
+    """Commands make their files private, also where a test runs them in its own process."""
+    os.umask(0o022)
+    yield
+    os.umask(0o022)
+
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """One Kafka broker for all tests: each makes topics and groups of its own. A test that stops

@@ -46,7 +46,6 @@ from tests.support.waiting import eventually
 
 #: One session of either arm is enough for a step, and each step lasts no time.
 LIMITS: dict[str, Any] = {"canary_look_seconds": 0.05}
-watch.SESSIONS_MIN = 1
 STEPS = '[canary]\nsteps = [0.5]\nmin_age = "0s"\n'
 MORE = '[canary]\nshare = 0.5\n[watch]\nfor = "0s"\n'
 POINTS = [
@@ -61,6 +60,7 @@ _SECONDS_MAX = 60
 def main(folder: Path, kills: int, asked: int) -> None:
     """So many random kills with a trainer that is a command, and so many with one that is asked by
     HTTP, if any."""
+    watch.SESSIONS_MIN = 1  # of this process alone: tests import this module
     began = time.monotonic()
     wanted = undisturbed(folder / "undisturbed")
     took = time.monotonic() - began
