@@ -37,7 +37,6 @@ _SYSTEM = (
     "tests/faults/test_round.py",
     "tests/fleet/test_processes.py",
     "tests/ingest/test_kafka.py",
-    "tests/ingest/test_rejection_limit.py",
     "tests/lake/test_lake_in_s3.py",
     "tests/lake/test_sorted_merge.py",
     "tests/loop/test_asking.py",
