@@ -80,17 +80,6 @@ def test_a_whole_data_directory_is_its_owner_s_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("open_umask")
-def test_what_is_exported_elsewhere_is_not_for_everybody(tmp_path: Path) -> None:
-    """The folder that a person chose keeps its mode, and the group its rights."""
-    data, shared = tmp_path / "penstock-data", tmp_path / "shared"
-    shared.mkdir(0o755)
-    run(data, "import", str(ROOT / "examples" / "sessions"))
-    run(data, "query", "select 1 as a", "--out", str(shared / "a.parquet"))
-    assert stat.S_IMODE(shared.stat().st_mode) == 0o755
-    assert stat.S_IMODE((shared / "a.parquet").stat().st_mode) == 0o660
-
-
-@pytest.mark.usefixtures("open_umask")
 def test_an_older_data_directory_is_narrowed_and_that_is_said_once(tmp_path: Path) -> None:
     data = tmp_path / "penstock-data"
     run(data, "import", str(ROOT / "examples" / "sessions"))

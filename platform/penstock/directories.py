@@ -9,14 +9,16 @@ from typing import Any
 #: Of what Penstock makes, whatever the umask.
 DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
+#: Of folders outside of the data directory, less the umask: others read what trainers make there.
+SHARED_MODE = 0o777
 _OTHERS = 0o077
 
 
-def make_directory(path: Path) -> None:
+def make_directory(path: Path, mode: int = DIRECTORY_MODE) -> None:
     """With those above that are missing."""
     if not path.is_dir():
-        make_directory(path.parent)
-        path.mkdir(DIRECTORY_MODE, exist_ok=True)
+        make_directory(path.parent, mode)
+        path.mkdir(mode, exist_ok=True)
         sync_directory(path.parent)
 
 

@@ -174,5 +174,7 @@ def _holds_all(console: Running, key: str) -> None:
 
 
 def _left_over(running: list[Running]) -> list[Path]:
-    """On the disk of a part at scale nothing stays that anybody needs."""
-    return [path for one in running for path in one.data.rglob("*") if path.is_file()]
+    """On the disk of a part at scale nothing stays that anybody needs, but the key of the first
+    that was started."""
+    files = [path for one in running for path in one.data.rglob("*") if path.is_file()]
+    return [path for path in files if path.name != "first-admin-key"]

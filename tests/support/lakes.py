@@ -122,7 +122,7 @@ def hand_lake(data: Path, **limits: object) -> Iterator[HandLake]:
 
 def open_by_hand(data: Path, **limits: object) -> HandLake:
     settings = load_settings(data, {}, {"disk_reserve_bytes": 0, **limits})
-    data.mkdir(parents=True, exist_ok=True)
+    data.mkdir(0o700, parents=True, exist_ok=True)
     file = data / "penstock.db"
     if settings.database_url == f"sqlite:///{file}" and not file.exists():
         shutil.copy(_empty_database(), file)

@@ -17,7 +17,7 @@ import msgspec
 
 from penstock.checkpoints.checkpoint import Form, check_digest
 from penstock.checkpoints.digests import check_uri
-from penstock.directories import make_directory
+from penstock.directories import SHARED_MODE, make_directory
 from penstock.errors import InvalidInput
 from penstock.execution.guarded_process import run_guarded
 from penstock.http.address import HttpAddress
@@ -100,7 +100,7 @@ class CommandTrainer:
         output, work = try_folder / "checkpoint", self.folder / "work"
         try:
             for folder in (output, work):
-                make_directory(folder)
+                make_directory(folder, SHARED_MODE)
         except OSError as error:
             what = f"The output folder of the trainer {error.filename}"
             raise InvalidInput(what=what, why=error.strerror or error) from error

@@ -4,7 +4,6 @@ The entry point group `penstock.commands` names the commands. One that belongs t
 group of commands has both names: `channels.follow`.
 """
 
-import os
 import sys
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -16,7 +15,6 @@ from typer.core import TyperGroup
 from penstock.errors import PenstockError
 from penstock.terminal.output import guard_terminal, show_error
 
-_OWN, _NOT_OTHERS = 0o077, 0o007
 _STYLE: dict[str, Any] = {
     "add_completion": False,
     "pretty_exceptions_enable": False,
@@ -66,8 +64,6 @@ app.callback()(_about)
 
 def main() -> None:
     """Runs a command; a PenstockError becomes its message and its exit status."""
-    # Nothing that a command makes is for everybody, whatever folder it is in.
-    os.umask(os.umask(_OWN) | _NOT_OTHERS)
     status = 0
     guard_terminal()
     try:
