@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from penstock.lake.buckets import SessionId
 from penstock.lake.view_sources import bucket_views
 from penstock_jobs.rewards.followups.judge import Judge
+from penstock_jobs.rewards.followups.labels import SessionLabels
 from penstock_jobs.rewards.rows import row_tuples
 from penstock_jobs.rewards.texts.replay import replay
 from penstock_jobs.rewards.texts.trail import SECOND, TrackedEdit, TrailTerms
@@ -63,6 +64,8 @@ class Bucket:
     events: pa.Table
     #: What the rewards by a language model ask.
     llm_judge: Judge | None = field(default=None, repr=False)
+    #: What people and models said of its messages.
+    labels: SessionLabels = field(default_factory=SessionLabels, repr=False)
     _trails: dict[TrailTerms, dict[str, list[TrackedEdit]]] = field(
         default_factory=dict, init=False, repr=False
     )

@@ -177,12 +177,15 @@ def show(
     from penstock.lake.buckets import SessionId
     from penstock_jobs.rewards.chains import gather_chain
     from penstock_jobs.rewards.definition import find_definition
+    from penstock_jobs.rewards.followups.labels import labels_of
     from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
     from penstock_jobs.rewards.report import compute, show_session
 
     chosen = find_definition(definition) if definition else None
     with open_existing(data) as lake:
         bucket, places = gather_chain(lake, SessionId(tenant, session), SystemClock().now_us())
+        ids = bucket.turns["session_id"].unique().to_pylist()
+        bucket = replace(bucket, labels=labels_of(lake.database, tenant, ids))
         if chosen is not None:
             check_judge(chosen, lake.settings)
             llm_judge = open_judge(lake.settings, lake.database, f"show-{uuid4()}")

@@ -128,7 +128,7 @@ def compute(
     """The rewards of a definition and its sum; without a definition all rewards that need no
     settings, with their defaults. Raises InvalidInput, JudgeUnfit."""
     if definition is None:
-        free = [reward for reward in all_rewards().values() if reward.check is None]
+        free = [reward for reward in all_rewards().values() if not reward.only_named]
         return rewards_of(bucket, [Term(reward, reward.parameters()) for reward in free])
     return score_bucket(bucket, definition, places=places).rewards
 

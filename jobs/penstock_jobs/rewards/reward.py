@@ -57,9 +57,10 @@ class Reward:
     compute: Callable[[Bucket, Any], pa.Table]
     #: A frozen dataclass; each of its fields has a default.
     parameters: type = NoParameters
-    #: Raises where the settings do not give what it needs. A reward that needs anything is
-    #: computed only where a definition names it.
+    #: Raises where the settings do not give what it needs with these parameters.
     check: Callable[[Any, Settings], None] | None = None
+    #: Computed only where a definition names it, since it needs settings in any case.
+    only_named: bool = False
 
     def page(self) -> str:
         """What it measures, its formula, its states, and how it can be gamed: the docstring of

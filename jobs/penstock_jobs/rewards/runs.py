@@ -28,6 +28,7 @@ from penstock_jobs.rewards.bucket import EditParameters, as_bucket, later
 from penstock_jobs.rewards.credit import ChainMember, ScoredBucket, score_bucket
 from penstock_jobs.rewards.definition import Definition, parse_definition
 from penstock_jobs.rewards.due_sessions import Progress, SessionFilter
+from penstock_jobs.rewards.followups.labels import labels_of
 from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
 from penstock_jobs.rewards.git_history import Repository, with_history
 from penstock_jobs.rewards.outcomes import Outcome
@@ -216,7 +217,11 @@ def _score_tenant(
     run_name = f"{task.progress.version}-{task.progress.run_at}"
     columns = columns_of(term.reward for term in definition.terms)
     bucket = as_bucket(events, tenant, task.progress.run_at, columns)
-    bucket = replace(bucket, llm_judge=open_judge(lake.settings, lake.database, run_name))
+    bucket = replace(
+        bucket,
+        llm_judge=open_judge(lake.settings, lake.database, run_name),
+        labels=labels_of(lake.database, tenant, events["session_id"].unique().to_pylist()),
+    )
     if task.repository is not None:
         parameters = [term.parameters for term in definition.terms]
         of_edits = [terms for terms in parameters if isinstance(terms, EditParameters)]

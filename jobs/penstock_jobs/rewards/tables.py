@@ -1,6 +1,6 @@
 """The tables of rewards: definitions, files, what is due, and what judges said."""
 
-from sqlalchemy import BigInteger, Column, Index, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Index, String, Table, Text
 
 from penstock.database.tables import Number, metadata
 from penstock.lake.tables import FOLDER
@@ -70,4 +70,27 @@ judge_spending = Table(
     Column("run", String(128), primary_key=True),
     Column("requests", BigInteger, nullable=False),
     Column("tokens", BigInteger, nullable=False),
+)
+
+#: What people and language models said of messages. Rows are only added: the newest about a
+#: message counts, of people before models; one without a label takes back the one before. No text
+#: of a user is in it.
+follow_up_label = Table(
+    "follow_up_label",
+    metadata,
+    Column("id", Number, primary_key=True),
+    Column("tenant", String(128), nullable=False),
+    Column("session_id", String(512), nullable=False),
+    Column("turn", BigInteger, nullable=False),
+    #: The digest of its text: a label is of these words, whatever turn they are found at later.
+    Column("message", String(64), nullable=False),
+    Column("label", String(32)),
+    #: Whether chance drew it, or it was chosen since it tells much.
+    Column("drawn", Boolean, nullable=False),
+    #: Chance drew from the messages of sessions that were quiet since then.
+    Column("until_us", BigInteger, nullable=False),
+    Column("by", String(128), nullable=False),
+    Column("is_model", Boolean, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Index("ix_follow_up_label_session", "tenant", "session_id"),
 )

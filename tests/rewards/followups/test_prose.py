@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock_jobs.rewards.followups.features import SHAPES, take_apart
+from penstock_jobs.rewards.followups.message_parts import SHAPES, take_apart
 from penstock_jobs.rewards.followups.judge import fresh_examples, held_out_examples
 
 PIECES = st.sampled_from(

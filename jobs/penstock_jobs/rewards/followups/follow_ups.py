@@ -3,10 +3,10 @@ of a reward that a judge makes of them. Pure: Arrow tables in, rows out."""
 
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -20,6 +20,7 @@ from penstock_jobs.rewards.followups.judge import (
     Label,
     Message,
     Tests,
+    Unjudged,
 )
 from penstock_jobs.rewards.measures.turns import TurnScore, score_turns
 from penstock_jobs.rewards.rows import row_tuples
@@ -205,13 +206,40 @@ def _test_result(payload: str | None) -> Tests | None:
     return None
 
 
+class Verdict(NamedTuple):
+    """The score of the turn that a follow-up is about; the label says which turn that is."""
+
+    score: TurnScore
+    label: Label | None = None
+
+
+#: The verdicts of these follow-ups, from what the judge said of each.
+Settle = Callable[[Sequence[FollowUp], Sequence[Judgement | Unjudged]], Sequence[Verdict]]
+
+
+def verdict_of(judgement: Judgement | Unjudged) -> Verdict:
+    """− the probability of dissatisfied, or why there is none."""
+    if isinstance(judgement, Judgement):
+        return Verdict(TurnScore(0.0 - judgement.dissatisfied), judgement.label)
+    return Verdict(TurnScore(None, judgement))
+
+
+def as_judged(
+    _follow_ups: Sequence[FollowUp], judgements: Sequence[Judgement | Unjudged]
+) -> Sequence[Verdict]:
+    return list(map(verdict_of, judgements))
+
+
 def score_follow_ups(
-    name: str, bucket: Bucket, judge: Judge, no_train: Collection[str] = ()
+    name: str,
+    bucket: Bucket,
+    judge: Judge,
+    no_train: Collection[str] = (),
+    settle: Settle = as_judged,
 ) -> pa.Table:
-    """− the probability of dissatisfied of each turn that the agent acted in, as the judge sees
-    it, and of its session. Messages of the sessions `no_train` are not shown to the judge."""
-    events = bucket.events.filter(pc.is_in(bucket.events["type"], pa.array(EVENT_TYPES)))
-    sessions = list(session_turns(bucket.turns, bucket.model_calls, bucket.edits, events))
+    """The score of each turn that the agent acted in, and of its session. Of several messages about
+    one turn the worst counts. Messages of the sessions `no_train` are not shown to the judge."""
+    sessions = sessions_of(bucket)
     scores: dict[tuple[str, int], TurnScore] = {}
     shown = []
     for follow_up in follow_ups(sessions):
@@ -220,16 +248,17 @@ def score_follow_ups(
         else:
             shown.append(follow_up)
     judgements = judge.judge([follow_up.message for follow_up in shown])
-    for follow_up, judgement in zip(shown, judgements, strict=True):
-        if isinstance(judgement, Judgement):
-            score = TurnScore(0.0 - judgement.dissatisfied)
-            turn = (follow_up.session_id, follow_up.target_turn(judgement.label))
-        else:
-            score = TurnScore(None, judgement)
-            turn = (follow_up.session_id, follow_up.turn_before)
+    for follow_up, (score, label) in zip(shown, settle(shown, judgements), strict=True):
+        target = follow_up.turn_before if label is None else follow_up.target_turn(label)
+        turn = (follow_up.session_id, target)
         # An unknown score is no worse than a known one.
         worse = scores.get(turn, score), score
         scores[turn] = min(worse, key=lambda known: 1.0 if known.value is None else known.value)
     for session, number, evidence in silences(sessions):
         scores[session, number] = TurnScore(-1.0) if evidence else TurnScore(None, "silence")
     return score_turns(name, bucket, lambda turn: scores.get((turn["session_id"], turn["turn"])))
+
+
+def sessions_of(bucket: Bucket) -> list[SessionTurns]:
+    events = bucket.events.filter(pc.is_in(bucket.events["type"], pa.array(EVENT_TYPES)))
+    return list(session_turns(bucket.turns, bucket.model_calls, bucket.edits, events))

@@ -1,10 +1,13 @@
-"""The judge that needs nothing but this package: features and multinomial logistic regression.
+"""The judges that need nothing but this package: features and multinomial logistic regression.
 
-Its model lies beside this file; `bench/judge_training.py` makes it from the train examples.
+There are two. The first is as it was, so that what it computed can be computed again. The second
+judges what the user says without what they paste, by the clause that it comes down to, and its
+probabilities were fitted on wording that it had not seen. Their models lie beside this file;
+`bench/judge_training.py` makes the second's.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import as_file, files
@@ -13,7 +16,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock_jobs.rewards.followups.features import FeatureRows, features
+from penstock_jobs.rewards.followups import features, speech_features
+from penstock_jobs.rewards.followups.features import FeatureRows
 from penstock_jobs.rewards.followups.judge import DISSATISFIED, LABELS, Judgement, Message
 
 Matrix: TypeAlias = NDArray[np.float64]
@@ -28,10 +32,22 @@ class Model:
     temperature: float
     #: The digest of the examples that it learned from.
     examples: str
+    #: Slope and offset of the log odds of dissatisfied; (1, 0) leaves them as they are.
+    calibration: tuple[float, float] = (1.0, 0.0)
 
     def probabilities(self, rows: FeatureRows) -> Matrix:
         logits = rows.times(self.weights.astype(np.float32) * self.scale)
         return softmax(logits / self.temperature)
+
+    def dissatisfied(self, probabilities: Matrix) -> NDArray[np.float64]:
+        chance = np.minimum(probabilities[:, _DISSATISFIED].sum(axis=1), 1.0)
+        slope, offset = self.calibration
+        if (slope, offset) == (1.0, 0.0):
+            return chance
+        bounded = np.clip(chance, _LEAST, 1 - _LEAST)
+        odds = slope * np.log(bounded / (1 - bounded)) + offset
+        calibrated: NDArray[np.float64] = 1 / (1 + np.exp(-odds))
+        return calibrated
 
 
 def softmax(logits: Matrix) -> Matrix:
@@ -40,9 +56,8 @@ def softmax(logits: Matrix) -> Matrix:
     return result
 
 
-#: Goes up whenever `features`, `prose` or `cues` see a message differently: their code is not in
-#: the digest, the weights and the lexicon are.
-FEATURES_VERSION = 1
+#: Probabilities nearer to 0 or 1 have no finite log odds.
+_LEAST = 1e-6
 #: Bounds the memory of the features, whatever the number of messages.
 _BATCH = 2_048
 
@@ -50,41 +65,75 @@ _PACKAGE = files("penstock_jobs.rewards.followups")
 _DISSATISFIED = [LABELS.index(label) for label in LABELS if label in DISSATISFIED]
 
 
-class LocalJudge:
-    """Deterministic, and as quick as its features.
+@dataclass(frozen=True)
+class Generation:
+    model_file: str
+    features: Callable[[Sequence[Message]], FeatureRows]
+    word_lists: tuple[str, ...]
+    #: Goes up whenever the same message gives other features: their code is not in the digest of
+    #: the judge, the weights and the lists of words are.
+    features_version: int
 
-    It knows words and shapes, not meaning. On messages that were written after it was fixed about
-    seven in ten that it calls dissatisfied are, and it finds about seven in ten of those. Its
-    probabilities fit the examples, where each label is about as frequent as any other; on other
-    wording they are too sure by about 15 percentage points, and in production, where far more
-    follow-ups move on, its probability of dissatisfied is too high wherever it is unsure.
-    """
+
+GENERATIONS = (
+    Generation("model_1.npz", features.features, (features.CUES,), 1),
+    Generation(
+        "model_2.npz", speech_features.features, (features.CUES, speech_features.SIGNS), 2
+    ),
+)
+NEWEST = len(GENERATIONS)
+
+
+class LocalJudge:
+    """Deterministic, and as quick as its features. It knows words and shapes, not meaning: how
+    good it is, docs/research/rewards.md says, and `penstock rewards judge` on a team's labels."""
 
     name = "local"
 
-    def __init__(self, model: Model | None = None) -> None:
-        self._model = model or committed_model()
+    def __init__(self, generation: int = NEWEST, model: Model | None = None) -> None:
+        self._generation = GENERATIONS[generation - 1]
+        self._model = model or committed_model(generation)
         facts = hashlib.sha256(self._model.weights.tobytes())
         facts.update(self._model.scale.tobytes())
-        facts.update(str((FEATURES_VERSION, self._model.temperature)).encode())
-        facts.update((_PACKAGE / "cues.toml").read_bytes())
+        known = (self._generation.features_version, self._model.temperature)
+        calibration = self._model.calibration
+        facts.update(str(known if calibration == (1.0, 0.0) else (*known, calibration)).encode())
+        for name in self._generation.word_lists:
+            facts.update((_PACKAGE / name).read_bytes())
         self.version = facts.hexdigest()[:12]
 
     def judge(self, messages: Sequence[Message]) -> list[Judgement]:
         judgements: list[Judgement] = []
         for start in range(0, len(messages), _BATCH):
-            rows = features(messages[start : start + _BATCH])
+            rows = self._generation.features(messages[start : start + _BATCH])
             probabilities = self._model.probabilities(rows)
             best, confidence = probabilities.argmax(axis=1), probabilities.max(axis=1)
-            dissatisfied = probabilities[:, _DISSATISFIED].sum(axis=1)
-            columns = (best.tolist(), confidence.tolist(), np.minimum(dissatisfied, 1.0).tolist())
+            dissatisfied = self._model.dissatisfied(probabilities)
+            columns = (
+                best.tolist(), np.minimum(confidence, 1.0).tolist(), dissatisfied.tolist()
+            )  # fmt: skip
             for label, sure, displeased in zip(*columns, strict=True):
                 judgements.append(Judgement(LABELS[label], sure, displeased))
         return judgements
 
 
 @cache
-def committed_model() -> Model:
-    with as_file(_PACKAGE / "model.npz") as path, np.load(path, allow_pickle=False) as arrays:
+def committed_model(generation: int = NEWEST) -> Model:
+    file = GENERATIONS[generation - 1].model_file
+    with as_file(_PACKAGE / file) as path, np.load(path, allow_pickle=False) as arrays:
         temperature, examples = float(arrays["temperature"]), arrays["examples"].tobytes()
-        return Model(arrays["weights"], arrays["scale"], temperature, examples.decode())
+        slope, offset = arrays["calibration"].tolist() if "calibration" in arrays else (1.0, 0.0)
+        return Model(
+            arrays["weights"], arrays["scale"], temperature, examples.decode(), (slope, offset)
+        )
+
+
+@cache
+def judge_of_version(version: str) -> LocalJudge:
+    """Raises ValueError, which names the versions that there are."""
+    judges = [LocalJudge(generation) for generation in range(1, NEWEST + 1)]
+    for judge in judges:
+        if judge.version == version:
+            return judge
+    known = ", ".join(judge.version for judge in judges)
+    raise ValueError(f"no local judge has version {version}: there are {known}; name one of these")

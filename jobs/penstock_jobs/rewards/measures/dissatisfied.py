@@ -1,8 +1,8 @@
 """The rewards of follow-ups: did the user come back dissatisfied, by the local judge and by a
 language model."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,10 +10,19 @@ import pyarrow.compute as pc
 from penstock.settings import Settings
 from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.errors import JudgeUnfit
-from penstock_jobs.rewards.followups.follow_ups import score_follow_ups
-from penstock_jobs.rewards.followups.judge import Unjudged
+from penstock_jobs.rewards.followups.follow_ups import (
+    FollowUp,
+    Verdict,
+    follow_ups,
+    score_follow_ups,
+    sessions_of,
+    verdict_of,
+)
+from penstock_jobs.rewards.followups.judge import DISSATISFIED, Judge, Judgement, Unjudged
+from penstock_jobs.rewards.followups.labels import UNCLEAR, MessagePlace
 from penstock_jobs.rewards.followups.llm_judge import judge_version, prompt_version
-from penstock_jobs.rewards.followups.local_judge import LocalJudge
+from penstock_jobs.rewards.followups.local_judge import LocalJudge, judge_of_version
+from penstock_jobs.rewards.measures.turns import TurnScore, score_turns
 from penstock_jobs.rewards.reward import Reward
 from penstock_jobs.rewards.settings import RewardSettings
 from penstock_jobs.rewards.texts.trail import SECOND
@@ -23,21 +32,57 @@ from penstock_jobs.rewards.texts.trail import SECOND
 _ASK_AGAIN: tuple[Unjudged, ...] = ("budget", "unreachable")
 _AGAIN_US = 3_600 * SECOND
 
-_local_judge = cache(LocalJudge)
+#: The version of the judge of the reward's first version.
+FIRST_JUDGE = "7f3d88d61b66"
+
+
+def _known_judge(version: str) -> None:
+    """Raises ValueError, which names the versions that there are."""
+    judge_of_version(version)
+
+
+@dataclass(frozen=True)
+class FirstJudgeParameters:
+    """Of version 1, which knew no doubt. `judge` is the version of the local judge: it is part of
+    what a definition computes."""
+
+    judge: str = FIRST_JUDGE
+
+    def __post_init__(self) -> None:
+        _known_judge(self.judge)
 
 
 @dataclass(frozen=True)
 class LocalJudgeParameters:
-    """`judge` is the version of the local judge: it is part of what a definition computes."""
+    """`judge` is the version of the local judge: it is part of what a definition computes.
+    From the first to below the second probability of `unsure` the judge cannot tell; (0.5, 0.5)
+    has it tell always. `settled_by` names the language model that is asked then."""
 
-    judge: str = field(default_factory=lambda: _local_judge().version)
+    judge: str = field(default_factory=lambda: LocalJudge().version)
+    unsure: tuple[float, float] = (0.35, 0.65)
+    settled_by: str = ""
+    prompt: str = field(default_factory=prompt_version)
+    message_chars_max: int = RewardSettings.judge_message_chars_max
 
     def __post_init__(self) -> None:
-        if self.judge != (version := _local_judge().version):
-            raise ValueError(f"the local judge has version {version}, not {self.judge}")
+        _known_judge(self.judge)
+        low, high = self.unsure
+        if not 0 <= low <= high <= 1:
+            raise ValueError(f"unsure has to be [low, high] within 0 and 1, and is {self.unsure}")
+        if self.prompt != prompt_version():
+            raise ValueError(f"the prompt has version {prompt_version()}, not {self.prompt}")
+
+    def check(self, settings: Settings) -> None:
+        if self.settled_by:
+            self.language_model().check(settings)
+
+    def language_model(self) -> "LlmJudgeParameters":
+        return LlmJudgeParameters(self.settled_by, self.prompt, self.message_chars_max)
 
 
-def dissatisfied_follow_up(bucket: Bucket, _parameters: LocalJudgeParameters) -> pa.Table:
+def dissatisfied_follow_up(
+    bucket: Bucket, parameters: LocalJudgeParameters | FirstJudgeParameters
+) -> pa.Table:
     """dissatisfied_follow_up: did the user come back dissatisfied.
 
     Measures: what the user's next message says of the agent's work. A judge gives each message
@@ -47,18 +92,98 @@ def dissatisfied_follow_up(bucket: Bucket, _parameters: LocalJudgeParameters) ->
 
     Formula, per turn that the agent acted in: − the judge's probability of dissatisfied; of several
     messages about one turn the worst counts; −1 where the user stopped the session or the agent and
-    said nothing more. A session is the mean of its turns.
+    said nothing more. A session is the mean of its turns. Where a person labelled the message
+    (`penstock rewards label`), their word counts: −1 or 0. Where the probability lies within
+    `unsure`, a language model's label counts, or the model `settled_by` is asked.
 
     Range: −1 to 0.
     pending: never. censored: `silence`, nobody has answered: most who are content say nothing, and
-    so do most who are not; `budget`, `unreachable`, `unreadable_answer`, the judge said nothing.
-    Turns in which the agent did nothing have no row.
+    so do most who are not; `unsure`, the judge cannot tell and nobody else said; `unclear`, a
+    person could not tell either; `budget`, `unreachable`, `unreadable_answer`, the language model
+    said nothing. After `budget` and `unreachable` a run an hour later asks again. Turns in which the agent did nothing have no row.
     To game it: flatter, promise, or ask, so that the next message is an answer: read it beside
-    `asked_instead`. The judge is a small model trained on written examples, and right about
-    dissatisfaction in seven of ten messages in new wording: it tells checkpoints apart by many
-    sessions, not sessions by one message.
+    `asked_instead`. The judge is a small model trained on written examples: it tells checkpoints
+    apart by many sessions, not sessions by one message, and its rates are biased: those that
+    `penstock rewards rates` corrects by labels are not.
     """
-    return score_follow_ups("dissatisfied_follow_up", bucket, _local_judge())
+    judge = judge_of_version(parameters.judge)
+    if isinstance(parameters, FirstJudgeParameters):
+        return score_follow_ups("dissatisfied_follow_up", bucket, judge)
+    settle = _Settlement(bucket, parameters)
+    rows = score_follow_ups("dissatisfied_follow_up", bucket, judge, settle=settle)
+    return _asked_again(bucket, rows) if parameters.settled_by else rows
+
+
+class _Settlement:
+    """What becomes of judgements: people outrank the judge, and models where it is unsure."""
+
+    def __init__(self, bucket: Bucket, parameters: LocalJudgeParameters) -> None:
+        self._labels, self._unsure = bucket.labels, parameters.unsure
+        self._no_train = _refusing(bucket)
+        self._model = None
+        if parameters.settled_by:
+            self._model = _fitting(bucket, parameters.language_model())
+
+    def __call__(
+        self, follow_ups: Sequence[FollowUp], judgements: Sequence[Judgement | Unjudged]
+    ) -> list[Verdict]:
+        verdicts: list[Verdict] = []
+        open_: list[int] = []
+        for follow_up, judgement in zip(follow_ups, judgements, strict=True):
+            verdict = self._known(follow_up, judgement)
+            if verdict is None and self._model and follow_up.session_id not in self._no_train:
+                open_.append(len(verdicts))
+            verdicts.append(verdict or Verdict(TurnScore(None, "unsure")))
+        if self._model and open_:
+            answers = self._model.judge([follow_ups[at].message for at in open_])
+            for at, answer in zip(open_, answers, strict=True):
+                verdicts[at] = verdict_of(answer)
+        return verdicts
+
+    def _known(self, follow_up: FollowUp, judgement: Judgement | Unjudged) -> Verdict | None:
+        place = MessagePlace(follow_up.session_id, follow_up.turn)
+        label = self._labels.of_message(place, follow_up.message)
+        low, high = self._unsure
+        is_sure = isinstance(judgement, Judgement) and not low <= judgement.dissatisfied < high
+        if label is None or (label.is_model and is_sure):
+            return verdict_of(judgement) if is_sure else None
+        if label.label is None or label.label == UNCLEAR:
+            return Verdict(TurnScore(None, UNCLEAR))
+        return Verdict(TurnScore(0.0 - float(label.label in DISSATISFIED)), label.label)
+
+
+def judged_follow_up(bucket: Bucket, parameters: FirstJudgeParameters) -> pa.Table:
+    """judged_follow_up: what the local judge thinks of each message, however unsure it is.
+
+    Measures: the probability of dissatisfied that `dissatisfied_follow_up` begins with. It is there
+    for rates: `penstock rewards rates` and live metrics correct it by labels, and `penstock rewards
+    label` asks about it.
+
+    Formula, per turn that begins with a message after the agent acted: the judge's probability that
+    this message is dissatisfied. A session is the mean of its messages.
+
+    Range: 0 to 1: lower is better.
+    pending, censored: never. Other turns have no row.
+    To game it: as dissatisfied_follow_up. Give it no weight: it counts what a person settled
+    otherwise.
+    """
+    judge = judge_of_version(parameters.judge)
+    found = list(follow_ups(sessions_of(bucket)))
+    judgements = judge.judge([follow_up.message for follow_up in found])
+    scores = {
+        (follow_up.session_id, follow_up.turn): TurnScore(judgement.dissatisfied)
+        for follow_up, judgement in zip(found, judgements, strict=True)
+    }
+    return score_turns(
+        "judged_follow_up", bucket, lambda turn: scores.get((turn["session_id"], turn["turn"]))
+    )
+
+
+@dataclass(frozen=True)
+class RawJudgeParameters(FirstJudgeParameters):
+    """`judge` is the version of the local judge."""
+
+    judge: str = field(default_factory=lambda: LocalJudge().version)
 
 
 @dataclass(frozen=True)
@@ -111,14 +236,28 @@ def dissatisfied_by_llm(bucket: Bucket, parameters: LlmJudgeParameters) -> pa.Ta
     the prompt tells the model not to listen, but no prompt is proof against everything. What stands
     behind a model's name may change: compare it with `dissatisfied_follow_up` beside it.
     """
+    judge = _fitting(bucket, parameters)
+    rows = score_follow_ups("dissatisfied_by_llm", bucket, judge, _refusing(bucket))
+    return _asked_again(bucket, rows)
+
+
+def _fitting(bucket: Bucket, parameters: LlmJudgeParameters) -> Judge:
+    """Raises JudgeUnfit."""
     judge = bucket.llm_judge
     if judge is None:
         raise parameters.unfit("no judge is set")
     if judge.version != judge_version(parameters.model, parameters.message_chars_max):
         raise parameters.unfit("another model is set, or it is asked in another way")
+    return judge
+
+
+def _refusing(bucket: Bucket) -> set[str]:
+    """Sessions whose messages are never sent."""
     refused = bucket.turns.filter(pc.equal(bucket.turns["consent"], "no_train"))
-    no_train = set(refused["session_id"].to_pylist())
-    rows = score_follow_ups("dissatisfied_by_llm", bucket, judge, no_train)
+    return set(refused["session_id"].to_pylist())
+
+
+def _asked_again(bucket: Bucket, rows: pa.Table) -> pa.Table:
     missed = pc.is_in(rows["reason"], pa.array(_ASK_AGAIN))
     due_us = pc.if_else(missed, bucket.as_of_us + _AGAIN_US, pa.scalar(None, pa.int64()))
     at = rows.column_names.index("due_us")
@@ -126,8 +265,21 @@ def dissatisfied_by_llm(bucket: Bucket, parameters: LlmJudgeParameters) -> pa.Ta
 
 
 REWARDS = (
-    Reward("dissatisfied_follow_up", 1, dissatisfied_follow_up, LocalJudgeParameters),
     Reward(
-        "dissatisfied_by_llm", 1, dissatisfied_by_llm, LlmJudgeParameters, LlmJudgeParameters.check
+        "dissatisfied_follow_up",
+        2,
+        dissatisfied_follow_up,
+        LocalJudgeParameters,
+        LocalJudgeParameters.check,
+        earlier={1: FirstJudgeParameters},
+    ),
+    Reward("judged_follow_up", 1, judged_follow_up, RawJudgeParameters),
+    Reward(
+        "dissatisfied_by_llm",
+        1,
+        dissatisfied_by_llm,
+        LlmJudgeParameters,
+        LlmJudgeParameters.check,
+        only_named=True,
     ),
 )

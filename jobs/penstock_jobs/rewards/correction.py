@@ -1,0 +1,174 @@
+"""Rates that are right although the judge is not: a few labels correct what a cheap judge says.
+
+The judge says something of every message. Of some, somebody who knows better said what is true.
+Some of these were drawn by chance: messages have places between 0 and 1, as if drawn from a hat,
+and labels are given in the order of places, so that whenever it stops the labelled ones are a
+random sample. Its rate is the place of the first message without a label. Others were asked
+because they tell much; they count as themselves alone, and all else is as if they were not there.
+
+The estimate is a prediction-powered one (Angelopoulos and others 2023): the judge's mean, plus the
+mean of what it missed in the sample. How far the judge is believed is fitted too (PPI++): if it
+says nothing, the estimate is the sample's. It is put down as a value for each session, whose mean
+is the estimate and whose spread is its uncertainty, so that whoever compares means of sessions can
+use it: without bias for any judge, and with the variance of both sources.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import sqrt
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+#: Fewer labels that chance drew say nothing for certain.
+LABELS_MIN = 30
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedMessages:
+    """One entry a message."""
+
+    #: The number of its session, from 0 to `sessions` − 1; each session has a message.
+    session: NDArray[np.int64]
+    sessions: int
+    #: The probability that the judge gave it.
+    judged: Values
+    #: What is true, from 0 to 1; nan where nobody said.
+    truth: Values
+    #: From 0 to 1, the same for ever, and independent of all else.
+    place: Values
+    #: It was asked because it tells much, not because it was its turn.
+    chosen: Flags
+
+    def sampled(self) -> tuple[Flags, float]:
+        """Which messages chance drew, and how likely it did each."""
+        free = ~self.chosen | np.isnan(self.truth)
+        waiting = self.place[free & np.isnan(self.truth)]
+        rate = float(waiting.min()) if waiting.size else 1.0
+        return free & (self.place < rate), rate
+
+
+@dataclass(frozen=True, eq=False)
+class CorrectedRate:
+    """`values` are of sessions: their mean is the rate. It is None without labels."""
+
+    values: Values
+    #: The judge's own mean.
+    judged: float
+    #: Labels that chance drew, and labels that were chosen.
+    labels: int
+    chosen: int
+    #: How likely a message was drawn.
+    rate: float
+    #: How far the judge is believed: 0 not at all, 1 as it says.
+    belief: float
+    #: What the variance of the mean lacks, since few labels seem to vary little.
+    doubt: float
+
+    @property
+    def is_known(self) -> bool:
+        return self.labels >= LABELS_MIN
+
+    @property
+    def value(self) -> float | None:
+        return float(self.values.mean()) if self.labels else None
+
+    @property
+    def error(self) -> float:
+        """The standard error of the mean."""
+        spread = float(self.values.var(ddof=1)) / self.values.size if self.values.size > 1 else 1.0
+        return sqrt(spread + self.doubt)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Between them lies each session's value, whatever its label says."""
+        return 1 - 1 / self.rate, 1 / self.rate
+
+
+class MeanInterval(NamedTuple):
+    low: float
+    high: float
+
+
+def correct(groups: Sequence[JudgedMessages]) -> list[CorrectedRate]:
+    """How far the judge is believed is fitted over all groups, what it misses in each by itself:
+    a judge may flatter one checkpoint more than another."""
+    samples = [group.sampled() for group in groups]
+    belief = _belief(groups, [drawn for drawn, _ in samples])
+    return [
+        _corrected(group, drawn, rate, belief)
+        for group, (drawn, rate) in zip(groups, samples, strict=True)
+    ]
+
+
+def interval(corrected: CorrectedRate, alpha: float) -> MeanInterval | None:
+    """It holds the true rate with a confidence of 1 − alpha; None with too few labels."""
+    if not corrected.is_known:
+        return None
+    reach = _t_quantile(alpha, corrected.labels - 2) * corrected.error
+    value = float(corrected.values.mean())
+    return MeanInterval(max(value - reach, 0.0), min(value + reach, 1.0))
+
+
+def _t_quantile(tails: float, degrees: float) -> float:
+    from scipy.special import stdtrit
+
+    return float(-stdtrit(degrees, tails / 2))
+
+
+def _belief(groups: Sequence[JudgedMessages], drawn: Sequence[Flags]) -> float:
+    """The slope of the truth over what the judge says, within groups, between 0 and 1."""
+    products = squares = 0.0
+    for group, own in zip(groups, drawn, strict=True):
+        if own.sum() < 2:
+            continue
+        weight = _weights(group)[own]
+        weight = weight / weight.sum()
+        judged = group.judged[own] - weight @ group.judged[own]
+        truth = group.truth[own] - weight @ group.truth[own]
+        products += float(own.sum() * (weight * judged) @ truth)
+        squares += float(own.sum() * (weight * judged) @ judged)
+    return min(max(products / squares, 0.0), 1.0) if squares > 0 else 0.0
+
+
+def _weights(group: JudgedMessages) -> Values:
+    """What a message weighs in its session: a session counts once."""
+    of_session = np.bincount(group.session, minlength=group.sessions)
+    weights: Values = 1 / of_session[group.session]
+    return weights
+
+
+def _corrected(
+    group: JudgedMessages, drawn: Flags, rate: float, belief: float
+) -> CorrectedRate:
+    weight, labels = _weights(group), int(drawn.sum())
+    chosen = group.chosen & ~np.isnan(group.truth)
+    missed = group.truth - belief * group.judged
+    total = float(weight[drawn].sum())
+    offset = float(weight[drawn] @ missed[drawn]) / total if total else 0.0
+    expected = offset + belief * group.judged
+    rest = np.where(drawn, group.truth - expected, 0.0)
+    value = np.where(chosen, group.truth, expected + rest / rate)
+    values = np.bincount(group.session, weights=weight * value, minlength=group.sessions)
+    judged = np.bincount(group.session, weights=weight * group.judged, minlength=group.sessions)
+    doubt = _doubt(rest[drawn], weight[drawn], expected, rate, group.sessions)
+    facts = {"labels": labels, "chosen": int(chosen.sum()), "rate": rate, "belief": belief}
+    return CorrectedRate(values, float(judged.mean()), doubt=doubt, **facts)
+
+
+def _doubt(rest: Values, weight: Values, expected: Values, rate: float, sessions: int) -> float:
+    """As if two more messages had been drawn, one true and one not, and for the two numbers that
+    were fitted."""
+    labels = len(rest)
+    if labels < 3:
+        return 1.0
+    mean = float(np.clip(expected.mean(), 0, 1))
+    typical = float((weight**2).mean())
+    pair = typical * ((1 - mean) ** 2 + mean**2)
+    squares = float((weight**2 * rest**2).sum())
+    more = (squares + pair) * labels / (labels - 2) - squares
+    return more * (1 - rate) / rate**2 / sessions**2

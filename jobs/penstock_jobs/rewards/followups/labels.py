@@ -1,0 +1,140 @@
+"""Labels that people and language models gave to messages of production: append-only, by message.
+
+A label belongs to the words that were read: to a session, a turn, and the digest of the text. Where
+a late event moves turns, it is found again by the digest."""
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from penstock.database.engine import Database, insert_of, now_us
+from penstock_jobs.rewards.followups.judge import DISSATISFIED, LABELS, Label, Message
+from penstock_jobs.rewards.tables import follow_up_label, reward_due
+
+#: Whoever read it could not tell.
+UNCLEAR: Literal["unclear"] = "unclear"
+GivenLabel = Label | Literal["unclear"]
+_SESSIONS_PER_QUERY = 500
+
+
+class MessagePlace(NamedTuple):
+    session_id: str
+    turn: int
+
+
+class StoredLabel(NamedTuple):
+    """`label` is None where it was taken back."""
+
+    session_id: str
+    turn: int
+    message: str
+    label: GivenLabel | None
+    drawn: bool
+    until_us: int
+    by: str
+    is_model: bool
+    at: int
+
+    @property
+    def place(self) -> MessagePlace:
+        return MessagePlace(self.session_id, self.turn)
+
+    @property
+    def truth(self) -> float | None:
+        """1 where the user was dissatisfied; what nobody could tell counts as half."""
+        if self.label is None:
+            return None
+        return 0.5 if self.label == UNCLEAR else float(self.label in DISSATISFIED)
+
+
+_COLUMNS = [follow_up_label.c[name] for name in StoredLabel._fields]
+
+
+@dataclass(frozen=True)
+class SessionLabels:
+    """The labels of some sessions that count now, by session and digest of the text."""
+
+    by_message: Mapping[tuple[str, str], Sequence[StoredLabel]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, labels: Iterable[StoredLabel]) -> "SessionLabels":
+        by_message: dict[tuple[str, str], list[StoredLabel]] = {}
+        for label in labels:
+            by_message.setdefault((label.session_id, label.message), []).append(label)
+        return cls(by_message)
+
+    def of_message(self, place: MessagePlace, message: Message) -> StoredLabel | None:
+        """Where a session has the same words twice, the one of the nearest turn."""
+        same = self.by_message.get((place.session_id, digest_of(message)), ())
+        return min(same, key=lambda label: abs(label.turn - place.turn), default=None)
+
+
+def digest_of(message: Message) -> str:
+    return hashlib.sha256(message.text.encode(errors="surrogatepass")).hexdigest()
+
+
+def draw(tenant: str, place: MessagePlace) -> float:
+    """Its place in the hat, from 0 to below 1: the same for ever, and independent of all that is
+    in it."""
+    facts = f"{tenant}\0{place.session_id}\0{place.turn}".encode(errors="surrogatepass")
+    return int.from_bytes(hashlib.sha256(facts).digest()[:7]) / 2.0**56
+
+
+def add_label(database: Database, tenant: str, label: StoredLabel, version: str) -> None:
+    """It is kept for good when it returns. Its session is due again by the definition of this
+    version: what a person says may settle what a judge could not. The label's own time is not
+    looked at: it is the database's."""
+    facts = {**label._asdict(), "tenant": tenant, "at": now_us()}
+    with database.write() as connection:
+        connection.execute(sa.insert(follow_up_label).values(facts))
+        _make_due(connection, tenant, label.session_id, version)
+
+
+def _make_due(connection: Connection, tenant: str, session: str, version: str) -> None:
+    due = insert_of(connection)(reward_due).values(
+        definition_version=version, tenant=tenant, session_id=session, due_at=0, computed_at=0
+    )
+    keys = ["definition_version", "tenant", "session_id"]
+    connection.execute(due.on_conflict_do_update(index_elements=keys, set_={"due_at": 0}))
+
+
+def current_labels(
+    database: Database, tenant: str, sessions: Sequence[str] | None = None
+) -> list[StoredLabel]:
+    """Of each message the newest label by a person and the newest by a model, in the order in
+    which they were given. Of these sessions, or of all."""
+    columns = follow_up_label.c
+    query = sa.select(*_COLUMNS).where(columns.tenant == tenant).order_by(columns.id)
+    rows: list[StoredLabel] = []
+    with database.read() as connection:
+        if sessions is None:
+            rows = [StoredLabel(*row) for row in connection.execute(query)]
+        else:
+            for start in range(0, len(sessions), _SESSIONS_PER_QUERY):
+                some = columns.session_id.in_(sessions[start : start + _SESSIONS_PER_QUERY])
+                rows += [StoredLabel(*row) for row in connection.execute(query.where(some))]
+    newest = {(*label.place, label.message, label.is_model): label for label in rows}
+    return [label for label in newest.values() if label.label in _KNOWN]
+
+
+_KNOWN: frozenset[str | None] = frozenset({*LABELS, UNCLEAR})
+
+
+def labels_of(database: Database, tenant: str, sessions: Sequence[str]) -> SessionLabels:
+    return SessionLabels.of(people_first(current_labels(database, tenant, sessions)))
+
+
+def by_people(labels: Iterable[StoredLabel]) -> list[StoredLabel]:
+    return [label for label in labels if not label.is_model]
+
+
+def people_first(labels: Iterable[StoredLabel]) -> list[StoredLabel]:
+    """One label for each message: a person's, else a model's."""
+    chosen: dict[tuple[str, int, str], StoredLabel] = {}
+    for label in sorted(labels, key=lambda label: not label.is_model):
+        chosen[(*label.place, label.message)] = label
+    return list(chosen.values())

@@ -1,0 +1,94 @@
+"""Lists of words that hint at something: where they occur in a text.
+
+A list is a TOML file of groups. `stem*` stands for every word that begins so. Phrases of several
+words match in sequence. Scripts without spaces match anywhere."""
+
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+WORD = re.compile(r"[\w'’]+")
+_STEM_LENGTHS = range(3, 11)
+_PHRASE_WORDS_MAX = 4
+#: Scripts that put no spaces between words (Chinese, Japanese), or hang endings on them (Korean).
+_UNSPACED = re.compile("[぀-ヿ㐀-鿿가-힯]")
+#: Words that are looked up again and again. Above it the memory is emptied.
+_WORDS_REMEMBERED = 1 << 16
+
+
+class Hit(NamedTuple):
+    """A group occurs, by its number. `at` and `words` count words, in an unspaced script
+    characters."""
+
+    group: int
+    at: int
+    words: int
+    unspaced: bool = False
+
+
+@dataclass(frozen=True)
+class Lexicon:
+    """Which groups a word or phrase belongs to, by number."""
+
+    names: tuple[str, ...]
+    phrases: dict[str, tuple[int, ...]]
+    stems: dict[str, tuple[int, ...]]
+    #: The words of each group that may stand anywhere.
+    unspaced: tuple[re.Pattern[str], ...]
+    #: The words that a phrase of several begins with.
+    openers: frozenset[str]
+    _known: dict[str, frozenset[int]] = field(default_factory=dict, repr=False)
+
+    def hits(self, words: Sequence[str], text: str) -> Iterator[Hit]:
+        """`words` are those of the text, in small letters."""
+        for at, word in enumerate(words):
+            groups = {group: 1 for group in self.groups_of(word)}
+            if word in self.openers:
+                phrase = word
+                for more, following in enumerate(words[at + 1 : at + _PHRASE_WORDS_MAX], 2):
+                    phrase = f"{phrase} {following}"
+                    groups |= dict.fromkeys(self.phrases.get(phrase, ()), more)
+            for group, length in groups.items():
+                yield Hit(group, at, length)
+        if _UNSPACED.search(text):
+            for group, pattern in enumerate(self.unspaced):
+                for match in pattern.finditer(text):
+                    yield Hit(group, match.start(), len(match[0]), unspaced=True)
+
+    def groups_of(self, word: str) -> frozenset[int]:
+        known = self._known.get(word)
+        if known is None:
+            if len(self._known) >= _WORDS_REMEMBERED:
+                self._known.clear()
+            stems = (
+                self.stems.get(word[:length], ())
+                for length in _STEM_LENGTHS
+                if length <= len(word)
+            )
+            known = frozenset(self.phrases.get(word, ())).union(*stems)
+            self._known[word] = known
+        return known
+
+
+@cache
+def lexicon(file: str) -> Lexicon:
+    """A list beside this module."""
+    source = files("penstock_jobs.rewards.followups") / file
+    groups = tomllib.loads(source.read_text(encoding="utf-8"))
+    phrases: dict[str, tuple[int, ...]] = {}
+    stems: dict[str, tuple[int, ...]] = {}
+    unspaced: list[re.Pattern[str]] = []
+    for group, lines in enumerate(groups.values()):
+        cues = [cue for line in lines.splitlines() for cue in re.split(", *", line) if cue]
+        anywhere = [cue for cue in cues if _UNSPACED.search(cue)]
+        unspaced.append(re.compile("|".join(map(re.escape, anywhere)) or r"(?!)"))
+        for cue in cues:
+            kind, key = (stems, cue[:-1]) if cue.endswith("*") else (phrases, cue)
+            if group not in kind.get(key, ()):
+                kind[key] = (*kind.get(key, ()), group)
+    openers = frozenset(phrase.split(" ")[0] for phrase in phrases if " " in phrase)
+    return Lexicon(tuple(groups), phrases, stems, tuple(unspaced), openers)
