@@ -7,7 +7,7 @@ Events and rewards older than the trial are not read."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from math import isfinite
 from typing import Literal
@@ -27,10 +27,13 @@ from penstock.toml_document import unknown
 from penstock_jobs.canary.settings import CanarySettings
 from penstock_jobs.canary.trial import Trial
 from penstock_jobs.rewards.definition import DEFAULT, parse_definition
+from penstock_jobs.rewards.dissatisfaction import JUDGED, JudgedFollowUp
+from penstock_jobs.rewards.dissatisfaction import RATE as DISSATISFIED_RATE
+from penstock_jobs.rewards.dissatisfaction import read_dissatisfaction, read_follow_ups
 from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.rates import RATES, Tally
 
-Source = Literal["reward", "session", "any", "failed_calls", "call", "rate"]
+Source = Literal["reward", "session", "any", "failed_calls", "call", "rate", "labels"]
 #: The reward that a definition makes of all its others.
 WHOLE = "reward"
 
@@ -117,8 +120,12 @@ def find_metric(database: Database, requirement: LiveRequirement) -> Metric:
     terms = {term.reward.name: term for term in definition.terms}
     if name in RATES and name not in terms:
         return Metric(name, "rate", _SHARE, known.version)
+    if name == DISSATISFIED_RATE and name not in terms:
+        if JUDGED not in terms:
+            raise refused(f"the definition {known.name} does not name {JUDGED}")
+        return Metric(name, "labels", _SHARE, known.version)
     if name not in terms:
-        raise refused(unknown(name, [WHOLE, *terms, *RATES, *COLUMNS]))
+        raise refused(unknown(name, [WHOLE, *terms, *RATES, DISSATISFIED_RATE, *COLUMNS]))
     own_s = requirement.horizon_s
     horizon_s = terms[name].horizon_s if own_s is None else own_s
     computed = getattr(terms[name].parameters, "horizons_s", None)
@@ -166,6 +173,9 @@ class MetricMeasurement:
     pending: Mapping[Arm, int]
     unknown: Mapping[Arm, int]
     means: Mapping[Arm, float | None]
+    #: Where labels correct the values: how many there are, and what they say of the bounds.
+    labels: Mapping[Arm, int] | None = None
+    bounds: tuple[float, float] | None = None
 
 
 def read_traffic(lake: Lake, trial: Trial, now_us: int) -> TrialTraffic:
@@ -220,6 +230,8 @@ def users_by_phase(trial: Trial, traffic: TrialTraffic) -> list[PhaseUsers]:
 
 def measure(lake: Lake, trial: Trial, traffic: TrialTraffic, metric: Metric) -> MetricMeasurement:
     """Raises what queries raise, and InvalidInput if a value is not finite."""
+    if metric.source == "labels":
+        return _corrected(lake, trial, traffic, metric)
     return measured_of(traffic, metric.scale, *_read_values(lake, trial, traffic, metric))
 
 
@@ -304,6 +316,37 @@ def _rates(lake: Lake, trial: Trial, metric: Metric) -> _Values:
         else:
             unknown.add(row["session_id"])
     return values, unknown
+
+
+def _corrected(
+    lake: Lake, trial: Trial, traffic: TrialTraffic, metric: Metric
+) -> MetricMeasurement:
+    """How often users came back dissatisfied: what the judge thinks, corrected in each arm by the
+    labels of its own sessions. Sessions that came after the newest labels wait for the next."""
+    arms: dict[str, Arm] = {}
+    sessions = traffic.rows["session_id"].to_pylist()
+    for row in traffic.counted:
+        arms[sessions[row]] = "canary" if traffic.arms[row] else "current"
+    computed_us = trial.reads_from_us - _CLOCKS_APART_US
+    groups: dict[Arm, list[JudgedFollowUp]] = {arm: [] for arm in ARMS}
+    version = str(metric.version)
+    for follow_up in read_follow_ups(lake, version, trial.tenant, computed_us=computed_us):
+        if arm := arms.get(follow_up.session_id):
+            groups[arm].append(follow_up)
+    judged = {follow_up.session_id for own in groups.values() for follow_up in own}
+    values: dict[str, float] = {}
+    labels: dict[Arm, int] = dict.fromkeys(ARMS, 0)
+    least, greatest = 0.0, 1.0
+    for arm, found in read_dissatisfaction(lake, trial.tenant, groups).items():
+        labels[arm] = found.rate.labels
+        if found.rate.is_known:
+            values |= zip(found.sessions, found.rate.values.tolist(), strict=True)
+            low, high = found.rate.bounds
+            least, greatest = min(least, low), max(greatest, high)
+    over = traffic.rows.filter(traffic.rows["over"])["session_id"].to_pylist()
+    silent = set(over) - judged
+    measured = measured_of(traffic, metric.scale, values, silent)
+    return replace(measured, labels=labels, bounds=(least, greatest))
 
 
 def _calls(lake: Lake, trial: Trial, metric: Metric, over: set[str]) -> _Values:

@@ -22,6 +22,7 @@ from penstock_jobs.canary import live_metrics
 from penstock_jobs.canary.live_metrics import ARMS, Metric, MetricMeasurement
 from penstock_jobs.canary.settings import CanarySettings
 from penstock_jobs.canary.trial import Trial, trial_of
+from penstock_jobs.rewards.correction import LABELS_MIN
 
 #: No metric passes if the shares of sessions that never get a value differ by more.
 _UNKNOWN_DIFFERENCE_MAX = 0.1
@@ -59,6 +60,8 @@ class MetricLook:
     #: Sessions whose value will be known later, or never.
     pending: Mapping[Arm, int] | None = None
     unknown: Mapping[Arm, int] | None = None
+    #: Labels that chance drew, of a rate that labels correct.
+    labels: Mapping[Arm, int] | None = None
 
     def sentence(self) -> str:
         verdict = f"{self.metric}: {self.outcome}, {self.why}"
@@ -111,7 +114,7 @@ def judge_metric(
         margin=sequential.log_margin(requirement.margin) if ratio else requirement.margin,
         alpha=requirement.alpha,
         breach_alpha=facts["breach_alpha"],
-        bounds=metric.scale.bounds,
+        bounds=measured.bounds or metric.scale.bounds,
     )
     comparison = sequential.compare_arms(measured.cells, question)
     outcome: Outcome = comparison.outcome
@@ -127,12 +130,16 @@ def judge_metric(
     facts |= {"definition_version": metric.version, "horizon_s": metric.horizon_s}
     facts |= {"means": measured.means, "sessions": measured.scored, "users": comparison.clusters}
     facts |= {"pending": measured.pending, "unknown": measured.unknown}
+    facts["labels"] = measured.labels
     facts["scale"] = "ratio" if ratio else "difference"
     return MetricLook(outcome=outcome, why=why, **facts)
 
 
 def _missing(requirement: LiveRequirement, measured: MetricMeasurement) -> str | None:
     """Why too little is known for a pass."""
+    if measured.labels and (few := [a for a in ARMS if measured.labels[a] < LABELS_MIN]):
+        names = " and ".join(few)
+        return f"fewer than {LABELS_MIN} labels that chance drew in {names}: penstock rewards label"
     if few := [arm for arm in ARMS if measured.scored[arm] < requirement.min_sessions]:
         waiting = sum(measured.pending[arm] for arm in few)
         pending = f", and {waiting} are pending" if waiting else ""

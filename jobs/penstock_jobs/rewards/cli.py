@@ -15,6 +15,7 @@ from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of
 from penstock.terminal.options import since_us
 from penstock.terminal.output import say, show_json, show_table, show_text
+from penstock_jobs.rewards.followups.cli import judge, label
 
 if TYPE_CHECKING:
     from penstock_jobs.rewards.git_history import Repository
@@ -284,24 +285,5 @@ def _pair(
     return (named[before], named[after]) if before and after else None
 
 
-@app.command("judge")
-def judge(json: options.Json = False) -> None:
-    """How good the local judge of follow-ups is, on labels that it never learned from.
-
-    Half of them were written together with those it learned from, the fresh ones afterwards:
-    trust the second figures.
-
-    Example: penstock rewards judge
-    """
-    from penstock_jobs.rewards.followups.judge import evaluate, fresh_examples, held_out_examples
-    from penstock_jobs.rewards.followups.local_judge import LocalJudge
-    from penstock_jobs.rewards.report import show_evaluation
-
-    held_out = [example for example in held_out_examples() if not example.fresh]
-    sets = {"held out": held_out, "fresh": fresh_examples()}
-    evaluations = {name: evaluate(LocalJudge(), each) for name, each in sets.items()}
-    if json:
-        show_json(evaluations)
-        return
-    for name, result in evaluations.items():
-        show_evaluation(name, result)
+app.command("label")(label)
+app.command("judge")(judge)

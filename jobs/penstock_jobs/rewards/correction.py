@@ -94,6 +94,14 @@ class MeanInterval(NamedTuple):
     high: float
 
 
+class RateDifference(NamedTuple):
+    """The difference is after − before."""
+
+    value: float
+    interval: tuple[float, float]
+    p: float
+
+
 def correct(groups: Sequence[JudgedMessages]) -> list[CorrectedRate]:
     """How far the judge is believed is fitted over all groups, what it misses in each by itself:
     a judge may flatter one checkpoint more than another."""
@@ -112,6 +120,23 @@ def interval(corrected: CorrectedRate, alpha: float) -> MeanInterval | None:
     reach = _t_quantile(alpha, corrected.labels - 2) * corrected.error
     value = float(corrected.values.mean())
     return MeanInterval(max(value - reach, 0.0), min(value + reach, 1.0))
+
+
+def difference(
+    before: CorrectedRate, after: CorrectedRate, alpha: float
+) -> RateDifference | None:
+    """None with too few labels on a side. The test is two-sided."""
+    from scipy.special import stdtr
+
+    if not (before.is_known and after.is_known):
+        return None
+    value = float(after.values.mean() - before.values.mean())
+    sides = ((before.error**2, before.labels - 2), (after.error**2, after.labels - 2))
+    total = sum(square for square, _ in sides)
+    degrees = total**2 / sum(square**2 / own for square, own in sides)
+    reach = _t_quantile(alpha, degrees) * sqrt(total)
+    p = float(2 * stdtr(degrees, -abs(value) / sqrt(total)))
+    return RateDifference(value, (max(value - reach, -1.0), min(value + reach, 1.0)), p)
 
 
 def _t_quantile(tails: float, degrees: float) -> float:

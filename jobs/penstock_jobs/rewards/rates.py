@@ -7,11 +7,14 @@ The alarm compares two checkpoints by Welch's test. A 0 and a 1 are added to eit
 variance (Agresti and Caffo's correction), and the standard error is no less than that of all
 sessions taken together: a few sessions that happen to be alike make nothing certain. Holm's method
 corrects the p-values: `alpha` bounds how often any rate is called moved when none has.
+
+How often users come back dissatisfied is only what a judge thinks: that rate is corrected by labels
+(`correction`), and unknown without them.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from importlib.resources import files
 from math import sqrt
@@ -24,6 +27,14 @@ from numpy.typing import NDArray
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.correction import difference as corrected_difference
+from penstock_jobs.rewards.dissatisfaction import RATE as DISSATISFIED_RATE
+from penstock_jobs.rewards.dissatisfaction import (
+    Dissatisfaction,
+    JudgedFollowUp,
+    read_dissatisfaction,
+    read_follow_ups,
+)
 from penstock_jobs.rewards.measures.turns import Turn, asks, turn_facts
 from penstock_jobs.rewards.outcomes import Kind, Outcome
 
@@ -98,6 +109,8 @@ class CheckpointRates:
     sessions: int
     outcomes: Mapping[tuple[Kind, str | None], int]
     rates: Mapping[str, Rate]
+    #: How often users came back dissatisfied; None where the definition does not judge messages.
+    dissatisfied: Dissatisfaction | None = None
 
 
 @dataclass(frozen=True)
@@ -122,10 +135,12 @@ class RateChange:
     after: float | None
     interval: tuple[float, float] | None = None
     p: float | None = None
+    #: What there is too little of.
+    lacking: str = "sessions"
 
     def sentence(self) -> str:
         if self.interval is None:
-            return f"{self.rate}: unknown, too few sessions"
+            return f"{self.rate}: unknown, too few {self.lacking}"
         low, high = self.interval
         return (
             f"{self.rate}: {self.verdict}, from {self.before:.3f} to {self.after:.3f}"
@@ -168,7 +183,11 @@ def read_rates(
         starts[row["checkpoint"]].append(row["first_ts"])
     rates = checkpoint_rates(Tally(*(row[name] for name in Tally._fields)) for row in rows)
     order = sorted(rates, key=lambda name: (name is None, median_low(starts[name])))
-    return [rates[name] for name in order]
+    groups: defaultdict[str | None, list[JudgedFollowUp]] = defaultdict(list)
+    for follow_up in read_follow_ups(lake, version, tenant, since_us=since_us):
+        groups[follow_up.checkpoint].append(follow_up)
+    found = read_dissatisfaction(lake, tenant, groups) if groups else {}
+    return [replace(rates[name], dissatisfied=found.get(name)) for name in order]
 
 
 def compare_definitions(lake: Lake, before: str, after: str, tenant: str) -> list[Row]:
@@ -212,17 +231,24 @@ def rate_changes(
         for name, (old, new) in pairs.items()
         if min(old.values.size, new.values.size) >= max(watch.sessions_min, 1)
     }
+    values = {name: (old.value, new.value) for name, (old, new) in pairs.items()}
+    if before.dissatisfied is not None and after.dissatisfied is not None:
+        old_rate, new_rate = before.dissatisfied.rate, after.dissatisfied.rate
+        values[DISSATISFIED_RATE] = old_rate.value, new_rate.value
+        if test := corrected_difference(old_rate, new_rate, watch.alpha):
+            tests[DISSATISFIED_RATE] = MeanDifference(*test)
     # Rates that are unknown are counted too, so that the correction does not depend on the data.
-    corrected = holm({name: test.p for name, test in tests.items()}, len(RATES))
+    p_values = holm({name: test.p for name, test in tests.items()}, len(values))
     changes = []
-    for name, (old, new) in pairs.items():
+    for name, (old_value, new_value) in values.items():
         if name not in tests:
-            changes.append(RateChange(name, "unknown", old.value, new.value))
+            lacking = "labels" if name == DISSATISFIED_RATE else "sessions"
+            changes.append(RateChange(name, "unknown", old_value, new_value, lacking=lacking))
             continue
-        test, p = tests[name], corrected[name]
-        moved = p <= watch.alpha and abs(test.value) >= watch.effect_min
+        change, p = tests[name], p_values[name]
+        moved = p <= watch.alpha and abs(change.value) >= watch.effect_min
         verdict: Verdict = "moved" if moved else "steady"
-        changes.append(RateChange(name, verdict, old.value, new.value, test.interval, p))
+        changes.append(RateChange(name, verdict, old_value, new_value, change.interval, p))
     return changes
 
 

@@ -13,7 +13,8 @@ from penstock.visible_text import visible_line
 from penstock_jobs.rewards.bucket import Bucket, by_session
 from penstock_jobs.rewards.credit import ChainMember, rewards_of, score_bucket
 from penstock_jobs.rewards.definition import NAME, Definition, Term
-from penstock_jobs.rewards.followups.judge import Evaluation
+from penstock_jobs.rewards.dissatisfaction import Dissatisfaction
+from penstock_jobs.rewards.followups.judge import Evaluation, Quality
 from penstock_jobs.rewards.rates import CheckpointRates
 from penstock_jobs.rewards.reward import all_rewards
 from penstock_jobs.rewards.runs import OutcomeKind, RewardRunReport, RowKind
@@ -101,6 +102,36 @@ def show_rates(checkpoints: Sequence[CheckpointRates]) -> None:
         for (kind, reason), count in sorted(rates.outcomes.items(), key=lambda item: -item[1])
     ]
     show_table(["checkpoint", "outcome", "why", "sessions"], reasons)
+    judged = [(name, rates.dissatisfied) for name, rates in named if rates.dissatisfied]
+    if judged:
+        say("")
+        columns = ["checkpoint", "dissatisfied", "from", "to", "as judged", "labels", "by", "later"]
+        show_table(columns, [[name, *_corrected_cells(own)] for name, own in judged])
+
+
+def _corrected_cells(dissatisfied: Dissatisfaction) -> list[object]:
+    """The judge's own rate is no estimate: it stands in a column of its own."""
+    rate, interval = dissatisfied.rate, dissatisfied.interval()
+    value = short(rate.value) if interval else "unknown"
+    ends = [short(end) for end in interval] if interval else ["", ""]
+    facts = [short(rate.judged), rate.labels + rate.chosen, dissatisfied.truth_by]
+    return [value, *ends, *facts, dissatisfied.later]
+
+
+def _corrected_document(dissatisfied: Dissatisfaction) -> dict[str, object]:
+    rate, interval = dissatisfied.rate, dissatisfied.interval()
+    return {
+        "value": rate.value if interval else None,
+        "interval": interval,
+        "judged": rate.judged,
+        "belief": rate.belief,
+        "labels_drawn": rate.labels,
+        "labels_chosen": rate.chosen,
+        "draw_rate": rate.rate,
+        "truth_by": dissatisfied.truth_by,
+        "sessions": len(dissatisfied.sessions),
+        "sessions_later": dissatisfied.later,
+    }
 
 
 def rates_document(rates: CheckpointRates) -> dict[str, object]:
@@ -115,6 +146,7 @@ def rates_document(rates: CheckpointRates) -> dict[str, object]:
             name: {"value": rate.value, "hits": rate.hits, "of": rate.of}
             for name, rate in rates.rates.items()
         },
+        "dissatisfied": rates.dissatisfied and _corrected_document(rates.dissatisfied),
     }
 
 
@@ -187,23 +219,36 @@ def _say(text: str) -> None:
 
 
 def show_evaluation(name: str, evaluation: Evaluation) -> None:
+    unjudged = ", ".join(f"{reason} {count}" for reason, count in evaluation.unjudged.items())
     _say(
-        f"{name}: {evaluation.examples} examples, {evaluation.accuracy:.0%} of the labels found; "
-        f"calibration error of dissatisfied {evaluation.dissatisfied_calibration_error:.2f}"
+        f"{evaluation.judge}, {name}: {evaluation.examples} messages,"
+        f" {evaluation.accuracy:.0%} of the labels found; of dissatisfied Brier"
+        f" {evaluation.brier:.3f}, calibration error"
+        f" {evaluation.dissatisfied_calibration_error:.3f}"
+        + (f"; without an answer: {unjudged}" if unjudged else "")
     )
     qualities = [("dissatisfied", evaluation.dissatisfied), *evaluation.labels.items()]
     shares = [
-        [label, *map(_share, (quality.precision, quality.recall, quality.f1)), quality.support]
+        [label, *(_with_interval(quality, name) for name in ("precision", "recall", "f1")),
+         quality.support]
         for label, quality in qualities
-    ]
-    show_table(["label", "precision", "recall", "F1", "examples"], shares)
+    ]  # fmt: skip
+    show_table(["label", "precision", "recall", "F1", "messages"], shares)
     _say("")
     bins = [
         [f"{row.low:.1f} to {row.high:.1f}", _share(row.predicted), _share(row.observed), row.count]
         for row in evaluation.dissatisfied_reliability
     ]
-    show_table(["dissatisfied, as the judge sees it", "on average", "it was", "examples"], bins)
+    show_table(["dissatisfied, as the judge sees it", "on average", "it was", "messages"], bins)
     _say("")
+
+
+def _with_interval(quality: Quality, name: str) -> str:
+    value: float | None = getattr(quality, name)
+    if value is None:
+        return ""
+    low, high = quality.intervals[name]
+    return f"{value:.2f} ({low:.2f} to {high:.2f})"
 
 
 def _share(value: float | None) -> str:

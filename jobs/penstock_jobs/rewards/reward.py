@@ -60,6 +60,8 @@ class Reward:
     parameters: type = NoParameters
     #: Raises where the settings do not give what it needs with these parameters.
     check: Callable[[Any, Settings], None] | None = None
+    #: Computed only where a definition names it, since it needs settings in any case.
+    only_named: bool = False
     #: The parameters of each earlier version that can be computed still: the same fields, in a
     #: class of their own whose constants make `compute` do what it did.
     earlier: Mapping[int, type] = field(default_factory=dict, hash=False)

@@ -18,10 +18,11 @@ task that tells of a failure elsewhere is moves_on."""
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from math import sqrt
 from typing import Annotated, Literal, Protocol, get_args
 
 import msgspec
@@ -148,6 +149,8 @@ class Quality:
     recall: float | None
     f1: float | None
     support: int
+    #: By figure; each holds the true one with a confidence of 95 %.
+    intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +179,8 @@ class Evaluation:
     #: in the label, and for the probability of dissatisfied.
     label_calibration_error: float
     dissatisfied_calibration_error: float
+    #: Mean squared distance between the probability of dissatisfied and the truth.
+    brier: float
     label_reliability: tuple[Bin, ...]
     dissatisfied_reliability: tuple[Bin, ...]
     #: [true label][predicted label], how often.
@@ -204,6 +209,7 @@ def evaluate(judge: Judge, examples: Sequence[Example]) -> Evaluation:
         dissatisfied=_quality([(chance >= THRESHOLD, true) for chance, true in displeased]),
         label_calibration_error=_calibration_error(label_reliability),
         dissatisfied_calibration_error=_calibration_error(dissatisfied_reliability),
+        brier=sum((chance - true) ** 2 for chance, true in displeased) / max(len(pairs), 1),
         label_reliability=label_reliability,
         dissatisfied_reliability=dissatisfied_reliability,
         confusion={true: {label: counts[true, label] for label in LABELS} for true in LABELS},
@@ -232,7 +238,28 @@ def _quality(pairs: Sequence[tuple[bool, bool]]) -> Quality:
     """The pairs are (predicted, true)."""
     predicted, support = sum(called for called, _ in pairs), sum(true for _, true in pairs)
     right = sum(called and true for called, true in pairs)
+    either = predicted + support - right
+    intervals = {
+        name: wilson(right, of)
+        for name, of in (("precision", predicted), ("recall", support), ("f1", either))
+        if of
+    }
+    if either:  # F1 grows with the share that is right of what is called so or is so
+        low, high = intervals["f1"]
+        intervals["f1"] = (2 * low / (1 + low), 2 * high / (1 + high))
     precision = right / predicted if predicted else None
     recall = right / support if support else None
     f1 = 2 * right / (predicted + support) if predicted + support else None
-    return Quality(precision, recall, f1, support)
+    return Quality(precision, recall, f1, support, intervals)
+
+
+#: Of the normal distribution, 95 % lie within so many standard deviations.
+_DEVIATIONS = 1.96
+
+
+def wilson(hits: int, of: int) -> tuple[float, float]:
+    """Wilson's interval of a share, with a confidence of 95 %. `of` is not 0."""
+    share, squared = hits / of, _DEVIATIONS**2
+    centre = (share + squared / (2 * of)) / (1 + squared / of)
+    reach = _DEVIATIONS * sqrt(share * (1 - share) / of + squared / (4 * of**2)) / (1 + squared / of)
+    return max(centre - reach, 0.0), min(centre + reach, 1.0)

@@ -72,12 +72,15 @@ class LocalJudgeParameters:
         if self.prompt != prompt_version():
             raise ValueError(f"the prompt has version {prompt_version()}, not {self.prompt}")
 
-    def check(self, settings: Settings) -> None:
-        if self.settled_by:
-            self.language_model().check(settings)
-
     def language_model(self) -> "LlmJudgeParameters":
         return LlmJudgeParameters(self.settled_by, self.prompt, self.message_chars_max)
+
+
+def _check_settled_by(
+    parameters: LocalJudgeParameters | FirstJudgeParameters, settings: Settings
+) -> None:
+    if isinstance(parameters, LocalJudgeParameters) and parameters.settled_by:
+        parameters.language_model().check(settings)
 
 
 def dissatisfied_follow_up(
@@ -270,7 +273,7 @@ REWARDS = (
         2,
         dissatisfied_follow_up,
         LocalJudgeParameters,
-        LocalJudgeParameters.check,
+        _check_settled_by,
         earlier={1: FirstJudgeParameters},
     ),
     Reward("judged_follow_up", 1, judged_follow_up, RawJudgeParameters),

@@ -1,0 +1,21 @@
+-- What the local judge thinks of each follow-up, by one definition, as it was computed last.
+-- Grain:  session_id, turn: the turn that the message begins.
+-- Order:  session_id, turn.
+-- Sessions that must not be learned from are left out: nobody is asked about them.
+select rewards.session_id, try_cast(target_id as bigint) as turn, rewards.value as judged,
+       outcomes.checkpoint, epoch_us(outcomes.first_ts) as first_us,
+       epoch_us(outcomes.last_ts) as last_us
+from rewards
+join outcomes
+    on  outcomes.session_id = rewards.session_id
+    and outcomes.definition_version = rewards.definition_version
+    and outcomes.computed_at = rewards.computed_at
+where rewards.definition_version = $version
+  and rewards.name = 'judged_follow_up'
+  and rewards.target_kind = 'turn'
+  and rewards.state = 'scored'
+  and rewards.superseded_at is null
+  and outcomes.reason is distinct from 'no_train'
+  and ($since_us is null or outcomes.last_ts >= make_timestamptz($since_us))
+  and ($computed_us is null or rewards.computed_at >= make_timestamptz($computed_us))
+order by all

@@ -1,0 +1,155 @@
+"""Which messages somebody is asked to label: some drawn by chance, some chosen since they tell
+much. Those drawn come in the order of their places in the hat, so that the labelled ones are a
+random sample whenever somebody stops."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock.clock import SystemClock
+from penstock.lake.buckets import SessionId
+from penstock.lake.lake import Lake
+from penstock_jobs.rewards.chains import gather_chain
+from penstock_jobs.rewards.dissatisfaction import JudgedFollowUp, read_follow_ups
+from penstock_jobs.rewards.errors import SessionUnknown
+from penstock_jobs.rewards.followups.follow_ups import FollowUp, follow_ups, sessions_of
+from penstock_jobs.rewards.followups.judge import Judgement, Message
+from penstock_jobs.rewards.followups.labels import (
+    UNCLEAR,
+    GivenLabel,
+    MessagePlace,
+    StoredLabel,
+    add_label,
+    current_labels,
+    digest_of,
+    draw,
+)
+from penstock_jobs.rewards.followups.llm_judge import LlmJudge
+
+
+class Question(NamedTuple):
+    place: MessagePlace
+    judged: float
+    drawn: bool
+
+
+@dataclass(frozen=True)
+class QuestionFrame:
+    """What the questions of one sitting are drawn from."""
+
+    tenant: str
+    #: The version of the definition whose judge chose them.
+    version: str
+    follow_ups: Sequence[JudgedFollowUp]
+    until_us: int
+
+    def label(
+        self, question: Question, message: Message, label: GivenLabel | None, by: str, *, model: bool
+    ) -> StoredLabel:
+        return StoredLabel(
+            *question.place,
+            message=digest_of(message),
+            label=label,
+            drawn=question.drawn,
+            until_us=self.until_us,
+            by=by,
+            is_model=model,
+            at=0,
+        )
+
+
+def read_frame(
+    lake: Lake, version: str, tenant: str, checkpoint: str | None, since_us: int | None
+) -> QuestionFrame:
+    """What the last run of the definition computed. Raises what queries raise."""
+    found = read_follow_ups(lake, version, tenant, since_us=since_us)
+    if checkpoint is not None:
+        found = [each for each in found if each.checkpoint == checkpoint]
+    until_us = max((each.last_us for each in found), default=0)
+    return QuestionFrame(tenant, version, found, until_us)
+
+
+def open_questions(
+    frame: QuestionFrame, labels: Iterable[StoredLabel], chosen_share: float
+) -> Iterator[Question]:
+    """About messages without one of these labels; so large a share is chosen."""
+    known = {label.place for label in labels}
+    waiting = [each for each in frame.follow_ups if each.place not in known]
+    drawn = sorted(waiting, key=lambda each: draw(frame.tenant, each.place))
+    chosen = _telling(waiting)
+    asked: set[MessagePlace] = set()
+    by_chance = (Question(each.place, each.judged, True) for each in drawn)
+    by_choice = (Question(each.place, each.judged, False) for each in chosen)
+    count = chosen_count = 0
+    while True:
+        source, other = by_chance, by_choice
+        if chosen_count < chosen_share * (count + 1) - 1e-9 and chosen_share > 0:
+            source, other = by_choice, by_chance
+        question = _next(source, asked)
+        if question is None and other is by_chance:
+            question = _next(other, asked)
+        if question is None:
+            return
+        asked.add(question.place)
+        count += 1
+        chosen_count += not question.drawn
+        yield question
+
+
+def _next(source: Iterator[Question], asked: set[MessagePlace]) -> Question | None:
+    return next((question for question in source if question.place not in asked), None)
+
+
+def _telling(follow_ups: Sequence[JudgedFollowUp]) -> list[JudgedFollowUp]:
+    """The nearer to a half the more a label tells; the second message of a session tells less
+    than the first of another."""
+    nearest = sorted(follow_ups, key=lambda each: (abs(each.judged - 0.5), each.place))
+    number: dict[str, int] = {}
+    ranks = []
+    for each in nearest:
+        ranks.append(number.get(each.session_id, 0))
+        number[each.session_id] = ranks[-1] + 1
+    return [each for _, each in sorted(zip(ranks, nearest, strict=True), key=lambda pair: pair[0])]
+
+
+def follow_up_at(lake: Lake, tenant: str, place: MessagePlace) -> FollowUp | None:
+    """The message with what went before it, as judges see it; None if it is not there any more.
+    Raises LakeDamaged, what the store raises."""
+    session = SessionId(tenant, place.session_id)
+    try:
+        bucket, _ = gather_chain(lake, session, SystemClock().now_us())
+    except SessionUnknown:
+        return None
+    found = follow_ups(sessions_of(bucket))
+    return next(
+        (each for each in found if (each.session_id, each.turn) == place), None
+    )
+
+
+class ModelTally(NamedTuple):
+    labelled: int
+    #: Messages that the model said nothing of, by why.
+    without: dict[str, int]
+
+
+def label_by_model(lake: Lake, frame: QuestionFrame, model: LlmJudge, count: int) -> ModelTally:
+    """Ask a language model about the next messages that chance draws. An answer that cannot be
+    read is kept as unclear; it stops where the model cannot be asked any more."""
+    labels = current_labels(lake.database, frame.tenant)
+    labelled, without = 0, dict[str, int]()
+    for number, question in enumerate(open_questions(frame, labels, 0.0)):
+        if number >= count:
+            break
+        follow_up = follow_up_at(lake, frame.tenant, question.place)
+        if follow_up is None:
+            continue
+        [answer] = model.judge([follow_up.message])
+        if not isinstance(answer, Judgement) and answer != "unreadable_answer":
+            without[answer] = without.get(answer, 0) + 1
+            break
+        label = answer.label if isinstance(answer, Judgement) else UNCLEAR
+        by = f"llm {model.version}"
+        stored = frame.label(question, follow_up.message, label, by, model=True)
+        add_label(lake.database, frame.tenant, stored, frame.version)
+        labelled += 1
+    return ModelTally(labelled, without)
