@@ -1,7 +1,11 @@
-"""Trains the local judge of follow-ups: `python -m bench.judge_training`.
+"""Trains the second local judge of follow-ups: `python -m bench.judge_training`.
 
 Multinomial logistic regression over the features of the train examples. It writes the committed
-`model.npz` beside the judge; with the same examples it is the same model.
+`model_2.npz` beside the judge; with the same examples it is the same model.
+
+The examples come in groups that were written in different ways. Probabilities are fitted on each
+group by a model that learned from the others alone: so they say how sure the judge can be of
+wording that it does not know.
 """
 
 import hashlib
@@ -10,38 +14,43 @@ from importlib.resources import as_file, files
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import minimize
 
-from penstock_jobs.rewards.followups.features import FeatureRows, columns, features
-from penstock_jobs.rewards.followups.judge import LABELS, Example, all_examples
-from penstock_jobs.rewards.followups.local_judge import Matrix, Model, softmax
+from penstock_jobs.rewards.followups.features import FeatureRows
+from penstock_jobs.rewards.followups.judge import DISSATISFIED, LABELS, Example, all_examples
+from penstock_jobs.rewards.followups.local_judge import GENERATIONS, NEWEST, Matrix, Model, softmax
+from penstock_jobs.rewards.followups.speech_features import columns, features
+from tests.support.labelled_messages import TRAINING, labelled_messages
 
 #: Chosen by cross-validation on the train examples, with the weights of the features' blocks.
 PENALTY = 0.1
-FOLDS = 5
 _TEMPERATURES = np.geomspace(0.3, 4, 60)
+_DISSATISFIED = np.array([label in DISSATISFIED for label in LABELS])
 
 
-def train_examples() -> list[Example]:
-    return [example for example in all_examples() if not example.held_out]
+def train_groups() -> list[list[Example]]:
+    shipped = [example for example in all_examples() if not example.held_out]
+    return [shipped, *(list(labelled_messages(name)) for name in TRAINING)]
 
 
-def train(examples: Sequence[Example]) -> Model:
-    """The order of the examples decides which fold they are in, and nothing else."""
+def train(groups: Sequence[Sequence[Example]]) -> Model:
+    examples = [example for group in groups for example in group]
+    group_of = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
     rows = _dense(features([example.message for example in examples]))
     labels = np.array([LABELS.index(example.label) for example in examples])
-    kernel = rows @ rows.T
-    weights = rows.T @ fit(kernel, labels, PENALTY)
-    # The temperature under which the right labels are the least surprising.
-    logits, own = _out_of_fold(kernel, labels), np.arange(len(labels))
-    surprise = [
-        -np.log(softmax(logits / temperature)[own, labels]).mean() for temperature in _TEMPERATURES
-    ]
-    temperature = float(_TEMPERATURES[int(np.argmin(surprise))])
+    kernel = (rows @ rows.T).astype(np.float64)
+    weights = rows.T.astype(np.float64) @ fit(kernel, labels, PENALTY)
+    logits = _of_others(kernel, labels, group_of)
+    # Each group counts the same, however many examples it has.
+    shares = 1 / np.bincount(group_of)[group_of] / len(groups)
+    temperature = _temperature(logits, labels, shares)
+    chance = softmax(logits / temperature)[:, _DISSATISFIED].sum(axis=1)
+    calibration = _calibration(chance, _DISSATISFIED[labels], shares)
     # Each label's weights in steps of 1/127 of the greatest.
     scale = np.abs(weights).max(axis=0) / 127
     steps = np.rint(weights / scale).astype(np.int8)
     digest = hashlib.sha256("".join(map(repr, examples)).encode()).hexdigest()
-    return Model(steps, scale.astype(np.float32), temperature, digest)
+    return Model(steps, scale.astype(np.float32), temperature, digest, calibration)
 
 
 def fit(kernel: Matrix, labels: NDArray[np.intp], penalty: float, rounds: int = 600) -> Matrix:
@@ -61,34 +70,60 @@ def fit(kernel: Matrix, labels: NDArray[np.intp], penalty: float, rounds: int = 
     return current
 
 
-def _dense(rows: FeatureRows) -> Matrix:
-    matrix = np.zeros((rows.count, columns()))
+def _temperature(logits: Matrix, labels: NDArray[np.intp], shares: NDArray[np.float64]) -> float:
+    """Under which the right labels are the least surprising."""
+    own = np.arange(len(labels))
+    surprise = [
+        -(shares * np.log(softmax(logits / temperature)[own, labels])).sum()
+        for temperature in _TEMPERATURES
+    ]
+    return float(_TEMPERATURES[int(np.argmin(surprise))])
+
+
+def _calibration(
+    chance: NDArray[np.float64], true: NDArray[np.bool_], shares: NDArray[np.float64]
+) -> tuple[float, float]:
+    """Platt's: the slope and offset of the log odds that surprise least. In three decimals, so that
+    it is the same everywhere."""
+    bounded = np.clip(chance, 1e-6, 1 - 1e-6)
+    odds = np.log(bounded / (1 - bounded))
+    sign = np.where(true, -1.0, 1.0)
+
+    def surprise(numbers: NDArray[np.float64]) -> float:
+        return float((shares * np.logaddexp(0, sign * (numbers[0] * odds + numbers[1]))).sum())
+
+    slope, offset = minimize(surprise, np.array([1.0, 0.0]), method="Nelder-Mead").x
+    return round(float(slope), 3), round(float(offset), 3)
+
+
+def _dense(rows: FeatureRows) -> NDArray[np.float32]:
+    matrix = np.zeros((rows.count, columns()), np.float32)
     np.add.at(matrix, (rows.row, rows.column), rows.value)
     return matrix
 
 
-def _out_of_fold(kernel: Matrix, labels: NDArray[np.intp]) -> Matrix:
-    """The logits of each example by a model that was not trained on it."""
-    fold = np.empty(len(labels), dtype=np.intp)
-    for label in range(len(LABELS)):
-        own = np.flatnonzero(labels == label)
-        fold[own] = np.arange(len(own)) % FOLDS
+def _of_others(kernel: Matrix, labels: NDArray[np.intp], group_of: NDArray[np.intp]) -> Matrix:
+    """The logits of each example by a model that learned from the other groups alone."""
     logits = np.zeros((len(labels), len(LABELS)))
-    for number in range(FOLDS):
-        out, rest = fold == number, fold != number
+    for number in range(int(group_of.max()) + 1):
+        out, rest = group_of == number, group_of != number
         coefficients = fit(kernel[np.ix_(rest, rest)], labels[rest], PENALTY)
         logits[out] = kernel[np.ix_(out, rest)] @ coefficients
     return logits
 
 
 if __name__ == "__main__":
-    model = train(train_examples())
-    with as_file(files("penstock_jobs.rewards.followups") / "model.npz") as target:
+    model = train(train_groups())
+    package = files("penstock_jobs.rewards.followups")
+    with as_file(package / GENERATIONS[NEWEST - 1].model_file) as target:
         np.savez_compressed(
             target,
             weights=model.weights,
             scale=model.scale,
             temperature=np.float64(model.temperature),
+            calibration=np.array(model.calibration),
             examples=np.frombuffer(model.examples.encode(), np.uint8),
         )
-    print(f"wrote {target.name}: temperature {model.temperature:.2f}")
+    print(
+        f"wrote {target.name}: temperature {model.temperature:.2f}, calibration {model.calibration}"
+    )

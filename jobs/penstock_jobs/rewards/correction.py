@@ -122,9 +122,7 @@ def interval(corrected: CorrectedRate, alpha: float) -> MeanInterval | None:
     return MeanInterval(max(value - reach, 0.0), min(value + reach, 1.0))
 
 
-def difference(
-    before: CorrectedRate, after: CorrectedRate, alpha: float
-) -> RateDifference | None:
+def difference(before: CorrectedRate, after: CorrectedRate, alpha: float) -> RateDifference | None:
     """None with too few labels on a side. The test is two-sided."""
     from scipy.special import stdtr
 
@@ -167,9 +165,7 @@ def _weights(group: JudgedMessages) -> Values:
     return weights
 
 
-def _corrected(
-    group: JudgedMessages, drawn: Flags, rate: float, belief: float
-) -> CorrectedRate:
+def _corrected(group: JudgedMessages, drawn: Flags, rate: float, belief: float) -> CorrectedRate:
     weight, labels = _weights(group), int(drawn.sum())
     chosen = group.chosen & ~np.isnan(group.truth)
     missed = group.truth - belief * group.judged

@@ -99,9 +99,7 @@ def dissatisfaction(
         ("people", _described(tenant, groups, people, "people")),
         ("models", _described(tenant, groups, people_first(labels), "models")),
     ]
-    known = {
-        name: sum(group.rate.is_known for group in found.values()) for name, found in tried
-    }
+    known = {name: sum(group.rate.is_known for group in found.values()) for name, found in tried}
     return tried[0][1] if known["people"] >= known["models"] else tried[1][1]
 
 

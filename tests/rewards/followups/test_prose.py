@@ -4,8 +4,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock_jobs.rewards.followups.message_parts import SHAPES, take_apart
 from penstock_jobs.rewards.followups.judge import fresh_examples, held_out_examples
+from penstock_jobs.rewards.followups.message_parts import SHAPES, take_apart
 
 PIECES = st.sampled_from(
     [

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from uuid import uuid4
 
@@ -41,7 +40,9 @@ def label(
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option("--since", help="Only sessions heard of since: a time, or an age such as 24h."),
+        typer.Option(
+            "--since", help="Only sessions heard of since: a time, or an age such as 24h."
+        ),
     ] = None,
     by: options.By = None,
     definition: Definition = "default",

@@ -261,5 +261,7 @@ def wilson(hits: int, of: int) -> tuple[float, float]:
     """Wilson's interval of a share, with a confidence of 95 %. `of` is not 0."""
     share, squared = hits / of, _DEVIATIONS**2
     centre = (share + squared / (2 * of)) / (1 + squared / of)
-    reach = _DEVIATIONS * sqrt(share * (1 - share) / of + squared / (4 * of**2)) / (1 + squared / of)
+    reach = (
+        _DEVIATIONS * sqrt(share * (1 - share) / of + squared / (4 * of**2)) / (1 + squared / of)
+    )
     return max(centre - reach, 0.0), min(centre + reach, 1.0)

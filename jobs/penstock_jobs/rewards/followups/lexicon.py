@@ -46,7 +46,7 @@ class Lexicon:
     def hits(self, words: Sequence[str], text: str) -> Iterator[Hit]:
         """`words` are those of the text, in small letters."""
         for at, word in enumerate(words):
-            groups = {group: 1 for group in self.groups_of(word)}
+            groups = dict.fromkeys(self.groups_of(word), 1)
             if word in self.openers:
                 phrase = word
                 for more, following in enumerate(words[at + 1 : at + _PHRASE_WORDS_MAX], 2):
@@ -65,9 +65,7 @@ class Lexicon:
             if len(self._known) >= _WORDS_REMEMBERED:
                 self._known.clear()
             stems = (
-                self.stems.get(word[:length], ())
-                for length in _STEM_LENGTHS
-                if length <= len(word)
+                self.stems.get(word[:length], ()) for length in _STEM_LENGTHS if length <= len(word)
             )
             known = frozenset(self.phrases.get(word, ())).union(*stems)
             self._known[word] = known

@@ -116,19 +116,24 @@ def plain(text: str) -> str:
 SPEECH_WORD = re.compile(
     r"[\w'\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u0900-\u0963\u0e31-\u0e4e]+"
 )
-_QUOTED = re.compile(r"^\s{0,3}>.*(?:\n(?!\s*\n).*)?", re.MULTILINE)
 _QUOTED_LINE = re.compile(r"^\s{0,3}>(?! *$)", re.MULTILINE)
+#: How lines begin that a shell, a logger, a compiler or a serializer writes.
 _PROMPT = re.compile(
-    r"^\s*(?:\$|>>>|#|PS [A-Z]:|[\w.-]+@[\w.-]+[:~]\S*[$#]|C:\\\S*>)\s+\S"
+    r"^\s*(?:\$|>>>|PS [A-Z]:|[\w.-]+@[\w.-]+[:~]\S*[$#]|C:\\\S*>)\s+\S"
     r"|^\s*(?:\[?\d{4}[-/]\d\d[-/]\d\d[ T]|\[?\d\d:\d\d:\d\d)"
-    r"|^\s*\[?(?:ERROR|WARN(?:ING)?|INFO|DEBUG|FATAL|TRACE|CRITICAL|OK|PASS|FAIL)\]?[ :]"
-    r"|^\s*(?:npm |yarn |make(?:\[\d+\])?: |fatal: |fatal error: |error: |warning: |ld: |zsh: |bash: )"
-    r"|^\s*[{}\[\]]|^\s*<\/?\w+[ >]|^\s*(?:at|in) [\w.$<>/]+ ?[(:]"
+    r"|^\s*\[?(?:ERROR|WARN(?:ING)?|INFO|DEBUG|FATAL|TRACE|CRITICAL)\]?[ :]"
+    r"|^\s*(?:npm (?:ERR!|WARN)|make(?:\[\d+\])?: |fatal(?: error)?: |error: |warning: )"
+    r"|^\s*(?:ld|zsh|bash|sh): |^\s*[{}\[\]]|^\s*</?\w+[ >]"
     r"|^[\w.]*(?:Error|Exception): |^\s*\d+ (?:passed|failed)\b|^={4,}|^-{4,}"
 )
-#: A line of which less than this share are letters and blanks is no sentence.
+#: A line of more characters is no sentence if less than this share are letters and blanks.
+_SENTENCE_CHARS = 12
 _LETTERS_MIN = 0.62
-_CLAUSE_END = re.compile(r"[.!?;:\u3002\u2026\u061f\u061b\u060c\u3001,]+(?=\s|$)|[\u3002\u3001,!?](?!\d)|\n+| [-\u2013\u2014] |\u2014")
+#: Marks of Latin, Arabic, Chinese and Japanese sentences; a comma ends a clause too.
+_CLAUSE_END = re.compile(
+    r"[.!?;:,\u2026\u3001\u3002\u060c\u061b\u061f]{1,8}(?=\s|$)"
+    r"|[\u3001\u3002,!?](?!\d)|\n+| [-\u2013\u2014] |\u2014"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +174,10 @@ def _is_pasted(line: str) -> bool:
         return True
     if (match := _PROGRAM.search(line)) and match.start() < 25:
         return True
-    letters = sum(character.isalpha() or character.isspace() for character in line)
-    marks = sum(unicodedata.combining(character) > 0 or unicodedata.category(character) == "Mc" for character in line) if not line.isascii() else 0
-    return len(line) > 12 and letters + marks < _LETTERS_MIN * len(line)
+    written = sum(character.isspace() or _is_letter(character) for character in line)
+    return len(line) > _SENTENCE_CHARS and written < _LETTERS_MIN * len(line)
+
+
+def _is_letter(character: str) -> bool:
+    """Or a mark that belongs to one."""
+    return character.isalpha() or unicodedata.category(character) in ("Mn", "Mc")

@@ -44,7 +44,13 @@ class QuestionFrame:
     until_us: int
 
     def label(
-        self, question: Question, message: Message, label: GivenLabel | None, by: str, *, model: bool
+        self,
+        question: Question,
+        message: Message,
+        label: GivenLabel | None,
+        by: str,
+        *,
+        model: bool,
     ) -> StoredLabel:
         return StoredLabel(
             *question.place,
@@ -121,9 +127,7 @@ def follow_up_at(lake: Lake, tenant: str, place: MessagePlace) -> FollowUp | Non
     except SessionUnknown:
         return None
     found = follow_ups(sessions_of(bucket))
-    return next(
-        (each for each in found if (each.session_id, each.turn) == place), None
-    )
+    return next((each for each in found if (each.session_id, each.turn) == place), None)
 
 
 class ModelTally(NamedTuple):

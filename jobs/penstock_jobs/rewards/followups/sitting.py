@@ -4,7 +4,10 @@ Each answer is stored at once, so that whoever stops goes on later where they we
 what users and agents wrote: each line of them stands behind a bar, with its control characters as
 numbers."""
 
+import os
 import sys
+import termios
+import tty
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -39,7 +42,8 @@ ANSWERS: dict[str, tuple[GivenLabel, str]] = {
     "?": (UNCLEAR, "cannot be told"),
 }
 UNDO, STOP, HELP = "u", "s", "h"
-_STOPS = frozenset({STOP, "q", "\x03", "\x04", "\x1b"})
+_STOPS = frozenset({STOP, "q", "\x04"})
+_KEY_BYTES_MAX = 64
 _LINES_MAX = 40
 _CHARS_MAX = 4_000
 _SHORT_CHARS_MAX = 600
@@ -47,15 +51,25 @@ _SHORT_CHARS_MAX = 600
 
 def read_key() -> str:
     """One key from a terminal; from a pipe the first character of a line. At its end STOP."""
-    if not sys.stdin.isatty():
-        line = sys.stdin.readline()
-        return line.strip()[:1] if line else STOP
-    import click
-
     try:
-        return click.getchar()
-    except (EOFError, KeyboardInterrupt):
+        if sys.stdin.isatty():
+            return _pressed_key()
+        line = sys.stdin.readline()
+    except KeyboardInterrupt:
         return STOP
+    return line.strip()[:1] if line else STOP
+
+
+def _pressed_key() -> str:
+    terminal = sys.stdin.fileno()
+    before = termios.tcgetattr(terminal)
+    try:
+        tty.setcbreak(terminal)
+        pressed = os.read(terminal, _KEY_BYTES_MAX).decode(errors="replace")
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+    # An arrow comes as several characters, the last of which is a letter: it is no answer.
+    return STOP if not pressed else "" if pressed.startswith("\x1b") else pressed[0]
 
 
 @dataclass
@@ -128,7 +142,10 @@ class Sitting:
         number = len(self.answered) + 1
         facts = ["edited files" if message.edited else "edited nothing"]
         facts += [f"its tests {message.tests}"] if message.tests else []
-        lines = ["", f"{number} of {self.count}, {why}: session {place.session_id!r}, turn {place.turn}"]
+        lines = [
+            "",
+            f"{number} of {self.count}, {why}: session {place.session_id!r}, turn {place.turn}",
+        ]
         if message.previous:
             lines += ["before, the user said", *_behind_bars(message.previous, _SHORT_CHARS_MAX)]
         lines += [f"the agent {', '.join(facts)}, and said"]

@@ -4,10 +4,13 @@ It looks at what the user says, without what they paste, and once more at the cl
 down to: praise, "but", and then what counts. Failing words that are the subject ("the error page")
 are taken out before. What the agent said last tells what a "no" means."""
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from math import inf
+from typing import NamedTuple
 from zlib import crc32
 
 from penstock_jobs.rewards.followups.features import (
@@ -43,12 +46,23 @@ _FIRST_PAIR = _END_WORDS.first + _END_WORDS.width
 _FIRST_NAMED = _FIRST_PAIR + _PAIR_COLUMNS
 _CUE_WEIGHT = 0.5
 _END_CUE_WEIGHT = 0.7
-_PAIR_WEIGHT = 0.35
+_PAIR_WEIGHT = 0.7
 _FLAG_WEIGHT = 0.8
 _FLAGS = 40
 #: A last clause with fewer words is read with the one before it.
 _END_WORDS_MIN = 3
 _END_UNSPACED_MIN = 5
+#: So few letters beside what is pasted are no words.
+_MUTE_CHARS = 8
+#: Of the agent's closing words the end is read.
+_AGENT_CHARS = 300
+
+
+class Clause(NamedTuple):
+    text: str
+    #: It is what comes after a "but".
+    turned: bool
+    groups: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -61,16 +75,23 @@ class Reading:
     words: tuple[str, ...]
     #: What it comes down to.
     end_text: str
-    end_words: tuple[str, ...]
+    end: frozenset[str]
+    #: How often each group occurs, and those at the very beginning.
     groups: dict[str, float]
     opening: frozenset[str]
-    end: frozenset[str]
     turned: bool
+    #: In the agent's closing words.
     agent: frozenset[str]
+
+    @property
+    def is_mute(self) -> bool:
+        """The user says nothing beside what they paste."""
+        has_letter = any(map(str.isalpha, self.text[_MUTE_CHARS:]))
+        return len(self.words) < _END_WORDS_MIN and not has_letter
 
 
 def columns() -> int:
-    return _FIRST_NAMED + 3 * len(_group_names()) + 2 * len(SHAPES) + _FLAGS + 1
+    return _FIRST_NAMED + 3 * len(_group_numbers()) + 2 * len(SHAPES) + _FLAGS + 1
 
 
 def features(messages: Sequence[Message]) -> FeatureRows:
@@ -79,7 +100,9 @@ def features(messages: Sequence[Message]) -> FeatureRows:
         character_grams([reading.text for reading in readings], _CHARACTERS),
         word_grams([reading.words for reading in readings], _SAID),
         character_grams([reading.end_text for reading in readings], _END_CHARACTERS),
-        word_grams([reading.end_words for reading in readings], _END_WORDS),
+        word_grams(
+            [SPEECH_WORD.findall(reading.end_text)[:_WORDS] for reading in readings], _END_WORDS
+        ),
         as_triples(
             [
                 (row, column, value)
@@ -95,13 +118,7 @@ def read(message: Message) -> Reading:
     speech = speech_of(message.text)
     masked = [_masked(clause) for clause in speech.clauses]
     clauses = [clause for part in masked for clause in _turns(part)]
-    all_groups = [_groups(clause) for clause, _ in clauses]
-    at = _last_that_counts(clauses, all_groups)
-    begin = at
-    while begin > 0 and not clauses[begin][1] and _is_short(" ".join(c for c, _ in clauses[begin : at + 1])):
-        begin -= 1
-    end_text = " , ".join(clause for clause, _ in clauses[begin : at + 1])
-    end = frozenset().union(*(groups for groups in all_groups[begin : at + 1]))
+    ending = _ending(clauses)
     text = " , ".join(masked)
     words = tuple(SPEECH_WORD.findall(text)[:_WORDS])
     counts: dict[str, float] = {}
@@ -110,12 +127,36 @@ def read(message: Message) -> Reading:
         counts[name] = counts.get(name, 0.0) + 1.0
         if hit.at < OPENING_WORDS:
             opening.add(name)
-    agent_text = plain(message.agent).lower()[-300:]
-    agent = frozenset(name for name, _ in _named_hits(SPEECH_WORD.findall(agent_text), agent_text))
     return Reading(
-        speech, text, words, end_text, tuple(SPEECH_WORD.findall(end_text)[:_WORDS]),
-        counts, frozenset(opening), end, any(turned for _, turned in clauses[1:]), agent,
-    )  # fmt: skip
+        speech,
+        text,
+        words,
+        end_text=" , ".join(clause.text for clause in ending),
+        end=frozenset().union(*(clause.groups for clause in ending)),
+        groups=counts,
+        opening=frozenset(opening),
+        turned=any(clause.turned for clause in clauses[1:]),
+        agent=_groups(plain(message.agent).lower()[-_AGENT_CHARS:]),
+    )
+
+
+def _ending(clauses: Sequence[Clause]) -> Sequence[Clause]:
+    """The last clause that says more than thanks; a short one with those before it, but not over a
+    "but"."""
+    last = next(
+        (
+            at
+            for at in range(len(clauses) - 1, -1, -1)
+            if not ("pleasantry" in clauses[at].groups and _is_short(clauses[at].text))
+        ),
+        len(clauses) - 1,
+    )
+    begin = last
+    while begin > 0 and not clauses[begin].turned:
+        if not _is_short(" ".join(clause.text for clause in clauses[begin : last + 1])):
+            break
+        begin -= 1
+    return clauses[max(begin, 0) : last + 1]
 
 
 def _masked(clause: str) -> str:
@@ -123,39 +164,31 @@ def _masked(clause: str) -> str:
     signs = lexicon(SIGNS)
     topic = signs.names.index("topic")
     words = list(SPEECH_WORD.finditer(clause))
-    spans = []
-    for hit in signs.hits([word[0] for word in words], clause):
-        if hit.group != topic:
-            continue
-        if hit.unspaced:
-            spans.append((hit.at, hit.at + hit.words))
-        else:
-            spans.append((words[hit.at].start(), words[hit.at + hit.words - 1].end()))
-    for begin, stop in sorted(spans, reverse=True):
-        clause = f"{clause[:begin]} § {clause[stop:]}"
+    hits = signs.hits([word[0] for word in words], clause)
+    spans = [_span(hit, words) for hit in hits if hit.group == topic]
+    for begin, end in sorted(spans, reverse=True):
+        clause = f"{clause[:begin]} § {clause[end:]}"
     return clause.strip()
 
 
-def _turns(clause: str) -> list[tuple[str, bool]]:
-    """The clause cut where it turns ("but", "aber"); whether each piece is what comes after."""
+def _turns(text: str) -> list[Clause]:
+    """The text cut where it turns: "but", "aber"."""
     signs = lexicon(SIGNS)
     contrast = signs.names.index("contrast")
-    words = list(SPEECH_WORD.finditer(clause))
-    for hit in signs.hits([word[0] for word in words], clause):
+    words = list(SPEECH_WORD.finditer(text))
+    pieces = [(text, False)]
+    for hit in signs.hits([word[0] for word in words], text):
         if hit.group == contrast:
-            begin = hit.at if hit.unspaced else words[hit.at].start()
-            after = hit.at + hit.words if hit.unspaced else words[hit.at + hit.words - 1].end()
-            pieces = [(clause[:begin].strip(), False), (clause[after:].strip(), True)]
-            return [(piece, turned) for piece, turned in pieces if piece]
-    return [(clause, False)]
+            begin, end = _span(hit, words)
+            pieces = [(text[:begin].strip(), False), (text[end:].strip(), True)]
+            break
+    return [Clause(piece, turned, _groups(piece)) for piece, turned in pieces if piece]
 
 
-def _last_that_counts(clauses: Sequence[tuple[str, bool]], groups: Sequence[set[str]]) -> int:
-    for at in range(len(clauses) - 1, -1, -1):
-        is_polite = "pleasantry" in groups[at] and _is_short(clauses[at][0])
-        if not is_polite:
-            return at
-    return len(clauses) - 1
+def _span(hit: Hit, words: Sequence[re.Match[str]]) -> tuple[int, int]:
+    if hit.unspaced:
+        return hit.at, hit.at + hit.words
+    return words[hit.at].start(), words[hit.at + hit.words - 1].end()
 
 
 def _is_short(text: str) -> bool:
@@ -165,8 +198,10 @@ def _is_short(text: str) -> bool:
     return len(text) < _END_UNSPACED_MIN
 
 
-def _group_names() -> tuple[str, ...]:
-    return (*lexicon(CUES).names, *lexicon(SIGNS).names)
+@cache
+def _group_numbers() -> dict[str, int]:
+    names = (*lexicon(CUES).names, *lexicon(SIGNS).names)
+    return {name: number for number, name in enumerate(names)}
 
 
 def _named_hits(words: Sequence[str], text: str) -> Iterator[tuple[str, Hit]]:
@@ -176,42 +211,47 @@ def _named_hits(words: Sequence[str], text: str) -> Iterator[tuple[str, Hit]]:
             yield names[hit.group], hit
 
 
-def _groups(clause: str) -> set[str]:
-    return {name for name, _ in _named_hits(SPEECH_WORD.findall(clause), clause)}
+def _groups(text: str) -> frozenset[str]:
+    return frozenset(name for name, _ in _named_hits(SPEECH_WORD.findall(text), text))
 
 
 def _cells(message: Message, reading: Reading) -> Iterator[tuple[int, float]]:
-    names = _group_names()
-    number = {name: at for at, name in enumerate(names)}
+    number = _group_numbers()
     for name, count in reading.groups.items():
         yield _FIRST_NAMED + number[name], _CUE_WEIGHT * min(count, 3.0) ** 0.5
     for name in reading.opening:
-        yield _FIRST_NAMED + len(names) + number[name], _CUE_WEIGHT
+        yield _FIRST_NAMED + len(number) + number[name], _CUE_WEIGHT
     for name in reading.end:
-        yield _FIRST_NAMED + 2 * len(names) + number[name], _END_CUE_WEIGHT
-    pairs = {f"{one}&{other}" for one in reading.end for other in reading.end if one < other}
-    pairs |= {f"{one}>{other}" for one in reading.opening for other in reading.end}
-    pairs |= {f"a:{one}>{other}" for one in reading.agent & {"offer", "claim"} for other in reading.end | reading.opening}
-    counts: dict[int, float] = {}
-    for pair in pairs:
-        column = crc32(pair.encode()) % _PAIR_COLUMNS
-        counts[column] = counts.get(column, 0.0) + 1.0
-    for column, count in counts.items():
-        yield _FIRST_PAIR + column, _PAIR_WEIGHT * count / max(len(pairs), 1) ** 0.5 * 2
-    first_shape = _FIRST_NAMED + 3 * len(names)
-    mute = len(reading.words) < _END_WORDS_MIN and not any(map(str.isalpha, reading.text[8:]))
+        yield _FIRST_NAMED + 2 * len(number) + number[name], _END_CUE_WEIGHT
+    yield from _pairs(reading)
+    first_shape = _FIRST_NAMED + 3 * len(number)
+    of_mute = len(SHAPES) if reading.is_mute else 0
     for at, is_so in enumerate(reading.speech.shapes):
         if is_so:
-            yield first_shape + at + (len(SHAPES) if mute else 0), 1.0
+            yield first_shape + of_mute + at, 1.0
     first_flag = first_shape + 2 * len(SHAPES)
-    for at, is_so in enumerate(_flags(message, reading, mute)):
+    for at, is_so in enumerate(_flags(message, reading)):
         if is_so:
             yield first_flag + at, _FLAG_WEIGHT
     yield columns() - 1, 1.0
 
 
-def _flags(message: Message, reading: Reading, mute: bool) -> Iterable[bool]:
-    text, said = message.text, plain(message.text)
+def _pairs(reading: Reading) -> Iterator[tuple[int, float]]:
+    """Groups that occur together: "no" and "that's all" at the end, praise and then "but"."""
+    end, said = reading.end, reading.end | reading.opening
+    pairs = {f"{one}&{other}" for one in end for other in end if one < other}
+    pairs |= {f"{one}>{other}" for one in reading.opening for other in end}
+    pairs |= {f"a:{one}>{other}" for one in reading.agent & {"offer", "claim"} for other in said}
+    counts: dict[int, float] = {}
+    for pair in pairs:
+        column = crc32(pair.encode()) % _PAIR_COLUMNS
+        counts[column] = counts.get(column, 0.0) + 1.0
+    for column, count in counts.items():
+        yield _FIRST_PAIR + column, _PAIR_WEIGHT * count / len(pairs) ** 0.5
+
+
+def _flags(message: Message, reading: Reading) -> tuple[bool, ...]:
+    said = plain(message.text)
     count = len(reading.words)
     if len(reading.text) > 6 * count + 10:  # a script without spaces
         count = len(reading.text) // 2
@@ -227,8 +267,8 @@ def _flags(message: Message, reading: Reading, mute: bool) -> Iterable[bool]:
         "..." in said or "…" in said,
         any(len(word) > 2 for word in filter(str.isupper, reading.speech.text.split())),
         0.05 < reading.speech.pasted <= 0.6,
-        0.6 < reading.speech.pasted,
-        mute,
+        reading.speech.pasted > 0.6,
+        reading.is_mute,
         reading.speech.quotes,
         *(low <= count < high for low, high in pairwise((0, 3, 6, 12, 25, 50, inf))),
         message.edited,

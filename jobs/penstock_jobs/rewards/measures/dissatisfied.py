@@ -103,7 +103,8 @@ def dissatisfied_follow_up(
     pending: never. censored: `silence`, nobody has answered: most who are content say nothing, and
     so do most who are not; `unsure`, the judge cannot tell and nobody else said; `unclear`, a
     person could not tell either; `budget`, `unreachable`, `unreadable_answer`, the language model
-    said nothing. After `budget` and `unreachable` a run an hour later asks again. Turns in which the agent did nothing have no row.
+    said nothing: after the first two a run an hour later asks again. Turns in which the agent did
+    nothing have no row.
     To game it: flatter, promise, or ask, so that the next message is an answer: read it beside
     `asked_instead`. The judge is a small model trained on written examples: it tells checkpoints
     apart by many sessions, not sessions by one message, and its rates are biased: those that

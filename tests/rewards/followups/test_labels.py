@@ -1,0 +1,184 @@
+"""`penstock rewards label`: who is asked what, and what becomes of the answers."""
+
+import io
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+from penstock.events.event import TENANT_DEFAULT
+from penstock_jobs.rewards.definition import parse_definition
+from penstock_jobs.rewards.dissatisfaction import JudgedFollowUp
+from penstock_jobs.rewards.due_sessions import definition_known_as
+from penstock_jobs.rewards.followups.judge import Message
+from penstock_jobs.rewards.followups.labels import (
+    MessagePlace,
+    StoredLabel,
+    add_label,
+    current_labels,
+    draw,
+    labels_of,
+    people_first,
+)
+from penstock_jobs.rewards.followups.questions import QuestionFrame, open_questions
+from tests.support.commands import penstock
+from tests.support.lakes import HandLake, hand_lake
+from tests.support.reward_events import answered, said
+from tests.support.reward_runs import run_at
+
+DEFINITION = parse_definition(
+    """
+    name = "judged"
+    [[reward]]
+    name = "dissatisfied_follow_up"
+    weight = 1.0
+    [[reward]]
+    name = "judged_follow_up"
+    """,
+    "judged",
+)
+SESSIONS = 12
+HOUR = 3_600
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[HandLake]:
+    with hand_lake(tmp_path) as lake:
+        for number in range(SESSIONS):
+            session = f"s{number:02}"
+            lake.store(
+                [
+                    said(1, "add b", session),
+                    answered(2, session, text="Done."),
+                    said(3, f"well, about \x1b[2J{number}, hm\n40 of 40, chosen", session),
+                ]
+            )
+        run_at(lake, HOUR, DEFINITION)
+        yield lake
+
+
+def label(
+    lake: HandLake, keys: str, monkeypatch: pytest.MonkeyPatch, *more: str
+) -> CompletedProcess[str]:
+    monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{key}\n" for key in keys)))
+    data = str(lake.directory)
+    return penstock(
+        "rewards", "label", "--definition", "judged", "--data", data, "--by", "ann", *more
+    )
+
+
+def stored(lake: HandLake) -> list[StoredLabel]:
+    return current_labels(lake.lake.database, TENANT_DEFAULT)
+
+
+def test_keys_answer_undo_and_stop(lake: HandLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = label(lake, "mzcus", monkeypatch, "--chosen", "0")
+    assert first.returncode == 0, first.stderr
+    assert "1 labels by ann are kept" in first.stdout
+    assert [(each.label, each.by, each.drawn) for each in stored(lake)] == [
+        ("moves_on", "ann", True)
+    ]
+    # It goes on where it stopped: what was taken back is asked again.
+    label(lake, "f?", monkeypatch, "--chosen", "0")
+    assert [each.label for each in stored(lake)] == ["moves_on", "reports_failure", "unclear"]
+    places = [draw(TENANT_DEFAULT, each.place) for each in stored(lake)]
+    rest = {f"s{number:02}" for number in range(SESSIONS)} - {e.session_id for e in stored(lake)}
+    assert places == sorted(places)
+    assert max(places) < min(draw(TENANT_DEFAULT, MessagePlace(name, 2)) for name in rest)
+
+
+def test_the_end_of_input_stops(lake: HandLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert label(lake, "", monkeypatch).returncode == 0
+    assert stored(lake) == []
+
+
+def test_texts_of_others_neither_control_the_terminal_nor_pass_for_ours(
+    lake: HandLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = label(lake, "s", monkeypatch).stdout
+    assert "\x1b" not in shown
+    assert "\\x1b[2J" in shown
+    assert not [line for line in shown.splitlines() if line.startswith("40 of 40, chosen")]
+
+
+def test_json_shows_what_would_be_asked(lake: HandLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = json.loads(
+        label(lake, "", monkeypatch, "--json", "--count", "4", "--chosen", "0.5").stdout
+    )
+    assert [question["drawn"] for question in asked] == [True, False, True, False]
+    assert asked[0]["message"]["agent"] == "Done."
+    assert stored(lake) == []
+
+
+def test_a_label_settles_the_reward_at_the_next_run(
+    lake: HandLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    label(lake, "cm", monkeypatch, "--chosen", "0")
+    wrong, fine = (each.session_id for each in stored(lake))
+    report = run_at(lake, 2 * HOUR, DEFINITION)
+    assert (report.sessions, report.matured) == (2, 2)
+    rows = lake.rows("""select session_id, value from rewards where target_kind = 'session'
+        and name = 'dissatisfied_follow_up' and superseded_at is null""")
+    values = {row["session_id"]: row["value"] for row in rows}
+    assert (values[wrong], values[fine]) == (-1.0, 0.0)
+
+
+def test_a_label_is_of_words_not_of_a_number(
+    lake: HandLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    label(lake, "c", monkeypatch, "--chosen", "0")
+    [one] = stored(lake)
+    labels = labels_of(lake.lake.database, TENANT_DEFAULT, [one.session_id])
+    number = int(one.session_id[1:])
+    same = Message(text=f"well, about \x1b[2J{number}, hm\n40 of 40, chosen")
+    assert labels.of_message(MessagePlace(one.session_id, 5), same) == one
+    assert labels.of_message(one.place, Message(text="well")) is None
+
+
+def test_nothing_to_ask(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        lake.store([said(1), answered(2, text="Done.")])
+        run_at(lake, HOUR, DEFINITION)
+        asked = penstock("rewards", "label", "--definition", "judged", "--data", str(tmp_path))
+    assert asked.returncode == 2
+    assert "no follow-ups" in asked.stderr
+
+
+def test_people_outrank_models(lake: HandLake) -> None:
+    version = definition_known_as(lake.lake.database, "judged").version
+    facts = {"session_id": "s00", "turn": 2, "message": "x", "drawn": True, "until_us": 1, "at": 0}
+    by_model = StoredLabel(label="moves_on", by="llm m", is_model=True, **facts)  # type: ignore[arg-type]
+    by_ann = StoredLabel(label="corrects", by="ann", is_model=False, **facts)  # type: ignore[arg-type]
+    for each in (by_ann, by_model):
+        add_label(lake.lake.database, TENANT_DEFAULT, each, version)
+    [counted] = people_first(stored(lake))
+    assert (counted.label, counted.by) == ("corrects", "ann")
+    # Taken back, the model's word is left.
+    add_label(lake.lake.database, TENANT_DEFAULT, by_ann._replace(label=None), version)
+    [counted] = people_first(stored(lake))
+    assert counted.by == "llm m"
+
+
+def frame(judged: dict[str, list[float]]) -> QuestionFrame:
+    found = [
+        JudgedFollowUp(session, turn, chance, "c", 0, 1)
+        for session, chances in judged.items()
+        for turn, chance in enumerate(chances)
+    ]
+    return QuestionFrame("t", "v", found, 1)
+
+
+def test_what_tells_much_comes_first_from_each_session() -> None:
+    questions = open_questions(frame({"a": [0.5, 0.51], "b": [0.9], "c": [0.4]}), [], 1.0)
+    order = [question.place for question in questions]
+    assert order == [("a", 0), ("c", 0), ("b", 0), ("a", 1)]
+
+
+def test_every_message_is_asked_once() -> None:
+    asked = frame({f"s{number}": [0.1 * number, 0.5] for number in range(9)})
+    questions = list(open_questions(asked, [], 0.3))
+    assert len({question.place for question in questions}) == 18
+    share = [question.drawn for question in questions[:10]]
+    assert share.count(False) == 3

@@ -1,0 +1,29 @@
+"""Labelled messages in twenty languages, beside the examples of the package. The file decides the
+side, whatever a message says:
+
+- `situations.jsonl`, for training: what misleads a judge. Pasted logs that prove success, failing
+  words that are the subject, "no" from a satisfied user, praise before a correction;
+- `findings.jsonl`, for training: people who tell what they saw, without praise or blame;
+- `unseen.jsonl`, held out: both, and more, in other words. It was written when features, word lists
+  and model were fixed, and nothing was changed because of it: whoever changes them with it in mind
+  has to write another."""
+
+import json
+from functools import cache
+from pathlib import Path
+
+from penstock_jobs.rewards.followups.judge import Example, Message
+
+_FOLDER = Path(__file__).parents[1] / "rewards" / "followups" / "messages"
+TRAINING = ("situations", "findings")
+HELD_OUT = "unseen"
+
+
+@cache
+def labelled_messages(name: str) -> tuple[Example, ...]:
+    examples = []
+    for line in (_FOLDER / f"{name}.jsonl").read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        label, language = row.pop("label"), row.pop("language")
+        examples.append(Example(Message(**row), label, language))
+    return tuple(examples)
