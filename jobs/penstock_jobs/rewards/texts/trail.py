@@ -22,7 +22,7 @@ class TrailTerms:
     windows_us: tuple[tuple[int, int], ...]
     move_min: int
     cells_max: int
-    rules: TextRules = TextRules()
+    rules: TextRules
 
 
 class EditRange(NamedTuple):
