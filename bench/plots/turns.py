@@ -14,6 +14,7 @@ from penstock_jobs.rewards.measures.leftovers import CommentParameters as Commen
 from penstock_jobs.rewards.measures.leftovers import reasoning_in_comments
 from penstock_jobs.rewards.measures.turns import bent
 from penstock_jobs.rewards.reward import all_rewards
+from tests.support.labelled_messages import HELD_OUT, labelled_messages
 from tests.support.lakes import Event, make_event
 from tests.support.reward_events import answered, bucket_of, edited, said, tool
 
@@ -128,7 +129,8 @@ def dissatisfied_follow_up_plot(path: Path) -> None:
         for number, (words, examples) in enumerate(
             (
                 ("written with those it learned from", kept_back),
-                ("written afterwards, to trip it", fresh_examples()),
+                ("written to trip the first judge", fresh_examples()),
+                ("written afterwards, in twenty languages", labelled_messages(HELD_OUT)),
             )
         ):
             bins = evaluate(LocalJudge(), examples).dissatisfied_reliability

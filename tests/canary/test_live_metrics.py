@@ -18,6 +18,7 @@ from penstock_jobs.canary.live_metrics import (
 )
 from penstock_jobs.canary.look import situation_of
 from penstock_jobs.canary.trial import Trial
+from penstock_jobs.rewards.dissatisfaction import RATE as DISSATISFIED
 from penstock_jobs.rewards.rates import RATES
 from penstock_jobs.rewards.reward import all_rewards
 from tests.support.canary_traffic import (
@@ -218,4 +219,4 @@ def test_a_metric_that_nobody_can_compute_is_refused_by_name(
 
 
 def test_the_policy_knows_of_which_metrics_less_is_better() -> None:
-    assert {*COLUMNS, *RATES, *all_rewards()} >= LESS_IS_BETTER
+    assert {*COLUMNS, *RATES, DISSATISFIED, *all_rewards()} >= LESS_IS_BETTER

@@ -80,7 +80,7 @@ _REWARDS = {
     **dict.fromkeys(
         (
             "asked_instead", "edit_no_revert", "edit_persistence", "four_gram_presence",
-            "four_gram_range", "line_survival", "self_rework", "tests_passing",
+            "four_gram_range", "judged_follow_up", "line_survival", "self_rework", "tests_passing",
         ),
         _SHARE,
     ),
@@ -347,9 +347,10 @@ def _corrected(
             values |= zip(found.sessions, found.rate.values.tolist(), strict=True)
             low, high = found.rate.bounds
             least, greatest = min(least, low), max(greatest, high)
-    over = traffic.rows.filter(traffic.rows["over"])["session_id"].to_pylist()
-    silent = set(over) - judged
-    measured = measured_of(traffic, metric.scale, values, silent)
+    # Nobody is asked about sessions that must not be learned from.
+    with_messages, silent = _rewards(lake, trial, replace(metric, name=JUDGED))
+    never = silent | (with_messages.keys() - judged)
+    measured = measured_of(traffic, metric.scale, values, never)
     return replace(measured, labels=labels, bounds=(least, greatest))
 
 

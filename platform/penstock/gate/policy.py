@@ -25,9 +25,10 @@ _LIMITS: tuple[LimitKind, ...] = get_args(LimitKind)
 LESS_IS_BETTER = frozenset(
     {
         "asked_instead", "censored", "clarifying_questions", "completion_tokens",
-        "duration_s", "errors", "excluded", "failed_tool_calls", "feedback_negative", "interrupts",
-        "latency", "latency_ms", "model_calls", "negative_by_rule", "prompt_tokens", "self_rework",
-        "tool_calls", "ttft_ms", "user_messages",
+        "dissatisfied", "duration_s", "errors", "excluded", "failed_tool_calls",
+        "feedback_negative", "interrupts", "judged_follow_up", "latency", "latency_ms",
+        "model_calls", "negative_by_rule", "prompt_tokens", "self_rework", "tool_calls", "ttft_ms",
+        "user_messages",
     }
 )  # fmt: skip
 #: With fewer tasks no test keeps its error rate, whatever a policy says.

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 from rapidfuzz import fuzz, process
 
-from bench.judge_training import train_examples
+from bench.judge_training import train_groups
 from penstock_jobs.rewards.followups.judge import (
     LABELS,
     all_examples,
@@ -62,7 +62,7 @@ def test_about_a_quarter_of_each_label_is_held_out() -> None:
 
 
 def test_nothing_is_on_both_sides() -> None:
-    train = {one.message.text for one in train_examples()}
+    train = {one.message.text for one in train_groups()[0]}
     held_out = {one.message.text for one in held_out_examples()}
     assert train.isdisjoint(held_out)
     assert {one.message.text for one in fresh_examples()} <= held_out

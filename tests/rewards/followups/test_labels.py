@@ -63,7 +63,7 @@ def label(
     lake: HandLake, keys: str, monkeypatch: pytest.MonkeyPatch, *more: str
 ) -> CompletedProcess[str]:
     monkeypatch.setattr("sys.stdin", io.StringIO("".join(f"{key}\n" for key in keys)))
-    data = str(lake.directory)
+    data = str(lake.lake.settings.data)
     return penstock(
         "rewards", "label", "--definition", "judged", "--data", data, "--by", "ann", *more
     )

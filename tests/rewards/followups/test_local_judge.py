@@ -1,41 +1,96 @@
 """The local judge: made from the examples, and as good as it is said to be."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
-from bench.judge_training import train, train_examples
-from penstock_jobs.rewards.followups.features import features
+from bench.judge_training import train, train_groups
 from penstock_jobs.rewards.followups.judge import (
+    DISSATISFIED,
+    Evaluation,
     Message,
     evaluate,
     fresh_examples,
     held_out_examples,
 )
-from penstock_jobs.rewards.followups.local_judge import LocalJudge, committed_model
+from penstock_jobs.rewards.followups.local_judge import (
+    LocalJudge,
+    committed_model,
+    judge_of_version,
+)
+from penstock_jobs.rewards.followups.speech_features import features
+from penstock_jobs.rewards.measures.dissatisfied import FIRST_JUDGE
+from tests.support.labelled_messages import HELD_OUT, TRAINING, labelled_messages
 
 
+@pytest.mark.system
 def test_the_committed_model_is_the_one_of_the_committed_examples() -> None:
-    made, committed = train(train_examples()), committed_model()
+    made, committed = train(train_groups()), committed_model()
     assert made.examples == committed.examples
     # Another order of additions may move a weight over the border between two steps.
     assert np.abs(made.weights.astype(int) - committed.weights.astype(int)).max() <= 1
     assert np.allclose(made.scale, committed.scale, rtol=1e-3)
     assert made.temperature == pytest.approx(committed.temperature, rel=0.05)
+    assert made.calibration == pytest.approx(committed.calibration, abs=0.05)
 
 
-def test_quality_on_examples_that_were_held_out() -> None:
+def test_the_first_judge_is_as_it_was() -> None:
+    judge = judge_of_version(FIRST_JUDGE)
+    found = evaluate(judge, fresh_examples())
+    assert found.dissatisfied.precision == pytest.approx(0.694, abs=0.001)
+    assert found.dissatisfied.recall == pytest.approx(0.708, abs=0.001)
+    [one] = judge.judge([Message(text="the failing test now passes, thanks", edited=True)])
+    assert one.dissatisfied > 0.3
+
+
+def test_a_version_that_is_not_there_is_named_with_those_that_are() -> None:
+    with pytest.raises(ValueError, match=f"0000.*{FIRST_JUDGE}.*{LocalJudge().version}"):
+        judge_of_version("0000")
+
+
+@cache
+def unseen(generation: int) -> Evaluation:
+    return evaluate(LocalJudge(generation), labelled_messages(HELD_OUT))
+
+
+def test_the_held_out_messages_are_many_and_in_many_languages() -> None:
+    messages = labelled_messages(HELD_OUT)
+    assert len(messages) >= 300
+    assert len({each.language for each in messages}) >= 15
+    learned = {each.message.text for name in TRAINING for each in labelled_messages(name)}
+    assert learned.isdisjoint(each.message.text for each in messages)
+
+
+def test_quality_on_messages_that_nothing_was_chosen_by() -> None:
+    first, second = unseen(1), unseen(2)
+    assert (second.dissatisfied.f1 or 0) > (first.dissatisfied.f1 or 0) + 0.05
+    assert second.brier < first.brier
+    assert second.dissatisfied_calibration_error < 0.1
+
+
+def test_what_it_is_sure_of_is_mostly_so() -> None:
+    judge = LocalJudge()
+    messages = labelled_messages(HELD_OUT)
+    sure = [
+        (found.dissatisfied > 0.5) == (each.label in DISSATISFIED)
+        for each, found in zip(
+            messages, judge.judge([each.message for each in messages]), strict=True
+        )
+        if not 0.35 <= found.dissatisfied < 0.65
+    ]
+    assert len(sure) > 0.6 * len(messages)
+    assert sum(sure) / len(sure) > 0.8
+
+
+def test_quality_on_examples_that_came_before() -> None:
     held_out = [one for one in held_out_examples() if not one.fresh]
     found = evaluate(LocalJudge(), held_out)
-    assert (found.dissatisfied.precision or 0) > 0.8
-    assert (found.dissatisfied.recall or 0) > 0.8
-    assert found.dissatisfied_calibration_error < 0.1
-
-
-def test_quality_on_examples_written_later() -> None:
-    """The honest figures are lower; this holds what there is."""
-    found = evaluate(LocalJudge(), fresh_examples())
-    assert (found.dissatisfied.precision or 0) > 0.6
-    assert (found.dissatisfied.recall or 0) > 0.6
+    assert (found.dissatisfied.precision or 0) > 0.85
+    assert (found.dissatisfied.recall or 0) > 0.85
+    fresh = evaluate(LocalJudge(), fresh_examples())
+    assert (fresh.dissatisfied.f1 or 0) > 0.7
+    assert fresh.brier < evaluate(LocalJudge(1), fresh_examples()).brier
 
 
 @pytest.mark.parametrize(
@@ -69,6 +124,24 @@ def test_probabilities_fit_together() -> None:
     for found in LocalJudge().judge([one.message for one in held_out_examples()]):
         assert 0 <= found.dissatisfied <= 1
         assert 1 / 8 <= found.confidence <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "agent", "dissatisfied"),
+    [
+        ("the failing test now passes, on to the next one", "Fixed the test.", False),
+        ("fix the error handling in the other module too", "Wrapped it in a try.", False),
+        ("no, that's all, thanks", "Anything else?", False),
+        ("great, but the button belongs in the header", "Added the button.", True),
+        ("looks good. it still crashes when I click save", "Fixed the crash.", True),
+        ("```\nERROR expected in this test\nOK 12\n```\nall green, merge it", "Fixed it.", False),
+        ("nein, das war's, danke", "Noch etwas?", False),
+        ("gracias, pero el botón iba en la cabecera", "Botón añadido.", True),
+    ],
+)
+def test_what_misled_the_first_judge(text: str, agent: str, dissatisfied: bool) -> None:
+    [found] = LocalJudge().judge([Message(text=text, agent=agent, edited=True)])
+    assert (found.dissatisfied > 0.5) == dissatisfied
 
 
 @pytest.mark.parametrize(

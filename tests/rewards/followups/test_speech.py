@@ -1,0 +1,76 @@
+"""What the user says themselves, and what it comes down to."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock_jobs.rewards.followups.judge import Message
+from penstock_jobs.rewards.followups.message_parts import speech_of
+from penstock_jobs.rewards.followups.speech_features import columns, features, read
+
+
+@pytest.mark.parametrize(
+    "pasted",
+    [
+        "```\nERROR it failed\n```",
+        "> I could not test it",
+        "2026-03-02 10:11:09 ERROR retry 1 of 3",
+        "[12:04:11] WARN cache miss",
+        'Traceback (most recent call last):\n  File "a.py", line 3, in push\nKeyError: 3',
+        "$ make test",
+        "npm ERR! code ELIFECYCLE",
+        "make: *** [build] Error 2",
+        '{"error": null, "page": 1}',
+        "psycopg.errors.UndefinedColumn: column does not exist",
+    ],
+)
+def test_what_is_pasted_is_not_said(pasted: str) -> None:
+    speech = speech_of(f"have a look\n{pasted}\nall fine now")
+    assert speech.clauses == ("have a look", "all fine now")
+    assert speech.pasted > 0
+
+
+@pytest.mark.parametrize(
+    "said", ["ok next", "npm install works now", "a ValueError would be better here, I think"]
+)
+def test_what_is_said_is_not_taken_for_pasted(said: str) -> None:
+    assert speech_of(said).text == said.lower()
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [
+        (
+            "great, but the button belongs in the header, thanks!",
+            "the button belongs in the header",
+        ),
+        ("it works. now the docs please", "now the docs please"),
+        ("schön, aber die Summen fehlen", "die summen fehlen"),
+        ("很好看\uff0c不过按钮应该放在页头", "按钮应该放在页头"),
+        ("thanks", "thanks"),
+        ("", ""),
+    ],
+)
+def test_what_it_comes_down_to(text: str, end: str) -> None:
+    assert read(Message(text=text)).end_text == end
+
+
+@pytest.mark.parametrize(
+    "text", ["fix the error handling", "Fehlerbehandlung bitte auch dort", "错误处理也改一下"]
+)
+def test_a_failing_word_that_is_the_subject_is_taken_out(text: str) -> None:
+    reading = read(Message(text=text))
+    assert "§" in reading.text
+    assert "fails" not in reading.groups
+
+
+@given(st.text(max_size=200), st.text(max_size=50))
+def test_any_text_has_features_within_the_columns(text: str, agent: str) -> None:
+    rows = features([Message(text=text, agent=agent)])
+    assert rows.column.min() >= 0
+    assert rows.column.max() < columns()
+
+
+def test_long_runs_cost_no_more_than_their_length() -> None:
+    for run in ("." * 6_000, "a@" * 3_000, "_" * 6_000, "> " * 3_000, "但" * 6_000):
+        assert read(Message(text=run)).text is not None
