@@ -41,8 +41,10 @@ def train(groups: Sequence[Sequence[Example]]) -> Model:
     kernel = (rows @ rows.T).astype(np.float64)
     weights = rows.T.astype(np.float64) @ fit(kernel, labels, PENALTY)
     logits = _of_others(kernel, labels, group_of)
-    # Each group counts the same, however many examples it has.
-    shares = 1 / np.bincount(group_of)[group_of] / len(groups)
+    # Each group counts the same, and in it what is dissatisfied as much as what is not: how often
+    # either occurs is a matter of who writes examples, not of how messages read.
+    cell = 2 * group_of + _DISSATISFIED[labels]
+    shares = 1 / np.bincount(cell)[cell] / (2 * len(groups))
     temperature = _temperature(logits, labels, shares)
     chance = softmax(logits / temperature)[:, _DISSATISFIED].sum(axis=1)
     calibration = _calibration(chance, _DISSATISFIED[labels], shares)

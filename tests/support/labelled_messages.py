@@ -4,9 +4,10 @@ side, whatever a message says:
 - `situations.jsonl`, for training: what misleads a judge. Pasted logs that prove success, failing
   words that are the subject, "no" from a satisfied user, praise before a correction;
 - `findings.jsonl`, for training: people who tell what they saw, without praise or blame;
-- `unseen.jsonl`, held out: both, and more, in other words. It was written when features, word lists
-  and model were fixed, and nothing was changed because of it: whoever changes them with it in mind
-  has to write another."""
+- `contrasts.jsonl`, for training: both again in other words. It was the held-out set of an earlier
+  model; since its errors were looked at, it is one no more;
+- `unseen.jsonl`, held out. It was written when features and word lists were fixed, and nothing was
+  changed because of it: whoever changes them with it in mind has to write another."""
 
 import json
 from functools import cache
@@ -15,7 +16,7 @@ from pathlib import Path
 from penstock_jobs.rewards.followups.judge import Example, Message
 
 _FOLDER = Path(__file__).parents[1] / "rewards" / "followups" / "messages"
-TRAINING = ("situations", "findings")
+TRAINING = ("situations", "findings", "contrasts")
 HELD_OUT = "unseen"
 
 

@@ -124,7 +124,7 @@ _PROMPT = re.compile(
     r"|^\s*\[?(?:ERROR|WARN(?:ING)?|INFO|DEBUG|FATAL|TRACE|CRITICAL)\]?[ :]"
     r"|^\s*(?:npm (?:ERR!|WARN)|make(?:\[\d+\])?: |fatal(?: error)?: |error: |warning: )"
     r"|^\s*(?:ld|zsh|bash|sh): |^\s*[{}\[\]]|^\s*</?\w+[ >]"
-    r"|^[\w.]*(?:Error|Exception): |^\s*\d+ (?:passed|failed)\b|^={4,}|^-{4,}"
+    r"|^[\w.]*(?:Error|Exception): |^(?:\w+\.){2,}\w+: |^\s*\d+ (?:passed|failed)\b|^={4,}|^-{4,}"
 )
 #: A line of more characters is no sentence if less than this share are letters and blanks.
 _SENTENCE_CHARS = 12

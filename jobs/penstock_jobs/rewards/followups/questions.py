@@ -88,18 +88,19 @@ def open_questions(
     by_choice = (Question(each.place, each.judged, False) for each in chosen)
     count = chosen_count = 0
     while True:
-        source, other = by_chance, by_choice
-        if chosen_count < chosen_share * (count + 1) - 1e-9 and chosen_share > 0:
-            source, other = by_choice, by_chance
-        question = _next(source, asked)
-        if question is None and other is by_chance:
-            question = _next(other, asked)
+        wants_choice = chosen_count + 1 <= chosen_share * (count + 1) + _ROUNDING
+        question = _next(by_choice, asked) if wants_choice else None
+        question = question or _next(by_chance, asked)
         if question is None:
             return
         asked.add(question.place)
         count += 1
         chosen_count += not question.drawn
         yield question
+
+
+#: A share of 0.3 of ten is three.
+_ROUNDING = 1e-9
 
 
 def _next(source: Iterator[Question], asked: set[MessagePlace]) -> Question | None:
