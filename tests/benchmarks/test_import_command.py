@@ -175,8 +175,11 @@ def test_as_a_person_types_it(
     rows = {" ".join(line.split()) for line in out.splitlines()}
     assert {"format harbor", "attempts 2", "errors 1", "mean score 1.0000", "new 2"} <= rows
     assert (status, "1 attempts say nothing about the model" in said) == (0, True)
+    assert f"1 {_NO_REWARD} a job/a__2" in rows
     status, out, said = run("--json")
     assert (status, json.loads(out)["new"]) == (0, 0)
+    failed = {"task": "a", "attempt": 1, "error": _NO_REWARD, "where": "job/a__2"}
+    assert json.loads(out)["failed"] == [failed]
     status, out, said = run(checkpoint="ckpt-2")
     assert (status, "There is no checkpoint 'ckpt-2'" in said) == (2, True)
     with open_or_make(load_settings(data)) as lake:

@@ -245,6 +245,7 @@ def _name_of(suite: str) -> str:
 
 
 def _show_summary(results: "CheckpointResults") -> None:
+    from penstock.checkpoints.attempts import listed
     from penstock_jobs.benchmarks.summary import summary_rows
 
     say(f"{results.checkpoint} at {results.suite} ({results.suite_version})")
@@ -258,6 +259,9 @@ def _show_summary(results: "CheckpointResults") -> None:
     for mark, count in sorted(marks.items()):
         say(f"{count} × {mark}")
     show_table(["what", "value"], summary_rows(results.summary))
+    if groups := results.summary.error_groups:
+        rows = [[group.count, group.error, listed(group.tasks)] for group in groups]
+        show_table(["errors", "why", "at the tasks"], rows)
 
 
 @app.command()
@@ -359,7 +363,7 @@ def import_(
     Example: penstock bench import jobs/2026-11-21 --suite core --checkpoint ckpt-0013
     """
     from penstock_jobs.benchmarks.importers.trials import ReadOptions
-    from penstock_jobs.benchmarks.result_import import import_results
+    from penstock_jobs.benchmarks.result_import import error_rows, import_results
 
     with open_existing(data) as lake, spinner_of(f"Reading {path}"):
         report = import_results(
@@ -384,6 +388,7 @@ def import_(
     problems = [[each.count, each.kind, "; ".join(each.examples)] for each in report.problems]
     if problems:
         show_table(["times", "reported", "such as"], problems)
-    if report.errors:
+    if report.failed:
+        show_table(["errors", "why", "at the tasks", "such as"], error_rows(report))
         more = "too many make the verdict ERROR"
-        say(f"{report.errors} attempts say nothing about the model; {more}")
+        say(f"{report.errors} attempts say nothing about the model, and --json names all; {more}")

@@ -9,7 +9,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.checkpoints.attempts import Attempt, AttemptScope, new_attempts, record_attempts
+from penstock.checkpoints.attempts import (
+    Attempt,
+    AttemptScope,
+    error_groups,
+    error_kind,
+    listed,
+    new_attempts,
+    record_attempts,
+)
 from penstock.checkpoints.registration import find
 from penstock.checkpoints.suites import SuiteVersion, add_suite, suite_versions
 from penstock.checkpoints.tables import benchmark_run
@@ -43,6 +51,16 @@ FORMATS = {
 }
 
 
+@dataclass(frozen=True)
+class ImportedError:
+    """An attempt that says nothing about the model, why, and where that stands."""
+
+    task: str
+    attempt: int
+    error: str
+    where: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class ImportReport:
     """`new` of the attempts were not known before. `mean_score` is the mean of the tasks' means."""
@@ -59,6 +77,7 @@ class ImportReport:
     tasks: int
     mean_score: float | None
     problems: list[ImportProblem]
+    failed: list[ImportedError]
     dry_run: bool
 
 
@@ -79,7 +98,15 @@ def import_results(
     CheckpointUnknown, AttemptConflict."""
     checkpoint = find(database, tenant, checkpoint).name
     version = _version_of(database, tenant, suite, suite_version)
-    kind, attempts, problems = _read(path, form, options, version)
+    kind, attempts, trials = _read(path, form, options, version)
+    failed = [
+        ImportedError(
+            each.task, each.attempt + first_attempt, each.error, trials.sources[each.place]
+        )
+        for each in attempts
+        if each.error is not None
+    ]
+    problems = trials.sorted_problems
     attempts = [replace(attempt, attempt=attempt.attempt + first_attempt) for attempt in attempts]
     scope = AttemptScope(tenant, suite, version.version, checkpoint)
     # The same results, in whatever file, are one run.
@@ -107,12 +134,24 @@ def import_results(
         attempts=len(attempts),
         new=len(new),
         scored=sum(attempt.score is not None for attempt in attempts),
-        errors=sum(attempt.error is not None for attempt in attempts),
+        errors=len(failed),
+        failed=failed,
         tasks=len({attempt.task for attempt in attempts}),
         mean_score=fmean(map(fmean, scores.values())) if scores else None,
         problems=problems,
         dry_run=dry_run,
     )
+
+
+def error_rows(report: ImportReport) -> list[list[object]]:
+    """For people: how often, why, at which tasks, and where the first of each stands."""
+    first: dict[str, str] = {}
+    for failed in report.failed:
+        first.setdefault(error_kind(failed.error), failed.where)
+    groups = error_groups(
+        Attempt(task=each.task, attempt=each.attempt, error=each.error) for each in report.failed
+    )
+    return [[group.count, group.error, listed(group.tasks), first[group.error]] for group in groups]
 
 
 def _version_of(database: Database, tenant: str, suite: str, name: str | None) -> SuiteVersion:
@@ -128,8 +167,8 @@ def _version_of(database: Database, tenant: str, suite: str, name: str | None) -
 
 def _read(
     path: Path, name: str | None, options: ReadOptions, suite: SuiteVersion
-) -> tuple[str, list[Attempt], list[ImportProblem]]:
-    """The name of the format, the attempts at tasks of the suite, and problems by kind."""
+) -> tuple[str, list[Attempt], TrialCollection]:
+    """The name of the format, the attempts at tasks of the suite, and where they are from."""
     if not path.exists():
         raise InvalidInput(what=str(path), why="it does not exist")
     trials = TrialCollection(path, options)
@@ -150,12 +189,12 @@ def _read(
         for task in sorted(tasks - tried) if tried & tasks else ():
             trials.note("a task of the suite has no result", task)
         attempts = [attempt for attempt in attempts if attempt.task in tasks]
-    problems = sorted(trials.problems.values(), key=lambda problem: problem.kind)
     if not attempts:
+        problems = trials.sorted_problems
         counts = "; ".join(f"{problem.kind} ({problem.count})" for problem in problems)
         why = f"there are no results in it that can be taken{': ' if counts else ''}{counts}"
         raise InvalidInput(what=str(path), why=why)
-    return form.name, attempts, problems
+    return form.name, attempts, trials
 
 
 def format_of(path: Path) -> ResultFormat:

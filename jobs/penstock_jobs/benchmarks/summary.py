@@ -10,7 +10,9 @@ from penstock.checkpoints.attempts import (
     Attempt,
     AttemptScope,
     BenchmarkRun,
+    ErrorGroup,
     attempts_of,
+    error_groups,
     runs_of,
     versions_tried,
 )
@@ -67,6 +69,9 @@ class Summary:
     retries: int
     tags: dict[str, TaskMean]
     tasks: tuple[TaskSummary, ...]
+    #: How many of the scored attempts say each of the means above.
+    reported: dict[str, int]
+    error_groups: tuple[ErrorGroup, ...]
 
 
 @dataclass(frozen=True)
@@ -129,6 +134,10 @@ def _summarise(tasks: Sequence[SuiteTask], attempts: Sequence[Attempt]) -> Summa
         retries=sum(attempt.retries for attempt in attempts),
         tags=_means({tag: by_tag[tag] for tag in sorted(by_tag)}),
         tasks=tuple(summaries),
+        reported={
+            name: sum(getattr(attempt, name) is not None for attempt in scored) for name in _MEANS
+        },
+        error_groups=error_groups(attempts),
     )
 
 
@@ -250,18 +259,26 @@ def summary_rows(summary: Summary) -> list[list[object]]:
         ["errors (say nothing about the model)", summary.errors],
         ["tasks without a score", len(summary.tasks_missing)],
         ["tried again", summary.retries],
-        ["completion tokens", number_text(summary.completion_tokens)],
-        ["prompt tokens", number_text(summary.prompt_tokens)],
-        ["cost, USD", number_text(summary.cost_usd, ",.4f")],
-        ["latency, s", number_text(summary.latency_s, ",.1f")],
-        ["steps", number_text(summary.steps, ",.1f")],
+        ["completion tokens", _reported_text(summary, "completion_tokens")],
+        ["prompt tokens", _reported_text(summary, "prompt_tokens")],
+        ["cost, USD", _reported_text(summary, "cost_usd", ",.4f")],
+        ["latency, s", _reported_text(summary, "latency_s", ",.1f")],
+        ["steps", _reported_text(summary, "steps", ",.1f")],
         ["invalid tool calls", number_text(summary.invalid_tool_calls, ".1%")],
-        ["edited", number_text(summary.edited, ".1%")],
-        ["asked", number_text(summary.asked, ".1%")],
+        ["edited", _reported_text(summary, "edited", ".1%")],
+        ["asked", _reported_text(summary, "asked", ".1%")],
     ]
     # The score of a tag with fewer tasks says nothing.
     tags = [tag for tag, mean in summary.tags.items() if mean.tasks >= 5]
     return rows + [[f"score of {tag}", mean_text(summary.tags[tag])] for tag in tags]
+
+
+def _reported_text(summary: Summary, name: str, form: str = ",.0f") -> str:
+    """A mean, and of how many attempts it is, where not all of them say it."""
+    text, count = number_text(getattr(summary, name), form), summary.reported[name]
+    if 0 < count < summary.scored:
+        text += f" (of {count} attempts; {summary.scored - count} do not say it)"
+    return text
 
 
 def mean_text(mean: TaskMean | None) -> str:

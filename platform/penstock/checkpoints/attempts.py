@@ -61,6 +61,39 @@ class Attempt:
         return self.task, self.attempt
 
 
+@dataclass(frozen=True)
+class ErrorGroup:
+    """Attempts that ended in the same error, by the words before its first colon."""
+
+    error: str
+    count: int
+    tasks: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return f"{self.count} × {self.error} ({listed(self.tasks)})"
+
+
+def error_groups(attempts: Iterable[Attempt]) -> tuple[ErrorGroup, ...]:
+    """What went wrong, and at which tasks; the most frequent first."""
+    tasks: dict[str, list[str]] = {}
+    for attempt in attempts:
+        if attempt.error is not None:
+            tasks.setdefault(error_kind(attempt.error), []).append(attempt.task)
+    groups = [ErrorGroup(kind, len(at), tuple(sorted({*at}))) for kind, at in tasks.items()]
+    return tuple(sorted(groups, key=lambda group: (-group.count, group.error)))
+
+
+def error_kind(error: str) -> str:
+    return error.partition(": ")[0] or "error"
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first three of them."""
+    known = sorted(names)
+    return ", ".join(known[:3]) + (f" and {len(known) - 3} more" if len(known) > 3 else "")
+
+
 RESULT_FIELDS = tuple(field.name for field in fields(Attempt))
 #: The fields of a result as a tuple.
 result_values: Callable[[Attempt], tuple[Any, ...]] = attrgetter(*RESULT_FIELDS)

@@ -3,13 +3,13 @@
 Pure, and without statistics: what cannot be compared is reported before anything is compared."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import fsum, isfinite
 
 import numpy as np
 
-from penstock.checkpoints.attempts import Attempt, RecordedAttempt
+from penstock.checkpoints.attempts import Attempt, RecordedAttempt, error_groups, listed
 from penstock.gate.designs import Design, count_attempts
 from penstock.gate.evidence import Evidence, SideEvidence, SuiteEvidence
 from penstock.gate.policy import TASKS_LEAST, EvidenceRules, Metric
@@ -18,6 +18,8 @@ from penstock.gate.verdict import Outcome, worst_of
 
 #: A clock that is put right goes back by less; what was written just before then seems later.
 _CLOCK_BACK_SECONDS_MAX = 60
+#: How many different errors a verdict names.
+_ERRORS_SHOWN = 3
 #: By task, for each attempt: an amount, and what it is a share of.
 Amounts = dict[str, list[tuple[float, float]]]
 
@@ -102,7 +104,7 @@ def _side_results(
     results = SideResults(name=name, digest=side.digest, scored=scored, errors=errors, stale=stale)
     if not side.attempts and side.elsewhere:
         return results, (
-            f"{name} was scored on another version of {suite.suite} ({_listed(side.elsewhere)}),"
+            f"{name} was scored on another version of {suite.suite} ({listed(side.elsewhere)}),"
             f" and {suite.version} counts"
         )
     if not side.attempts:
@@ -110,7 +112,7 @@ def _side_results(
     if future := sum(is_from_the_future(each.scored_at, now) for each in side.attempts):
         return results, f"{future} results of {name} on {suite.suite} are from the future"
     if suite.tasks and (others := {each.result.task for each in side.attempts} - {*suite.tasks}):
-        strange = f"tasks that {suite.suite} does not have ({_listed(others)})"
+        strange = f"tasks that {suite.suite} does not have ({listed(others)})"
         return results, f"{name} has results of {strange}"
     # The mean over tasks of the share of errors; rounded, so that a share at its limit is within.
     shares = fsum(failed[task] / tried[task] for task in failed)
@@ -119,12 +121,18 @@ def _side_results(
         return results, (
             f"{errors} of {len(fresh)} attempts of {name} on {suite.suite} are errors,"
             f" {by_task:.1%} of a task's on average; at most {rules.max_error_share:.1%} are"
-            " allowed"
+            f" allowed: {_errors_text(fresh)}"
         )
     if not scored:
-        reason = "are too old" if stale else "are errors"
+        reason = "are too old" if stale else f"are errors: {_errors_text(fresh)}"
         return results, f"all results of {name} on {suite.suite} {reason}"
     return results, None
+
+
+def _errors_text(attempts: Sequence[RecordedAttempt]) -> str:
+    groups = error_groups(recorded.result for recorded in attempts)
+    more = f"; and {len(groups) - _ERRORS_SHOWN} other errors" if groups[_ERRORS_SHOWN:] else ""
+    return "; ".join(group.text for group in groups[:_ERRORS_SHOWN]) + more
 
 
 def metric_values(
@@ -196,11 +204,11 @@ def _gap(
         return "ERROR", f"{side.stale} results of {where} are too old: run it again"
     if missing:
         why = f"{len(missing)} of {len(results.tasks)} tasks have no result of {where}"
-        return "INCONCLUSIVE", f"{why} ({_listed(missing)})"
+        return "INCONCLUSIVE", f"{why} ({listed(missing)})"
     if short:
         lacking = sum(attempts - len(amounts[task]) for task in short)
         why = f"{lacking} attempts of {where} are missing: each task needs {attempts}"
-        return "INCONCLUSIVE", f"{why} ({_listed(short)})"
+        return "INCONCLUSIVE", f"{why} ({listed(short)})"
     return None
 
 
@@ -216,9 +224,3 @@ def _why_impossible(attempt: Attempt, metric: Metric) -> str | None:
     if metric == "invalid_tool_calls" and calls is not None and amount > calls:
         return f"has {amount} invalid tool calls of {calls}"
     return None
-
-
-def _listed(names: Collection[str]) -> str:
-    """The first three of them."""
-    known = sorted(names)
-    return ", ".join(known[:3]) + (f" and {len(known) - 3} more" if len(known) > 3 else "")
