@@ -112,7 +112,12 @@ def test_a_suite_that_changed_has_to_be_run_anew_or_named(embedded: Database) ->
     assert "another version" in asked(embedded, "two").document["why"][0]
     score(embedded, "two", version="v2")
     why = asked(embedded, "two").document["why"]
-    assert why == ["one was scored on another version of core (v1), and v2 counts"]
+    assert why == [
+        "one was scored on another version of core (v1), and v2 counts: score it there, or name the"
+        " version that counts under [suites] of the policy"
+    ]
+    notes = asked(embedded, "two").document["notes"]
+    assert "core: scores of two at v1 do not count, those at v2 do." in notes
     set_policy(embedded, POLICY + '[suites]\ncore = "v1"\n')
     assert asked(embedded, "two").outcome == "PASS"
     set_policy(embedded, POLICY + '[suites]\ncore = "v9"\n')

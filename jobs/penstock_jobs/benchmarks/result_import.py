@@ -5,23 +5,27 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from penstock.checkpoints.attempts import (
+    RESULT_FIELDS,
     Attempt,
     AttemptScope,
+    BenchmarkRun,
     error_groups,
     error_kind,
     listed,
     new_attempts,
+    read_attempts,
     record_attempts,
+    record_run,
+    result_values,
 )
 from penstock.checkpoints.registration import find
 from penstock.checkpoints.suites import SuiteVersion, add_suite, suite_versions
-from penstock.checkpoints.tables import benchmark_run
-from penstock.database.engine import Database, insert_of, now_us
+from penstock.database.engine import Database, clock_us
 from penstock.errors import InvalidInput
 from penstock_jobs.benchmarks.importers import (
     harbor,
@@ -33,6 +37,7 @@ from penstock_jobs.benchmarks.importers import (
 )
 from penstock_jobs.benchmarks.importers.trials import ImportProblem, ReadOptions, TrialCollection
 from penstock_jobs.benchmarks.summary import scores_by_task
+from penstock_jobs.benchmarks.trial_numbers import NumberedAttempts, number_attempts
 
 #: The version of a suite of which only results are known.
 IMPORTED = "imported"
@@ -98,32 +103,30 @@ def import_results(
     CheckpointUnknown, AttemptConflict."""
     checkpoint = find(database, tenant, checkpoint).name
     version = _version_of(database, tenant, suite, suite_version)
-    kind, attempts, trials = _read(path, form, options, version)
-    failed = [
-        ImportedError(
-            each.task, each.attempt + first_attempt, each.error, trials.sources[each.place]
-        )
-        for each in attempts
-        if each.error is not None
-    ]
-    problems = trials.sorted_problems
-    attempts = [replace(attempt, attempt=attempt.attempt + first_attempt) for attempt in attempts]
+    kind, imported, trials = _read(path, form, options, version)
     scope = AttemptScope(tenant, suite, version.version, checkpoint)
     # The same results, in whatever file, are one run.
-    content = msgspec.json.encode((asdict(scope), kind, attempts), order="sorted")
+    results = [_result_facts(each, each.attempt + first_attempt) for each in imported]
+    content = msgspec.json.encode((asdict(scope), kind, results), order="sorted")
     run = hashlib.sha256(content).hexdigest()
-    if dry_run:
-        with database.read() as connection:
-            new = new_attempts(connection, scope, attempts)
-    else:
+    if not dry_run:
         add_suite(database, tenant, version)
-        row = asdict(scope) | {"id": run, "kind": kind, "source": str(path)}
-        row |= {"problems": msgspec.json.encode(problems).decode()}
-        row |= dict.fromkeys(("started_at", "finished_at"), now_us())
-        with database.write() as connection:
-            new = record_attempts(connection, scope, run, attempts)
-            insert = insert_of(connection)(benchmark_run).values(row)
-            connection.execute(insert.on_conflict_do_nothing())
+    with database.read() if dry_run else database.write() as connection:
+        recorded = read_attempts(connection, scope)
+        numbered = number_attempts(imported, recorded, first_attempt)
+        _note_known(trials, numbered)
+        attempts, problems = list(numbered.attempts.values()), trials.sorted_problems
+        if dry_run:
+            new = new_attempts(connection, scope, attempts)
+        elif new := record_attempts(connection, scope, run, attempts):
+            now = clock_us(connection)
+            made = BenchmarkRun(run, kind, str(path), {}, problems, now, now)
+            record_run(connection, scope, made)
+    failed = [
+        ImportedError(attempt.task, attempt.attempt, attempt.error, trials.sources[place])
+        for place, attempt in numbered.attempts.items()
+        if attempt.error is not None
+    ]
     scores = scores_by_task(attempts)
     return ImportReport(
         format=kind,
@@ -141,6 +144,24 @@ def import_results(
         problems=problems,
         dry_run=dry_run,
     )
+
+
+def _result_facts(attempt: Attempt, number: int) -> dict[str, Any]:
+    return dict(zip(RESULT_FIELDS, result_values(replace(attempt, attempt=number)), strict=True))
+
+
+def _note_known(trials: TrialCollection, numbered: NumberedAttempts) -> None:
+    """Say which trials are known under another number, and so are not counted twice."""
+    for place in numbered.renamed:
+        attempt, where = numbered.attempts[place], trials.sources[place]
+        if numbered.same_as_run is None:
+            kind = "a trial that is known under another number was not counted again"
+        else:
+            kind = (
+                f"a result of the run {numbered.same_as_run} was not counted again: all results are"
+                " the same; if they are of a further run, say so by a `trial` in each line"
+            )
+        trials.note(kind, f"{where}: it is attempt {attempt.attempt} at {attempt.task}")
 
 
 def error_rows(report: ImportReport) -> list[list[object]]:

@@ -12,11 +12,13 @@ from penstock.checkpoints.attempts import (
     BenchmarkRun,
     ErrorGroup,
     attempts_of,
+    checkpoints_tried,
     error_groups,
+    listed,
     runs_of,
     versions_tried,
 )
-from penstock.checkpoints.suites import SuiteTask, suite_versions
+from penstock.checkpoints.suites import SuiteTask, suite_versions, version_names
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.gate.statistics import compare, estimate
@@ -81,6 +83,8 @@ class CheckpointResults:
     checkpoint: str
     summary: Summary
     runs: list[BenchmarkRun]
+    #: The version that the gate takes, unless a policy names another.
+    newest_version: str | None = None
 
     @property
     def isolated(self) -> bool:
@@ -90,12 +94,33 @@ class CheckpointResults:
 
 def results_of(database: Database, scope: AttemptScope) -> CheckpointResults:
     versions = suite_versions(database, scope.tenant, scope.suite)
+    newest = versions[-1].version if versions else None
     tasks = {version.version: version.tasks for version in versions}.get(scope.suite_version, ())
     attempts = attempts_of(database, scope)
     sources = {recorded.run for recorded in attempts}
     runs = [run for run in runs_of(database, scope) if run.id in sources]
     summary = _summarise(tasks, [recorded.result for recorded in attempts])
-    return CheckpointResults(scope.suite, scope.suite_version, scope.checkpoint, summary, runs)
+    place = scope.suite, scope.suite_version, scope.checkpoint
+    return CheckpointResults(*place, summary, runs, newest)
+
+
+def version_advice(database: Database, tenant: str, suite: str) -> str | None:
+    """Which scores are of versions that do not count any more, and what to do; None where all
+    checkpoints were tried at the newest one."""
+    versions = version_names(database, tenant, suite)
+    older: dict[str, list[str]] = {}
+    for name in checkpoints_tried(database, tenant, suite) if len(versions) > 1 else ():
+        tried = versions_tried(database, tenant, suite, name)
+        if versions[-1] not in tried:
+            older.setdefault(tried[-1], []).append(name)
+    if not older:
+        return None
+    scores = "; ".join(f"{listed(names)} at {version}" for version, names in older.items())
+    return (
+        f"The newest version of {suite} is {versions[-1]}, and not scored at it: {scores}. The gate"
+        " takes the newest: score them there too, or name the version that counts under [suites]"
+        " of the policy."
+    )
 
 
 def _summarise(tasks: Sequence[SuiteTask], attempts: Sequence[Attempt]) -> Summary:

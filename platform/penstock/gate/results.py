@@ -10,6 +10,7 @@ from math import fsum, isfinite
 import numpy as np
 
 from penstock.checkpoints.attempts import Attempt, RecordedAttempt, error_groups, listed
+from penstock.checkpoints.journal import NOTHING_RECORDED, JournalHead
 from penstock.gate.designs import Design, count_attempts
 from penstock.gate.evidence import Evidence, SideEvidence, SuiteEvidence
 from penstock.gate.policy import TASKS_LEAST, EvidenceRules, Metric
@@ -38,6 +39,7 @@ class SideResults:
     scored: Sequence[RecordedAttempt]
     errors: int
     stale: int
+    journal: JournalHead = NOTHING_RECORDED
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class SuiteResults:
     #: The candidate's, and the last look that is complete.
     design: Design | None = None
     look: int = 0
+    journal: JournalHead = NOTHING_RECORDED
 
     def level(self, alpha: float) -> float:
         """The level at which a test errs in at most alpha of all cases, over all looks."""
@@ -68,7 +71,7 @@ def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules
         pinned = evidence.policy.versions.get(suite.suite) if evidence.policy else None
         if suite.unlisted is None and pinned is not None:
             problem = f"there is no version {pinned} of {suite.suite}, which the policy names"
-        return SuiteResults(suite.suite, None, (), False, (), [problem])
+        return SuiteResults(suite.suite, None, (), False, (), [*suite.alterations, problem])
     candidate, design, look = suite.candidate, suite.candidate.design, 0
     if design is not None:
         look, attempts = count_attempts(design, candidate.attempts)
@@ -76,15 +79,17 @@ def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules
     sides = [(evidence.candidate.name, candidate)]
     if evidence.incumbent is not None:
         sides.append((evidence.incumbent.name, suite.incumbent or SideEvidence()))
-    results, problems = [], []
+    results, problems = [], list(suite.alterations)
     for name, side in sides:
         result, why = _side_results(suite, name, side, evidence.at, rules)
-        results.append(result)
-        problems += [why] if why else []
+        results.append(replace(result, journal=side.journal))
+        problems += side.alterations or ([why] if why else [])
     tasks, listed = tuple(suite.tasks), bool(suite.tasks)
     if not listed:
         tasks = tuple(sorted({each.result.task for _, side in sides for each in side.attempts}))
-    return SuiteResults(suite.suite, suite.version, tasks, listed, results, problems, design, look)
+    return SuiteResults(
+        suite.suite, suite.version, tasks, listed, results, problems, design, look, suite.journal
+    )
 
 
 def _side_results(
@@ -105,7 +110,8 @@ def _side_results(
     if not side.attempts and side.elsewhere:
         return results, (
             f"{name} was scored on another version of {suite.suite} ({listed(side.elsewhere)}),"
-            f" and {suite.version} counts"
+            f" and {suite.version} counts: score it there, or name the version that counts under"
+            " [suites] of the policy"
         )
     if not side.attempts:
         return results, f"{name} has no results on {suite.suite}"

@@ -175,7 +175,7 @@ class TrialCollection:
 
     def _attempt(self, trial: ImportedTrial, number: int) -> Attempt | None:
         outcome = "error" if isinstance(trial.outcome, str) else "score"
-        facts: dict[str, Any] = {outcome: trial.outcome}
+        facts: dict[str, Any] = {outcome: trial.outcome, "trial": _trial_id(trial)}
         for name, value in trial.measures.items():
             facts[name] = _measure(value, _NOT_WHOLE.get(name, int))
             if facts[name] is None:
@@ -191,6 +191,11 @@ class TrialCollection:
             return None
         self.sources[attempt.place] = trial.where
         return attempt
+
+
+def _trial_id(trial: ImportedTrial) -> str | None:
+    """Ids of others may be of any length and kind."""
+    return hashlib.sha256(trial.trial.encode()).hexdigest() if trial.trial else None
 
 
 _NOT_WHOLE = {"cost_usd": float, "latency_s": float, "edited": bool, "asked": bool}
