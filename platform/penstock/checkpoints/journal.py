@@ -159,7 +159,8 @@ def _put_attempts(journal: Journal, document: dict[str, Any]) -> list[Place]:
     columns = [(at.get(name), same.get(name)) for name in ATTEMPT_COLUMNS]
     places = []
     for values in document["rows"]:
-        row = tuple(each if index is None else values[index] for index, each in columns)
-        places.append((row[0], row[1]))
-        journal.attempts[places[-1]] = row
+        row: AttemptRow = tuple(each if index is None else values[index] for index, each in columns)
+        place: Place = (row[0], row[1])
+        places.append(place)
+        journal.attempts[place] = row
     return places
