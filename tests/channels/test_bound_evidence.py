@@ -19,12 +19,13 @@ from penstock.checkpoints.attempts import (
     note_problem,
     record_attempts,
 )
-from penstock.checkpoints.integrity import read_bound_attempts
+from penstock.checkpoints.integrity import read_bound_attempts, restore
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.checkpoints.tables import benchmark_journal
 from penstock.database import migrations
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
+from penstock.errors import InvalidInput
 from penstock.gate.tables import benchmark_design
 from penstock.gate.verdict import Verdict
 from tests.support.checkpoint_factory import TENANT, add, promote, set_policy
@@ -55,6 +56,10 @@ def asked(database: Database, name: str) -> Verdict:
 
 @pytest.fixture
 def ready(database: Database) -> Database:
+    return prepared(database)
+
+
+def prepared(database: Database) -> Database:
     """`one` is in production by a verdict of version 2, and `two` was scored, worse."""
     add(database, "one", "two")
     tasks = tuple(SuiteTask(task) for task in TASKS)
@@ -132,8 +137,20 @@ ATTEMPT = "attempt 0 at t-07 of one on core "
     ],
 )  # fmt: skip
 def test_what_is_done_by_hand_is_noticed_and_named(
-    ready: Database, statement: str, said: str
+    embedded: Database, statement: str, said: str
 ) -> None:
+    notices(prepared(embedded), statement, said)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["UPDATE benchmark_attempt SET score = 0 WHERE", "DELETE FROM benchmark_attempt WHERE"],
+)
+def test_so_it_is_on_each_database(ready: Database, statement: str) -> None:
+    notices(ready, f"{statement} {OF_ONE}", ATTEMPT)
+
+
+def notices(ready: Database, statement: str, said: str) -> None:
     assert asked(ready, "two").outcome == "FAIL"
     assert verify_history(ready, TENANT, "production") is None
     with by_hand(ready) as connection:
@@ -145,6 +162,16 @@ def test_what_is_done_by_hand_is_noticed_and_named(
     assert misfit is not None
     assert misfit.version == 2
     assert said in misfit.why or "was edited" in misfit.why or "was removed" in misfit.why
+    scope = AttemptScope(TENANT, "core", "v1", "one")
+    if "journal" in said:
+        with pytest.raises(InvalidInput, match="restore a copy"), ready.write() as connection:
+            restore(connection, scope)
+    elif "version v" not in said:
+        with ready.write() as connection:
+            assert any(said in text for text in restore(connection, scope))
+            assert restore(connection, scope) == []
+        assert asked(ready, "two").outcome == "FAIL"
+        assert verify_history(ready, TENANT, "production") is None
 
 
 def test_a_fail_does_not_become_a_pass(ready: Database) -> None:

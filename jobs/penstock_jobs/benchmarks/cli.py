@@ -13,7 +13,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of, spinner_of
-from penstock.terminal.output import say, show_json, show_table
+from penstock.terminal.output import say, show_json, show_table, show_text
 
 if TYPE_CHECKING:
     from penstock_jobs.benchmarks.run import RunOptions
@@ -335,6 +335,38 @@ def register(
         show_json({"suite": folder.name, "version": folder.version, "new": new})
     else:
         say(f"{folder.name} ({folder.version}): {'registered' if new else 'known already'}")
+
+
+@app.command()
+def restore(
+    suite: SuiteName,
+    *,
+    checkpoint: Checkpoint,
+    suite_version: Annotated[Text, typer.Option(metavar="V", help="Else the newest tried.")] = None,
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Put a checkpoint's attempts and runs back as they were recorded, where somebody edited,
+    removed or added rows by hand: `penstock gate check` says so.
+
+    Example: penstock bench restore core --checkpoint ckpt-0013
+    """
+    from penstock.checkpoints.attempts import AttemptScope, versions_tried
+    from penstock.checkpoints.integrity import restore
+
+    suite = _name_of(suite)
+    with open_existing(data) as lake:
+        tried = versions_tried(lake.database, tenant, suite, checkpoint)
+        version = suite_version or (tried[-1] if tried else "")
+        with lake.database.write() as connection:
+            altered = restore(connection, AttemptScope(tenant, suite, version, checkpoint))
+    if json:
+        show_json({"suite": suite, "version": version, "restored": altered})
+        return
+    for text in altered:
+        show_text(text)
+    say(f"{len(altered)} rows were put back as they were recorded")
 
 
 Results = Annotated[Path, typer.Argument(parser=options.path, help="A file, or a folder of them.")]

@@ -190,7 +190,7 @@ def _bound_misfit(connection: Connection, rests: Sequence[_Rest]) -> Misfit | No
         if scope not in journals:
             journals[scope] = _read_bound(connection, scope)
         journal, alterations = journals[scope]
-        why = [f"its verdict read what is not as it was: {text}" for text in alterations[:1]]
+        why = [f"what its verdict rests on was changed: {text}" for text in alterations[:1]]
         if not why and journal.head_at(head.entries) != head:
             whose = f"{scope.checkpoint} on {scope.suite}" if scope.checkpoint else scope.suite
             why = [f"the journal of {whose} is not the one that its verdict read"]

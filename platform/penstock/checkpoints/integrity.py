@@ -1,7 +1,7 @@
 """Whether attempts, runs and versions of suites are as the journal says that they were recorded."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from penstock.checkpoints.journal import (
 )
 from penstock.checkpoints.suites import suite_scope, version_entry
 from penstock.checkpoints.tables import benchmark_attempt, benchmark_run, suite_version
+from penstock.errors import InvalidInput
 
 #: How many altered rows of a journal are named.
 _NAMED = 3
@@ -39,14 +40,9 @@ class BoundAttempts:
 
 
 def read_bound_attempts(connection: Connection, scope: AttemptScope) -> BoundAttempts:
-    columns = benchmark_attempt.c
-    query = sa.select(*(columns[name] for name in ATTEMPT_COLUMNS))
-    query = query.where(scope.condition(benchmark_attempt)).order_by(columns.task, columns.attempt)
-    rows = [tuple(row) for row in connection.execute(query)]
-    journal = read_journal(connection, scope)
-    present = {(row[0], row[1]): row for row in rows}
+    journal, present = read_journal(connection, scope), _present(connection, scope)
     return BoundAttempts(
-        attempts=[_recorded(row) for row in rows],
+        attempts=[_recorded(row) for row in present.values()],
         journal=journal,
         alterations=_first(_altered(connection, scope, journal, present)),
     )
@@ -62,6 +58,46 @@ def read_bound_suite(
     query = query.where(columns.tenant == tenant, columns.suite == suite)
     present = {row.version: version_entry(*row) for row in connection.execute(query)}
     return journal, _first(_altered_versions(suite, journal, present))
+
+
+def restore(connection: Connection, scope: AttemptScope) -> Sequence[str]:
+    """Put attempts and runs back as the journal has them; what was altered. Raises InvalidInput
+    where the journal itself was."""
+    journal, present = read_journal(connection, scope), _present(connection, scope)
+    if journal.damage is not None:
+        why = f"{journal.damage}: restore a copy of the database"
+        raise InvalidInput(what=f"{scope.checkpoint} on {scope.suite}", why=why)
+    altered = list(_altered(connection, scope, journal, present))
+    attempt, run = benchmark_attempt.c, benchmark_run.c
+    for place in {*journal.attempts, *present}:
+        if journal.attempts.get(place) == present.get(place):
+            continue
+        own = (attempt.task == place[0]) & (attempt.attempt == place[1])
+        connection.execute(
+            sa.delete(benchmark_attempt).where(scope.condition(benchmark_attempt), own)
+        )
+        if place in journal.attempts:
+            row = dict(zip(ATTEMPT_COLUMNS, journal.attempts[place], strict=True))
+            connection.execute(sa.insert(benchmark_attempt).values(asdict(scope) | row))
+    runs = _runs(connection, scope)
+    for name in {*journal.runs, *runs}:
+        if journal.runs.get(name) == runs.get(name):
+            continue
+        connection.execute(sa.delete(benchmark_run).where(run.id == name))
+        if name in journal.runs:
+            facts = dict(journal.runs[name])
+            for part in ("conditions", "problems"):
+                facts[part] = msgspec.json.encode(facts[part]).decode()
+            connection.execute(sa.insert(benchmark_run).values(asdict(scope) | facts))
+    return altered
+
+
+def _present(connection: Connection, scope: AttemptScope) -> dict[Place, tuple[Any, ...]]:
+    """The rows of attempts, in order."""
+    columns = benchmark_attempt.c
+    query = sa.select(*(columns[name] for name in ATTEMPT_COLUMNS))
+    query = query.where(scope.condition(benchmark_attempt)).order_by(columns.task, columns.attempt)
+    return {(row[0], row[1]): tuple(row) for row in connection.execute(query)}
 
 
 def _altered(
