@@ -1,14 +1,24 @@
 """What the next message says of a turn, as a reward."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from penstock_jobs.rewards.errors import JudgeUnfit
+from penstock_jobs.rewards.followups.judge import Judgement, Message
+from penstock_jobs.rewards.followups.llm_judge import judge_version
+from penstock_jobs.rewards.followups.local_judge import judge_of_version
 from penstock_jobs.rewards.measures.dissatisfied import (
+    FIRST_JUDGE,
+    FirstJudgeParameters,
     LocalJudgeParameters,
+    RawJudgeParameters,
     dissatisfied_follow_up,
+    judged_follow_up,
 )
 from tests.support.lakes import Event, make_event
 from tests.support.reward_events import answered, bucket_of, said
@@ -44,6 +54,50 @@ def test_who_stops_the_session_has_abandoned_it(tmp_path: Path) -> None:
     assert rewards(tmp_path, [said(1), answered(2, text="Done."), end])["1"]["value"] == -1
 
 
-def test_a_definition_cannot_ask_for_another_judge() -> None:
-    with pytest.raises(ValueError, match="the local judge has version"):
-        LocalJudgeParameters(judge="0")
+@pytest.mark.parametrize("parameters", [LocalJudgeParameters, FirstJudgeParameters])
+def test_a_definition_cannot_ask_for_a_judge_that_is_not_there(parameters: Any) -> None:
+    with pytest.raises(ValueError, match=f"no local judge has version 0.*{FIRST_JUDGE}"):
+        parameters(judge="0")
+
+
+def test_the_first_version_is_computed_as_ever(tmp_path: Path) -> None:
+    events = [said(1, "fix it"), answered(2, text="Done."), said(3, "hm, about that")]
+    bucket = bucket_of(tmp_path, events)
+    [row, _] = dissatisfied_follow_up(bucket, FirstJudgeParameters()).to_pylist()
+    message = Message(text="hm, about that", agent="Done.", previous="fix it")
+    [judged] = judge_of_version(FIRST_JUDGE).judge([message])
+    assert row["value"] == -judged.dissatisfied
+
+
+def test_what_the_judge_cannot_tell_is_censored_and_never_0(tmp_path: Path) -> None:
+    events = [said(1, "fix it"), answered(2, text="Done."), said(3, "hm, about that")]
+    bucket = bucket_of(tmp_path, events)
+    [row, _] = dissatisfied_follow_up(bucket, LocalJudgeParameters(unsure=(0.0, 1.0))).to_pylist()
+    assert (row["state"], row["reason"], row["value"]) == ("censored", "unsure", None)
+    [row, _] = dissatisfied_follow_up(bucket, LocalJudgeParameters(unsure=(0.5, 0.5))).to_pylist()
+    assert row["state"] == "scored"
+    [judged, _] = judged_follow_up(bucket, RawJudgeParameters()).to_pylist()
+    assert (judged["target_id"], judged["value"]) == ("2", -row["value"])
+
+
+class Model:
+    """Finds every message dissatisfied."""
+
+    name = "llm"
+    version = judge_version("m", LocalJudgeParameters.message_chars_max)
+
+    def judge(self, messages: Sequence[Message]) -> list[Judgement]:
+        return [Judgement("corrects", 0.9, 0.9) for _ in messages]
+
+
+@pytest.mark.parametrize(("unsure", "asked"), [((0.0, 1.0), True), ((0.5, 0.5), False)])
+def test_a_model_settles_only_what_the_judge_cannot_tell(
+    unsure: tuple[float, float], asked: bool, tmp_path: Path
+) -> None:
+    events = [said(1, "fix it"), answered(2, text="Done."), said(3, "hm, about that")]
+    bucket = replace(bucket_of(tmp_path, events), llm_judge=Model())
+    parameters = LocalJudgeParameters(unsure=unsure, settled_by="m")
+    [row, _] = dissatisfied_follow_up(bucket, parameters).to_pylist()
+    assert (row["value"] == -0.9) == asked
+    with pytest.raises(JudgeUnfit, match="no judge is set"):
+        dissatisfied_follow_up(replace(bucket, llm_judge=None), parameters)

@@ -4,6 +4,7 @@ side, whatever a message says:
 - `situations.jsonl`, for training: what misleads a judge. Pasted logs that prove success, failing
   words that are the subject, "no" from a satisfied user, praise before a correction;
 - `findings.jsonl`, for training: people who tell what they saw, without praise or blame;
+- `brief.jsonl`, for training: a word or two;
 - `contrasts.jsonl`, for training: both again in other words. It was the held-out set of an earlier
   model; since its errors were looked at, it is one no more;
 - `unseen.jsonl`, held out. It was written when features and word lists were fixed, and nothing was
@@ -16,7 +17,7 @@ from pathlib import Path
 from penstock_jobs.rewards.followups.judge import Example, Message
 
 _FOLDER = Path(__file__).parents[1] / "rewards" / "followups" / "messages"
-TRAINING = ("situations", "findings", "contrasts")
+TRAINING = ("situations", "findings", "contrasts", "brief")
 HELD_OUT = "unseen"
 
 

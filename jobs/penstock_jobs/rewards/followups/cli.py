@@ -65,8 +65,9 @@ def label(
         since_us = options.since_us(since) if since else None
         frame = read_frame(lake, known.version, tenant, checkpoint, since_us)
         if not frame.follow_ups:
-            why = "it has computed no follow-ups here: penstock rewards run, with a definition"
-            why += " that names judged_follow_up"
+            narrowed = "with these options, " if checkpoint or since else ""
+            why = f"{narrowed}it has no follow-ups: `penstock rewards run` computes them where the"
+            why += " definition names judged_follow_up"
             raise InvalidInput(what=f"The definition {known.name}", why=why)
         if json:
             show_json(_questions(lake, frame, chosen, count))
@@ -106,7 +107,7 @@ def _language_model(lake: Lake) -> "LlmJudge":
     judge = open_judge(lake.settings, lake.database, f"label-{uuid4()}")
     if judge is None:
         why = "set PENSTOCK_JUDGE_URL and PENSTOCK_JUDGE_MODEL"
-        raise InvalidInput(what="No language model", why=why)
+        raise InvalidInput(what="A language model", why=why)
     return judge
 
 

@@ -54,6 +54,8 @@ _END_WORDS_MIN = 3
 _END_UNSPACED_MIN = 5
 #: So few letters beside what is pasted are no words.
 _MUTE_CHARS = 8
+#: What is said for politeness is not what a message comes down to.
+_POLITE = frozenset({"pleasantry", "thanks"})
 #: Of the agent's closing words the end is read.
 _AGENT_CHARS = 300
 
@@ -124,6 +126,8 @@ def read(message: Message) -> Reading:
     counts: dict[str, float] = {}
     opening = set()
     for name, hit in _named_hits(words, text):
+        if name == "pleasantry":
+            continue
         counts[name] = counts.get(name, 0.0) + 1.0
         if hit.at < OPENING_WORDS:
             opening.add(name)
@@ -132,7 +136,7 @@ def read(message: Message) -> Reading:
         text,
         words,
         end_text=" , ".join(clause.text for clause in ending),
-        end=frozenset().union(*(clause.groups for clause in ending)),
+        end=frozenset().union(*(clause.groups for clause in ending)) - _POLITE,
         groups=counts,
         opening=frozenset(opening),
         turned=any(clause.turned for clause in clauses[1:]),
