@@ -22,7 +22,7 @@ from penstock.shards.validation import ShardValidator
 from penstock.shards.writer import PartLimits
 from penstock.storage import FileStore
 from penstock_jobs.shards.export import EXPORT_NAME, ExportReport, export_shard
-from tests.shards.making import make_row, make_shard, table_of
+from tests.shards.making import make_routes, make_row, make_shard, table_of
 
 Row = dict[str, Any]
 #: So that a shard of a few rows has several parts, and those several row groups.
@@ -136,11 +136,13 @@ def in_order(rows: list[Row]) -> list[Row]:
 
 
 @contextmanager
-def exported(rows: list[Row], target: str) -> Iterator[tuple[Path, ExportReport]]:
+def exported(
+    rows: list[Row], target: str, *, routed: bool = False
+) -> Iterator[tuple[Path, ExportReport]]:
     """The rows as a shard of several parts, exported."""
     with TemporaryDirectory() as folder:
         store = FileStore(Path(folder, "store"))
-        manifest = stored(store, rows)
+        manifest = stored(store, rows, routed=routed)
         out = Path(folder, "out")
         told = export_shard(store, manifest, target, out)
         assert told.rows + sum(told.left_out.values()) == len(rows)
@@ -149,10 +151,12 @@ def exported(rows: list[Row], target: str) -> Iterator[tuple[Path, ExportReport]
         yield out, told
 
 
-def stored(store: FileStore, rows: list[Row]) -> Manifest:
+def stored(store: FileStore, rows: list[Row], *, routed: bool = False) -> Manifest:
+    """Rows of which the side file has experts say how many in `routed_rows`."""
     table = table_of(rows)
-    ShardValidator().check(table, None)
-    return make_shard(store, table, limits=TINY)
+    routes = make_routes(table) if routed else None
+    ShardValidator().check(table, routes)
+    return make_shard(store, table, limits=TINY, routes=routes)
 
 
 def in_table(out: Path, split: str, below: str = "") -> list[Row]:

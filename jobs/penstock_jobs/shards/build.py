@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -57,6 +57,7 @@ from penstock_jobs.shards.rendered_branches import Renderer, open_renderer
 from penstock_jobs.shards.samples import SampleOptions, SampleRows
 from penstock_jobs.shards.session_events import COLUMNS, events_by_session
 from penstock_jobs.shards.session_facts import PinnedSessions
+from penstock_jobs.shards.token_credit import edit_marks, token_rewards
 
 #: About so many events are a slice.
 SLICE_EVENTS = 20_000
@@ -64,6 +65,7 @@ _ORDER = [(name, "ascending") for name in SORTED_BY]
 #: The columns of a sample that the plan decides, by their names there.
 _PLANNED = {name: name for name in ("group_id", "reward", "advantage", "split")}
 _PLANNED |= {"reward_components": "components", "loss_weight": "weight"}
+_CREDITED = ["session_id", "chain", "reward", "credits"]
 _COUNTED = [
     *("session_id", "status", "n_tokens", "min_policy_version", "max_policy_version"),
     *("tokenizer_sha256", "template_sha256"),
@@ -329,9 +331,12 @@ def make_slice(task: SliceTask) -> SliceResult:
 def _samples(task: SliceTask, rows: pa.Table) -> SampleRows:
     tokens = task.tokens
     renderer = _renderer(tokens, task.directory)
-    samples = SampleRows(SampleOptions(tokens.source, tokens.max_length), renderer)
-    events = events_by_session(rows)
-    chosen = set(task.chosen["session_id"].to_pylist())
+    options = SampleOptions(tokens.source, tokens.max_length, tokenizer_id=tokens.tokenizer)
+    samples = SampleRows(options, renderer)
+    events, marks = events_by_session(rows), edit_marks(rows)
+    of_sessions = {row["session_id"]: row for row in task.chosen.select(_CREDITED).to_pylist()}
+    credits = {name: row["credits"] for name, row in of_sessions.items()}
+    rewards = {row["chain"]: row["reward"] for row in of_sessions.values()}
     chains: dict[str, list[str]] = {}
     for session in events:
         chains.setdefault(task.chains.get(session, session), []).append(session)
@@ -340,7 +345,15 @@ def _samples(task: SliceTask, rows: pa.Table) -> SampleRows:
             read_conversation(member, events[member], copied=task.copies.get(member, frozenset()))
             for member in chains[chain]
         ]
-        samples.add_chain(conversations, task.consents, chosen=chosen, rollout_id=chain)
+        reward = rewards.get(chain)
+        credit = partial(token_rewards, reward=reward, credits=credits, marks=marks)
+        samples.add_chain(
+            conversations,
+            task.consents,
+            chosen=of_sessions.keys(),
+            rollout_id=chain,
+            credit=None if reward is None else credit,
+        )
     return samples
 
 

@@ -30,9 +30,9 @@ from penstock.directories import sync_directory
 from penstock.errors import InvalidInput
 from penstock.safe_names import relative_name
 from penstock.settings import MIB
-from penstock.shards.files import read_part, read_rows
+from penstock.shards.files import RouteRows, read_part
 from penstock.shards.manifest import Manifest, PartFile, folder_of
-from penstock.shards.schema import Rows
+from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, Rows
 from penstock.storage import ObjectStore
 from penstock.toml_document import unknown
 from penstock_jobs.shards import exporters
@@ -136,11 +136,31 @@ class ShardSource:
     store: ObjectStore
     manifest: Manifest
 
+    @property
+    def routed(self) -> bool:
+        """Whether a row of it may have routed experts."""
+        return any(part.routes for part in self.manifest.files)
+
     def tables(self, part: PartFile, columns: Sequence[str]) -> Iterator[pa.Table]:
-        return read_part(self.store, f"{folder_of(self.manifest.id)}/{part.name}", part, columns)
+        """Columns of the side file too; they are null for parts that have none."""
+        folder, side = folder_of(self.manifest.id), None
+        own = [name for name in columns if name in SHARD_ROWS.names]
+        of_routes = [name for name in columns if name not in own]
+        if of_routes and part.routes:
+            path = f"{folder}/{part.routes.name}"
+            side = RouteRows(read_part(self.store, path, part.routes, of_routes))
+        for rows in read_part(self.store, f"{folder}/{part.name}", part, own):
+            routes = side.take(rows.num_rows) if side else None
+            whole = rows
+            for name in of_routes:
+                column = ROUTE_ROWS.field(name)
+                nothing = pa.nulls(rows.num_rows, column.type)
+                whole = whole.append_column(column, nothing if routes is None else routes[name])
+            yield whole
 
     def all_tables(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        return read_rows(self.store, self.manifest, columns)
+        for part in self.manifest.files:
+            yield from self.tables(part, columns)
 
     def splits(
         self, columns: Sequence[str], output: ExportOutput, *reasons: str
@@ -156,6 +176,8 @@ class ShardSource:
 
 #: The columns that `not_trained` needs.
 WEIGHING = ("n_trainable", "loss_weight")
+#: The columns that `sample_routes` needs.
+ROUTES = ("routed_experts", "layers", "topk", "dtype", "start")
 #: Why rows are left out: the rows for which each reason holds.
 REASONS: Mapping[str, Callable[[pa.Table], pa.ChunkedArray]] = {
     "not_trained": lambda table: pc.or_(
@@ -163,7 +185,9 @@ REASONS: Mapping[str, Callable[[pa.Table], pa.ChunkedArray]] = {
     ),
     "eval_split": lambda table: pc.equal(table["split"], "eval"),
     "no_logprobs": lambda table: table["rollout_logprobs"].is_null(),
-    "no_temperature": lambda table: table["temperature"].is_null(),
+    "no_temperature": lambda table: pc.and_(
+        table["temperature"].is_null(), table["temperature_runs"].is_null()
+    ),
     "no_advantage": lambda table: table["advantage"].is_null(),
     "no_reward": lambda table: table["reward"].is_null(),
     "reward_0": lambda table: pc.fill_null(pc.equal(table["reward"], 0), False),
@@ -214,6 +238,32 @@ def cut_values(rows: Rows, name: str, start: np.ndarray, end: np.ndarray) -> np.
     inside = (place >= np.repeat(start, lists.lengths)) & (place < np.repeat(end, lists.lengths))
     values: np.ndarray = lists.numbers()[inside]
     return values
+
+
+def token_values(rows: Rows, name: str, field: str, before: float | None = None) -> np.ndarray:
+    """A column of runs, token by token. Tokens before the first run have the value `before`, else
+    that of the first run; so have all of a row without runs."""
+    runs = rows.lists(name)
+    starts, values = runs.numbers("start").astype(np.int64), runs.numbers(field)
+    expanded = np.full(int(rows.offsets[-1]), 0 if before is None else before, values.dtype)
+    for row in np.flatnonzero(runs.lengths):
+        first, last = runs.offsets[row], runs.offsets[row + 1]
+        own = expanded[rows.offsets[row] : rows.offsets[row + 1]]
+        if before is None:
+            own[:] = values[first]
+        for start, value in zip(starts[first:last], values[first:last], strict=True):
+            own[start:] = value
+    return expanded
+
+
+def sample_routes(table: pa.Table, row: int) -> np.ndarray | None:
+    """The experts of a sample from its first token on, as [tokens, layers, topk]; the last tokens
+    may have none. None, where it has none of its first tokens."""
+    content, layers, topk, kind, start = (table[name][row] for name in ROUTES)
+    if not content.is_valid or start.as_py():
+        return None
+    experts = np.frombuffer(content.as_buffer(), kind.as_py())
+    return experts.reshape(-1, layers.as_py(), topk.as_py())
 
 
 @dataclass(frozen=True)

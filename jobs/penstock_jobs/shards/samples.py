@@ -4,7 +4,7 @@ Rewards, advantages and the split are not filled in here: the plan sets them.
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -20,6 +20,7 @@ from penstock_jobs.shards.engine_branches import Branch, cut, engine_branches
 from penstock_jobs.shards.recipe import Source
 from penstock_jobs.shards.rendered_branches import Renderer
 from penstock_jobs.shards.session_events import EventProblem
+from penstock_jobs.shards.token_credit import RolloutRow, TokenRewards
 from penstock_jobs.shards.token_payload import ExpectedTokens, is_digest
 
 SampleRefusal = Literal[
@@ -48,6 +49,8 @@ class SampleOptions:
     too_long: Literal["drop", "cut"] = "drop"
     #: The digest that the tokens of an engine must not contradict; that of the renderer, else.
     tokenizer: str | None = None
+    #: What the recipe calls its tokenizer.
+    tokenizer_id: str | None = None
     #: Without them the column holds empty lists.
     messages: bool = True
 
@@ -85,10 +88,12 @@ class SampleRows:
         *,
         chosen: Collection[str] | None = None,
         rollout_id: str | None = None,
+        credit: Callable[[Sequence[RolloutRow]], list[TokenRewards]] | None = None,
     ) -> None:
         """All sessions of a chain, or one that is in none. Rows come of those that are `chosen`,
         else of all. The rollout is named by the session that the chain began with, where nothing
-        else is said; so is the group, where no session of the chain names one."""
+        else is said; so is the group, where no session of the chain names one. `credit` says the
+        token rewards of its rows."""
         places = order_chain(conversations)
         if not places:
             return
@@ -100,14 +105,20 @@ class SampleRows:
             "task_id": next((start.task_id for start in starts if start.task_id), None),
         }
         before, last_sample = len(self._rows), dict[str, str]()
+        written: list[Conversation] = []
         for conversation, chain_pos, parent in places:
             session = conversation.session_id
             if chosen is None or session in chosen:
                 shared |= {"consent": consents.get(session, _UNKNOWN), "chain_pos": chain_pos}
                 self._add(conversation, shared, last_sample.get(parent or ""))
+                written += [conversation] * (len(self._rows) - before - len(written))
                 last_sample |= {row["session_id"]: row["sample_id"] for row in self._rows[-1:]}
         if len(self._rows) > before:
             self._rows[-1]["is_last_step"] = True
+            if credit is not None:
+                rows = list(zip(written, self._branches[before:], strict=True))
+                for row, rewards in zip(self._rows[before:], credit(rows), strict=True):
+                    row["token_rewards"] = rewards
 
     def table(self) -> pa.Table:
         """In the columns of SHARD_ROWS, in the order in which they came. Fields that a row does not
@@ -118,8 +129,10 @@ class SampleRows:
         }
         records: dict[str, list[Any]] = {
             "policy_version_runs": [branch.version_runs for branch in self._branches],
+            "temperature_runs": [branch.temperature_runs for branch in self._branches],
             "turn_spans": [branch.spans for branch in self._branches],
             "reward_components": [()] * len(self._branches),
+            "token_rewards": [row.get("token_rewards") for row in self._rows],
         }
         columns |= {name: _records(name, values) for name, values in records.items()}
         for field in SHARD_ROWS:
@@ -226,9 +239,11 @@ class SampleRows:
             mask_reason = "copied"
         # An engine that names no tokenizer, or names it otherwise, is taken at the recipe's word.
         tokenizer = branch.tokenizer or ""
+        name = "" if is_digest(tokenizer) else tokenizer
         if not is_digest(tokenizer):
             tokenizer = self._expected.tokenizer or tokenizer or _UNKNOWN
         versions = [version for _, version in branch.version_runs or ()]
+        license = conversation.start.license
         return {
             **{name: getattr(branch, name) for name in _BRANCH_FIELDS},
             **end._asdict(),
@@ -241,10 +256,12 @@ class SampleRows:
             "error_kind": next(iter(branch.problems), None),
             "loss_weight": 1.0,
             "tokenizer_sha256": tokenizer,
+            "tokenizer_id": name or self._options.tokenizer_id,
             "template_sha256": branch.template,
             "model_name": call.payload.model,
             "checkpoint_id": call.event.checkpoint,
             "source_system": call.event.source,
+            "license": license if isinstance(license, str) else None,
             "split": "train",
             "created_at": call.event.ts_us,
         }

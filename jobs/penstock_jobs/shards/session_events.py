@@ -151,6 +151,7 @@ class SessionStartPayload(Struct, gc=False):
     link: str | None = None
     task_id: str | None = None
     group_id: str | None = None
+    license: Any = None
     system: str | None = None
     tools: Raw = _NULL
 

@@ -29,6 +29,8 @@ class SessionStart(Payload):
     repo: str | None = None
     branch: str | None = None
     commit: str | None = None
+    #: Of the code that is worked on, as SPDX names it.
+    license: str | None = None
     consent: Consent | None = None
     task_id: str | None = None
     group_id: str | None = None
