@@ -36,6 +36,7 @@ from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, Rows
 from penstock.storage import ObjectStore
 from penstock.toml_document import unknown
 from penstock_jobs.shards import exporters
+from penstock_jobs.shards.errors import ExportEmpty
 
 #: Of a row group of what is written, before compression. Readers of nested columns fail on large
 #: ones.
@@ -311,8 +312,8 @@ def all_exporters() -> dict[str, Exporter]:
 
 def export_shard(store: ObjectStore, manifest: Manifest, target: str, out: Path) -> ExportReport:
     """Write the shard into a directory, which appears when it is complete. Raises InvalidInput
-    for an unknown target and for a directory that is not empty; ShardDamaged, what the store
-    raises."""
+    for an unknown target and for a directory that is not empty; ExportEmpty, where nothing can be
+    written; ShardDamaged, what the store raises."""
     known = all_exporters()
     if target not in known:
         raise InvalidInput(what=f"The target {target!r}", why=unknown(target, known))
@@ -325,6 +326,8 @@ def export_shard(store: ObjectStore, manifest: Manifest, target: str, out: Path)
     try:
         with ExportOutput(unfinished) as output:
             exporter.write(ShardSource(store, manifest), output)
+        if not output.files:
+            raise ExportEmpty(shard=manifest.id, target=target, why=_reasons(output.left_out))
         report = ExportReport(
             shard=manifest.id,
             target=exporter.name,
@@ -346,6 +349,11 @@ def export_shard(store: ObjectStore, manifest: Manifest, target: str, out: Path)
         raise
     sync_directory(out.parent)
     return report
+
+
+def _reasons(left_out: Mapping[str, int]) -> str:
+    counts = ", ".join(f"{reason} {count}" for reason, count in sorted(left_out.items()))
+    return f"all of its rows are left out ({counts})" if counts else "it has no rows"
 
 
 def _refuse_used(out: Path) -> None:

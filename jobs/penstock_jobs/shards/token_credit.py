@@ -7,7 +7,7 @@ is of the whole session, what was cut off, and the whole reward where a rule dec
 rewards of a rollout add up to its reward.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -179,7 +179,7 @@ def token_rewards(
             calls[conversation.session_id, number] = place
             turns[conversation.session_id, str(span.turn)] = place
     conversations = {conversation.session_id: conversation for conversation, _ in rows}
-    at_place: Counter[tuple[int, int]] = Counter()
+    at_place: defaultdict[tuple[int, int], float] = defaultdict(float)
     for session, conversation in conversations.items():
         own = {mark.name: call_of(conversation, *mark[1:]) for mark in marks.get(session, ())}
         for credit in credits.get(session, ()):

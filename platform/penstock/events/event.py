@@ -87,6 +87,8 @@ class ModelCall(Payload):
     latency_ms: Milliseconds | None = None
     ttft_ms: Milliseconds | None = None
     finish_reason: str | None = None
+    #: The `call_id` whose answer was asked for again.
+    regenerates: str | None = None
     sampling: dict[str, Any] | None = None
     tokens: Tokens | None = None
 
