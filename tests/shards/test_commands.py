@@ -89,7 +89,6 @@ def test_export_writes_what_another_stack_reads(data: Path, tmp_path: Path) -> N
         (["verify", "sha256:00"], "was not found"),
         (["build", "none.toml"], "none.toml"),
         (["build", str(RECIPES / "realtime-rl.toml")], "stale_age 14"),
-        (["build", str(RECIPES / "preference-pairs.toml")], "Nothing was built"),
         (["export", "sft-persistent", "--to", "trl-sfd", "--out", "x"], "did you mean trl-sft"),
     ],
 )

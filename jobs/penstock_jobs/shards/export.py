@@ -13,7 +13,7 @@ import shutil
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
@@ -50,9 +50,9 @@ _GROUP = "penstock.exporters"
 
 @dataclass
 class _TableFile:
-    """A Parquet file, and the rows that wait for their row group to be full."""
+    """A file of rows, and those that wait for their row group to be full."""
 
-    writer: pq.ParquetWriter
+    write: Callable[[pa.Table], None]
     waiting: list[pa.Table] = field(default_factory=list)
     bytes: int = 0
 
@@ -65,7 +65,7 @@ class _TableFile:
     def flush(self) -> None:
         if self.waiting:
             rows = pa.concat_tables(self.waiting).combine_chunks()
-            self.writer.write_table(rows, row_group_size=rows.num_rows)
+            self.write(rows)
         self.waiting, self.bytes = [], 0
 
 
@@ -97,13 +97,16 @@ class ExportOutput:
             self.left_out[reason] += rows
 
     def table(self, name: str, rows: pa.Table) -> None:
-        """Add rows to a Parquet file."""
+        """Add rows to a Parquet file, or to one of Arrow's stream where it is named `.arrow`."""
         if not rows.num_rows:
             return
         if name not in self._tables:
-            options = {"compression": "zstd", "compression_level": _ZSTD_LEVEL}
-            writer = pq.ParquetWriter(self._new(name), rows.schema, **options)
-            self._tables[name] = _TableFile(self._open.enter_context(writer))
+            path = self._new(name)
+            is_stream = path.suffix == ".arrow"
+            opened = (
+                _arrow_file(path, rows.schema) if is_stream else _parquet_file(path, rows.schema)
+            )
+            self._tables[name] = _TableFile(self._open.enter_context(opened))
         self._tables[name].add(rows)
 
     def line(self, name: str, content: bytes) -> None:
@@ -128,6 +131,19 @@ class ExportOutput:
         self.files.append(name)
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
+
+
+@contextmanager
+def _parquet_file(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
+    options = {"compression": "zstd", "compression_level": _ZSTD_LEVEL}
+    with pq.ParquetWriter(path, schema, **options) as writer:
+        yield lambda rows: writer.write_table(rows, row_group_size=rows.num_rows)
+
+
+@contextmanager
+def _arrow_file(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
+    with path.open("wb") as file, pa.ipc.new_stream(file, schema) as writer:
+        yield writer.write_table
 
 
 @dataclass(frozen=True)

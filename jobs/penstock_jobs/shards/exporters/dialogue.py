@@ -123,6 +123,14 @@ def has_untrained(messages: Sequence[DialogueMessage]) -> bool:
     return any(message.role == "assistant" and not message.trained for message in messages)
 
 
+def stripped(messages: Sequence[DialogueMessage]) -> list[dict[str, Any]]:
+    """Without the fields that a message does not have, and without weights."""
+    return [
+        {name: value for name, value in message.items() if value is not None and name != "weight"}
+        for message in plain(messages)
+    ]
+
+
 def plain(messages: Sequence[DialogueMessage]) -> list[dict[str, Any]]:
     values: list[dict[str, Any]] = msgspec.to_builtins(messages)
     return values
