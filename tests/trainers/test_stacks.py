@@ -9,7 +9,7 @@ from tests.support.export_rows import exported, library, talked
 
 def test_pytorch_reads_the_samples_of_slime() -> None:
     torch = library("torch")
-    rows = [talked("g"), talked("h", routed_rows=14)]
+    rows = [talked("g", routed_rows=13), talked("h", routed_rows=14)]
     with exported(rows, "slime", routed=True) as (out, _):
         # slime says weights_only=False; plain values need no such trust.
         content = torch.load(out / "rollouts" / "0.pt", weights_only=True)
