@@ -221,7 +221,7 @@ horizon_s = 300
 def edited(session: str, arguments: Any, *later: Any, text: str | None = None) -> list[Row]:
     """An edit by the call of a tool, and what was seen of the file later."""
     call = {"id": "t1", "name": "write", "arguments": arguments}
-    answer = {"call_id": "m1", "text": text, "tool_calls": [call]}
+    answer: Row = {"call_id": "m1", "text": text, "tool_calls": [call]}
     answer["tokens"] = tokens([1, 2], [3, 4]) | {"tokenizer": "t" * 64}
     edit = {"path": "a.py", "before": OLD, "after": NEW, "edit_id": "e1", "call_id": "t1"}
     seen = [

@@ -111,7 +111,7 @@ def _of_rl(rows: Rows) -> pa.Table:
 def _describe(output: ExportOutput, shard: str, folder: str, names: list[str]) -> None:
     """What `load_from_disk` reads beside the rows. The fingerprint names the cache of what is made
     of them."""
-    state = {
+    state: dict[str, object] = {
         "_data_files": [{"filename": name} for name in names],
         "_fingerprint": f"{shard.removeprefix('sha256:')[:16]}{folder.replace('/', '')}",
         "_format_columns": None,

@@ -97,8 +97,10 @@ def _message_log(
 
 def _write_preferences(row: dict[str, Any], output: ExportOutput, name: str) -> None:
     preferences = read_preferences(row["preferences"])
-    messages = read_dialogue(row["messages"]) if preferences else ()
-    for preference in preferences if not isinstance(messages, str) else ():
+    messages = read_dialogue(row["messages"]) if preferences else "no_messages"
+    if isinstance(messages, str):
+        return
+    for preference in preferences:
         sides = enumerate((preference.chosen, preference.rejected))
         pair = {
             "context": stripped(messages[: preference.prompt]),

@@ -99,7 +99,7 @@ class _Files:
         if not self._samples:
             return
         content = {"rollout_id": self._file, "samples": self._samples}
-        parts = (_MAGIC, _PROTOCOL, _SYSTEM, content, [])
+        parts: tuple[object, ...] = (_MAGIC, _PROTOCOL, _SYSTEM, content, [])
         pickles = (pickle.dumps(part, _PICKLE) for part in parts)
         self._output.file(f"rollouts/{self._file}.pt", pickles)
         self._output.counted["files"] += 1
@@ -114,11 +114,11 @@ def write(source: ShardSource, output: ExportOutput) -> None:
         rows = Rows(exported.select(_COLUMNS))
         columns = [(rows.lists(name), rows.lists(name).numbers()) for name in _TOKENS]
         for at, row in enumerate(exported.select(_PLAIN).to_pylist()):
-            values = [
+            ids, mask, logprobs = (
                 numbers[lists.offsets[at] : lists.offsets[at + 1]] for lists, numbers in columns
-            ]
+            )
             routes = sample_routes(exported, at) if source.routed else None
-            files.add(row, _sample(row, *values, routes))
+            files.add(row, _sample(row, ids, mask, logprobs, routes))
     files.end()
 
 
