@@ -7,6 +7,7 @@ anything new. The model never saw the try that was taken back when it wrote the 
 are attempts at a task sample from one prompt on purpose: there only what the producer says counts.
 """
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -38,10 +39,17 @@ def find_regenerations(
     said no to; `attempt` says that the session is one at a task."""
     taken_back: dict[int, Regeneration] = {}
     refused = frozenset(refused)
+    turn = _TurnCalls()
     for call in calls:
         if call.flags & _NOT_ASKED:
             continue
-        first = _asked_before(call, calls, refused, attempt=attempt)
+        if turn.calls and (turn.calls[-1].turn, turn.calls[-1].context) != (
+            call.turn,
+            call.context,
+        ):
+            turn = _TurnCalls()
+        first = turn.asked_before(call, refused, attempt=attempt)
+        turn.calls.append(call)
         if first is None:
             continue
         tries = {first, *(own.chosen for own in taken_back.values())}
@@ -53,33 +61,43 @@ def find_regenerations(
     return taken_back
 
 
-def _asked_before(
-    call: ModelCall, calls: Sequence[ModelCall], refused: frozenset[int], *, attempt: bool
-) -> int | None:
-    """The first call that was given the prompt of this one, by number."""
-    earlier = [
-        other
-        for other in calls[: call.number]
-        if (other.turn, other.context) == (call.turn, call.context) and not other.flags & _NOT_ASKED
-    ]
-    if (named := call.payload.regenerates) is not None:
-        return next((other.number for other in earlier if other.payload.call_id == named), None)
-    if attempt or not earlier or call.after != "assistant":
-        return None
-    prompt, last = _prompt(call), earlier[-1]
-    if prompt is not None and _prompt(last) is not None:
-        return next((other.number for other in earlier if _prompt(other) == prompt), None)
-    return last.number if last.number in refused and not last.payload.tool_calls else None
+class _TurnCalls:
+    """The calls of a turn so far. Their prompts are looked at when one may have come again."""
+
+    def __init__(self) -> None:
+        self.calls: list[ModelCall] = []
+        self._prompts: list[bytes | None] = []
+        #: The first call with each prompt.
+        self._first: dict[bytes, int] = {}
+
+    def asked_before(
+        self, call: ModelCall, refused: frozenset[int], *, attempt: bool
+    ) -> int | None:
+        """The first call that was given the prompt of this one, by number."""
+        if (named := call.payload.regenerates) is not None:
+            numbers = (other.number for other in self.calls if other.payload.call_id == named)
+            return next(numbers, None)
+        if attempt or not self.calls or call.after != "assistant":
+            return None
+        for other in self.calls[len(self._prompts) :]:
+            prompt = _prompt(other)
+            self._prompts.append(prompt)
+            if prompt is not None:
+                self._first.setdefault(prompt, other.number)
+        prompt, last = _prompt(call), self.calls[-1]
+        if prompt is not None and self._prompts[-1] is not None:
+            return self._first.get(prompt)
+        return last.number if last.number in refused and not last.payload.tool_calls else None
 
 
 def _prompt(call: ModelCall) -> bytes | None:
-    """As the engine's ids were written; None, where it gave none."""
+    """A digest of the engine's ids as they were written; None, where it gave none."""
     try:
         payload = _decoder.decode(call.payload.tokens)
     except (msgspec.MsgspecError, RecursionError):
         return None
     prompt = bytes(payload.prompt_ids) if payload else b"null"
-    return None if prompt in (b"null", b"[]") else prompt
+    return None if prompt in (b"null", b"[]") else hashlib.sha256(prompt).digest()
 
 
 def marked(context: ChatContext, taken_back: dict[int, Regeneration]) -> ChatContext:
