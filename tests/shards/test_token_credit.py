@@ -71,7 +71,8 @@ PARTS = pa.Table.from_pylist(
 @pytest.mark.parametrize(("combine", "edit", "turn"), [("mean", 0.1875, -0.25), ("sum", 0.75, -1)])
 def test_edits_and_turns_add_up_to_the_reward(combine: str, edit: float, turn: float) -> None:
     definition = parse_definition(DEFINITION.format(combine=combine), "two")
-    [credits] = span_credits(chosen(edit + turn, 0.25, -1.0), PARTS, definition).to_pylist()
+    table = chosen(edit + turn, 0.25, -1.0)
+    [credits] = span_credits(table, PARTS, definition, {"s-1": "s-1"}).to_pylist()
     assert credits == [
         {"kind": "edit", "target": "e1", "value": edit},
         {"kind": "edit", "target": "e2", "value": 0.0},
@@ -82,7 +83,17 @@ def test_edits_and_turns_add_up_to_the_reward(combine: str, edit: float, turn: f
 def test_what_a_rule_decided_belongs_to_no_edit() -> None:
     definition = parse_definition(DEFINITION.format(combine="mean"), "two")
     ruled = chosen(-1.0, 0.25, -1.0, outcome="negative_by_rule")
-    assert span_credits(ruled, PARTS, definition).to_pylist() == [[]]
+    assert span_credits(ruled, PARTS, definition, {"s-1": "s-1"}).to_pylist() == [[]]
+
+
+def test_a_chain_shares_its_reward_over_all_of_its_sessions() -> None:
+    """Also with those that the query did not name: what they earned is not given to the others."""
+    definition = parse_definition(DEFINITION.format(combine="mean"), "two")
+    other = part("edit", "e9", "edit_persistence", 600, 1.0, 4.0) | {"session_id": "s-2"}
+    rows = pa.concat_tables([PARTS, pa.Table.from_pylist([other], _PARTS)])
+    chains = {"s-1": "s-1", "s-2": "s-1"}
+    [credits] = span_credits(chosen(0.0, 0.625, -1.0), rows, definition, chains).to_pylist()
+    assert [credit["value"] for credit in credits] == [3 / 4 / 8, 0.0, -0.25]
 
 
 def talk() -> Talk:

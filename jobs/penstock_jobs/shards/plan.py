@@ -110,9 +110,10 @@ def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
         raise NothingToBuild(recipe=recipe.name, asked=answer.num_rows, why=why)
     credits = pa.nulls(chosen.num_rows, SPAN_CREDITS)
     if recipe.target is not None:
-        definition, names = recipe.target.definition, chosen["session_id"].to_pylist()
+        names = sorted(links.whole_chains(chosen["session_id"].to_pylist()))
+        definition = recipe.target.definition
         parts = sessions.read("credits", sessions=names, version=definition.version)
-        credits = span_credits(chosen, parts, definition)
+        credits = span_credits(chosen, parts, definition, facts.chains)
     chosen = chosen.append_column("advantage", advantages(chosen, recipe.advantage.kind))
     return ShardPlan(
         chosen=chosen.append_column("credits", credits),

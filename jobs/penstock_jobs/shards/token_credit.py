@@ -35,11 +35,13 @@ _DUST = 1e-9
 # What edits and turns add to a reward
 
 
-def span_credits(chosen: pa.Table, rows: pa.Table, definition: Definition) -> pa.Array:
+def span_credits(
+    chosen: pa.Table, rows: pa.Table, definition: Definition, chains: Mapping[str, str]
+) -> pa.Array:
     """For each row of CHOSEN_ROWS what its edits and turns added to the reward of its chain. `rows`
-    are scored rewards of single edits and turns. A reward that edits have is taken from them."""
+    are scored rewards of single edits and turns, of all sessions of these chains; `chains` are by
+    session. A reward that edits have is taken from them."""
     horizons = {term.reward.name: term.horizon_s for term in definition.counted()}
-    chains = dict(row_tuples(chosen, "session_id", "chain"))
     parts: defaultdict[tuple[str, str], list[tuple[Any, ...]]] = defaultdict(list)
     columns = ("session_id", "name", "horizon_s", "target_kind", "target_id", "value", "weight")
     for session, name, horizon_s, *part in row_tuples(rows, *columns):
