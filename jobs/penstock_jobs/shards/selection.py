@@ -18,8 +18,9 @@ import pyarrow.compute as pc
 
 from penstock.errors import InvalidInput
 from penstock.toml_document import refuse_unknown
-from penstock_jobs.rewards.credit import ChainMember, standings, together
+from penstock_jobs.rewards.credit import standings, together
 from penstock_jobs.rewards.definition import Definition, Standing
+from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.outcomes import STILL_OPEN
 from penstock_jobs.shards.errors import RewardsPending
 from penstock_jobs.shards.recipe import AdvantageKind, RewardTarget
