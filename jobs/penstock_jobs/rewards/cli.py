@@ -183,8 +183,10 @@ def show(
     from penstock_jobs.rewards.report import compute, show_session
 
     chosen = find_definition(definition) if definition else None
+    joined = chosen is None or chosen.sessions == "joined"
     with open_existing(data) as lake:
-        bucket, places = gather_chain(lake, SessionId(tenant, session), SystemClock().now_us())
+        now_us, key = SystemClock().now_us(), SessionId(tenant, session)
+        bucket, places = gather_chain(lake, key, now_us, joined=joined)
         ids = bucket.turns["session_id"].unique().to_pylist()
         bucket = replace(bucket, labels=labels_of(lake.database, tenant, ids))
         if chosen is not None:

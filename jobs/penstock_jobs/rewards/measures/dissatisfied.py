@@ -123,7 +123,9 @@ class _Settlement:
 
     def __init__(self, bucket: Bucket, parameters: LocalJudgeParameters) -> None:
         self._labels, self._unsure = bucket.labels, parameters.unsure
-        self._no_train = _refusing(bucket)
+        # A message is shown with what was said before, in whatever session of the chain.
+        self._chain_of = bucket.chain_of
+        self._refused = {bucket.chain_of(session) for session in _refusing(bucket)}
         self._model = None
         if parameters.settled_by:
             self._model = _fitting(bucket, parameters.language_model())
@@ -135,7 +137,8 @@ class _Settlement:
         open_: list[int] = []
         for follow_up, judgement in zip(follow_ups, judgements, strict=True):
             verdict = self._known(follow_up, judgement)
-            if verdict is None and self._model and follow_up.session_id not in self._no_train:
+            may_be_sent = self._chain_of(follow_up.session_id) not in self._refused
+            if verdict is None and self._model and may_be_sent:
                 open_.append(len(verdicts))
             verdicts.append(verdict or Verdict(TurnScore(None, "unsure")))
         if self._model and open_:
