@@ -15,6 +15,7 @@ from importlib.resources import as_file, files
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
+from scipy.sparse import csr_matrix
 
 from penstock_jobs.rewards.followups.features import FeatureRows
 from penstock_jobs.rewards.followups.judge import DISSATISFIED, LABELS, Example, all_examples
@@ -24,6 +25,8 @@ from tests.support.labelled_messages import TRAINING, labelled_messages
 
 #: Chosen by cross-validation on the train examples, with the weights of the features' blocks.
 PENALTY = 0.1
+_ROUNDS_MAX = 300
+_LEAST = 1e-12
 _TEMPERATURES = np.geomspace(0.3, 4, 60)
 _DISSATISFIED = np.array([label in DISSATISFIED for label in LABELS])
 
@@ -36,11 +39,10 @@ def train_groups() -> list[list[Example]]:
 def train(groups: Sequence[Sequence[Example]]) -> Model:
     examples = [example for group in groups for example in group]
     group_of = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
-    rows = _dense(features([example.message for example in examples]))
+    rows = _sparse(features([example.message for example in examples]))
     labels = np.array([LABELS.index(example.label) for example in examples])
-    kernel = (rows @ rows.T).astype(np.float64)
-    weights = rows.T.astype(np.float64) @ fit(kernel, labels, PENALTY)
-    logits = _of_others(kernel, labels, group_of)
+    weights = fit(rows, labels)
+    logits = _of_others(rows, labels, group_of)
     # Each group counts the same, and in it what is dissatisfied as much as what is not: how often
     # either occurs is a matter of who writes examples, not of how messages read.
     cell = 2 * group_of + _DISSATISFIED[labels]
@@ -55,21 +57,23 @@ def train(groups: Sequence[Sequence[Example]]) -> Model:
     return Model(steps, scale.astype(np.float32), temperature, digest, calibration)
 
 
-def fit(kernel: Matrix, labels: NDArray[np.intp], penalty: float, rounds: int = 600) -> Matrix:
-    """Coefficients of the examples: the weights are their features times these.
-
-    Weights that minimise the cross entropy plus `penalty`/2 times their squared length lie in the
-    span of the examples, so that the inner products of the examples are all that is needed.
-    Accelerated gradient descent from zero: the same examples give the same result.
-    """
+def fit(rows: csr_matrix, labels: NDArray[np.intp]) -> Matrix:
+    """The weights that minimise the cross entropy plus `PENALTY`/2 times their squared length.
+    There is one minimum: the same examples give the same result."""
     target = np.eye(len(LABELS))[labels]
-    step = 1 / (np.linalg.eigvalsh(kernel)[-1] / 2 + penalty)
-    current = ahead = np.zeros_like(target)
-    for number in range(rounds):
-        wrong = softmax(kernel @ ahead) - target
-        before, current = current, ahead - step * (wrong + penalty * ahead)
-        ahead = current + number / (number + 3) * (current - before)
-    return current
+    shape = (rows.shape[1], len(LABELS))
+
+    def loss(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        weights = flat.reshape(shape)
+        chances = softmax(rows @ weights)
+        surprise = -np.log(np.maximum((chances * target).sum(axis=1), _LEAST)).sum()
+        slope = rows.T @ (chances - target) + PENALTY * weights
+        return float(surprise + PENALTY / 2 * (flat @ flat)), slope.ravel()
+
+    options = {"maxiter": _ROUNDS_MAX, "ftol": 1e-8, "gtol": 1e-3}
+    found = minimize(loss, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B", options=options)
+    weights: Matrix = found.x.reshape(shape)
+    return weights
 
 
 def _temperature(logits: Matrix, labels: NDArray[np.intp], shares: NDArray[np.float64]) -> float:
@@ -98,19 +102,17 @@ def _calibration(
     return round(float(slope), 3), round(float(offset), 3)
 
 
-def _dense(rows: FeatureRows) -> NDArray[np.float32]:
-    matrix = np.zeros((rows.count, columns()), np.float32)
-    np.add.at(matrix, (rows.row, rows.column), rows.value)
-    return matrix
+def _sparse(rows: FeatureRows) -> csr_matrix:
+    shape = (rows.count, columns())
+    return csr_matrix((rows.value.astype(np.float64), (rows.row, rows.column)), shape)
 
 
-def _of_others(kernel: Matrix, labels: NDArray[np.intp], group_of: NDArray[np.intp]) -> Matrix:
+def _of_others(rows: csr_matrix, labels: NDArray[np.intp], group_of: NDArray[np.intp]) -> Matrix:
     """The logits of each example by a model that learned from the other groups alone."""
     logits = np.zeros((len(labels), len(LABELS)))
     for number in range(int(group_of.max()) + 1):
         out, rest = group_of == number, group_of != number
-        coefficients = fit(kernel[np.ix_(rest, rest)], labels[rest], PENALTY)
-        logits[out] = kernel[np.ix_(out, rest)] @ coefficients
+        logits[out] = rows[out] @ fit(rows[rest], labels[rest])
     return logits
 
 
