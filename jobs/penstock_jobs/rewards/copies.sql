@@ -3,10 +3,11 @@
 -- `told` holds all events of the sessions and of their parents; `links` says who is whose parent, and
 -- whether a session repeats its parent's history (a fork, a resume) or goes on after it (a
 -- compaction, a subagent): then only keys tell.
--- A copy has the source's key of an event of the parent; or its id and its content; or was sampled
--- as the very same tokens; or is part of the history that the session repeats: its first messages,
--- as far as they are, in order, those of the parent, and what lies between these and is the
--- parent's to the letter. The same words after that are no copy: anybody may say "go on" twice.
+-- A copy has the source's key of an event of the parent; or was sampled as the very same tokens; or
+-- is part of the history that the session repeats: its first messages, as far as they are those of
+-- the parent, in order or by their ids, and what lies between these and is the parent's to the
+-- letter. The same words after that are no copy, whatever their id: anybody may say "go on" twice,
+-- and producers count from 1 in each session.
 with involved as (
     select number, told.session_id, ts, coalesce(seq, 9223372036854775807) as seq, type,
            coalesce(source, '') as source, source_key, event_id, payload,
@@ -43,7 +44,12 @@ compared as (
                and own.message is not distinct from parent.message
                and case when own.written is not null and parent.written is not null
                         then own.written = parent.written else own.message is not null end,
-               false) as alike
+               false)
+           or exists (
+               select 1 from digested as same
+               where same.session_id = own.parent_session and same.event_id = own.event_id
+                 and same.type = own.type and same.payload = own.payload
+           ) as alike
     from pairs as own
     left join digested as parent
         on parent.session_id = own.parent_session and parent.nth = own.nth
@@ -66,11 +72,6 @@ where exists (
 )
 or own.repeats and (
     exists (
-        select 1 from digested as parent
-        where parent.session_id = own.parent_session and parent.event_id = own.event_id
-          and parent.type = own.type and parent.payload = own.payload
-    )
-    or exists (
         select 1 from digested as parent
         where parent.session_id = own.parent_session and parent.sampled = own.sampled
     )
