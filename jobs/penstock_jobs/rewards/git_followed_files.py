@@ -94,10 +94,12 @@ class FollowedFiles:
         commit, changed = step.commit, step.commit.changed[step.parent]
         if jumped:  # nobody knows what the other branch has in files that it does not change here
             self.latest.clear()
+        names = self._names
+        touched = [file for file in changed if file.path in names or file.renamed_from in names]
         followed: list[FollowedChange] = []
         files: list[ChangedFile] = []
         # Renames first: what a commit puts at the old path is another file.
-        for change in sorted(changed, key=lambda change: change.renamed_from is None):
+        for change in sorted(touched, key=lambda change: change.renamed_from is None):
             known = self._names.get(change.path)
             old = change.renamed_from
             if old is not None and old in self._names:
@@ -119,17 +121,16 @@ class FollowedFiles:
             return None
         own = {followed_file.change.path for followed_file in followed}
         others = [file for file in changed if file.blob and file.path not in own]
-        earlier = []
+        earlier: list[ChangedFile] = []
         for file, source, path in self._moves.get(commit.name, ()):
-            name = new_name(source, path, file.path)
-            if file.path in self._names:
-                continue
-            self._names[file.path] = name
-            self._moved_to[self._origin(source)].append(name)
-            self.latest[name] = (commit.name, file.blob)
-            # As it was before: only what came now can have moved.
-            earlier += [ChangedFile(name, file.before)] if file.before else []
-            files.append(ChangedFile(name, file.blob))
+            if file.path not in self._names:
+                held = self._names[file.path] = new_name(source, path, file.path)
+                self.latest[held] = (commit.name, file.blob)
+                # As it was before: only what came now can have moved.
+                earlier += [ChangedFile(held, file.before)] if file.before else []
+                files.append(ChangedFile(held, file.blob))
+            held, holding = self._names[file.path], self._moved_to[self._origin(source)]
+            holding += [held] if held not in holding else []
         shown = (*earlier, *files), tuple(followed), others[:_MOVED_TO_MAX]
         return ShownCommit(commit.ts_us, commit.name, *shown)
 

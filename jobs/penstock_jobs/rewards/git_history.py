@@ -61,7 +61,7 @@ _TELLING_CHARS = 8
 #: A commit with fewer of an edit's lines does not carry it.
 _CARRIED_SHARE = 0.5
 #: How many later commits of a file an edit is looked for in.
-_CANDIDATES_MAX = 16
+_CANDIDATES_MAX = 64
 #: Lines of the agent with fewer characters that are elsewhere now are chance.
 _MOVED_CHARS = 20
 #: How often in a row text may move on to a file that nobody edited.
@@ -186,25 +186,28 @@ def _edited_chains(bucket: Bucket) -> list[EditedChain]:
 def _find_carriers(
     chains: Iterable[EditedChain], history: BranchHistory, texts: _FileTexts
 ) -> None:
-    versions: defaultdict[str, list[tuple[Commit, str]]] = defaultdict(list)
+    """Find the commit that brought each edit."""
+    versions: defaultdict[str, list[tuple[Commit, ChangedFile]]] = defaultdict(list)
     for commit in history.commits:
         for file in commit.changed[0]:
             if file.blob:
-                for path in {file.path, file.renamed_from or file.path}:
-                    versions[path].append((commit, file.blob))
-    candidates: dict[tuple[int, CommittedEdit], list[tuple[Commit, str]]] = {}
+                for name in {file.path, file.renamed_from or file.path}:
+                    versions[name].append((commit, file))
+    candidates: dict[tuple[int, CommittedEdit], list[tuple[Commit, ChangedFile]]] = {}
     for number, chain in enumerate(chains):
         for edit in chain.edits:
             if edit.lines and (path := chain.matched.get(edit.path)) is not None:
                 known = versions[path]
                 first = bisect_left(known, edit.ts_us, key=lambda version: version[0].ts_us)
                 candidates[number, edit] = known[first : first + _CANDIDATES_MAX]
-    texts.load(blob for own in candidates.values() for _, blob in own)
+    files = [file for own in candidates.values() for _, file in own]
+    texts.load(blob for file in files for blob in (file.blob, file.before))
     for number, chain in enumerate(chains):
         for edit in chain.edits:
             best = 0.0
-            for commit, blob in candidates.get((number, edit), ()):
-                share = len(edit.lines & texts.lines(blob)) / len(edit.lines)
+            for commit, file in candidates.get((number, edit), ()):
+                brought = texts.lines(file.blob) - texts.lines(file.before)
+                share = len(edit.lines & brought) / len(edit.lines)
                 if share >= _CARRIED_SHARE and share > best:
                     best, chain.carriers[edit] = share, commit
 

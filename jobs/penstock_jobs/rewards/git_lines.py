@@ -45,7 +45,7 @@ class BranchLines:
 
     def _line(self, name: str | None, merge: str | None, parent: int) -> _Line:
         own: list[str] = []
-        while name in self._commits and name not in self._places:
+        while name is not None and name in self._commits and name not in self._places:
             own.append(name)
             self._places[name] = (len(self._lines), 0)
             name = next(iter(self._commits[name].parents), None)
