@@ -345,3 +345,47 @@ def test_json_stays_as_it_was_written_around_a_text() -> None:
     assert CORRECTION.in_json(written) == expected
     assert CORRECTION.in_json("{") is None
     assert CORRECTION.in_json("[1, 2]") is None
+
+
+# Answers of forks
+
+
+def forked(session: str, answer: str, *, parent: str | None, more: str | None = None) -> list[Row]:
+    """A question and its answer; a fork tells the question again."""
+    start = {} if parent is None else {"parent_session": parent, "link": "fork"}
+    completion = [ord(letter) for letter in answer]
+    engine = tokens([1, 2], completion) | {"tokenizer": "t" * 64}
+    # A fork of an editor tells an event again under the key that it had.
+    told = {"source": "editor", "source_key": "question", "event_id": None}
+    said_first = {"text": "what is it?"}
+    events = [
+        make_event(session, 1, "session_start", payload=start),
+        make_event(session, 2, payload=said_first) | told,
+        make_event(
+            session, 3, "model_call", payload={"call_id": "m", "text": answer, "tokens": engine}
+        ),
+    ]
+    return events + ([make_event(session, 4, payload={"text": more})] if more else [])
+
+
+def test_an_answer_of_a_fork_is_chosen_over_the_one_that_it_left(
+    pairs_of: Callable[..., dict[str, list[Row]]],
+) -> None:
+    found = pairs_of(
+        forked("first", "no", parent=None),
+        forked("second", "yes", parent="first"),
+    )
+    assert found["first"] == []
+    [pair] = found["second"]
+    assert (pair["kind"], pair["prompt"]) == ("regenerated", 1)
+    assert (answers(pair, "chosen"), answers(pair, "rejected")) == (["yes"], ["no"])
+
+
+def test_who_went_on_from_both_answers_refused_none(
+    pairs_of: Callable[..., dict[str, list[Row]]],
+) -> None:
+    found = pairs_of(
+        forked("first", "no", parent=None, more="and then?"),
+        forked("second", "yes", parent="first"),
+    )
+    assert found == {"first": [], "second": []}
