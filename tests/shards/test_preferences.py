@@ -309,6 +309,19 @@ def test_what_is_no_correction_makes_no_pair(
     assert len(found) == 6
 
 
+def test_what_the_user_left_may_be_seen_in_what_the_session_went_on_in(
+    pairs_of: Callable[..., dict[str, list[Row]]],
+) -> None:
+    start = {"parent_session": "first", "link": "compaction"}
+    seen = {"path": "a.py", "text": LEFT}
+    child = [
+        make_event("next", 20, "session_start", payload=start),
+        make_event("next", 310, "file_observed", payload=seen),
+    ]
+    [pair] = pairs_of(edited("first", json.dumps({"text": NEW})), child)["first"]
+    assert pair["kind"] == "edited"
+
+
 def test_edits_are_left_alone_where_the_recipe_does_not_ask(
     pairs_of: Callable[..., dict[str, list[Row]]],
 ) -> None:

@@ -355,8 +355,10 @@ def _samples(task: SliceTask, rows: pa.Table) -> SampleRows:
     events, marks = events_by_session(rows), edit_marks(rows)
     corrections: dict[str, list[Correction]] = {}
     if task.preferences.edits:
-        horizon_s = task.preferences.horizon_s
-        corrections = find_corrections(rows, task.tenant, task.as_of_us, horizon_s)
+        horizon_s, chained = task.preferences.horizon_s, task.chains
+        corrections = find_corrections(
+            rows, task.tenant, task.as_of_us, horizon_s=horizon_s, chains=chained
+        )
     of_sessions = {row["session_id"]: row for row in task.chosen.select(_CREDITED).to_pylist()}
     credits = {name: row["credits"] for name, row in of_sessions.items()}
     rewards = {row["chain"]: row["reward"] for row in of_sessions.values()}
