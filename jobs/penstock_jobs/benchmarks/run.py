@@ -261,7 +261,9 @@ class UntilDecided:
         suite = evidence.suites[scope.suite]
         least = max(required.attempts for required in requirements)
         limits = {"least": least, "most": most or _ATTEMPTS_MAX_DEFAULT}
-        design = designs.make_design(suite.tasks, _scores(suite.incumbent), **limits)
+        left_out = evidence.policy.left_out(scope.suite) if evidence.policy else {}
+        tasks = [task for task in suite.tasks if task not in left_out]
+        design = designs.make_design(tasks, _scores(suite.incumbent), **limits)
         self.design: designs.Design = designs.keep_design(database, scope, design)
         if most not in (None, self.design.allowed):
             why = f"its plan allows {self.design.allowed} attempts at a task, not {most}"
@@ -296,7 +298,7 @@ class UntilDecided:
         planned = (attempt for attempt in known if attempt.attempt in numbers[attempt.task])
         ours = scores_by_task(planned)
         theirs = _scores(evidence.suites[self._scope.suite].incumbent)
-        return not ours.keys() - theirs.keys() and any(
+        return any(
             designs.is_hopeless(
                 self.design, look, ours, theirs, margin=each.margin, alpha=each.alpha
             )

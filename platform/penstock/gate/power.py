@@ -18,8 +18,8 @@ from penstock.checkpoints.suites import suite_versions
 from penstock.checkpoints.tables import benchmark_attempt
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
+from penstock.gate.amounts import amounts_by_task, plain_amounts
 from penstock.gate.policy import SHARES, Policy
-from penstock.gate.results import amounts_by_task, plain_amounts
 from penstock.gate.statistics import lower_bound
 
 #: How likely a planned candidate is to pass.
