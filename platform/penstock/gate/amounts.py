@@ -58,6 +58,8 @@ class MetricAmounts:
     @property
     def scored(self) -> list[str]:
         """The tasks of which all sides have something."""
+        if not self.sides:
+            return []
         return [task for task in self.tasks if all(task in side.amounts for side in self.sides)]
 
     def ranges(self, side: SideAmounts) -> tuple[float, Ranges]:
@@ -85,10 +87,9 @@ class MetricAmounts:
         """Empty where nothing is missing."""
         if not (missing := self.missing):
             return ""
-        count = f"; {len(missing)} of {len(self.tasks)} tasks count {how}"
-        return (
-            count if len(missing) > 1 else count.replace("count", "counts").replace("their", "its")
-        )
+        if len(missing) == 1:
+            return f"; 1 of {len(self.tasks)} tasks counts {how.replace('their', 'its')}"
+        return f"; {len(missing)} of {len(self.tasks)} tasks count {how}"
 
     @property
     def endless_text(self) -> str:
@@ -187,9 +188,7 @@ def _ratio_ends(side: SideAmounts, tasks: Sequence[str], most: float) -> tuple[V
     fewest, ends = [], []
     for task in tasks:
         known, missing = side.amounts.get(task, []), side.missing.get(task, 0)
-        amount, whole = (
-            (sum(sorted(each)) for each in zip(*known, strict=True)) if known else (0, 0)
-        )
+        amount, whole = (sum(sorted(pair[at] for pair in known)) for at in (0, 1))
         more, count = missing * most if missing else 0.0, missing + len(known)
         # No call, good ones alone, bad ones alone.
         ends.append([(amount / count, whole / count), (amount / count, (whole + more) / count)])

@@ -60,9 +60,8 @@ class Design:
         return msgspec.json.encode(self, order="sorted").decode()
 
     def without(self, tasks: Collection[str]) -> "Design":
-        return replace(
-            self, caps={name: self.caps[name] for name in self.caps if name not in tasks}
-        )
+        caps = {task: cap for task, cap in self.caps.items() if task not in tasks}
+        return replace(self, caps=caps)
 
     def count(self, task: str, look: int) -> int:
         """How many attempts at a task the look covers. Looks count from 1."""

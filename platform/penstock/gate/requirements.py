@@ -150,23 +150,24 @@ def _advice(
     assumed = {"margin": allowed, "alpha": compared.alpha, "difference": difference}
     known = gains.known.size
     count = tasks_for(compared.standard_error * known**0.5 / unit, **assumed)
-    count = max(count, compared.tasks + 1) if count else None
     attempts = None
     if required.metric != "invalid_tool_calls":
         spread = _spread(amounts)
         if spread is not None:
             spread = Spread(between=spread.between / unit**2, within=spread.within / unit**2)
             attempts = attempts_for(spread, compared.tasks, **assumed)
+    missing = amounts.missing
+    if missing and count is not None and count <= compared.tasks:  # but for what is missing
+        facts["decides"] = {"tasks": None, "attempts": None}
+        return f"results of {listed(missing)} decide, if they are like the others"
+    count = max(count, compared.tasks + 1) if count else None
     facts["decides"] = {"tasks": count, "attempts": attempts}
-    advice = "no number of tasks would decide soon: the difference lies at the margin"
     if count is not None:
         more = f", or {attempts} attempts at each of these" if attempts is not None else ""
-        advice = f"if that stays so, {count} tasks decide{more}"
-    elif amounts.missing:
-        advice = "no number of tasks would decide while so much is missing"
-    if amounts.missing:
-        advice += f"; results of {listed(amounts.missing)} may decide as well"
-    return advice
+        return f"if that stays so, {count} tasks decide{more}"
+    if missing:
+        return f"no number of tasks would decide while {listed(missing)} have no results"
+    return "no number of tasks would decide soon: the difference lies at the margin"
 
 
 def _spread(amounts: MetricAmounts) -> Spread | None:

@@ -205,8 +205,7 @@ class _Sample:
     #: The worst possible value, at the lowest and at the highest.
     worst: Any
     worst_most: Any
-    #: How many levels the second bound tries, and whether it is right for all between two of them.
-    levels: int = _LEVELS
+    #: Whether the second bound is right for all levels between two that it tries.
     between: bool = False
 
     @classmethod
@@ -261,7 +260,6 @@ class _Sample:
             step=_STEP / tasks * step_most(values, depth),
             worst=worsts[0],
             worst_most=worsts[1],
-            levels=_LEVEL_PARTS,
             between=True,
         )
 
@@ -280,32 +278,36 @@ def _lost_chance(sample: _Sample, limit: Any) -> Values:
     """The greatest chance over the levels at which those tasks may stand that lost nothing."""
     top = np.maximum(sample.top, limit)
     greatest = np.zeros(sample.mean.shape)
-    levels = [limit + part * (top - limit) for part in np.linspace(0, 1, sample.levels)]
-    pairs = zip(levels, [*levels[1:], top] if sample.between else levels, strict=True)
-    for level, above in pairs:
-        greatest = np.maximum(greatest, _chance_at(sample, limit, level, above))
+    parts = np.linspace(0, 1, _LEVEL_PARTS if sample.between else _LEVELS)
+    levels = [np.asarray(limit + part * (top - limit)) for part in parts]
+    if sample.between:  # all at once, which is quicker
+        greatest = _chance_at(sample, limit, np.array(levels), np.array([*levels[1:], top]))
+        return np.asarray(np.minimum(greatest.max(axis=0), 1.0))
+    for level in levels:
+        greatest = np.maximum(greatest, _chance_at(sample, limit, level, level))
     return np.asarray(np.minimum(greatest, 1.0))
 
 
 def _chance_at(sample: _Sample, limit: Any, level: Values, above: Values) -> Values:
     """Of so high a mean, where each task stands at the level, except for a share of lost ones that
     makes the mean the limit. The observed variance cannot come from lost tasks that nobody
-    observed, so the tasks vary besides. It is no less at any level between the two."""
+    observed, so the tasks vary besides. At no level between the two is it greater. Rows are the
+    last axis of the levels."""
     from scipy.special import gammaln, stdtr, xlog1py, xlogy
 
     tasks = sample.tasks
     lost = np.arange(min(tasks, _LOST_MOST) + 1)
-    # The binomial chance of each number of lost tasks; a row for each level.
+    # The binomial chance of each number of lost tasks.
     ways = gammaln(tasks + 1) - gammaln(lost + 1) - gammaln(tasks - lost + 1)
     depth = np.maximum(level - sample.worst, _LEAST)
-    share = np.clip((level - limit) / depth, 0, 1)[:, np.newaxis]
+    share = np.clip((level - limit) / depth, 0, 1)[..., np.newaxis]
     shares = np.exp(ways + xlogy(lost, share) + xlog1py(tasks - lost, -share))
-    likely = shares.max(axis=0, initial=0.0) > _NEGLIGIBLE
+    likely = shares.reshape(-1, lost.size).max(axis=0, initial=0.0) > _NEGLIGIBLE
     likely[-1] = True  # stands for all numbers beyond it, which make such a mean less likely still
-    shares, lost = shares[:, likely], lost[likely]
-    shares[:, -1] += np.maximum(1 - shares.sum(axis=-1), 0)
-    depth = np.maximum(above - sample.worst_most, _LEAST)[:, np.newaxis]
-    excess = tasks * (sample.mean - above)[:, np.newaxis] + lost * depth
+    shares, lost = shares[..., likely], lost[likely]
+    shares[..., -1] += np.maximum(1 - shares.sum(axis=-1), 0)
+    depth = np.maximum(above - sample.worst_most, _LEAST)[..., np.newaxis]
+    excess = tasks * (sample.mean - above)[..., np.newaxis] + lost * depth
     # A difference within the rounding of the sum is none.
     excess = np.where(np.abs(excess) < 1e-9 * tasks * depth, 0.0, excess)
     # The chance that a sum of the tasks' differences exceeds its mean so much. More variance makes
