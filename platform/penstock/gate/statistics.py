@@ -138,18 +138,21 @@ def estimate(
     if not values.bounded:  # some value may be anything
         return Estimate(**facts, lower=-np.inf, upper=np.inf, p=1.0, p_worse=1.0)
     sample, turned = _sample_of(values, worst, scale), _sample_of(-values, -best, scale)
-    return Estimate(
-        **facts,
-        lower=_lower(sample, alpha),
-        upper=-_lower(turned, alpha),
-        p=float(_chance(sample, limit).max()),
-        p_worse=float(_chance(turned, -limit).max()),
-    )
+    p, p_worse = (float(_chance(*each).max()) for each in ((sample, limit), (turned, -limit)))
+    bounds = {"lower": _lower(sample, alpha), "upper": -_lower(turned, alpha)}
+    return Estimate(**facts, **bounds, p=p, p_worse=p_worse)
 
 
-def lower_bound(values: Values, worst: float, alpha: float) -> float:
+def estimate_chances(differences: Ranges, *, limit: float) -> tuple[float, float]:
+    """How likely so good and so bad a mean of differences of scores is, without the bounds."""
+    sample, turned = _sample_of(differences, -1.0, None), _sample_of(-differences, -1.0, None)
+    return float(_chance(sample, limit).max()), float(_chance(turned, -limit).max())
+
+
+def lower_bound(values: Values | Ranges, worst: float, alpha: float) -> float:
     """The mean lies below this in at most alpha of all cases."""
-    return _lower(_Sample.of(values[np.newaxis], worst), alpha)
+    ranges = values if isinstance(values, Ranges) else Ranges.of(values)
+    return _lower(_sample_of(ranges, worst, None), alpha)
 
 
 def chance(values: Values, worst: float, limit: float) -> Any:
