@@ -290,7 +290,8 @@ def test_a_task_that_is_left_out_has_to_be_one_of_the_suite() -> None:
     verdict = on(even(tasks=EIGHTY), even(tasks=EIGHTY), LEAVES.replace("t-003", "t-3"))
     assert verdict.outcome == "ERROR"
     assert verdict.document["why"] == [
-        "the policy leaves out tasks that core does not have at its version v1: t-3"
+        "the policy leaves out t-3 of core at its version v1: there is no such name; did you mean"
+        " t-073?"
     ]
 
 

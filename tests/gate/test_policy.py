@@ -89,7 +89,7 @@ LEAST = '[[require]]\nsuite = "core"\n'
         ),
         (LEAST + "margin = 0.1\nmost = 9", "most has no meaning for score"),
         (LEAST + 'margin = 0.1\nmetric = "steps"\nmost = 0', "most has to be over 0"),
-        (LEAST + 'margin = 0.1\n[[leave_out]]\nsuite = "core"\ntasks = ["t"]', "reason has to be"),
+        (LEAST + 'margin = 0.1\n[[leave_out]]\nsuite = "core"\ntasks = ["t"]', "needs a reason"),
         (
             LEAST + 'margin = 0.1\n[[leave_out]]\nsuite = "core"\ntasks = ["t"]\nreason = " "',
             "needs a reason",

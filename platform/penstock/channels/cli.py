@@ -3,7 +3,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -94,6 +94,10 @@ def show(
         show_table(["what", "value"], rows)
 
 
+def _without(left_out: Mapping[str, list[str]]) -> str:
+    return "".join(f", without {', '.join(tasks)} of {suite}" for suite, tasks in left_out.items())
+
+
 @app.command("history")
 def history(
     name: Name,
@@ -119,30 +123,38 @@ def history(
         short_digest,
     )
     from penstock.channels.errors import HistoryDamaged
-    from penstock.channels.history import channel_changes, verdict_outcomes, verify_history
+    from penstock.channels.history import (
+        channel_changes,
+        left_out_tasks,
+        verdict_outcomes,
+        verify_history,
+    )
 
     with open_existing(data) as lake:
         # One more, to tell of each what was before it.
         limit = last + 1 if last is not None else None
         changes = channel_changes(lake.database, tenant, name, limit=limit, latest=True)
         outcomes = verdict_outcomes(lake.database, tenant, name)
+        left_out = left_out_tasks(lake.database, tenant, name)
         misfit = verify_history(lake.database, tenant, name)
     steps = list(zip([None, *changes], changes, strict=False))[-(last or len(changes)) :]
     if json:
         documents = [
-            change_document(change) | {"outcome": outcomes.get(change.verdict or "")}
+            change_document(change)
+            | {"outcome": outcomes.get(change.verdict or "")}
+            | ({"left_out": left_out[change.verdict]} if change.verdict in left_out else {})
             for _, change in steps
         ]
         show_json({"channel": name, "changes": documents, "misfit": misfit})
     else:
         rows: list[list[object]] = []
         for before, change in steps:
-            text, marks = describe_change(change, before), change_marks(change)
-            gate = ""
+            what, gate = [describe_change(change, before)], ""
             if change.verdict:
                 gate = f"{outcomes.get(change.verdict, '?')} {short_digest(change.verdict)}"
-            who_and_why = [change.actor, change.reason]
-            rows.append([change.version, time_of(change.at), text, gate, marks, *who_and_why])
+                gate += _without(left_out.get(change.verdict, {}))
+            what += [gate, change_marks(change), change.actor, change.reason]
+            rows.append([change.version, time_of(change.at), *what])
         show_table(["version", "when (UTC)", "what", "gate", "marks", "who", "why"], rows)
     if misfit is not None:
         raise HistoryDamaged(channel=name, version=misfit.version, why=misfit.why)

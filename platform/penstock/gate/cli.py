@@ -139,17 +139,21 @@ def show_verdict(verdict: Verdict) -> None:
     show_text("", f"verdict  {verdict.id}", f"policy   {document.get('policy') or '(none)'}")
     for name, suite in (document.get("suites") or {}).items():
         left_out = len(suite.get("left_out", ()))
-        note = f", {left_out} tasks left out" if left_out else ""
+        note = f", {_counted(left_out, 'task')} left out" if left_out else ""
         show_text(f"suite    {name} {suite['version']}{note}")
         for side in (suite[role] for role in ("candidate", "incumbent") if suite.get(role)):
             attempts = f"{side['scored']} attempts of {side['checkpoint']}"
             attempts += f", {side['errors']} errors" if side["errors"] else ""
             attempts += f", {side['stale']} too old" if side["stale"] else ""
             unscored = len(side.get("unscored", ()))
-            attempts += f", {unscored} tasks without a score" if unscored else ""
+            attempts += f", no score at {_counted(unscored, 'task')}" if unscored else ""
             show_text(f"           {attempts}, {side['evidence']}")
     if at := document.get("at"):
         show_text(f"at       {time_of(at):%Y-%m-%d %H:%M:%S} UTC, penstock {document['code']}")
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _requirement_row(part: Mapping[str, Any]) -> list[str]:

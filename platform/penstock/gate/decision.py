@@ -144,16 +144,18 @@ def _missing_notes(results: SuiteResults) -> list[str]:
         tasks = [task for task, why in results.left_out.items() if why == reason]
         notes.append(f"the policy leaves out {listed(tasks)}: {reason.rstrip('.')}")
     for side in results.sides:
-        if side.scored and (unscored := results.unscored(side)):
+        if not side.scored:
+            continue
+        unscored = results.unscored(side)
+        how = "at its worst for a PASS and at its best for a FAIL"
+        if unscored:
             count = f"{len(unscored)} of {len(results.tasks)} tasks"
             notes.append(
-                f"{side.name} has no score at {count} ({listed(unscored)}), which count at their"
-                " worst for a PASS and at their best for a FAIL"
+                f"{side.name} has no score at {count} ({listed(unscored)}): each counts {how}"
             )
-        if side.scored and side.errors:
-            notes.append(
-                f"{side.errors} attempts of {side.name} are errors, and count in the same way"
-            )
+        others = side.errors - sum(side.tried.get(task, 0) for task in unscored)
+        if others:
+            notes.append(f"{side.name} has errors beside its scores ({others}): each counts {how}")
     return notes
 
 

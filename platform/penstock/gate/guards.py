@@ -85,9 +85,11 @@ def measure_guard(guard: Guard, amounts: MetricAmounts) -> PartVerdict:
         limit += guard.slack / before
         ends = {"value": excess.mean, "lower": excess.lower, "upper": excess.upper}
         facts |= {name: finite(limit + end / before) for name, end in ends.items()}
-        word = "less" if guard.kind == "max_decrease" else "more"
-        change, allowed = f"{facts['value']:+.1%}", f"at most {guard.limit:.1%} {word}"
-        why = f"it changed by {change} towards the worse, and {allowed} is allowed: {why}"
+        words = ("less", "more") if guard.kind == "max_decrease" else ("more", "less")
+        change = limit + excess.mean / before
+        slack = f" beside {guard.slack:g}" if guard.slack else ""
+        allowed = f"at most {guard.limit:.1%} {words[0]}{slack} is allowed"
+        why = f"{abs(change):.1%} {words[change < 0]}; {allowed}: {why}"
     return PartVerdict(outcome, why, facts)
 
 

@@ -122,8 +122,6 @@ class LeftOutTasks:
     def __post_init__(self) -> None:
         if not self.tasks:
             raise ValueError("it names no tasks")
-        if not self.reason.strip():
-            raise ValueError("it needs a reason, which verdicts repeat")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,6 +291,8 @@ def _live_requirement(entry: Mapping[str, Any], where: str) -> LiveRequirement:
 
 
 def _left_out_tasks(entry: Mapping[str, Any], where: str) -> LeftOutTasks:
+    if not str(entry.get("reason", "")).strip():
+        raise InvalidInput(what=where, why="it needs a reason, which verdicts repeat")
     return toml.read_section(LeftOutTasks, entry, where)
 
 

@@ -162,7 +162,7 @@ def tasks_for(deviation: float, **assumed: Any) -> int | None:
     return _least(2, _TASKS_MOST, lambda tasks: power(tasks, deviation, **assumed) >= POWER)
 
 
-def attempts_for(spread: Spread, tasks: int, **assumed: float) -> int | None:
+def attempts_for(spread: Spread, tasks: int, **assumed: Any) -> int | None:
     """The same with more attempts at the same tasks; None where no number of them does it."""
     return _least(
         1, _ATTEMPTS_MOST, lambda count: power(tasks, spread.deviation(count), **assumed) >= POWER

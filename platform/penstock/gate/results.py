@@ -11,6 +11,7 @@ from penstock.checkpoints.attempts import RecordedAttempt
 from penstock.gate.designs import Design, count_attempts
 from penstock.gate.evidence import Evidence, SideEvidence, SuiteEvidence
 from penstock.gate.policy import EvidenceRules
+from penstock.toml_document import unknown
 
 #: A clock that is put right goes back by less; what was written just before then seems later.
 _CLOCK_BACK_SECONDS_MAX = 60
@@ -94,9 +95,6 @@ def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules
         sides.append((evidence.incumbent.name, incumbent, {}))
     results: list[SideResults] = []
     problems: list[str] = []
-    if unknown := left_out.keys() - {*suite.tasks} if suite.tasks else ():
-        where = f"{suite.suite} does not have at its version {suite.version}"
-        problems.append(f"the policy leaves out tasks that {where}: {listed(unknown)}")
     for name, side, counts in sides:
         result, why = _side_results(suite, name, side, evidence.at, rules)
         if left_out:  # the digest is that of all attempts
@@ -106,7 +104,11 @@ def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules
         problems += [why] if why else []
     tasks = tuple(suite.tasks)
     if not suite.tasks:
-        tasks = tuple(sorted({each.result.task for _, side, _ in sides for each in side.attempts}))
+        attempts = [*suite.candidate.attempts, *(suite.incumbent or SideEvidence()).attempts]
+        tasks = tuple(sorted({each.result.task for each in attempts}))
+    for task in sorted(left_out.keys() - {*tasks}):
+        where = f"{suite.suite} at its version {suite.version}"
+        problems.append(f"the policy leaves out {task} of {where}: {unknown(task, tasks)}")
     tasks = tuple(task for task in tasks if task not in left_out)
     facts = suite.version, tasks, bool(suite.tasks), results, problems, design, look, left_out
     return SuiteResults(suite.suite, *facts)

@@ -139,8 +139,8 @@ def estimate(
         return Estimate(**facts, lower=-np.inf, upper=np.inf, p=1.0, p_worse=1.0)
     sample, turned = _sample_of(values, worst, scale), _sample_of(-values, -best, scale)
     p, p_worse = (float(_chance(*each).max()) for each in ((sample, limit), (turned, -limit)))
-    bounds = {"lower": _lower(sample, alpha), "upper": -_lower(turned, alpha)}
-    return Estimate(**facts, **bounds, p=p, p_worse=p_worse)
+    facts |= {"lower": _lower(sample, alpha), "upper": -_lower(turned, alpha)}
+    return Estimate(**facts, p=p, p_worse=p_worse)
 
 
 def estimate_chances(differences: Ranges, *, limit: float) -> tuple[float, float]:
