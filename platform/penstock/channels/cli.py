@@ -140,21 +140,20 @@ def history(
     steps = list(zip([None, *changes], changes, strict=False))[-(last or len(changes)) :]
     if json:
         documents = [
-            change_document(change)
-            | {"outcome": outcomes.get(change.verdict or "")}
-            | ({"left_out": left_out[change.verdict]} if change.verdict in left_out else {})
+            change_document(change) | {"outcome": outcomes.get(change.verdict or "")}
             for _, change in steps
         ]
-        show_json({"channel": name, "changes": documents, "misfit": misfit})
+        past = {"channel": name, "changes": documents, "misfit": misfit}
+        show_json(past | ({"left_out": left_out} if left_out else {}))
     else:
         rows: list[list[object]] = []
         for before, change in steps:
-            what, gate = [describe_change(change, before)], ""
+            text, marks, gate = describe_change(change, before), change_marks(change), ""
             if change.verdict:
                 gate = f"{outcomes.get(change.verdict, '?')} {short_digest(change.verdict)}"
                 gate += _without(left_out.get(change.verdict, {}))
-            what += [gate, change_marks(change), change.actor, change.reason]
-            rows.append([change.version, time_of(change.at), *what])
+            why = [marks, change.actor, change.reason]
+            rows.append([change.version, time_of(change.at), text, gate, *why])
         show_table(["version", "when (UTC)", "what", "gate", "marks", "who", "why"], rows)
     if misfit is not None:
         raise HistoryDamaged(channel=name, version=misfit.version, why=misfit.why)
