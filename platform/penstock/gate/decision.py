@@ -7,13 +7,15 @@ worst for a PASS and at its best for a FAIL."""
 from dataclasses import asdict
 from typing import Any
 
+from penstock.checkpoints.attempts import listed
 from penstock.gate.amounts import ROLES
 from penstock.gate.evidence import Evidence
 from penstock.gate.guards import judge_guard
 from penstock.gate.policy import Policy
 from penstock.gate.requirements import judge_requirement
-from penstock.gate.results import SuiteResults, is_from_the_future, listed, suite_results
+from penstock.gate.results import SuiteResults, is_from_the_future, suite_results
 from penstock.gate.verdict import Outcome, PartVerdict, Verdict, worst_of
+from penstock.terminal.output import time_of
 
 
 def decide(evidence: Evidence) -> Verdict:
@@ -67,6 +69,15 @@ def _judge(evidence: Evidence, document: dict[str, Any]) -> tuple[Outcome, list[
             if not all(maker.isolated for maker in side.makers):
                 how = f"attempts of {checkpoint.name} were made without isolation"
                 document["notes"].append(f"{name}: {how}.")
+            if side.found and side.found_at is not None:
+                how = f"{side.found} attempts of {checkpoint.name} were made before evidence was"
+                when = f"{time_of(side.found_at):%Y-%m-%d}"
+                document["notes"].append(
+                    f"{name}: {how} bound; whether they were changed before {when}, nobody knows."
+                )
+            if side.elsewhere and side.attempts:
+                how = f"scores of {checkpoint.name} at {listed(side.elsewhere)} do not count"
+                document["notes"].append(f"{name}: {how}, those at {result.version} do.")
             if (count := len(side.makers)) > 1:
                 how = f"{count} agents or imports made the attempts of {checkpoint.name}"
                 document["notes"].append(f"{name}: {how}.")
@@ -116,6 +127,7 @@ def _suite_facts(results: SuiteResults) -> dict[str, Any]:
         "tasks": len(results.tasks),
         "tasks_listed": results.listed,
         "design": None,
+        "journal": asdict(results.journal),
     }
     if (design := results.design) is not None:
         looks = {"looks": design.looks, "exponent": design.exponent}
@@ -127,6 +139,7 @@ def _suite_facts(results: SuiteResults) -> dict[str, Any]:
             "errors": side.errors,
             "stale": side.stale,
             "evidence": side.digest,
+            "journal": asdict(side.journal),
             "oldest": min((attempt.scored_at for attempt in side.scored), default=None),
         }
         if unscored := results.unscored(side):

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from penstock.checkpoints.attempts import listed
 from penstock.gate.amounts import MetricAmounts, metric_amounts, plain_amounts
 from penstock.gate.policy import SHARES, TASKS_LEAST, Requirement
 from penstock.gate.power import Spread, attempts_for, spread_of, tasks_for
 from penstock.gate.ranges import Ranges
-from penstock.gate.results import SuiteResults, listed
+from penstock.gate.results import SuiteResults
 from penstock.gate.statistics import Comparison, compare_values, estimate
 from penstock.gate.verdict import Finding, Outcome, PartVerdict, finite, worst_of
 

@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import fsum
 
-from penstock.checkpoints.attempts import RecordedAttempt
+from penstock.checkpoints.attempts import RecordedAttempt, error_groups, listed
+from penstock.checkpoints.journal import NOTHING_RECORDED, JournalHead
 from penstock.gate.designs import Design, count_attempts
 from penstock.gate.evidence import Evidence, SideEvidence, SuiteEvidence
 from penstock.gate.policy import EvidenceRules
@@ -15,6 +16,8 @@ from penstock.toml_document import unknown
 
 #: A clock that is put right goes back by less; what was written just before then seems later.
 _CLOCK_BACK_SECONDS_MAX = 60
+#: How many different errors a verdict names.
+_ERRORS_SHOWN = 3
 
 
 def is_from_the_future(moment: int, now: int) -> bool:
@@ -37,6 +40,7 @@ class SideResults:
     stale_tasks: Collection[str] = ()
     #: By task, how many attempts its design plans up to the look that counts.
     planned: Mapping[str, int] = field(default_factory=dict)
+    journal: JournalHead = NOTHING_RECORDED
 
     def wanted(self, task: str, attempts: int) -> int:
         """How many attempts count at a task. Those without a score are missing."""
@@ -61,6 +65,7 @@ class SuiteResults:
     look: int = 0
     #: By task, why the policy leaves it out.
     left_out: Mapping[str, str] = field(default_factory=dict)
+    journal: JournalHead = NOTHING_RECORDED
 
     def unscored(self, side: SideResults) -> list[str]:
         """The tasks of which the side has no scored attempt."""
@@ -78,7 +83,7 @@ def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules
         pinned = evidence.policy.versions.get(suite.suite) if evidence.policy else None
         if suite.unlisted is None and pinned is not None:
             problem = f"there is no version {pinned} of {suite.suite}, which the policy names"
-        return SuiteResults(suite.suite, None, (), False, (), [problem])
+        return SuiteResults(suite.suite, None, (), False, (), [*suite.alterations, problem])
     left_out = evidence.policy.left_out(suite.suite) if evidence.policy else {}
     candidate, incumbent = (
         _without(side or SideEvidence(), left_out) for side in (suite.candidate, suite.incumbent)
@@ -94,14 +99,14 @@ def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules
     if evidence.incumbent is not None:
         sides.append((evidence.incumbent.name, incumbent, {}))
     results: list[SideResults] = []
-    problems: list[str] = []
+    problems: list[str] = list(suite.alterations)
     for name, side, counts in sides:
         result, why = _side_results(suite, name, side, evidence.at, rules)
         if left_out:  # the digest is that of all attempts
             whole = suite.incumbent if results else suite.candidate
             result = replace(result, digest=(whole or side).digest)
-        results.append(replace(result, planned=counts))
-        problems += [why] if why else []
+        results.append(replace(result, planned=counts, journal=side.journal))
+        problems += side.alterations or ([why] if why else [])
     tasks = tuple(suite.tasks)
     if not suite.tasks:
         attempts = [*suite.candidate.attempts, *(suite.incumbent or SideEvidence()).attempts]
@@ -111,7 +116,7 @@ def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules
         problems.append(f"the policy leaves out {task} of {where}: {unknown(task, tasks)}")
     tasks = tuple(task for task in tasks if task not in left_out)
     facts = suite.version, tasks, bool(suite.tasks), results, problems, design, look, left_out
-    return SuiteResults(suite.suite, *facts)
+    return SuiteResults(suite.suite, *facts, suite.journal)
 
 
 def _without(side: SideEvidence, tasks: Collection[str]) -> SideEvidence:
@@ -145,7 +150,8 @@ def _side_results(
     if not side.attempts and side.elsewhere:
         return results, (
             f"{name} was scored on another version of {suite.suite} ({listed(side.elsewhere)}),"
-            f" and {suite.version} counts"
+            f" and {suite.version} counts: score it there, or name the version that counts under"
+            " [suites] of the policy"
         )
     if not side.attempts:
         return results, f"{name} has no results on {suite.suite}"
@@ -161,15 +167,15 @@ def _side_results(
         return results, (
             f"{errors} of {len(fresh)} attempts of {name} on {suite.suite} are errors,"
             f" {by_task:.1%} of a task's on average; at most {rules.max_error_share:.1%} are"
-            " allowed"
+            f" allowed: {_errors_text(fresh)}"
         )
     if not scored:
-        reason = "are too old" if stale else "are errors"
+        reason = "are too old" if stale else f"are errors: {_errors_text(fresh)}"
         return results, f"all results of {name} on {suite.suite} {reason}"
     return results, None
 
 
-def listed(names: Collection[str]) -> str:
-    """The first three of them."""
-    known = sorted(names)
-    return ", ".join(known[:3]) + (f" and {len(known) - 3} more" if len(known) > 3 else "")
+def _errors_text(attempts: Sequence[RecordedAttempt]) -> str:
+    groups = error_groups(recorded.result for recorded in attempts)
+    more = f"; and {len(groups) - _ERRORS_SHOWN} other errors" if groups[_ERRORS_SHOWN:] else ""
+    return "; ".join(group.text for group in groups[:_ERRORS_SHOWN]) + more
