@@ -121,7 +121,8 @@ def test_errors_are_counted_with_why_and_where() -> None:
     why = {0: "parse_error", 1: "RateLimitError: 429", 2: "RateLimitError: 503", 3: "parse_error",
            4: "parse_error", 5: "parse_error", 6: "disk", 7: "gone"}  # fmt: skip
     many = [failed(one, why[at]) if at in why else one for at, one in enumerate(ours)]
-    [text] = judged(SideEvidence(many), even()).document["why"]
+    strict = POLICY + "[evidence]\nmax_error_share = 0.05\n"
+    [text] = judged(SideEvidence(many), even(), strict).document["why"]
     assert text.startswith("8 of 100 attempts of new on core are errors")
     assert text.endswith(
         "4 × parse_error (t-000, t-003, t-004 and 1 more); 2 × RateLimitError (t-001, t-002);"
