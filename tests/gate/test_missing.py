@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from penstock.gate.decision import decide
+from penstock.gate.designs import make_design
 from penstock.gate.evidence import SideEvidence
 from penstock.gate.ranges import Ranges
 from penstock.gate.statistics import chance, estimate, lower_bound
@@ -200,6 +201,21 @@ def test_what_is_whole_has_the_bounds_that_it_had() -> None:
     bounds = estimate(Ranges.of(values), limit=-0.05, alpha=0.05)
     assert bounds.lower == lower_bound(values, -1.0, 0.05)
     assert bounds.p == chance(values, -1.0, -0.05)
+
+
+def test_a_plan_goes_on_without_a_task_that_breaks_again_and_again() -> None:
+    before = even(attempts=4)
+    design = make_design(TASKS, even(0.5, attempts=4), least=1, most=8)
+    made = side({**even(attempts=8), "t-000": [1.0] * 4})
+    attempts = [failed(one) if one.result.task == "t-000" else one for one in made.attempts]
+    verdict = judged(SideEvidence(attempts, design=design), before, WIDE)
+    assert verdict.outcome == "PASS"
+    assert verdict.document["suites"]["core"]["design"]["look"] == len(design.looks)
+    requirement = verdict.document["requirements"][0]
+    assert requirement["missing"]["candidate"] == {"tasks": 1, "attempts": 0}
+    assert requirement["why"].endswith("1 of 100 tasks counts at its worst")
+    whole = judged(replace(side(even(attempts=8)), design=design), before, WIDE)
+    assert requirement["lower"] < whole.document["requirements"][0]["lower"]
 
 
 # Metrics without an upper end

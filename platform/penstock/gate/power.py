@@ -256,9 +256,13 @@ def plan_power(
     version = policy.versions.get(suite) or (versions[-1].version if versions else "")
     names = [find(database, tenant, name).name for name in checkpoints]
     names = names or _most_tried(database, tenant, suite, version)
-    recorded = [attempts_of(database, AttemptScope(tenant, suite, version, name)) for name in names]
+    left_out = policy.left_out(suite)
+    recorded = [
+        [each for each in attempts_of(database, scope) if each.result.task not in left_out]
+        for scope in (AttemptScope(tenant, suite, version, name) for name in names)
+    ]
     listed = {task.name for known in versions if known.version == version for task in known.tasks}
-    listed -= policy.left_out(suite).keys()
+    listed -= left_out.keys()
     sizes = [*_TASKS, len(listed)] if len(listed) > 1 else _TASKS
     grid = sorted({*(tasks or sizes)}), sorted({*(attempts or _ATTEMPTS)})
     plans = []
