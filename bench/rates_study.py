@@ -88,7 +88,8 @@ def differences_covered(before: World, after: World, samples: int, seed: int) ->
     random = np.random.default_rng(seed)
     held, widths = 0, []
     for _ in range(samples):
-        found = difference(*correct([drawn(before, random), drawn(after, random)]), _ALPHA)
+        one, other = correct([drawn(before, random), drawn(after, random)])
+        found = difference(one, other, _ALPHA)
         assert found is not None
         low, high = found.interval
         held += low <= after.rate - before.rate <= high

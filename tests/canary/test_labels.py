@@ -12,7 +12,7 @@ from penstock_jobs.canary.live_metrics import MetricMeasurement, find_metric, me
 from penstock_jobs.canary.look import judge_metric, situation_of
 from penstock_jobs.rewards.dissatisfaction import read_follow_ups
 from penstock_jobs.rewards.due_sessions import definition_known_as
-from penstock_jobs.rewards.followups.labels import StoredLabel, add_label, draw
+from penstock_jobs.rewards.followups.labels import GivenLabel, StoredLabel, add_label, draw
 from penstock_jobs.rewards.runs import RunRequest, run
 from tests.rewards.followups.test_labels import DEFINITION
 from tests.support.canary_traffic import (
@@ -75,7 +75,7 @@ def give(lake: HandLake, rates: dict[str, float], count: int) -> None:
         own = [each for each in found if each.checkpoint == checkpoint]
         own = sorted(own, key=lambda each: draw(TENANT, each.place))[:count]
         for number, each in enumerate(own):
-            label = "corrects" if number < rate * count else "asks"
+            label: GivenLabel = "corrects" if number < rate * count else "asks"
             stored = StoredLabel(*each.place, "", label, True, until_us, "ann", False, 0)
             add_label(lake.lake.database, TENANT, stored, version)
 

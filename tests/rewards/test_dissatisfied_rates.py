@@ -16,7 +16,13 @@ from penstock_jobs.rewards.dissatisfaction import (
 )
 from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.followups.judge import Message
-from penstock_jobs.rewards.followups.labels import StoredLabel, add_label, digest_of, draw
+from penstock_jobs.rewards.followups.labels import (
+    GivenLabel,
+    StoredLabel,
+    add_label,
+    digest_of,
+    draw,
+)
 from penstock_jobs.rewards.rates import rate_changes, read_rates
 from tests.rewards.followups.test_labels import DEFINITION, HOUR
 from tests.support.commands import penstock
@@ -102,7 +108,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HandLake]:
         last_us = max(each.last_us for each in found)
         for each in found:
             displeased = each.checkpoint == "c2" or int(each.session_id[3:]) % 2 == 0
-            said_so = "corrects" if displeased else "moves_on"
+            said_so: GivenLabel = "corrects" if displeased else "moves_on"
             label = StoredLabel(*each.place, "", said_so, True, last_us, "ann", False, 0)
             add_label(lake.lake.database, TENANT_DEFAULT, label, version)
         yield lake
@@ -113,7 +119,8 @@ def test_rates_and_their_alarm(lake: HandLake) -> None:
     before, after = read_rates(lake.lake, version, TENANT_DEFAULT)
     change = rate_changes(before, after)[-1]
     assert (change.rate, change.verdict) == ("dissatisfied", "moved")
-    assert (change.before, change.after) == (pytest.approx(0.5), pytest.approx(1.0))
+    assert change.before == pytest.approx(0.5)
+    assert change.after == pytest.approx(1.0)
     groups = {"c1": read_follow_ups(lake.lake, version, TENANT_DEFAULT)}
     whole = read_dissatisfaction(lake.lake, TENANT_DEFAULT, groups)["c1"]
     assert np.isclose(whole.rate.values.mean(), 0.75)
@@ -144,8 +151,8 @@ def test_without_labels_it_is_unknown(tmp_path: Path) -> None:
             lake.store(events)
         run_at(lake, HOUR, DEFINITION)
         version = definition_known_as(lake.lake.database, "judged").version
-        pair = read_rates(lake.lake, version, TENANT_DEFAULT)
-    change = rate_changes(*pair)[-1]
+        before, after = read_rates(lake.lake, version, TENANT_DEFAULT)
+    change = rate_changes(before, after)[-1]
     assert change.sentence() == "dissatisfied: unknown, too few labels"
 
 

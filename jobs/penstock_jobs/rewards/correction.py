@@ -177,8 +177,15 @@ def _corrected(group: JudgedMessages, drawn: Flags, rate: float, belief: float) 
     values = np.bincount(group.session, weights=weight * value, minlength=group.sessions)
     judged = np.bincount(group.session, weights=weight * group.judged, minlength=group.sessions)
     doubt = _doubt(rest[drawn], weight[drawn], expected, rate, group.sessions)
-    facts = {"labels": labels, "chosen": int(chosen.sum()), "rate": rate, "belief": belief}
-    return CorrectedRate(values, float(judged.mean()), doubt=doubt, **facts)
+    return CorrectedRate(
+        values.astype(np.float64),
+        judged=float(judged.mean()),
+        labels=labels,
+        chosen=int(chosen.sum()),
+        rate=rate,
+        belief=belief,
+        doubt=doubt,
+    )
 
 
 def _doubt(rest: Values, weight: Values, expected: Values, rate: float, sessions: int) -> float:

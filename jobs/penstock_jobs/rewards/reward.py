@@ -70,8 +70,10 @@ class Reward:
         """The reward as it was at an earlier version, or as it is."""
         if version == self.version:
             return self
-        parameters = self.earlier.get(version) if isinstance(version, int) else None
-        return replace(self, version=version, parameters=parameters) if parameters else None
+        for earlier, parameters in self.earlier.items():
+            if earlier == version:
+                return replace(self, version=earlier, parameters=parameters)
+        return None
 
     def page(self) -> str:
         """What it measures, its formula, its states, and how it can be gamed: the docstring of

@@ -40,7 +40,7 @@ class Model:
         return softmax(logits / self.temperature)
 
     def dissatisfied(self, probabilities: Matrix) -> NDArray[np.float64]:
-        chance = np.minimum(probabilities[:, _DISSATISFIED].sum(axis=1), 1.0)
+        chance: NDArray[np.float64] = probabilities[:, _DISSATISFIED].sum(axis=1).clip(max=1.0)
         slope, offset = self.calibration
         if (slope, offset) == (1.0, 0.0):
             return chance
