@@ -189,14 +189,14 @@ def _corrected(group: JudgedMessages, drawn: Flags, rate: float, belief: float) 
 
 
 def _doubt(rest: Values, weight: Values, expected: Values, rate: float, sessions: int) -> float:
-    """As if two more messages had been drawn, one true and one not, and for the two numbers that
-    were fitted."""
+    """As if four more messages had been drawn, two true and two not (as in Agresti and Coull's
+    interval of a share), and for the two numbers that were fitted."""
     labels = len(rest)
     if labels < 3:
         return 1.0
     mean = float(np.clip(expected.mean(), 0, 1))
     typical = float((weight**2).mean())
-    pair = typical * ((1 - mean) ** 2 + mean**2)
+    pairs = 2 * typical * ((1 - mean) ** 2 + mean**2)
     squares = float((weight**2 * rest**2).sum())
-    more = (squares + pair) * labels / (labels - 2) - squares
+    more = (squares + pairs) * labels / (labels - 2) - squares
     return more * (1 - rate) / rate**2 / sessions**2
