@@ -170,8 +170,11 @@ class FileChange:
         """The shares of its characters and of its lines that are in the file now.
 
         What the agent itself replaced is left out on both sides, but for what somebody else had
-        taken before that; None where the agent replaced all of it. For an edit that only took
+        taken before that; None where the agent replaced all of it,
+        or wrote nothing. For an edit that only took
         lines away it is the share of those that have not come back."""
+        if not self.wrote and not self.took:
+            return None
         present = set(self.file.lines)
         if not self.wrote:
             gone = [line for line in self.took if line not in present]

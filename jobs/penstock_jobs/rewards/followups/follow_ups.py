@@ -41,6 +41,10 @@ _Place = tuple[int, bool, int]
 Evidence = Literal["user_stop", "interrupt"] | None
 
 
+def is_from_a_person(text: str) -> bool:
+    return bool(text.strip()) and not _MACHINE.match(text)
+
+
 @dataclass(frozen=True, slots=True)
 class FollowUp:
     """A message of the user after the agent acted."""
@@ -146,7 +150,7 @@ def session_turns(
     for session_id, rows in sorted(turn_rows.items()):
         own = []
         for place, number, text, *acts in rows:
-            human = text is not None and bool(text.strip()) and not _MACHINE.match(text)
+            human = text is not None and is_from_a_person(text)
             own.append(SessionTurn(number, place[0], text if human else None, any(acts)))
         starts = [row[0] for row in rows]
 
