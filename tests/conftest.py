@@ -49,6 +49,7 @@ _SYSTEM = (
     "tests/rewards/test_large_files.py",
     "tests/rewards/test_rates.py",
     "tests/server/test_overload_and_end.py",
+    "tests/simulator/test_hacks.py",
     "tests/simulator/test_policy.py",
     "tests/simulator/test_truth.py",
     "tests/storage/test_s3.py",

@@ -32,6 +32,8 @@ class Aftermath:
     user: User
     key: str
     changes: list[FileChange] = field(default_factory=list)
+    #: Those of them that were to do a task.
+    works: list[FileChange] = field(default_factory=list)
     #: The user said something about the work.
     heard: bool = False
     stopped: bool = False
@@ -42,6 +44,7 @@ class Aftermath:
         reaction = self.user.reaction(dice, quality, style.comment_share)
         truth = self._truth_of(change, style.name, quality)
         truth.reaction = reaction
+        self.works.append(change)
         made_us = journal.now_us - 1_000  # the edit's own moment
         when_us = made_us + seconds_until_acting(dice) * 1_000_000
         journal.plan(when_us, lambda: self._act(change, truth, by_hand=dice.chance(0.3)))

@@ -69,7 +69,7 @@ class Style:
             return 0.4 if task == "risky" else 0.1
         if self.instead:
             return 0.0
-        return (1 - self.breaks) * (self.mean_quality(task) * self.done + self.safe)
+        return (1 - self.breaks) * (max(self.mean_quality(task), 0.0) * self.done + self.safe)
 
 
 #: In the order of their ids, from 32 on.

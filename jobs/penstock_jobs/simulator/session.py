@@ -193,7 +193,7 @@ class SessionSimulation:
         count = dice.between(*style.lines)
         # Now and then where the agent was at work before.
         earlier = [
-            change for change in self._after.changes if change.file is file and change.stretch()
+            change for change in self._after.works if change.file is file and change.stretch()
         ]
         if earlier and dice.chance(0.3):
             at = lines.index(dice.pick(earlier[-1].stretch()))
