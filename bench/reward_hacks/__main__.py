@@ -32,7 +32,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "rewards.md"
 #: Sections of the page.
 BY_HAND, SIMULATED = "hacks by hand", "simulated hacks"
 #: Of each policy, for the published table.
-SESSIONS = 300
+SESSIONS = 120
 
 
 def main() -> None:

@@ -32,6 +32,7 @@ from penstock_jobs.rewards.texts.remainder import (
     is_all_comments,
     place_weight,
     remainder,
+    takes_own,
 )
 from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit
 
@@ -89,14 +90,14 @@ def work_left(bucket: Bucket, parameters: WorkParameters) -> pa.Table:
 
     Formula, per turn at a horizon, white space not counted:
 
-        place / √(1 + T / scale_chars)     T = Σ of its files: weight · max(taken, put)
+        place / √(1 + T / scale_chars)     T = Σ of its files: weight · max(taken, put + added / 2)
 
     `taken` is what taken_back counts in that file; `put` what others and edits of later turns put
-    between the turn's text and at its edges, and by how much others made the file longer. What
-    was replaced counts once. `place` is the highest of the weights of the turn's edits: 1 where any
-    is of code, as `places` says where all are of tests, docs, fixtures, generated files or
-    comments, and 0 for edits of a turn that together left their file as it was. A session is the
-    mean of its turns.
+    between the turn's text and at its edges; `added` by how much others made the rest of the file
+    longer. What was replaced counts once. `place` is the highest of the weights of the turn's
+    edits: 1 where any wrote code, as `places` says where all are of tests, docs, fixtures,
+    generated files or comments, or only took away, and 0 for edits of a turn that together left
+    their file as it was. A session is the mean of its turns.
 
     Range: 0 to 1, nothing was left to do.
     pending, censored, invalid: as taken_back says. Turns without an edit have no row.
@@ -123,6 +124,8 @@ class _TurnWork(NamedTuple):
     taken: Floats
     left: Floats
     place: Floats
+    #: Which edits are worth more than comments or generated text, by session and edit.
+    works: frozenset[tuple[str, str]]
 
     def rows(self, name: str, value: Floats) -> pa.Table:
         value = np.where(self.turns.state_reason == SCORED, value, np.nan)
@@ -158,8 +161,8 @@ def _worked_out(targets: EditTargets, parameters: WorkParameters) -> _TurnWork:
     turn, path = of_turns.of, _numbered(targets, of_turns.of)
     weights = [place_weight(edit, parameters.places) for edit in targets.edits]
     weight = np.array(weights, np.float64)[:, np.newaxis]
-    comments = np.array([is_all_comments(edit) for edit in targets.edits], bool)[:, np.newaxis]
-    best = weight * np.where(comments, parameters.places.comments, 1.0)
+    kinds = [_kind_weight(edit, parameters.places) for edit in targets.edits]
+    best = weight * np.array(kinds, np.float64)[:, np.newaxis]
     best[_in_vain(targets.edits, path.of)] = 0.0
     place = np.zeros(shape)
     np.maximum.at(place, turn, np.where(scored, best, 0.0))
@@ -174,7 +177,26 @@ def _worked_out(targets: EditTargets, parameters: WorkParameters) -> _TurnWork:
         _summed(taken_of, path.turns, shape),
         _summed(np.maximum(taken_of, put_in), path.turns, shape),
         place,
+        frozenset(
+            (session, edit.target_id)
+            for session, edit, own in zip(
+                targets.groups[0].sessions, targets.edits, best.ravel().tolist(), strict=True
+            )
+            if own > max(parameters.places.comments, parameters.places.fixtures)
+        ),
     )
+
+
+def works(bucket: Bucket, parameters: WorkParameters) -> frozenset[tuple[str, str]]:
+    """The session and name of each edit that is work: no comments alone, nothing generated, and
+    nothing that the turn itself took back."""
+    return _turn_work(bucket, parameters).works
+
+
+def _kind_weight(edit: TrackedEdit, places: PlaceWeights) -> float:
+    if edit.deleted:
+        return places.deletions
+    return places.comments if is_all_comments(edit) else 1.0
 
 
 def _remainders(
@@ -224,13 +246,19 @@ def _numbered(targets: EditTargets, turn_of: Numbers) -> _Paths:
 
 
 def _in_vain(edits: list[TrackedEdit], path_of: Numbers) -> list[int]:
-    """The numbers of edits that others of the same turn took back."""
+    """The numbers of edits that others of the same turn took back, and of those that only did
+    so."""
     by_path: dict[int, list[int]] = {}
     for number, path in enumerate(path_of.tolist()):
         by_path.setdefault(path, []).append(number)
-    several = [numbers for numbers in by_path.values() if len(numbers) > 1]
-    vain = [own for own in several if came_to_nothing([edits[number] for number in own])]
-    return [number for numbers in vain for number in numbers]
+    vain = []
+    for numbers in by_path.values():
+        own = [edits[number] for number in numbers]
+        if came_to_nothing(own):
+            vain += numbers
+        else:
+            vain += [n for at, n in enumerate(numbers) if takes_own(own[at], own[:at])]
+    return vain
 
 
 def _summed(parts: Floats, of: Numbers, shape: tuple[int, ...]) -> Floats:

@@ -2,10 +2,11 @@
 much of the work is done there, so that nothing is bought with text that nobody reads."""
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import Literal
+
+import msgspec
 
 Place = Literal["code", "tests", "docs", "fixtures", "generated"]
 
@@ -65,8 +66,7 @@ _GENERATED = re.compile(
 _HEAD_CHARS = 400
 
 
-@dataclass(frozen=True)
-class PlaceWeights:
+class PlaceWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What a character weighs, by where it stands; in code it weighs 1."""
 
     tests: float = 0.3
@@ -75,9 +75,11 @@ class PlaceWeights:
     generated: float = 0.0
     #: Lines that are comments alone, in any file.
     comments: float = 0.1
+    #: Edits that only took away, of text in any file.
+    deletions: float = 0.5
 
     def __post_init__(self) -> None:
-        if not all(0 <= weight <= 1 for weight in vars(self).values()):
+        if not all(0 <= weight <= 1 for weight in msgspec.structs.astuple(self)):
             raise ValueError("each weight of a place has to be from 0 to 1")
 
     def of(self, place: Place) -> float:

@@ -15,6 +15,8 @@ from penstock_jobs.rewards.texts.places import (
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState
 from penstock_jobs.rewards.texts.trail import Sighting, Survivor, TrackedEdit
 
+#: What others added elsewhere in the file may be another matter: it counts by half.
+ELSEWHERE = 0.5
 #: An edit that named so much of the file named all of it.
 _WHOLE_SHARE = 0.7
 _SPACES = (" ", "\n", "\t", "\r")
@@ -62,6 +64,14 @@ def came_to_nothing(edits: Sequence[TrackedEdit]) -> bool:
     if len(edits) < 2 or first is None or last is None:
         return False
     return ink(_text_before(edits[0], first)) == ink(last.text)
+
+
+def takes_own(edit: TrackedEdit, earlier: Sequence[TrackedEdit]) -> bool:
+    """Whether it only takes away what edits before it, of the same turn and file, had written."""
+    written = [ink(other.after[start:end]) for other in earlier for start, end in other.written]
+    return bool(edit.deleted) and all(
+        any(ink(text) in known for known in written) for text in edit.deleted.values()
+    )
 
 
 def _text_before(edit: TrackedEdit, made: FileState) -> str:
@@ -122,8 +132,8 @@ def without(stretches: Sequence[Stretch], taken: Iterable[Stretch]) -> list[Stre
 
 
 def _put(edit: TrackedEdit, made: FileState, home: FileState, turn: Collection[int]) -> float:
-    """What others and later turns put where the turn's edits are, and by how much the rest of the
-    file grew."""
+    """What others and later turns put where the turn's edits are, and half of what others added
+    elsewhere in the file."""
     by_others = by_later = 0
     at = 0
     for start, end in sorted(place for (owner, _), place in home.ranges.items() if owner in turn):
@@ -138,7 +148,7 @@ def _put(edit: TrackedEdit, made: FileState, home: FileState, turn: Collection[i
     added = 0
     if home.whole and (made.whole or len(made.text) >= _WHOLE_SHARE * len(home.text)):
         added = max(_ink_of_others(home) - _ink_of_others(made) - by_others, 0)
-    return by_others + by_later + added
+    return by_others + by_later + ELSEWHERE * added
 
 
 def _ink_of_others(state: FileState) -> int:
