@@ -7,6 +7,7 @@ import pytest
 
 from bench.reward_hacks.comparison import BEFORE, DEFAULT, compared_policies
 from bench.reward_hacks.simulated import play
+from penstock.errors import InvalidInput
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.simulator.habits import HABITS, HACKS, HONEST, find_policy, habit
 from penstock_jobs.simulator.policy import Style
@@ -55,6 +56,11 @@ def test_users_finish_what_is_missing_or_ask_again() -> None:
     assert any(turn.asked_again for turn in missing)
     whole = [turn for turn in turns_of(BY_NAME["careful"]) if not turn.broken]
     assert not any(turn.by_hand or turn.asked_again for turn in whole)
+
+
+def test_a_habit_that_is_not_there_is_refused_with_the_nearest() -> None:
+    with pytest.raises(InvalidInput, match=r"did you mean poor\+notes"):
+        find_policy("poor+note")
 
 
 def test_a_habit_has_one_choice_and_is_found_by_its_name() -> None:

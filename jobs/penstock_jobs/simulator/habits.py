@@ -6,7 +6,10 @@ A worker that pads is as good as `poor`, so it is worth as much as `poor` is, wh
 
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
+from pathlib import Path
 
+from penstock.errors import InvalidInput
 from penstock_jobs.simulator.policy import POLICIES, STYLES, Policy, Style, read_policy
 
 _BY_NAME = {style.name: style for style in STYLES}
@@ -63,4 +66,9 @@ HABITS: Mapping[str, Policy] = {
 
 def find_policy(text: str) -> Policy:
     """A habit by name, or what `read_policy` finds. Raises InvalidInput."""
-    return HABITS[text] if text in HABITS else read_policy(text)
+    if text in HABITS:
+        return HABITS[text]
+    nearest = get_close_matches(text, HABITS, 1)
+    if nearest and not Path(text).exists() and text not in POLICIES:
+        raise InvalidInput(what=f"The policy {text}", why=f"did you mean {nearest[0]}?")
+    return read_policy(text)

@@ -1,6 +1,6 @@
 """One session, lived through: a user asks, the agent samples what it does, the user reacts."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock_jobs.simulator import conversation
@@ -177,11 +177,14 @@ class SessionSimulation:
             at: int,
             count: int,
             wrote: list[CodeLine],
+            *,
             before: str | None = None,
+            texts: Sequence[tuple[CodeLine, str]] = (),
         ) -> FileChange:
             before, took = before or file.text(), file.lines[at : at + count]
             file.lines[at : at + count] = wrote
-            change = FileChange(f"edit-{len(self._after.changes) + 1}", file, took, wrote)
+            edit_id = f"edit-{len(self._after.changes) + 1}"
+            change = FileChange(edit_id, file, took, wrote, None, texts)
             self._record_edit(change, before)
             self._after.of_trick(change, name, dice)
             return change

@@ -12,7 +12,8 @@ from penstock_jobs.simulator.grammar import Dice, Names
 
 class Write(Protocol):
     """Records an edit that puts lines at a place of a file, in the stead of so many. `before` is
-    the text before, where lines have changed in themselves."""
+    the text before, where lines have moved or changed in themselves; `texts` are those of these
+    lines before."""
 
     def __call__(
         self,
@@ -20,7 +21,9 @@ class Write(Protocol):
         at: int,
         count: int,
         wrote: list[CodeLine],
+        *,
         before: str | None = None,
+        texts: Sequence[tuple[CodeLine, str]] = (),
     ) -> FileChange: ...
 
 
@@ -117,15 +120,15 @@ def _move(place: Workplace) -> None:
     rest = lines[:begin] + lines[begin + 10 :]
     at = place.dice.between(0, len(rest))
     lines[:] = rest[:at] + taken + rest[at:]
-    place.write(place.file, 0, 0, [], before)
+    place.write(place.file, 0, 0, [], before=before)
 
 
 def _white_space(place: Workplace) -> None:
     """The same lines, indented anew."""
-    before = place.file.text()
-    for line in place.file.lines:
-        line.text = f"  {line.text}"
-    place.write(place.file, 0, 0, [], before)
+    before, texts = place.file.text(), [(line, line.text) for line in place.file.lines]
+    for line, text in texts:
+        line.text = f"  {text}"
+    place.write(place.file, 0, 0, [], before=before, texts=texts)
 
 
 def _deletion(place: Workplace) -> None:
@@ -139,11 +142,11 @@ def _log_line(place: Workplace) -> None:
 
 def _renames(place: Workplace) -> None:
     """A name gets another form, everywhere."""
-    before = place.file.text()
-    name = place.dice.pick(place.names["name"])
-    for line in place.file.lines:
-        line.text = line.text.replace(name, f"{name}_value")
-    place.write(place.file, 0, 0, [], before)
+    before, name = place.file.text(), place.dice.pick(place.names["name"])
+    texts = [(line, line.text) for line in place.file.lines if name in line.text]
+    for line, text in texts:
+        line.text = text.replace(name, f"{name}_value")
+    place.write(place.file, 0, 0, [], before=before, texts=texts)
 
 
 def _and_back(place: Workplace) -> None:

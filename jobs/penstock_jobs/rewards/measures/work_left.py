@@ -40,6 +40,9 @@ _PATH_LOST: StateReason = ("censored", "path_lost")
 _SELF_REWORK: StateReason = ("censored", "self_rework")
 _TOO_EXPENSIVE: StateReason = ("invalid", "too_expensive")
 
+#: Edits that weigh less are not what a user keeps when they stop an agent.
+_WORK_MIN = 0.3
+
 
 @dataclass(frozen=True)
 class WorkParameters(EditParameters):
@@ -124,7 +127,7 @@ class _TurnWork(NamedTuple):
     taken: Floats
     left: Floats
     place: Floats
-    #: Which edits are worth more than comments or generated text, by session and edit.
+    #: As `works` gives them.
     works: frozenset[tuple[str, str]]
 
     def rows(self, name: str, value: Floats) -> pa.Table:
@@ -182,14 +185,14 @@ def _worked_out(targets: EditTargets, parameters: WorkParameters) -> _TurnWork:
             for session, edit, own in zip(
                 targets.groups[0].sessions, targets.edits, best.ravel().tolist(), strict=True
             )
-            if own > max(parameters.places.comments, parameters.places.fixtures)
+            if own >= _WORK_MIN
         ),
     )
 
 
 def works(bucket: Bucket, parameters: WorkParameters) -> frozenset[tuple[str, str]]:
-    """The session and name of each edit that is work: no comments alone, nothing generated, and
-    nothing that the turn itself took back."""
+    """The session and name of each edit that is work: no notes, no comments alone, nothing
+    generated, and nothing that the turn itself took back."""
     return _turn_work(bucket, parameters).works
 
 
