@@ -199,6 +199,9 @@ def _may_be_kept(bucket: Bucket, limits: OutcomeLimits) -> set[str]:
         by_edit = {edit: own for edit, own in by_edit.items() if edit in work}
 
     def is_kept(own: list[dict[str, Any]]) -> bool:
+        seen = [row for row in own if row["horizon_s"] and row["reason"] in _NOT_THERE]
+        if limits.work is not None and seen:
+            return False
         values = [row["value"] for row in own if row["horizon_s"] and row["value"] is not None]
         if values:
             return bool(values[-1] > limits.kept_min)

@@ -19,6 +19,8 @@ from penstock_jobs.rewards.texts.trail import Sighting, Survivor, TrackedEdit
 ELSEWHERE = 0.5
 #: An edit that named so much of the file named all of it.
 _WHOLE_SHARE = 0.7
+#: Of what an edit takes away, in whole lines.
+_OWN_SHARE = 0.6
 _SPACES = (" ", "\n", "\t", "\r")
 
 Stretch = tuple[int, int]
@@ -67,11 +69,18 @@ def came_to_nothing(edits: Sequence[TrackedEdit]) -> bool:
 
 
 def takes_own(edit: TrackedEdit, earlier: Sequence[TrackedEdit]) -> bool:
-    """Whether it only takes away what edits before it, of the same turn and file, had written."""
-    written = [ink(other.after[start:end]) for other in earlier for start, end in other.written]
-    return bool(edit.deleted) and all(
-        any(ink(text) in known for known in written) for text in edit.deleted.values()
-    )
+    """Whether what it takes away is what edits before it, of the same turn and file, had written.
+    Its ends may lie within lines."""
+    if not edit.deleted or not earlier:
+        return False
+    known = {
+        ink(line)
+        for other in earlier
+        for start, end in other.written
+        for line in _lines(other.after, start, end)
+    }
+    gone = [ink(line) for text in edit.deleted.values() for line in text.splitlines()]
+    return sum(len(line) for line in gone if line in known) >= _OWN_SHARE * sum(map(len, gone))
 
 
 def _text_before(edit: TrackedEdit, made: FileState) -> str:
