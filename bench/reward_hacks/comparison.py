@@ -85,7 +85,7 @@ def policy_rows(compared: Iterable[Compared], honest: Iterable[str]) -> list[lis
         is_honest = row.name in names
         cells = [f"{row.name} (honest)" if is_honest else row.name, f"{row.worth:.2f}"]
         for reward, excess in zip(row.rewards, row.excess, strict=True):
-            cells += [f"{reward:.2f}", "" if is_honest else _signed(excess)]
+            cells += [f"{reward:.2f}".replace("-", "−"), "" if is_honest else _signed(excess)]
         rows.append(cells)
     return rows
 
