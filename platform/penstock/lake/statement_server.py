@@ -76,7 +76,7 @@ _OPEN_FILES_MAX = 1024
 #: What the engine reads to start the threads that wait for another store.
 _OF_ASYNC_READS = ("/proc/self/cgroup", "/sys/devices/system/cpu/online", "/sys/fs/cgroup")
 #: Taking events in comes first.
-_NICE = 10
+_NICE = 15
 #: Of a reason: more says nothing, and a statement may be long.
 _WHY_CHARS_MAX = 4000
 _SIGNAL_AT_PARENTS_END = 1
