@@ -91,17 +91,17 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HandLake]:
     """Users of c1 are displeased in half of the sessions, those of c2 in all; the judge is told
     nothing that would help it."""
     with hand_lake(tmp_path_factory.mktemp("rates")) as lake:
+        events = []
         for checkpoint in ("c1", "c2"):
             for number in range(60):
                 session = f"{checkpoint}-{number:02}"
-                events = [
+                own = [
                     said(1, "add b", session),
                     answered(2, session, text="Done."),
                     said(3, f"about {number}", session),
                 ]
-                for event in events:
-                    event["checkpoint"] = checkpoint
-                lake.store(events)
+                events += [{**event, "checkpoint": checkpoint} for event in own]
+        lake.store(events)
         run_at(lake, HOUR, DEFINITION)
         version = definition_known_as(lake.lake.database, "judged").version
         found = read_follow_ups(lake.lake, version, TENANT_DEFAULT)

@@ -46,15 +46,17 @@ HOUR = 3_600
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[HandLake]:
     with hand_lake(tmp_path) as lake:
-        for number in range(SESSIONS):
-            session = f"s{number:02}"
-            lake.store(
-                [
-                    said(1, "add b", session),
-                    answered(2, session, text="Done."),
-                    said(3, f"well, about \x1b[2J{number}, hm\n40 of 40, chosen", session),
-                ]
-            )
+        lake.store(
+            [
+                event
+                for number in range(SESSIONS)
+                for event in (
+                    said(1, "add b", f"s{number:02}"),
+                    answered(2, f"s{number:02}", text="Done."),
+                    said(3, f"well, about \x1b[2J{number}, hm\n40 of 40, chosen", f"s{number:02}"),
+                )
+            ]
+        )
         run_at(lake, HOUR, DEFINITION)
         yield lake
 

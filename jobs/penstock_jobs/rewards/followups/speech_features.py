@@ -56,6 +56,10 @@ _END_UNSPACED_MIN = 5
 _MUTE_CHARS = 8
 #: What is said for politeness is not what a message comes down to.
 _POLITE = frozenset({"pleasantry", "thanks"})
+#: A "no" to a question is no complaint, unless the message goes on with one.
+_BAD = frozenset({
+    "fails", "failing", "wrong", "amiss", "undo", "taking_back", "displeased", "reproach",
+})  # fmt: skip
 #: Of the agent's closing words the end is read.
 _AGENT_CHARS = 300
 
@@ -279,7 +283,7 @@ def _flags(message: Message, reading: Reading) -> tuple[bool, ...]:
         message.tests == "passed",
         message.tests == "failed",
         agent_asks,
-        agent_asks and "plain_no" in reading.opening,
+        agent_asks and "plain_no" in reading.opening and not _BAD & reading.groups.keys(),
         agent_asks and "plain_yes" in reading.opening,
         "offer" in reading.agent,
         "claim" in reading.agent,
