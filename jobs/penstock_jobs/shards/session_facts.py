@@ -22,7 +22,7 @@ _SQL = files("penstock_jobs.shards").joinpath("sql")
 #: The view that each of the room's own queries reads.
 _VIEWS = {
     "facts": "sessions", "links": "sessions", "outcomes": "outcomes", "rewards": "rewards",
-    "histories": "events", "same_keys": "events", "served": "promotions",
+    "histories": "events", "same_keys": "events", "sampled": "events", "served": "promotions",
 }  # fmt: skip
 ValueT = TypeVar("ValueT")
 ResultT = TypeVar("ResultT")
@@ -42,9 +42,8 @@ class SessionProfile:
     #: All checkpoints that wrote in it.
     checkpoints: Sequence[str] = ()
     events: int = 0
-    #: The times of its first and last event, in microseconds since 1970.
+    #: The time of its first event, in microseconds since 1970.
     first_us: int = 0
-    last_us: int = 0
 
 
 class SessionLinks:
