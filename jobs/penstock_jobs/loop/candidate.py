@@ -13,7 +13,7 @@ from penstock.clock import SECOND_US
 from penstock.execution import open_executor
 from penstock.http.address import HttpAddress
 from penstock.http.egress import EgressPolicy
-from penstock.lake.catalog import content_snap, name_snap, pinned
+from penstock.lake.catalog import name_snap, pinned
 from penstock.lake.query import OwnQuery
 from penstock.safe_names import relative_name
 from penstock.settings import without_secrets
@@ -34,6 +34,7 @@ from penstock_jobs.loop.tables import loop_cycle
 from penstock_jobs.loop.trainers import CommandTrainer, HttpTrainer, Trainer, TrainingTask
 from penstock_jobs.rewards import runs
 from penstock_jobs.shards.build import build_shard
+from penstock_jobs.shards.session_facts import latest_snap
 
 
 class RewardsStage(Stage):
@@ -69,7 +70,7 @@ class RewardsStage(Stage):
         checkpoint = context.channel().checkpoint
         if checkpoint is None:
             return StageWaits(f"nothing is promoted to {loop.channel} yet")
-        snap = content_snap(database)
+        snap = latest_snap(lake, context.tenant, loop.channel)
         with pinned(database, snap, renewed=True):
             after_us = inputs["scored_after_us"]
             facts = {"checkpoint": checkpoint, "version": definition.version, "after_us": after_us}
