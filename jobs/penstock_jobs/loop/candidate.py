@@ -15,11 +15,11 @@ from penstock.http.address import HttpAddress
 from penstock.http.egress import EgressPolicy
 from penstock.lake.catalog import name_snap, pinned
 from penstock.lake.query import OwnQuery
-from penstock.safe_names import relative_name
 from penstock.settings import without_secrets
 from penstock.shards.manifest import folder_of
 from penstock_jobs.loop.cycles import database_now, encoded_inputs
 from penstock_jobs.loop.loop_file import CycleStart, token_of
+from penstock_jobs.loop.outputs import TrainerFolders
 from penstock_jobs.loop.settings import LoopSettings
 from penstock_jobs.loop.stage import (
     CycleOver,
@@ -173,8 +173,17 @@ class TrainStage(Stage):
         # The key begins with the checkpoint's name, for people who read it.
         _, digest = encoded_inputs(inputs)
         suffix = text_digest(f"{context.tenant}\0{digest}").removeprefix("sha256:")
-        key, limit_s = f"{inputs['checkpoint']}-{suffix}", context.loop.trainer.limit_s
-        task = TrainingTask(key=key, attempt=context.claim.epoch, limit_s=limit_s, facts=facts)
+        key, limits = f"{inputs['checkpoint']}-{suffix}", {"limit": context.loop.trainer.limit_s}
+        if (left_s := context.claim.left_s()) is not None:
+            limits["budget"] = max(left_s, 1.0)
+        limited_by = min(limits, key=lambda name: limits[name])
+        task = TrainingTask(
+            key=key,
+            attempt=context.claim.epoch,
+            limit_s=limits[limited_by],
+            limited_by=limited_by,
+            facts=facts,
+        )
         trained = _open_trainer(context).train(task, context.claim.lost)
         result = msgspec.structs.asdict(trained)
         return StageDone(result, summary=f"{trained.uri}, {trained.digest}")
@@ -184,11 +193,10 @@ def _open_trainer(context: StageContext) -> Trainer:
     """Raises InvalidInput."""
     settings, loop, trainer = context.lake.settings, context.loop, context.loop.trainer
     if trainer.command is not None:
-        folder = trainer.output or settings.data / "loops" / relative_name(context.label)
         return CommandTrainer(
             command=loop.here(trainer.command),
             directory=loop.directory,
-            folder=folder.absolute() / f"cycle-{context.cycle.number:04d}",
+            folders=TrainerFolders.of(settings, loop, context.tenant, context.cycle.number),
             data=settings.data,
         )
     assert trainer.url is not None
