@@ -202,3 +202,25 @@ def test_it_stays_within_its_bounds_and_grows_with_what_is_good(one: float, more
     assert worse.value is not None
     assert better.value is not None
     assert -1 <= worse.value <= better.value <= 1
+
+
+@pytest.mark.parametrize(
+    ("name", "version"),
+    [("default-1", "43b04c753f4fc881"), ("comparing-1", "e5a80ba28b2384b6")],
+)
+def test_a_definition_of_before_keeps_its_version(name: str, version: str) -> None:
+    assert find_definition(name).version == version
+    assert find_definition(name.removesuffix("-1")).version != version
+
+
+def test_a_term_may_name_an_earlier_version_of_its_reward() -> None:
+    text = 'name = "one"\n[[reward]]\nname = "edit_persistence"\nweight = 1\n'
+    now, then = definition(text).terms[0], definition(text + "version = 2\n").terms[0]
+    assert (now.reward.version, then.reward.version) == (3, 2)
+    assert now.parameters != then.parameters
+    assert now.parameters.terms() != then.parameters.terms()
+    assert definition(text + "version = 2\n").version != definition(text).version
+    assert definition(text + "version = 3\n").version == definition(text).version
+    for unknown in ("1", '"2"', "true"):
+        with pytest.raises(InvalidInput, match="computes version 2 and 3, not"):
+            definition(text + f"version = {unknown}\n")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib.resources import files
-from typing import Any
+from typing import Any, ClassVar
 
 import duckdb
 import msgspec
@@ -15,6 +15,7 @@ from penstock.lake.view_sources import bucket_views
 from penstock_jobs.rewards.followups.judge import Judge
 from penstock_jobs.rewards.rows import row_tuples
 from penstock_jobs.rewards.texts.replay import replay
+from penstock_jobs.rewards.texts.rules import SECOND_RULES, TextRules
 from penstock_jobs.rewards.texts.trail import SECOND, TrackedEdit, TrailTerms
 
 
@@ -22,6 +23,8 @@ from penstock_jobs.rewards.texts.trail import SECOND, TrackedEdit, TrailTerms
 class EditParameters:
     """How persistence is measured. Times are in seconds, lengths in characters."""
 
+    #: No parameter: the version of the reward decides.
+    rules: ClassVar[TextRules] = TextRules()
     horizons_s: tuple[int, ...] = (0, 5, 30, 120, 300, 600, 900)
     #: A horizon is answered by what is seen within this time after it, or within this share of
     #: it, whichever is longer.
@@ -38,7 +41,13 @@ class EditParameters:
         ends = [at + max(self.tolerance_s, self.tolerance_share * at) for at in self.horizons_s]
         spans = zip(self.horizons_s, ends, strict=True)
         windows = tuple((begin * SECOND, round(end * SECOND)) for begin, end in spans)
-        return TrailTerms(windows, self.move_min, self.cells_max)
+        return TrailTerms(windows, self.move_min, self.cells_max, self.rules)
+
+
+class SecondEditParameters(EditParameters):
+    """Of version 2 of the rewards of edits."""
+
+    rules = SECOND_RULES
 
 
 Columns = Mapping[str, Sequence[str]]

@@ -116,11 +116,12 @@ def _term(row: Mapping[str, Any], shared: Mapping[str, Any], where: str) -> Term
     known = all_rewards()
     if name not in known:
         raise InvalidInput(what=f"The reward {name!r} in {where}", why=toml.unknown(name, known))
-    reward, where = known[name], f"{where}, reward {name}"
+    newest, where = known[name], f"{where}, reward {name}"
     toml.refuse_unknown(row, _TERM, where)
-    version = row.get("version", reward.version)
-    if version != reward.version:
-        why = f"this Penstock computes version {reward.version}, not {version}"
+    reward = newest.of_version(version := row.get("version", newest.version))
+    if reward is None:
+        versions = " and ".join(map(str, [*sorted(newest.earlier), newest.version]))
+        why = f"this Penstock computes version {versions}, not {version}"
         raise InvalidInput(what=where, why=why)
     horizon_s = row.get("horizon_s")
     if horizon_s is not None and (not isinstance(horizon_s, int) or horizon_s < 0):

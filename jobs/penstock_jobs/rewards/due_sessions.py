@@ -43,8 +43,10 @@ _PROGRESS = [reward_definition.c[name] for name in Progress._fields]
 
 
 def begin_run(database: Database, definition: Definition, clock_us: int) -> Progress:
-    """The definition is known from now on. `run_at` belongs to this run alone and is later than
-    that of any before: what this run computes supersedes what they computed."""
+    """The definition is known from now on, as it is written now: an earlier text of it may have
+    meant by "the newest version" of a reward what this one names by its number. `run_at` belongs
+    to this run alone and is later than that of any before: what this run computes supersedes what
+    they computed."""
     table = reward_definition
     with database.write() as connection:
         facts = {name: getattr(definition, name) for name in ("version", "name", "text")}
@@ -52,7 +54,8 @@ def begin_run(database: Database, definition: Definition, clock_us: int) -> Prog
         connection.execute(insert_of(connection)(table).values(facts).on_conflict_do_nothing())
         run_at = sa.case((table.c.run_at >= clock_us, table.c.run_at + 1), else_=clock_us)
         own = table.c.version == definition.version
-        update = sa.update(table).where(own).values(run_at=run_at)
+        written = {"name": definition.name, "text": definition.text}
+        update = sa.update(table).where(own).values(run_at=run_at, **written)
         return Progress(*connection.execute(update.returning(*_PROGRESS)).one())
 
 

@@ -5,7 +5,7 @@ from operator import attrgetter
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.bucket import Bucket, EditParameters
+from penstock_jobs.rewards.bucket import Bucket, EditParameters, SecondEditParameters
 from penstock_jobs.rewards.edit_scores import EditScore, score_edits
 from penstock_jobs.rewards.reward import Reward
 from penstock_jobs.rewards.texts import similarity, survival
@@ -238,4 +238,7 @@ def _units_written(edit: TrackedEdit) -> int:
 
 _OWN = (edit_persistence, self_rework, line_survival)
 _PUBLISHED = (edit_no_revert, four_gram_range, four_gram_presence)
-REWARDS = tuple(Reward(score.__name__, 2, score, EditParameters) for score in _OWN + _PUBLISHED)
+REWARDS = tuple(
+    Reward(score.__name__, 3, score, EditParameters, earlier={2: SecondEditParameters})
+    for score in _OWN + _PUBLISHED
+)

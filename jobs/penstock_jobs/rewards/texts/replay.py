@@ -14,6 +14,7 @@ from penstock_jobs.rewards.texts import changes, provenance, trail
 from penstock_jobs.rewards.texts.changes import CompareCost, TextChange, TooExpensive, ink
 from penstock_jobs.rewards.texts.moves import Moves, recall, widen
 from penstock_jobs.rewards.texts.open_edits import OpenEdits
+from penstock_jobs.rewards.texts.paths import file_names
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, KnownFile, first_state
 from penstock_jobs.rewards.texts.trail import EditRange, Row, Sighting, TrackedEdit, TrailTerms
 
@@ -23,6 +24,8 @@ MOMENT_US = trail.SECOND
 #: An edit's `before` that keeps so much of the file as it was is the file, changed by others.
 SAME_FILE_SHARE = 0.8
 _EDIT, _LOOK, _COMMIT = range(3)
+#: Where an event, or an entry of a commit, names a file.
+_PATHS = ("path", "renamed_from")
 
 
 class _Mismatch(Exception):
@@ -42,6 +45,8 @@ def replay(
     """The edits of a session and what became of them up to `as_of_us`. Rows have `ts` in
     microseconds and the columns of the views; a commit has `files`. `turns_us` is when each turn
     began, `ended_us` when the session ended."""
+    if terms.rules.path_spellings:
+        edits, observations, commits = _with_file_names(edits, observations, commits)
     session = _SessionReplay(turns_us, terms)
     tracked: list[TrackedEdit] = []
     names = trail.EditNames()
@@ -65,6 +70,30 @@ def replay(
     session.end_moment()
     session.watches.conclude(tracked, as_of_us, ended_us, last_look_us)
     return tracked
+
+
+def _with_file_names(
+    edits: Sequence[Row], looks: Sequence[Row], commits: Sequence[Row]
+) -> tuple[Sequence[Row], Sequence[Row], Sequence[Row]]:
+    """The rows with one path for each file."""
+    entries = [*edits, *looks, *(entry for commit in commits for entry in commit["files"])]
+    sent = (entry.get(key) for entry in entries if isinstance(entry, dict) for key in _PATHS)
+    names = file_names(path for path in sent if isinstance(path, str))
+    names = {path: name for path, name in names.items() if path != name}
+    if not names:
+        return edits, looks, commits
+
+    def renamed(entry: Row) -> Row:
+        if not isinstance(entry, dict):
+            return entry
+        paths = {key: path for key in _PATHS if isinstance(path := entry.get(key), str)}
+        return entry | {key: names.get(path, path) for key, path in paths.items()}
+
+    return (
+        [renamed(edit) for edit in edits],
+        [renamed(look) for look in looks],
+        [{**commit, "files": [renamed(entry) for entry in commit["files"]]} for commit in commits],
+    )
 
 
 class _SessionReplay:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from penstock_jobs.rewards.texts.changes import ink
 from penstock_jobs.rewards.texts.provenance import FileState
+from penstock_jobs.rewards.texts.rules import TextRules
 
 SECOND = 1_000_000
 
@@ -21,6 +22,7 @@ class TrailTerms:
     windows_us: tuple[tuple[int, int], ...]
     move_min: int
     cells_max: int
+    rules: TextRules
 
 
 class EditRange(NamedTuple):
