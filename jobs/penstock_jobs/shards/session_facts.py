@@ -24,7 +24,8 @@ _SQL = files("penstock_jobs.shards").joinpath("sql")
 #: The view that each of the room's own queries reads.
 _VIEWS = {
     "facts": "sessions", "links": "sessions", "outcomes": "outcomes", "rewards": "rewards",
-    "histories": "events", "same_keys": "events", "sampled": "events", "served": "promotions",
+    "credits": "rewards", "histories": "events", "same_keys": "events", "sampled": "events",
+    "served": "promotions",
 }  # fmt: skip
 ValueT = TypeVar("ValueT")
 ResultT = TypeVar("ResultT")
