@@ -183,8 +183,8 @@ def show(
         say(f"No attempts at {suite} are known{f' of {checkpoint}' if checkpoint else ''}.")
     rows: list[list[object]] = []
     for result in results:
-        summary, plain = result.summary, result.not_isolated
-        marks = [f"{plain} NOT ISOLATED"] if plain else []
+        summary, count = result.summary, result.not_isolated
+        marks = [f"{count} NOT ISOLATED"] if count else []
         marks += ["an older version"] if result.suite_version != result.newest_version else []
         counts = [summary.scored, summary.errors, ", ".join(marks)]
         names = [result.checkpoint, result.suite_version[:19]]
@@ -197,13 +197,7 @@ def show(
     for result in results:
         _show_summary(result)
         say("")
-        rows, columns = [], ["task", "score", "scored", "errors", "tokens", "latency, s", "tags"]
-        for task in result.summary.tasks:
-            scores = [number_text(task.score, ".3f"), task.scored, task.errors]
-            costs = [number_text(task.completion_tokens), number_text(task.latency_s, ",.1f")]
-            plain = [task.not_isolated] if result.not_isolated else []
-            rows.append([task.task, *scores, *costs, ", ".join(task.tags), *plain])
-        show_table([*columns, *(["not isolated"] if result.not_isolated else [])], rows)
+        show_table(*task_table(result))
 
 
 @app.command()

@@ -327,6 +327,19 @@ def _reported_text(summary: Summary, name: str, form: str = ",.0f") -> str:
     return text
 
 
+def task_table(results: CheckpointResults) -> tuple[list[str], list[list[object]]]:
+    """Columns and rows; how many attempts were not isolated only where some were not."""
+    columns = ["task", "score", "scored", "errors", "tokens", "latency, s", "tags"]
+    rows: list[list[object]] = []
+    for task in results.summary.tasks:
+        scores = [number_text(task.score, ".3f"), task.scored, task.errors]
+        costs = [number_text(task.completion_tokens), number_text(task.latency_s, ",.1f")]
+        rows.append([task.task, *scores, *costs, ", ".join(task.tags)])
+        if results.not_isolated:
+            rows[-1].append(task.not_isolated)
+    return [*columns, *(["not isolated"] if results.not_isolated else [])], rows
+
+
 def mean_text(mean: TaskMean | None) -> str:
     if mean is None:
         return "—"
