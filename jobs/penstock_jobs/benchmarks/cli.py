@@ -160,8 +160,8 @@ def show(
     from penstock.checkpoints.attempts import AttemptScope, checkpoints_tried, versions_tried
     from penstock_jobs.benchmarks.summary import (
         mean_text,
-        number_text,
         results_of,
+        task_table,
         version_advice,
     )
 
