@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -96,15 +97,20 @@ def test_nothing_goes_that_somebody_registered_or_builds_on(world: World) -> Non
     assert world.run_once().outcome == "refused"
     data = world.hand.lake.settings.data
     taken = data / "loops/mini/cycle-0001/try-001/checkpoint"
-    facts = {"tenant": TENANT, "actor": "ann"}
+    database, settings = world.database, world.hand.lake.settings
+    uri, digest = f"file://{taken}/half", _digest(taken / "half")
+    register(database, settings, tenant=TENANT, name="mine", uri=uri, digest=digest, actor="ann")
     register(
-        *(world.database, world.hand.lake.settings), name="mine", uri=f"file://{taken}/half",
-        digest=_digest(taken / "half"), **facts,
-    )  # fmt: skip
-    register(
-        *(world.database, world.hand.lake.settings), name="on-it", parent="mini-0001", form="delta",
-        uri="https://models.test/on-it", digest=digest_of("on-it"), **facts,
-    )  # fmt: skip
+        database,
+        settings,
+        tenant=TENANT,
+        name="on-it",
+        uri="https://models.test/on-it",
+        digest=digest_of("on-it"),
+        parent="mini-0001",
+        form="delta",
+        actor="ann",
+    )
     before = folders(world)
     age(world, 3)
     remove(world)
@@ -113,8 +119,6 @@ def test_nothing_goes_that_somebody_registered_or_builds_on(world: World) -> Non
 
 
 def _digest(path: Path) -> str:
-    from hashlib import sha256
-
     return f"sha256:{sha256(path.read_bytes()).hexdigest()}"
 
 

@@ -173,7 +173,8 @@ class TrainStage(Stage):
         # The key begins with the checkpoint's name, for people who read it.
         _, digest = encoded_inputs(inputs)
         suffix = text_digest(f"{context.tenant}\0{digest}").removeprefix("sha256:")
-        key, limits = f"{inputs['checkpoint']}-{suffix}", {"limit": context.loop.trainer.limit_s}
+        key = f"{inputs['checkpoint']}-{suffix}"
+        limits = {"limit": float(context.loop.trainer.limit_s)}
         if (left_s := context.claim.left_s()) is not None:
             limits["budget"] = max(left_s, 1.0)
         limited_by = min(limits, key=lambda name: limits[name])

@@ -193,8 +193,9 @@ class LoopCycles:
         if row is None:
             yield None
             return
-        ends_at = until_us and time.monotonic() + (until_us - row.tried_at) / SECOND_US
-        claim = StageClaim(self, number, stage.stage, *row, ends_at)
+        left_s = None if until_us is None else (until_us - row.tried_at) / SECOND_US
+        ends_at = None if left_s is None else time.monotonic() + left_s
+        claim = StageClaim(self, number, stage.stage, row.epoch, row.tried_at, ends_at)
         try:
             with repeating(
                 lambda: claim.renew(lease_s), lease_s / _RENEWALS_A_LEASE, "stage-lease"

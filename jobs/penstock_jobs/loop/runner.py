@@ -109,8 +109,8 @@ def next_action(
         return Wait(f"{stage.owner} does {stage.stage}", stage.lease_until + 1)
     ends_us = budget_end_us(last, stage.stage) if budgeted else None
     if ends_us is not None and (stage.ended_at or now_us) >= ends_us:
-        why = f"its budget of {last.budget_s:,} s was used up in {stage.stage}"
-        return EndCycle("over_budget", f"{why}: {stage.why}" if stage.why else why)
+        used = f"its budget of {last.budget_s:,} s was used up in {stage.stage}"
+        return EndCycle("over_budget", f"{used}: {stage.why}" if stage.why else used)
     if stage.state == "failed":
         return EndCycle("failed", f"{stage.stage}: {stage.why}")
     if stage.stage == _FIRST:
@@ -301,8 +301,9 @@ class Runner:
         lease_s = self.lake.settings.room(LakeSettings).lease_seconds
         row = cycle.stage(name)
         until_us = budget_end_us(cycle, name) if self._is_budgeted else None
-        times = {"lease_s": lease_s, "until_us": until_us}
-        with self._cycles.claimed(cycle.number, row, owner=self.owner, **times) as claim:
+        with self._cycles.claimed(
+            cycle.number, row, owner=self.owner, lease_s=lease_s, until_us=until_us
+        ) as claim:
             if claim is None:
                 return None
             self.crash_point(f"{name}:claimed")
