@@ -3,7 +3,6 @@ in comments."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 import msgspec
 import pyarrow as pa
@@ -12,6 +11,7 @@ import pyarrow.compute as pc
 from penstock_jobs.rewards.bucket import Bucket, by_session
 from penstock_jobs.rewards.reward import NoParameters, Reward
 from penstock_jobs.rewards.rows import RewardRows
+from penstock_jobs.rewards.texts.languages import language_of
 from penstock_jobs.rewards.texts.trail import Row, named
 
 _TODO_TOOLS = (
@@ -19,19 +19,6 @@ _TODO_TOOLS = (
 )  # fmt: skip
 _DONE = frozenset(("completed", "complete", "done", "cancelled", "canceled"))
 _LISTS = ("todos", "plan", "items", "task_list", "tasks")
-_BEGINNINGS: dict[str, tuple[str, ...]] = {
-    "#": ("py", "rb", "sh", "bash", "zsh", "pl", "r", "yaml", "yml", "toml", "tf", "mk", "ex"),
-    "//": (
-        "js", "jsx", "ts", "tsx", "mjs", "java", "kt", "scala", "go", "rs", "c", "h", "cc", "cpp",
-        "hpp", "cs", "swift", "php", "dart", "zig", "m", "proto", "groovy", "gradle", "vue",
-        "svelte",
-    ),
-    "--": ("sql", "lua", "hs", "elm", "ada"),
-    ";": ("clj", "lisp", "el", "scm", "asm", "ini"),
-    "%": ("tex", "erl", "matlab"),
-    "<!--": ("html", "xml", "svg"),
-}  # fmt: skip
-_BY_SUFFIX = {suffix: start for start, suffixes in _BEGINNINGS.items() for suffix in suffixes}
 _BLOCK_STYLE = ("/*", "*/", "* ")
 
 
@@ -141,9 +128,10 @@ def _comment_score(edit: Row, parameters: CommentParameters) -> tuple[float, int
     """Returns the value, and the number of characters that it is of."""
     if len(edit["after"] or "") < parameters.chars_min:
         return None
-    start = _BY_SUFFIX.get(PurePosixPath(edit["path"] or "").suffix[1:].lower())
-    if start is None:
+    language = language_of(edit["path"] or "")
+    if language is None:
         return None
+    start = language.comment
     comments, written = comment_chars(edit["before"] or "", edit["after"] or "", start)
     if written < parameters.chars_min:
         return None

@@ -7,19 +7,22 @@ or moved in the meantime: nobody can tell until the whole file is seen.
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 
 from penstock_jobs.rewards.texts import changes, provenance
 from penstock_jobs.rewards.texts.changes import Block, CompareCost, TextChange, TooExpensive, ink
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, KnownFile, OwnerRun
+from penstock_jobs.rewards.texts.rules import TextRules
 from penstock_jobs.rewards.texts.trail import SECOND
 
 #: Text that vanishes and appears again so soon, or within the same turn, has moved.
 MOVE_US = 60 * SECOND
 #: How many stretches are looked through for where moved text came from: the latest.
 REMEMBERED = 32
+#: A region that is so much of a file is taken for all of it.
+MOST_OF_FILE = 0.8
 #: Lines in a row that a region shares with an earlier one: fewer are chance, since code repeats.
 ROW_MIN = 3
 
@@ -109,7 +112,7 @@ def reclaim(
         runs += owners
         done = place + size
     runs += state.cut(done, len(state.text))
-    return FileState(state.text, runs, state.ranges, state.whole)
+    return replace(state, runs=runs)
 
 
 @dataclass(eq=False)
@@ -138,6 +141,16 @@ class Moves:
         ]
         self.lost += [(ts, taker, lines) for lines in gone]
         return gone
+
+    def copied(self, before: FileState, state: FileState, change: TextChange) -> FileState:
+        """The state after others copied lines that stand in the file: the copies have the same
+        author. Text that stands several times counts once, so this matters when the original
+        goes."""
+        source = _all_lines(before)
+        for came in _arrived_lines(state, change, self.ink_min):
+            if any(line.strip() in before.text for line in came.raw):
+                state = self._claim(state, came, source, OTHERS) or state
+        return state
 
     def claimed(
         self, ts: int, state: FileState, change: TextChange | None, maker: int
@@ -205,7 +218,7 @@ def widen(file: KnownFile, before: str, owner: int) -> None:
 
 
 def recall(
-    file: KnownFile, text: str, ink_min: int, cost: CompareCost
+    file: KnownFile, text: str, ink_min: int, cost: CompareCost, rules: TextRules
 ) -> tuple[list[FileState], list[OwnerRun]]:
     """The whole file is seen to be `text`. What edits wrote in a region that is not there any more
     as it was stands now in one that was first shown later, if that held most of it. Returns the
@@ -214,6 +227,9 @@ def recall(
     parts, reworked = list(file.parts), list[OwnerRun]()
     if len(parts) == 1:
         return parts, reworked
+    # The last region that an edit showed may be all of the file: then nothing lies elsewhere.
+    if rules.changed_files and len(ink(parts[-1].text)) >= MOST_OF_FILE * len(ink(text)):
+        return _within_last(file, cost)
     for at, old in enumerate(file.parts):
         if not old.pieces or old.text in text:
             continue
@@ -234,6 +250,44 @@ def recall(
             reworked += [run for row, line in gone for run in row.owners(line)]
             parts[at] = _without(parts[at], rows)
     return parts, reworked
+
+
+def _within_last(file: KnownFile, cost: CompareCost) -> tuple[list[FileState], list[OwnerRun]]:
+    """What `recall` returns where the last part is the file: others had changed what was known
+    before it was shown."""
+    *earlier, last = file.parts
+    shown = file.shown[-1][1]
+    rest: list[FileState] = []
+    reworked: list[OwnerRun] = []
+    for part in earlier:
+        live = {owner for owner, _ in part.ranges}
+        try:
+            then = changes.compare(part.text, shown, cost)
+            since = changes.compare(shown, last.text, cost)
+        except TooExpensive:
+            rest.append(part)
+            continue
+        still = sum(len(ink(shown[j : j + n])) for _, j, n in then.kept + then.moved)
+        if 2 * still < len(ink(part.text)):
+            rest.append(part)
+            continue
+        before = provenance.after_change(part, shown, then, live, whole=False)
+        now = provenance.after_change(before, last.text, since, live, whole=False)
+        covered = sorted((block.i, block.n) for block in since.kept + since.moved)
+        for start, end in provenance.between(covered, len(shown)):
+            reworked += before.cut(start, end)
+        last = _with_owners(last, now)
+    return [*rest, last], reworked
+
+
+def _with_owners(state: FileState, other: FileState) -> FileState:
+    """The state, with the owners that the other has for text of nobody here."""
+    runs: list[OwnerRun] = []
+    at = 0
+    for run in state.runs:
+        runs += [run] if run.owner != OTHERS else other.cut(at, at + run.length)
+        at += run.length
+    return replace(state, runs=runs, ranges={**other.ranges, **state.ranges})
 
 
 def _shared_rows(part: FileState, since: int, shown: str, ink_min: int) -> list[LooseLines]:

@@ -1,7 +1,9 @@
 """The characters and lines that an edit wrote and that are still there."""
 
-from collections.abc import Iterable, Sequence, Set
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence, Set
+from typing import Literal, NamedTuple
+
+from rapidfuzz.distance import Postfix, Prefix
 
 from penstock_jobs.rewards.texts.changes import CompareCost, compare, ink
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState
@@ -11,6 +13,7 @@ from penstock_jobs.rewards.texts.trail import Sighting, Survivor, TrackedEdit
 #: A longer line is looked at in stretches of this length, so that one change in a file without
 #: line breaks does not discount all of it.
 LINE_MAX = 400
+LineFate = Literal["surviving", "reworked", "gone"]
 
 
 def survivors(edit: TrackedEdit, sighting: Sighting) -> list[Survivor]:
@@ -32,6 +35,39 @@ def survivors(edit: TrackedEdit, sighting: Sighting) -> list[Survivor]:
                 done = origin + length
         edit.survivors[sighting.holders] = once
     return edit.survivors[sighting.holders]
+
+
+def still_running(edit: TrackedEdit, alive: Sequence[Survivor]) -> list[Survivor]:
+    """What is left without text that others commented out, or put where it never runs."""
+    running: list[Survivor] = []
+    for survivor in alive:
+        at, end = survivor.at, survivor.at + survivor.length
+        for start, _, stop in survivor.state.disabled:
+            if at < stop and start < end and not _was_disabled(edit, survivor):
+                running += _part(survivor, at, max(start, at))
+                at = min(max(stop, at), end)
+        running += _part(survivor, at, end)
+    return running
+
+
+def _part(survivor: Survivor, start: int, end: int) -> list[Survivor]:
+    if start >= end:
+        return []
+    origin = survivor.origin + start - survivor.at
+    return [Survivor(origin, survivor.state, start, end - start)]
+
+
+def _was_disabled(edit: TrackedEdit, survivor: Survivor) -> bool:
+    """Whether the edit put the text into a comment that was there."""
+    language = survivor.state.language
+    if edit.made is None or language is None:
+        return False
+    for origin, at, length in edit.made.pieces.get(edit.owner, ()):
+        if origin <= survivor.origin < origin + length:
+            place = at + survivor.origin - origin
+            stretches = language.disabled(edit.made.text)
+            return any(start <= place < end for start, _, end in stretches)
+    return False
 
 
 def credit(
@@ -121,6 +157,9 @@ def returned(edit: TrackedEdit, home: FileState, cost: CompareCost) -> tuple[flo
     own = 0
     for number, text in edit.deleted.items():
         stretch = home.ranges.get((edit.owner, number), (0, 0))
+        if edit.region and (around := _back_at_edge(edit, number, home.text, stretch)):
+            back += around
+            continue
         alive = []
         for block in compare(text, home.text[slice(*stretch)], cost).kept:
             i, at = block.i, stretch[0] + block.j
@@ -132,6 +171,25 @@ def returned(edit: TrackedEdit, home: FileState, cost: CompareCost) -> tuple[flo
                 i, at = i + length, at + length
         back += credit(text, [(0, len(text))], alive)
     return back, own
+
+
+def _back_at_edge(edit: TrackedEdit, number: int, now: str, place: tuple[int, int]) -> int:
+    """How much of a text that was taken away at the edge of a region stands there again, in the
+    file that nobody knew then. Half of it may well be other text that begins alike."""
+    gone = ink(edit.deleted[number])
+    if edit.made is None or edit.region is None:
+        return 0
+    start, end = edit.made.ranges[edit.owner, number]
+    at_start, at_end = not edit.made.text[:start].strip(), not edit.made.text[end:].strip()
+    if at_start and at_end:
+        return len(gone) if edit.region in now else 0
+    reach = 4 * len(edit.deleted[number])
+    back = 0
+    if at_end:
+        back = Prefix.similarity(gone, ink(now[place[0] : place[1] + reach]))
+    elif at_start:
+        back = Postfix.similarity(gone, ink(now[max(place[0] - reach, 0) : place[1]]))
+    return back if 2 * back > len(gone) else 0
 
 
 class WrittenLine(NamedTuple):
@@ -173,9 +231,17 @@ def surviving_lines(
     """How many of the edit's lines survive, and how many later edits of the session changed."""
     if sighting.holders == (edit.made,):
         return len(lines), 0
+    fates = [*line_fates(edit, lines, sighting)]
+    return fates.count("surviving"), fates.count("reworked")
+
+
+def line_fates(
+    edit: TrackedEdit, lines: Sequence[WrittenLine], sighting: Sighting
+) -> Iterator[LineFate]:
+    """What became of each line: it survives, later edits of the session changed it, or neither."""
     alive = survivors(edit, sighting)
     taken = reworked_places(sighting, alive)
-    surviving = reworked = at = 0
+    at = 0
     for line in lines:
         while at < len(alive) and alive[at].origin + alive[at].length <= line.start:
             at += 1
@@ -188,9 +254,8 @@ def surviving_lines(
             stop = len(text) if stop < 0 else stop
             now = text[start:stop]
             if now == line.text or ink(now) == ink(line.text):
-                surviving += 1
+                yield "surviving"
                 continue
             changed_by_agent = any(run.owner > edit.owner for run in here.state.cut(start, stop))
-        if changed_by_agent or not taken.isdisjoint(range(line.start, line.end)):
-            reworked += 1
-    return surviving, reworked
+        reworked = changed_by_agent or not taken.isdisjoint(range(line.start, line.end))
+        yield "reworked" if reworked else "gone"
