@@ -20,6 +20,7 @@ from typing import NamedTuple
 from bench.figures import Figure, at_least, at_most, show
 from penstock_jobs.rewards.bucket import EditParameters
 from penstock_jobs.rewards.texts import survival
+from penstock_jobs.rewards.texts.changes import CompareCost
 from penstock_jobs.rewards.texts.replay import replay
 from penstock_jobs.rewards.texts.trail import SECOND, Row
 
@@ -176,8 +177,9 @@ def compare(history: History, first: int, last: int, comparison: Comparison) -> 
             comparison.unscored += bool(blamed)
             continue
         lines = survival.written_lines(edit)
-        places = [(edit.path, edit.after.count("\n", 0, line.start) + 1) for line in lines]
-        fates = survival.line_fates(edit, lines, sighting)
+        places = [(edit.path, edit.after.count("\n", 0, line.at) + 1) for line in lines]
+        cost = CompareCost(parameters.cells_max)
+        fates = survival.line_fates(edit, lines, sighting, cost)
         alive = {place for place, fate in zip(places, fates, strict=True) if fate == "surviving"}
         still = blamed & blamed_now
         comparison.add(alive, still, {*places, *blamed})

@@ -113,8 +113,9 @@ def line_survival(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     """line_survival: how many of the lines that the agent wrote are still its own.
 
     Measures: what one checks by hand with `git blame -w -M -C`. A line is the edit's when the edit
-    wrote a character of it. It survives while it is there as the edit left it, white space aside,
-    at whatever place and in whatever file, and still holds text of the edit.
+    wrote a character of it, or made it by shortening, splitting or joining lines. It survives while
+    it is there as the edit left it, white space aside, at whatever place and in whatever file, and
+    still holds text of the edit.
 
     Formula, at a horizon: surviving lines / (lines written − lines that later edits of the same
     session changed).
@@ -132,7 +133,8 @@ def line_survival(bucket: Bucket, parameters: EditParameters) -> pa.Table:
         lines = lines_of(edit)
         if not lines:
             return EditScore(None, "nothing_written")
-        alive, reworked = survival.surviving_lines(edit, lines, sighting)
+        cost = CompareCost(parameters.cells_max)
+        alive, reworked = survival.surviving_lines(edit, lines, sighting, cost)
         if (left := len(lines) - reworked) == 0:
             return EditScore(None, "self_rework")
         weighs = left / len(lines) if parameters.rules.weight_left else 1.0

@@ -167,6 +167,9 @@ class _SessionReplay:
         file.put(part, now)
         if self._terms.rules.placed_regions and not now.whole:
             edit.region = before
+        if self._terms.rules.reshaped_lines:
+            lines = changes.reshaped_lines(before, after, change)
+            edit.reshaped = [(start + i, start + j) for i, j in lines]
         if edit.problem is None:
             self.watches.watch(edit, now)
 

@@ -19,6 +19,8 @@ class TextRules:
     copies: bool = True
     #: Text that others comment out, or put where it never runs, is gone.
     disabled_code: bool = True
+    #: A line that the edit made from others' text alone, by shortening or joining, is its line.
+    reshaped_lines: bool = True
     #: An edit weighs by what the session's agent left of it.
     weight_left: bool = True
 
@@ -31,5 +33,6 @@ SECOND_RULES = TextRules(
     placed_regions=False,
     copies=False,
     disabled_code=False,
+    reshaped_lines=False,
     weight_left=False,
 )

@@ -5,7 +5,13 @@ from typing import Literal, NamedTuple
 
 from rapidfuzz.distance import Postfix, Prefix
 
-from penstock_jobs.rewards.texts.changes import CompareCost, compare, ink
+from penstock_jobs.rewards.texts.changes import (
+    CompareCost,
+    TextChange,
+    compare,
+    ink,
+    line_around,
+)
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState
 from penstock_jobs.rewards.texts.similarity import sim4
 from penstock_jobs.rewards.texts.trail import Sighting, Survivor, TrackedEdit
@@ -193,15 +199,19 @@ def _back_at_edge(edit: TrackedEdit, number: int, now: str, place: tuple[int, in
 
 
 class WrittenLine(NamedTuple):
-    """A line as the edit left it, and which of the edit's text is in it."""
+    """A line as the edit left it, and which of the edit's text is in it: nothing, where the edit
+    made the line from the text of others."""
 
     text: str
     start: int
     end: int
+    #: Where it begins in the file.
+    at: int
 
 
 def written_lines(edit: TrackedEdit) -> list[WrittenLine]:
-    """The lines of which the edit wrote something, in the order of its text."""
+    """The lines of which the edit wrote something, or that are new as lines, in the order of its
+    text; those without text of its own come last."""
     if edit.made is None:
         return []
     text = edit.made.text
@@ -217,41 +227,51 @@ def written_lines(edit: TrackedEdit) -> list[WrittenLine]:
             if not text[done:end].isspace():
                 if start == last:
                     line = lines[-1]
-                    lines[-1] = WrittenLine(line.text, min(line.start, done + moved), end + moved)
+                    begin = min(line.start, done + moved)
+                    lines[-1] = WrittenLine(line.text, begin, end + moved, start)
                 else:
-                    lines.append(WrittenLine(text[start:stop], done + moved, end + moved))
+                    lines.append(WrittenLine(text[start:stop], done + moved, end + moved, start))
                 last = start
             start = done = end
-    return sorted(lines, key=lambda line: line.start)
+    lines.sort(key=lambda line: line.start)
+    own = {line.at for line in lines}
+    reshaped = (WrittenLine(text[i:j], i, i, i) for i, j in edit.reshaped if i not in own)
+    return lines + list(reshaped) if lines else lines
 
 
 def surviving_lines(
-    edit: TrackedEdit, lines: Sequence[WrittenLine], sighting: Sighting
+    edit: TrackedEdit, lines: Sequence[WrittenLine], sighting: Sighting, cost: CompareCost
 ) -> tuple[int, int]:
-    """How many of the edit's lines survive, and how many later edits of the session changed."""
+    """How many of the edit's lines survive, and how many later edits of the session changed. Raises
+    TooExpensive."""
     if sighting.holders == (edit.made,):
         return len(lines), 0
-    fates = [*line_fates(edit, lines, sighting)]
+    fates = [*line_fates(edit, lines, sighting, cost)]
     return fates.count("surviving"), fates.count("reworked")
 
 
 def line_fates(
-    edit: TrackedEdit, lines: Sequence[WrittenLine], sighting: Sighting
+    edit: TrackedEdit, lines: Sequence[WrittenLine], sighting: Sighting, cost: CompareCost
 ) -> Iterator[LineFate]:
-    """What became of each line: it survives, later edits of the session changed it, or neither."""
+    """What became of each line: it survives, later edits of the session changed it, or neither.
+    Raises TooExpensive."""
     alive = survivors(edit, sighting)
     taken = reworked_places(sighting, alive)
+    change: TextChange | None = None
     at = 0
     for line in lines:
+        if line.start == line.end:
+            if change is None and edit.made is not None and sighting.home is not None:
+                change = compare(edit.made.text, sighting.home.text, cost)
+            yield _reshaped_fate(edit, line, sighting.home, change)
+            continue
         while at < len(alive) and alive[at].origin + alive[at].length <= line.start:
             at += 1
         changed_by_agent = False
         if at < len(alive) and alive[at].origin < line.end:
             # The line that the edit's text stands in now.
             here, text = alive[at], alive[at].state.text
-            place = here.at + max(line.start - here.origin, 0)
-            start, stop = text.rfind("\n", 0, place) + 1, text.find("\n", place)
-            stop = len(text) if stop < 0 else stop
+            start, stop = line_around(text, here.at + max(line.start - here.origin, 0))
             now = text[start:stop]
             if now == line.text or ink(now) == ink(line.text):
                 yield "surviving"
@@ -259,3 +279,21 @@ def line_fates(
             changed_by_agent = any(run.owner > edit.owner for run in here.state.cut(start, stop))
         reworked = changed_by_agent or not taken.isdisjoint(range(line.start, line.end))
         yield "reworked" if reworked else "gone"
+
+
+def _reshaped_fate(
+    edit: TrackedEdit, line: WrittenLine, home: FileState | None, change: TextChange | None
+) -> LineFate:
+    """By the place that the line has in the file now: it has no text of the edit."""
+    if home is None or change is None:
+        return "gone"
+    start = line.at + len(line.text) - len(line.text.lstrip())
+    place = 0
+    for i, j, n in sorted(change.kept + change.moved):
+        if i <= start < i + n:
+            now = home.text[slice(*line_around(home.text, j + start - i))]
+            if ink(now) == ink(line.text):
+                return "surviving"
+        place = j + n if i + n <= start else place
+    owners = (run.owner for run in home.cut(*line_around(home.text, place)))
+    return "reworked" if any(owner > edit.owner for owner in owners) else "gone"

@@ -70,6 +70,8 @@ class TrackedEdit:
     made: FileState | None = None
     #: Stretches of `after` that the edit wrote.
     written: list[tuple[int, int]] = field(default_factory=list)
+    #: Lines of `made` that are new as lines, whoever wrote their characters.
+    reshaped: list[tuple[int, int]] = field(default_factory=list)
     #: What it replaced, where nobody knew the file around that.
     region: str | None = None
     #: The texts that an edit took away which wrote nothing, by number of the range.
