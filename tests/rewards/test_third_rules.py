@@ -217,3 +217,40 @@ def test_a_commit_shows_files_with_marks_and_other_paths() -> None:
         Story().edit(0, FILE, FILE + FUNCTION).event(30, "vcs_commit", json.dumps({"files": files}))
     )
     assert value(PERSISTENCE, story) == 1
+
+
+@pytest.mark.parametrize("deleted_first", [True, False])
+def test_what_the_agent_moves_to_another_file_is_not_its_own(deleted_first: bool) -> None:
+    """A file full of others' code made the edit heavy, and the user's changes of it made it bad."""
+    story = Story().turn(-2).look(-1, FILE + FUNCTION, "a.py")
+    mine = "def more(x):\n    return x + 1\n"
+    if deleted_first:
+        story.edit(0, FILE + FUNCTION, FILE, "a.py").edit(1, "", FUNCTION + mine, "b.py")
+    else:
+        story.edit(0, "", FUNCTION + mine, "b.py").edit(1, FILE + FUNCTION, FILE, "a.py")
+    story.look(35, mine, "b.py").look(35, FILE, "a.py")
+    edit = "e-2" if deleted_first else "e-1"
+    assert value(PERSISTENCE, story, edit) == 1
+    assert value_at_version_2(PERSISTENCE, story, edit) < 0.1
+    rows = MEASURES["line_survival"](bucket(story), PARAMETERS)
+    assert found(rows, edit, 30)["weight"] == pytest.approx(2**0.5)
+    # The move alone writes nothing.
+    story = Story().turn(-2).look(-1, FILE + FUNCTION, "a.py")
+    story.edit(0, "", FUNCTION, "b.py").edit(1, FILE + FUNCTION, FILE, "a.py")
+    story.look(35, FUNCTION, "b.py").look(35, FILE, "a.py")
+    assert state(PERSISTENCE, story) == ("invalid", "nothing_written")
+
+
+def test_a_line_that_the_agent_made_from_others_text() -> None:
+    before = "def total(prices, taxes): return sums(prices) + sums(taxes)\n"
+    after = "def total(prices, taxes):\n    everything = 1\n    return sums(prices) + sums(taxes)\n"
+    story = Story().edit(0, before, after).look(30, after)
+    assert value("line_survival", story) == 1
+    story = Story().edit(0, before, after).look(30, after.replace("taxes):", "all_taxes):"))
+    assert value("line_survival", story) == pytest.approx(2 / 3)
+    assert value_at_version_2("line_survival", story) == 1
+    story = Story().edit(0, before, after).edit(5, after, after.replace("taxes):", "all_taxes):"))
+    story.look(30, after.replace("taxes):", "all_taxes):"))
+    rows = MEASURES["line_survival"](bucket(story), PARAMETERS)
+    assert found(rows, "e-1", 30)["value"] == 1
+    assert found(rows, "e-1", 30)["weight"] == pytest.approx(2**0.5)

@@ -15,7 +15,7 @@ from penstock_jobs.rewards.texts import changes, provenance
 from penstock_jobs.rewards.texts.changes import Block, CompareCost, TextChange, TooExpensive, ink
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, KnownFile, OwnerRun
 from penstock_jobs.rewards.texts.rules import TextRules
-from penstock_jobs.rewards.texts.trail import SECOND
+from penstock_jobs.rewards.texts.trail import SECOND, TrackedEdit
 
 #: Text that vanishes and appears again so soon, or within the same turn, has moved.
 MOVE_US = 60 * SECOND
@@ -125,6 +125,10 @@ class Moves:
     cost: CompareCost
     #: When, who took it, what.
     lost: list[tuple[int, int, LooseLines]] = field(default_factory=list)
+    #: What edits took from a file that others had written: when, the path, what.
+    taken: list[tuple[int, str, LooseLines]] = field(default_factory=list)
+    #: The edits, while text that they put in may turn out to be taken from another file.
+    written: list[TrackedEdit] = field(default_factory=list)
     #: When and where others changed a file, the file after it, and the change; None for a file
     #: that was first seen.
     arrived: list[tuple[int, str, FileState, TextChange | None]] = field(default_factory=list)
@@ -141,6 +145,48 @@ class Moves:
         ]
         self.lost += [(ts, taker, lines) for lines in gone]
         return gone
+
+    def bring(self, edit: TrackedEdit, state: FileState) -> FileState:
+        """The state after an edit, without lines that edits took from another file just before:
+        they are the text of those who wrote them."""
+        self.taken = [
+            entry for entry in self.taken[-REMEMBERED:] if self._near(entry[0], edit.ts_us)
+        ]
+        self.written = [
+            other for other in self.written[-REMEMBERED:] if self._near(other.ts_us, edit.ts_us)
+        ]
+        self.written.append(edit)
+        taken = [gone for _, path, gone in self.taken if path != edit.path]
+        return self._brought(state, taken, edit.owner) if taken else state
+
+    def take(self, edit: TrackedEdit, state: FileState, change: TextChange) -> None:
+        """An edit takes text of others: earlier edits may have put it into another file."""
+        blocks = [(block.i, block.n) for block in change.kept + change.moved]
+        for gone in _uncovered(state, blocks, self.ink_min):
+            if any(run.owner for run in state.cut(gone.start, gone.end)):
+                continue
+            self.taken.append((edit.ts_us, edit.path, gone))
+            for other in self.written:
+                file, made = self.files.get(other.path), other.made
+                if file is None or made is None or made not in file.parts:
+                    continue
+                if other.path == edit.path:
+                    continue
+                brought = self._brought(made, [gone], other.owner)
+                if brought is not made:
+                    file.put(file.parts.index(made), brought)
+                    other.put(brought)
+                    if not other.written:
+                        other.problem = "nothing_written"
+
+    def _brought(self, state: FileState, taken: list[LooseLines], maker: int) -> FileState:
+        own = [(at, at + length) for _, at, length in state.pieces.get(maker, ())]
+        for start, end in own:
+            if end - start >= self.ink_min:
+                came = LooseLines(state, start, end)
+                for gone in taken:
+                    state = self._claim(state, came, gone, maker) or state
+        return state
 
     def copied(self, before: FileState, state: FileState, change: TextChange) -> FileState:
         """The state after others copied lines that stand in the file: the copies have the same

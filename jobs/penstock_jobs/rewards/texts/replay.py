@@ -161,6 +161,9 @@ class _SessionReplay:
             start=start,
         )
         now = self._moves.claimed(edit.ts_us, now, in_file, edit.owner)
+        if self._terms.rules.moves_of_others:
+            self._moves.take(edit, state, in_file)
+            now = self._moves.bring(edit, now)
         places = _describe(edit, before, after, change, now)
         ranges = {key: (start + i, start + j) for key, (i, j) in places.items()}
         edit.made = now = replace(now, ranges={**now.ranges, **ranges})
@@ -330,11 +333,7 @@ def _describe(
         sorted((block.i, block.n) for block in change.kept + change.moved), len(before)
     )
     edit.after = after
-    edit.written = [
-        (origin, origin + length)
-        for origin, _, length in now.pieces.get(edit.owner, [])
-        if after[origin : origin + length].strip()
-    ]
+    edit.put(now)
     only_took = not edit.written and any(before[start:end].strip() for start, end in gone)
     if not edit.written and not only_took:
         edit.problem = "nothing_written"

@@ -17,6 +17,8 @@ class TextRules:
     placed_regions: bool = True
     #: Lines that others copied are the author's too: who deletes the original has moved them.
     copies: bool = True
+    #: What the agent moves from one file to another is not written anew.
+    moves_of_others: bool = True
     #: Text that others comment out, or put where it never runs, is gone.
     disabled_code: bool = True
     #: A line that the edit made from others' text alone, by shortening or joining, is its line.
@@ -32,6 +34,7 @@ SECOND_RULES = TextRules(
     changed_files=False,
     placed_regions=False,
     copies=False,
+    moves_of_others=False,
     disabled_code=False,
     reshaped_lines=False,
     weight_left=False,

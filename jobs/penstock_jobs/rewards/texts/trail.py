@@ -81,6 +81,15 @@ class TrackedEdit:
     #: They are found when somebody asks, by the states that hold its text.
     survivors: dict[tuple[FileState, ...], list[Survivor]] = field(default_factory=dict, repr=False)
 
+    def put(self, made: FileState) -> None:
+        """The file right after the edit, by which it is known what the edit wrote."""
+        self.made = made
+        self.written = [
+            (origin, origin + length)
+            for origin, _, length in made.pieces.get(self.owner, ())
+            if self.after[origin : origin + length].strip()
+        ]
+
     def is_as_made(self, sighting: Sighting) -> bool:
         """Whether nothing at all has happened to its file; most looks find that."""
         return (
