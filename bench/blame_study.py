@@ -2,8 +2,9 @@
 by more than they may.
 
 Commits drawn evenly from the first parents of HEAD are taken for edits, and the commits after each
-for what others did. At the end both are asked of each line of the edit whether it is still there:
-`line_survival`, and `git blame -w -M -C`.
+for what others did. At the end both are asked of each line that blame gives to the commit whether
+it is still there: `line_survival`, and `git blame -w -M -C`. Lines that blame traces to older ones,
+which the commit copied, are counted apart: blame says nothing about what becomes of a copy.
 """
 
 import argparse
@@ -61,12 +62,13 @@ class Comparison:
     generous: int = 0
     strict: int = 0
     shares: list[tuple[float, float]] = field(default_factory=list)
+    copied: int = 0
     unscored: int = 0
 
     def add(self, alive: set[Line], blamed: set[Line], lines: set[Line]) -> None:
-        self.generous += len(alive - blamed)
+        self.generous += len(alive & lines - blamed)
         self.strict += len(blamed - alive)
-        self.agreeing += len(lines) - len(alive ^ blamed)
+        self.agreeing += len(lines) - len(alive & lines ^ blamed)
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,10 @@ def compare(history: History, first: int, last: int, comparison: Comparison) -> 
         row["seq"] = None
     parameters = EditParameters(horizons_s=(end,), tolerance_share=0.0)
     blamed_then = {
-        line for edit in edits for line in history.blamed(step.commit, step.commit, edit["path"])
+        line
+        for edit in edits
+        if edit["after"]
+        for line in history.blamed(step.commit, step.commit, edit["path"])
     }
     blamed_now = {
         line
@@ -182,7 +187,8 @@ def compare(history: History, first: int, last: int, comparison: Comparison) -> 
         fates = survival.line_fates(edit, lines, sighting, cost)
         alive = {place for place, fate in zip(places, fates, strict=True) if fate == "surviving"}
         still = blamed & blamed_now
-        comparison.add(alive, still, {*places, *blamed})
+        comparison.add(alive, still, blamed)
+        comparison.copied += len(set(places) - blamed)
         if places and blamed:
             comparison.shares.append((len(alive) / len(places), len(still) / len(blamed)))
 
@@ -191,7 +197,7 @@ def _edits(history: History, step: Step) -> list[Row]:
     rows: list[Row] = []
     for change in step.changes:
         before, after = history.text(change.before), history.text(change.after)
-        if change.after and after and before is not None:
+        if (after or not change.after) and after is not None and before is not None:
             row = {"event_id": change.path, "edit_id": None, "path": change.path, "ts": 0}
             rows.append({**row, "before": before, "after": after, "checkpoint": None})
     return rows
@@ -235,10 +241,11 @@ def main() -> None:
 def _figures(comparison: Comparison) -> Iterator[Figure]:
     apart = comparison.generous + comparison.strict
     lines = comparison.agreeing + apart
-    yield Figure("lines of edits that were compared", f"{lines}")
+    yield Figure("lines of commits that were compared", f"{lines}")
+    yield Figure("other lines of their edits, copied by blame", f"{comparison.copied}")
     yield at_least("share on which both agree", comparison.agreeing / lines, _AGREEING_LINES)
     differences = [abs(own - blamed) for own, blamed in comparison.shares]
-    yield Figure("edits that were compared", f"{len(differences)}")
+    yield Figure("edits of files that were compared", f"{len(differences)}")
     yield Figure("edits that line_survival does not score", f"{comparison.unscored}")
     yield at_most("mean difference of shares", sum(differences) / len(differences), _SHARES_APART)
     yield Figure("lines that line_survival alone keeps", f"{comparison.generous}")
