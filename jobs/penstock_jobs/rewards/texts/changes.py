@@ -335,6 +335,10 @@ def reshaped_lines(old: str, new: str, change: TextChange) -> list[tuple[int, in
     without those that hold nothing of it."""
     lines: dict[tuple[int, int], None] = {}
     for i, i_end, j, j_end in gaps(change.kept, len(old), len(new)):
+        # Whole lines for whole lines: what stands around them is as it was.
+        places = ((old, i), (old, i_end), (new, j), (new, j_end))
+        if all(at == 0 or at == len(text) or text[at - 1] == "\n" for text, at in places):
+            continue
         for at, to in ((i - 1, j - 1), (i_end, j_end)):
             if at < 0 or to < 0 or at >= len(old) or to >= len(new):
                 continue

@@ -180,7 +180,9 @@ class Moves:
                         other.problem = "nothing_written"
 
     def _brought(self, state: FileState, taken: list[LooseLines], maker: int) -> FileState:
-        own = [(at, at + length) for _, at, length in state.pieces.get(maker, ())]
+        text = state.text
+        taken = [gone for gone in taken if any(line.strip() in text for line in gone.raw)]
+        own = [(at, at + length) for _, at, length in state.pieces.get(maker, ()) if taken]
         for start, end in own:
             if end - start >= self.ink_min:
                 came = LooseLines(state, start, end)

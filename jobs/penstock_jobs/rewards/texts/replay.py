@@ -80,8 +80,9 @@ def _with_file_names(
     edits: Sequence[Row], looks: Sequence[Row], commits: Sequence[Row]
 ) -> tuple[Sequence[Row], Sequence[Row], Sequence[Row]]:
     """The rows with one path for each file."""
-    entries = [*edits, *looks, *(entry for commit in commits for entry in commit["files"])]
-    sent = (entry.get(key) for entry in entries if isinstance(entry, dict) for key in _PATHS)
+    entries = [entry for commit in commits for entry in commit["files"]]
+    sent = [row["path"] for rows in (edits, looks) for row in rows]
+    sent += [entry.get(key) for entry in entries if isinstance(entry, dict) for key in _PATHS]
     names = file_names(path for path in sent if isinstance(path, str))
     names = {path: name for path, name in names.items() if path != name}
     if not names:
