@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from penstock.checkpoints.registration import register
-from penstock.lake.lake import Lake
+from penstock.database import migrations
+from penstock.lake.lake import Lake, open_or_make
+from penstock.settings import load_settings
 from penstock_jobs.benchmarks import run
 from penstock_jobs.benchmarks.attempt import (
     AttemptOutcome,
@@ -24,6 +26,7 @@ from penstock_jobs.benchmarks.sandbox.sandbox import (
 )
 from penstock_jobs.benchmarks.suite import load_files, read_suite
 from tests.support.lakes import hand_lake
+from tests.support.result_registry import Registry
 from tests.support.suite_factory import make_suite, need_isolation
 
 MIB = 1024 * 1024
@@ -52,6 +55,14 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lake]:
                 actor="test",
             )
         yield hand.lake
+
+
+@pytest.fixture
+def registry(tmp_path: Path, each_database: None) -> Iterator[Registry]:
+    with open_or_make(load_settings(tmp_path)) as lake:
+        if not lake.database.is_sqlite:
+            migrations.upgrade(lake.database)
+        yield Registry(lake.database, lake.settings)
 
 
 RunIn = Callable[..., ProgramEnd]

@@ -183,6 +183,22 @@ def tb_trial(run: str, task: str, number: int = 1, size: int = 1, **facts: Any) 
     } | facts
 
 
+def tb_old_trial(task: str, number: int = 1, size: int = 1, **facts: Any) -> dict[str, Any]:
+    """As versions write it that leave the run out of its name, and say nothing of times."""
+    name = f"{task}.{number}-of-{size}"
+    return {
+        "trial_name": name,
+        "task_id": task,
+        "instruction": "…",
+        "is_resolved": True,
+        "failure_mode": "unset",
+        "total_input_tokens": None,
+        "total_output_tokens": None,
+        "uuid": f"uuid-{name}",
+        "recording_path": f"run/{task}/{name}/sessions/agent.cast",
+    } | facts
+
+
 def tb_run(root: Path, run: str, trials: list[dict[str, Any]], **facts: Any) -> Path:
     """A run as the harness leaves it."""
     folder = root / run

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
+from penstock.checkpoints.suites import SuiteVersion, add_suite
 from penstock.cli import main
 from penstock.lake.lake import Lake
-from tests.support.checkpoint_factory import set_policy
+from tests.support.checkpoint_factory import TENANT, set_policy
 from tests.support.suite_factory import SOLVE, make_suite
 
 
@@ -91,6 +93,21 @@ def test_from_a_suite_to_a_comparison(bench: Bench, suite: str) -> None:
     one = bench("show", suite, "--checkpoint", "old").out
     assert "pass@1" in one
     assert "maths, py" in one
+
+
+def test_a_new_version_says_whose_scores_do_not_count(bench: Bench, lake: Lake, suite: str) -> None:
+    scope = AttemptScope(TENANT, "mini", "sha256:before", "old")
+    add_suite(lake.database, TENANT, SuiteVersion("mini", scope.suite_version, ()))
+    with lake.database.write() as connection:
+        record_attempts(connection, scope, "r", [Attempt(task="easy", attempt=0, score=1.0)])
+    assert bench("show", "mini").err == ""
+    registered = bench("register", suite).err
+    for said in (registered, bench("show", "mini").err):
+        assert "not scored at it: old at sha256:before" in said
+        assert "name the version that counts under [suites] of the policy" in said
+    assert "an older version" in bench("show", "mini").out
+    [shown] = bench("show", "mini", "--json").json()
+    assert shown["newest_version"] != shown["suite_version"] == "sha256:before"
 
 
 def test_what_is_refused(bench: Bench, suite: str, tmp_path: Path) -> None:

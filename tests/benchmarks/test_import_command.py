@@ -2,61 +2,18 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from penstock.checkpoints.attempts import AttemptScope, attempts_of
 from penstock.checkpoints.errors import AttemptConflict, CheckpointUnknown
-from penstock.checkpoints.registration import register
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite, suite_versions
-from penstock.checkpoints.tables import benchmark_run
 from penstock.cli import main
-from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.lake.lake import open_or_make
-from penstock.settings import Settings, load_settings
-from penstock_jobs.benchmarks.importers.trials import ReadOptions
-from penstock_jobs.benchmarks.result_import import ImportReport, import_results
+from penstock.settings import load_settings
 from tests.benchmarks.import_folders import harbor_job, harbor_trial
-
-TENANT = "default"
-
-
-class Registry:
-    """One with a checkpoint, `ckpt-1`."""
-
-    def __init__(self, database: Database, settings: Settings) -> None:
-        self.database, self.settings = database, settings
-        register(
-            database, settings, tenant=TENANT, name="ckpt-1", uri="https://models.example/1",
-            digest="sha256:" + "1" * 64, actor="test",
-        )  # fmt: skip
-
-    def take(self, path: Path, *, dry_run: bool = False, **facts: Any) -> ImportReport:
-        options = ReadOptions(**{name: facts.pop(name) for name in ("metric",) if name in facts})
-        whose = {"tenant": TENANT, "suite": "core", "checkpoint": "ckpt-1"} | facts
-        return import_results(self.database, path, options=options, dry_run=dry_run, **whose)
-
-    def kept(self, version: str = "imported") -> dict[tuple[str, int], float | str | None]:
-        place = AttemptScope(TENANT, "core", version, "ckpt-1")
-        results = [one.result for one in attempts_of(self.database, place)]
-        return {(one.task, one.attempt): one.score or one.error for one in results}
-
-    def runs(self) -> list[Any]:
-        with self.database.read() as connection:
-            return list(connection.execute(sa.select(benchmark_run)))
-
-
-@pytest.fixture
-def registry(tmp_path: Path, each_database: None) -> Any:
-    with open_or_make(load_settings(tmp_path)) as lake:
-        if not lake.database.is_sqlite:
-            from penstock.database import migrations
-
-            migrations.upgrade(lake.database)
-        yield Registry(lake.database, lake.settings)
+from tests.support.result_registry import TENANT, Registry
 
 
 @pytest.fixture
@@ -175,8 +132,11 @@ def test_as_a_person_types_it(
     rows = {" ".join(line.split()) for line in out.splitlines()}
     assert {"format harbor", "attempts 2", "errors 1", "mean score 1.0000", "new 2"} <= rows
     assert (status, "1 attempts say nothing about the model" in said) == (0, True)
+    assert f"1 {_NO_REWARD} a job/a__2" in rows
     status, out, said = run("--json")
     assert (status, json.loads(out)["new"]) == (0, 0)
+    failed = {"task": "a", "attempt": 1, "error": _NO_REWARD, "where": "job/a__2"}
+    assert json.loads(out)["failed"] == [failed]
     status, out, said = run(checkpoint="ckpt-2")
     assert (status, "There is no checkpoint 'ckpt-2'" in said) == (2, True)
     with open_or_make(load_settings(data)) as lake:

@@ -166,3 +166,13 @@ def test_a_task_that_changed_between_trials_is_told(tmp_path: Path) -> None:
     harbor_trial(tmp_path, "a__1", 1)
     harbor_trial(tmp_path, "a__2", 1, task_checksum="1" * 64)
     assert read(tmp_path).problems == {"a task was not the same in all trials": 1}
+
+
+def test_tokens_that_not_every_step_says_are_not_known(tmp_path: Path) -> None:
+    step = {"step_name": "1", "agent_result": {"n_output_tokens": 3, "n_input_tokens": 5}}
+    silent = {"step_name": "2", "agent_result": {"cost_usd": 0.5}}
+    own = {"agent_result": None, "agent_execution": None}
+    harbor_trial(tmp_path, "a__1", 1, step_results=[step, silent], **own)
+    harbor_trial(tmp_path, "b__1", 1, agent_result={"n_input_tokens": 0, "n_output_tokens": 0})
+    for attempt in read(tmp_path).attempts:
+        assert (attempt.prompt_tokens, attempt.completion_tokens) == (None, None)

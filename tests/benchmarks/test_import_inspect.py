@@ -69,6 +69,22 @@ def test_a_limit_of_the_model_counts_as_scored_and_is_told(make: Any) -> None:
     assert found.problems == {"a sample that came to the limit token counts as scored": 1}
 
 
+@pytest.mark.parametrize(
+    ("usage", "tokens"),
+    [
+        ({}, (None, None)),
+        ({"input_tokens": 0, "output_tokens": 0}, (None, None)),
+        ({"output_tokens": 7}, (None, 7)),
+        ({"input_tokens": 9, "output_tokens": 0}, (9, 0)),
+    ],
+)
+def test_tokens_that_nobody_reported_are_not_0(
+    make: Any, usage: dict[str, int], tokens: tuple[int | None, int | None]
+) -> None:
+    [attempt] = read(make(header(["a"]), [sample("a", model_usage={"m/x": usage})])).attempts
+    assert (attempt.prompt_tokens, attempt.completion_tokens) == tokens
+
+
 def test_tokens_are_those_of_the_model_that_was_tried(make: Any) -> None:
     usage = {
         "m/x": {"input_tokens": 5, "output_tokens": 7, "input_tokens_cache_read": 100,

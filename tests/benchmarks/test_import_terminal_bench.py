@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import InvalidInput
-from tests.benchmarks.import_folders import outcomes, read, tb_run, tb_trial, write
+from tests.benchmarks.import_folders import outcomes, read, tb_old_trial, tb_run, tb_trial, write
 
 RUN = "2026-11-20__10-00-00"
 LATER = "2026-11-21__10-00-00"
@@ -130,3 +130,60 @@ def test_broken_files_are_told(tmp_path: Path) -> None:
         "a file of another form was passed over": 1,
     }
     assert "UTF-16" in found.examples["results that cannot be read were left out"][0]
+
+
+def test_names_of_trials_without_their_run_make_no_errors(tmp_path: Path) -> None:
+    """`TASK/TASK.3-of-5`, as on the public leaderboard: its 400 trials were 800 attempts once."""
+    tasks = [f"task-{at}.hard" for at in range(8)]
+    trials = [tb_old_trial(task, number, 5) for task in tasks for number in range(1, 6)]
+    trials[7]["is_resolved"] = False
+    folder = tb_run(tmp_path, RUN, trials, task_ids=tasks, n_attempts=5)
+    found = read(folder)
+    assert len(found.attempts) == 40
+    assert outcomes(found) == {
+        (task, number): float((task, number) != ("task-1.hard", 2))
+        for task in tasks
+        for number in range(5)
+    }
+    assert not found.problems
+    assert outcomes(read(folder / "results.json")) == outcomes(found)
+
+
+def test_what_a_run_of_such_trials_lacks_is_named_by_its_number(tmp_path: Path) -> None:
+    trials = [tb_old_trial("a", number, 3) for number in (1, 3)]
+    nameless = tb_old_trial("b", 1, 3) | {"trial_name": "of another form"}
+    folder = tb_run(tmp_path, RUN, [*trials, nameless], n_attempts=3)
+    missing = "only the summary names it"
+    assert outcomes(read(folder)) == {
+        ("a", 0): 1, ("a", 1): missing, ("a", 2): 1,
+        ("b", 0): missing, ("b", 1): missing, ("b", 2): 1,
+    }  # fmt: skip
+
+
+def test_such_trials_of_two_runs_are_no_copies(tmp_path: Path) -> None:
+    for run, resolved in ((RUN, True), (LATER, False)):
+        trials = [tb_old_trial("a", 1, is_resolved=resolved)]
+        for own in ("uuid", "id"):
+            trials[0].pop(own, None)
+        tb_run(tmp_path, run, trials)
+    assert outcomes(read(tmp_path)) == {("a", 0): 1, ("a", 1): 0}
+
+
+def test_a_run_may_be_named_like_a_trial(tmp_path: Path) -> None:
+    folder = tb_run(tmp_path, "night.1-of-2", [tb_trial("night.1-of-2", "a")])
+    (folder / "results.json").unlink()
+    assert outcomes(read(tmp_path)) == {("a", 0): 1}
+
+
+def test_tokens_that_nobody_reported_are_not_0(tmp_path: Path) -> None:
+    counts = {"silent": (0, 0), "unknown": (None, None), "mute": (9, 0), "half": (0, None)}
+    trials = [
+        tb_trial(RUN, task, total_input_tokens=read_, total_output_tokens=written)
+        for task, (read_, written) in counts.items()
+    ]
+    found = read(tb_run(tmp_path, RUN, trials))
+    measured = {one.task: (one.prompt_tokens, one.completion_tokens) for one in found.attempts}
+    nothing = (None, None)
+    assert measured == {"silent": nothing, "unknown": nothing, "half": nothing, "mute": (9, 0)}
+    kind = "0 tokens read and written stand for tokens that nobody reported"
+    assert found.problems == {kind: 2}

@@ -13,6 +13,7 @@ from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.checkpoints.tables import benchmark_attempt, benchmark_run
 from penstock.database.engine import Database
 from penstock.gate.errors import GateRefused
+from penstock.gate.frontier import frontier_picture
 from penstock.gate.tables import live_look
 from penstock.gate.verdict import Verdict
 from tests.support.checkpoint_factory import TENANT, add, promote, set_policy
@@ -111,7 +112,12 @@ def test_a_suite_that_changed_has_to_be_run_anew_or_named(embedded: Database) ->
     assert "another version" in asked(embedded, "two").document["why"][0]
     score(embedded, "two", version="v2")
     why = asked(embedded, "two").document["why"]
-    assert why == ["one was scored on another version of core (v1), and v2 counts"]
+    assert why == [
+        "one was scored on another version of core (v1), and v2 counts: score it there, or name the"
+        " version that counts under [suites] of the policy"
+    ]
+    notes = asked(embedded, "two").document["notes"]
+    assert "core: scores of two at v1 do not count, those at v2 do." in notes
     set_policy(embedded, POLICY + '[suites]\ncore = "v1"\n')
     assert asked(embedded, "two").outcome == "PASS"
     set_policy(embedded, POLICY + '[suites]\ncore = "v9"\n')
@@ -201,3 +207,22 @@ def test_how_attempts_were_made_is_told(database: Database) -> None:
     document = asked(database, "two").document
     assert document["makers"]["core"]["candidate"][0]["isolated"] is False
     assert "core: attempts of two were made without isolation." in document["notes"]
+
+
+def test_a_cost_that_not_every_attempt_says_is_not_drawn(database: Database) -> None:
+    """Where nobody reported, the mean of the others would look cheap."""
+    ready(database)
+    for name, silent in (("one", 0), ("two", 5)):
+        with database.write() as connection:
+            place = AttemptScope(TENANT, "core", "v2", name)
+            results = [
+                Attempt(
+                    task=task, attempt=0, score=1.0, latency_s=2.0,
+                    completion_tokens=None if at < silent else 7,
+                )
+                for at, task in enumerate(TASKS)
+            ]  # fmt: skip
+            record_attempts(connection, place, "r", results)
+    picture = frontier_picture(database, TENANT, "core", "v2", {})
+    assert picture is not None
+    assert (picture.cost, [point.cost for point in picture.points]) == ("latency_s", [2.0, 2.0])

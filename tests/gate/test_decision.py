@@ -112,6 +112,19 @@ def test_a_few_errors_count_neither_way_and_too_many_are_an_error() -> None:
     assert judged(many, even()).outcome == "ERROR"
 
 
+def test_errors_are_counted_with_why_and_where() -> None:
+    ours = list(side(even(attempts=1)).attempts)
+    why = {0: "parse_error", 1: "RateLimitError: 429", 2: "RateLimitError: 503", 3: "parse_error",
+           4: "parse_error", 5: "parse_error", 6: "disk", 7: "gone"}  # fmt: skip
+    many = [failed(one, why[at]) if at in why else one for at, one in enumerate(ours)]
+    [text] = judged(SideEvidence(many), even()).document["why"]
+    assert text.startswith("8 of 100 attempts of new on core are errors")
+    assert text.endswith(
+        "4 × parse_error (t-000, t-003, t-004 and 1 more); 2 × RateLimitError (t-001, t-002);"
+        " 1 × disk (t-006); and 1 other errors"
+    )
+
+
 def test_many_attempts_at_one_task_hide_no_errors_at_others() -> None:
     """Where only what failed is an error, the share of all attempts says nothing."""
     ours = [

@@ -13,7 +13,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of, spinner_of
-from penstock.terminal.output import say, show_json, show_table
+from penstock.terminal.output import say, show_json, show_table, show_text
 
 if TYPE_CHECKING:
     from penstock_jobs.benchmarks.run import RunOptions
@@ -112,7 +112,7 @@ def _run(
     from penstock.execution import open_executor
     from penstock_jobs.benchmarks.run import UntilDecided, register_suite, run_suite
     from penstock_jobs.benchmarks.suite import read_suite
-    from penstock_jobs.benchmarks.summary import results_of
+    from penstock_jobs.benchmarks.summary import results_of, version_advice
 
     suite = read_suite(suite_folder)
     with open_existing(data) as lake:
@@ -127,6 +127,7 @@ def _run(
                 lake, workers, suite, name, run_options, tenant=tenant, choose=choose, follow=follow
             )
         results = results_of(lake.database, report.scope)
+        advice = version_advice(lake.database, tenant, suite.name)
     if json:
         facts = {"run": report.run, "made": report.made, "known": report.known} | asdict(results)
         show_json(facts | ({"until": choose.ended.document} if choose else {}))
@@ -135,6 +136,8 @@ def _run(
     if choose is not None:
         say(choose.ended.text)
     _show_summary(results)
+    if advice is not None:
+        say(advice)
 
 
 SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="A suite's name, or its folder.")]
@@ -155,7 +158,12 @@ def show(
     Example: penstock bench show core --checkpoint ckpt-0013
     """
     from penstock.checkpoints.attempts import AttemptScope, checkpoints_tried, versions_tried
-    from penstock_jobs.benchmarks.summary import mean_text, number_text, results_of
+    from penstock_jobs.benchmarks.summary import (
+        mean_text,
+        number_text,
+        results_of,
+        version_advice,
+    )
 
     suite = _name_of(suite)
     with open_existing(data) as lake:
@@ -166,6 +174,7 @@ def show(
             for version in [suite_version] if suite_version is not None else versions:
                 scope = AttemptScope(tenant, suite, version, name)
                 results.append(results_of(lake.database, scope))
+        advice = version_advice(lake.database, tenant, suite)
     results = [result for result in results if result.summary.scored or result.summary.errors]
     if json:
         show_json(results)
@@ -174,9 +183,13 @@ def show(
         say(f"No attempts at {suite} are known{f' of {checkpoint}' if checkpoint else ''}.")
     rows: list[list[object]] = []
     for result in results:
-        summary, mark = result.summary, "" if result.isolated else "NOT ISOLATED"
+        summary, marks = result.summary, [] if result.isolated else ["NOT ISOLATED"]
+        marks += ["an older version"] if result.suite_version != result.newest_version else []
+        counts = [summary.scored, summary.errors, ", ".join(marks)]
         names = [result.checkpoint, result.suite_version[:19]]
-        rows.append([*names, mean_text(summary.score), summary.scored, summary.errors, mark])
+        rows.append([*names, mean_text(summary.score), *counts])
+    if advice is not None:
+        say(advice)
     if checkpoint is None:
         show_table(["checkpoint", "version", "score", "scored", "errors", ""], rows)
         return
@@ -245,6 +258,7 @@ def _name_of(suite: str) -> str:
 
 
 def _show_summary(results: "CheckpointResults") -> None:
+    from penstock.checkpoints.attempts import listed
     from penstock_jobs.benchmarks.summary import summary_rows
 
     say(f"{results.checkpoint} at {results.suite} ({results.suite_version})")
@@ -258,6 +272,9 @@ def _show_summary(results: "CheckpointResults") -> None:
     for mark, count in sorted(marks.items()):
         say(f"{count} × {mark}")
     show_table(["what", "value"], summary_rows(results.summary))
+    if groups := results.summary.error_groups:
+        rows = [[group.count, group.error, listed(group.tasks)] for group in groups]
+        show_table(["errors", "why", "at the tasks"], rows)
 
 
 @app.command()
@@ -306,14 +323,50 @@ def register(
     """
     from penstock_jobs.benchmarks.run import register_suite
     from penstock_jobs.benchmarks.suite import read_suite
+    from penstock_jobs.benchmarks.summary import version_advice
 
     folder = read_suite(suite)
     with open_existing(data) as lake:
         new = register_suite(lake.database, tenant, folder)
+        advice = version_advice(lake.database, tenant, folder.name)
+    if advice is not None:
+        say(advice)
     if json:
         show_json({"suite": folder.name, "version": folder.version, "new": new})
     else:
         say(f"{folder.name} ({folder.version}): {'registered' if new else 'known already'}")
+
+
+@app.command()
+def restore(
+    suite: SuiteName,
+    *,
+    checkpoint: Checkpoint,
+    suite_version: Annotated[Text, typer.Option(metavar="V", help="Else the newest tried.")] = None,
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Put a checkpoint's attempts and runs back as they were recorded, where somebody edited,
+    removed or added rows by hand: `penstock gate check` says so.
+
+    Example: penstock bench restore core --checkpoint ckpt-0013
+    """
+    from penstock.checkpoints.attempts import AttemptScope, versions_tried
+    from penstock.checkpoints.integrity import restore
+
+    suite = _name_of(suite)
+    with open_existing(data) as lake:
+        tried = versions_tried(lake.database, tenant, suite, checkpoint)
+        version = suite_version or (tried[-1] if tried else "")
+        with lake.database.write() as connection:
+            altered = restore(connection, AttemptScope(tenant, suite, version, checkpoint))
+    if json:
+        show_json({"suite": suite, "version": version, "restored": altered})
+        return
+    for text in altered:
+        show_text(text)
+    say(f"{len(altered)} rows were put back as they were recorded")
 
 
 Results = Annotated[Path, typer.Argument(parser=options.path, help="A file, or a folder of them.")]
@@ -359,7 +412,8 @@ def import_(
     Example: penstock bench import jobs/2026-11-21 --suite core --checkpoint ckpt-0013
     """
     from penstock_jobs.benchmarks.importers.trials import ReadOptions
-    from penstock_jobs.benchmarks.result_import import import_results
+    from penstock_jobs.benchmarks.result_import import error_rows, import_results
+    from penstock_jobs.benchmarks.summary import version_advice
 
     with open_existing(data) as lake, spinner_of(f"Reading {path}"):
         report = import_results(
@@ -374,6 +428,9 @@ def import_(
             first_attempt=first_attempt,
             dry_run=dry_run,
         )
+        advice = version_advice(lake.database, tenant, suite)
+    if advice is not None:
+        say(advice)
     if json:
         show_json(report)
         return
@@ -384,6 +441,7 @@ def import_(
     problems = [[each.count, each.kind, "; ".join(each.examples)] for each in report.problems]
     if problems:
         show_table(["times", "reported", "such as"], problems)
-    if report.errors:
+    if report.failed:
+        show_table(["errors", "why", "at the tasks", "such as"], error_rows(report))
         more = "too many make the verdict ERROR"
-        say(f"{report.errors} attempts say nothing about the model; {more}")
+        say(f"{report.errors} attempts say nothing about the model, and --json names all; {more}")

@@ -5,15 +5,27 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.checkpoints.attempts import Attempt, AttemptScope, new_attempts, record_attempts
+from penstock.checkpoints.attempts import (
+    RESULT_FIELDS,
+    Attempt,
+    AttemptScope,
+    BenchmarkRun,
+    error_groups,
+    error_kind,
+    listed,
+    new_attempts,
+    read_attempts,
+    record_attempts,
+    record_run,
+    result_values,
+)
 from penstock.checkpoints.registration import find
 from penstock.checkpoints.suites import SuiteVersion, add_suite, suite_versions
-from penstock.checkpoints.tables import benchmark_run
-from penstock.database.engine import Database, insert_of, now_us
+from penstock.database.engine import Database, clock_us
 from penstock.errors import InvalidInput
 from penstock_jobs.benchmarks.importers import (
     harbor,
@@ -25,6 +37,7 @@ from penstock_jobs.benchmarks.importers import (
 )
 from penstock_jobs.benchmarks.importers.trials import ImportProblem, ReadOptions, TrialCollection
 from penstock_jobs.benchmarks.summary import scores_by_task
+from penstock_jobs.benchmarks.trial_numbers import NumberedAttempts, number_attempts
 
 #: The version of a suite of which only results are known.
 IMPORTED = "imported"
@@ -43,6 +56,16 @@ FORMATS = {
 }
 
 
+@dataclass(frozen=True)
+class ImportedError:
+    """An attempt that says nothing about the model, why, and where that stands."""
+
+    task: str
+    attempt: int
+    error: str
+    where: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class ImportReport:
     """`new` of the attempts were not known before. `mean_score` is the mean of the tasks' means."""
@@ -59,6 +82,7 @@ class ImportReport:
     tasks: int
     mean_score: float | None
     problems: list[ImportProblem]
+    failed: list[ImportedError]
     dry_run: bool
 
 
@@ -79,24 +103,30 @@ def import_results(
     CheckpointUnknown, AttemptConflict."""
     checkpoint = find(database, tenant, checkpoint).name
     version = _version_of(database, tenant, suite, suite_version)
-    kind, attempts, problems = _read(path, form, options, version)
-    attempts = [replace(attempt, attempt=attempt.attempt + first_attempt) for attempt in attempts]
+    kind, imported, trials = _read(path, form, options, version)
     scope = AttemptScope(tenant, suite, version.version, checkpoint)
     # The same results, in whatever file, are one run.
-    content = msgspec.json.encode((asdict(scope), kind, attempts), order="sorted")
+    results = [_result_facts(each, each.attempt + first_attempt) for each in imported]
+    content = msgspec.json.encode((asdict(scope), kind, results), order="sorted")
     run = hashlib.sha256(content).hexdigest()
-    if dry_run:
-        with database.read() as connection:
-            new = new_attempts(connection, scope, attempts)
-    else:
+    if not dry_run:
         add_suite(database, tenant, version)
-        row = asdict(scope) | {"id": run, "kind": kind, "source": str(path)}
-        row |= {"problems": msgspec.json.encode(problems).decode()}
-        row |= dict.fromkeys(("started_at", "finished_at"), now_us())
-        with database.write() as connection:
-            new = record_attempts(connection, scope, run, attempts)
-            insert = insert_of(connection)(benchmark_run).values(row)
-            connection.execute(insert.on_conflict_do_nothing())
+    with database.read() if dry_run else database.write() as connection:
+        recorded = read_attempts(connection, scope)
+        numbered = number_attempts(imported, recorded, first_attempt)
+        _note_known(trials, numbered)
+        attempts, problems = list(numbered.attempts.values()), trials.sorted_problems
+        if dry_run:
+            new = new_attempts(connection, scope, attempts)
+        elif new := record_attempts(connection, scope, run, attempts):
+            now = clock_us(connection)
+            made = BenchmarkRun(run, kind, str(path), {}, problems, now, now)
+            record_run(connection, scope, made)
+    failed = [
+        ImportedError(attempt.task, attempt.attempt, attempt.error, trials.sources[place])
+        for place, attempt in numbered.attempts.items()
+        if attempt.error is not None
+    ]
     scores = scores_by_task(attempts)
     return ImportReport(
         format=kind,
@@ -107,12 +137,42 @@ def import_results(
         attempts=len(attempts),
         new=len(new),
         scored=sum(attempt.score is not None for attempt in attempts),
-        errors=sum(attempt.error is not None for attempt in attempts),
+        errors=len(failed),
+        failed=failed,
         tasks=len({attempt.task for attempt in attempts}),
         mean_score=fmean(map(fmean, scores.values())) if scores else None,
         problems=problems,
         dry_run=dry_run,
     )
+
+
+def _result_facts(attempt: Attempt, number: int) -> dict[str, Any]:
+    return dict(zip(RESULT_FIELDS, result_values(replace(attempt, attempt=number)), strict=True))
+
+
+def _note_known(trials: TrialCollection, numbered: NumberedAttempts) -> None:
+    """Say which trials are known under another number, and so are not counted twice."""
+    for place in numbered.renamed:
+        attempt, where = numbered.attempts[place], trials.sources[place]
+        if numbered.same_as_run is None:
+            kind = "a trial that is known under another number was not counted again"
+        else:
+            kind = (
+                f"a result of the run {numbered.same_as_run} was not counted again: all results are"
+                " the same; if they are of a further run, say so by a `trial` in each line"
+            )
+        trials.note(kind, f"{where}: it is attempt {attempt.attempt} at {attempt.task}")
+
+
+def error_rows(report: ImportReport) -> list[list[object]]:
+    """For people: how often, why, at which tasks, and where the first of each stands."""
+    first: dict[str, str] = {}
+    for failed in report.failed:
+        first.setdefault(error_kind(failed.error), failed.where)
+    groups = error_groups(
+        Attempt(task=each.task, attempt=each.attempt, error=each.error) for each in report.failed
+    )
+    return [[group.count, group.error, listed(group.tasks), first[group.error]] for group in groups]
 
 
 def _version_of(database: Database, tenant: str, suite: str, name: str | None) -> SuiteVersion:
@@ -128,8 +188,8 @@ def _version_of(database: Database, tenant: str, suite: str, name: str | None) -
 
 def _read(
     path: Path, name: str | None, options: ReadOptions, suite: SuiteVersion
-) -> tuple[str, list[Attempt], list[ImportProblem]]:
-    """The name of the format, the attempts at tasks of the suite, and problems by kind."""
+) -> tuple[str, list[Attempt], TrialCollection]:
+    """The name of the format, the attempts at tasks of the suite, and where they are from."""
     if not path.exists():
         raise InvalidInput(what=str(path), why="it does not exist")
     trials = TrialCollection(path, options)
@@ -150,12 +210,12 @@ def _read(
         for task in sorted(tasks - tried) if tried & tasks else ():
             trials.note("a task of the suite has no result", task)
         attempts = [attempt for attempt in attempts if attempt.task in tasks]
-    problems = sorted(trials.problems.values(), key=lambda problem: problem.kind)
     if not attempts:
+        problems = trials.sorted_problems
         counts = "; ".join(f"{problem.kind} ({problem.count})" for problem in problems)
         why = f"there are no results in it that can be taken{': ' if counts else ''}{counts}"
         raise InvalidInput(what=str(path), why=why)
-    return form.name, attempts, problems
+    return form.name, attempts, trials
 
 
 def format_of(path: Path) -> ResultFormat:

@@ -135,7 +135,7 @@ def run_suite(
                 if errors >= ERRORS_MAX:
                     raise BenchmarkStopped(errors=errors, suite=suite.name, why=result.error)
             silent = []
-    finish_run(lake.database, run)
+    finish_run(lake.database, scope, run)
     return RunReport(run, scope, done - before, before)
 
 
@@ -192,7 +192,7 @@ def _commit(database: Database, scope: AttemptScope, run: str, outcome: AttemptO
         if record_attempts(connection, scope, run, [result]):
             for problem in problems:
                 place = {"task": result.task, "attempt": result.attempt}
-                note_problem(connection, run, place | problem)
+                note_problem(connection, scope, run, place | problem)
             return result
     return _results(database, scope)[result.place]
 

@@ -10,11 +10,15 @@ from penstock.checkpoints.attempts import (
     Attempt,
     AttemptScope,
     BenchmarkRun,
+    ErrorGroup,
     attempts_of,
+    checkpoints_tried,
+    error_groups,
+    listed,
     runs_of,
     versions_tried,
 )
-from penstock.checkpoints.suites import SuiteTask, suite_versions
+from penstock.checkpoints.suites import SuiteTask, suite_versions, version_names
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.gate.statistics import compare, estimate
@@ -67,6 +71,9 @@ class Summary:
     retries: int
     tags: dict[str, TaskMean]
     tasks: tuple[TaskSummary, ...]
+    #: How many of the scored attempts say each of the means above.
+    reported: dict[str, int]
+    error_groups: tuple[ErrorGroup, ...]
 
 
 @dataclass(frozen=True)
@@ -76,6 +83,8 @@ class CheckpointResults:
     checkpoint: str
     summary: Summary
     runs: list[BenchmarkRun]
+    #: The version that the gate takes, unless a policy names another.
+    newest_version: str | None = None
 
     @property
     def isolated(self) -> bool:
@@ -85,12 +94,33 @@ class CheckpointResults:
 
 def results_of(database: Database, scope: AttemptScope) -> CheckpointResults:
     versions = suite_versions(database, scope.tenant, scope.suite)
+    newest = versions[-1].version if versions else None
     tasks = {version.version: version.tasks for version in versions}.get(scope.suite_version, ())
     attempts = attempts_of(database, scope)
     sources = {recorded.run for recorded in attempts}
     runs = [run for run in runs_of(database, scope) if run.id in sources]
     summary = _summarise(tasks, [recorded.result for recorded in attempts])
-    return CheckpointResults(scope.suite, scope.suite_version, scope.checkpoint, summary, runs)
+    place = scope.suite, scope.suite_version, scope.checkpoint
+    return CheckpointResults(*place, summary, runs, newest)
+
+
+def version_advice(database: Database, tenant: str, suite: str) -> str | None:
+    """Which scores are of versions that do not count any more, and what to do; None where all
+    checkpoints were tried at the newest one."""
+    versions = version_names(database, tenant, suite)
+    older: dict[str, list[str]] = {}
+    for name in checkpoints_tried(database, tenant, suite) if len(versions) > 1 else ():
+        tried = versions_tried(database, tenant, suite, name)
+        if versions[-1] not in tried:
+            older.setdefault(tried[-1], []).append(name)
+    if not older:
+        return None
+    scores = "; ".join(f"{listed(names)} at {version}" for version, names in older.items())
+    return (
+        f"The newest version of {suite} is {versions[-1]}, and not scored at it: {scores}. The gate"
+        " takes the newest: score them there too, or name the version that counts under [suites]"
+        " of the policy."
+    )
 
 
 def _summarise(tasks: Sequence[SuiteTask], attempts: Sequence[Attempt]) -> Summary:
@@ -129,6 +159,10 @@ def _summarise(tasks: Sequence[SuiteTask], attempts: Sequence[Attempt]) -> Summa
         retries=sum(attempt.retries for attempt in attempts),
         tags=_means({tag: by_tag[tag] for tag in sorted(by_tag)}),
         tasks=tuple(summaries),
+        reported={
+            name: sum(getattr(attempt, name) is not None for attempt in scored) for name in _MEANS
+        },
+        error_groups=error_groups(attempts),
     )
 
 
@@ -250,18 +284,26 @@ def summary_rows(summary: Summary) -> list[list[object]]:
         ["errors (say nothing about the model)", summary.errors],
         ["tasks without a score", len(summary.tasks_missing)],
         ["tried again", summary.retries],
-        ["completion tokens", number_text(summary.completion_tokens)],
-        ["prompt tokens", number_text(summary.prompt_tokens)],
-        ["cost, USD", number_text(summary.cost_usd, ",.4f")],
-        ["latency, s", number_text(summary.latency_s, ",.1f")],
-        ["steps", number_text(summary.steps, ",.1f")],
+        ["completion tokens", _reported_text(summary, "completion_tokens")],
+        ["prompt tokens", _reported_text(summary, "prompt_tokens")],
+        ["cost, USD", _reported_text(summary, "cost_usd", ",.4f")],
+        ["latency, s", _reported_text(summary, "latency_s", ",.1f")],
+        ["steps", _reported_text(summary, "steps", ",.1f")],
         ["invalid tool calls", number_text(summary.invalid_tool_calls, ".1%")],
-        ["edited", number_text(summary.edited, ".1%")],
-        ["asked", number_text(summary.asked, ".1%")],
+        ["edited", _reported_text(summary, "edited", ".1%")],
+        ["asked", _reported_text(summary, "asked", ".1%")],
     ]
     # The score of a tag with fewer tasks says nothing.
     tags = [tag for tag, mean in summary.tags.items() if mean.tasks >= 5]
     return rows + [[f"score of {tag}", mean_text(summary.tags[tag])] for tag in tags]
+
+
+def _reported_text(summary: Summary, name: str, form: str = ",.0f") -> str:
+    """A mean, and of how many attempts it is, where not all of them say it."""
+    text, count = number_text(getattr(summary, name), form), summary.reported[name]
+    if 0 < count < summary.scored:
+        text += f" (of {count} attempts; {summary.scored - count} do not say it)"
+    return text
 
 
 def mean_text(mean: TaskMean | None) -> str:

@@ -95,7 +95,7 @@ def show(
 
 
 @app.command("history")
-def history(
+def show_history(
     name: Name,
     last: Annotated[
         int | None, typer.Option(help="Show so many changes, the newest; all by default.", min=1)
@@ -108,10 +108,12 @@ def history(
     the history is not as it was written.
 
     The whole history is checked, also where a part is shown: each change holds the hash of the
-    one before, and verdicts are named by their digests.
+    one before, verdicts are named by their digests, and the attempts that they read have to be
+    there as they were recorded.
 
     Example: penstock channels history production
     """
+    from penstock.channels import history
     from penstock.channels.change import (
         change_document,
         change_marks,
@@ -119,21 +121,22 @@ def history(
         short_digest,
     )
     from penstock.channels.errors import HistoryDamaged
-    from penstock.channels.history import channel_changes, verdict_outcomes, verify_history
 
     with open_existing(data) as lake:
+        of_channel = lake.database, tenant, name
         # One more, to tell of each what was before it.
         limit = last + 1 if last is not None else None
-        changes = channel_changes(lake.database, tenant, name, limit=limit, latest=True)
-        outcomes = verdict_outcomes(lake.database, tenant, name)
-        misfit = verify_history(lake.database, tenant, name)
+        changes = history.channel_changes(*of_channel, limit=limit, latest=True)
+        outcomes = history.verdict_outcomes(*of_channel)
+        misfit = history.verify_history(*of_channel)
+        unbound = history.unbound_versions(*of_channel)
     steps = list(zip([None, *changes], changes, strict=False))[-(last or len(changes)) :]
     if json:
         documents = [
             change_document(change) | {"outcome": outcomes.get(change.verdict or "")}
             for _, change in steps
         ]
-        show_json({"channel": name, "changes": documents, "misfit": misfit})
+        show_json({"channel": name, "changes": documents, "misfit": misfit, "unbound": unbound})
     else:
         rows: list[list[object]] = []
         for before, change in steps:
@@ -146,6 +149,9 @@ def history(
         show_table(["version", "when (UTC)", "what", "gate", "marks", "who", "why"], rows)
     if misfit is not None:
         raise HistoryDamaged(channel=name, version=misfit.version, why=misfit.why)
+    if not json and unbound:
+        versions = ", ".join(map(str, unbound[:10])) + ("…" if unbound[10:] else "")
+        say(f"made before evidence was bound, so nobody checks their attempts: versions {versions}")
     if not json:
         say(f"the history fits: {changes[-1].version} changes, up to the hash {changes[-1].hash}")
 

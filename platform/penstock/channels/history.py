@@ -1,16 +1,22 @@
 """The history of a channel in the database: its changes are read here, and proved to be as they
 were written."""
 
+from collections.abc import Sequence
 from dataclasses import fields
-from typing import Literal
+from typing import Literal, NamedTuple
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.channels.change import Action, Change, Misfit, first_misfit
 from penstock.channels.errors import ChannelUnknown
 from penstock.channels.tables import channel, channel_change
+from penstock.checkpoints.attempts import AttemptScope
 from penstock.checkpoints.digests import text_digest
+from penstock.checkpoints.integrity import read_bound_attempts, read_bound_suite
+from penstock.checkpoints.journal import Journal, JournalHead
+from penstock.checkpoints.suites import suite_scope
 from penstock.database.engine import Database
 from penstock.gate.tables import gate_policy, verdict
 from penstock.gate.verdict import Outcome
@@ -41,8 +47,8 @@ def channel_changes(
 
 
 def verify_history(database: Database, tenant: str, name: str) -> Misfit | None:
-    """The first version of a channel that is not as it was written, be it the change itself or the
-    verdict or the policy that it rests on. Raises ChannelUnknown."""
+    """The first version of a channel that is not as it was written, be it the change itself, the
+    verdict or the policy that it rests on, or what the verdict read. Raises ChannelUnknown."""
     query = sa.select(channel.c.version, channel.c.hash).where(
         channel.c.tenant == tenant, channel.c.name == name
     )
@@ -58,9 +64,18 @@ def verify_history(database: Database, tenant: str, name: str) -> Misfit | None:
             first_misfit((change_of(row) for row in rows), head),
             _evidence_misfit(connection, tenant, name, "verdict"),
             _evidence_misfit(connection, tenant, name, "policy"),
+            _bound_misfit(connection, _rests(connection, tenant, name)),
         ]
     present = [misfit for misfit in misfits if misfit is not None]
     return min(present, key=lambda misfit: misfit.version, default=None)
+
+
+def unbound_versions(database: Database, tenant: str, name: str) -> list[int]:
+    """The versions whose verdicts were made before evidence was bound: whether the attempts that
+    they read were changed, nobody can say."""
+    with database.read() as connection:
+        rests = _rests(connection, tenant, name)
+        return sorted({rest.version for rest in rests if rest.head is None})
 
 
 def verdict_outcomes(database: Database, tenant: str, name: str) -> dict[str, Outcome]:
@@ -115,6 +130,80 @@ def _evidence_misfit(
         if row.text is None or text_digest(row.text) != row.digest:
             return Misfit(row.version, f"its {kind} {row.digest} is not there as it was written")
     return None
+
+
+class _Rest(NamedTuple):
+    """The journal up to an entry that the verdict on a version rests on; None where none was
+    kept yet."""
+
+    version: int
+    scope: AttemptScope
+    head: JournalHead | None
+
+
+def _rests(connection: Connection, tenant: str, name: str) -> list[_Rest]:
+    """By version. Of a verdict that is not as it was written, nothing."""
+    changes = channel_change.c
+    version = sa.func.min(changes.version)
+    own = sa.and_(verdict.c.tenant == changes.tenant, verdict.c.id == changes.verdict)
+    query = sa.select(version, verdict.c.document).join(verdict, own)
+    query = query.where(changes.tenant == tenant, changes.channel == name)
+    query = query.group_by(verdict.c.id, verdict.c.document).order_by(version)
+    rests = []
+    for first, text in connection.execute(query.execution_options(yield_per=50)):
+        try:
+            document = msgspec.json.decode(text, type=_VerdictDocument)
+        except msgspec.DecodeError:
+            continue
+        for suite, facts in document.suites.items():
+            rests.append(_Rest(first, suite_scope(tenant, suite), facts.journal))
+            for side in (facts.candidate, facts.incumbent):
+                if side is not None and facts.version is not None:
+                    scope = AttemptScope(tenant, suite, facts.version, side.checkpoint)
+                    rests.append(_Rest(first, scope, side.journal))
+    return rests
+
+
+class _VerdictSide(msgspec.Struct):
+    checkpoint: str
+    journal: JournalHead | None = None
+
+
+class _VerdictSuite(msgspec.Struct):
+    version: str | None = None
+    candidate: _VerdictSide | None = None
+    incumbent: _VerdictSide | None = None
+    journal: JournalHead | None = None
+
+
+class _VerdictDocument(msgspec.Struct):
+    suites: dict[str, _VerdictSuite] = {}
+
+
+def _bound_misfit(connection: Connection, rests: Sequence[_Rest]) -> Misfit | None:
+    """The first version whose verdict read what is not there any more as it was recorded. Each
+    journal is read once, whoever rests on it."""
+    journals: dict[AttemptScope, tuple[Journal, Sequence[str]]] = {}
+    for version, scope, head in rests:
+        if head is None:
+            continue
+        if scope not in journals:
+            journals[scope] = _read_bound(connection, scope)
+        journal, alterations = journals[scope]
+        why = [f"what its verdict rests on was changed: {text}" for text in alterations[:1]]
+        if not why and journal.head_at(head.entries) != head:
+            whose = f"{scope.checkpoint} on {scope.suite}" if scope.checkpoint else scope.suite
+            why = [f"the journal of {whose} is not the one that its verdict read"]
+        if why:
+            return Misfit(version, why[0])
+    return None
+
+
+def _read_bound(connection: Connection, scope: AttemptScope) -> tuple[Journal, Sequence[str]]:
+    if not scope.checkpoint:
+        return read_bound_suite(connection, scope.tenant, scope.suite)
+    bound = read_bound_attempts(connection, scope)
+    return bound.journal, bound.alterations
 
 
 def first_version_since(connection: Connection, change: Change, *names: str) -> int:

@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -11,8 +11,9 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.checkpoints.errors import AttemptConflict
+from penstock.checkpoints.journal import append_attempts, append_entry
 from penstock.checkpoints.tables import benchmark_attempt, benchmark_run
-from penstock.database.engine import Database, insert_of, now_us
+from penstock.database.engine import Database, clock_us, insert_new, insert_of
 from penstock.errors import InvalidInput
 
 #: How many rows one statement inserts: databases bound a statement's parameters.
@@ -51,17 +52,57 @@ class Attempt:
     edited: bool | None = None
     asked: bool | None = None
     retries: int = 0
+    #: What tells it from every other one, whatever its number; None where nothing does.
+    trial: str | None = field(default=None, compare=False)
 
     @property
     def status(self) -> Literal["scored", "error"]:
         return "scored" if self.error is None else "error"
+
+    def is_not(self, other: "Attempt") -> bool:
+        """Whether their ids say that they are two trials."""
+        return None not in (self.trial, other.trial) and self.trial != other.trial
 
     @property
     def place(self) -> tuple[str, int]:
         return self.task, self.attempt
 
 
-RESULT_FIELDS = tuple(field.name for field in fields(Attempt))
+@dataclass(frozen=True)
+class ErrorGroup:
+    """Attempts that ended in the same error, by the words before its first colon."""
+
+    error: str
+    count: int
+    tasks: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        return f"{self.count} × {self.error} ({listed(self.tasks)})"
+
+
+def error_groups(attempts: Iterable[Attempt]) -> tuple[ErrorGroup, ...]:
+    """What went wrong, and at which tasks; the most frequent first."""
+    tasks: dict[str, list[str]] = {}
+    for attempt in attempts:
+        if attempt.error is not None:
+            tasks.setdefault(error_kind(attempt.error), []).append(attempt.task)
+    groups = [ErrorGroup(kind, len(at), tuple(sorted({*at}))) for kind, at in tasks.items()]
+    return tuple(sorted(groups, key=lambda group: (-group.count, group.error)))
+
+
+def error_kind(error: str) -> str:
+    return error.partition(": ")[0] or "error"
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first three of them."""
+    known = sorted(names)
+    return ", ".join(known[:3]) + (f" and {len(known) - 3} more" if len(known) > 3 else "")
+
+
+RESULT_FIELDS = tuple(each.name for each in fields(Attempt) if each.name != "trial")
+_READ_FIELDS = (*RESULT_FIELDS, "trial")
 #: The fields of a result as a tuple.
 result_values: Callable[[Attempt], tuple[Any, ...]] = attrgetter(*RESULT_FIELDS)
 
@@ -103,23 +144,25 @@ def record_attempts(
     by_place = {attempt.place: attempt for attempt in attempts}
     for attempt in by_place.values():
         check_attempt(attempt)
-    rows = [_row(scope, run, attempt) for attempt in by_place.values()]
+    now = clock_us(connection)
+    rows = {place: _row(scope, run, attempt, now) for place, attempt in by_place.items()}
+    all_rows = list(rows.values())
     columns = benchmark_attempt.c
+    place_of = (columns.task, columns.attempt)
     added: set[tuple[str, int]] = set()
     for start in range(0, len(rows), _ROWS_A_STATEMENT):
-        insert = insert_of(connection)(benchmark_attempt)
-        insert = insert.values(rows[start : start + _ROWS_A_STATEMENT]).on_conflict_do_nothing()
-        inserted = connection.execute(insert.returning(columns.task, columns.attempt))
-        added.update((row.task, row.attempt) for row in inserted)
+        part = all_rows[start : start + _ROWS_A_STATEMENT]
+        insert = insert_of(connection)(benchmark_attempt).values(part).on_conflict_do_nothing()
+        added.update(tuple(row) for row in connection.execute(insert.returning(*place_of)))
     if known := by_place.keys() - added:
         for attempt in new_attempts(connection, scope, [by_place[at] for at in sorted(known)]):
             own = (columns.task == attempt.task) & (columns.attempt == attempt.attempt)
-            connection.execute(
-                sa.update(benchmark_attempt)
-                .where(scope.condition(benchmark_attempt), own, columns.status == "error")
-                .values(_row(scope, run, attempt))
-            )
-            added.add(attempt.place)
+            gives_way = (columns.status == "error") | (columns.score == attempt.score)
+            update = sa.update(benchmark_attempt).values(rows[attempt.place]).returning(*place_of)
+            update = update.where(scope.condition(benchmark_attempt), own, gives_way)
+            added.update(tuple(row) for row in connection.execute(update))
+    if kept := [row for place, row in rows.items() if place in added]:
+        append_attempts(connection, scope, kept)
     return [attempt for place, attempt in by_place.items() if place in added]
 
 
@@ -131,16 +174,26 @@ def new_attempts(
     new = []
     for attempt in attempts:
         before = recorded.get(attempt.place)
-        if before is None or (before.result.error is not None and attempt.error is None):
+        if before is None or _gives_way(before.result, attempt):
             new.append(attempt)
-        elif attempt.error is None and before.result != attempt:
+        elif attempt.error is None and (before.result != attempt or before.result.is_not(attempt)):
             place = {"checkpoint": scope.checkpoint, "suite": scope.suite, "run": before.run}
             raise AttemptConflict(attempt=attempt.attempt, task=attempt.task, **place)
     return new
 
 
-def _row(scope: AttemptScope, run: str, attempt: Attempt) -> dict[str, Any]:
-    facts = {"status": attempt.status, "run": run, "scored_at": now_us()}
+def _gives_way(before: Attempt, attempt: Attempt) -> bool:
+    """An error does to a score, and 0 tokens that nobody reported to none."""
+    if before.error is not None and attempt.error is None:
+        return True
+    counts = (attempt.prompt_tokens, attempt.completion_tokens)
+    zeros = {before.prompt_tokens, before.completion_tokens} <= {0, None}
+    silent = replace(before, prompt_tokens=None, completion_tokens=None)
+    return counts == (None, None) and zeros and before != attempt == silent
+
+
+def _row(scope: AttemptScope, run: str, attempt: Attempt, now: int) -> dict[str, Any]:
+    facts = {"status": attempt.status, "run": run, "scored_at": now}
     return asdict(scope) | asdict(attempt) | facts
 
 
@@ -154,12 +207,12 @@ def read_attempts(connection: Connection, scope: AttemptScope) -> list[RecordedA
     """The same within a transaction."""
     columns = benchmark_attempt.c
     query = (
-        sa.select(*(columns[name] for name in (*RESULT_FIELDS, "run", "scored_at")))
+        sa.select(*(columns[name] for name in (*_READ_FIELDS, "run", "scored_at")))
         .where(scope.condition(benchmark_attempt))
         .order_by(columns.task, columns.attempt)
     )
     return [
-        RecordedAttempt(Attempt(**dict(zip(RESULT_FIELDS, row, strict=False))), *row[-2:])
+        RecordedAttempt(Attempt(**dict(zip(_READ_FIELDS, row, strict=False))), *row[-2:])
         for row in connection.execute(query)
     ]
 
@@ -199,26 +252,38 @@ class BenchmarkRun:
 def begin_run(
     database: Database, scope: AttemptScope, *, source: str, conditions: Mapping[str, Any]
 ) -> str:
-    run = uuid.uuid4().hex
-    row = asdict(scope) | {"id": run, "kind": "run", "source": source, "started_at": now_us()}
-    row |= {"conditions": msgspec.json.encode(conditions).decode(), "problems": "[]"}
     with database.write() as connection:
-        connection.execute(sa.insert(benchmark_run).values(row))
-    return run
+        now = clock_us(connection)
+        made = BenchmarkRun(uuid.uuid4().hex, "run", source, conditions, [], now, None)
+        record_run(connection, scope, made)
+    return made.id
 
 
-def note_problem(connection: Connection, run: str, problem: Mapping[str, Any]) -> None:
+def record_run(connection: Connection, scope: AttemptScope, run: BenchmarkRun) -> None:
+    """A run that is known already stays as it is."""
+    facts = {field.name: getattr(run, field.name) for field in fields(run)}
+    encoded = {name: _json(facts[name]) for name in ("conditions", "problems")}
+    if insert_new(connection, benchmark_run, asdict(scope) | facts | encoded):
+        append_entry(connection, scope, "run", facts)
+
+
+def note_problem(
+    connection: Connection, scope: AttemptScope, run: str, problem: Mapping[str, Any]
+) -> None:
     """Recorded in the transaction of the attempt that it is about."""
     own = benchmark_run.c.id == run  # read and written by the process of the run alone
     known = connection.scalar(sa.select(benchmark_run.c.problems).where(own)) or "[]"
-    problems = msgspec.json.encode([*msgspec.json.decode(known), problem])
-    connection.execute(sa.update(benchmark_run).where(own).values(problems=problems.decode()))
+    problems = _json([*msgspec.json.decode(known), problem])
+    connection.execute(sa.update(benchmark_run).where(own).values(problems=problems))
+    append_entry(connection, scope, "problem", {"run": run, "problem": problem})
 
 
-def finish_run(database: Database, run: str) -> None:
+def finish_run(database: Database, scope: AttemptScope, run: str) -> None:
     own = sa.update(benchmark_run).where(benchmark_run.c.id == run)
     with database.write() as connection:
-        connection.execute(own.values(finished_at=now_us()))
+        now = clock_us(connection)
+        connection.execute(own.values(finished_at=now))
+        append_entry(connection, scope, "end", {"run": run, "finished_at": now})
 
 
 def runs_of(database: Database, scope: AttemptScope) -> list[BenchmarkRun]:
@@ -239,3 +304,7 @@ def runs_of(database: Database, scope: AttemptScope) -> list[BenchmarkRun]:
             }
             runs.append(BenchmarkRun(**{**row._mapping, **decoded}))
     return runs
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()

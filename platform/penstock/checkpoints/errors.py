@@ -9,8 +9,8 @@ class CheckpointUnknown(PenstockError, exit_status=2, http_status=404):
 
 class AttemptConflict(PenstockError, http_status=409):
     """Attempt {attempt} of {checkpoint} at the task {task} of {suite} is known with another
-    result, from the run {run}. Nothing was kept: scores never change. Import further attempts
-    under numbers of their own, with --first-attempt."""
+    result, from the run {run}, or was another trial. Nothing was kept: scores never change. Import
+    further attempts under numbers of their own, with --first-attempt."""
 
 
 class CheckpointConflict(PenstockError, http_status=409):

@@ -1,13 +1,17 @@
 """Versions of suites: which tasks they have, and by what these are known in sessions."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.checkpoints.attempts import AttemptScope
+from penstock.checkpoints.digests import text_digest
+from penstock.checkpoints.journal import append_entry
 from penstock.checkpoints.tables import suite_version
-from penstock.database.engine import Database, insert_new, now_us
+from penstock.database.engine import Database, clock_us, insert_new
 
 
 @dataclass(frozen=True)
@@ -41,11 +45,27 @@ class SuiteVersion:
 
 def add_suite(database: Database, tenant: str, suite: SuiteVersion) -> bool:
     """False when it was there already. A version never changes."""
-    row = {"tenant": tenant, "suite": suite.suite, "version": suite.version}
+    row: dict[str, Any] = {"tenant": tenant, "suite": suite.suite, "version": suite.version}
     for name, part in (("tasks", suite.tasks), ("content", suite.content)):
         row[name] = msgspec.json.encode(part).decode()
     with database.write() as connection:
-        return insert_new(connection, suite_version, row | {"created_at": now_us()})
+        row["created_at"] = now = clock_us(connection)
+        if not insert_new(connection, suite_version, row):
+            return False
+        entry = version_entry(suite.version, row["tasks"], row["content"], now)
+        append_entry(connection, suite_scope(tenant, suite.suite), "version", entry)
+        return True
+
+
+def suite_scope(tenant: str, suite: str) -> AttemptScope:
+    """Where the journal of a suite's versions stands."""
+    return AttemptScope(tenant, suite, "", "")
+
+
+def version_entry(version: str, tasks: str, content: str, created_at: int) -> dict[str, Any]:
+    """A version as the journal keeps it: texts of tasks may be large, so it keeps their digests."""
+    digests = {"tasks": text_digest(tasks), "content": text_digest(content)}
+    return {"version": version, "created_at": created_at} | digests
 
 
 def suite_versions(database: Database, tenant: str, suite: str) -> list[SuiteVersion]:
@@ -67,6 +87,14 @@ def read_versions(connection: Connection, tenant: str, suite: str) -> list[Suite
         content = msgspec.json.decode(row.content, type=SuiteContent | None)
         versions.append(SuiteVersion(row.suite, row.version, tasks, content))
     return versions
+
+
+def version_names(database: Database, tenant: str, suite: str) -> list[str]:
+    """The names of its versions, the newest last."""
+    columns = suite_version.c
+    query = sa.select(columns.version).where(columns.tenant == tenant, columns.suite == suite)
+    with database.read() as connection:
+        return list(connection.scalars(query.order_by(columns.created_at, columns.version)))
 
 
 def suite_names(database: Database, tenant: str) -> list[str]:

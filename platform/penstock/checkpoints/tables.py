@@ -105,4 +105,21 @@ benchmark_attempt = Table(
     #: How often it was tried again for reasons outside the model.
     Column("retries", Integer, nullable=False),
     Column("scored_at", BigInteger, nullable=False),
+    #: What tells it from every other one, whatever its number; null where nothing does.
+    Column("trial", String(64)),
+)
+
+#: What was recorded, entry by entry; with an empty version and checkpoint, of the suite itself.
+benchmark_journal = Table(
+    "benchmark_journal",
+    metadata,
+    *name_columns("tenant", "suite", primary_key=True),
+    Column("suite_version", String(80), primary_key=True),
+    Column("checkpoint", String(128), primary_key=True),
+    #: 1, 2, 3 without a gap.
+    Column("number", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind", String(16), nullable=False),
+    Column("document", Text, nullable=False),
+    #: Of the hash of the entry before, and of all other columns.
+    Column("hash", String(64), nullable=False),
 )

@@ -127,6 +127,11 @@ def now_us(seconds_from_now: float = 0) -> ColumnElement[int]:
     return clock + round(seconds_from_now * 1_000_000) if seconds_from_now else clock
 
 
+def clock_us(connection: Connection) -> int:
+    """The same as a number, for what is written down twice."""
+    return int(connection.execute(sa.select(now_us())).scalar_one())
+
+
 class _DatabaseClock(sa.sql.functions.FunctionElement[int]):
     type = sa.BigInteger()
     inherit_cache = True

@@ -11,6 +11,7 @@ paired."""
 from dataclasses import asdict, replace
 from typing import Any
 
+from penstock.checkpoints.attempts import listed
 from penstock.gate.evidence import Evidence
 from penstock.gate.policy import SHARES, Guard, Policy, Requirement
 from penstock.gate.power import Spread, attempts_for, spread_of, tasks_for
@@ -25,6 +26,7 @@ from penstock.gate.results import (
 )
 from penstock.gate.statistics import compare_values, estimate
 from penstock.gate.verdict import Outcome, PartVerdict, Verdict, worst_of
+from penstock.terminal.output import time_of
 
 _ROLES = ("candidate", "incumbent")
 
@@ -80,6 +82,15 @@ def _judge(evidence: Evidence, document: dict[str, Any]) -> tuple[Outcome, list[
             if not all(maker.isolated for maker in side.makers):
                 how = f"attempts of {checkpoint.name} were made without isolation"
                 document["notes"].append(f"{name}: {how}.")
+            if side.found and side.found_at is not None:
+                how = f"{side.found} attempts of {checkpoint.name} were made before evidence was"
+                when = f"{time_of(side.found_at):%Y-%m-%d}"
+                document["notes"].append(
+                    f"{name}: {how} bound; whether they were changed before {when}, nobody knows."
+                )
+            if side.elsewhere and side.attempts:
+                how = f"scores of {checkpoint.name} at {listed(side.elsewhere)} do not count"
+                document["notes"].append(f"{name}: {how}, those at {result.version} do.")
             if (count := len(side.makers)) > 1:
                 how = f"{count} agents or imports made the attempts of {checkpoint.name}"
                 document["notes"].append(f"{name}: {how}.")
@@ -127,6 +138,7 @@ def _suite_facts(results: SuiteResults) -> dict[str, Any]:
         "tasks": len(results.tasks),
         "tasks_listed": results.listed,
         "design": None,
+        "journal": asdict(results.journal),
     }
     if (design := results.design) is not None:
         looks = {"looks": design.looks, "exponent": design.exponent}
@@ -138,6 +150,7 @@ def _suite_facts(results: SuiteResults) -> dict[str, Any]:
             "errors": side.errors,
             "stale": side.stale,
             "evidence": side.digest,
+            "journal": asdict(side.journal),
             "oldest": min((attempt.scored_at for attempt in side.scored), default=None),
         }
     return facts

@@ -21,6 +21,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.checkpoints.attempts import Attempt, AttemptScope, RecordedAttempt, read_attempts
+from penstock.checkpoints.journal import append_entry
 from penstock.database.engine import Database, insert_new, now_us
 from penstock.errors import InvalidInput
 from penstock.gate.statistics import chance
@@ -204,7 +205,9 @@ def keep_design(database: Database, scope: AttemptScope, design: Design) -> Desi
                 why = "it has results there; a plan has to stand before the first attempt"
                 raise InvalidInput(what=what, why=why)
             row = asdict(scope) | {"document": design.text, "made_at": now_us()}
-            if not insert_new(connection, benchmark_design, row):
+            if insert_new(connection, benchmark_design, row):
+                append_entry(connection, scope, "design", {"document": design.text})
+            else:
                 stored = read_design(connection, scope)
     return stored or design
 

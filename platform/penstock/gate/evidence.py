@@ -14,11 +14,12 @@ from sqlalchemy import Connection
 from penstock.checkpoints.attempts import (
     AttemptScope,
     RecordedAttempt,
-    read_attempts,
     result_values,
 )
 from penstock.checkpoints.checkpoint import Checkpoint
 from penstock.checkpoints.digests import text_digest
+from penstock.checkpoints.integrity import read_bound_attempts, read_bound_suite
+from penstock.checkpoints.journal import NOTHING_RECORDED, JournalHead
 from penstock.checkpoints.registration import find_in
 from penstock.checkpoints.suites import SuiteVersion, read_versions
 from penstock.checkpoints.tables import benchmark_attempt, benchmark_run
@@ -63,6 +64,12 @@ class SideEvidence:
     #: The plan of its attempts, where they were made until the verdict stands.
     design: Design | None = None
     makers: Sequence[AttemptSource] = ()
+    #: What was recorded of it, up to now, and which rows say otherwise.
+    journal: JournalHead = NOTHING_RECORDED
+    alterations: Sequence[str] = ()
+    #: How many attempts an upgrade found, and when: nobody knows what they were before.
+    found: int = 0
+    found_at: int | None = None
 
     @property
     def digest(self) -> str:
@@ -83,6 +90,9 @@ class SuiteEvidence:
     incumbent: SideEvidence | None
     #: Why no version counts, though there are some.
     unlisted: str | None = None
+    #: What was recorded of the suite's versions, and which rows say otherwise.
+    journal: JournalHead = NOTHING_RECORDED
+    alterations: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -193,7 +203,17 @@ def _suite_evidence(
     )
     tasks = tuple(sorted(task.name for task in counting.tasks)) if counting else ()
     version = counting.version if counting else None
-    return SuiteEvidence(suite, version, tasks, candidate or SideEvidence(), incumbent, unlisted)
+    journal, alterations = read_bound_suite(connection, tenant, suite)
+    return SuiteEvidence(
+        suite,
+        version,
+        tasks,
+        candidate or SideEvidence(),
+        incumbent,
+        unlisted,
+        journal=journal.head,
+        alterations=alterations,
+    )
 
 
 def _side_evidence(
@@ -205,7 +225,10 @@ def _side_evidence(
     if counting is None:
         return SideEvidence(elsewhere=tried)
     scope = AttemptScope(tenant, suite, counting.version, name)
-    attempts = read_attempts(connection, scope)
+    bound, design = read_bound_attempts(connection, scope), read_design(connection, scope)
+    attempts, alterations = bound.attempts, list(bound.alterations)
+    if (design.text if design else None) != bound.journal.design:
+        alterations.append(f"the plan of {name} on {suite} is not the one that was made")
     runs = benchmark_run.c
     query = sa.select(runs.kind, runs.source, runs.conditions)
     sources = set()
@@ -214,7 +237,16 @@ def _side_evidence(
         isolated = conditions.get("isolated") is not False
         sources.add(AttemptSource(row.kind, row.source, isolated))
     elsewhere = [version for version in tried if version != counting.version]
-    return SideEvidence(attempts, elsewhere, read_design(connection, scope), sorted(sources))
+    return SideEvidence(
+        attempts,
+        elsewhere,
+        design,
+        sorted(sources),
+        journal=bound.journal.head,
+        alterations=alterations,
+        found=bound.found,
+        found_at=bound.journal.found_at,
+    )
 
 
 def _live_look(connection: Connection, channel: GatedChannel, candidate: str) -> LiveLook:

@@ -10,7 +10,8 @@ from penstock.checkpoints.tables import benchmark_attempt, checkpoint
 from penstock.database.engine import Database
 from penstock.errors import ExtraMissing
 
-#: What stands for cost, the first that every checkpoint says.
+#: What stands for cost, the first that every checkpoint says of every attempt: attempts that say
+#: nothing of it are often the long ones.
 _COSTS = ("cost_usd", "completion_tokens", "latency_s")
 _WIDTH, _HEIGHT = 60, 14
 
@@ -55,7 +56,8 @@ def frontier_picture(
         sa.select(
             columns.checkpoint,
             sa.func.avg(columns.score).label("score"),
-            *(sa.func.avg(columns[name]).label(name) for name in _COSTS),
+            *(sa.func.avg(sa.cast(columns[name], sa.Float)).label(name) for name in _COSTS),
+            *(_silent(columns[name]).label(f"{name}_silent") for name in _COSTS),
         )
         .where(columns.tenant == tenant, columns.suite == suite, columns.suite_version == version)
         .where(checkpoint.c.tenant == tenant, checkpoint.c.name == columns.checkpoint)
@@ -64,18 +66,25 @@ def frontier_picture(
         .subquery()
     )
     means = [sa.func.avg(by_task.c[name]) for name in ("score", *_COSTS)]
+    silent = [sa.func.sum(by_task.c[f"{name}_silent"]) for name in _COSTS]
     name = by_task.c.checkpoint
     with database.read() as connection:
-        rows = connection.execute(sa.select(name, *means).group_by(name).order_by(name)).all()
+        query = sa.select(name, *means, *silent).group_by(name).order_by(name)
+        rows = connection.execute(query).all()
     for at, cost in enumerate(_COSTS, 2):
         points = [
             FrontierPoint(row[0], float(row[1]), float(row[at]))
             for row in rows
-            if row[1] is not None and row[at] is not None
+            if row[1] is not None and row[at + len(_COSTS)] == 0
         ]
         if len(points) > 1 and {*marks} <= {point.checkpoint for point in points}:
             return FrontierPicture(suite, cost, points, marks)
     return None
+
+
+def _silent(column: sa.ColumnElement[object]) -> sa.ColumnElement[int]:
+    """How many attempts do not say it."""
+    return sa.func.sum(sa.case((column.is_(None), 1), else_=0))
 
 
 def draw_text(picture: FrontierPicture) -> str:

@@ -3,13 +3,14 @@
 Pure, and without statistics: what cannot be compared is reported before anything is compared."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import fsum, isfinite
 
 import numpy as np
 
-from penstock.checkpoints.attempts import Attempt, RecordedAttempt
+from penstock.checkpoints.attempts import Attempt, RecordedAttempt, error_groups, listed
+from penstock.checkpoints.journal import NOTHING_RECORDED, JournalHead
 from penstock.gate.designs import Design, count_attempts
 from penstock.gate.evidence import Evidence, SideEvidence, SuiteEvidence
 from penstock.gate.policy import TASKS_LEAST, EvidenceRules, Metric
@@ -18,6 +19,8 @@ from penstock.gate.verdict import Outcome, worst_of
 
 #: A clock that is put right goes back by less; what was written just before then seems later.
 _CLOCK_BACK_SECONDS_MAX = 60
+#: How many different errors a verdict names.
+_ERRORS_SHOWN = 3
 #: By task, for each attempt: an amount, and what it is a share of.
 Amounts = dict[str, list[tuple[float, float]]]
 
@@ -36,6 +39,7 @@ class SideResults:
     scored: Sequence[RecordedAttempt]
     errors: int
     stale: int
+    journal: JournalHead = NOTHING_RECORDED
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,7 @@ class SuiteResults:
     #: The candidate's, and the last look that is complete.
     design: Design | None = None
     look: int = 0
+    journal: JournalHead = NOTHING_RECORDED
 
     def level(self, alpha: float) -> float:
         """The level at which a test errs in at most alpha of all cases, over all looks."""
@@ -66,7 +71,7 @@ def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules
         pinned = evidence.policy.versions.get(suite.suite) if evidence.policy else None
         if suite.unlisted is None and pinned is not None:
             problem = f"there is no version {pinned} of {suite.suite}, which the policy names"
-        return SuiteResults(suite.suite, None, (), False, (), [problem])
+        return SuiteResults(suite.suite, None, (), False, (), [*suite.alterations, problem])
     candidate, design, look = suite.candidate, suite.candidate.design, 0
     if design is not None:
         look, attempts = count_attempts(design, candidate.attempts)
@@ -74,15 +79,17 @@ def suite_results(evidence: Evidence, suite: SuiteEvidence, rules: EvidenceRules
     sides = [(evidence.candidate.name, candidate)]
     if evidence.incumbent is not None:
         sides.append((evidence.incumbent.name, suite.incumbent or SideEvidence()))
-    results, problems = [], []
+    results, problems = [], list(suite.alterations)
     for name, side in sides:
         result, why = _side_results(suite, name, side, evidence.at, rules)
-        results.append(result)
-        problems += [why] if why else []
+        results.append(replace(result, journal=side.journal))
+        problems += side.alterations or ([why] if why else [])
     tasks, listed = tuple(suite.tasks), bool(suite.tasks)
     if not listed:
         tasks = tuple(sorted({each.result.task for _, side in sides for each in side.attempts}))
-    return SuiteResults(suite.suite, suite.version, tasks, listed, results, problems, design, look)
+    return SuiteResults(
+        suite.suite, suite.version, tasks, listed, results, problems, design, look, suite.journal
+    )
 
 
 def _side_results(
@@ -102,15 +109,16 @@ def _side_results(
     results = SideResults(name=name, digest=side.digest, scored=scored, errors=errors, stale=stale)
     if not side.attempts and side.elsewhere:
         return results, (
-            f"{name} was scored on another version of {suite.suite} ({_listed(side.elsewhere)}),"
-            f" and {suite.version} counts"
+            f"{name} was scored on another version of {suite.suite} ({listed(side.elsewhere)}),"
+            f" and {suite.version} counts: score it there, or name the version that counts under"
+            " [suites] of the policy"
         )
     if not side.attempts:
         return results, f"{name} has no results on {suite.suite}"
     if future := sum(is_from_the_future(each.scored_at, now) for each in side.attempts):
         return results, f"{future} results of {name} on {suite.suite} are from the future"
     if suite.tasks and (others := {each.result.task for each in side.attempts} - {*suite.tasks}):
-        strange = f"tasks that {suite.suite} does not have ({_listed(others)})"
+        strange = f"tasks that {suite.suite} does not have ({listed(others)})"
         return results, f"{name} has results of {strange}"
     # The mean over tasks of the share of errors; rounded, so that a share at its limit is within.
     shares = fsum(failed[task] / tried[task] for task in failed)
@@ -119,12 +127,18 @@ def _side_results(
         return results, (
             f"{errors} of {len(fresh)} attempts of {name} on {suite.suite} are errors,"
             f" {by_task:.1%} of a task's on average; at most {rules.max_error_share:.1%} are"
-            " allowed"
+            f" allowed: {_errors_text(fresh)}"
         )
     if not scored:
-        reason = "are too old" if stale else "are errors"
+        reason = "are too old" if stale else f"are errors: {_errors_text(fresh)}"
         return results, f"all results of {name} on {suite.suite} {reason}"
     return results, None
+
+
+def _errors_text(attempts: Sequence[RecordedAttempt]) -> str:
+    groups = error_groups(recorded.result for recorded in attempts)
+    more = f"; and {len(groups) - _ERRORS_SHOWN} other errors" if groups[_ERRORS_SHOWN:] else ""
+    return "; ".join(group.text for group in groups[:_ERRORS_SHOWN]) + more
 
 
 def metric_values(
@@ -196,11 +210,11 @@ def _gap(
         return "ERROR", f"{side.stale} results of {where} are too old: run it again"
     if missing:
         why = f"{len(missing)} of {len(results.tasks)} tasks have no result of {where}"
-        return "INCONCLUSIVE", f"{why} ({_listed(missing)})"
+        return "INCONCLUSIVE", f"{why} ({listed(missing)})"
     if short:
         lacking = sum(attempts - len(amounts[task]) for task in short)
         why = f"{lacking} attempts of {where} are missing: each task needs {attempts}"
-        return "INCONCLUSIVE", f"{why} ({_listed(short)})"
+        return "INCONCLUSIVE", f"{why} ({listed(short)})"
     return None
 
 
@@ -216,9 +230,3 @@ def _why_impossible(attempt: Attempt, metric: Metric) -> str | None:
     if metric == "invalid_tool_calls" and calls is not None and amount > calls:
         return f"has {amount} invalid tool calls of {calls}"
     return None
-
-
-def _listed(names: Collection[str]) -> str:
-    """The first three of them."""
-    known = sorted(names)
-    return ", ".join(known[:3]) + (f" and {len(known) - 3} more" if len(known) > 3 else "")

@@ -9,7 +9,13 @@ import msgspec
 
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit, seconds_between
-from penstock_jobs.benchmarks.importers.trials import ImportedTrial, TrialCollection, scored, short
+from penstock_jobs.benchmarks.importers.trials import (
+    ImportedTrial,
+    TrialCollection,
+    reported_tokens,
+    scored,
+    short,
+)
 
 NAME = "harbor"
 
@@ -243,14 +249,18 @@ def _trial(result: _TrialResult, folder: Path, metric: str | None) -> ImportedTr
         task=result.task_name,
         outcome=_outcome(result, metric, notes),
         measures={
-            "completion_tokens": _sum(usage.n_output_tokens for usage in usages),
-            "prompt_tokens": _sum(usage.n_input_tokens for usage in usages),
+            **reported_tokens(
+                _sum(usage.n_input_tokens for usage in usages),
+                _sum(usage.n_output_tokens for usage in usages),
+                notes,
+            ),
             "cost_usd": _sum(usage.cost_usd for usage in usages),
             "latency_s": _sum(
                 seconds_between(time.started_at, time.finished_at) for time in timings
             ),
         },
         identity=result.id or (job, result.trial_name),
+        trial=result.id,
         where=f"{folder.parent.name}/{result.trial_name}",
         label=(str(info.get("name") or ""), str(model), result.source or "adhoc"),
         run=job,
@@ -287,5 +297,6 @@ def _parts(result: _TrialResult, name: str) -> list[Any]:
 
 
 def _sum(values: Iterable[Any]) -> Any:
-    numbers = [value for value in values if isinstance(value, (int, float))]
-    return sum(numbers) if numbers else None
+    """None unless each part says it: a sum of some would pass for the whole."""
+    parts = list(values)
+    return sum(parts) if parts and all(isinstance(each, (int, float)) for each in parts) else None

@@ -11,7 +11,13 @@ import msgspec
 
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit, UnfitArchive
-from penstock_jobs.benchmarks.importers.trials import ImportedTrial, TrialCollection, scored, short
+from penstock_jobs.benchmarks.importers.trials import (
+    ImportedTrial,
+    TrialCollection,
+    reported_tokens,
+    scored,
+    short,
+)
 
 NAME = "inspect"
 
@@ -24,8 +30,8 @@ _SPEC_BYTES_MAX = 64 * 1024 * 1024
 
 
 class _Usage(msgspec.Struct):
-    input_tokens: int = 0
-    output_tokens: int = 0
+    input_tokens: int | None = None
+    output_tokens: int | None = None
     input_tokens_cache_write: int | None = None
     input_tokens_cache_read: int | None = None
     total_cost: float | None = None
@@ -246,15 +252,16 @@ def _trial(
     measures: dict[str, Any] = {"latency_s": sample.total_time, "steps": sample.turn_count}
     measures["retries"] = len(sample.error_retries or ())
     if usage is not None:
-        cached = (usage.input_tokens_cache_read or 0) + (usage.input_tokens_cache_write or 0)
-        measures["prompt_tokens"] = usage.input_tokens + cached
-        measures["completion_tokens"] = usage.output_tokens
+        read = (usage.input_tokens, usage.input_tokens_cache_read, usage.input_tokens_cache_write)
+        prompt = None if read == (None, None, None) else sum(count or 0 for count in read)
+        measures |= reported_tokens(prompt, usage.output_tokens, notes)
         measures["cost_usd"] = usage.total_cost
     return ImportedTrial(
         task=key[0],
         outcome=outcome,
         measures=measures,
         identity=(log.run, *key),
+        trial="/".join((spec.task_id, key[0], str(key[1]))) if spec.task_id else "",
         where=f"{log.path.name}, sample {key[0]}, epoch {key[1]}",
         label=(spec.task, spec.model),
         run=log.run,

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable, Iterator
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import msgspec
@@ -14,8 +15,8 @@ from penstock_jobs.benchmarks.importers.trials import ImportedTrial, TrialCollec
 NAME = "penstock"
 
 _LINE_BYTES_MAX = 1024 * 1024
-_KNOWN = frozenset(RESULT_FIELDS)
-_MEASURES = _KNOWN - {"task", "attempt", "score", "error"}
+_KNOWN = frozenset({*RESULT_FIELDS, "trial"})
+_MEASURES = _KNOWN - {"task", "attempt", "score", "error", "trial"}
 
 
 def recognises(path: Path) -> bool:
@@ -77,13 +78,18 @@ def _take(file: Path, trials: TrialCollection) -> None:
             without_number.append((where, line))
         else:
             numbered.add(line["task"])
-            trials.add(_trial(line, where, (line["task"], line["attempt"])))
+            trials.add(_trial(line, where, _identity(line, line["attempt"])))
     for where, line in without_number:
         if line["task"] in numbered:
             kind = "a line without a number was left out: other lines of its task have one"
             trials.note(kind, where)
         else:
-            trials.add(_trial(line, where, where, str(file)))
+            trials.add(_trial(line, where, _identity(line, where), str(file)))
+
+
+def _identity(line: dict[str, Any], otherwise: Hashable) -> Hashable:
+    """Its own id tells a trial from others, whatever its number."""
+    return line["task"], line["trial"] if line.get("trial") is not None else otherwise
 
 
 def _read(text: bytes | None) -> dict[str, Any]:
@@ -95,6 +101,8 @@ def _read(text: bytes | None) -> dict[str, Any]:
     attempt = line.get("attempt")
     if attempt is not None and (isinstance(attempt, bool) or not isinstance(attempt, int)):
         raise Unfit(f"its attempt is {attempt!r}, and no number")
+    if not isinstance(line.get("trial"), (str, int, NoneType)):
+        raise Unfit(f"its trial is {short(repr(line['trial']))}, and neither a text nor a number")
     return line
 
 
@@ -109,6 +117,7 @@ def _trial(line: dict[str, Any], where: str, identity: Hashable, run: str = "") 
         outcome=outcome,
         measures={name: line[name] for name in _MEASURES if line.get(name) is not None},
         identity=identity,
+        trial="" if line.get("trial") is None else f"line {line['trial']}",
         where=where,
         run=run,
         index=line.get("attempt"),

@@ -1,6 +1,8 @@
 """Runs of Terminal-Bench 1.x: `results.json` of a run repeats those of its trials below."""
 
 import re
+from collections import defaultdict
+from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +10,19 @@ import msgspec
 
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit, seconds_between
-from penstock_jobs.benchmarks.importers.trials import ImportedTrial, TrialCollection, short
+from penstock_jobs.benchmarks.importers.trials import (
+    ImportedTrial,
+    TrialCollection,
+    reported_tokens,
+    short,
+)
 
 NAME = "terminal-bench"
 
 _RESULTS = "results.json"
 _METADATA = "run_metadata.json"
-_TRIAL = re.compile(r"(?P<task>.+?)\.(?P<number>\d+)-of-(?P<size>\d+)\.(?P<run>.+)", re.DOTALL)
+#: Some versions leave the run out of a trial's name.
+_TRIAL = re.compile(r".+?\.(?P<number>\d+)-of-(?P<size>\d+)(?:\.(?P<run>.+))?", re.DOTALL)
 #: It ran to its end, or the model and its agent made it end: the tests say what came of it.
 _ENDED_WELL = {"unset", "none"}
 _LIMITS = {"context_length_exceeded", "output_length_exceeded"}
@@ -26,6 +34,8 @@ class _TerminalResult(msgspec.Struct):
     is_resolved: bool | None
     trial_name: str = ""
     id: str = ""
+    #: What `id` was called before.
+    uuid: str = ""
     failure_mode: str | None = None
     total_input_tokens: Any = None
     total_output_tokens: Any = None
@@ -66,17 +76,17 @@ def collect(trials: TrialCollection) -> None:
 
 def _is_trial(folder: Path) -> bool:
     """Below it lies what was written while it ran, by the agent too."""
-    return (
-        _TRIAL.fullmatch(folder.name) is not None
-        or documents.try_decode(folder / _RESULTS, _TerminalResult) is not None
-    )
+    if _TRIAL.fullmatch(folder.name) is not None:
+        return not (folder / _METADATA).exists()  # else a run that somebody named so
+    return documents.try_decode(folder / _RESULTS, _TerminalResult) is not None
 
 
 class _RunReader:
     def __init__(self, trials: TrialCollection) -> None:
         self._trials = trials
-        #: The task, the run and the number of each attempt that has a result.
-        self._places: set[tuple[str, str, int]] = set()
+        #: By task and run, the number of each attempt that has a result; without a number, what
+        #: tells it from others.
+        self._places: defaultdict[tuple[str, str], set[Hashable]] = defaultdict(set)
         self._runs: dict[Path, _RunMetadata] = {}
         folder = trials.path.parent if trials.path.is_file() else trials.path
         for file in documents.files(folder, _METADATA, ends=_is_trial):
@@ -104,20 +114,24 @@ class _RunReader:
         metadata = self._runs.get(folder)
         run, index, size = metadata.run_id if metadata else str(folder), None, 0
         if match := _TRIAL.fullmatch(result.trial_name):
-            run, index, size = match["run"], int(match["number"]) - 1, int(match["size"])
-            self._places.add((result.task_id, run, index))
+            run = match["run"] or run
+            index, size = int(match["number"]) - 1, int(match["size"])
+        own_id = result.id or result.uuid
+        identity = own_id or ((run, result.trial_name) if result.trial_name else object())
+        self._places[result.task_id, run].add(identity if index is None else index)
         notes: list[str] = []
+        tokens = reported_tokens(result.total_input_tokens, result.total_output_tokens, notes)
         named = {metadata.run_id: metadata for metadata in self._runs.values()}
         metadata = named.get(run, metadata)
         trial = ImportedTrial(
             task=result.task_id,
             outcome=_outcome(result, notes),
             measures={
-                "completion_tokens": result.total_output_tokens,
-                "prompt_tokens": result.total_input_tokens,
+                **tokens,
                 "latency_s": seconds_between(result.agent_started_at, result.agent_ended_at),
             },
-            identity=result.id or result.trial_name or object(),
+            identity=identity,
+            trial=own_id or (result.trial_name if match and match["run"] else ""),
             where=f"{file}: {result.trial_name or result.task_id}",
             label=(metadata.agent_name, metadata.model_name or "") if metadata else (),
             run=run,
@@ -133,29 +147,37 @@ class _RunReader:
         """Add errors for attempts that only a run's metadata names."""
         for folder, run in self._runs.items():
             size, tasks = run.n_attempts or 1, run.task_ids or ()
-            places = ((task, run.run_id, index) for task in tasks for index in range(size))
-            missing = [place for place in places if place not in self._places]
+            missing = [(task, index) for task in tasks for index in self._missing(task, run, size)]
             unnamed = 0
             if not tasks:
-                known = sum(name == run.run_id for _task, name, _index in self._places)
+                places = self._places.items()
+                known = sum(len(found) for (_, name), found in places if name == run.run_id)
                 unnamed = max(0, (run.dataset_size or 0) * size - known)
             left = len(missing) + unnamed
             if left and run.start_time and not run.end_time:
                 self._trials.refuse_unfinished(f"The run {folder}", f"{left} trials")
             if unnamed:
                 self._trials.note("a result is missing, and nothing names it", folder, unnamed)
-            for task, name, index in missing:
+            for task, index in missing:
                 self._trials.add_missing(
                     "a trial that only the run's metadata names is an error",
                     task,
-                    (name, task, index),
+                    (run.run_id, task, index),
                     where=f"{folder}: {task}, {index + 1} of {size}",
                     label=(run.agent_name, run.model_name or ""),
-                    run=name,
+                    run=run.run_id,
                     index=index,
                     size=size,
                     started=run.start_time or "",
                 )
+
+    def _missing(self, task: str, run: _RunMetadata, size: int) -> list[int]:
+        """The numbers of a task's attempts that have no result. Each result without a number has
+        one of them."""
+        known = self._places.get((task, run.run_id), set())
+        numbers = [index for index in range(size) if index not in known]
+        without_number = sum(not isinstance(place, int) for place in known)
+        return numbers[: max(0, len(numbers) - without_number)]
 
 
 def _outcome(result: _TerminalResult, notes: list[str]) -> float | str:

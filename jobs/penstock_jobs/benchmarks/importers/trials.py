@@ -49,6 +49,8 @@ class ImportedTrial:
     measures: Mapping[str, Any] = field(default_factory=dict)
     #: Two trials with one identity are copies, whatever their files.
     identity: Hashable
+    #: The id by which a later import recognises it, whatever its number; "" where it has none.
+    trial: str = ""
     where: str
     #: For example the agent and the model.
     label: tuple[str, ...] = ()
@@ -76,10 +78,16 @@ class TrialCollection:
         self.path, self.options = path, options
         self.problems: dict[str, ImportProblem] = {}
         self._trials: dict[Hashable, ImportedTrial] = {}
+        #: Where the result of each attempt stands, once they are numbered.
+        self.sources: dict[tuple[str, int], str] = {}
         self._places: set[tuple[Hashable, Hashable, bool]] = set()
 
     def __iter__(self) -> Iterator[ImportedTrial]:
         return iter(self._trials.values())
+
+    @property
+    def sorted_problems(self) -> list[ImportProblem]:
+        return sorted(self.problems.values(), key=lambda problem: problem.kind)
 
     def note(self, kind: str, where: object, count: int = 1) -> None:
         problem = self.problems.setdefault(kind, ImportProblem(kind))
@@ -167,7 +175,7 @@ class TrialCollection:
 
     def _attempt(self, trial: ImportedTrial, number: int) -> Attempt | None:
         outcome = "error" if isinstance(trial.outcome, str) else "score"
-        facts: dict[str, Any] = {outcome: trial.outcome}
+        facts: dict[str, Any] = {outcome: trial.outcome, "trial": _trial_id(trial)}
         for name, value in trial.measures.items():
             facts[name] = _measure(value, _NOT_WHOLE.get(name, int))
             if facts[name] is None:
@@ -181,7 +189,13 @@ class TrialCollection:
         except InvalidInput as error:
             self.note("an attempt that cannot be kept was left out", f"{trial.where}: {error}")
             return None
+        self.sources[attempt.place] = trial.where
         return attempt
+
+
+def _trial_id(trial: ImportedTrial) -> str | None:
+    """Ids of others may be of any length and kind."""
+    return hashlib.sha256(trial.trial.encode()).hexdigest() if trial.trial else None
 
 
 _NOT_WHOLE = {"cost_usd": float, "latency_s": float, "edited": bool, "asked": bool}
@@ -240,6 +254,16 @@ def short(text: object) -> str:
     """A text on one line, cut off where it is too long."""
     line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
     return line if len(line) <= _TEXT_CHARS_MAX else line[: _TEXT_CHARS_MAX - 1] + "…"
+
+
+def reported_tokens(prompt: Any, completion: Any, notes: list[str]) -> dict[str, Any]:
+    """The measures of tokens. Harnesses fill in 0 for what nobody told them, and no model answers
+    without having read a token."""
+    if not prompt and not completion:
+        if prompt == 0 or completion == 0:
+            notes.append("0 tokens read and written stand for tokens that nobody reported")
+        return {}
+    return {"prompt_tokens": prompt, "completion_tokens": completion}
 
 
 def scored(value: Any) -> float | str:
