@@ -45,9 +45,6 @@ def edit_persistence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     it beside self_rework).
     """
 
-    def weighs(left: int, edit: TrackedEdit) -> float:
-        return left / edit.ink_size if parameters.rules.weight_left else 1.0
-
     def score(edit: TrackedEdit, sighting: Sighting) -> EditScore:
         if edit.deleted:
             if sighting.home is None:
@@ -57,7 +54,9 @@ def edit_persistence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
             left = edit.ink_size - own
             if left <= 0:
                 return EditScore(None, "self_rework")
-            return EditScore(max(1 - back / left, 0.0), weighs=weighs(left, edit))
+            return EditScore(
+                max(1 - back / left, 0.0), weighs=_weighs(left, edit.ink_size, parameters)
+            )
         if edit.is_as_made(sighting):
             return EditScore(1.0)
         alive = still = survival.survivors(edit, sighting)
@@ -71,7 +70,7 @@ def edit_persistence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
         if left <= 0:
             return EditScore(None, "self_rework")
         kept = survival.credit(edit.after, edit.written, still, taken)
-        return EditScore(min(kept / left, 1.0), weighs=weighs(left, edit))
+        return EditScore(min(kept / left, 1.0), weighs=_weighs(left, edit.ink_size, parameters))
 
     return score_edits("edit_persistence", bucket, parameters, score, attrgetter("ink_size"))
 
@@ -137,10 +136,13 @@ def line_survival(bucket: Bucket, parameters: EditParameters) -> pa.Table:
         alive, reworked = survival.surviving_lines(edit, lines, sighting, cost)
         if (left := len(lines) - reworked) == 0:
             return EditScore(None, "self_rework")
-        weighs = left / len(lines) if parameters.rules.weight_left else 1.0
-        return EditScore(alive / left, weighs=weighs)
+        return EditScore(alive / left, weighs=_weighs(left, len(lines), parameters))
 
     return score_edits("line_survival", bucket, parameters, score, lambda edit: len(lines_of(edit)))
+
+
+def _weighs(left: int, written: int, parameters: EditParameters) -> float:
+    return left / written if parameters.rules.weight_left else 1.0
 
 
 def _ink_at(edit: TrackedEdit, places: set[int]) -> int:
