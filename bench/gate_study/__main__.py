@@ -10,6 +10,7 @@ from penstock.terminal.output import say
 #: By name, the module whose `study(samples, seed)` prints its tables and says whether all is well.
 STUDIES = {
     "paired": "bench.gate_study.paired",
+    "missing": "bench.gate_study.missing",
     "costs": "bench.gate_study.costs",
     "adaptive": "bench.gate_study.adaptive",
     "sequential": "bench.gate_study.sequential",

@@ -10,7 +10,8 @@ from itertools import product
 
 import numpy as np
 
-from penstock.gate.decision import measure_guard
+from penstock.gate.amounts import MetricAmounts, SideAmounts
+from penstock.gate.guards import measure_guard
 from penstock.gate.policy import Guard
 from penstock.terminal.output import say, show_table
 
@@ -52,15 +53,19 @@ def _holds(random: np.random.Generator, tasks: int, tail: tuple[float, float], k
         share, times = _FEW[kind]
         factor[random.random(tasks) < share] = times
     sides = [
-        {
-            f"t{at}": [(float(one), 1.0) for one in row]
-            for at, row in enumerate(
-                (level * by)[:, np.newaxis] * random.lognormal(0, tail[1], (tasks, _ATTEMPTS))
-            )
-        }
+        SideAmounts(
+            {
+                f"t{at}": [(float(one), 1.0) for one in row]
+                for at, row in enumerate(
+                    (level * by)[:, np.newaxis] * random.lognormal(0, tail[1], (tasks, _ATTEMPTS))
+                )
+            }
+        )
         for by in (factor, 1.0)
     ]
-    return measure_guard(_GUARD, sides[0], sides[1]).outcome == "PASS"
+    names = [f"t{at}" for at in range(tasks)]
+    amounts = MetricAmounts("cost_usd", names, sides, np.inf)
+    return measure_guard(_GUARD, amounts).outcome == "PASS"
 
 
 def study(samples: int, seed: int) -> bool:

@@ -113,6 +113,14 @@ class Case:
 def differences(random: Generator, case: Case, samples: int, *, equal: bool = False) -> Any:
     """Candidate minus incumbent, a row for each sample and a column for each task. The truth is
     −margin, or 0 for an equal candidate. None where a suite cannot get so much worse."""
+    found = sides(random, case, samples, equal=equal)
+    return None if found is None else found[0] - found[1]
+
+
+def sides(
+    random: Generator, case: Case, samples: int, *, equal: bool = False
+) -> tuple[Values, Values] | None:
+    """The means of tasks, of the candidate and of the incumbent."""
     table = SUITES[case.suite]()
     chosen = random.integers(table.size, size=(samples, case.tasks))
     before = table[chosen]
@@ -125,7 +133,7 @@ def differences(random: Generator, case: Case, samples: int, *, equal: bool = Fa
         lost = random.random(chosen.shape) < change.share
         after = np.where(lost, change.kept * change.usual[chosen], change.usual[chosen])
     draw = _graded if case.graded else _solved
-    return draw(random, after, case.attempts) - draw(random, before, case.attempts)
+    return draw(random, after, case.attempts), draw(random, before, case.attempts)
 
 
 def _solved(random: Generator, chance: Values, attempts: int) -> Values:

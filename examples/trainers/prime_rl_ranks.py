@@ -26,7 +26,7 @@ def untrained(batch):
 export, run, ranks = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 found = list(export.glob("batches/step_*"))
 if not found:
-    sys.exit(f"There is nothing to train in {export}; export.json says why.")
+    sys.exit(f"There is nothing to train in {export}: is it an export for prime-rl?")
 shutil.rmtree(run / "batches", ignore_errors=True)
 for step in found:
     content = (step / "rank_0.bin").read_bytes()

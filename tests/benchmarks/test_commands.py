@@ -110,6 +110,25 @@ def test_a_new_version_says_whose_scores_do_not_count(bench: Bench, lake: Lake, 
     assert shown["newest_version"] != shown["suite_version"] == "sha256:before"
 
 
+def test_rows_that_were_changed_by_hand_are_put_back(bench: Bench, lake: Lake) -> None:
+    for version in ("v1", "v2"):
+        scope = AttemptScope(TENANT, "mini", version, "old")
+        with lake.database.write() as connection:
+            record_attempts(connection, scope, "r", [Attempt(task="easy", attempt=0, score=1.0)])
+    with lake.database.write() as connection:
+        connection.exec_driver_sql("DELETE FROM benchmark_attempt WHERE suite_version = 'v1'")
+        connection.exec_driver_sql("UPDATE benchmark_attempt SET score = 0")
+    done = bench("restore", "mini", "--checkpoint", "old")
+    assert done.out.splitlines() == [
+        "attempt 0 at easy of old on mini was removed",
+        "attempt 0 at easy of old on mini was edited: its score is 0.0, and 1.0 was recorded",
+    ]
+    assert done.err.endswith("put back as they were recorded: 2\n")
+    assert bench("restore", "mini", "--checkpoint", "old", "--json").json()["restored"] == []
+    unknown = bench("restore", "mini", "--checkpoint", "nobody")
+    assert (unknown.status, "no checkpoint 'nobody'" in unknown.err) == (2, True)
+
+
 def test_what_is_refused(bench: Bench, suite: str, tmp_path: Path) -> None:
     unknown = bench("run", suite, "--checkpoint", "nwe", "--agent", SOLVE)
     assert (unknown.status, "no checkpoint 'nwe'" in unknown.err) == (2, True)

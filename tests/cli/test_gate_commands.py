@@ -106,3 +106,60 @@ def test_plan_of_an_unknown_suite_says_what_it_assumes(
     assert "assumed" in told.out
     row = next(line.split() for line in told.out.splitlines() if line.split()[:2] == ["80", "4"])
     assert 0.09 < float(row[3].rstrip("%")) / 100 < 0.2  # margin 0.02: one in six by a paired t
+
+
+def test_what_is_left_out_is_told_by_check_and_history(scored: Run, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    reason = 'tasks = ["t-3", "t-9"]\nreason = "their image is gone"\n'
+    policy.write_text(f'{POLICY}[[leave_out]]\nsuite = "core"\n{reason}')
+    command = ("channels", "policy", "production", "--set", str(policy), "--reason", "broken")
+    assert scored(*command).status == 0
+    good = scored("gate", "check", "good")
+    assert good.out.startswith("PASS")
+    assert "core: the policy leaves out t-3, t-9: their image is gone." in good.out
+    assert "suite    core v1, 2 tasks left out" in good.out
+    assert scored("promote", "good", "--reason", "as good").status == 0
+    assert ", without t-3, t-9 of core" in scored("channels", "history", "production").out
+    past = scored("channels", "history", "production", "--json").json()
+    assert past["left_out"] == {past["changes"][-1]["verdict"]: {"core": ["t-3", "t-9"]}}
+    unexplained = policy.read_text().replace("reason", "# reason")
+    policy.write_text(unexplained)
+    refused = scored(*command)
+    assert refused.status == 2
+    assert "needs a reason" in refused.err
+
+
+def test_check_tells_what_is_missing_with_the_numbers(scored: Run, data: Path) -> None:
+    with open_or_make(load_settings(data)) as lake:
+        add(lake.database, "crashed")
+        results = [
+            Attempt(task=task, attempt=0, score=1.0, completion_tokens=100) for task in TASKS[1:]
+        ]
+        scope = AttemptScope(TENANT, "core", "v1", "crashed")
+        with lake.database.write() as connection:
+            record_attempts(connection, scope, "r", results)
+    told = scored("gate", "check", "crashed")
+    assert told.out.startswith("INCONCLUSIVE: crashed for production")
+    assert "crashed has no score at 1 of 40 tasks (t-0): each counts at its worst" in told.out
+    assert "no score at 1 task," in told.out
+    row = next(line for line in told.out.splitlines() if line.startswith("core score"))
+    assert "+0.0000" in row
+    assert "39 of 40 × 1 / 2" in row
+
+
+def test_plan_counts_what_is_missing(scored: Run, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text(POLICY)
+    command = ("gate", "plan", "core", "--policy", str(policy), "--attempts", "2", "--tasks", "80")
+    whole = scored(*command, "--json").json()[0]
+    assert whole["missing"] == {"errors": 0.0, "unscored": 0.0, "mean": 0.5}
+    gaps = scored(*command, "--unscored", "0.05", "--errors", "0.02", "--json").json()[0]
+    assert gaps["missing"]["unscored"] == 0.05
+
+    def power(plan: Any) -> float:
+        return float(next(cell["power"] for cell in plan["cells"] if cell["margin"] == 0.1))
+
+    assert power(gaps) < power(whole)
+    told = scored(*command, "--unscored", "0.05")
+    assert "5.0% of tasks have no score on one side; both count at their worst" in told.out
+    assert scored(*command, "--errors", "2").status == 2

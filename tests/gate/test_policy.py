@@ -81,6 +81,31 @@ LEAST = '[[require]]\nsuite = "core"\n'
             "exactly one of",
         ),
         (LEAST + 'margin = 0.1\n[guard]\nsuite = "a"', "[[guard]]"),
+        (LEAST + "margin = 0.0", "such as margin = 0.02"),
+        (
+            LEAST
+            + 'margin = 0.1\n[[guard]]\nsuite = "core"\nmetric = "cost_usd"\nmax_increase = 0',
+            "max_increase = 0 leaves no room",
+        ),
+        (LEAST + "margin = 0.1\nmost = 9", "most has no meaning for score"),
+        (LEAST + 'margin = 0.1\nmetric = "steps"\nmost = 0', "most has to be over 0"),
+        (LEAST + 'margin = 0.1\n[[leave_out]]\nsuite = "core"\ntasks = ["t"]', "needs a reason"),
+        (
+            LEAST + 'margin = 0.1\n[[leave_out]]\nsuite = "core"\ntasks = ["t"]\nreason = " "',
+            "needs a reason",
+        ),
+        (
+            LEAST + 'margin = 0.1\n[[leave_out]]\nsuite = "core"\ntasks = []\nreason = "r"',
+            "names no tasks",
+        ),
+        (
+            LEAST + 'margin = 0.1\n[[leave_out]]\nsuite = "cor"\ntasks = ["t"]\nreason = "r"',
+            "did you mean core?",
+        ),
+        (
+            LEAST + 'margin = 0.1\n[[leave_out]]\nsuite = "core"\ntasks = ["t", "t"]\nreason = "r"',
+            "t of core is left out twice",
+        ),
         (LEAST + "margin = 0.1\n[canary]\nsteps = [0.5, 0.1]", "have to grow"),
         (LEAST + 'margin = 0.1\n[suites]\nother = "v1"', "core"),
         (LEAST + 'margin = 0.1\n[gate]\ncombine = "some"', "all or any"),
@@ -96,3 +121,36 @@ def test_what_cannot_be_meant_is_refused(text: str, why: str) -> None:
         parse(text, "the file")
     assert why in str(refused.value)
     assert "the file" in str(refused.value)
+
+
+LEFT_OUT = """
+[[leave_out]]
+suite = "core"
+tasks = ["t-1", "t-2"]
+reason = "their image is gone"
+[[leave_out]]
+suite = "core"
+tasks = ["t-9"]
+reason = "it needs the network"
+"""
+
+
+def test_tasks_may_be_left_out_with_a_reason() -> None:
+    policy = parse(WHOLE + LEFT_OUT, "it")
+    assert policy.left_out("core") == {
+        "t-1": "their image is gone",
+        "t-2": "their image is gone",
+        "t-9": "it needs the network",
+    }
+    assert policy.left_out("eager") == {}
+    assert policy.digest != parse(WHOLE, "it").digest
+
+
+def test_limits_of_0_are_read_where_they_are_stored() -> None:
+    """They were legal once; a channel that has one goes on."""
+    margin = LEAST + "margin = 0"
+    guard = LEAST + 'margin = 0.1\n[[guard]]\nsuite = "core"\nmetric = "steps"\nmax_increase = 0'
+    assert parse(margin, "it", stored=True).require[0].margin == 0
+    assert parse(guard, "it", stored=True).guards[0].limit == 0
+    slack = guard + "\nslack = 1"
+    assert parse(slack, "it").guards[0].slack == 1

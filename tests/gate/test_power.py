@@ -3,18 +3,24 @@
 import numpy as np
 import pytest
 
+from bench.gate_study.missing import Gaps
+from bench.gate_study.missing import rates as missing_rates
 from bench.gate_study.paired import rates
 from bench.gate_study.scores import Case
+from penstock.gate.amounts import amounts_by_task, plain_amounts
 from penstock.gate.frontier import FrontierPicture, FrontierPoint, draw_html, draw_text, frontier
 from penstock.gate.power import (
     ASSUMED,
+    MissingShares,
     Spread,
     attempts_for,
+    missing_shares,
     power,
     spread_of,
     spread_of_one,
     tasks_for,
 )
+from tests.support.gate_cases import TASKS, even, failed, side
 
 
 @pytest.mark.parametrize(("attempts", "margin"), [(4, 0.02), (4, 0.05), (2, 0.1)])
@@ -97,3 +103,32 @@ def test_the_page_needs_nothing_else() -> None:
     assert "<script src=" not in page
     assert "<incumbent>" not in page
     assert page.count("Plotly.newPlot") >= 2
+
+
+@pytest.mark.parametrize(("missing", "margin"), [(1, 0.05), (1, 0.1), (4, 0.1), (8, 0.1)])
+def test_the_power_with_unscored_tasks_is_the_one_that_is_simulated(
+    missing: int, margin: float
+) -> None:
+    case = Case(
+        tasks=80, attempts=4, margin=margin, suite="realistic", change="sparse", graded=False
+    )
+    gaps = Gaps(missing, "random", "candidate")
+    simulated = missing_rates(case, gaps, 400, seed=2, better=0.0)
+    assert simulated is not None
+    shares = MissingShares(unscored=missing / 80), 4
+    told = power(80, ASSUMED.deviation(4), margin=margin, alpha=0.05, missing=shares)
+    assert told == pytest.approx(simulated.passed, abs=0.1)
+
+
+def test_shares_of_what_is_missing_are_those_that_were_recorded() -> None:
+    whole = list(side(even(tasks=TASKS[:80], attempts=4)).attempts)
+    crashed = [failed(one) if at < 4 or at % 40 == 39 else one for at, one in enumerate(whole)]
+    scores = [
+        plain_amounts(amounts_by_task([one for one in each if one.result.error is None], "score"))
+        for each in (whole, crashed)
+    ]
+    found = missing_shares([whole, crashed], scores, TASKS[:80])
+    assert found.unscored == 1 / 80
+    assert found.errors == pytest.approx(8 / (2 * 79 * 4))
+    assert found.mean == 1.0
+    assert missing_shares([], [], TASKS) == MissingShares()

@@ -9,14 +9,9 @@ import pytest
 from penstock.lake.buckets import SessionId, read_changes
 from penstock.lake.catalog import current
 from penstock_jobs.rewards.chains import chains_of, remember_links
-from penstock_jobs.rewards.credit import (
-    ChainMember,
-    credit_rows,
-    share_outcomes,
-    standings,
-    together,
-)
+from penstock_jobs.rewards.credit import credit_rows, share_outcomes, standings, together
 from penstock_jobs.rewards.definition import Standing, parse_definition
+from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.outcomes import Outcome
 from penstock_jobs.rewards.rows import REWARD_ROWS, State
 from tests.support.lakes import Event, HandLake, hand_lake, make_event

@@ -189,7 +189,7 @@ def test_an_empty_bucket_has_none(tmp_path: Path) -> None:
 
 def test_every_rule_names_its_reason() -> None:
     assert [rule.reason for rule in RULES] == [
-        "no_train", "no_agent", "invalid_tool_calls", "abandoned",
+        "no_train", "copy", "no_agent", "invalid_tool_calls", "abandoned",
     ]  # fmt: skip
     assert all(rule.holds.__doc__ for rule in RULES)
 

@@ -117,8 +117,9 @@ def table_of(rows: Iterable[dict[str, Any]]) -> pa.Table:
 def make_routes(rows: pa.Table, *, layers: int = 2, topk: int = 2, experts: int = 8) -> pa.Table:
     """Experts for each row, with no expert twice for a token."""
     routes = []
-    for row in rows.select(["sample_id", "n_tokens"]).to_pylist():
-        first = np.arange(row["n_tokens"] * layers).reshape(-1, layers, 1) % experts
+    for row in rows.select(["sample_id", "n_tokens", "routed_rows"]).to_pylist():
+        count = row["n_tokens"] if row["routed_rows"] is None else row["routed_rows"]
+        first = np.arange(count * layers).reshape(-1, layers, 1) % experts
         chosen = (first + np.arange(topk)) % experts
         routes.append(
             {

@@ -208,6 +208,23 @@ def test_a_temperature_is_that_of_all_calls() -> None:
     assert temperature("hot") is None
 
 
+def test_each_run_of_temperatures_begins_with_the_tokens_of_a_call() -> None:
+    def runs(*values: Any) -> Any:
+        talk, prompt = Talk(), [1]
+        for value in values:
+            talk.user("go").model("a", tokens=tokens(prompt, [2, 3]), sampling=value)
+            prompt = [*prompt, 2, 3, 4]
+        [branch] = engine_branches(talk.conversation()).branches
+        shorter = cut(branch, 3)
+        assert shorter is not None
+        return branch.temperature_runs, shorter.temperature
+
+    hot, cold = {"temperature": 1.5}, {"temperature": 0.25}
+    assert runs(hot, hot, cold) == (((1, 1.5), (7, 0.25)), 1.5)
+    assert runs(cold) == (((1, 0.25),), 0.25)
+    assert runs(hot, {}) == (None, None)
+
+
 def test_after_a_compaction_the_link_says_so() -> None:
     talk = Talk().user("go").model("a", call_id="m", tokens=tokens([1], [2]))
     talk.add("compaction", {"summary_call_id": "m"}).model("b", tokens=tokens([5], [6]))

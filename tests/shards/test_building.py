@@ -78,6 +78,11 @@ def test_tokens_masks_rewards_and_advantages_come_together(
     )
     assert row["reward"] == pytest.approx(known["value"])
     assert {one["name"] for one in row["reward_components"]} >= {"explicit_feedback"}
+    # The thumb is of the second turn, whose last token is the last of all.
+    for own in rows.values():
+        assert sum(part["value"] for part in own["token_rewards"]) == pytest.approx(own["reward"])
+    assert row["token_rewards"][-1]["pos"] == 7
+    assert row["tokenizer_id"] == "t" * 64  # no digest: a name
     # All of a stratum have the same reward: what is left is the pull towards the overall mean.
     assert rows["s01"]["advantage"] > 0 > rows["s00"]["advantage"]
     counts = shard.manifest.counts

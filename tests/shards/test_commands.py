@@ -89,7 +89,6 @@ def test_export_writes_what_another_stack_reads(data: Path, tmp_path: Path) -> N
         (["verify", "sha256:00"], "was not found"),
         (["build", "none.toml"], "none.toml"),
         (["build", str(RECIPES / "realtime-rl.toml")], "stale_age 14"),
-        (["build", str(RECIPES / "preference-pairs.toml")], "Nothing was built"),
         (["export", "sft-persistent", "--to", "trl-sfd", "--out", "x"], "did you mean trl-sft"),
     ],
 )
@@ -97,3 +96,13 @@ def test_what_is_wrong_is_said(data: Path, arguments: list[str], why: str) -> No
     done = run(data, "shards", *arguments)
     assert (done.returncode, done.stdout) == (2, "")
     assert why in done.stderr
+
+
+def test_an_export_of_nothing_is_refused_with_the_reason(data: Path, tmp_path: Path) -> None:
+    """The samples have no tokens of an engine, and no rivals."""
+    out = tmp_path / "out"
+    for target, reason in (("prime-rl", "no_logprobs 3"), ("trl-dpo", "no_pair 3")):
+        done = run(data, "shards", "export", "sft-persistent", "--to", target, "--out", str(out))
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"all of its rows are left out ({reason})" in done.stderr
+        assert not out.exists()

@@ -16,8 +16,8 @@ from penstock_jobs.shards.export import EXPORT_NAME, all_exporters, export_shard
 from tests.support.export_rows import Row, in_order, stored, talked
 
 TARGETS = [
-    "atif", "messages-jsonl", "messages-parquet", "prime-rl", "skyrl", "trl-dpo", "trl-grpo",
-    "trl-kto", "trl-sft", "verl",
+    "areal", "atif", "messages-jsonl", "messages-parquet", "nemo-rl", "prime-rl", "skyrl", "slime",
+    "tinker", "trl-dpo", "trl-grpo", "trl-kto", "trl-sft", "verl",
 ]  # fmt: skip
 DOCS = Path(__file__).parents[2] / "docs" / "exporters.md"
 

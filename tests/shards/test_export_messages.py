@@ -104,8 +104,10 @@ def test_dpo_pairs_the_best_with_the_worst_of_a_prompt(rows: list[Row]) -> None:
         for split in SPLITS:
             assert [plain_pair(one) for one in in_table(out, split)] == expected[split]
         count = sum(map(len, expected.values()))
-        assert told.counted == {"groups_without_pair": alone, "pairs": count}
         assert told.rows == 2 * count
+        if count:
+            counted = {"groups_without_pair": alone, "pairs": count, "pairs_group": count}
+            assert told.counted == counted
 
 
 def pairs_of(group: list[Row]) -> list[tuple[str, Row]]:
@@ -143,7 +145,7 @@ def test_dpo_counts_what_is_in_no_pair() -> None:
     ]
     with exported(in_order(rows), "trl-dpo") as (out, told):
         assert told.left_out == {"between": 2, "no_pair": 4, "no_reward": 1}
-        assert told.counted == {"groups_without_pair": 3, "pairs": 1}
+        assert told.counted == {"groups_without_pair": 3, "pairs": 1, "pairs_group": 1}
         (pair,) = in_table(out, "train")
         assert pair["chosen"][0]["content"] == "I look, a-r0#0"
         assert pair["rejected"][0]["content"] == "I look, a-r2#0"

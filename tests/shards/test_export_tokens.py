@@ -127,6 +127,12 @@ def assert_padded(one: Row, row: Row, wide: int, long: int) -> None:
     assert (one["temperature"], one["advantage"]) == (row["temperature"], row["advantage"])
 
 
+class RoutedExperts(msgspec.Struct, array_like=True):
+    data: bytes
+    shape: list[int]
+    dtype: str
+
+
 class MicroBatch(msgspec.Struct, array_like=True):
     """As prime-rl's transport lays it out; what comes behind these fields has defaults."""
 
@@ -140,7 +146,7 @@ class MicroBatch(msgspec.Struct, array_like=True):
     env_names: list[str]
     seq_lens: list[int]
     ref_logprobs: list[float] | None = None
-    routed_experts: Any = None
+    routed_experts: RoutedExperts | None = None
     mm_refs: Any = None
     mm_token_type_ids: list[int] | None = None
     rl_weights: list[float] | None = None
@@ -217,6 +223,58 @@ def test_a_step_of_prime_rl_is_whole_groups(monkeypatch: pytest.MonkeyPatch) -> 
         assert told.left_out == {
             "eval_split": 6, "no_advantage": 1, "no_logprobs": 1, "no_prompt": 1
         }  # fmt: skip
+
+
+def test_prime_rl_has_the_temperature_of_each_token() -> None:
+    runs = [{"start": 4, "temperature": 0.5}, {"start": 10, "temperature": 1.5}]
+    mixed = talked("a", tokens=14, temperature=None, temperature_runs=runs)
+    unknown = talked("b", temperature=None)
+    with exported([mixed, unknown, talked("c", tokens=3 * 6)], "prime-rl") as (out, told):
+        [[first, second]] = steps_of(out)
+        assert first.temperatures == [0.5] * 10 + [1.5] * 4
+        assert second.temperatures == [1.0] * 18
+        assert told.left_out == {"no_temperature": 1}
+
+
+def routed_rows() -> list[Row]:
+    """All tokens of the first, all but the last of the second; the third has no experts."""
+    rows = [talked("a", rollout, tokens=tokens) for rollout, tokens in enumerate([12, 14])]
+    rows[0]["routed_rows"], rows[1]["routed_rows"] = 12, 13
+    return in_order(rows)
+
+
+def experts(rows: int) -> np.ndarray:
+    """As `make_routes` chooses them."""
+    first = np.arange(rows * 2).reshape(-1, 2, 1) % 8
+    return (first + np.arange(2)) % 8
+
+
+def test_prime_rl_has_the_experts_of_each_token() -> None:
+    with exported(routed_rows(), "prime-rl", routed=True) as (out, _):
+        batches = [batch for step in steps_of(out) for batch in step]
+        assert [batch.seq_lens for batch in batches] == [[12], [14]]
+        for batch, count in zip(batches, (12, 13), strict=True):
+            assert batch.routed_experts is not None
+            assert batch.routed_experts.shape == [len(batch.input_ids), 2, 2]
+            found = np.frombuffer(batch.routed_experts.data, batch.routed_experts.dtype)
+            found = found.reshape(batch.routed_experts.shape)
+            assert (found[:count] == experts(count)).all()
+            assert not found[count:].any()
+
+
+def test_verl_has_the_experts_where_the_tokens_are() -> None:
+    rows = routed_rows()
+    with exported(rows, "verl", routed=True) as (out, told):
+        counted = told.counted
+        assert (counted["routed_layers"], counted["routed_topk"]) == (2, 2)
+        width = counted["prompt_width"] + counted["response_width"]
+        for one, row in zip(in_table(out, "train", "rollouts"), rows, strict=True):
+            found = np.frombuffer(one["routed_experts"], "<i2").reshape(width, 2, 2)
+            start = counted["prompt_width"] - row["prompt_len"]
+            end = start + row["routed_rows"]
+            assert (found[start:end] == experts(row["routed_rows"])).all()
+            assert not found[:start].any()
+            assert not found[end:].any()
 
 
 def test_short_samples_of_prime_rl_share_a_micro_batch() -> None:

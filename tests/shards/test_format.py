@@ -124,6 +124,19 @@ def test_the_files_carry_their_checksums_and_no_time(store: FileStore) -> None:
     assert set(file.metadata.metadata) == {b"ARROW:schema", b"penstock.shard"}
 
 
+def test_every_column_has_a_page_index(store: FileStore) -> None:
+    rows = with_routes(table_of([make_row("a"), make_row("b")]))
+    manifest = make_shard(store, rows, routes=make_routes(rows))
+    for file in files_of(manifest):
+        path = Path(store.address(f"{folder_of(manifest.id)}/{file.name}"))
+        group = pq.ParquetFile(path).metadata.row_group(0)
+        columns = [group.column(number) for number in range(group.num_columns)]
+        assert all(column.has_offset_index for column in columns)
+        texts = {"messages", "tools", "preferences", "routed_experts"}
+        compared = {one.path_in_schema for one in columns if one.has_column_index}
+        assert compared == {one.path_in_schema for one in columns} - texts
+
+
 def test_a_write_that_failed_leaves_nothing(store: FileStore) -> None:
     writer = PartWriter(store, "x", SMALL)
 
@@ -220,14 +233,14 @@ def test_a_manifest_from_before_a_field_joined_keeps_its_name(store: FileStore) 
         file.write(content)
     manifest = read_manifest(store, name)
     assert manifest.id == name
-    assert manifest == Manifest(name="old", files=[], counts=Counts())
+    assert manifest == Manifest(name="old", files=[], counts=Counts(), format=1)
     assert manifest.canonical() != content
 
 
 def test_a_later_format_is_refused(store: FileStore) -> None:
-    later = Manifest(name="a", files=[], counts=Counts(), format=2)
+    later = Manifest(name="a", files=[], counts=Counts(), format=3)
     publish(store, "", store, later)
-    with pytest.raises(ShardDamaged, match="the format 2"):
+    with pytest.raises(ShardDamaged, match="the format 3"):
         read_manifest(store, later.id)
 
 

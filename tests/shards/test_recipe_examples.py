@@ -47,7 +47,7 @@ EXPECTED = {
     "held-out-eval": (14, {"censored": 3, "excluded": 1}),
     "long-context-256k": (1, {}),
     "long-context-32k": (17, {}),
-    "preference-pairs": (0, {}),
+    "preference-pairs": (1, {}),
     "realtime-rl": (14, {"censored": 3, "excluded": 1}),
     "sft-persistent": (3, {"excluded": 1}),
 }

@@ -40,7 +40,9 @@ def sample(
 
 
 def two_branches() -> Talk:
-    talk = Talk().start(task_id="t", group_id="g", tools=[{"name": "read"}]).user("go")
+    talk = (
+        Talk().start(task_id="t", group_id="g", license="MIT", tools=[{"name": "read"}]).user("go")
+    )
     talk.model(
         "a", calls=[asks("c1")], model="m", tokens=tokens([1, 2], [3, 4], tokenizer="own"),
         sampling={"temperature": 0.5},
@@ -65,6 +67,7 @@ def test_a_row_says_all_that_is_known_of_a_branch() -> None:
         "rollout_logprobs": [0, 0, -0.5, -0.5, 0, -0.5],
         "policy_version_runs": [{"start": 2, "version": 7}],
         "min_policy_version": 7, "max_policy_version": 7, "temperature": None,
+        "temperature_runs": None,
         "advantage": None, "reward": None, "reward_components": [], "token_rewards": None,
         "turn_spans": [
             {"start": 0, "end": 2, "turn": 1, "role": 1, "sampled": False, "event_seq": 2},
@@ -74,9 +77,10 @@ def test_a_row_says_all_that_is_known_of_a_branch() -> None:
         ],
         "routed_rows": None, "status": "completed", "stop_reason": "continued",
         "mask_reason": None, "error_kind": None, "loss_weight": 1.0, "token_source": "engine",
-        "tokenizer_sha256": "own", "template_sha256": None, "model_name": None,
-        "checkpoint_id": "ckpt-1", "source_system": "by-hand", "split": "train",
-        "consent": "train", "created_at": first["created_at"],
+        "tokenizer_sha256": "own", "tokenizer_id": "own", "template_sha256": None,
+        "model_name": None, "checkpoint_id": "ckpt-1", "source_system": "by-hand",
+        "license": "MIT", "split": "train", "consent": "train",
+        "created_at": first["created_at"], "preferences": None,
     }  # fmt: skip
     assert first["created_at"].timestamp() == START_US / SECOND + 5
     assert tools == [{"name": "read"}]

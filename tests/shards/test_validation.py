@@ -67,6 +67,9 @@ def test_rendered_rows_without_log_probabilities_pass() -> None:
         "reward_components": [],
     }
     check(table_of([row, make_row("b")]))
+    mixed = make_row("c")
+    temperatures((4, 0.5), (10, 1.0))(mixed)
+    check(table_of([mixed]))
     check(table_of([make_row("A"), row]))
 
 
@@ -115,6 +118,14 @@ def versions(*runs: tuple[int, int]) -> Change:
     return change
 
 
+def temperatures(*runs: tuple[int, float], stated: float | None = None) -> Change:
+    def change(row: Row) -> None:
+        row["temperature"] = stated
+        row["temperature_runs"] = [{"start": start, "temperature": own} for start, own in runs]
+
+    return change
+
+
 # A row of 12 tokens: a prompt of 4, then the model, a tool, the model, of 4, 2 and 2.
 CORRUPTIONS: list[tuple[str, Change]] = [
     ("lengths", shorter("input_ids")),
@@ -126,6 +137,11 @@ CORRUPTIONS: list[tuple[str, Change]] = [
         lambda row: row.update(input_ids=[], loss_mask=[], rollout_logprobs=[], n_tokens=0),
     ),
     ("mask_values", at("loss_mask", 5, 2)),
+    ("temperature_runs", temperatures((5, 0.5))),
+    ("temperature_runs", temperatures((4, 0.5), (12, 1.0))),
+    ("temperature_runs", temperatures((4, 0.5), (10, 1.0), (8, 0.5))),
+    ("temperature_runs", temperatures((4, 0.5), stated=1.0)),
+    ("finite_numbers", temperatures((4, float("nan")))),
     ("n_trainable", put("n_trainable", 7)),
     ("something_trained", train_nothing),
     ("prompt_len", put("prompt_len", 5)),

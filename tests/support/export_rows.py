@@ -4,6 +4,7 @@ cannot hold."""
 import importlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,8 +22,9 @@ from penstock.shards.schema import SORTED_BY
 from penstock.shards.validation import ShardValidator
 from penstock.shards.writer import PartLimits
 from penstock.storage import FileStore
+from penstock_jobs.shards.errors import ExportEmpty
 from penstock_jobs.shards.export import EXPORT_NAME, ExportReport, export_shard
-from tests.shards.making import make_row, make_shard, table_of
+from tests.shards.making import make_routes, make_row, make_shard, table_of
 
 Row = dict[str, Any]
 #: So that a shard of a few rows has several parts, and those several row groups.
@@ -136,23 +138,35 @@ def in_order(rows: list[Row]) -> list[Row]:
 
 
 @contextmanager
-def exported(rows: list[Row], target: str) -> Iterator[tuple[Path, ExportReport]]:
+def exported(
+    rows: list[Row], target: str, *, routed: bool = False
+) -> Iterator[tuple[Path, ExportReport]]:
     """The rows as a shard of several parts, exported."""
     with TemporaryDirectory() as folder:
         store = FileStore(Path(folder, "store"))
-        manifest = stored(store, rows)
+        manifest = stored(store, rows, routed=routed)
         out = Path(folder, "out")
-        told = export_shard(store, manifest, target, out)
+        try:
+            told = export_shard(store, manifest, target, out)
+        except ExportEmpty as error:
+            assert not out.exists()
+            counts = re.findall(r"(\w+) (\d+)", str(error.facts["why"]))
+            left_out = {reason: int(count) for reason, count in counts}
+            assert sum(left_out.values()) == len(rows)
+            yield out, ExportReport(manifest.id, target, 0, "", 0, left_out)
+            return
         assert told.rows + sum(told.left_out.values()) == len(rows)
         found = {path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()}
         assert found == {*told.files, EXPORT_NAME}
         yield out, told
 
 
-def stored(store: FileStore, rows: list[Row]) -> Manifest:
+def stored(store: FileStore, rows: list[Row], *, routed: bool = False) -> Manifest:
+    """Rows of which the side file has experts say how many in `routed_rows`."""
     table = table_of(rows)
-    ShardValidator().check(table, None)
-    return make_shard(store, table, limits=TINY)
+    routes = make_routes(table) if routed else None
+    ShardValidator().check(table, routes)
+    return make_shard(store, table, limits=TINY, routes=routes)
 
 
 def in_table(out: Path, split: str, below: str = "") -> list[Row]:

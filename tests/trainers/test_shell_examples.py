@@ -108,8 +108,7 @@ def test_the_ranks_of_prime_rl_have_all_samples_once(
 
 
 def test_nothing_to_train_is_a_failure(tmp_path: Path) -> None:
-    store = FileStore(tmp_path / "lake")
-    export_shard(store, stored(store, [talked("a", rendered=True)]), "prime-rl", tmp_path / "data")
+    (tmp_path / "data").mkdir()
     arguments = [str(tmp_path / "data"), str(tmp_path / "run"), "2"]
     done = subprocess.run(
         [sys.executable, EXAMPLES / "prime_rl_ranks.py", *arguments],

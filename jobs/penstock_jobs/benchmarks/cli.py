@@ -342,31 +342,28 @@ def restore(
     suite: SuiteName,
     *,
     checkpoint: Checkpoint,
-    suite_version: Annotated[Text, typer.Option(metavar="V", help="Else the newest tried.")] = None,
     data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
-    """Put a checkpoint's attempts and runs back as they were recorded, where somebody edited,
-    removed or added rows by hand: `penstock gate check` says so.
+    """Put a checkpoint's attempts and runs back as they were recorded, at all versions of a suite,
+    where somebody edited, removed or added rows by hand: `penstock gate check` says so.
 
     Example: penstock bench restore core --checkpoint ckpt-0013
     """
-    from penstock.checkpoints.attempts import AttemptScope, versions_tried
-    from penstock.checkpoints.integrity import restore
+    from penstock.checkpoints.integrity import recorded_scopes, restore
+    from penstock.checkpoints.registration import find_in
 
     suite = _name_of(suite)
-    with open_existing(data) as lake:
-        tried = versions_tried(lake.database, tenant, suite, checkpoint)
-        version = suite_version or (tried[-1] if tried else "")
-        with lake.database.write() as connection:
-            altered = restore(connection, AttemptScope(tenant, suite, version, checkpoint))
+    with open_existing(data) as lake, lake.database.write() as connection:
+        name = find_in(connection, tenant, checkpoint).name
+        scopes = recorded_scopes(connection, tenant, suite, name)
+        altered = [text for scope in scopes for text in restore(connection, scope)]
     if json:
-        show_json({"suite": suite, "version": version, "restored": altered})
+        show_json({"suite": suite, "checkpoint": name, "restored": altered})
         return
-    for text in altered:
-        show_text(text)
-    say(f"{len(altered)} rows were put back as they were recorded")
+    show_text(*altered)
+    say(f"rows of {name} on {suite} that were put back as they were recorded: {len(altered)}")
 
 
 Results = Annotated[Path, typer.Argument(parser=options.path, help="A file, or a folder of them.")]

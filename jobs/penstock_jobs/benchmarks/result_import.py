@@ -162,6 +162,12 @@ def _note_known(trials: TrialCollection, numbered: NumberedAttempts) -> None:
                 " the same; if they are of a further run, say so by a `trial` in each line"
             )
         trials.note(kind, f"{where}: it is attempt {attempt.attempt} at {attempt.task}")
+    if numbered.needless_errors:
+        kind = (
+            "an error that an earlier import made for a trial that there is stays: import the run"
+            " under a --suite-version of its own"
+        )
+        trials.note(kind, f"the run {numbered.same_as_run}", numbered.needless_errors)
 
 
 def error_rows(report: ImportReport) -> list[list[object]]:

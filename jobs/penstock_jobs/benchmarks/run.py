@@ -220,10 +220,9 @@ _STOPS = {
     "decided": "this stands",
     "hopeless": "more attempts would hardly decide it: more tasks may",
     "all looks taken": "there are no more attempts to be had",
-    "too many errors": "a task ends in errors again and again",
     None: "it was cut off",
 }
-Stop = Literal["decided", "hopeless", "all looks taken", "too many errors"] | None
+Stop = Literal["decided", "hopeless", "all looks taken"] | None
 
 
 @dataclass(frozen=True)
@@ -261,8 +260,11 @@ class UntilDecided:
         suite = evidence.suites[scope.suite]
         least = max(required.attempts for required in requirements)
         limits = {"least": least, "most": most or _ATTEMPTS_MAX_DEFAULT}
-        design = designs.make_design(suite.tasks, _scores(suite.incumbent), **limits)
-        self.design: designs.Design = designs.keep_design(database, scope, design)
+        left_out = evidence.policy.left_out(scope.suite) if evidence.policy else {}
+        tasks = [task for task in suite.tasks if task not in left_out]
+        design = designs.make_design(tasks, _scores(suite.incumbent), **limits)
+        design = designs.keep_design(database, scope, design)
+        self.design: designs.Design = design.without(left_out)
         if most not in (None, self.design.allowed):
             why = f"its plan allows {self.design.allowed} attempts at a task, not {most}"
             raise InvalidInput(what=f"The plan of {scope.checkpoint} on {scope.suite}", why=why)
@@ -271,7 +273,7 @@ class UntilDecided:
     def __call__(self, known: Sequence[Attempt]) -> list[PlannedAttempt]:
         planned = [PlannedAttempt(*place) for place in designs.next_attempts(self.design, known)]
         look, looks = designs.look_progress(self.design, known).look, len(self.design.looks)
-        stopped: Stop = None if planned else "too many errors"
+        stopped: Stop = None
         verdict: Verdict | None = None
         if look:
             evidence, requirements = self._evidence()
@@ -293,10 +295,10 @@ class UntilDecided:
         known: Sequence[Attempt],
     ) -> bool:
         numbers = designs.look_progress(self.design, known).numbers
-        planned = (attempt for attempt in known if attempt.attempt in numbers[attempt.task])
+        planned = (attempt for attempt in known if attempt.attempt in numbers.get(attempt.task, ()))
         ours = scores_by_task(planned)
         theirs = _scores(evidence.suites[self._scope.suite].incumbent)
-        return not ours.keys() - theirs.keys() and any(
+        return any(
             designs.is_hopeless(
                 self.design, look, ours, theirs, margin=each.margin, alpha=each.alpha
             )

@@ -21,6 +21,7 @@ from penstock.checkpoints.attempts import (
 from penstock.checkpoints.suites import SuiteTask, suite_versions, version_names
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
+from penstock.gate.ranges import Ranges
 from penstock.gate.statistics import compare, estimate
 
 _ALPHA = 0.025  # on each side of an interval
@@ -173,7 +174,7 @@ def mean_of(values: Sequence[float]) -> TaskMean | None:
         return TaskMean(values[0], None, None, 1)
     import numpy as np
 
-    interval = estimate(np.array(values), worst=0.0, best=1.0, limit=0.0, alpha=_ALPHA)
+    interval = estimate(Ranges.of(np.array(values)), worst=0.0, best=1.0, limit=0.0, alpha=_ALPHA)
     lower, upper = max(interval.lower, 0.0), min(interval.upper, 1.0)
     return TaskMean(interval.mean, lower, upper, len(values))
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.checkpoints.attempts import Attempt, RecordedAttempt, result_values
+from penstock_jobs.benchmarks.importers.trials import TrialCollection
 
 #: A task and a number.
 Place = tuple[str, int]
@@ -20,15 +21,17 @@ class NumberedAttempts:
     renamed: Sequence[Place]
     #: The run whose results these are, one for one, where nothing but that tells.
     same_as_run: str | None = None
+    #: How many errors that run has besides, for trials that only a summary seemed to name.
+    needless_errors: int = 0
 
 
 def number_attempts(
     attempts: Sequence[Attempt], recorded: Sequence[RecordedAttempt], first: int
 ) -> NumberedAttempts:
     """Number those that are not known from `first` on."""
-    numbers, run = _known_numbers(attempts, recorded), None
-    if not numbers and first:
-        numbers, run = _numbers_of_run(attempts, recorded)
+    numbers, run, needless = _known_numbers(attempts, recorded), None, 0
+    if not numbers:
+        numbers, run, needless = _numbers_of_run(attempts, recorded)
     trials = {each.result.place: each.result.trial for each in recorded}
     taken: defaultdict[str, set[int]] = defaultdict(set)
     for task, number in trials:
@@ -50,7 +53,7 @@ def number_attempts(
         taken[attempt.task].add(number)
     kept = {each.place: replace(each, attempt=numbers[each.place]) for each in attempts}
     renamed = [place for place, number in known.items() if number != place[1] + first]
-    return NumberedAttempts(kept, renamed, run)
+    return NumberedAttempts(kept, renamed, run, needless)
 
 
 def _known_numbers(
@@ -75,21 +78,27 @@ def _known_numbers(
 
 def _numbers_of_run(
     attempts: Sequence[Attempt], recorded: Sequence[RecordedAttempt]
-) -> tuple[dict[Place, int], str | None]:
-    """The numbers of a run with the very same results, task for task, and the run."""
-    if any(attempt.trial for attempt in attempts):
-        return {}, None
+) -> tuple[dict[Place, int], str | None, int]:
+    """The numbers of a run with the very same results, task for task, the run, and how many errors
+    it has besides: imports once made some for trials whose names they did not understand."""
+    has_ids = any(attempt.trial for attempt in attempts)
     wanted = Counter(map(_content, attempts))
     by_run: defaultdict[str, list[Attempt]] = defaultdict(list)
     for each in recorded:
         by_run[each.run].append(each.result)
     for run, results in by_run.items():
-        if Counter(map(_content, results)) == wanted:
+        if has_ids and any(result.trial for result in results):
+            continue
+        there = Counter(map(_content, results))
+        besides = [result for result in results if _content(result) not in wanted]
+        is_same = there - Counter(map(_content, besides)) == wanted
+        if is_same and all(each.error == TrialCollection.ONLY_SUMMARY for each in besides):
             of_content: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
             for result in reversed(results):
                 of_content[_content(result)].append(result.attempt)
-            return {each.place: of_content[_content(each)].pop() for each in attempts}, run
-    return {}, None
+            numbers = {each.place: of_content[_content(each)].pop() for each in attempts}
+            return numbers, run, len(besides)
+    return {}, None, 0
 
 
 def _content(attempt: Attempt) -> tuple[object, ...]:

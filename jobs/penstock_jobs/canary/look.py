@@ -197,7 +197,8 @@ def situation_of(lake: Lake, tenant: str, channel: str, at_us: int | None = None
     state = channels.channel_state(lake.database, tenant, channel)
     latest = channel_changes(lake.database, tenant, channel, limit=_CHANGES_MAX, latest=True)
     text = channels.policy_of(lake.database, state)
-    policy = parse(text, f"the policy of {channel}") if text is not None else None
+    where = f"the policy of {channel}"
+    policy = parse(text, where, stored=True) if text is not None else None
     if at_us is None:
         with lake.database.read() as connection:
             at_us = int(connection.execute(sa.select(now_us())).scalar_one())

@@ -207,11 +207,13 @@ class Runner:
             environment_of(bench.pass_env)
         state = channel_state(self.lake.database, self.tenant, self.loop.channel)
         text = self.loop.policy or policy_of(self.lake.database, state)
+        where = f"the policy of {state.name}"
+        is_live = bool(text and parse(text, where, stored=True).live)
         if state.checkpoint is None:
             why = "nothing is promoted to it: a loop needs a first checkpoint to train from"
         elif state.policy is None and self.loop.policy is None:
             why = "it has no gate policy, and the [gate] of the loop file names none"
-        elif text and parse(text, f"the policy of {state.name}").live and self.loop.canary is None:
+        elif is_live and self.loop.canary is None:
             why = "its policy has [[live]] metrics, which need a [canary] in the loop file"
         else:
             return

@@ -100,7 +100,8 @@ class StageContext:
 
     def policy(self) -> Policy | None:
         text = policy_of(self.database, self.channel())
-        return None if text is None else parse(text, f"the policy of {self.loop.channel}")
+        where = f"the policy of {self.loop.channel}"
+        return None if text is None else parse(text, where, stored=True)
 
     def seconds_in_stage(self) -> float:
         """Since the first claim of this stage in this cycle."""

@@ -1,18 +1,17 @@
 """A bucket of sessions: the tables that rewards are computed from, without any of the lake."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from importlib.resources import files
 from typing import Any, ClassVar
 
-import duckdb
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.lake.buckets import SessionId
 from penstock.lake.view_sources import bucket_views
+from penstock_jobs.rewards.copies import Relations, own_events
 from penstock_jobs.rewards.followups.judge import Judge
+from penstock_jobs.rewards.lives import ChainMember, Life, SessionRows, lives
 from penstock_jobs.rewards.rows import row_tuples
 from penstock_jobs.rewards.texts.replay import replay
 from penstock_jobs.rewards.texts.rules import SECOND_RULES, TextRules
@@ -72,49 +71,59 @@ class Bucket:
     events: pa.Table
     #: What the rewards by a language model ask.
     llm_judge: Judge | None = field(default=None, repr=False)
+    #: The places of sessions that are one life with others. Without any, each is by itself.
+    chains: Mapping[str, ChainMember] = field(default_factory=dict, repr=False)
+    #: Sessions whose tables hold only what is their own: the rest is their parents'.
+    repeating: frozenset[str] = frozenset()
     _trails: dict[TrailTerms, dict[str, list[TrackedEdit]]] = field(
         default_factory=dict, init=False, repr=False
     )
 
     def trails(self, parameters: EditParameters) -> dict[str, list[TrackedEdit]]:
         """What became of each session's edits, by session_id. Lived through once for all rewards
-        with the same terms."""
+        with the same terms, the sessions of a chain together."""
         terms = parameters.terms()
         if terms not in self._trails:
-            edits = by_session(
-                self.edits, "edit_id", "event_id", "path", "before", "after", "checkpoint"
-            )
-            looks = by_session(
-                self.observations, "event_id", "path", "text", "deleted", "branch_changed"
-            )
-            turns = by_session(self.turns, "turn")
-            events = self.events
-            if events.num_rows:
-                kinds = pa.array(["vcs_commit", "session_end"])
-                events = events.filter(pc.is_in(events["type"], kinds))
-            of_events = by_session(events, "event_id", "type", "payload")
-            trails = {}
-            for session in sorted(edits):
-                rows = of_events.get(session, ())
-                ends = [
-                    row["ts"]
-                    for row in rows
-                    if row["type"] == "session_end" and row["ts"] <= self.as_of_us
-                ]
-                commits = ((row, _files_of(row)) for row in rows if row["type"] == "vcs_commit")
-                trails[session] = replay(
-                    edits[session],
-                    looks.get(session, ()),
-                    [{**row, "files": files} for row, files in commits if files],
-                    turns_us=_turn_starts(turns.get(session, ())),
-                    ended_us=max(ends, default=None),
+            trails: dict[str, list[TrackedEdit]] = {}
+            for life in self._lives():
+                tracked = replay(
+                    life.edits,
+                    life.looks,
+                    life.commits,
+                    turns_us=life.turns_us,
+                    ended_us=life.ended_us(self.as_of_us),
                     as_of_us=self.as_of_us,
                     terms=terms,
                 )
-            self._trails[terms] = trails
+                for edit in tracked:
+                    trails.setdefault(edit.session, []).append(edit)
+            self._trails[terms] = dict(sorted(trails.items()))
         return self._trails[terms]
 
+    def chain_of(self, session: str) -> str:
+        """The name of its chain; its own, if it is in none."""
+        return self.chains[session].chain if session in self.chains else session
 
+    def _lives(self) -> Iterator[Life]:
+        """Those with an edit."""
+        events = self.events
+        if events.num_rows:
+            kinds = pa.array(["vcs_commit", "session_end"])
+            events = events.filter(pc.is_in(events["type"], kinds))
+        seen = ("path", "text", "deleted", "branch_changed")
+        rows = SessionRows(
+            edits=by_session(
+                self.edits, *_NAMED, "edit_id", "path", "before", "after", "checkpoint"
+            ),
+            looks=by_session(self.observations, *_NAMED, *seen),
+            events=by_session(events, *_NAMED, "type", "payload"),
+            turns=by_session(self.turns, "turn"),
+        )
+        return lives(rows, self.chains)
+
+
+#: In all rows about edits.
+_NAMED = ("session_id", "event_id")
 #: The tables of a bucket, named as the views that they are.
 TABLES = tuple(table.name for table in fields(Bucket) if table.type is pa.Table)
 
@@ -130,50 +139,40 @@ def by_session(table: pa.Table, *columns: str) -> dict[str, list[dict[str, Any]]
     return rows
 
 
-def query_rows(
-    file: str, tables: Mapping[str, pa.Table], **parameters: object
-) -> list[dict[str, Any]]:
-    sql = files("penstock_jobs.rewards").joinpath(file).read_text(encoding="utf-8")
-    with duckdb.connect(config={"threads": 1}) as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        for name, table in tables.items():
-            connection.register(name, table)
-        rows = connection.sql(sql, params=parameters).to_arrow_table()
-    names = rows.column_names
-    return [dict(zip(names, row, strict=True)) for row in row_tuples(rows, *names)]
-
-
-def _turn_starts(turns: Iterable[dict[str, Any]]) -> list[int]:
-    """When each turn began, by its number; turn 0 is there only if something precedes the first
-    message."""
-    starts = {row["turn"]: row["ts"] for row in turns}
-    if not starts:
-        return []
-    starts.setdefault(0, min(starts.values()))
-    return [starts[turn] for turn in sorted(starts)]
-
-
-def _files_of(commit: Mapping[str, Any]) -> list[Any]:
-    """The list is empty for a commit that carries no texts."""
-    try:
-        files = msgspec.json.decode(commit["payload"]).get("files")
-    except (msgspec.DecodeError, AttributeError):
-        return []
-    return files if isinstance(files, list) else []
-
-
 #: What no view shows; of the others the view `events` would be a copy.
 _EVENTS = "type IN ('interrupt', 'session_end', 'test_result', 'vcs_commit')"
 
 
-def as_bucket(rows: pa.Table, tenant: str, as_of_us: int, columns: Columns | None = None) -> Bucket:
+def as_bucket(
+    rows: pa.Table,
+    tenant: str,
+    as_of_us: int,
+    columns: Columns | None = None,
+    relations: Relations | None = None,
+) -> Bucket:
     """The sessions of a tenant among these events, as `read_bucket` gives them, up to `as_of_us`:
-    what is later may be incomplete, and no reward sees it. Of each view all columns, or these."""
+    what is later may be incomplete, and no reward sees it. Of each view all columns, or these.
+    With `relations`, chains are one life, and what a session repeats of its parent is left out."""
+    relations = relations or Relations()
+    own = own_events(rows, relations)
+    rows = own.rows
     is_later = _is_later(rows, as_of_us)
     if pc.any(is_later).as_py():
         rows = rows.filter(pc.invert(is_later))
     where = {"events": _EVENTS}
-    return Bucket(as_of_us, **bucket_views(rows, tenant, TABLES, columns=columns, where=where))
+    views = bucket_views(rows, tenant, TABLES, columns=columns, where=where)
+    if own.turns:
+        views["turns"] = _renumbered(views["turns"], own.turns)
+    chains, repeating = relations.chains, frozenset(own.turns)
+    return Bucket(as_of_us, **views, chains=chains, repeating=repeating)
+
+
+def _renumbered(turns: pa.Table, numbers: Mapping[str, Sequence[int]]) -> pa.Table:
+    """With the numbers that turns have where nothing is left out."""
+    told = row_tuples(turns, "session_id", "turn")
+    renamed = [numbers[session][turn] if session in numbers else turn for session, turn in told]
+    at = turns.column_names.index("turn")
+    return turns.set_column(at, turns.schema.field("turn"), pa.array(renamed, pa.int64()))
 
 
 def later(rows: pa.Table, as_of_us: int) -> dict[SessionId, int]:

@@ -1,10 +1,11 @@
-"""Chains: sessions that one piece of work went through, by compactions and subagents.
+"""Chains: sessions that one piece of work went through, by compactions and subagents; and which
+sessions repeat which, as forks and resumes.
 
 A session names the session that it continues when it starts. The metadata database keeps these
 links as sessions are seen, so that finding a chain never reads the lake.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
@@ -15,17 +16,21 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.database.engine import Database, insert_of
+from penstock.lake.buckets import Bucket as LakeBucket
 from penstock.lake.buckets import SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import pinned
 from penstock.lake.lake import Lake
 from penstock.lake.tables import session_link
 from penstock_jobs.rewards.bucket import Bucket, as_bucket
-from penstock_jobs.rewards.credit import ChainMember
+from penstock_jobs.rewards.copies import Parent, Relations
 from penstock_jobs.rewards.errors import SessionUnknown
+from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.settings import reward_bucket_bytes
 
 LINKS = ("compaction", "subagent")
 SUBAGENT = "subagent"
+#: Links of sessions that begin with what their parent holds.
+REPEATS = ("fork", "resume")
 _ROWS_PER_STATEMENT = 500
 
 
@@ -33,12 +38,12 @@ class Link(NamedTuple):
     """A session names the session that it continues."""
 
     parent: SessionId
-    subagent: bool
+    kind: str
 
 
 def remember_links(database: Database, changes: pa.Table) -> None:
     """Store the links of these sessions, from rows of `lake.changes`."""
-    linked = changes.filter(pc.is_in(changes["link"], pa.array(LINKS)))
+    linked = changes.filter(pc.is_in(changes["link"], pa.array(LINKS + REPEATS)))
     linked = linked.filter(pc.is_valid(linked["parent_session"]))
     names = ["tenant", "session_id", "parent_session", "link"]
     rows = linked.select(names).to_pylist()
@@ -53,19 +58,42 @@ def remember_links(database: Database, changes: pa.Table) -> None:
 
 
 def gather_chain(
-    lake: Lake, session: SessionId, as_of_us: int
+    lake: Lake, session: SessionId, as_of_us: int, *, joined: bool = True
 ) -> tuple[Bucket, dict[str, ChainMember]]:
     """A session with the others of its chain, as the segments have them now, and their places in
-    it. What only the log holds is not in it; links are known of sessions that a run has seen.
-    Raises SessionUnknown, LakeDamaged, what the store raises."""
+    it; joined, as one life and without what it repeats. What only the log holds is not in it;
+    links are known of sessions that a run has seen. Raises SessionUnknown, LakeDamaged, what the
+    store raises."""
     chains, places = chains_of(lake.database, [session])
+    parents = parents_of(lake.database, chains[0]) if joined else {}
     with pinned(lake.database, None) as pin:
-        [bucket] = plan_sessions(lake, pin, chains, reward_bucket_bytes(lake.settings))
+        size = reward_bucket_bytes(lake.settings)
+        [bucket] = plan_sessions(lake, pin, chains, size, repeated(parents))
         rows = read_bucket(lake, bucket)
     if not pc.any(pc.equal(rows["session_id"], session.session_id)).as_py():
         raise SessionUnknown(session=session.session_id, tenant=session.tenant)
+    relations = relations_of(session.tenant, bucket, places, parents) if joined else None
     of_tenant = {member.session_id: place for member, place in places.items()}
-    return as_bucket(rows, session.tenant, as_of_us), of_tenant
+    return as_bucket(rows, session.tenant, as_of_us, relations=relations), of_tenant
+
+
+def relations_of(
+    tenant: str,
+    bucket: LakeBucket,
+    places: Mapping[SessionId, ChainMember],
+    parents: Mapping[SessionId, Link],
+) -> Relations:
+    """How the sessions of a tenant in this bucket hang together."""
+    own = [session for session in bucket.sessions or () if session.tenant == tenant]
+    return Relations(
+        {session.session_id: places[session] for session in own if session in places},
+        {
+            session.session_id: Parent(link.parent.session_id, link.kind in REPEATS)
+            for session in own
+            if (link := parents.get(session)) is not None
+        },
+        frozenset(session.session_id for session in bucket.beside if session.tenant == tenant),
+    )
 
 
 def chains_of(
@@ -75,7 +103,7 @@ def chains_of(
     sessions that are in a chain with others."""
     sessions = set(sessions)
     with database.read() as connection:
-        places = places_of(_links_around(connection, sessions))
+        places = places_of(_chain_links(connection, sessions))
     chains: dict[SessionId, list[SessionId]] = {}
     for session in sessions | places.keys():
         chain = places[session].chain if session in places else session.session_id
@@ -92,39 +120,84 @@ def places_of(links: Mapping[SessionId, Link]) -> dict[SessionId, ChainMember]:
         while (link := links.get(path[-1])) is not None and link.parent not in path:
             path.append(link.parent)
         first = path[-1] if link is None else min(path[path.index(link.parent) :])
-        subagent = session in links and links[session].subagent
+        subagent = session in links and links[session].kind == SUBAGENT
         places[session] = ChainMember(first.session_id, subagent)
     return places
 
 
-def _links_around(connection: Connection, sessions: set[SessionId]) -> dict[SessionId, Link]:
+def parents_of(database: Database, sessions: Iterable[SessionId]) -> dict[SessionId, Link]:
+    """The links of these sessions to their parents. In a ring, which nobody should send, the least
+    session has none: else each would repeat the others, and none would have anything of its own."""
+    sessions = set(sessions)
+    with database.read() as connection:
+        links = _links_upwards(connection, sessions, LINKS + REPEATS)
+
+    def is_least_of_ring(session: SessionId) -> bool:
+        path, above = {session}, links[session].parent
+        while above in links and above not in path:
+            path.add(above)
+            above = links[above].parent
+        return above == session and session == min(path)
+
+    return {
+        session: links[session]
+        for session in sessions
+        if session in links and not is_least_of_ring(session)
+    }
+
+
+def repeated(parents: Mapping[SessionId, Link]) -> dict[SessionId, SessionId]:
+    """Of each session that is a fork or a resume, of which."""
+    return {session: link.parent for session, link in parents.items() if link.kind in REPEATS}
+
+
+def repeating(database: Database, sessions: Iterable[SessionId]) -> dict[SessionId, SessionId]:
+    """All sessions that repeat one of these, and which."""
+    with database.read() as connection:
+        below = _read_links(connection, session_link.c.parent_session, sessions, REPEATS)
+    return {session: link.parent for session, link in below.items()}
+
+
+def _chain_links(connection: Connection, sessions: set[SessionId]) -> dict[SessionId, Link]:
     """All links of the chains of these sessions: first upwards, then downwards."""
-    links: dict[SessionId, Link] = {}
-    members, upwards = set(sessions), set(sessions)
-    while upwards:
-        above = _read_links(connection, session_link.c.session_id, upwards)
-        links |= above
-        upwards = {link.parent for link in above.values()} - members
-        members |= upwards
+    links = _links_upwards(connection, sessions, LINKS)
+    members = sessions | {link.parent for link in links.values()}
     downwards = set(members)
     while downwards:
-        below = _read_links(connection, session_link.c.parent_session, downwards)
+        below = _read_links(connection, session_link.c.parent_session, downwards, LINKS)
         links |= below
         downwards = below.keys() - members
         members |= downwards
     return links
 
 
-def _read_links(
-    connection: Connection, column: sa.ColumnElement[str], sessions: Iterable[SessionId]
+def _links_upwards(
+    connection: Connection, sessions: set[SessionId], kinds: Sequence[str]
 ) -> dict[SessionId, Link]:
     links: dict[SessionId, Link] = {}
+    members, upwards = set(sessions), set(sessions)
+    while upwards:
+        above = _read_links(connection, session_link.c.session_id, upwards, kinds)
+        links |= above
+        upwards = {link.parent for link in above.values()} - members
+        members |= upwards
+    return links
+
+
+def _read_links(
+    connection: Connection,
+    column: sa.ColumnElement[str],
+    sessions: Iterable[SessionId],
+    kinds: Sequence[str],
+) -> dict[SessionId, Link]:
+    links: dict[SessionId, Link] = {}
+    is_kind = session_link.c.link.in_(kinds)
     for tenant, own in groupby(sorted(sessions), key=attrgetter("tenant")):
         ids = [session.session_id for session in own]
         for start in range(0, len(ids), _ROWS_PER_STATEMENT):
             some = column.in_(ids[start : start + _ROWS_PER_STATEMENT])
-            query = sa.select(session_link).where(session_link.c.tenant == tenant, some)
+            query = sa.select(session_link).where(session_link.c.tenant == tenant, some, is_kind)
             for row in connection.execute(query):
                 parent = SessionId(tenant, row.parent_session)
-                links[SessionId(tenant, row.session_id)] = Link(parent, row.link == SUBAGENT)
+                links[SessionId(tenant, row.session_id)] = Link(parent, row.link)
     return links

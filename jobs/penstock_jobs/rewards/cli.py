@@ -181,8 +181,10 @@ def show(
     from penstock_jobs.rewards.report import compute, show_session
 
     chosen = find_definition(definition) if definition else None
+    joined = chosen is None or chosen.sessions == "joined"
     with open_existing(data) as lake:
-        bucket, places = gather_chain(lake, SessionId(tenant, session), SystemClock().now_us())
+        now_us, key = SystemClock().now_us(), SessionId(tenant, session)
+        bucket, places = gather_chain(lake, key, now_us, joined=joined)
         if chosen is not None:
             check_judge(chosen, lake.settings)
             llm_judge = open_judge(lake.settings, lake.database, f"show-{uuid4()}")

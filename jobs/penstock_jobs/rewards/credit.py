@@ -12,23 +12,16 @@ The rows are named `reward`. An excluded outcome is censored there: nobody train
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.definition import NAME, Definition, Standing, Term, combine, latest_due
+from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.outcomes import Outcome, OutcomeLimits, no_train, outcomes
 from penstock_jobs.rewards.rates import Tally, tallies
 from penstock_jobs.rewards.rows import REWARD_ROWS, RewardRows, State, TargetKind, row_tuples
-
-
-class ChainMember(NamedTuple):
-    """A session's place in a chain, which is named by the session that it began with."""
-
-    chain: str
-    subagent: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,9 +32,10 @@ _SHIPPED = files("penstock_jobs.rewards") / "definitions"
 NAME = "reward"
 Combine = Literal["mean", "sum"]
 Missing = Literal["leave_out", "censor"]
+Sessions = Literal["joined", "apart"]
 Bounds = tuple[float, float] | None
 _VERSION_HEX = 16
-_TOP = ("name", "combine", "clip", "needs_any", "parameters", "reward")
+_TOP = ("name", "combine", "clip", "needs_any", "sessions", "parameters", "reward")
 _TERM = ("name", "version", "weight", "clip", "horizon_s", "missing", "parameters")
 
 
@@ -66,6 +67,9 @@ class Definition:
     clip: Bounds = None
     #: A session of which none of these rewards is scored is censored, whatever the others say.
     needs_any: tuple[str, ...] = ()
+    #: Joined, a chain is one life, and what a fork repeats counts once. Apart, each session counts
+    #: as it was sent: so it was before there was a choice.
+    sessions: Sessions = "joined"
     text: str = field(default="", repr=False)
 
     def counted(self) -> list[Term]:
@@ -107,8 +111,11 @@ def parse_definition(content: str, where: str) -> Definition:
         raise InvalidInput(what=where, why="no reward has a weight: nothing makes up the session's")
     needs_any = tuple(sorted(toml.texts(document, "needs_any", where)))
     toml.refuse_unknown(needs_any, counted, where)
-    version = _version(terms, combine=combine, clip=clip, needs_any=needs_any)
-    return Definition(name, version, terms, combine, clip, needs_any, content)
+    sessions = toml.choice(document, "sessions", get_args(Sessions), "joined", where)
+    # Definitions of before had no such key, and keep their versions.
+    joined = {} if sessions == "apart" else {"sessions": sessions}
+    version = _version(terms, combine=combine, clip=clip, needs_any=needs_any, **joined)
+    return Definition(name, version, terms, combine, clip, needs_any, sessions, content)
 
 
 def _term(row: Mapping[str, Any], shared: Mapping[str, Any], where: str) -> Term:

@@ -21,9 +21,9 @@ from penstock.lake.catalog import Pin
 from penstock.lake.lake import Lake
 from penstock.lake.segments import sessions_name
 from penstock.lake.tables import consent_change
-from penstock_jobs.rewards.chains import chains_of, remember_links
-from penstock_jobs.rewards.credit import ChainMember
+from penstock_jobs.rewards.chains import Link, chains_of, parents_of, remember_links, repeating
 from penstock_jobs.rewards.definition import Definition
+from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.reward_files import RewardFile, read_rows, rewards_at
 from penstock_jobs.rewards.rows import row_tuples
 from penstock_jobs.rewards.tables import reward_definition, reward_due
@@ -120,10 +120,12 @@ class SessionFilter:
 
 
 class RunPlan(NamedTuple):
-    """Chains of sessions to compute, sorted, and the places of sessions in chains of several."""
+    """Chains of sessions to compute, sorted, the places of sessions in chains of several, and the
+    links of all to their parents."""
 
     chains: list[tuple[SessionId, ...]]
     places: dict[SessionId, ChainMember]
+    parents: dict[SessionId, Link]
     changed: int
     matured: int
 
@@ -134,13 +136,15 @@ def plan_run(
     progress: Progress,
     only: SessionFilter,
     *,
+    joined: bool = True,
     backfill: bool = False,
     everything: bool = False,
 ) -> RunPlan:
     """What changed after `progress.through_snap`, or is due, without what an interrupted run has
-    computed already. With `backfill` instead all sessions that the definition has never computed.
-    With `everything` all sessions, for rewards that also read something outside of the lake, which
-    may have changed. Raises LakeDamaged."""
+    computed already. Joined, a change of a session is one of those that repeat it. With `backfill`
+    instead all sessions that the definition has never computed. With `everything` all sessions, for
+    rewards that also read something outside of the lake, which may have changed. Raises
+    LakeDamaged."""
     matured: set[SessionId] = set()
     if backfill or everything:
         changed = set(_changed_sessions(lake, pin, -1, only))
@@ -153,6 +157,9 @@ def plan_run(
                 for session in _sessions_in(lake, [file]):
                     done[session] = max(done.get(session, -1), file.lake_snap)
         changes = _changed_sessions(lake, pin, progress.through_snap, only)
+        if joined:
+            for session, parent in repeating(lake.database, changes).items():
+                changes[session] = max(changes.get(session, -1), changes[parent])
         added = consent_change.c.added_snap
         consents = sa.select(consent_change.c.tenant, consent_change.c.session_id, added).where(
             added > progress.through_snap, added <= pin.snap
@@ -169,7 +176,9 @@ def plan_run(
         changed = {session for session, snap in changes.items() if done.get(session, -1) < snap}
         matured -= changed
     chains, places = chains_of(lake.database, changed | matured)
-    return RunPlan(chains, places, len(changed), len(matured))
+    sessions = (session for chain in chains for session in chain)
+    parents = parents_of(lake.database, sessions) if joined else {}
+    return RunPlan(chains, places, parents, len(changed), len(matured))
 
 
 def _changed_sessions(lake: Lake, pin: Pin, snap: int, only: SessionFilter) -> dict[SessionId, int]:

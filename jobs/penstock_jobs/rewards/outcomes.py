@@ -14,9 +14,10 @@ from typing import Any, Literal, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock_jobs.rewards.bucket import TABLES, Bucket, EditParameters, query_rows
+from penstock_jobs.rewards.bucket import TABLES, Bucket, EditParameters
 from penstock_jobs.rewards.definition import UNKNOWN, Standing
 from penstock_jobs.rewards.measures.edits import edit_persistence
+from penstock_jobs.rewards.rows import query_rows
 from penstock_jobs.rewards.texts.trail import SECOND
 
 Kind = Literal["scored", "negative_by_rule", "censored", "excluded", "pending"]
@@ -63,6 +64,8 @@ class OutcomeLimits:
 class RuleFacts:
     consent: str
     over: bool
+    #: It repeats another session: what it has of its own is what counts.
+    repeats: bool
     acted: bool
     calls: tuple[bool, ...]
     edited_after_last_call: bool
@@ -75,6 +78,11 @@ class RuleFacts:
 def no_train(facts: RuleFacts) -> bool:
     """The user does not want it to be learned from."""
     return facts.consent == "no_train"
+
+
+def copy(facts: RuleFacts) -> bool:
+    """It repeats another session, and the agent did nothing more."""
+    return facts.repeats and not facts.acted
 
 
 def no_agent(facts: RuleFacts) -> bool:
@@ -108,6 +116,7 @@ class Rule(NamedTuple):
 
 RULES = (
     Rule("excluded", no_train, while_open=True),
+    Rule("excluded", copy),
     Rule("excluded", no_agent),
     Rule("negative_by_rule", invalid_tool_calls),
     Rule("negative_by_rule", abandoned),
@@ -135,6 +144,7 @@ def outcomes(
         facts = RuleFacts(
             consent=consent,
             over=row["ended"] or (quiet_at_us is not None and quiet_at_us <= bucket.as_of_us),
+            repeats=session in bucket.repeating,
             acted=row["acted"],
             calls=tuple(row["calls"]),
             edited_after_last_call=row["edited_after_last_call"],

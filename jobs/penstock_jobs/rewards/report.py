@@ -11,9 +11,10 @@ import pyarrow as pa
 from penstock.terminal.output import say, show_table, show_text, time_of
 from penstock.visible_text import visible_line
 from penstock_jobs.rewards.bucket import Bucket, by_session
-from penstock_jobs.rewards.credit import ChainMember, rewards_of, score_bucket
+from penstock_jobs.rewards.credit import rewards_of, score_bucket
 from penstock_jobs.rewards.definition import NAME, Definition, Term
 from penstock_jobs.rewards.followups.judge import Evaluation
+from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.rates import CheckpointRates
 from penstock_jobs.rewards.reward import all_rewards
 from penstock_jobs.rewards.runs import OutcomeKind, RewardRunReport, RowKind

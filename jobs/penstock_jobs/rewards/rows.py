@@ -1,8 +1,10 @@
 """The rows of rewards and of outcomes: as rewards give them, and as files hold them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
 from typing import Any, Literal
 
+import duckdb
 import pyarrow as pa
 
 State = Literal["pending", "scored", "censored", "invalid"]
@@ -74,6 +76,19 @@ def row_tuples(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
         return cells
 
     return zip(*(values(table[name]) for name in names), strict=True)
+
+
+def query_rows(
+    file: str, tables: Mapping[str, pa.Table], **parameters: object
+) -> list[dict[str, Any]]:
+    sql = files("penstock_jobs.rewards").joinpath(file).read_text(encoding="utf-8")
+    with duckdb.connect(config={"threads": 1}) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        for name, table in tables.items():
+            connection.register(name, table)
+        rows = connection.sql(sql, params=parameters).to_arrow_table()
+    names = rows.column_names
+    return [dict(zip(names, row, strict=True)) for row in row_tuples(rows, *names)]
 
 
 class RewardRows:

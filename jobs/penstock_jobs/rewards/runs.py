@@ -25,12 +25,14 @@ from penstock.lake.lake import Lake
 from penstock.settings import Settings
 from penstock_jobs.rewards import due_sessions
 from penstock_jobs.rewards.bucket import EditParameters, as_bucket, later
-from penstock_jobs.rewards.credit import ChainMember, ScoredBucket, score_bucket
+from penstock_jobs.rewards.chains import Link, relations_of, repeated
+from penstock_jobs.rewards.credit import ScoredBucket, score_bucket
 from penstock_jobs.rewards.definition import Definition, parse_definition
 from penstock_jobs.rewards.due_sessions import Progress, SessionFilter
 from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
 from penstock_jobs.rewards.git_history import Repository, with_history
-from penstock_jobs.rewards.outcomes import Outcome
+from penstock_jobs.rewards.lives import ChainMember
+from penstock_jobs.rewards.outcomes import Outcome, copy, no_agent
 from penstock_jobs.rewards.rates import Tally
 from penstock_jobs.rewards.reward import columns_of
 from penstock_jobs.rewards.reward_files import RewardFile, add_rewards, merge_small, write_rewards
@@ -94,11 +96,17 @@ def run(
     definition = _with_repository(request)
     clock_us = SystemClock().now_us() if now_us is None else now_us
     bucket_bytes = reward_bucket_bytes(lake.settings)
-    everything = request.repository is not None
+    everything, joined = request.repository is not None, definition.sessions == "joined"
     with pinned(lake.database, None, renewed=True) as pin:
         progress = due_sessions.begin_run(lake.database, definition, clock_us)
         plan = due_sessions.plan_run(
-            lake, pin, progress, request.sessions, backfill=request.backfill, everything=everything
+            lake,
+            pin,
+            progress,
+            request.sessions,
+            joined=joined,
+            backfill=request.backfill,
+            everything=everything,
         )
         sessions = sum(map(len, plan.chains))
         report = RewardRunReport(
@@ -110,9 +118,12 @@ def run(
                 progress,
                 bucket,
                 {key: plan.places[key] for key in bucket.sessions or () if key in plan.places},
+                {key: plan.parents[key] for key in bucket.sessions or () if key in plan.parents},
                 request.repository,
             )
-            for bucket in plan_sessions(lake, pin, plan.chains, bucket_bytes)
+            for bucket in plan_sessions(
+                lake, pin, plan.chains, bucket_bytes, repeated(plan.parents)
+            )
         )
         done = 0
         for finished in executor.run(compute_bucket, tasks):
@@ -122,7 +133,7 @@ def run(
             report.buckets += 1
             report.rows += result.rows
             report.outcomes += result.outcomes
-            done += len(task.bucket.sessions or ())
+            done += len(task.sessions)
             follow(done, sessions)
         if not request.backfill:
             due_sessions.finish_run(lake.database, definition.version, pin.snap)
@@ -133,7 +144,7 @@ def run(
 def commit(lake: Lake, task: "BucketTask", result: "BucketResult") -> None:
     """It is one transaction. Raises FileLost."""
     with lake.database.write() as connection:
-        due_sessions.put_due(connection, task.progress, task.bucket.sessions or (), result.due_us)
+        due_sessions.put_due(connection, task.progress, task.sessions, result.due_us)
         if result.file is not None:
             add_rewards(connection, result.file)  # the last: from here on other commits wait
 
@@ -156,7 +167,14 @@ class BucketTask:
     bucket: Bucket
     #: The places of sessions that are in a chain with others.
     places: Mapping[SessionId, ChainMember] = field(repr=False)
+    #: The links of sessions to their parents.
+    parents: Mapping[SessionId, Link] = field(repr=False)
     repository: Repository | None = None
+
+    @property
+    def sessions(self) -> list[SessionId]:
+        """Those to compute."""
+        return [key for key in self.bucket.sessions or () if key not in self.bucket.beside]
 
 
 @dataclass(frozen=True)
@@ -185,7 +203,8 @@ def compute_bucket(task: BucketTask) -> BucketResult:
             for session, moment in bucket.due_us.items()
         }
         for key, moment in later(events, task.progress.run_at).items():
-            due_us[key] = min(due_us.get(key, moment), moment)
+            if key not in task.bucket.beside:
+                due_us[key] = min(due_us.get(key, moment), moment)
         file = _write(lake, task, scored, events, due_us) if scored else None
     rows: Counter[RowKind] = Counter()
     outcomes: Counter[OutcomeKind] = Counter()
@@ -215,7 +234,10 @@ def _score_tenant(
 ) -> ScoredBucket:
     run_name = f"{task.progress.version}-{task.progress.run_at}"
     columns = columns_of(term.reward for term in definition.terms)
-    bucket = as_bucket(events, tenant, task.progress.run_at, columns)
+    relations = None
+    if definition.sessions == "joined":
+        relations = relations_of(tenant, task.bucket, task.places, task.parents)
+    bucket = as_bucket(events, tenant, task.progress.run_at, columns, relations)
     bucket = replace(bucket, llm_judge=open_judge(lake.settings, lake.database, run_name))
     if task.repository is not None:
         parameters = [term.parameters for term in definition.terms]
@@ -227,11 +249,12 @@ def _score_tenant(
     scored = score_bucket(bucket, definition, places=places, consents=consents)
     # Sessions in which no rule finds an event to look at have an outcome too.
     decided = {outcome.session_id for outcome, _ in scored.outcomes}
-    without_agent = [
-        (Outcome(session, "excluded", "no_agent"), Tally(None, "excluded", "no_agent"))
-        for session in events["session_id"].unique().to_pylist()
-        if session not in decided
-    ]
+    without_agent = []
+    for session in events["session_id"].unique().to_pylist():
+        if session not in decided and SessionId(tenant, session) not in task.bucket.beside:
+            rule = copy if session in bucket.repeating else no_agent
+            outcome = Outcome(session, "excluded", rule.__name__)
+            without_agent.append((outcome, Tally(None, outcome.kind, outcome.reason)))
     return replace(scored, outcomes=[*scored.outcomes, *without_agent])
 
 

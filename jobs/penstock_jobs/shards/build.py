@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -49,14 +49,16 @@ from penstock.shards.schema import SHARD_ROWS, SORTED_BY
 from penstock.shards.validation import ShardValidator
 from penstock.shards.writer import PartLimits, PartWriter
 from penstock_jobs.shards.conversation_reader import read_conversation
+from penstock_jobs.shards.corrections import Correction, find_corrections
 from penstock_jobs.shards.errors import NothingToBuild
 from penstock_jobs.shards.plan import LeftOutSession, ShardPlan, count_reasons, plan_shard
-from penstock_jobs.shards.recipe import Recipe, Tokens
+from penstock_jobs.shards.recipe import Preferences, Recipe, Tokens
 from penstock_jobs.shards.registration import AnnouncingStore, announce_once, forget, register
 from penstock_jobs.shards.rendered_branches import Renderer, open_renderer
 from penstock_jobs.shards.samples import SampleOptions, SampleRows
 from penstock_jobs.shards.session_events import COLUMNS, events_by_session
 from penstock_jobs.shards.session_facts import PinnedSessions
+from penstock_jobs.shards.token_credit import edit_marks, token_rewards
 
 #: About so many events are a slice.
 SLICE_EVENTS = 20_000
@@ -64,6 +66,7 @@ _ORDER = [(name, "ascending") for name in SORTED_BY]
 #: The columns of a sample that the plan decides, by their names there.
 _PLANNED = {name: name for name in ("group_id", "reward", "advantage", "split")}
 _PLANNED |= {"reward_components": "components", "loss_weight": "weight"}
+_CREDITED = ["session_id", "chain", "reward", "credits"]
 _COUNTED = [
     *("session_id", "status", "n_tokens", "min_policy_version", "max_policy_version"),
     *("tokenizer_sha256", "template_sha256"),
@@ -234,6 +237,11 @@ class SliceTask:
     chains: Mapping[str, str] = field(repr=False)
     consents: Mapping[str, str] = field(repr=False)
     copies: Mapping[str, frozenset[str]] = field(repr=False)
+    #: Of all sessions.
+    tenant: str
+    preferences: Preferences
+    #: What came later is not looked at.
+    as_of_us: int
 
 
 @dataclass(frozen=True)
@@ -271,6 +279,7 @@ def slice_tasks(
         defaults.part_rows_target,
         min(sizes.row_group_bytes or defaults.row_group_bytes_max, defaults.row_group_bytes_max),
     )
+    as_of_us = sessions.snapshot_us()
     return [
         SliceTask(
             settings=sessions.lake.settings,
@@ -284,6 +293,9 @@ def slice_tasks(
             chains={name: links.chain(name) for name in chains[number]},
             consents={name: facts.consents.get(name, "unknown") for name in chains[number]},
             copies={name: plan.copies[name] for name in chains[number] if name in plan.copies},
+            tenant=sessions.tenant,
+            preferences=recipe.preferences,
+            as_of_us=as_of_us,
         )
         for number, bucket in enumerate(plan_sessions(sessions.lake, sessions.pin, to_read, 0))
     ]
@@ -293,7 +305,8 @@ def make_slice(task: SliceTask) -> SliceResult:
     """Runs on a worker. If it runs again, it writes the same bytes to the same names. Raises
     ShardInvalid, and what reading and rendering raise."""
     with Lake(task.settings) as lake:
-        samples = _samples(task, read_bucket(lake, task.bucket, COLUMNS))
+        columns = None if task.preferences.edits else COLUMNS
+        samples = _samples(task, read_bucket(lake, task.bucket, columns))
         table, routes = samples.table(), samples.routes()
         sessions = task.chosen["session_id"].combine_chunks()
         planned = task.chosen.take(pc.index_in(table["session_id"], value_set=sessions))
@@ -329,9 +342,16 @@ def make_slice(task: SliceTask) -> SliceResult:
 def _samples(task: SliceTask, rows: pa.Table) -> SampleRows:
     tokens = task.tokens
     renderer = _renderer(tokens, task.directory)
-    samples = SampleRows(SampleOptions(tokens.source, tokens.max_length), renderer)
-    events = events_by_session(rows)
-    chosen = set(task.chosen["session_id"].to_pylist())
+    options = SampleOptions(tokens.source, tokens.max_length, tokenizer_id=tokens.tokenizer)
+    samples = SampleRows(options, renderer)
+    events, marks = events_by_session(rows), edit_marks(rows)
+    corrections: dict[str, list[Correction]] = {}
+    if task.preferences.edits:
+        horizon_s = task.preferences.horizon_s
+        corrections = find_corrections(rows, task.tenant, task.as_of_us, horizon_s)
+    of_sessions = {row["session_id"]: row for row in task.chosen.select(_CREDITED).to_pylist()}
+    credits = {name: row["credits"] for name, row in of_sessions.items()}
+    rewards = {row["chain"]: row["reward"] for row in of_sessions.values()}
     chains: dict[str, list[str]] = {}
     for session in events:
         chains.setdefault(task.chains.get(session, session), []).append(session)
@@ -340,7 +360,17 @@ def _samples(task: SliceTask, rows: pa.Table) -> SampleRows:
             read_conversation(member, events[member], copied=task.copies.get(member, frozenset()))
             for member in chains[chain]
         ]
-        samples.add_chain(conversations, task.consents, chosen=chosen, rollout_id=chain)
+        credit, reward = None, rewards.get(chain)
+        if reward is not None:
+            credit = partial(token_rewards, reward=reward, credits=credits, marks=marks)
+        samples.add_chain(
+            conversations,
+            task.consents,
+            chosen=of_sessions.keys(),
+            rollout_id=chain,
+            credit=credit,
+            corrections=corrections,
+        )
     return samples
 
 

@@ -25,6 +25,14 @@ Flag = Literal[
 ]
 
 
+class Regeneration(NamedTuple):
+    """A try that was taken back, by the number of its first call, and that of the answer which
+    took its place."""
+
+    rejected: int
+    chosen: int
+
+
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
     role: Role
@@ -40,6 +48,8 @@ class ChatMessage:
     name: str | None = None
     #: Of what the model said: which of the conversation's calls it is.
     call: int | None = None
+    #: Of what the model said in a try that was taken back, and of what tools answered it.
+    regeneration: Regeneration | None = None
     flags: frozenset[Flag] = frozenset()
 
     @property
@@ -133,6 +143,13 @@ def sequence_end(conversation: Conversation, last_call: int) -> SequenceEnd:
     if conversation.ending is not None:
         return _INTERRUPTED if conversation.ending == "interrupt" else _ERROR
     return _SESSION_ENDS.get(conversation.end_reason or "", SequenceEnd("completed", None))
+
+
+def is_cut_short(conversation: Conversation, call: int) -> bool:
+    """Whether the answer was ended before the model ended it."""
+    own = conversation.calls[call]
+    finish = (own.payload.finish_reason or "").lower()
+    return finish in _UNUSUAL_FINISHES or "interrupted" in own.flags
 
 
 class ChainPlace(NamedTuple):

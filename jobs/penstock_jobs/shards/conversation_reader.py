@@ -24,11 +24,13 @@ from penstock_jobs.shards.conversation import (
     ModelCall,
     Role,
 )
+from penstock_jobs.shards.regenerations import find_regenerations, marked
 from penstock_jobs.shards.session_events import (
     CompactionPayload,
     DecodedEvents,
     Event,
     EventPayload,
+    FeedbackPayload,
     InterruptPayload,
     ModelCallPayload,
     SessionEndPayload,
@@ -54,10 +56,12 @@ def read_conversation(
     reader = _ConversationReader(decoded, copied)
     for at, (event, payload) in enumerate(decoded):
         reader.add(at, event, payload)
-    moments = [event.ts_us for event, _ in decoded]
+    moments = [event.ts_us for event, own in decoded if not isinstance(own, FeedbackPayload)]
+    attempt = reader.start.task_id is not None or reader.start.group_id is not None
+    taken_back = find_regenerations(reader.calls, reader.refused, attempt=attempt)
     return Conversation(
         session_id=session_id,
-        contexts=tuple(reader.contexts()),
+        contexts=tuple(marked(context, taken_back) for context in reader.contexts()),
         calls=tuple(reader.calls),
         tools=reader.tools,
         start=reader.start,
@@ -146,6 +150,8 @@ class _ConversationReader:
         self.start = SessionStartPayload()
         self.end_reason: str | None = None
         self.ending: Ending | None = None
+        #: Calls whose answers the user said no to.
+        self.refused: set[int] = set()
         self._copied = copied
         self._drafts = [_ContextDraft()]
         self._turn = 0
@@ -190,6 +196,8 @@ class _ConversationReader:
                     self._interrupt(payload.call_id)
             case SessionEndPayload():
                 self.end_reason = payload.reason
+            case FeedbackPayload():
+                self._refuse(payload)
 
     def contexts(self) -> Iterator[ChatContext]:
         for draft in self._drafts:
@@ -273,6 +281,12 @@ class _ConversationReader:
             if message.call == number:
                 flagged = replace(message, flags=message.flags | {"interrupted"})
                 messages[position] = (at, flagged)
+
+    def _refuse(self, payload: FeedbackPayload) -> None:
+        """Feedback that names nothing is about the last answer; it may also name an edit."""
+        last = self.calls[-1:] if payload.refuses else []
+        if last and payload.target in (None, last[0].payload.call_id):
+            self.refused.add(last[0].number)
 
     def _call_named(self, call_id: str | None) -> int | None:
         """The model call that has this id, or made the call of a tool that has it; else the last,

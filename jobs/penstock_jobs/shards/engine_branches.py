@@ -55,8 +55,8 @@ class Branch:
     rollout_logprobs: Floats | None = None
     #: Each holds up to the next, and over what was read in between. None: not known of all.
     version_runs: Runs | None = None
-    #: The one that all calls share.
-    temperature: float | None = None
+    #: (start, temperature): each holds up to the next. None: not known of all calls.
+    temperature_runs: tuple[tuple[int, float], ...] | None = None
     routes: ExpertRoutes | None = None
     #: The branch before it in the session, and why it did not go on.
     parent: int | None = None
@@ -68,6 +68,12 @@ class Branch:
     problems: tuple[str, ...] = ()
     #: Its last calls are not there.
     was_cut: bool = False
+
+    @property
+    def temperature(self) -> float | None:
+        """The one that all calls share."""
+        values = {value for _, value in self.temperature_runs or ()}
+        return values.pop() if len(values) == 1 else None
 
     @property
     def loss_mask(self) -> NDArray[np.uint8]:
@@ -146,7 +152,8 @@ def cut(branch: Branch, max_length: int) -> Branch | None:
         return None
     end = ends[-1]
     spans = tuple(span for span in branch.spans if span.end <= end)
-    routes, logprobs, runs = branch.routes, branch.rollout_logprobs, branch.version_runs
+    routes, logprobs = branch.routes, branch.rollout_logprobs
+    runs, temperatures = branch.version_runs, branch.temperature_runs
     if routes is not None:
         routes = routes.part(routes.start, min(routes.end, end)) if routes.start < end else None
     return replace(
@@ -156,6 +163,7 @@ def cut(branch: Branch, max_length: int) -> Branch | None:
         calls=branch.calls[: len(ends)],
         rollout_logprobs=None if logprobs is None else logprobs[:end],
         version_runs=None if runs is None else tuple(run for run in runs if run[0] < end),
+        temperature_runs=temperatures and tuple(run for run in temperatures if run[0] < end),
         routes=routes,
         was_cut=True,
     )
@@ -179,7 +187,7 @@ class _BranchDraft:
     runs: list[tuple[int, int]] = field(default_factory=list)
     #: Whether all calls say which versions wrote them.
     runs_known: bool = True
-    temperatures: set[float | None] = field(default_factory=set)
+    temperatures: list[tuple[int, float | None]] = field(default_factory=list)
     routes: list[ExpertRoutes | None] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     #: Calls without log-probabilities, and their spans.
@@ -212,7 +220,9 @@ class _BranchDraft:
         for start, version in tokens.runs or ():
             if not self.runs or self.runs[-1][1] != version:
                 self.runs.append((read + start, version))
-        self.temperatures.add(temperature_of(call.payload))
+        temperature = temperature_of(call.payload)
+        if not self.temperatures or self.temperatures[-1][1] != temperature:
+            self.temperatures.append((read, temperature))
         if routes := tokens.routes:
             # Without the rows of tokens that earlier calls gave: what they were sampled with
             # counts, and a long session would hold its beginning once for each call.
@@ -229,13 +239,14 @@ class _BranchDraft:
         logprobs = np.zeros(len(self.ids), dtype=np.float32)
         for start, values in self.logprobs:
             logprobs[start : start + len(values)] = values
+        known = [(start, value) for start, value in self.temperatures if value is not None]
         return Branch(
             input_ids=self.ids,
             spans=tuple(self.spans),
             calls=tuple(self.calls),
             rollout_logprobs=logprobs if self.logprobs else None,
             version_runs=tuple(self.runs) if self.runs_known else None,
-            temperature=next(iter(self.temperatures)) if len(self.temperatures) == 1 else None,
+            temperature_runs=tuple(known) if len(known) == len(self.temperatures) else None,
             routes=routes,
             parent=self.parent,
             link=self.link,

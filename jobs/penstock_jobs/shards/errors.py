@@ -14,6 +14,11 @@ class NothingToBuild(PenstockError, exit_status=2):
     built. Those without a reward by the recipe's definition wait for `penstock rewards run`."""
 
 
+class ExportEmpty(PenstockError):
+    """Nothing of the shard {shard} can be written for {target}: {why}. No directory was made.
+    docs/exporters.md says what each reason means."""
+
+
 class TemplateLimitReached(PenstockError, exit_status=2):
     """The chat template {template} was ended while {work}: {why}. Nothing was built. Mend the
     template, or leave the session out by the recipe's query."""

@@ -13,7 +13,7 @@ import shutil
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
@@ -30,12 +30,13 @@ from penstock.directories import sync_directory
 from penstock.errors import InvalidInput
 from penstock.safe_names import relative_name
 from penstock.settings import MIB
-from penstock.shards.files import read_part, read_rows
+from penstock.shards.files import RouteRows, read_part
 from penstock.shards.manifest import Manifest, PartFile, folder_of
-from penstock.shards.schema import Rows
+from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, Rows
 from penstock.storage import ObjectStore
 from penstock.toml_document import unknown
 from penstock_jobs.shards import exporters
+from penstock_jobs.shards.errors import ExportEmpty
 
 #: Of a row group of what is written, before compression. Readers of nested columns fail on large
 #: ones.
@@ -49,9 +50,9 @@ _GROUP = "penstock.exporters"
 
 @dataclass
 class _TableFile:
-    """A Parquet file, and the rows that wait for their row group to be full."""
+    """A file of rows, and those that wait for their row group to be full."""
 
-    writer: pq.ParquetWriter
+    write: Callable[[pa.Table], None]
     waiting: list[pa.Table] = field(default_factory=list)
     bytes: int = 0
 
@@ -64,7 +65,7 @@ class _TableFile:
     def flush(self) -> None:
         if self.waiting:
             rows = pa.concat_tables(self.waiting).combine_chunks()
-            self.writer.write_table(rows, row_group_size=rows.num_rows)
+            self.write(rows)
         self.waiting, self.bytes = [], 0
 
 
@@ -96,13 +97,16 @@ class ExportOutput:
             self.left_out[reason] += rows
 
     def table(self, name: str, rows: pa.Table) -> None:
-        """Add rows to a Parquet file."""
+        """Add rows to a Parquet file, or to one of Arrow's stream where it is named `.arrow`."""
         if not rows.num_rows:
             return
         if name not in self._tables:
-            options = {"compression": "zstd", "compression_level": _ZSTD_LEVEL}
-            writer = pq.ParquetWriter(self._new(name), rows.schema, **options)
-            self._tables[name] = _TableFile(self._open.enter_context(writer))
+            path = self._new(name)
+            is_stream = path.suffix == ".arrow"
+            opened = (
+                _arrow_file(path, rows.schema) if is_stream else _parquet_file(path, rows.schema)
+            )
+            self._tables[name] = _TableFile(self._open.enter_context(opened))
         self._tables[name].add(rows)
 
     def line(self, name: str, content: bytes) -> None:
@@ -129,6 +133,19 @@ class ExportOutput:
         return path
 
 
+@contextmanager
+def _parquet_file(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
+    options = {"compression": "zstd", "compression_level": _ZSTD_LEVEL}
+    with pq.ParquetWriter(path, schema, **options) as writer:
+        yield lambda rows: writer.write_table(rows, row_group_size=rows.num_rows)
+
+
+@contextmanager
+def _arrow_file(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], None]]:
+    with path.open("wb") as file, pa.ipc.new_stream(file, schema) as writer:
+        yield writer.write_table
+
+
 @dataclass(frozen=True)
 class ShardSource:
     """A shard to export. Groups end where its parts do."""
@@ -136,11 +153,31 @@ class ShardSource:
     store: ObjectStore
     manifest: Manifest
 
+    @property
+    def routed(self) -> bool:
+        """Whether a row of it may have routed experts."""
+        return any(part.routes for part in self.manifest.files)
+
     def tables(self, part: PartFile, columns: Sequence[str]) -> Iterator[pa.Table]:
-        return read_part(self.store, f"{folder_of(self.manifest.id)}/{part.name}", part, columns)
+        """Columns of the side file too; they are null for parts that have none."""
+        folder, side = folder_of(self.manifest.id), None
+        own = [name for name in columns if name in SHARD_ROWS.names]
+        of_routes = [name for name in columns if name not in own]
+        if of_routes and part.routes:
+            path = f"{folder}/{part.routes.name}"
+            side = RouteRows(read_part(self.store, path, part.routes, of_routes))
+        for rows in read_part(self.store, f"{folder}/{part.name}", part, own):
+            routes = side.take(rows.num_rows) if side else None
+            whole = rows
+            for name in of_routes:
+                column = ROUTE_ROWS.field(name)
+                nothing = pa.nulls(rows.num_rows, column.type)
+                whole = whole.append_column(column, nothing if routes is None else routes[name])
+            yield whole
 
     def all_tables(self, columns: Sequence[str]) -> Iterator[pa.Table]:
-        return read_rows(self.store, self.manifest, columns)
+        for part in self.manifest.files:
+            yield from self.tables(part, columns)
 
     def splits(
         self, columns: Sequence[str], output: ExportOutput, *reasons: str
@@ -156,6 +193,8 @@ class ShardSource:
 
 #: The columns that `not_trained` needs.
 WEIGHING = ("n_trainable", "loss_weight")
+#: The columns that `sample_routes` needs.
+ROUTES = ("routed_experts", "layers", "topk", "dtype", "start")
 #: Why rows are left out: the rows for which each reason holds.
 REASONS: Mapping[str, Callable[[pa.Table], pa.ChunkedArray]] = {
     "not_trained": lambda table: pc.or_(
@@ -163,7 +202,9 @@ REASONS: Mapping[str, Callable[[pa.Table], pa.ChunkedArray]] = {
     ),
     "eval_split": lambda table: pc.equal(table["split"], "eval"),
     "no_logprobs": lambda table: table["rollout_logprobs"].is_null(),
-    "no_temperature": lambda table: table["temperature"].is_null(),
+    "no_temperature": lambda table: pc.and_(
+        table["temperature"].is_null(), table["temperature_runs"].is_null()
+    ),
     "no_advantage": lambda table: table["advantage"].is_null(),
     "no_reward": lambda table: table["reward"].is_null(),
     "reward_0": lambda table: pc.fill_null(pc.equal(table["reward"], 0), False),
@@ -216,6 +257,32 @@ def cut_values(rows: Rows, name: str, start: np.ndarray, end: np.ndarray) -> np.
     return values
 
 
+def token_values(rows: Rows, name: str, field: str, before: float | None = None) -> np.ndarray:
+    """A column of runs, token by token. Tokens before the first run have the value `before`, else
+    that of the first run; so have all of a row without runs."""
+    runs = rows.lists(name)
+    starts, values = runs.numbers("start").astype(np.int64), runs.numbers(field)
+    expanded = np.full(int(rows.offsets[-1]), 0 if before is None else before, values.dtype)
+    for row in np.flatnonzero(runs.lengths):
+        first, last = runs.offsets[row], runs.offsets[row + 1]
+        own = expanded[rows.offsets[row] : rows.offsets[row + 1]]
+        if before is None:
+            own[:] = values[first]
+        for start, value in zip(starts[first:last], values[first:last], strict=True):
+            own[start:] = value
+    return expanded
+
+
+def sample_routes(table: pa.Table, row: int) -> np.ndarray | None:
+    """The experts of a sample from its first token on, as [tokens, layers, topk]; the last tokens
+    may have none. None, where it has none of its first tokens."""
+    content, layers, topk, kind, start = (table[name][row] for name in ROUTES)
+    if not content.is_valid or start.as_py():
+        return None
+    experts = np.frombuffer(content.as_buffer(), kind.as_py())
+    return experts.reshape(-1, layers.as_py(), topk.as_py())
+
+
 @dataclass(frozen=True)
 class Exporter:
     """`write` gives the same bytes for the same shard. `version` goes up when it would give other
@@ -261,8 +328,8 @@ def all_exporters() -> dict[str, Exporter]:
 
 def export_shard(store: ObjectStore, manifest: Manifest, target: str, out: Path) -> ExportReport:
     """Write the shard into a directory, which appears when it is complete. Raises InvalidInput
-    for an unknown target and for a directory that is not empty; ShardDamaged, what the store
-    raises."""
+    for an unknown target and for a directory that is not empty; ExportEmpty, where nothing can be
+    written; ShardDamaged, what the store raises."""
     known = all_exporters()
     if target not in known:
         raise InvalidInput(what=f"The target {target!r}", why=unknown(target, known))
@@ -275,6 +342,8 @@ def export_shard(store: ObjectStore, manifest: Manifest, target: str, out: Path)
     try:
         with ExportOutput(unfinished) as output:
             exporter.write(ShardSource(store, manifest), output)
+        if not output.files:
+            raise ExportEmpty(shard=manifest.id, target=target, why=_reasons(output.left_out))
         report = ExportReport(
             shard=manifest.id,
             target=exporter.name,
@@ -296,6 +365,11 @@ def export_shard(store: ObjectStore, manifest: Manifest, target: str, out: Path)
         raise
     sync_directory(out.parent)
     return report
+
+
+def _reasons(left_out: Mapping[str, int]) -> str:
+    counts = ", ".join(f"{reason} {count}" for reason, count in sorted(left_out.items()))
+    return f"all of its rows are left out ({counts})" if counts else "it has no rows"
 
 
 def _refuse_used(out: Path) -> None:

@@ -33,6 +33,7 @@ from penstock_jobs.shards.exclusion.near_duplicates import find_near_duplicates,
 from penstock_jobs.shards.recipe import AdvantageKind, Recipe
 from penstock_jobs.shards.selection import KnownSessions, read_answer, select
 from penstock_jobs.shards.session_facts import PinnedSessions, SessionFacts
+from penstock_jobs.shards.token_credit import SPAN_CREDITS, span_credits
 
 #: How many sessions of all strata weigh as much as one's own stratum does by itself.
 SHRINK = 8.0
@@ -52,7 +53,7 @@ class LeftOutSession(NamedTuple):
 
 @dataclass(frozen=True)
 class ShardPlan:
-    #: CHOSEN_ROWS with `advantage` and `split`, in the order of a shard.
+    #: CHOSEN_ROWS with `advantage`, `split` and `credits`, in the order of a shard.
     chosen: pa.Table
     facts: SessionFacts
     #: By session: the names of events that another session told first.
@@ -107,8 +108,15 @@ def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
     if not chosen.num_rows:
         why = count_reasons(left_out) or "none was named"
         raise NothingToBuild(recipe=recipe.name, asked=answer.num_rows, why=why)
+    credits = pa.nulls(chosen.num_rows, SPAN_CREDITS)
+    if recipe.target is not None:
+        names = sorted(links.whole_chains(chosen["session_id"].to_pylist()))
+        definition = recipe.target.definition
+        parts = sessions.read("credits", sessions=names, version=definition.version)
+        credits = span_credits(chosen, parts, definition, facts.chains)
+    chosen = chosen.append_column("advantage", advantages(chosen, recipe.advantage.kind))
     return ShardPlan(
-        chosen=chosen.append_column("advantage", advantages(chosen, recipe.advantage.kind)),
+        chosen=chosen.append_column("credits", credits),
         facts=facts,
         copies=copies.by_session,
         left_out=left_out,

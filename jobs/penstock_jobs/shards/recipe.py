@@ -98,6 +98,16 @@ class Exclude:
 
 
 @dataclass(frozen=True)
+class Preferences:
+    """Pairs of answers. Those that were asked for again are always there; what users made of edits
+    takes longer than the rest of the build."""
+
+    edits: bool = False
+    #: What users left of an edit, so many seconds after it.
+    horizon_s: NotNegative = 600
+
+
+@dataclass(frozen=True)
 class EvaluationSplit:
     eval: float = 0.0
     #: Sessions of one user or repository are never on both sides, like groups and chains.
@@ -130,6 +140,7 @@ class RecipeFile:
     advantage: Advantage = field(default_factory=Advantage)
     staleness: Staleness = field(default_factory=Staleness)
     exclude: Exclude = field(default_factory=Exclude)
+    preferences: Preferences = field(default_factory=Preferences)
     split: EvaluationSplit = field(default_factory=EvaluationSplit)
     output: OutputSizes = field(default_factory=OutputSizes)
 

@@ -100,17 +100,19 @@ class Renderer:
         drafts: list[_ContextDraft] = []
         problems: list[EventProblem] = []
         for number, context in enumerate(conversation.contexts):
+            # The model saw no try that was taken back when it wrote what took its place.
+            messages = [own for own in context.messages if own.regeneration is None]
             texts = self._template.drafts(
-                context.messages, tools, special=self._special, session=conversation.session_id
+                messages, tools, special=self._special, session=conversation.session_id
             )
             if isinstance(texts, Refused):
-                last = context.messages[-1]
+                last = messages[-1]
                 problem = EventProblem(
                     "template_refused", last.seq, last.event_id, detail=texts.why
                 )
                 problems.append(problem)
             else:
-                drafts += [_ContextDraft(number, context.messages, text) for text in texts]
+                drafts += [_ContextDraft(number, messages, text) for text in texts]
         branches = [self._branch(drafts, number) for number in range(len(drafts))]
         per_turn = any(draft.context == later.context for draft, later in pairwise(drafts))
         drift = RenderingDrift(per_turn, sum(border for _, border in branches))

@@ -4,7 +4,7 @@ Rewards, advantages and the split are not filled in here: the plan sets them.
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -15,11 +15,20 @@ from numpy.typing import NDArray
 from penstock.errors import InvalidInput
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock_jobs.shards.chat_templates import encode_message
-from penstock_jobs.shards.conversation import Conversation, SequenceEnd, order_chain, sequence_end
+from penstock_jobs.shards.conversation import (
+    ChatMessage,
+    Conversation,
+    SequenceEnd,
+    order_chain,
+    sequence_end,
+)
+from penstock_jobs.shards.corrections import Correction
 from penstock_jobs.shards.engine_branches import Branch, cut, engine_branches
+from penstock_jobs.shards.preferences import PreferenceFinder
 from penstock_jobs.shards.recipe import Source
 from penstock_jobs.shards.rendered_branches import Renderer
 from penstock_jobs.shards.session_events import EventProblem
+from penstock_jobs.shards.token_credit import RolloutRow, TokenRewards
 from penstock_jobs.shards.token_payload import ExpectedTokens, is_digest
 
 SampleRefusal = Literal[
@@ -32,6 +41,7 @@ SampleRefusal = Literal[
 ]
 BRANCHES_MAX = 2**15 - 1
 _UNKNOWN = "unknown"
+_NO_TEXTS: dict[str, str | None] = {"messages": "[]", "tools": None, "preferences": None}
 _BRANCH_FIELDS = ("prompt_len", "n_trainable", "temperature", "token_source")
 _ROUTE_FIELDS = ("layers", "topk", "dtype", "start")
 
@@ -48,6 +58,8 @@ class SampleOptions:
     too_long: Literal["drop", "cut"] = "drop"
     #: The digest that the tokens of an engine must not contradict; that of the renderer, else.
     tokenizer: str | None = None
+    #: What the recipe calls its tokenizer.
+    tokenizer_id: str | None = None
     #: Without them the column holds empty lists.
     messages: bool = True
 
@@ -85,10 +97,13 @@ class SampleRows:
         *,
         chosen: Collection[str] | None = None,
         rollout_id: str | None = None,
+        credit: Callable[[Sequence[RolloutRow]], list[TokenRewards]] | None = None,
+        corrections: Mapping[str, Sequence[Correction]] | None = None,
     ) -> None:
         """All sessions of a chain, or one that is in none. Rows come of those that are `chosen`,
         else of all. The rollout is named by the session that the chain began with, where nothing
-        else is said; so is the group, where no session of the chain names one."""
+        else is said; so is the group, where no session of the chain names one. `credit` says the
+        token rewards of its rows; `corrections` are by session."""
         places = order_chain(conversations)
         if not places:
             return
@@ -100,14 +115,21 @@ class SampleRows:
             "task_id": next((start.task_id for start in starts if start.task_id), None),
         }
         before, last_sample = len(self._rows), dict[str, str]()
+        written: list[Conversation] = []
         for conversation, chain_pos, parent in places:
             session = conversation.session_id
             if chosen is None or session in chosen:
                 shared |= {"consent": consents.get(session, _UNKNOWN), "chain_pos": chain_pos}
-                self._add(conversation, shared, last_sample.get(parent or ""))
+                corrected = (corrections or {}).get(session, ())
+                self._add(conversation, shared, last_sample.get(parent or ""), corrected)
+                written += [conversation] * (len(self._rows) - before - len(written))
                 last_sample |= {row["session_id"]: row["sample_id"] for row in self._rows[-1:]}
         if len(self._rows) > before:
             self._rows[-1]["is_last_step"] = True
+            if credit is not None:
+                rows = list(zip(written, self._branches[before:], strict=True))
+                for row, rewards in zip(self._rows[before:], credit(rows), strict=True):
+                    row["token_rewards"] = rewards
 
     def table(self) -> pa.Table:
         """In the columns of SHARD_ROWS, in the order in which they came. Fields that a row does not
@@ -118,8 +140,10 @@ class SampleRows:
         }
         records: dict[str, list[Any]] = {
             "policy_version_runs": [branch.version_runs for branch in self._branches],
+            "temperature_runs": [branch.temperature_runs for branch in self._branches],
             "turn_spans": [branch.spans for branch in self._branches],
             "reward_components": [()] * len(self._branches),
+            "token_rewards": [row.get("token_rewards") for row in self._rows],
         }
         columns |= {name: _records(name, values) for name, values in records.items()}
         for field in SHARD_ROWS:
@@ -140,8 +164,14 @@ class SampleRows:
                 rows[-1]["routed_experts"] = routes.data
         return pa.Table.from_pylist(rows, ROUTE_ROWS)
 
-    def _add(self, conversation: Conversation, shared: dict[str, Any], parent: str | None) -> None:
-        session, with_messages = conversation.session_id, self._options.messages
+    def _add(
+        self,
+        conversation: Conversation,
+        shared: dict[str, Any],
+        parent: str | None,
+        corrections: Sequence[Correction],
+    ) -> None:
+        session = conversation.session_id
         branches = self._branches_of(conversation)
         if isinstance(branches, str):
             self.left_out.append(LeftOutBranches(session, branches, 0))
@@ -150,7 +180,8 @@ class SampleRows:
         if len(fitting) > BRANCHES_MAX:
             self.left_out.append(LeftOutBranches(session, "too_many_branches", len(fitting)))
             return
-        encoded: dict[tuple[int, int, bool], bytes] = {}
+        trained = [call for _, branch in fitting for call in branch.calls]
+        texts = _RowTexts(conversation, PreferenceFinder(conversation, trained, corrections))
         sample_ids: dict[int, str] = {}
         for index, (number, branch) in enumerate(fitting):
             # The branch that it forked from, or the next before that of which there is a row.
@@ -172,8 +203,7 @@ class SampleRows:
                     "trajectory_id": f"{session}#{index}" if index else session,
                     "parent_sample_id": parent if origin is None else sample_ids[origin],
                     "link_kind": branch.link if number else conversation.start.link,
-                    "messages": _messages(conversation, branch, encoded) if with_messages else "[]",
-                    "tools": conversation.tools if with_messages else None,
+                    **(texts.of_branch(branch) if self._options.messages else _NO_TEXTS),
                 }
             )
             self._branches.append(branch)
@@ -224,11 +254,17 @@ class SampleRows:
             end, mask_reason = SequenceEnd("truncated", "max_length"), "max_length"
         elif any("copied" in other.flags for other in conversation.calls):
             mask_reason = "copied"
+        elif branch.token_source == "renderer" and any(
+            message.regeneration for message in conversation.messages
+        ):
+            mask_reason = "regenerated"
         # An engine that names no tokenizer, or names it otherwise, is taken at the recipe's word.
         tokenizer = branch.tokenizer or ""
+        name = "" if is_digest(tokenizer) else tokenizer
         if not is_digest(tokenizer):
             tokenizer = self._expected.tokenizer or tokenizer or _UNKNOWN
         versions = [version for _, version in branch.version_runs or ()]
+        license = conversation.start.license
         return {
             **{name: getattr(branch, name) for name in _BRANCH_FIELDS},
             **end._asdict(),
@@ -241,35 +277,52 @@ class SampleRows:
             "error_kind": next(iter(branch.problems), None),
             "loss_weight": 1.0,
             "tokenizer_sha256": tokenizer,
+            "tokenizer_id": name or self._options.tokenizer_id,
             "template_sha256": branch.template,
             "model_name": call.payload.model,
             "checkpoint_id": call.event.checkpoint,
             "source_system": call.event.source,
+            "license": license if isinstance(license, str) else None,
             "split": "train",
             "created_at": call.event.ts_us,
         }
 
 
-def _messages(
-    conversation: Conversation, branch: Branch, encoded: dict[tuple[int, int, bool], bytes]
-) -> str:
-    """As JSON, up to the last that is trained, from where the context of the first began.
-    `encoded` holds those that other branches have."""
-    contexts = [conversation.calls[number].context for number in branch.calls]
-    trained, pieces = frozenset(branch.calls), []
-    for context in range(min(contexts), max(contexts) + 1):
-        messages = conversation.contexts[context].messages
-        answers = [
-            at
-            for at, message in enumerate(messages)
-            if message.call is not None and message.call <= branch.calls[-1]
-        ]
-        for at in range(answers[-1] + 1 if answers else 0):
-            key = (context, at, messages[at].call in trained)
-            if key not in encoded:
-                encoded[key] = encode_message(messages[at], trained=key[2])
-            pieces.append(encoded[key])
-    return (b"[" + b",".join(pieces) + b"]").decode()
+class _RowTexts:
+    """The messages of the rows of a session. What several branches have is encoded once."""
+
+    def __init__(self, conversation: Conversation, preferences: PreferenceFinder) -> None:
+        self._conversation = conversation
+        self._preferences = preferences
+        self._encoded: dict[tuple[int, int, bool], bytes] = {}
+
+    def of_branch(self, branch: Branch) -> dict[str, str | None]:
+        """Columns, as JSON. Messages go up to the last that is trained, from where the context of
+        the first began. Tries that were taken back are only in the rows where they are trained."""
+        contexts = [self._conversation.calls[number].context for number in branch.calls]
+        trained, pieces = frozenset(branch.calls), []
+        shown: list[ChatMessage] = []
+        for context in range(min(contexts), max(contexts) + 1):
+            messages = self._conversation.contexts[context].messages
+            answers = [
+                at
+                for at, message in enumerate(messages)
+                if message.call is not None and message.call <= branch.calls[-1]
+            ]
+            for at in range(answers[-1] + 1 if answers else 0):
+                message = messages[at]
+                if message.regeneration and message.regeneration.rejected not in trained:
+                    continue
+                key = (context, at, message.call in trained)
+                if key not in self._encoded:
+                    self._encoded[key] = encode_message(message, trained=key[2])
+                pieces.append(self._encoded[key])
+                shown.append(message)
+        return {
+            "messages": (b"[" + b",".join(pieces) + b"]").decode(),
+            "tools": self._conversation.tools,
+            "preferences": self._preferences.of_row(shown, trained),
+        }
 
 
 # Columns of lists

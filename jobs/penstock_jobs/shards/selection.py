@@ -18,9 +18,10 @@ import pyarrow.compute as pc
 
 from penstock.errors import InvalidInput
 from penstock.toml_document import refuse_unknown
-from penstock_jobs.rewards.credit import ChainMember, standings, together
+from penstock_jobs.rewards.credit import standings, together
 from penstock_jobs.rewards.definition import Definition, Standing
-from penstock_jobs.rewards.outcomes import STILL_OPEN
+from penstock_jobs.rewards.lives import ChainMember
+from penstock_jobs.rewards.outcomes import STILL_OPEN, copy
 from penstock_jobs.shards.errors import RewardsPending
 from penstock_jobs.shards.recipe import AdvantageKind, RewardTarget
 
@@ -224,6 +225,8 @@ def _judged(answer: pa.Table, known: KnownSessions, target: RewardTarget) -> pa.
     worth = pc.is_in(kinds, pa.array(["scored", "negative_by_rule"]))
     good = pc.and_(worth, pc.fill_null(pc.is_finite(values), False))
     reasons = pc.if_else(worth, pa.scalar("censored"), pc.fill_null(kinds, "no_reward"))
+    is_copy = pc.and_(pc.equal(kinds, "excluded"), pc.equal(outcomes["reason"], copy.__name__))
+    reasons = pc.if_else(pc.fill_null(is_copy, False), pa.scalar(copy.__name__), reasons)
     details = pc.if_else(worth, pa.scalar("the value is no number"), outcomes["reason"])
     no_text = pa.scalar(None, pa.string())
     return pa.table(

@@ -132,6 +132,8 @@ class ModelCallPayload(Struct, gc=False):
     system: str | None = None
     tools: Raw = _NULL
     is_copied_context: bool = False
+    #: The id of the call whose answer was asked for again.
+    regenerates: str | None = None
 
 
 class ToolResultPayload(Struct, gc=False):
@@ -151,6 +153,7 @@ class SessionStartPayload(Struct, gc=False):
     link: str | None = None
     task_id: str | None = None
     group_id: str | None = None
+    license: Any = None
     system: str | None = None
     tools: Raw = _NULL
 
@@ -168,6 +171,21 @@ class SessionEndPayload(Struct, gc=False):
     reason: str | None = None
 
 
+class FeedbackPayload(Struct, gc=False):
+    kind: str | None = None
+    target: str | None = None
+    value: Any = None
+
+    @property
+    def refuses(self) -> bool:
+        """As the view `feedback` has it."""
+        if self.kind != "thumbs":
+            return self.kind in ("reject", "undo")
+        if isinstance(self.value, str):
+            return self.value.lower() in ("down", "false", "no")
+        return isinstance(self.value, bool | int | float) and self.value <= 0
+
+
 EventPayload = (
     ModelCallPayload
     | ToolResultPayload
@@ -176,6 +194,7 @@ EventPayload = (
     | CompactionPayload
     | InterruptPayload
     | SessionEndPayload
+    | FeedbackPayload
 )
 #: What a conversation is decoded by; of the other types, edits and observations are large.
 _PAYLOADS: Mapping[str, type[Any]] = {
@@ -187,6 +206,7 @@ _PAYLOADS: Mapping[str, type[Any]] = {
     "compaction": CompactionPayload,
     "interrupt": InterruptPayload,
     "error": InterruptPayload,
+    "feedback": FeedbackPayload,
 }
 _DECODERS = {kind: msgspec.json.Decoder(payload) for kind, payload in _PAYLOADS.items()}
 DecodedEvents = list[tuple[Event, EventPayload]]

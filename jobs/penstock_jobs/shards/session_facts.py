@@ -15,14 +15,14 @@ from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock.lake.tables import lake_commit
 from penstock.settings import Settings
-from penstock_jobs.rewards.chains import LINKS, SUBAGENT, Link, places_of
+from penstock_jobs.rewards.chains import LINKS, REPEATS, Link, places_of
 from penstock_jobs.rewards.settings import reward_bucket_bytes
 
 _SQL = files("penstock_jobs.shards").joinpath("sql")
 #: The view that each of the room's own queries reads.
 _VIEWS = {
     "facts": "sessions", "links": "sessions", "outcomes": "outcomes", "rewards": "rewards",
-    "histories": "events", "same_keys": "events", "served": "promotions",
+    "credits": "rewards", "histories": "events", "same_keys": "events", "served": "promotions",
 }  # fmt: skip
 ValueT = TypeVar("ValueT")
 ResultT = TypeVar("ResultT")
@@ -57,9 +57,8 @@ class SessionLinks:
         for row in rows:
             session, parent, link = row["session_id"], row["parent_session"], row["link"]
             if link in LINKS:
-                parent_id = SessionId(tenant, parent)
-                links[SessionId(tenant, session)] = Link(parent_id, link == SUBAGENT)
-            elif link in ("resume", "fork"):
+                links[SessionId(tenant, session)] = Link(SessionId(tenant, parent), link)
+            elif link in REPEATS:
                 self.repeats[session] = parent
         places = places_of(links)
         self._chains = {session.session_id: place.chain for session, place in places.items()}

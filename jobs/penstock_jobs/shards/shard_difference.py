@@ -13,7 +13,7 @@ from penstock.storage import ObjectStore
 
 #: Fields of the manifest that are compared; the others follow from them.
 _FIELDS = ("name", "seed", "snapshot", "rewards", "policy", "tokenizer", "template_sha256",
-           "code_version")  # fmt: skip
+           "code_version", "format")  # fmt: skip
 _SESSIONS_SHOWN = 20
 _COLUMNS = ["sample_id", "session_id", "reward", "advantage", "loss_weight", "split"]
 

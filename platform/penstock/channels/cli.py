@@ -3,7 +3,7 @@
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -94,6 +94,17 @@ def show(
         show_table(["what", "value"], rows)
 
 
+def _gate_text(
+    verdict: str, outcomes: Mapping[str, str], left_out: Mapping[str, Mapping[str, list[str]]]
+) -> str:
+    from penstock.channels.change import short_digest
+
+    without = left_out.get(verdict, {}).items()
+    return f"{outcomes.get(verdict, '?')} {short_digest(verdict)}" + "".join(
+        f", without {', '.join(tasks)} of {suite}" for suite, tasks in without
+    )
+
+
 @app.command("history")
 def show_history(
     name: Name,
@@ -118,7 +129,6 @@ def show_history(
         change_document,
         change_marks,
         describe_change,
-        short_digest,
     )
     from penstock.channels.errors import HistoryDamaged
 
@@ -128,6 +138,7 @@ def show_history(
         limit = last + 1 if last is not None else None
         changes = history.channel_changes(*of_channel, limit=limit, latest=True)
         outcomes = history.verdict_outcomes(*of_channel)
+        left_out = history.left_out_tasks(*of_channel)
         misfit = history.verify_history(*of_channel)
         unbound = history.unbound_versions(*of_channel)
     steps = list(zip([None, *changes], changes, strict=False))[-(last or len(changes)) :]
@@ -136,16 +147,15 @@ def show_history(
             change_document(change) | {"outcome": outcomes.get(change.verdict or "")}
             for _, change in steps
         ]
-        show_json({"channel": name, "changes": documents, "misfit": misfit, "unbound": unbound})
+        past = {"channel": name, "changes": documents, "misfit": misfit, "unbound": unbound}
+        show_json(past | ({"left_out": left_out} if left_out else {}))
     else:
         rows: list[list[object]] = []
         for before, change in steps:
             text, marks = describe_change(change, before), change_marks(change)
-            gate = ""
-            if change.verdict:
-                gate = f"{outcomes.get(change.verdict, '?')} {short_digest(change.verdict)}"
-            who_and_why = [change.actor, change.reason]
-            rows.append([change.version, time_of(change.at), text, gate, marks, *who_and_why])
+            gate = _gate_text(change.verdict, outcomes, left_out) if change.verdict else ""
+            why = [marks, change.actor, change.reason]
+            rows.append([change.version, time_of(change.at), text, gate, *why])
         show_table(["version", "when (UTC)", "what", "gate", "marks", "who", "why"], rows)
     if misfit is not None:
         raise HistoryDamaged(channel=name, version=misfit.version, why=misfit.why)

@@ -87,6 +87,24 @@ def verdict_outcomes(database: Database, tenant: str, name: str) -> dict[str, Ou
         return {row.id: row.outcome for row in connection.execute(query)}
 
 
+def left_out_tasks(database: Database, tenant: str, name: str) -> dict[str, dict[str, list[str]]]:
+    """By verdict behind a channel's changes: the tasks that its policy left out of each suite."""
+    columns = verdict.c
+    query = sa.select(columns.id, columns.document).where(
+        columns.tenant == tenant, columns.channel == name, columns.document.contains('"left_out"')
+    )
+    with database.read() as connection:
+        documents = {row.id: msgspec.json.decode(row.document) for row in connection.execute(query)}
+    return {
+        name: {
+            suite: [entry["task"] for entry in facts["left_out"]]
+            for suite, facts in document.get("suites", {}).items()
+            if "left_out" in facts
+        }
+        for name, document in documents.items()
+    }
+
+
 def newest_change(
     connection: Connection, tenant: str, name: str, *, action: Action | None = None
 ) -> Change | None:

@@ -16,7 +16,12 @@ from penstock.checkpoints.journal import (
     read_journal,
 )
 from penstock.checkpoints.suites import suite_scope, version_entry
-from penstock.checkpoints.tables import benchmark_attempt, benchmark_run, suite_version
+from penstock.checkpoints.tables import (
+    benchmark_attempt,
+    benchmark_journal,
+    benchmark_run,
+    suite_version,
+)
 from penstock.errors import InvalidInput
 
 #: How many altered rows of a journal are named.
@@ -58,6 +63,19 @@ def read_bound_suite(
     query = query.where(columns.tenant == tenant, columns.suite == suite)
     present = {row.version: version_entry(*row) for row in connection.execute(query)}
     return journal, _first(_altered_versions(suite, journal, present))
+
+
+def recorded_scopes(
+    connection: Connection, tenant: str, suite: str, checkpoint: str
+) -> list[AttemptScope]:
+    """The versions of a suite of which anything was recorded of a checkpoint, or is there."""
+    found: set[str] = set()
+    for table in (benchmark_journal, benchmark_attempt, benchmark_run):
+        columns = table.c
+        query = sa.select(columns.suite_version).where(columns.tenant == tenant).distinct()
+        query = query.where(columns.suite == suite, columns.checkpoint == checkpoint)
+        found.update(connection.scalars(query))
+    return [AttemptScope(tenant, suite, version, checkpoint) for version in sorted(found)]
 
 
 def restore(connection: Connection, scope: AttemptScope) -> Sequence[str]:

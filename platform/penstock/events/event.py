@@ -29,6 +29,8 @@ class SessionStart(Payload):
     repo: str | None = None
     branch: str | None = None
     commit: str | None = None
+    #: Of the code that is worked on, as SPDX names it.
+    license: str | None = None
     consent: Consent | None = None
     task_id: str | None = None
     group_id: str | None = None
@@ -85,6 +87,8 @@ class ModelCall(Payload):
     latency_ms: Milliseconds | None = None
     ttft_ms: Milliseconds | None = None
     finish_reason: str | None = None
+    #: The `call_id` whose answer was asked for again.
+    regenerates: str | None = None
     sampling: dict[str, Any] | None = None
     tokens: Tokens | None = None
 

@@ -19,6 +19,15 @@ if TYPE_CHECKING:
 
 _COLUMNS = ["outcome", "candidate", "incumbent"]
 
+_Errors = Annotated[
+    float | None,
+    typer.Option(min=0, max=1, help="The share of attempts that are errors, on each side."),
+]
+_Unscored = Annotated[
+    float | None,
+    typer.Option(min=0, max=1, help="The share of tasks of which one side has no score."),
+]
+
 app = typer.Typer(
     help="What a checkpoint has to show before a channel may point at it. Changes nothing.",
     no_args_is_help=True,
@@ -46,6 +55,8 @@ def plan(
     difference: Annotated[
         float, typer.Option(help="How much better the candidate is in truth; 0 is an equal one.")
     ] = 0.0,
+    errors: _Errors = None,
+    unscored: _Unscored = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     data: options.Data = None,
     json: options.Json = False,
@@ -53,7 +64,8 @@ def plan(
     """How likely a candidate passes, before anyone spends on it, and what 80 % would take.
 
     The variance comes from recorded attempts of the named checkpoints, else of those with the most
-    attempts on the suite. Without any attempts it is assumed, and the plan says so.
+    attempts on the suite. Without any attempts it is assumed, and the plan says so. Errors and
+    tasks without a score are as many as there were, and count at their worst.
 
     Example: penstock gate plan core --policy policy.toml --attempts 4
     """
@@ -72,6 +84,8 @@ def plan(
             attempts=attempts or (),
             tasks=tasks or (),
             difference=difference,
+            errors=errors,
+            unscored=unscored,
         )
     if json:
         show_json(plans)
@@ -88,6 +102,8 @@ def _show_plan(plan: "PowerPlan") -> None:
         f"  variance from {plan.source}",
         f"  at a task, one attempt of each: {plan.spread.within:.4g}; between tasks:"
         f" {plan.spread.between:.4g}",
+        f"  missing: {plan.missing.errors:.1%} of attempts are errors, {plan.missing.unscored:.1%}"
+        " of tasks have no score on one side; both count at their worst",
         "",
     )
     margins = sorted({cell.margin for cell in plan.cells})
@@ -122,18 +138,28 @@ def show_verdict(verdict: Verdict) -> None:
         show_text("", f"live  {live['outcome']}: {live['why']}")
     show_text("", f"verdict  {verdict.id}", f"policy   {document.get('policy') or '(none)'}")
     for name, suite in (document.get("suites") or {}).items():
-        show_text(f"suite    {name} {suite['version']}")
+        left_out = len(suite.get("left_out", ()))
+        note = f", {_counted(left_out, 'task')} left out" if left_out else ""
+        show_text(f"suite    {name} {suite['version']}{note}")
         for side in (suite[role] for role in ("candidate", "incumbent") if suite.get(role)):
             attempts = f"{side['scored']} attempts of {side['checkpoint']}"
             attempts += f", {side['errors']} errors" if side["errors"] else ""
             attempts += f", {side['stale']} too old" if side["stale"] else ""
+            unscored = len(side.get("unscored", ()))
+            attempts += f", no score at {_counted(unscored, 'task')}" if unscored else ""
             show_text(f"           {attempts}, {side['evidence']}")
     if at := document.get("at"):
         show_text(f"at       {time_of(at):%Y-%m-%d %H:%M:%S} UTC, penstock {document['code']}")
 
 
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def _requirement_row(part: Mapping[str, Any]) -> list[str]:
     own, tasks = part.get("own") or {}, part.get("tasks")
+    if part.get("missing"):
+        tasks = f"{part['tasks_scored']} of {tasks}"
     ranges = (part.get("attempts_found") or {}).values()
     counts = [f"{least}" if least == most else f"{least}–{most}" for least, most in ranges]
     attempts = " / ".join(counts[:1] if len(set(counts)) == 1 else counts)

@@ -9,8 +9,8 @@ attempts, never in time, so an interrupted run continues unchanged.
 A look uses the test of a single sample (`statistics`), with a level of its own after Lan and
 DeMets: a look at the part t of all information may have spent alpha · t^exponent by then."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from math import ceil, sqrt
 from operator import itemgetter
@@ -36,8 +36,11 @@ _GROWTH = 1.5
 _HOPE_LEAST = 0.05
 #: At how many places the mean may come to lie, each as likely.
 _ENDS = 39
-#: A task with more errors than this is given up: the next look never comes.
+#: A task with more errors than this is given up: looks come without it, and what they lack of it
+#: is missing.
 _ERRORS_MOST = 3
+#: Of fewer tasks nothing is foretold.
+_TASKS_LEAST = 2
 
 Scores = Mapping[str, Sequence[float]]
 
@@ -56,6 +59,10 @@ class Design:
     @property
     def text(self) -> str:
         return msgspec.json.encode(self, order="sorted").decode()
+
+    def without(self, tasks: Collection[str]) -> "Design":
+        caps = {task: cap for task, cap in self.caps.items() if task not in tasks}
+        return replace(self, caps=caps)
 
     def count(self, task: str, look: int) -> int:
         """How many attempts at a task the look covers. Looks count from 1."""
@@ -138,14 +145,15 @@ def look_progress(design: Design, attempts: Iterable[Attempt]) -> LookProgress:
             for number in each
             if number not in scored[task]
         ]
-        if missing or any(len(each) < design.count(task, look) for task, each in numbers.items()):
+        if missing:
             return LookProgress(look - 1, complete, missing)
         complete = numbers
     return LookProgress(len(design.looks), complete, [])
 
 
 def _attempt_numbers(scored: Mapping[int, bool], count: int) -> list[int]:
-    """The first attempts that are no errors, whether they were made or not."""
+    """The first attempts that are no errors, whether they were made or not. None come after the
+    error with which a task is given up."""
     failed = sorted(number for number, is_scored in scored.items() if not is_scored)
     span = range(min([count + len(failed), *failed[_ERRORS_MOST:]]))
     return [number for number in span if number not in failed][:count]
@@ -153,7 +161,7 @@ def _attempt_numbers(scored: Mapping[int, bool], count: int) -> list[int]:
 
 def next_attempts(design: Design, attempts: Iterable[Attempt]) -> list[tuple[str, int]]:
     """Up to the next look, by task and number, in the order to make them. None when all looks were
-    taken, or when a task has nothing but errors."""
+    taken."""
     return sorted(look_progress(design, attempts).missing, key=itemgetter(1, 0))
 
 
@@ -179,7 +187,9 @@ def is_hopeless(
     The scores are those that the look covers."""
     from scipy.special import ndtri
 
-    tasks, last = sorted(candidate), len(design.looks)
+    tasks, last = sorted(candidate.keys() & incumbent.keys()), len(design.looks)
+    if len(tasks) < _TASKS_LEAST:
+        return False
     values = np.array([np.mean(candidate[task]) - np.mean(incumbent[task]) for task in tasks])
     now = max(float(values.var(ddof=1)) / len(tasks), 1e-12)
     gone = sum(

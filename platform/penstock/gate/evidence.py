@@ -173,7 +173,7 @@ def _read_policy(connection: Connection, channel: GatedChannel) -> tuple[Policy 
     if text is None or text_digest(text) != channel.policy:
         return None, f"the policy {channel.policy} is not stored as it was written"
     try:
-        return parse(text, f"the policy of the channel {channel.name}"), None
+        return parse(text, f"the policy of the channel {channel.name}", stored=True), None
     except InvalidInput as error:
         return None, str(error)
 

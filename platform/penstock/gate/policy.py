@@ -49,6 +49,9 @@ class Requirement:
     min_tasks: Annotated[int, TASKS_LEAST] = 30
     #: How many attempts each task needs on both sides.
     attempts: toml.Positive = 1
+    #: Of a metric without an upper end: the most that an attempt can have. What is missing counts
+    #: as that at worst.
+    most: toml.Number | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +65,9 @@ class Guard:
     limit: toml.Number
     slack: toml.Number = 0.0
     alpha: toml.Number = 0.05
+    #: The most that an attempt can have, as in a requirement; of invalid tool calls: the most calls
+    #: that it can make.
+    most: toml.Number | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,10 +104,24 @@ class CanarySteps:
 
 @dataclass(frozen=True, kw_only=True)
 class EvidenceRules:
-    """How old an attempt may be, and which share of the attempts may be errors."""
+    """How old an attempt may be, and which share of the attempts may be errors. A verdict holds
+    with any share, since errors count at their worst; with more than this the suite is broken."""
 
     max_age_s: toml.Seconds | None = None
-    max_error_share: float = 0.05
+    max_error_share: float = 0.25
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeftOutTasks:
+    """Tasks of a suite that take no part in any comparison, and why."""
+
+    suite: str
+    tasks: tuple[str, ...]
+    reason: str
+
+    def __post_init__(self) -> None:
+        if not self.tasks:
+            raise ValueError("it names no tasks")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +136,7 @@ class Policy:
     combine: Combine = "all"
     #: The versions of suites that count, where it is not the newest one.
     versions: Mapping[str, str]
+    leave_out: tuple[LeftOutTasks, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -126,24 +147,30 @@ class Policy:
         named = {required.suite for required in self.require}
         return sorted(named | {guard.suite for guard in self.guards})
 
+    def left_out(self, suite: str) -> dict[str, str]:
+        """The tasks of a suite that are left out, each with the reason."""
+        entries = (entry for entry in self.leave_out if entry.suite == suite)
+        return {task: entry.reason for entry in entries for task in entry.tasks}
+
     @property
     def chances(self) -> int:
         """How many chances a checkpoint has to be lucky: an alpha is divided by them."""
         return len(self.require) if self.combine == "any" else 1
 
 
-_Part = TypeVar("_Part", Requirement, Guard, LiveRequirement)
+_Part = TypeVar("_Part", Requirement, Guard, LiveRequirement, LeftOutTasks)
 
 
-def parse(content: str, where: str) -> Policy:
-    """`where` says in messages whose policy it is. Raises InvalidInput."""
+def parse(content: str, where: str, *, stored: bool = False) -> Policy:
+    """`where` says in messages whose policy it is. A policy that is `stored` may have limits of 0,
+    which were legal once. Raises InvalidInput."""
     document = toml.parse_toml(content, where)
-    tables = ("require", "guard", "live", "canary", "evidence", "gate", "suites")
+    tables = ("require", "guard", "live", "canary", "evidence", "gate", "suites", "leave_out")
     toml.refuse_unknown(document, tables, where)
     require = _entries(document, "require", where, _requirement)
     if not require:
         raise InvalidInput(what=where, why="it has no [[require]]: it would let anything pass")
-    canary, evidence, gate, suites = (toml.table(document, key, where) for key in tables[3:])
+    canary, evidence, gate, suites = (toml.table(document, key, where) for key in tables[3:7])
     toml.refuse_unknown(gate, ("combine",), f"[gate] of {where}")
     policy = Policy(
         text=content,
@@ -156,9 +183,43 @@ def parse(content: str, where: str) -> Policy:
         evidence=toml.read_section(EvidenceRules, evidence, f"[evidence] of {where}"),
         combine=toml.choice(gate, "combine", get_args(Combine), "all", f"[gate] of {where}"),
         versions={name: toml.text(suites, name, f"[suites] of {where}") for name in suites},
+        leave_out=_entries(document, "leave_out", where, _left_out_tasks),
     )
     toml.refuse_unknown(policy.versions, policy.suites, f"[suites] of {where}")
+    _check_left_out(policy, where)
+    if not stored:
+        _refuse_no_room(policy, where)
     return policy
+
+
+def _check_left_out(policy: Policy, where: str) -> None:
+    left_out: set[tuple[str, str]] = set()
+    for number, entry in enumerate(policy.leave_out, 1):
+        place = f"[[leave_out]] {number} of {where}"
+        toml.refuse_unknown([entry.suite], policy.suites, place)
+        for task in entry.tasks:
+            if (entry.suite, task) in left_out:
+                raise InvalidInput(what=place, why=f"{task} of {entry.suite} is left out twice")
+            left_out.add((entry.suite, task))
+
+
+def _refuse_no_room(policy: Policy, where: str) -> None:
+    """A limit of 0 can never be shown: however equal two checkpoints are, a few more tasks might
+    differ."""
+    for number, required in enumerate(policy.require, 1):
+        if required.margin == 0:
+            why = (
+                "a margin of 0 asks to show that it is better, which an equal checkpoint never"
+                " does: write the least loss that matters, such as margin = 0.02"
+            )
+            raise InvalidInput(what=f"[[require]] {number} of {where}", why=why)
+    for number, guard in enumerate(policy.guards, 1):
+        if guard.limit == 0 and guard.slack == 0 and guard.kind != "min":
+            why = (
+                f"{guard.kind} = 0 leaves no room, so that an equal checkpoint never shows that it"
+                f" holds: write the least that matters, such as {guard.kind} = 0.05"
+            )
+            raise InvalidInput(what=f"[[guard]] {number} of {where}", why=why)
 
 
 def _entries(
@@ -174,7 +235,7 @@ def _entries(
     for number, entry in enumerate(entries, 1):
         place = f"[[{key}]] {number} of {where}"
         parts.append(read(entry, place))
-        if not 0.0001 <= (alpha := parts[-1].alpha) <= 0.25:
+        if not 0.0001 <= (alpha := getattr(parts[-1], "alpha", 0.05)) <= 0.25:
             raise InvalidInput(what=place, why=f"alpha lies from 0.0001 to 0.25, and is {alpha!r}")
     return tuple(parts)
 
@@ -195,17 +256,16 @@ def _requirement(entry: Mapping[str, Any], where: str) -> Requirement:
         why = f"with direction {required.direction!r} the limit is its {absolute}, not its {other}"
     elif required.margin is None and absolute not in entry:
         why = f"it needs a margin, a {absolute} or both"
-    elif required.margin == 0:
-        why = "a margin of 0 asks to show that it is better; write the least loss that matters"
     elif required.minimum == 0 or (most and 1 in (required.margin, required.maximum)):
         why = "a margin of 1, a minimum of 0 or a maximum of 1 would let anything pass"
     if why:
         raise InvalidInput(what=where, why=why)
+    _check_most(entry, required.metric, where)
     return required
 
 
 def _guard(entry: Mapping[str, Any], where: str) -> Guard:
-    toml.refuse_unknown(entry, ("suite", "metric", "alpha", "slack", *_LIMITS), where)
+    toml.refuse_unknown(entry, ("suite", "metric", "alpha", "slack", "most", *_LIMITS), where)
     kinds = [kind for kind in _LIMITS if kind in entry]
     if len(kinds) != 1:
         raise InvalidInput(what=where, why=f"it needs exactly one of {', '.join(_LIMITS)}")
@@ -216,7 +276,7 @@ def _guard(entry: Mapping[str, Any], where: str) -> Guard:
     if kind == "max_decrease" and entry[kind] > 1:
         raise InvalidInput(what=where, why=f"max_decrease is a share, and is {entry[kind]!r}")
     _check_limit(entry, "slack", where)
-    _metric(entry, where, None)
+    _check_most(entry, _metric(entry, where, None), where)
     section = {key: value for key, value in entry.items() if key != kind}
     return toml.read_section(Guard, section | {"kind": kind, "limit": entry[kind]}, where)
 
@@ -228,6 +288,22 @@ def _live_requirement(entry: Mapping[str, Any], where: str) -> LiveRequirement:
     if required.margin <= 0:
         raise InvalidInput(what=where, why="it needs a margin over 0")
     return required
+
+
+def _left_out_tasks(entry: Mapping[str, Any], where: str) -> LeftOutTasks:
+    if not str(entry.get("reason", "")).strip():
+        raise InvalidInput(what=where, why="it needs a reason, which verdicts repeat")
+    return toml.read_section(LeftOutTasks, entry, where)
+
+
+def _check_most(entry: Mapping[str, Any], metric: Metric, where: str) -> None:
+    if "most" not in entry:
+        return
+    if metric in SHARES and metric != "invalid_tool_calls":
+        why = f"most has no meaning for {metric}, which is at most 1"
+        raise InvalidInput(what=where, why=why)
+    if (value := toml.number(entry["most"], "most", where)) <= 0:
+        raise InvalidInput(what=where, why=f"most has to be over 0, and is {value!r}")
 
 
 def _metric(entry: Mapping[str, Any], where: str, default: Metric | None) -> Metric:

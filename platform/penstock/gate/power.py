@@ -2,24 +2,27 @@
 
 The differences between tasks come from two sources: attempts at one task differ, which more
 attempts average out, and checkpoints change some tasks more than others, which only more tasks
-average out."""
+average out. What is missing counts at its worst, and nothing averages that out."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
+from numpy.typing import NDArray
 
-from penstock.checkpoints.attempts import AttemptScope, attempts_of
+from penstock.checkpoints.attempts import AttemptScope, RecordedAttempt, attempts_of
 from penstock.checkpoints.registration import find
 from penstock.checkpoints.suites import suite_versions
 from penstock.checkpoints.tables import benchmark_attempt
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from penstock.gate.policy import SHARES, Policy
-from penstock.gate.results import amounts_by_task, plain_amounts
+from penstock.gate.amounts import amounts_by_task, plain_amounts
+from penstock.gate.policy import SHARES, Policy, Requirement
+from penstock.gate.ranges import Ranges, Values
 from penstock.gate.statistics import lower_bound
 
 #: How likely a planned candidate is to pass.
@@ -34,6 +37,8 @@ _WITHIN_ASSUMED = 0.136
 _TASKS, _ATTEMPTS, _MARGINS = (30, 80, 200, 500), (1, 2, 4, 8), (0.01, 0.02, 0.05, 0.1)
 #: From the attempts of at most so many checkpoints a spread is learned.
 _SIDES_MAX = 2
+#: Keeps a ratio from being one of zeros.
+_TINY = 1e-12
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,11 +55,53 @@ class Spread:
         return float((self.between + self.within / attempts) ** 0.5)
 
 
+@dataclass(frozen=True, kw_only=True)
+class MissingShares:
+    """The share of attempts that are errors, on each side, and of tasks of which one side has no
+    score. `mean` is what a task scores on average."""
+
+    errors: float = 0.0
+    unscored: float = 0.0
+    mean: float = 0.5
+
+    @property
+    def variance(self) -> float:
+        """What unscored tasks add to the variance between tasks: some were solved by the other
+        side, and some were not."""
+        return self.unscored * self.mean * (1 - self.mean)
+
+    def widen(self, values: Values, attempts: int) -> Ranges:
+        """Some of the values are missing, all of them or in part: evenly among them."""
+        low, high, seen = values.copy(), values.copy(), values.copy()
+        touched = 1 - (1 - self.errors) ** (2 * attempts)  # tasks of which an attempt is an error
+        at = _evenly(values.size, touched)
+        low[at] -= self.errors / max(touched, _TINY)
+        high[at] += self.errors / max(touched, _TINY)
+        at = _evenly(values.size, self.unscored)
+        solved = _evenly(at.size, self._depth)  # by the other side
+        low[at], high[at], seen[at] = 0.0, 1.0, np.nan
+        low[at[solved]], high[at[solved]] = -1.0, 0.0
+        return Ranges(np.maximum(low, -1), np.minimum(high, 1), seen)
+
+    @property
+    def _depth(self) -> float:
+        """What an unscored task costs: the candidate's what the task is worth on average, the
+        incumbent's what it is not."""
+        return max(self.mean, 1 - self.mean)
+
+
+NOTHING_MISSING = MissingShares()
+
 ASSUMED = Spread(
     between=0.0,
     within=2 * _WITHIN_ASSUMED,
     source="assumed: tasks solved with chances spread as Beta(0.6, 0.6), and an equal candidate",
 )
+
+
+def _evenly(size: int, share: float) -> NDArray[np.intp]:
+    """The places of a share of so many."""
+    return np.linspace(0, size - 1, round(share * size) + 2)[1:-1].round().astype(np.intp)
 
 
 def spread_of(
@@ -91,48 +138,55 @@ def _within(tasks: Sequence[Sequence[float]]) -> float | None:
 
 
 def power(
-    tasks: int, deviation: float, *, margin: float, alpha: float, difference: float = 0.0
+    tasks: int,
+    deviation: float,
+    *,
+    margin: float,
+    alpha: float,
+    difference: float = 0.0,
+    missing: tuple[MissingShares, int] = (NOTHING_MISSING, 1),
 ) -> float:
-    """How likely a candidate passes whose mean differs so much from the incumbent's."""
+    """How likely a candidate passes whose mean differs so much from the incumbent's. `missing` says
+    what is missing, at so many attempts."""
     from scipy.special import ndtr
 
-    room = margin + difference - _distance(tasks, deviation, alpha)
+    room = margin + difference - _distance(tasks, deviation, alpha, *missing)
     if deviation == 0:
         return float(room >= 0)
-    return float(ndtr(room / (deviation / tasks**0.5)))
+    varied = (deviation**2 + missing[0].variance) ** 0.5
+    return float(ndtr(room / (varied / tasks**0.5)))
 
 
-def tasks_for(
-    deviation: float, *, margin: float, alpha: float, difference: float = 0.0
-) -> int | None:
+def tasks_for(deviation: float, **assumed: Any) -> int | None:
     """The fewest tasks with which it passes with the chance POWER; None where too many."""
-    assumed = {"margin": margin, "alpha": alpha, "difference": difference}
     return _least(2, _TASKS_MOST, lambda tasks: power(tasks, deviation, **assumed) >= POWER)
 
 
-def attempts_for(
-    spread: Spread, tasks: int, *, margin: float, alpha: float, difference: float = 0.0
-) -> int | None:
+def attempts_for(spread: Spread, tasks: int, **assumed: Any) -> int | None:
     """The same with more attempts at the same tasks; None where no number of them does it."""
-    assumed = {"margin": margin, "alpha": alpha, "difference": difference}
     return _least(
         1, _ATTEMPTS_MOST, lambda count: power(tasks, spread.deviation(count), **assumed) >= POWER
     )
 
 
 @lru_cache(maxsize=512)
-def _distance(tasks: int, deviation: float, alpha: float) -> float:
+def _distance(
+    tasks: int, deviation: float, alpha: float, missing: MissingShares, attempts: int
+) -> float:
     """How far the gate's own lower bound lies below the mean of a normally spread sample."""
     from scipy.special import ndtri
 
     if tasks > _COMPUTED_TASKS_MAX:  # the bound's parts fall as 1 / √tasks and as 1 / tasks
-        computed = _distance(_COMPUTED_TASKS_MAX, deviation, alpha)
+        whole = NOTHING_MISSING, 1
+        computed = _distance(_COMPUTED_TASKS_MAX, deviation, alpha, *whole)
         root = -float(ndtri(alpha)) * deviation
         rest = max(computed - root / _COMPUTED_TASKS_MAX**0.5, 0.0)
-        return float(root / tasks**0.5 + rest * _COMPUTED_TASKS_MAX / tasks)
+        # What is missing costs as much with any number of tasks.
+        cost = _distance(_COMPUTED_TASKS_MAX, deviation, alpha, missing, attempts) - computed
+        return float(root / tasks**0.5 + rest * _COMPUTED_TASKS_MAX / tasks + cost)
     drawn = ndtri((np.arange(tasks) + 0.5) / tasks) * deviation
     values = np.clip(drawn, -1, 1)
-    return float(values.mean()) - lower_bound(values, -1.0, alpha)
+    return float(values.mean()) - lower_bound(missing.widen(values, attempts), -1.0, alpha)
 
 
 def _least(low: int, high: int, enough: Callable[[int], bool]) -> int | None:
@@ -167,6 +221,7 @@ class PowerPlan:
     difference: float
     source: str
     spread: Spread
+    missing: MissingShares
     cells: list[PowerCell]
     needs: list[TasksNeeded]
 
@@ -181,8 +236,11 @@ def plan_power(
     attempts: Sequence[int],
     tasks: Sequence[int],
     difference: float,
+    errors: float | None = None,
+    unscored: float | None = None,
 ) -> list[PowerPlan]:
-    """For each requirement on the suite with a margin. Raises InvalidInput, CheckpointUnknown."""
+    """For each requirement on the suite with a margin. `errors` and `unscored` are shares, which
+    else are as recorded. Raises InvalidInput, CheckpointUnknown."""
     planned = [
         required
         for required in policy.require
@@ -198,10 +256,15 @@ def plan_power(
     version = policy.versions.get(suite) or (versions[-1].version if versions else "")
     names = [find(database, tenant, name).name for name in checkpoints]
     names = names or _most_tried(database, tenant, suite, version)
-    recorded = [attempts_of(database, AttemptScope(tenant, suite, version, name)) for name in names]
-    listed = [len(known.tasks) for known in versions if known.version == version]
-    counts = sorted({*(tasks or (*_TASKS, *(count for count in listed if count > 1)))})
-    tries = sorted({*(attempts or _ATTEMPTS)})
+    left_out = policy.left_out(suite)
+    recorded = [
+        [each for each in attempts_of(database, scope) if each.result.task not in left_out]
+        for scope in (AttemptScope(tenant, suite, version, name) for name in names)
+    ]
+    listed = {task.name for known in versions if known.version == version for task in known.tasks}
+    listed -= left_out.keys()
+    sizes = [*_TASKS, len(listed)] if len(listed) > 1 else _TASKS
+    grid = sorted({*(tasks or sizes)}), sorted({*(attempts or _ATTEMPTS)})
     plans = []
     for required in planned:
         sides = []
@@ -209,26 +272,70 @@ def plan_power(
             scored = [each for each in side if each.result.error is None]
             if amounts := amounts_by_task(scored, required.metric):
                 sides.append(plain_amounts(amounts))
+        missing = missing_shares(recorded, sides, listed)
+        if errors is not None:
+            missing = replace(missing, errors=errors)
+        if unscored is not None:
+            missing = replace(missing, unscored=unscored)
         learned = None
         if sides:
             learned = spread_of(*sides) if len(sides) == _SIDES_MAX else spread_of_one(*sides)
-        spread, margin = learned or ASSUMED, required.margin or 0.0
-        deviations = {count: spread.deviation(count) for count in tries}
-        metric, source, alpha = required.metric, spread.source, required.alpha / policy.chances
-        assumed = {"alpha": alpha, "difference": difference}
-        cells = [
-            PowerCell(size, count, each, power(size, deviation, margin=each, **assumed))
-            for size in counts
-            for count, deviation in deviations.items()
-            for each in sorted({*_MARGINS, margin})
-        ]
-        needs = [
-            TasksNeeded(count, tasks_for(deviation, margin=margin, **assumed))
-            for count, deviation in deviations.items()
-        ]
-        plan = PowerPlan(suite, metric, margin, alpha, difference, source, spread, cells, needs)
-        plans.append(plan)
+        strict = replace(required, alpha=required.alpha / policy.chances)
+        plans.append(_plan_of(strict, difference, learned or ASSUMED, missing, grid))
     return plans
+
+
+def _plan_of(
+    required: Requirement,
+    difference: float,
+    spread: Spread,
+    missing: MissingShares,
+    grid: tuple[Sequence[int], Sequence[int]],
+) -> PowerPlan:
+    tasks, tries = grid
+    deviations = {count: spread.deviation(count) for count in tries}
+    margin, alpha = required.margin or 0.0, required.alpha
+    assumed = {"alpha": alpha, "difference": difference}
+    cells = [
+        PowerCell(
+            size,
+            count,
+            each,
+            power(size, deviation, margin=each, missing=(missing, count), **assumed),
+        )
+        for size in tasks
+        for count, deviation in deviations.items()
+        for each in sorted({*_MARGINS, margin})
+    ]
+    needs = [
+        TasksNeeded(count, tasks_for(deviation, margin=margin, missing=(missing, count), **assumed))
+        for count, deviation in deviations.items()
+    ]
+    question = required.suite, required.metric, margin, alpha, difference
+    return PowerPlan(*question, spread.source, spread, missing, cells, needs)
+
+
+def missing_shares(
+    recorded: Sequence[Sequence[RecordedAttempt]],
+    scores: Sequence[Mapping[str, Sequence[float]]],
+    tasks: Collection[str],
+) -> MissingShares:
+    """As recorded. Where nobody knows the tasks, those count that were tried. Errors at unscored
+    tasks are no more than that the tasks have no score."""
+    attempts = [each.result for side in recorded for each in side]
+    tasks = tasks or {attempt.task for attempt in attempts}
+    if not scores or not tasks:
+        return MissingShares()
+    every = [score for side in scores for each in side.values() for score in each]
+    lacking = sum(len({*tasks} - side.keys()) for side in scores) / len(scores) * _SIDES_MAX
+    scored = set.intersection(*({*side} for side in scores))
+    counted = [attempt for attempt in attempts if attempt.task in scored]
+    failed = sum(attempt.error is not None for attempt in counted)
+    return MissingShares(
+        errors=failed / max(len(counted), 1),
+        unscored=min(lacking / len(tasks), 1.0),
+        mean=float(np.mean(every)),
+    )
 
 
 def _most_tried(database: Database, tenant: str, suite: str, version: str) -> list[str]:

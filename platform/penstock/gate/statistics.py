@@ -8,18 +8,18 @@ not exist. Two bounds replace it, and the better one counts:
 - the t bound, corrected for skew, as if one more task had lost everything, and with half a step of
   the scores added: better where much differs;
 - the chance of the observed scores if a share of the tasks loses everything and the others differ
-  as they did: better where little differs. Where nothing does, it is (1 - share) ** tasks."""
+  as they did: better where little differs. Where nothing does, it is (1 - share) ** tasks.
+
+Where values are missing, both are as bad as any completion makes them (`ranges`)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.gate.policy import Direction
-
-Values = NDArray[np.float64]
+from penstock.gate.ranges import Ranges, Values, squares_least, squares_most, step_most
 
 #: How much of the step between scores the first bound adds, and what its suspected task weighs.
 #: With 0.5 and 1.0, which theory suggests, some cases err in 5.6 % instead of 5 %.
@@ -28,6 +28,10 @@ _SUSPECT = 1.1
 #: How many levels of the other tasks, and at most how many lost ones, the second bound tries.
 _LEVELS = 8
 _LOST_MOST = 60
+#: Where values are missing, the ranges of the mean and of the level are cut into so many parts, and
+#: the worst part counts. More of them make the bounds narrower, and take longer.
+_MEAN_PARTS = 4
+_LEVEL_PARTS = 32
 #: A number of lost tasks that is less likely is not tried; it counts against the candidate.
 _NEGLIGIBLE = 1e-12
 _HALVINGS = 44
@@ -86,96 +90,126 @@ def compare(
         np.array([np.sort(np.asarray(side[task], dtype=float)).mean() for task in tasks])
         for side in (candidate, incumbent)
     )
-    scale = None if bounded or not tasks else float(ours.mean() + theirs.mean()) / 2
-    return compare_values(
-        ours, theirs, margin=margin, alpha=alpha, direction=direction, scale=scale
-    )
+    scale = None
+    if not bounded and tasks:
+        scale = (float(ours.mean() + theirs.mean()) / 2,) * 2
+    both = Ranges.of(ours), Ranges.of(theirs)
+    return compare_values(*both, margin=margin, alpha=alpha, direction=direction, scale=scale)
 
 
 def compare_values(
-    ours: Values,
-    theirs: Values,
+    ours: Ranges,
+    theirs: Ranges,
     *,
     margin: float,
     alpha: float,
     direction: Direction,
-    scale: float | None,
+    scale: tuple[float, float] | None,
 ) -> Comparison:
-    """One value for each task and side; see `estimate`."""
-    gains = ours - theirs if direction == "max" else theirs - ours
+    """One value for each task and side; see `estimate`. The means are those of the tasks of which
+    both sides have observed something."""
+    gains = ours.minus(theirs) if direction == "max" else theirs.minus(ours)
+    seen = ~np.isnan(gains.seen)
     bounds = asdict(estimate(gains, limit=-margin, alpha=alpha, scale=scale))
-    bounds |= {"candidate_mean": float(ours.mean()), "incumbent_mean": float(theirs.mean())}
-    bounds |= {"difference": bounds.pop("mean"), "df": ours.size - 1}
+    bounds |= {"candidate_mean": float(ours.seen[seen].mean())}
+    bounds |= {"incumbent_mean": float(theirs.seen[seen].mean())}
+    bounds |= {"difference": bounds.pop("mean"), "df": gains.seen.size - 1}
     return Comparison(margin=margin, alpha=alpha, **bounds)
 
 
 def estimate(
-    values: Values,
+    values: Ranges,
     *,
     limit: float,
     alpha: float,
     worst: float = -1.0,
     best: float = 1.0,
-    scale: float | None = None,
+    scale: tuple[float, float] | None = None,
 ) -> Estimate:
     """The mean of one value for each task. They lie between `worst` and `best`, or have the `scale`
-    of a metric without ends. Raises ValueError for fewer than two tasks."""
-    if values.size < 2 or not np.isfinite(values).all():
+    of a metric without ends, which lies between these two. Of what is missing the mean and its
+    standard error know nothing; the bounds and chances hold however it is filled in. Raises
+    ValueError where fewer than two tasks were observed."""
+    known = values.known
+    if known.size < 2 or not np.isfinite(known).all():
         raise ValueError("at least two tasks are needed, and finite values")
-    mean, turned = float(values.mean()), -values
-    if scale is not None:  # how far from the mean an unobserved task may lie
-        reach = max(float(np.abs(values - mean).max()), abs(float(scale)), _LEAST)
-        worst, best = mean - reach, mean + reach
-    return Estimate(
-        tasks=values.size,
-        mean=mean,
-        standard_error=float(values.std(ddof=1) / np.sqrt(values.size)),
-        lower=lower_bound(values, worst, alpha),
-        upper=-lower_bound(turned, -best, alpha),
-        p=float(chance(values, worst, limit)),
-        p_worse=float(chance(turned, -best, -limit)),
-    )
+    facts: dict[str, Any] = {"tasks": values.seen.size, "mean": float(known.mean())}
+    facts["standard_error"] = float(known.std(ddof=1) / np.sqrt(known.size))
+    if not values.bounded:  # some value may be anything
+        return Estimate(**facts, lower=-np.inf, upper=np.inf, p=1.0, p_worse=1.0)
+    sample, turned = _sample_of(values, worst, scale), _sample_of(-values, -best, scale)
+    p, p_worse = (float(_chance(*each).max()) for each in ((sample, limit), (turned, -limit)))
+    facts |= {"lower": _lower(sample, alpha), "upper": -_lower(turned, alpha)}
+    return Estimate(**facts, p=p, p_worse=p_worse)
 
 
-def lower_bound(values: Values, worst: float, alpha: float) -> float:
+def estimate_chances(differences: Ranges, *, limit: float) -> tuple[float, float]:
+    """How likely so good and so bad a mean of differences of scores is, without the bounds."""
+    sample, turned = _sample_of(differences, -1.0, None), _sample_of(-differences, -1.0, None)
+    return float(_chance(sample, limit).max()), float(_chance(turned, -limit).max())
+
+
+def lower_bound(values: Values | Ranges, worst: float, alpha: float) -> float:
     """The mean lies below this in at most alpha of all cases."""
-    from scipy.special import stdtrit
-
-    sample = _Sample.of(values[np.newaxis], worst)
-    t = stdtrit(sample.tasks - 1, 1 - alpha)
-    skewed = sample.mean - t * sample.error - (2 * t**2 + 1) / 6 * sample.skew - sample.step
-    bound = float(skewed[0])
-    low = max(bound, worst)
-    if _lost_chance(sample, low)[0] <= alpha:  # then the second bound is higher
-        high = float(sample.mean[0])
-        for _ in range(_HALVINGS):
-            middle = (low + high) / 2
-            if _lost_chance(sample, middle)[0] <= alpha:
-                low = middle
-            else:
-                high = middle
-    return max(bound, low)
+    ranges = values if isinstance(values, Ranges) else Ranges.of(values)
+    return _lower(_sample_of(ranges, worst, None), alpha)
 
 
 def chance(values: Values, worst: float, limit: float) -> Any:
     """How likely so high a mean is where the truth is `limit` at most. Along the last axis."""
-    sample = _Sample.of(np.atleast_2d(values), worst)
-    chances = np.minimum(_expanded_chance(sample, limit), _lost_chance(sample, limit))
+    chances = _chance(_Sample.of(np.atleast_2d(values), worst), limit)
     return chances if values.ndim > 1 else chances[0]
+
+
+def _sample_of(values: Ranges, worst: float, scale: tuple[float, float] | None) -> "_Sample":
+    if not values.whole:
+        return _Sample.worst_of(values, worst, scale)
+    if scale is not None:  # how far from the mean an unobserved task may lie
+        mean = float(values.low.mean())
+        worst = mean - max(float(np.abs(values.low - mean).max()), abs(scale[0]), _LEAST)
+    return _Sample.of(values.low[np.newaxis], worst)
+
+
+def _lower(sample: "_Sample", alpha: float) -> float:
+    from scipy.special import stdtrit
+
+    t = stdtrit(sample.tasks - 1, 1 - alpha)
+    skewed = sample.mean - t * sample.error - (2 * t**2 + 1) / 6 * sample.skew - sample.step
+    low = np.maximum(skewed, sample.worst)
+    higher = _lost_chance(sample, low) <= alpha  # there the second bound is higher
+    if higher.any():
+        high = np.where(higher, sample.mean, low)
+        for _ in range(_HALVINGS):
+            middle = (low + high) / 2
+            within = _lost_chance(sample, middle) <= alpha
+            low, high = np.where(within, middle, low), np.where(within, high, middle)
+    return float(np.maximum(skewed, low).min())
+
+
+def _chance(sample: "_Sample", limit: float) -> Values:
+    return np.minimum(_expanded_chance(sample, limit), _lost_chance(sample, limit))
 
 
 @dataclass(frozen=True)
 class _Sample:
+    """What the bounds need, a value for each row. A row is a sample; or it stands for all
+    completions whose means lie in one part of their range, and has of each value the worst."""
+
     tasks: int
     mean: Values
-    #: The sum of the squared differences from the mean.
-    squares: Values
-    median: Values
+    #: The sum of the squared differences from the mean: the least and the greatest.
+    squares: tuple[Values, Values]
+    #: The highest level that the second bound tries.
+    top: Values
     #: The first bound's standard error, skew and step.
     error: Values
     skew: Values
     step: Values
-    worst: float
+    #: The worst possible value, at the lowest and at the highest.
+    worst: Any
+    worst_most: Any
+    #: Whether the second bound is right for all levels between two that it tries.
+    between: bool = False
 
     @classmethod
     def of(cls, rows: Values, worst: float) -> "_Sample":
@@ -192,16 +226,48 @@ class _Sample:
         return cls(
             tasks=tasks,
             mean=mean,
-            squares=squares,
-            median=median,
+            squares=(squares, squares),
+            top=np.maximum(mean, median),
             error=np.sqrt(spread / (tasks * (tasks - 1))),
             skew=np.maximum(depth**3 - (apart**3).sum(axis=-1), 0) / spread / tasks,
             step=_STEP / tasks * np.where(total > 0, (off**2).sum(axis=-1) / known, depth),
             worst=worst,
+            worst_most=worst,
+        )
+
+    @classmethod
+    def worst_of(cls, values: Ranges, worst: float, scale: tuple[float, float] | None) -> "_Sample":
+        """A row for each part of the range of the mean."""
+        tasks, (lowest, highest) = values.low.size, values.means
+        edges = np.linspace(lowest, highest, _MEAN_PARTS + 1)
+        least, most = edges[:-1], edges[1:]
+        worsts: tuple[Any, Any] = worst, worst
+        depth = np.maximum(most - worst, _LEAST)
+        if scale is not None:
+            sizes = abs(scale[0]), abs(scale[1])
+            far = max(values.high.max() - lowest, highest - values.low.min(), *sizes, _LEAST)
+            worsts, depth = (least - far, most - min(sizes)), np.full(least.shape, far)
+        few, many = squares_least(values), squares_most(values, least, most)
+        cubes = -((values.low - most[:, np.newaxis]) ** 3).sum(axis=-1)
+        narrow = np.maximum(few, _SUSPECT * np.maximum(least - worsts[1], _LEAST) ** 2)
+        wide = np.maximum(many, _SUSPECT * depth**2)
+        skew = depth**3 / np.maximum(few, _SUSPECT * depth**2)
+        skew += cubes / np.where(cubes > 0, narrow, wide)
+        return cls(
+            tasks=tasks,
+            mean=least,
+            squares=(np.full(least.shape, few), many),
+            top=np.maximum(most, np.median(values.high)),
+            error=np.sqrt(wide / (tasks * (tasks - 1))),
+            skew=np.maximum(skew, 0) / tasks,
+            step=_STEP / tasks * step_most(values, depth),
+            worst=worsts[0],
+            worst_most=worsts[1],
+            between=True,
         )
 
 
-def _expanded_chance(sample: _Sample, limit: float) -> Values:
+def _expanded_chance(sample: _Sample, limit: Any) -> Values:
     """The alpha at which the first bound reaches the limit: its quadratic in t, solved."""
     from scipy.special import stdtr
 
@@ -211,37 +277,46 @@ def _expanded_chance(sample: _Sample, limit: float) -> Values:
     return np.asarray(np.where(under > 0, 1 - stdtr(sample.tasks - 1, t), 1.0))
 
 
-def _lost_chance(sample: _Sample, limit: float) -> Values:
+def _lost_chance(sample: _Sample, limit: Any) -> Values:
     """The greatest chance over the levels at which those tasks may stand that lost nothing."""
-    top = np.maximum(np.maximum(sample.mean, sample.median), limit)
+    top = np.maximum(sample.top, limit)
     greatest = np.zeros(sample.mean.shape)
-    for part in np.linspace(0, 1, _LEVELS):
-        greatest = np.maximum(greatest, _chance_at(sample, limit, limit + part * (top - limit)))
+    parts = np.linspace(0, 1, _LEVEL_PARTS if sample.between else _LEVELS)
+    levels = [np.asarray(limit + part * (top - limit)) for part in parts]
+    if sample.between:  # all at once, which is quicker
+        greatest = _chance_at(sample, limit, np.array(levels), np.array([*levels[1:], top]))
+        return np.asarray(np.minimum(greatest.max(axis=0), 1.0))
+    for level in levels:
+        greatest = np.maximum(greatest, _chance_at(sample, limit, level, level))
     return np.asarray(np.minimum(greatest, 1.0))
 
 
-def _chance_at(sample: _Sample, limit: float, level: Values) -> Values:
+def _chance_at(sample: _Sample, limit: Any, level: Values, above: Values) -> Values:
     """Of so high a mean, where each task stands at the level, except for a share of lost ones that
     makes the mean the limit. The observed variance cannot come from lost tasks that nobody
-    observed, so the tasks vary besides."""
+    observed, so the tasks vary besides. At no level between the two is it greater. Rows are the
+    last axis of the levels."""
     from scipy.special import gammaln, stdtr, xlog1py, xlogy
 
     tasks = sample.tasks
     lost = np.arange(min(tasks, _LOST_MOST) + 1)
-    depth = np.maximum(level - sample.worst, _LEAST)
-    # The binomial chance of each number of lost tasks; a row for each level.
+    # The binomial chance of each number of lost tasks.
     ways = gammaln(tasks + 1) - gammaln(lost + 1) - gammaln(tasks - lost + 1)
-    share = np.clip((level - limit) / depth, 0, 1)[:, np.newaxis]
+    depth = np.maximum(level - sample.worst, _LEAST)
+    share = np.clip((level - limit) / depth, 0, 1)[..., np.newaxis]
     shares = np.exp(ways + xlogy(lost, share) + xlog1py(tasks - lost, -share))
-    likely = shares.max(axis=0, initial=0.0) > _NEGLIGIBLE
+    likely = shares.reshape(-1, lost.size).max(axis=0, initial=0.0) > _NEGLIGIBLE
     likely[-1] = True  # stands for all numbers beyond it, which make such a mean less likely still
-    shares, lost = shares[:, likely], lost[likely]
-    shares[:, -1] += np.maximum(1 - shares.sum(axis=-1), 0)
-    excess = tasks * (sample.mean - level)[:, np.newaxis] + lost * depth[:, np.newaxis]
+    shares, lost = shares[..., likely], lost[likely]
+    shares[..., -1] += np.maximum(1 - shares.sum(axis=-1), 0)
+    depth = np.maximum(above - sample.worst_most, _LEAST)[..., np.newaxis]
+    excess = tasks * (sample.mean - above)[..., np.newaxis] + lost * depth
     # A difference within the rounding of the sum is none.
-    excess = np.where(np.abs(excess) < 1e-9 * tasks * depth[:, np.newaxis], 0.0, excess)
-    # The chance that a sum of the tasks' differences exceeds its mean so much.
-    deviation = np.sqrt(sample.squares * tasks / (tasks - 1))[:, np.newaxis]
+    excess = np.where(np.abs(excess) < 1e-9 * tasks * depth, 0.0, excess)
+    # The chance that a sum of the tasks' differences exceeds its mean so much. More variance makes
+    # a great excess likelier, and a shortfall less likely.
+    few, many = (each[:, np.newaxis] for each in sample.squares)
+    deviation = np.sqrt(np.where(excess > 0, many, few) * tasks / (tasks - 1))
     steady = deviation <= 0
     t = excess / np.where(steady, 1.0, deviation)
     tail = np.where(steady, excess <= 0, stdtr(tasks - 1, -t))

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, Literal
 
 import msgspec
@@ -9,6 +10,8 @@ import msgspec
 from penstock.checkpoints.digests import text_digest
 
 Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE", "ERROR"]
+#: What one comparison came to, and why.
+Finding = tuple[Outcome, str]
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,11 @@ class PartVerdict:
     @property
     def document(self) -> dict[str, Any]:
         return {"outcome": self.outcome, "why": self.why, **self.facts}
+
+
+def finite(value: float) -> float | None:
+    """A bound as a document says it: None where it may be anything."""
+    return value if isfinite(value) else None
 
 
 def worst_of(outcomes: Collection[Outcome]) -> Outcome:

@@ -7,7 +7,7 @@ group: n buckets would read much of the lake n times.
 
 import hashlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -62,6 +62,8 @@ class Bucket:
     consents: tuple[tuple[SessionId, str], ...]
     #: Only these, sorted; None is all between the two.
     sessions: tuple[SessionId, ...] | None = None
+    #: Of these, the ones that are only read with the others.
+    beside: frozenset[SessionId] = frozenset()
 
     def __repr__(self) -> str:
         return f"bucket {self.number} of snap {self.snap}"
@@ -146,24 +148,34 @@ def cut_points(samples: Iterable[SizeSample], target: float) -> list[SessionId]:
 
 
 def plan_sessions(
-    lake: Lake, pin: Pin, groups: Iterable[Sequence[SessionId]], bytes_target: int
+    lake: Lake,
+    pin: Pin,
+    groups: Iterable[Sequence[SessionId]],
+    bytes_target: int,
+    beside: Mapping[SessionId, SessionId] | None = None,
 ) -> Iterator[Bucket]:
     """Buckets of these sessions alone, of about so many bytes of segments. Those of a group come
-    into one bucket; sorted groups make buckets that lie together. Raises LakeDamaged."""
-    groups = list(groups)
-    sizes = _segment_sizes(lake, pin, sorted({session for group in groups for session in group}))
+    into one bucket; sorted groups make buckets that lie together. `beside` says of a session which
+    other one is to be read with it. Raises LakeDamaged."""
+    groups, beside = list(groups), beside or {}
+    named = {session for group in groups for session in group}
+    named |= {beside[session] for session in named if session in beside}
+    sizes = _segment_sizes(lake, pin, sorted(named))
 
     def bucket_of(number: int, sessions: Iterable[SessionId]) -> Bucket:
-        chosen = tuple(sorted(sessions))
+        own = set(sessions)
+        read_too = frozenset(beside[session] for session in own if session in beside) - own
+        chosen = tuple(sorted(own | read_too))
         names = sorted({name for session in chosen for name in sizes.get(session, ())})
         consents = ((session, pin.consents.get(session)) for session in chosen)
         changes = tuple((session, consent) for session, consent in consents if consent)
         last = SessionId(chosen[-1].tenant, chosen[-1].session_id + "\0")
-        return Bucket(number, pin.snap, chosen[0], last, tuple(names), changes, chosen)
+        return Bucket(number, pin.snap, chosen[0], last, tuple(names), changes, chosen, read_too)
 
     number, filled, chosen = 0, 0.0, list[SessionId]()
     for group in groups:
-        size = sum(sum(sizes[session].values()) for session in group if session in sizes)
+        read = {*group, *(beside[session] for session in group if session in beside)}
+        size = sum(sum(sizes[session].values()) for session in read if session in sizes)
         if chosen and filled + size > bytes_target:
             yield bucket_of(number, chosen)
             number, filled, chosen = number + 1, 0.0, []

@@ -190,7 +190,8 @@ job_result = Table(
     Column("committed_at", BigInteger, nullable=False),
 )
 
-#: Sessions that go on with another one's work: compactions and subagents.
+#: Sessions that go on with another one's work (compactions, subagents) or repeat it (forks,
+#: resumes).
 session_link = Table(
     "session_link",
     metadata,

@@ -19,7 +19,7 @@ from penstock.safe_names import sha256_digits
 from penstock.settings import MIB
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.manifest import Manifest, PartFile, ShardFile, folder_of
-from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
+from penstock.shards.schema import FIRST_SHARD_ROWS, ROUTE_ROWS, SHARD_ROWS, completed
 from penstock.storage import FileStore, ObjectStore
 
 _COPY_BYTES = 8 * MIB
@@ -65,8 +65,9 @@ def open_part(
             raise ShardDamaged(path=path, why=why)
         with pq.ParquetFile(source, metadata=index, page_checksum_verification=True) as file:
             # The foot of a file has no checksum of its own: a flipped bit may rename a column.
-            schema = SHARD_ROWS if isinstance(part, PartFile) else ROUTE_ROWS
-            if index is None and not file.schema_arrow.equals(schema):
+            of_rows = isinstance(part, PartFile)
+            schemas = (SHARD_ROWS, FIRST_SHARD_ROWS) if of_rows else (ROUTE_ROWS,)
+            if index is None and not any(map(file.schema_arrow.equals, schemas)):
                 raise ShardDamaged(path=path, why="its columns are not those of a shard")
             yield file
 
@@ -81,7 +82,14 @@ def read_part(
             why = f"its row groups have {counts} rows, and the manifest says {part.row_groups}"
             raise ShardDamaged(path=path, why=why)
         for number in range(file.num_row_groups):
-            yield file.read_row_group(number, columns=columns)
+            yield _completed(file.read_row_group(number, columns=columns), part, columns)
+
+
+def _completed(rows: pa.Table, part: ShardFile, columns: Sequence[str] | None) -> pa.Table:
+    """Whatever the format of the file was, the columns are those of this one."""
+    if isinstance(part, PartFile):
+        return completed(rows, SHARD_ROWS.names if columns is None else columns)
+    return rows
 
 
 def check_digest(store: ObjectStore, path: str, part: ShardFile) -> None:
@@ -123,6 +131,26 @@ def read_rows(
     """The rows of a shard in order, a row group at a time. Raises ShardDamaged."""
     for part in manifest.files:
         yield from read_part(store, f"{folder_of(manifest.id)}/{part.name}", part, columns)
+
+
+class RouteRows:
+    """The rows of a side file, whose row groups are not those of its part."""
+
+    def __init__(self, tables: Iterator[pa.Table]) -> None:
+        self._tables = tables
+        self._waiting: list[pa.Table] = []
+
+    def take(self, count: int) -> pa.Table:
+        """The next so many; fewer where there are no more."""
+        while sum(rows.num_rows for rows in self._waiting) < count:
+            if (rows := next(self._tables, None)) is None:
+                break
+            self._waiting.append(rows)
+        if not self._waiting:
+            return ROUTE_ROWS.empty_table()
+        waiting = pa.concat_tables(self._waiting)
+        self._waiting = [waiting[count:]]
+        return waiting[:count]
 
 
 class LocalCopies:
@@ -210,7 +238,7 @@ class OpenFiles:
         """Raises ShardDamaged, and what the store raises. A damaged copy is fetched again."""
         try:
             with self._opening(part) as file:
-                return file.read_row_groups(row_groups, columns=columns)
+                return _completed(file.read_row_groups(row_groups, columns=columns), part, columns)
         except ShardDamaged:
             if self._copies is None:
                 raise
@@ -221,7 +249,7 @@ class OpenFiles:
             opened.closing.close()
         self._copies.drop(part)
         with self._opening(part) as file:
-            return file.read_row_groups(row_groups, columns=columns)
+            return _completed(file.read_row_groups(row_groups, columns=columns), part, columns)
 
     def close(self) -> None:
         """Files are opened again when they are needed again."""

@@ -14,7 +14,7 @@ import msgspec
 from penstock.errors import InvalidInput
 from penstock.safe_names import DIGEST_PREFIX, relative_name, sha256_digits
 from penstock.shards.errors import ShardDamaged, ShardMissing
-from penstock.shards.schema import FORMAT
+from penstock.shards.schema import FORMAT, FORMATS
 from penstock.storage import ObjectStore
 
 ID_PREFIX = DIGEST_PREFIX
@@ -149,8 +149,9 @@ def read_manifest(store: ObjectStore, shard_id: str) -> Manifest:
         manifest = msgspec.json.decode(content, type=Manifest)
     except msgspec.MsgspecError as error:
         raise ShardDamaged(path=name, why=f"this Penstock cannot read it: {error}") from error
-    if manifest.format != FORMAT:
-        why = f"it has the format {manifest.format}, and this Penstock reads {FORMAT}"
+    if manifest.format not in FORMATS:
+        known = ", ".join(map(str, FORMATS))
+        why = f"it has the format {manifest.format}, and this Penstock reads {known}"
         raise ShardDamaged(path=name, why=why)
     manifest.__dict__["id"] = digest
     return manifest

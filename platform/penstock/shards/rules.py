@@ -178,6 +178,23 @@ def version_runs(rows: Rows, _limits: ModelLimits) -> Broken:
         yield from _check(stated != true, f"{name} is not that of the runs")
 
 
+def temperature_runs(rows: Rows, _limits: ModelLimits) -> Broken:
+    runs = rows.lists("temperature_runs")
+    start, value, of_row = runs.numbers("start"), runs.numbers("temperature"), runs.rows
+    outside = (start < 0) | (start >= rows.tokens[of_row])
+    yield from _check(outside, "a run of temperatures begins outside the sequence", of_row)
+    behind = (of_row[1:] == of_row[:-1]) & (start[1:] <= start[:-1])
+    yield from _check(behind, "runs of temperatures are not in order", of_row[1:])
+    filled = runs.lengths > 0
+    first = np.full(rows.count, np.iinfo(np.int64).max)
+    first[filled] = start[runs.offsets[:-1][filled]]
+    uncovered = runs.valid & (rows.trained > 0) & (first > rows.first_trained)
+    yield from _check(uncovered, "a trained token is in no run of temperatures")
+    stated = np.nan_to_num(rows.numbers("temperature"), nan=-1.0)
+    other = (stated[of_row] >= 0) & (stated[of_row] != value)
+    yield from _check(other, "temperature is not that of the runs", of_row)
+
+
 def token_rewards(rows: Rows, _limits: ModelLimits) -> Broken:
     rewards = rows.lists("token_rewards")
     position, of_row = rewards.numbers("pos"), rewards.rows
@@ -191,7 +208,10 @@ def finite_numbers(rows: Rows, _limits: ModelLimits) -> Broken:
     for name in ("temperature", "advantage", "reward", "loss_weight"):
         infinite = rows.present(name) & ~np.isfinite(rows.numbers(name))
         yield from _check(infinite, f"{name} is not finite")
-    for path in ("reward_components.value", "reward_components.weight", "token_rewards.value"):
+    for path in (
+        *("reward_components.value", "reward_components.weight", "token_rewards.value"),
+        "temperature_runs.temperature",
+    ):
         name, field = path.split(".")
         lists = rows.lists(name)
         yield from _check(~np.isfinite(lists.numbers(field)), f"{path} is not finite", lists.rows)
@@ -223,6 +243,6 @@ def _equal(rows: Rows, name: str, word: str) -> np.ndarray:
 SHAPES: tuple[Rule, ...] = (required, required_parts, lengths)
 RULES: tuple[Rule, ...] = (
     mask_values, n_trainable, something_trained, prompt_len, logprobs, token_ids, spans,
-    mask_on_sampled, version_runs, token_rewards, finite_numbers, known_words, consent,
-    branch_numbers,
+    mask_on_sampled, version_runs, temperature_runs, token_rewards, finite_numbers, known_words,
+    consent, branch_numbers,
 )  # fmt: skip

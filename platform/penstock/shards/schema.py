@@ -1,13 +1,16 @@
 """The columns of a shard, and its rows as numpy. A row is one branch of a session: one trainable
 sequence, unpadded."""
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-FORMAT = 1
+#: What is written, and what can be read.
+FORMAT = 2
+FORMATS = (1, 2)
 
 Status = Literal["completed", "truncated", "aborted", "failed", "masked"]
 TokenSource = Literal["engine", "renderer"]
@@ -50,6 +53,10 @@ SHARD_ROWS = pa.schema(
         pa.field("policy_version_runs", _records(*_columns(_INT, "start", "version"))),
         *_columns(_INT, "min_policy_version", "max_policy_version", nullable=True),
         *_columns(_FLOAT, "temperature", "advantage", "reward", nullable=True),
+        pa.field(
+            "temperature_runs",
+            _records(_needed("start", _INT), _needed("temperature", _FLOAT)),
+        ),
         _needed(
             "reward_components",
             _records(_needed("name", _TEXT), *_columns(_FLOAT, "value", "weight")),
@@ -69,15 +76,21 @@ SHARD_ROWS = pa.schema(
         *_columns(_TEXT, "stop_reason", "mask_reason", "error_kind", nullable=True),
         _needed("loss_weight", _FLOAT),
         *_columns(_TEXT, "token_source", "tokenizer_sha256"),
-        *_columns(
-            _TEXT, "template_sha256", "model_name", "checkpoint_id", "source_system", nullable=True
-        ),
+        *_columns(_TEXT, "tokenizer_id", "template_sha256", "model_name", nullable=True),
+        *_columns(_TEXT, "checkpoint_id", "source_system", "license", nullable=True),
         *_columns(_TEXT, "split", "consent"),
         _needed("created_at", pa.timestamp("us", tz="UTC")),
         _needed("messages", pa.large_string()),
-        pa.field("tools", pa.large_string()),
+        *_columns(pa.large_string(), "tools", "preferences", nullable=True),
     ],
     metadata={"penstock.shard": str(FORMAT)},
+)
+
+_SINCE_FORMAT_2 = ("temperature_runs", "tokenizer_id", "license", "preferences")
+#: The rows of the first format. What joined later is null in them.
+FIRST_SHARD_ROWS = pa.schema(
+    [field for field in SHARD_ROWS if field.name not in _SINCE_FORMAT_2],
+    metadata={"penstock.shard": "1"},
 )
 
 #: A file beside a part, with a row for each of its rows: experts of mixture models are a hundred
@@ -185,6 +198,22 @@ class Rows:
 
     def row_of(self, token: int) -> int:
         return int(np.searchsorted(self.offsets, token, side="right")) - 1
+
+
+def completed(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    """These columns of rows of any format, in their order."""
+    if table.column_names == list(columns):
+        return table
+    fields = [SHARD_ROWS.field(name) for name in columns]
+    arrays = [
+        table[field.name] if field.name in table.column_names else _nothing(table, field)
+        for field in fields
+    ]
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _nothing(table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.nulls(table.num_rows, field.type)])
 
 
 def group_starts(groups: pa.ChunkedArray, before: str | None = None) -> np.ndarray:

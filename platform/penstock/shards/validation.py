@@ -11,10 +11,10 @@ import pyarrow as pa
 import xxhash
 
 from penstock.shards.errors import ShardDamaged, ShardInvalid
-from penstock.shards.files import check_digest, files_of, read_part
+from penstock.shards.files import RouteRows, check_digest, files_of, read_part
 from penstock.shards.manifest import Manifest, folder_of
 from penstock.shards.rules import BrokenRule, ModelLimits, first_broken
-from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, SORTED_BY, Rows, group_starts
+from penstock.shards.schema import SHARD_ROWS, SORTED_BY, Rows, group_starts
 from penstock.shards.writer import count_rows
 from penstock.storage import ObjectStore
 
@@ -227,7 +227,7 @@ def validate_shard(
         ends: list[str] = []
         path, side = f"{folder}/{part.name}", None
         if part.routes is not None:
-            side = _RouteRows(read_part(store, f"{folder}/{part.routes.name}", part.routes))
+            side = RouteRows(read_part(store, f"{folder}/{part.routes.name}", part.routes))
         for rows in read_part(store, path, part):
             validator.check(rows, side.take(rows.num_rows) if side else None)
             groups = rows["group_id"]
@@ -243,18 +243,6 @@ def validate_shard(
         tokens += counts["tokens"]
     counted = {"samples": statuses.total(), "sessions": len(sessions)}
     return counted | {"tokens": tokens, "status": dict(statuses)}
-
-
-class _RouteRows:
-    def __init__(self, tables: Iterator[pa.Table]) -> None:
-        self._tables = tables
-        self._waiting = ROUTE_ROWS.empty_table()
-
-    def take(self, count: int) -> pa.Table:
-        while self._waiting.num_rows < count and (rows := next(self._tables, None)) is not None:
-            self._waiting = pa.concat_tables([self._waiting, rows])
-        taken, self._waiting = self._waiting[:count], self._waiting[count:]
-        return taken
 
 
 @dataclass(frozen=True)

@@ -34,18 +34,13 @@ _SPLIT = {
 #: Few distinct values a row group: worth a dictionary.
 _DICTIONARY = [
     *("group_id", "rollout_id", "session_id", "task_id", "link_kind", "status", "stop_reason"),
-    *("mask_reason", "error_kind", "token_source", "tokenizer_sha256", "template_sha256"),
-    *("model_name", "checkpoint_id", "source_system", "split", "consent", "tools"),
+    *("mask_reason", "error_kind", "token_source", "tokenizer_sha256", "tokenizer_id"),
+    *("template_sha256", "model_name", "checkpoint_id", "source_system", "license", "split"),
+    *("consent", "tools", "temperature_runs.list.element.temperature"),
     *("loss_mask.list.element", "policy_version_runs.list.element.version"),
     "reward_components.list.element.name",
     *("turn_spans.list.element.role", "turn_spans.list.element.sampled"),
     *("layers", "topk", "dtype"),
-]
-#: The columns whose least and greatest values are worth their room in the index of a file.
-_COMPARED = [
-    *("sample_id", "trajectory_id", "rollout_id", "group_id", "task_id", "session_id"),
-    *("n_tokens", "n_trainable", "prompt_len", "min_policy_version", "max_policy_version"),
-    *("reward", "advantage", "loss_weight", "status", "token_source", "created_at"),
 ]
 
 
@@ -234,6 +229,20 @@ class _OpenPart:
         self._stack.__exit__(*error)  # type: ignore[arg-type]  # passed through unseen
 
 
+def _compared(field: pa.Field) -> list[str]:
+    """The columns of a file, by their paths, whose least and greatest values stand in the index of
+    each page; where pages begin stands there for all. Long texts have none: they take room, and
+    nobody looks for a conversation between two others."""
+    kind, inside = field.type, f"{field.name}.list.element"
+    if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
+        return []
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
+        return [field.name]
+    if not pa.types.is_struct(kind.value_type):
+        return [inside]
+    return [f"{inside}.{part.name}" for part in kind.value_type]
+
+
 class _ParquetFile:
     """A Parquet file that is being written, and the rows that wait; the stack closes it."""
 
@@ -252,7 +261,7 @@ class _ParquetFile:
                 compression_level=ZSTD_LEVEL,
                 use_dictionary=[name for name in _DICTIONARY if name.split(".")[0] in schema.names],
                 column_encoding=_SPLIT if split <= set(schema.names) else None,
-                write_statistics=[name for name in _COMPARED if name in schema.names],
+                write_statistics=[leaf for field in schema for leaf in _compared(field)],
                 write_page_index=True,
                 write_page_checksum=True,
                 sorting_columns=pq.SortingColumn.from_ordering(schema, order) if order else None,

@@ -80,7 +80,12 @@ def test_a_message_after_the_agent_acted() -> None:
     session = Session().user("add a").says("on it").edit("a.py").says("done").says(None)
     session.event("test_result", ok=False).user("no", after=60)
     [found] = found_in(session)
-    assert (found.session_id, found.turn, found.turn_before, found.turn_named) == ("s", 2, 1, None)
+    assert (found.session_id, found.turn, found.turn_before, found.turn_named) == (
+        "s",
+        2,
+        ("s", 1),
+        None,
+    )
     message = found.message
     assert (message.text, message.agent, message.previous) == ("no", "done", "add a")
     assert (message.edited, message.tests) == (True, "failed")
@@ -92,7 +97,10 @@ def test_the_first_message_and_one_before_the_agent_acted_are_none() -> None:
 
 def test_of_two_messages_in_a_row_both_are_about_the_same_turn() -> None:
     session = Session().user("add a").says("done").user("no").user("put it below")
-    assert [(one.turn, one.turn_before) for one in found_in(session)] == [(2, 1), (3, 1)]
+    assert [(one.turn, one.turn_before) for one in found_in(session)] == [
+        (2, ("s", 1)),
+        (3, ("s", 1)),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -108,7 +116,7 @@ def test_of_two_messages_in_a_row_both_are_about_the_same_turn() -> None:
 def test_what_no_person_wrote_is_none_and_hides_nothing(text: str | None) -> None:
     session = Session().user("add a").says("done").user(text).user("wrong")
     [found] = found_in(session)
-    assert (found.turn, found.turn_before, found.message.previous) == (3, 1, "add a")
+    assert (found.turn, found.turn_before, found.message.previous) == (3, ("s", 1), "add a")
 
 
 def test_a_command_that_undoes_is_a_message() -> None:
@@ -120,9 +128,9 @@ def test_criticism_that_names_a_file_goes_to_the_turn_that_edited_it() -> None:
     session = Session().user("1").edit("src/cart.py").user("2").edit("src/cart.py")
     session.user("3").edit("docs/cart.md").user("TypeError in cart.py, line 3")
     found = found_in(session)[-1]
-    assert (found.turn_before, found.turn_named) == (3, 2)
-    assert found.target_turn("reports_failure") == 2
-    assert found.target_turn("moves_on") == 3
+    assert (found.turn_before, found.turn_named) == (("s", 3), ("s", 2))
+    assert found.target_turn("reports_failure") == ("s", 2)
+    assert found.target_turn("moves_on") == ("s", 3)
 
 
 @pytest.mark.parametrize("text", ["cart.md and cart.py are wrong", "smart-cart.py fails", "no"])
@@ -132,7 +140,7 @@ def test_the_turn_before_comes_first(text: str) -> None:
 
 
 def test_silence_is_no_evidence() -> None:
-    [(_, turn, evidence)] = silences(turns_of(Session().user("1").says("a").user("2").says("b")))
+    [((_, turn), evidence)] = silences(turns_of(Session().user("1").says("a").user("2").says("b")))
     assert (turn, evidence) == (2, None)
 
 
@@ -152,12 +160,12 @@ def test_abandoned_on_evidence_only(
     kind: str, payload: dict[str, str], evidence: str | None
 ) -> None:
     session = Session().user("add a").says("hm").event(kind, **payload)
-    assert [silence[2] for silence in silences(turns_of(session))] == [evidence]
+    assert [silence[1] for silence in silences(turns_of(session))] == [evidence]
 
 
 def test_an_agent_that_went_on_after_an_interrupt_was_not_abandoned() -> None:
     session = Session().user("1").event("interrupt").says("going on")
-    assert [silence[2] for silence in silences(turns_of(session))] == [None]
+    assert [silence[1] for silence in silences(turns_of(session))] == [None]
 
 
 def test_sessions_do_not_mix() -> None:

@@ -3,7 +3,7 @@ of a reward that a judge makes of them. Pure: Arrow tables in, rows out."""
 
 import re
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Literal
@@ -21,6 +21,7 @@ from penstock_jobs.rewards.followups.judge import (
     Message,
     Tests,
 )
+from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.measures.turns import TurnScore, score_turns
 from penstock_jobs.rewards.rows import row_tuples
 
@@ -32,9 +33,13 @@ _MACHINE = re.compile(
     r"\s*(?:<(?:task-notification|system-reminder|local-command|command-name)\b"
     r"|\[Request interrupted by user|/(?!undo|revert|rewind|restore)[a-z][\w:-]*\s*$)"
 )
+#: How a compaction begins the session that goes on: in the user's name, with its own summary.
+_SUMMARY = re.compile(r"\s*This session is being continued from a previous conversation\b")
 #: Only from where a name may begin: a long line without spaces costs no more than its length.
 _FILE = re.compile(r"(?<![\w./\\-])[\w./\\-]*\w\.[A-Za-z]\w{0,7}\b")
 
+#: A turn of a session.
+TurnKey = tuple[str, int]
 #: Time in microseconds, whether there is no number, and the number.
 _Place = tuple[int, bool, int]
 #: Why a session counts as abandoned.
@@ -48,13 +53,14 @@ class FollowUp:
     session_id: str
     turn: int
     message: Message
-    #: The last turn before it in which the agent did anything.
-    turn_before: int
+    #: The last turn before it in which the agent did anything: of an earlier session where the
+    #: message is the first after a compaction.
+    turn_before: TurnKey
     #: The last turn that edited a file which the message names, when that is an earlier one and
     #: the turn before edited none that it names.
-    turn_named: int | None
+    turn_named: TurnKey | None
 
-    def target_turn(self, label: Label) -> int:
+    def target_turn(self, label: Label) -> TurnKey:
         """The turn that the label is about. Only criticism reaches back to the turn that made
         what it names: a new task may name any file."""
         if label in DISSATISFIED and self.turn_named is not None:
@@ -66,6 +72,7 @@ class FollowUp:
 class SessionTurn:
     """Times are in microseconds since 1970."""
 
+    session_id: str
     number: int
     ts: int
     #: None for what is no message of a person.
@@ -77,6 +84,10 @@ class SessionTurn:
     last_act: int = 0
     interrupted_at: int | None = None
 
+    @property
+    def key(self) -> TurnKey:
+        return self.session_id, self.number
+
     def edits_any(self, names: Collection[str]) -> bool:
         paths = [f"/{path}".replace("\\", "/") for path in self.paths]
         return any(path.endswith(f"/{name.lstrip('/')}") for path in paths for name in names)
@@ -84,6 +95,8 @@ class SessionTurn:
 
 @dataclass(frozen=True, slots=True)
 class SessionTurns:
+    """The turns of a session, or of several that are one talk."""
+
     session_id: str
     turns: list[SessionTurn]
     stopped_by_user: bool
@@ -107,7 +120,7 @@ def follow_ups(sessions: Iterable[SessionTurns]) -> Iterator[FollowUp]:
                         tests=before.tests,
                     )
                     named = _turn_named(turn.text, before, earlier)
-                    yield FollowUp(session.session_id, turn.number, message, before.number, named)
+                    yield FollowUp(*turn.key, message, before.key, named)
                 previous = turn.text
             if turn.acted:
                 if before is not None:
@@ -115,24 +128,47 @@ def follow_ups(sessions: Iterable[SessionTurns]) -> Iterator[FollowUp]:
                 before = turn
 
 
-def silences(sessions: Iterable[SessionTurns]) -> Iterator[tuple[str, int, Evidence]]:
-    """The session, the agent's last turn and the evidence of each session whose last word is the
-    agent's. Without evidence that is censored, never good: most users who got what they wanted say
-    nothing, and so do most who did not. With evidence it is abandons."""
+def silences(sessions: Iterable[SessionTurns]) -> Iterator[tuple[TurnKey, Evidence]]:
+    """The agent's last turn and the evidence of each session whose last word is the agent's.
+    Without evidence that is censored, never good: most users who got what they wanted say nothing,
+    and so do most who did not. With evidence it is abandons."""
     for session in sessions:
         spoken = [turn for turn in session.turns if turn.acted or turn.text is not None]
         if not spoken or not (last := spoken[-1]).acted:
             continue
         interrupted = last.interrupted_at and last.interrupted_at >= last.last_act
         evidence: Evidence = "user_stop" if session.stopped_by_user else None
-        yield session.session_id, last.number, evidence or ("interrupt" if interrupted else None)
+        yield last.key, evidence or ("interrupt" if interrupted else None)
 
 
-def _turn_named(text: str, before: SessionTurn, earlier: Sequence[SessionTurn]) -> int | None:
+def _turn_named(text: str, before: SessionTurn, earlier: Sequence[SessionTurn]) -> TurnKey | None:
     names = {name.replace("\\", "/").removeprefix("./") for name in _FILE.findall(text)}
     if not names or before.edits_any(names):
         return None
-    return next((turn.number for turn in reversed(earlier) if turn.edits_any(names)), None)
+    return next((turn.key for turn in reversed(earlier) if turn.edits_any(names)), None)
+
+
+def talks(
+    sessions: Iterable[SessionTurns], chains: Mapping[str, ChainMember]
+) -> Iterator[SessionTurns]:
+    """Sessions of which one goes on with what was said in another, as one. What a subagent is told
+    is said by the agent: it is a talk by itself."""
+    parts: dict[tuple[str, bool], list[SessionTurns]] = {}
+    for session in sessions:
+        place = chains.get(session.session_id, ChainMember(session.session_id))
+        talk = session.session_id if place.subagent else place.chain
+        parts.setdefault((talk, place.subagent), []).append(session)
+    for own in parts.values():
+        if len(own) == 1:
+            yield own[0]
+            continue
+        turns = [turn for session in own for turn in session.turns]
+        turns.sort(key=lambda turn: (turn.ts, turn.key))
+        for turn in turns:
+            if turn.text is not None and _SUMMARY.match(turn.text):
+                turn.text = None
+        last = next(session for session in own if session.session_id == turns[-1].session_id)
+        yield SessionTurns(own[0].session_id, turns, last.stopped_by_user)
 
 
 def session_turns(
@@ -147,7 +183,8 @@ def session_turns(
         own = []
         for place, number, text, *acts in rows:
             human = text is not None and bool(text.strip()) and not _MACHINE.match(text)
-            own.append(SessionTurn(number, place[0], text if human else None, any(acts)))
+            said = text if human else None
+            own.append(SessionTurn(session_id, number, place[0], said, any(acts)))
         starts = [row[0] for row in rows]
 
         def turn_at(
@@ -211,25 +248,29 @@ def score_follow_ups(
     """− the probability of dissatisfied of each turn that the agent acted in, as the judge sees
     it, and of its session. Messages of the sessions `no_train` are not shown to the judge."""
     events = bucket.events.filter(pc.is_in(bucket.events["type"], pa.array(EVENT_TYPES)))
-    sessions = list(session_turns(bucket.turns, bucket.model_calls, bucket.edits, events))
-    scores: dict[tuple[str, int], TurnScore] = {}
+    sessions = list(
+        talks(session_turns(bucket.turns, bucket.model_calls, bucket.edits, events), bucket.chains)
+    )
+    # A message is shown with what was said before, in whatever session of the chain.
+    refused = {bucket.chain_of(session) for session in no_train}
+    scores: dict[TurnKey, TurnScore] = {}
     shown = []
     for follow_up in follow_ups(sessions):
-        if follow_up.session_id in no_train:
-            scores[follow_up.session_id, follow_up.turn_before] = TurnScore(None, "no_train")
+        if bucket.chain_of(follow_up.session_id) in refused:
+            scores[follow_up.turn_before] = TurnScore(None, "no_train")
         else:
             shown.append(follow_up)
     judgements = judge.judge([follow_up.message for follow_up in shown])
     for follow_up, judgement in zip(shown, judgements, strict=True):
         if isinstance(judgement, Judgement):
             score = TurnScore(0.0 - judgement.dissatisfied)
-            turn = (follow_up.session_id, follow_up.target_turn(judgement.label))
+            turn = follow_up.target_turn(judgement.label)
         else:
             score = TurnScore(None, judgement)
-            turn = (follow_up.session_id, follow_up.turn_before)
+            turn = follow_up.turn_before
         # An unknown score is no worse than a known one.
         worse = scores.get(turn, score), score
         scores[turn] = min(worse, key=lambda known: 1.0 if known.value is None else known.value)
-    for session, number, evidence in silences(sessions):
-        scores[session, number] = TurnScore(-1.0) if evidence else TurnScore(None, "silence")
+    for turn, evidence in silences(sessions):
+        scores[turn] = TurnScore(-1.0) if evidence else TurnScore(None, "silence")
     return score_turns(name, bucket, lambda turn: scores.get((turn["session_id"], turn["turn"])))

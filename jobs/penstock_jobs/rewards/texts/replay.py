@@ -1,4 +1,4 @@
-"""Live through a session: its edits and observations, in the order of (ts, seq).
+"""Live through a chain of sessions: its edits and observations, in their order.
 
 An edit's `before` is the file as it is known, or occurs in it exactly once: a region. If it is
 most of the file as it is known, others changed the file in the meantime, and the edit tells how.
@@ -6,7 +6,7 @@ Otherwise it does not match. As long as nobody has seen a file as a whole, it is
 regions that its edits named, and a further one is not in contradiction to them.
 """
 
-from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -46,20 +46,21 @@ def replay(
     as_of_us: int,
     terms: TrailTerms,
 ) -> list[TrackedEdit]:
-    """The edits of a session and what became of them up to `as_of_us`. Rows have `ts` in
-    microseconds and the columns of the views; a commit has `files`. `turns_us` is when each turn
-    began, `ended_us` when the session ended."""
+    """The edits of a chain of sessions and what became of them up to `as_of_us`. Rows have `ts` in
+    microseconds and the columns of the views; an edit has its `turn` too, a commit its `files`.
+    `turns_us` is when each of the user's turns began, `ended_us` when all was over."""
     if terms.rules.path_spellings:
         edits, observations, commits = _with_file_names(edits, observations, commits)
     session = _SessionReplay(turns_us, terms)
     tracked: list[TrackedEdit] = []
-    names = trail.EditNames()
+    names: defaultdict[str, trail.EditNames] = defaultdict(trail.EditNames)
     last_look_us = -1
     for ts, kind, row in trail.in_order(edits, observations, commits):
         if kind == _EDIT:
-            turn = max(bisect_right(turns_us, ts) - 1, 0)
-            owner = len(tracked) + 1
-            edit = TrackedEdit(owner, names.of(row), row["path"], ts, turn, row["checkpoint"])
+            own, name = row["session_id"], names[row["session_id"]].of(row)
+            edit = TrackedEdit(
+                len(tracked) + 1, own, name, row["path"], ts, row["turn"], row["checkpoint"]
+            )
             tracked.append(edit)
             if ts <= as_of_us:
                 session.end_moment()

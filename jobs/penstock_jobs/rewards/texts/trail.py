@@ -1,4 +1,4 @@
-"""The edits of a session: their order, their names, and what became of each. All measures of edits
+"""The edits of a chain: their order, their names, and what became of each. All measures of edits
 read it."""
 
 from collections.abc import Iterable, Iterator
@@ -58,6 +58,7 @@ class Survivor(NamedTuple):
 @dataclass(eq=False)
 class TrackedEdit:
     owner: int
+    session: str
     target_id: str
     path: str
     ts_us: int
@@ -148,15 +149,16 @@ _TIES = (
 
 
 def in_order(*kinds: Iterable[Row]) -> list[tuple[int, int, Row]]:
-    """Rows as (ts, number of the kind, row), by (ts, seq, kind), whatever the order that they came
-    in; the same row twice is there once. Times are in microseconds."""
-    events: dict[tuple[int, int, int], list[Row]] = {}
+    """Rows as (ts, number of the kind, row), by (ts, session, seq, kind), whatever the order that
+    they came in; the same row twice is there once. Times are in microseconds."""
+    events: dict[tuple[int, str, int, int], list[Row]] = {}
     for kind, rows in enumerate(kinds):
         for row in rows:
             seq = row["seq"]
-            place = (row["ts"], _SEQ_LAST if seq is None else seq, kind)
+            session = row.get("session_id", "")
+            place = (row["ts"], session, _SEQ_LAST if seq is None else seq, kind)
             events.setdefault(place, []).append(row)
-    return [(place[0], place[2], row) for place in sorted(events) for row in _untied(events[place])]
+    return [(place[0], place[3], row) for place in sorted(events) for row in _untied(events[place])]
 
 
 def _untied(rows: list[Row]) -> list[Row]:

@@ -44,10 +44,11 @@ _STEP_COLUMNS = ("sample_id", "parent_sample_id", "link_kind", "messages", "tool
 _RL = (
     "sample_id", "rollout_id", "group_id", "task_id", "branch_index", "n_branches", "chain_pos",
     "is_last_step", "parent_sample_id", "link_kind", "prompt_len", "n_tokens", "n_trainable",
-    "policy_version_runs", "min_policy_version", "max_policy_version", "temperature", "advantage",
-    "reward", "reward_components", "token_rewards", "status", "stop_reason", "mask_reason",
-    "error_kind", "loss_weight", "token_source", "tokenizer_sha256", "template_sha256",
-    "checkpoint_id", "split", "consent", "created_at",
+    "policy_version_runs", "min_policy_version", "max_policy_version", "temperature",
+    "temperature_runs", "advantage", "reward", "reward_components", "token_rewards", "status",
+    "stop_reason", "mask_reason",
+    "error_kind", "loss_weight", "token_source", "tokenizer_id", "tokenizer_sha256",
+    "template_sha256", "checkpoint_id", "license", "split", "consent", "created_at",
 )  # fmt: skip
 _TOKENS = ("input_ids", "rollout_logprobs")
 _NAMES = ("session_id", "trajectory_id", "source_system", "model_name")
@@ -192,4 +193,4 @@ def _present(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-EXPORTER = Exporter("atif", 1, "ATIF 1.8", write)
+EXPORTER = Exporter("atif", 2, "ATIF 1.8", write)

@@ -82,6 +82,30 @@ def read_split(text: str, *, all_trained: bool = True) -> DialogueSplit | Dialog
     return DialogueSplit(messages[:first], messages[first:])
 
 
+class DialoguePreference(msgspec.Struct, frozen=True):
+    """Two answers to the same messages, of which one was wanted."""
+
+    kind: str
+    #: So many messages of the row come before.
+    prompt: int
+    chosen: list[DialogueMessage]
+    rejected: list[DialogueMessage]
+
+    def is_end_of(self, messages: Sequence[DialogueMessage]) -> bool:
+        """Whether the rejected answer stands in the row itself."""
+        end = self.prompt + len(self.rejected)
+        return messages[self.prompt : end] == self.rejected
+
+
+_preferences_decoder = msgspec.json.Decoder(list[DialoguePreference])
+
+
+def read_preferences(text: str | None) -> list[DialoguePreference]:
+    """Those that have messages before them."""
+    known = _preferences_decoder.decode(text) if text else []
+    return [preference for preference in known if preference.prompt]
+
+
 def read_dialogues(
     rows: pa.Table, output: ExportOutput
 ) -> Iterator[tuple[dict[str, Any], list[DialogueMessage]]]:
@@ -97,6 +121,14 @@ def read_dialogues(
 def has_untrained(messages: Sequence[DialogueMessage]) -> bool:
     """Whether the model said something in it that is not to be trained."""
     return any(message.role == "assistant" and not message.trained for message in messages)
+
+
+def stripped(messages: Sequence[DialogueMessage]) -> list[dict[str, Any]]:
+    """Without the fields that a message does not have, and without weights."""
+    return [
+        {name: value for name, value in message.items() if value is not None and name != "weight"}
+        for message in plain(messages)
+    ]
 
 
 def plain(messages: Sequence[DialogueMessage]) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ and split of the shard.
 | `group_id` | `uid` |
 | `min_policy_version`, `max_policy_version` | `min_global_steps`, `max_global_steps`, or null |
 | `temperature`, `advantage` | `temperature`, `advantage`: one a row, or null |
+| routed experts | `routed_experts`, where the shard has any: int16 as bytes, or null |
 | `sample_id` | `sample_id` |
 
 A prompt is written once for each group that has it. Widths are one for the whole shard: its longest
@@ -36,16 +37,21 @@ batches are `advantage` at each token of `response_mask`, or what verl makes of 
 `uid`; to its GRPO each branch is a member of the group, and the only one has its reward as
 advantage.
 
-Lost: parts of rewards, rewards of single tokens, single runs of policy versions, loss weights other
-than 0, routed experts.
+Experts lie as the tokens do, padding included: `np.frombuffer(…, "<i2").reshape(prompt_width +
+response_width, routed_layers, routed_topk)`, zeros where there are none. Null, where a row has
+none, or none of its first tokens.
+
+Lost: parts of rewards, rewards of single tokens, single runs of policy versions and temperatures,
+loss weights other than 0.
 
 Left out of the rollouts: `not_trained`, `no_logprobs`, `no_reward`, `no_prompt`. Counted:
-`prompts`; `rows_without_prompt`; `prompt_width`, `response_width`.
+`prompts`; `rows_without_prompt`; `prompt_width`, `response_width`; `routed_layers`, `routed_topk`.
 
 Written for verl 0.9, and run with 0.9.1.
 """
 
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -55,6 +61,7 @@ from penstock.settings import MIB
 from penstock.shards.manifest import PartFile
 from penstock.shards.schema import Rows
 from penstock_jobs.shards.export import (
+    ROUTES,
     WEIGHING,
     Exporter,
     ExportOutput,
@@ -63,6 +70,7 @@ from penstock_jobs.shards.export import (
     cut_values,
     exported_rows,
     file_stem,
+    sample_routes,
 )
 from penstock_jobs.shards.exporters.dialogue import MESSAGES, plain, read_split
 
@@ -90,6 +98,7 @@ _PROMPTS = pa.schema(
         "extra_info": pa.struct({"index": pa.int64()} | dict.fromkeys(_EXTRA, pa.string())),
     }
 )
+_ROUTED = pa.field("routed_experts", pa.large_binary())
 #: Columns with one value a row: the shard's name for it, verl's, and its type.
 _PLAIN = (
     ("group_id", "uid", pa.string()),
@@ -102,24 +111,52 @@ _PLAIN = (
 
 
 def write(source: ShardSource, output: ExportOutput) -> None:
-    prompt_width = response_width = 0
-    for table in source.all_tables(("prompt_len", "n_tokens")):
-        lengths = pc.subtract(table["n_tokens"], table["prompt_len"])
-        prompt_width = max(prompt_width, pc.max(table["prompt_len"]).as_py())
-        response_width = max(response_width, pc.max(lengths).as_py())
-    output.counted.update(prompt_width=prompt_width, response_width=response_width)
-    row_bytes = prompt_width * _PROMPT_BYTES + response_width * _RESPONSE_BYTES
-    piece_rows = max(1, _PIECE_BYTES // row_bytes)
+    widths = _widths(source)
+    output.counted.update(prompt_width=widths.prompt, response_width=widths.response)
+    if source.routed:
+        output.counted.update(routed_layers=widths.layers, routed_topk=widths.topk)
+    columns = (*_ROLLOUT_COLUMNS, *ROUTES) if source.routed else _ROLLOUT_COLUMNS
+    piece_rows = max(1, _PIECE_BYTES // widths.row_bytes)
     for number, part in enumerate(source.manifest.files):
         _write_prompts(source, part, output, number)
-        for table in source.tables(part, _ROLLOUT_COLUMNS):
+        for table in source.tables(part, columns):
             for split, rows in by_split(exported_rows(table, output, *_REASONS)):
                 path = f"rollouts/{file_stem(split, number)}.parquet"
                 for start in range(0, rows.num_rows, piece_rows):
-                    piece = Rows(rows[start : start + piece_rows])
-                    output.table(path, _padded(piece, prompt_width, response_width))
+                    piece = rows[start : start + piece_rows]
+                    padded = _padded(Rows(piece.select(_ROLLOUT_COLUMNS)), widths)
+                    if source.routed:
+                        padded = padded.append_column(_ROUTED, [_padded_routes(piece, widths)])
+                    output.table(path, padded)
                 output.rows += rows.num_rows
         output.end_files()
+
+
+class _Widths(NamedTuple):
+    """Of the whole shard. Experts have the form of the first that there are."""
+
+    prompt: int
+    response: int
+    layers: int
+    topk: int
+
+    @property
+    def row_bytes(self) -> int:
+        padded = self.prompt * _PROMPT_BYTES + self.response * _RESPONSE_BYTES
+        return padded + 2 * (self.prompt + self.response) * self.layers * self.topk
+
+
+def _widths(source: ShardSource) -> _Widths:
+    prompt = response = layers = topk = 0
+    names = ("prompt_len", "n_tokens", *(("layers", "topk") if source.routed else ()))
+    for table in source.all_tables(names):
+        lengths = pc.subtract(table["n_tokens"], table["prompt_len"])
+        prompt = max(prompt, pc.max(table["prompt_len"]).as_py())
+        response = max(response, pc.max(lengths).as_py())
+        known = table.drop_null() if source.routed else table[:0]
+        if known.num_rows and not layers:
+            layers, topk = known["layers"][0].as_py(), known["topk"][0].as_py()
+    return _Widths(prompt, response, layers, topk)
 
 
 def _write_prompts(source: ShardSource, part: PartFile, output: ExportOutput, number: int) -> None:
@@ -149,11 +186,11 @@ def _write_prompts(source: ShardSource, part: PartFile, output: ExportOutput, nu
             output.table(name, pa.Table.from_pylist([prompt], _PROMPTS))
 
 
-def _padded(rows: Rows, prompt_width: int, response_width: int) -> pa.Table:
+def _padded(rows: Rows, widths: _Widths) -> pa.Table:
     first, length = rows.numbers("prompt_len").astype(np.int64), rows.tokens
     answered = length - first
-    read = np.arange(prompt_width) >= prompt_width - first[:, None]
-    written = np.arange(response_width) < answered[:, None]
+    read = np.arange(widths.prompt) >= widths.prompt - first[:, None]
+    written = np.arange(widths.response) < answered[:, None]
     scores = np.zeros(written.shape, np.float32)
     scores[np.arange(rows.count), answered - 1] = rows.numbers("reward")
     logprobs = cut_values(rows, "rollout_logprobs", first, length)
@@ -169,6 +206,20 @@ def _padded(rows: Rows, prompt_width: int, response_width: int) -> pa.Table:
     return pa.table(columns)
 
 
+def _padded_routes(rows: pa.Table, widths: _Widths) -> pa.Array:
+    """As the agent loop of verl lays them out: from where the prompt begins behind its padding."""
+    values: list[bytes | None] = []
+    for at, first in enumerate(rows["prompt_len"].to_pylist()):
+        routes = sample_routes(rows, at)
+        if routes is None or routes.shape[1:] != (widths.layers, widths.topk):
+            values.append(None)
+            continue
+        padded = np.zeros((widths.prompt + widths.response, *routes.shape[1:]), "<i2")
+        padded[widths.prompt - first :][: len(routes)] = routes
+        values.append(padded.tobytes())
+    return pa.array(values, _ROUTED.type)
+
+
 def _laid_out(where: np.ndarray, values: np.ndarray, kind: type[np.generic]) -> pa.ListArray:
     """Values where there is no padding."""
     laid_out = np.zeros(where.shape, kind)
@@ -182,4 +233,4 @@ def _lists(values: np.ndarray) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values.reshape(-1)))
 
 
-EXPORTER = Exporter("verl", 2, "verl 0.9", write)
+EXPORTER = Exporter("verl", 3, "verl 0.9", write)

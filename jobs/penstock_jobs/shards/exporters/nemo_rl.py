@@ -1,0 +1,113 @@
+"""nemo-rl: message logs with their tokens, and preferences, for NeMo-RL.
+
+Files: `message_logs/train-00000.jsonl`, `preferences/train-00000.jsonl`, or `eval-…`, for each part
+and split of the shard; a JSON object a line.
+
+| column of the shard | becomes, in `message_logs` (a `DatumSpec`) |
+|---|---|
+| `turn_spans` | `message_log`: a message for each span: `role`, `content` (empty), and |
+| `input_ids` of the span | `token_ids` |
+| `rollout_logprobs` of a sampled span | `generation_logprobs`: the mark of what is trained |
+| `loss_weight` | `loss_multiplier` |
+| `n_tokens` | `length` |
+| `task_id`, `source_system` | `task_name`: the first of them that is known, or `penstock` |
+| `reward`, `advantage`, `group_id`, `sample_id`, versions, `token_source` | `extra_env_info` |
+
+| column of the shard | becomes, in `preferences` (`PreferenceDataset`) |
+|---|---|
+| `messages` before both answers of one of its `preferences` | `context` |
+| `preferences` | `completions`: `rank` 0 is what was chosen, 1 what was rejected |
+
+`idx` counts the message logs of a file. Lists of numbers become tensors before
+`add_grpo_token_loss_masks_and_generation_logprobs`; NeMo-RL reads these logs from no file itself.
+
+Alignment: the tokens of a message log, one message after the other, are `input_ids`. Tokens that
+stand in no span are a message of the role `user`. Where nobody said how likely tokens were,
+`generation_logprobs` are 0.0: such rows are for SFT, and `token_source` is `renderer`.
+
+Lost: parts of rewards, rewards of tokens, temperatures, experts, lineage; texts of messages.
+
+Left out: `not_trained`. Counted: `preferences`.
+
+Written for NeMo-RL of 2026-08.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from penstock.shards.schema import ROLES, Rows
+from penstock_jobs.shards.export import WEIGHING, Exporter, ExportOutput, ShardSource
+from penstock_jobs.shards.exporters.dialogue import read_dialogue, read_preferences, stripped
+
+_FACTS = (
+    "reward", "advantage", "group_id", "sample_id", "min_policy_version", "max_policy_version",
+    "token_source",
+)  # fmt: skip
+_COLUMNS = (
+    "split", "input_ids", "loss_mask", "rollout_logprobs", "turn_spans", "n_tokens", "task_id",
+    "source_system", "messages", "preferences", *_FACTS, *WEIGHING,
+)  # fmt: skip
+_TOKENS = ("input_ids", "loss_mask", "rollout_logprobs")
+
+
+def write(source: ShardSource, output: ExportOutput) -> None:
+    counts: Counter[str] = Counter()
+    for file, table in source.splits(_COLUMNS, output, "not_trained"):
+        rows = Rows(table)
+        columns = [(rows.lists(name), rows.lists(name).numbers()) for name in _TOKENS]
+        for at, row in enumerate(table.drop_columns(list(_TOKENS)).to_pylist()):
+            ids, mask, logprobs = (
+                numbers[lists.offsets[at] : lists.offsets[at + 1]] for lists, numbers in columns
+            )
+            datum = {
+                "message_log": list(_message_log(row["turn_spans"], ids, mask, logprobs)),
+                "length": row["n_tokens"],
+                "loss_multiplier": row["loss_weight"],
+                "idx": counts[file],
+                "task_name": row["task_id"] or row["source_system"] or "penstock",
+                "extra_env_info": {name: row[name] for name in _FACTS},
+            }
+            counts[file] += 1
+            output.line(f"message_logs/{file}.jsonl", msgspec.json.encode(datum))
+            _write_preferences(row, output, f"preferences/{file}.jsonl")
+        output.rows += rows.count
+
+
+def _message_log(
+    spans: list[dict[str, Any]], ids: np.ndarray, mask: np.ndarray, logprobs: np.ndarray
+) -> Iterator[dict[str, Any]]:
+    """A message is cut where training begins or ends, and tokens between spans are one too."""
+    roles = np.full(len(ids), ROLES.index("user"))
+    edges = {0, len(ids), *(np.flatnonzero(np.diff(mask)) + 1).tolist()}
+    for span in spans:
+        roles[span["start"] : span["end"]] = span["role"]
+        edges |= {span["start"], span["end"]}
+    for start, end in pairwise(sorted(edges)):
+        message = {"role": ROLES[roles[start]], "content": "", "token_ids": ids[start:end].tolist()}
+        if mask[start]:
+            own = logprobs[start:end] if len(logprobs) else np.zeros(end - start)
+            message["generation_logprobs"] = own.tolist()
+        yield message
+
+
+def _write_preferences(row: dict[str, Any], output: ExportOutput, name: str) -> None:
+    preferences = read_preferences(row["preferences"])
+    messages = read_dialogue(row["messages"]) if preferences else "no_messages"
+    if isinstance(messages, str):
+        return
+    for preference in preferences:
+        sides = enumerate((preference.chosen, preference.rejected))
+        pair = {
+            "context": stripped(messages[: preference.prompt]),
+            "completions": [{"rank": n, "completion": stripped(side)} for n, side in sides],
+        }
+        output.line(name, msgspec.json.encode(pair))
+        output.counted["preferences"] += 1
+
+
+EXPORTER = Exporter("nemo-rl", 1, "NeMo-RL, 2026-08", write)

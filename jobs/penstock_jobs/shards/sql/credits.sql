@@ -1,0 +1,10 @@
+-- Rewards of single edits and turns, by one definition, as they were known last.
+-- Grain: session_id, target_kind, target_id, name, horizon_s.
+select session_id, target_kind, target_id, name, horizon_s, value, weight
+from rewards
+where definition_version = $version
+  and superseded_at is null
+  and state = 'scored'
+  and target_kind in ('edit', 'turn')
+  and session_id in (select unnest($sessions))
+order by session_id, name, target_kind, target_id, horizon_s

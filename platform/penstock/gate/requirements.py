@@ -1,0 +1,189 @@
+"""Whether a checkpoint meets a requirement of a policy: its own mean against a minimum, and its
+difference from the incumbent against a margin."""
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from penstock.checkpoints.attempts import listed
+from penstock.gate.amounts import MetricAmounts, metric_amounts, plain_amounts
+from penstock.gate.policy import SHARES, TASKS_LEAST, Requirement
+from penstock.gate.power import Spread, attempts_for, spread_of, tasks_for
+from penstock.gate.ranges import Ranges
+from penstock.gate.results import SuiteResults
+from penstock.gate.statistics import Comparison, compare_values, estimate
+from penstock.gate.verdict import Finding, Outcome, PartVerdict, finite, worst_of
+
+#: Of fewer tasks there is no variance.
+_COMPARED_LEAST = 2
+
+
+def judge_requirement(required: Requirement, results: SuiteResults, alpha: float) -> PartVerdict:
+    """`alpha` is the requirement's own, or what a correction leaves of it; with 0 nothing may be
+    decided yet. The numbers are told also where a gap leaves nothing to decide."""
+    facts = asdict(required) | {"alpha": alpha, "alpha_asked": required.alpha}
+    if required.most is None:
+        del facts["most"]
+    amounts = metric_amounts(results, required.metric, required.attempts, required.most)
+    facts |= amounts.facts
+    findings: list[Finding] = []
+    if len(amounts.scored) >= _COMPARED_LEAST:
+        findings = _findings(required, amounts, alpha, facts)
+    if amounts.gap:
+        return PartVerdict(*amounts.gap, facts)
+    scored = len(amounts.scored)
+    if scored < TASKS_LEAST:
+        why = f"{scored} tasks have results; at least {TASKS_LEAST} are needed"
+        return PartVerdict("INCONCLUSIVE", why, facts)
+    if not findings:
+        return PartVerdict("PASS", "there is no incumbent to compare with", facts, idle=True)
+    outcome = worst_of([each for each, _ in findings])
+    if outcome == "PASS" and scored < required.min_tasks:
+        why = f"{scored} tasks have results; {required.min_tasks} are needed"
+        return PartVerdict("INCONCLUSIVE", why, facts)
+    return PartVerdict(outcome, "; ".join(why for _, why in findings), facts)
+
+
+def _findings(
+    required: Requirement, amounts: MetricAmounts, alpha: float, facts: dict[str, Any]
+) -> list[Finding]:
+    mean, candidate = amounts.ranges(amounts.sides[0])
+    facts["candidate_mean"] = mean
+    theirs = None
+    if len(amounts.sides) > 1:
+        before, theirs = amounts.ranges(amounts.sides[1])
+        facts |= {"incumbent_mean": before}
+        better = 1.0 if required.direction == "max" else -1.0
+        facts["difference"] = better * (mean - before)
+    if alpha <= 0:
+        return []
+    findings = []
+    if (limited := _against_limit(required, amounts, candidate, alpha, facts)) is not None:
+        findings.append(limited)
+    if theirs is not None and required.margin is not None:
+        findings.append(_against_incumbent(required, amounts, (candidate, theirs), alpha, facts))
+    return findings
+
+
+def _against_limit(
+    required: Requirement,
+    amounts: MetricAmounts,
+    candidate: Ranges,
+    alpha: float,
+    facts: dict[str, Any],
+) -> Finding | None:
+    """The candidate's own mean against the minimum or maximum."""
+    lower_is_better = required.direction == "min"
+    limit = required.maximum if lower_is_better else required.minimum
+    if limit is None:
+        return None
+    sign, scale = -1.0 if lower_is_better else 1.0, _scales(required, limit, limit)
+    ends = {"worst": min(0.0, sign), "best": max(0.0, sign)}
+    ours = -candidate if lower_is_better else candidate
+    estimated = estimate(ours, limit=sign * limit, alpha=alpha, scale=scale, **ends)
+    mean = sign * estimated.mean
+    bounds = (estimated.lower, estimated.upper)
+    if lower_is_better:
+        bounds = (-estimated.upper, -estimated.lower)
+    own = {"mean": mean, "lower": finite(bounds[0]), "upper": finite(bounds[1]), "p": estimated.p}
+    facts["own"] = own
+    name = "maximum" if lower_is_better else "minimum"
+    if estimated.upper < sign * limit:
+        why = f"its {required.metric} of {mean:.4g} is shown to miss the {name} {limit:g}"
+        return "FAIL", why + amounts.missing_text("at their best")
+    outcome: Outcome = "PASS" if estimated.lower >= sign * limit else "INCONCLUSIVE"
+    shown = own["upper" if lower_is_better else "lower"]
+    if shown is None:
+        return outcome, amounts.endless_text
+    why = f"it is shown to be {'at most' if lower_is_better else 'at least'} {shown:.4g}"
+    return outcome, f"{why}, and the {name} is {limit:g}{amounts.missing_text('at their worst')}"
+
+
+def _against_incumbent(
+    required: Requirement,
+    amounts: MetricAmounts,
+    sides: tuple[Ranges, Ranges],
+    alpha: float,
+    facts: dict[str, Any],
+) -> Finding:
+    margin, (ours, theirs) = required.margin or 0.0, sides
+    least, most = ((ours.means[end] + theirs.means[end]) / 2 for end in (0, 1))
+    compared = compare_values(
+        ours,
+        theirs,
+        margin=margin,
+        alpha=alpha,
+        direction=required.direction,
+        scale=_scales(required, least, most),
+    )
+    facts |= {name: finite(value) for name, value in asdict(compared).items()}
+    allowed = f"at most {margin:g} is allowed"
+    if compared.lower >= -margin:
+        why = f"at most {max(-compared.lower, 0):.4g} worse; {allowed}"
+        return "PASS", why + amounts.missing_text("at their worst")
+    if compared.upper < -margin:
+        why = f"at least {-compared.upper:.4g} worse; {allowed}"
+        return "FAIL", why + amounts.missing_text("at their best")
+    if not np.isfinite(compared.lower):
+        return "INCONCLUSIVE", amounts.endless_text
+    gains = ours.minus(theirs) if required.direction == "max" else theirs.minus(ours)
+    advice = _advice(required, amounts, gains, compared, facts)
+    why = f"it may be {-compared.lower:.4g} worse, and {allowed}"
+    return "INCONCLUSIVE", f"{why}{amounts.missing_text('at their worst')}; {advice}"
+
+
+def _advice(
+    required: Requirement,
+    amounts: MetricAmounts,
+    gains: Ranges,
+    compared: Comparison,
+    facts: dict[str, Any],
+) -> str:
+    """What would decide, four times in five, if things are as they seem."""
+    unit = _metric_scale(required, (compared.candidate_mean + compared.incumbent_mean) / 2) or 1.0
+    allowed, difference = (required.margin or 0.0) / unit, compared.difference / unit
+    ends = gains.means[0] / unit, gains.means[1] / unit
+    if difference < -allowed:  # then it is the FAIL that would be shown
+        allowed, difference = -allowed, -ends[1]
+    else:
+        difference = ends[0]
+    assumed = {"margin": allowed, "alpha": compared.alpha, "difference": difference}
+    known = gains.known.size
+    count = tasks_for(compared.standard_error * known**0.5 / unit, **assumed)
+    attempts = None
+    if required.metric != "invalid_tool_calls":
+        spread = _spread(amounts)
+        if spread is not None:
+            spread = Spread(between=spread.between / unit**2, within=spread.within / unit**2)
+            attempts = attempts_for(spread, compared.tasks, **assumed)
+    missing = amounts.missing
+    if missing and count is not None and count <= compared.tasks:  # but for what is missing
+        facts["decides"] = {"tasks": None, "attempts": None}
+        return f"results of {listed(missing)} decide, if they are like the others"
+    count = max(count, compared.tasks + 1) if count else None
+    facts["decides"] = {"tasks": count, "attempts": attempts}
+    if count is not None:
+        more = f", or {attempts} attempts at each of these" if attempts is not None else ""
+        return f"if that stays so, {count} tasks decide{more}"
+    if missing:
+        return f"no number of tasks would decide while {listed(missing)} have no results"
+    return "no number of tasks would decide soon: the difference lies at the margin"
+
+
+def _spread(amounts: MetricAmounts) -> Spread | None:
+    scored = amounts.scored
+    ours, theirs = ({task: side.amounts[task] for task in scored} for side in amounts.sides)
+    return spread_of(plain_amounts(ours), plain_amounts(theirs))
+
+
+def _metric_scale(required: Requirement, mean: float) -> float | None:
+    """None between 0 and 1. A ratio of sums may leave that span."""
+    if required.metric == "invalid_tool_calls":
+        return 1.0
+    return None if required.metric in SHARES else abs(mean)
+
+
+def _scales(required: Requirement, least: float, most: float) -> tuple[float, float] | None:
+    first, last = _metric_scale(required, least), _metric_scale(required, most)
+    return None if first is None or last is None else (first, last)
