@@ -198,8 +198,9 @@ def _edits(history: History, step: Step) -> list[Row]:
     for change in step.changes:
         before, after = history.text(change.before), history.text(change.after)
         if (after or not change.after) and after is not None and before is not None:
-            row = {"event_id": change.path, "edit_id": None, "path": change.path, "ts": 0}
-            rows.append({**row, "before": before, "after": after, "checkpoint": None})
+            row = {"session_id": "s", "event_id": change.path, "edit_id": None, "ts": 0, "turn": 0}
+            texts = {"path": change.path, "before": before, "after": after, "checkpoint": None}
+            rows.append({**row, **texts})
     return rows
 
 
