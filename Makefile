@@ -81,6 +81,10 @@ simulator-study: .venv/ready ## compare rewards with what the simulator knows, o
 blame-study: .venv/ready ## compare line_survival with git blame on a real history (REPOSITORY=path ARGS="--edits 300")
 	$(BIN)/python -m bench.blame_study $(REPOSITORY) $(ARGS)
 
+.PHONY: reward-hacks
+reward-hacks: .venv/ready ## play policies that pad and cut corners: none may beat honest work (ARGS=--write for the page)
+	$(BIN)/python -m bench.reward_hacks $(ARGS)
+
 .PHONY: plots
 plots: .venv/ready ## draw the plots of the pages on rewards anew, from the functions themselves
 	$(BIN)/python -m bench.plots $(ARGS)

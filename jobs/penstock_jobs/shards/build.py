@@ -48,10 +48,12 @@ from penstock.shards.manifest import (
 from penstock.shards.schema import SHARD_ROWS, SORTED_BY
 from penstock.shards.validation import ShardValidator
 from penstock.shards.writer import PartLimits, PartWriter
+from penstock_jobs.shards.conversation import Conversation
 from penstock_jobs.shards.conversation_reader import read_conversation
 from penstock_jobs.shards.corrections import Correction, find_corrections
 from penstock_jobs.shards.errors import NothingToBuild
 from penstock_jobs.shards.plan import LeftOutSession, ShardPlan, count_reasons, plan_shard
+from penstock_jobs.shards.preferences import PreferenceSources
 from penstock_jobs.shards.recipe import Preferences, Recipe, Tokens
 from penstock_jobs.shards.registration import AnnouncingStore, announce_once, forget, register
 from penstock_jobs.shards.rendered_branches import Renderer, open_renderer
@@ -271,8 +273,14 @@ def slice_tasks(
             events = 0
         events += facts.profiles[session].events
     pieces = [plan.chosen.slice(start, end - start) for start, end in pairwise([*bounds, len(ids)])]
-    chains = [sorted(links.whole_chains(piece["session_id"].to_pylist())) for piece in pieces]
-    to_read = [[SessionId(sessions.tenant, member) for member in members] for members in chains]
+    named = [piece["session_id"].to_pylist() for piece in pieces]
+    chains = [sorted(links.whole_chains(names)) for names in named]
+    # A fork is compared with the session that it was made from.
+    forked = [{links.forks[name] for name in names if name in links.forks} for names in named]
+    to_read = [
+        [SessionId(sessions.tenant, member) for member in sorted({*members, *more})]
+        for members, more in zip(chains, forked, strict=True)
+    ]
     defaults, sizes = PartLimits(), recipe.output
     limits = PartLimits(
         sizes.file_bytes or defaults.part_bytes_target,
@@ -347,19 +355,29 @@ def _samples(task: SliceTask, rows: pa.Table) -> SampleRows:
     events, marks = events_by_session(rows), edit_marks(rows)
     corrections: dict[str, list[Correction]] = {}
     if task.preferences.edits:
-        horizon_s = task.preferences.horizon_s
-        corrections = find_corrections(rows, task.tenant, task.as_of_us, horizon_s)
+        horizon_s, chained = task.preferences.horizon_s, task.chains
+        corrections = find_corrections(
+            rows, task.tenant, task.as_of_us, horizon_s=horizon_s, chains=chained
+        )
     of_sessions = {row["session_id"]: row for row in task.chosen.select(_CREDITED).to_pylist()}
     credits = {name: row["credits"] for name, row in of_sessions.items()}
     rewards = {row["chain"]: row["reward"] for row in of_sessions.values()}
     chains: dict[str, list[str]] = {}
-    for session in events:
-        chains.setdefault(task.chains.get(session, session), []).append(session)
+    for session in events.keys() & task.chains.keys():
+        chains.setdefault(task.chains[session], []).append(session)
+
+    def conversation_of(session: str) -> Conversation:
+        copied = task.copies.get(session, frozenset())
+        return read_conversation(session, events[session], copied=copied)
+
     for chain in sorted(chains):
-        conversations = [
-            read_conversation(member, events[member], copied=task.copies.get(member, frozenset()))
-            for member in chains[chain]
-        ]
+        conversations = [conversation_of(member) for member in sorted(chains[chain])]
+        forks = (each for each in conversations if each.start.link == "fork")
+        origins = {
+            fork.session_id: conversation_of(fork.start.parent_session)
+            for fork in forks
+            if fork.start.parent_session in events
+        }
         credit, reward = None, rewards.get(chain)
         if reward is not None:
             credit = partial(token_rewards, reward=reward, credits=credits, marks=marks)
@@ -369,7 +387,7 @@ def _samples(task: SliceTask, rows: pa.Table) -> SampleRows:
             chosen=of_sessions.keys(),
             rollout_id=chain,
             credit=credit,
-            corrections=corrections,
+            sources=PreferenceSources(corrections, origins),
         )
     return samples
 

@@ -22,9 +22,8 @@ from penstock_jobs.shards.conversation import (
     order_chain,
     sequence_end,
 )
-from penstock_jobs.shards.corrections import Correction
 from penstock_jobs.shards.engine_branches import Branch, cut, engine_branches
-from penstock_jobs.shards.preferences import PreferenceFinder
+from penstock_jobs.shards.preferences import NO_SOURCES, PreferenceFinder, PreferenceSources
 from penstock_jobs.shards.recipe import Source
 from penstock_jobs.shards.rendered_branches import Renderer
 from penstock_jobs.shards.session_events import EventProblem
@@ -98,12 +97,12 @@ class SampleRows:
         chosen: Collection[str] | None = None,
         rollout_id: str | None = None,
         credit: Callable[[Sequence[RolloutRow]], list[TokenRewards]] | None = None,
-        corrections: Mapping[str, Sequence[Correction]] | None = None,
+        sources: PreferenceSources = NO_SOURCES,
     ) -> None:
         """All sessions of a chain, or one that is in none. Rows come of those that are `chosen`,
         else of all. The rollout is named by the session that the chain began with, where nothing
         else is said; so is the group, where no session of the chain names one. `credit` says the
-        token rewards of its rows; `corrections` are by session."""
+        token rewards of its rows; `sources` are what preferences come from beside the sessions."""
         places = order_chain(conversations)
         if not places:
             return
@@ -120,8 +119,7 @@ class SampleRows:
             session = conversation.session_id
             if chosen is None or session in chosen:
                 shared |= {"consent": consents.get(session, _UNKNOWN), "chain_pos": chain_pos}
-                corrected = (corrections or {}).get(session, ())
-                self._add(conversation, shared, last_sample.get(parent or ""), corrected)
+                self._add(conversation, shared, last_sample.get(parent or ""), sources)
                 written += [conversation] * (len(self._rows) - before - len(written))
                 last_sample |= {row["session_id"]: row["sample_id"] for row in self._rows[-1:]}
         if len(self._rows) > before:
@@ -169,7 +167,7 @@ class SampleRows:
         conversation: Conversation,
         shared: dict[str, Any],
         parent: str | None,
-        corrections: Sequence[Correction],
+        sources: PreferenceSources,
     ) -> None:
         session = conversation.session_id
         branches = self._branches_of(conversation)
@@ -181,7 +179,7 @@ class SampleRows:
             self.left_out.append(LeftOutBranches(session, "too_many_branches", len(fitting)))
             return
         trained = [call for _, branch in fitting for call in branch.calls]
-        texts = _RowTexts(conversation, PreferenceFinder(conversation, trained, corrections))
+        texts = _RowTexts(conversation, PreferenceFinder(conversation, trained, sources))
         sample_ids: dict[int, str] = {}
         for index, (number, branch) in enumerate(fitting):
             # The branch that it forked from, or the next before that of which there is a row.

@@ -54,12 +54,16 @@ class SessionLinks:
         links: dict[SessionId, Link] = {}
         #: The parent of each session that resumes or forks another.
         self.repeats: dict[str, str] = {}
+        #: Of these the parents of those that fork.
+        self.forks: dict[str, str] = {}
         for row in rows:
             session, parent, link = row["session_id"], row["parent_session"], row["link"]
             if link in LINKS:
                 links[SessionId(tenant, session)] = Link(SessionId(tenant, parent), link)
             elif link in REPEATS:
                 self.repeats[session] = parent
+                if link == "fork":
+                    self.forks[session] = parent
         places = places_of(links)
         self._chains = {session.session_id: place.chain for session, place in places.items()}
         self._members: dict[str, set[str]] = {}

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from penstock_jobs.rewards.bucket import Bucket, by_session
 from penstock_jobs.rewards.reward import NoParameters, Reward
 from penstock_jobs.rewards.rows import RewardRows
-from penstock_jobs.rewards.texts.languages import language_of
+from penstock_jobs.rewards.texts.places import comment_start, is_comment
 from penstock_jobs.rewards.texts.trail import Row, named
 
 _TODO_TOOLS = (
@@ -19,7 +19,6 @@ _TODO_TOOLS = (
 )  # fmt: skip
 _DONE = frozenset(("completed", "complete", "done", "cancelled", "canceled"))
 _LISTS = ("todos", "plan", "items", "task_list", "tasks")
-_BLOCK_STYLE = ("/*", "*/", "* ")
 
 
 def open_todos(bucket: Bucket, _parameters: NoParameters) -> pa.Table:
@@ -128,10 +127,9 @@ def _comment_score(edit: Row, parameters: CommentParameters) -> tuple[float, int
     """Returns the value, and the number of characters that it is of."""
     if len(edit["after"] or "") < parameters.chars_min:
         return None
-    language = language_of(edit["path"] or "")
-    if language is None:
+    start = comment_start(edit["path"] or "")
+    if start is None:
         return None
-    start = language.comment
     comments, written = comment_chars(edit["before"] or "", edit["after"] or "", start)
     if written < parameters.chars_min:
         return None
@@ -154,8 +152,7 @@ def comment_chars(before: str, after: str, start: str) -> tuple[int, int]:
             continue
         text = line.strip()
         written += len(text)
-        is_comment = text.startswith(start) or (start == "//" and text.startswith(_BLOCK_STYLE))
-        if in_quotes or is_comment:
+        if in_quotes or is_comment(text, start):
             comments += len(text)
     return comments, written
 

@@ -4,23 +4,11 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from pathlib import PurePosixPath
 from typing import NamedTuple
 
-#: What begins a comment up to the end of the line, and the suffixes of such files.
-_COMMENTS: dict[str, tuple[str, ...]] = {
-    "#": ("py", "rb", "sh", "bash", "zsh", "pl", "r", "yaml", "yml", "toml", "tf", "mk", "ex"),
-    "//": (
-        "js", "jsx", "ts", "tsx", "mjs", "java", "kt", "scala", "go", "rs", "c", "h", "cc", "cpp",
-        "hpp", "cs", "swift", "php", "dart", "zig", "m", "proto", "groovy", "gradle", "vue",
-        "svelte",
-    ),
-    "--": ("sql", "lua", "hs", "elm", "ada"),
-    ";": ("clj", "lisp", "el", "scm", "asm", "ini"),
-    "%": ("tex", "erl", "matlab"),
-    "<!--": ("html", "xml", "svg"),
-}  # fmt: skip
-#: Of languages with such comments: the beginnings and ends of longer ones.
+from penstock_jobs.rewards.texts.places import comment_start
+
+#: Of languages with such comments to the end of the line: where longer ones begin and end.
 _BLOCKS = {
     "//": (("/*", "*/"), ("#if 0", "#endif")),
     "--": (("/*", "*/"), ("--[[", "]]"), ("{-", "-}")),
@@ -130,14 +118,8 @@ def _braces_end(text: str, start: int) -> int:
     return len(text)
 
 
-_BY_SUFFIX = {
-    suffix: Language(comment, python=suffix == "py")
-    for comment, suffixes in _COMMENTS.items()
-    for suffix in suffixes
-}
-
-
 @lru_cache(maxsize=4096)
 def language_of(path: str) -> Language | None:
     """By the suffix of the file; none for prose and for what is not known."""
-    return _BY_SUFFIX.get(PurePosixPath(path).suffix[1:].lower())
+    comment = comment_start(path)
+    return Language(comment, python=path.lower().endswith(".py")) if comment else None
