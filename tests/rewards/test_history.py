@@ -28,11 +28,12 @@ import pyarrow as pa
 import pytest
 
 from penstock.errors import InvalidInput
+from penstock_jobs.rewards import git_history
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
-from penstock_jobs.rewards.git_history import Repository, history_events, with_history
+from penstock_jobs.rewards.git_repository import Repository
 from penstock_jobs.rewards.measures.edits import edit_persistence, line_survival
 from penstock_jobs.rewards.reward import all_rewards
-from penstock_jobs.rewards.texts.changes import ink
+from penstock_jobs.rewards.texts.changes import CompareCost, ink
 from penstock_jobs.rewards.texts.survival import surviving_lines, written_lines
 from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit
 from tests.rewards.stories import LATER_US, SECOND, START_US, Row, Story, bucket, found
@@ -103,10 +104,12 @@ class History:
         return self._mark
 
     def write(self) -> None:
-        git(self.directory, "fast-import", "--quiet", given=b"".join(self._stream))
+        marks = self.directory.parent / f"{self.directory.name}.marks"
+        known = (f"--import-marks-if-exists={marks}", f"--export-marks={marks}")
+        git(self.directory, "fast-import", "--quiet", *known, given=b"".join(self._stream))
         self._stream = []
 
-    def repository(self, branch: str = "main", *, first_parent: bool = True) -> Repository:
+    def repository(self, branch: str = "main", *, first_parent: bool = False) -> Repository:
         self.write()
         return Repository(self.directory, branch, first_parent)
 
@@ -114,6 +117,14 @@ class History:
 @pytest.fixture
 def history(tmp_path: Path) -> History:
     return History(tmp_path / "repository")
+
+
+def with_history(told: Bucket, repository: Repository, *, horizons_s: Sequence[int] = ()) -> Bucket:
+    return git_history.with_history(told, repository, horizons_s=horizons_s)[0]
+
+
+def history_events(told: Bucket, repository: Repository) -> pa.Table:
+    return git_history.history_events(told, repository).rows
 
 
 def rewarded(told: Bucket, horizon_s: int, edit: str = "e-1") -> Row:
@@ -238,17 +249,19 @@ def test_what_is_no_text_is_left_out(history: History) -> None:
     assert _told(bucket(agent_story()), history.repository()) == []
 
 
-def test_a_merge_is_one_change_of_the_branch(history: History) -> None:
+def test_a_merge_is_one_change_along_first_parents(history: History) -> None:
     first = history.commit(0, {"src/a.py": FIRST, "b": "1"})
     side = history.commit(11 * HOUR, {"src/a.py": AGENTS, "b": "1"}, branch="side", parents=[first])
     main = history.commit(12 * HOUR, {"src/a.py": FIRST, "b": "2"}, parents=[first])
     merged = {"src/a.py": AGENTS, "b": "2"}
     history.commit(14 * HOUR, merged, parents=[main, side])
     told = bucket(agent_story(), as_of_us=LATER_US * 2)
-    events = history_events(told, history.repository())
+    events = history_events(told, history.repository(first_parent=True))
     assert events["ts"].cast(pa.int64()).to_pylist() == [START_US + 14 * HOUR * SECOND]
-    assert history_events(told, history.repository(first_parent=False)).num_rows == 2
-    assert history_events(told, history.repository("side")).num_rows == 1
+    # Else the merge changes nothing of what the branch had.
+    for branch in ("main", "side"):
+        events = history_events(told, history.repository(branch))
+        assert events["ts"].cast(pa.int64()).to_pylist() == [START_US + 11 * HOUR * SECOND]
 
 
 def test_clocks_out_of_order(history: History) -> None:
@@ -366,7 +379,8 @@ def agree(history: History, branch: str, states: Sequence[tuple[str, str]]) -> l
         seen = edit.sightings[number]
         assert seen.state == "scored"
         assert owned(edit, seen) == theirs, (branch, number)
-        assert surviving_lines(edit, lines, seen) == (len(theirs), 0)
+        cost = CompareCost(parameters.cells_max)
+        assert surviving_lines(edit, lines, seen, cost) == (len(theirs), 0)
         assert found(rows, "e-1", horizon)["value"] == pytest.approx(len(theirs) / len(lines))
         counts.append(len(theirs))
     return counts

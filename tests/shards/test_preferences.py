@@ -309,6 +309,19 @@ def test_what_is_no_correction_makes_no_pair(
     assert len(found) == 6
 
 
+def test_what_the_user_left_may_be_seen_in_what_the_session_went_on_in(
+    pairs_of: Callable[..., dict[str, list[Row]]],
+) -> None:
+    start = {"parent_session": "first", "link": "compaction"}
+    seen = {"path": "a.py", "text": LEFT}
+    child = [
+        make_event("next", 20, "session_start", payload=start),
+        make_event("next", 310, "file_observed", payload=seen),
+    ]
+    [pair] = pairs_of(edited("first", json.dumps({"text": NEW})), child)["first"]
+    assert pair["kind"] == "edited"
+
+
 def test_edits_are_left_alone_where_the_recipe_does_not_ask(
     pairs_of: Callable[..., dict[str, list[Row]]],
 ) -> None:
@@ -345,3 +358,47 @@ def test_json_stays_as_it_was_written_around_a_text() -> None:
     assert CORRECTION.in_json(written) == expected
     assert CORRECTION.in_json("{") is None
     assert CORRECTION.in_json("[1, 2]") is None
+
+
+# Answers of forks
+
+
+def forked(session: str, answer: str, *, parent: str | None, more: str | None = None) -> list[Row]:
+    """A question and its answer; a fork tells the question again."""
+    start = {} if parent is None else {"parent_session": parent, "link": "fork"}
+    completion = [ord(letter) for letter in answer]
+    engine = tokens([1, 2], completion) | {"tokenizer": "t" * 64}
+    # A fork of an editor tells an event again under the key that it had.
+    told = {"source": "editor", "source_key": "question", "event_id": None}
+    said_first = {"text": "what is it?"}
+    events = [
+        make_event(session, 1, "session_start", payload=start),
+        make_event(session, 2, payload=said_first) | told,
+        make_event(
+            session, 3, "model_call", payload={"call_id": "m", "text": answer, "tokens": engine}
+        ),
+    ]
+    return events + ([make_event(session, 4, payload={"text": more})] if more else [])
+
+
+def test_an_answer_of_a_fork_is_chosen_over_the_one_that_it_left(
+    pairs_of: Callable[..., dict[str, list[Row]]],
+) -> None:
+    found = pairs_of(
+        forked("first", "no", parent=None),
+        forked("second", "yes", parent="first"),
+    )
+    assert found["first"] == []
+    [pair] = found["second"]
+    assert (pair["kind"], pair["prompt"]) == ("regenerated", 1)
+    assert (answers(pair, "chosen"), answers(pair, "rejected")) == (["yes"], ["no"])
+
+
+def test_who_went_on_from_both_answers_refused_none(
+    pairs_of: Callable[..., dict[str, list[Row]]],
+) -> None:
+    found = pairs_of(
+        forked("first", "no", parent=None, more="and then?"),
+        forked("second", "yes", parent="first"),
+    )
+    assert found == {"first": [], "second": []}

@@ -17,7 +17,7 @@ from penstock.terminal.options import since_us
 from penstock.terminal.output import say, show_json, show_table, show_text
 
 if TYPE_CHECKING:
-    from penstock_jobs.rewards.git_history import Repository
+    from penstock_jobs.rewards.git_repository import Repository
     from penstock_jobs.rewards.rates import CheckpointRates
 
 app = typer.Typer(help="What sessions were worth, by what users did next.", no_args_is_help=True)
@@ -93,6 +93,13 @@ def run(
     project: Project = None,
     git: GitDirectory = None,
     branch: Annotated[str, typer.Option("--branch", help="With --git: whose commits.")] = "HEAD",
+    first_parent: Annotated[
+        bool,
+        typer.Option(
+            "--first-parent",
+            help="With --git: take a merge as one change, and look at no merged branch.",
+        ),
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Compute the rewards of the sessions that changed or matured since the last run.
@@ -101,12 +108,12 @@ def run(
 
     Example: penstock rewards run
     """
-    from penstock_jobs.rewards.git_history import Repository
+    from penstock_jobs.rewards.git_repository import Repository
 
     if git is not None and project is None:
         why = "it needs --project: edits of other projects would be looked for in its files too"
         raise InvalidInput(what=f"--git {git}", why=why)
-    repository = Repository(git.resolve(), branch) if git is not None else None
+    repository = Repository(git.resolve(), branch, first_parent) if git is not None else None
     _run(data, definition, since, project, json=json, repository=repository)
 
 
@@ -141,7 +148,7 @@ def _run(
     from penstock_jobs.rewards import runs
     from penstock_jobs.rewards.definition import DEFAULT, find_definition
     from penstock_jobs.rewards.due_sessions import SessionFilter
-    from penstock_jobs.rewards.report import report_document, show_report
+    from penstock_jobs.rewards.report import report_document, show_gaps, show_report
 
     sessions = SessionFilter(since_us(since) if since else None, project)
     chosen = find_definition(definition or DEFAULT)
@@ -156,6 +163,8 @@ def _run(
         show_json(report_document(report))
         return
     show_report(report)
+    if repository is not None and report.gaps is not None:
+        show_gaps(repository, report.gaps)
     if not report.sessions:
         say("No session changed or matured since the last run.")
 

@@ -14,6 +14,8 @@ from penstock_jobs.rewards.bucket import Bucket, by_session
 from penstock_jobs.rewards.credit import rewards_of, score_bucket
 from penstock_jobs.rewards.definition import NAME, Definition, Term
 from penstock_jobs.rewards.followups.judge import Evaluation
+from penstock_jobs.rewards.git_history import HistoryGaps
+from penstock_jobs.rewards.git_repository import Repository
 from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.rates import CheckpointRates
 from penstock_jobs.rewards.reward import all_rewards
@@ -36,7 +38,7 @@ def report_document(report: RewardRunReport) -> dict[str, Any]:
         ordered = sorted(items, key=lambda item: tuple(map(str, item[0])))
         return [{**kind._asdict(), "count": count} for kind, count in ordered]
 
-    return {
+    document: dict[str, Any] = {
         "definition": report.definition,
         "version": report.version,
         "as_of": time_of(report.as_of_us).isoformat(),
@@ -47,6 +49,14 @@ def report_document(report: RewardRunReport) -> dict[str, Any]:
         "rewards": counts(report.rows.items()),
         "outcomes": counts(report.outcomes.items()),
     }
+    if (gaps := report.gaps) is not None:
+        known_us = gaps.known_until_us
+        document["git"] = {
+            "known_until": None if known_us is None else time_of(known_us).isoformat(),
+            "unanswered": gaps.unanswered,
+            "unreadable": gaps.unreadable,
+        }
+    return document
 
 
 def show_report(report: RewardRunReport) -> None:
@@ -63,6 +73,22 @@ def show_report(report: RewardRunReport) -> None:
         ended = [(outcome, reasons[outcome]) for outcome in _OUTCOMES if outcome in reasons]
         lines = [[outcome, counts.total(), _reasons(counts)] for outcome, counts in ended]
         show_table(["outcome", "sessions", "why"], lines)
+
+
+def show_gaps(repository: Repository, gaps: HistoryGaps) -> None:
+    """What the repository could not say, and what to do about it."""
+    if gaps.unanswered and gaps.known_until_us is not None:
+        known = f"{time_of(gaps.known_until_us):%Y-%m-%d %H:%M} UTC"
+        _say(
+            f"The clone {repository.directory} knows {repository.branch} up to {known}:"
+            f" {gaps.unanswered} looks at files after that were not answered."
+            " Fetch, bring the branch up to it or name another with --branch, and run again."
+        )
+    if gaps.unreadable:
+        _say(
+            f"The clone {repository.directory} lacks {gaps.unreadable} objects of commits, as a"
+            " shallow or partial clone does: their files say nothing."
+        )
 
 
 def _reward_lines(rows: Mapping[RowKind, int]) -> Iterable[list[object]]:

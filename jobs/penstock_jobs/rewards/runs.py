@@ -30,7 +30,8 @@ from penstock_jobs.rewards.credit import ScoredBucket, score_bucket
 from penstock_jobs.rewards.definition import Definition, parse_definition
 from penstock_jobs.rewards.due_sessions import Progress, SessionFilter
 from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
-from penstock_jobs.rewards.git_history import Repository, with_history
+from penstock_jobs.rewards.git_history import HISTORY_VERSION, HistoryGaps, with_history
+from penstock_jobs.rewards.git_repository import Repository
 from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.outcomes import Outcome, copy, no_agent
 from penstock_jobs.rewards.rates import Tally
@@ -76,6 +77,8 @@ class RewardRunReport:
     buckets: int = 0
     rows: Counter[RowKind] = field(default_factory=Counter)
     outcomes: Counter[OutcomeKind] = field(default_factory=Counter)
+    #: What the repository could not say.
+    gaps: HistoryGaps | None = None
 
 
 #: Called after each bucket with the number of sessions that are done, and of all.
@@ -133,6 +136,8 @@ def run(
             report.buckets += 1
             report.rows += result.rows
             report.outcomes += result.outcomes
+            if request.repository is not None:
+                report.gaps = result.gaps + (report.gaps or HistoryGaps())
             done += len(task.sessions)
             follow(done, sessions)
         if not request.backfill:
@@ -155,7 +160,13 @@ def _with_repository(request: RunRequest) -> Definition:
     definition, repository = request.definition, request.repository
     if repository is None:
         return definition
-    facts = [definition.version, "git", repository.branch, str(repository.first_parent)]
+    facts = [
+        definition.version,
+        "git",
+        str(HISTORY_VERSION),
+        repository.branch,
+        str(repository.first_parent),
+    ]
     version = sha256("\0".join(facts).encode()).hexdigest()[: len(definition.version)]
     return replace(definition, name=f"{definition.name}+git", version=version)
 
@@ -186,6 +197,7 @@ class BucketResult:
     events: int
     rows: Counter[RowKind]
     outcomes: Counter[OutcomeKind]
+    gaps: HistoryGaps
 
 
 def compute_bucket(task: BucketTask) -> BucketResult:
@@ -194,9 +206,11 @@ def compute_bucket(task: BucketTask) -> BucketResult:
     with Lake(task.settings) as lake, without_garbage_collection():
         events = read_bucket(lake, task.bucket)
         scored: dict[str, ScoredBucket] = {}
+        gaps = HistoryGaps()
         for tenant in events["tenant"].unique().to_pylist():
             own = events.filter(pc.equal(events["tenant"], tenant))
-            scored[tenant] = _score_tenant(lake, task, definition, tenant, own)
+            scored[tenant], own_gaps = _score_tenant(lake, task, definition, tenant, own)
+            gaps += own_gaps
         due_us = {
             SessionId(tenant, session): moment
             for tenant, bucket in scored.items()
@@ -213,7 +227,7 @@ def compute_bucket(task: BucketTask) -> BucketResult:
         groups = bucket.rewards.group_by(list(RowKind._fields)).aggregate([([], "count_all")])
         for *kind, count in row_tuples(groups, *RowKind._fields, "count_all"):
             rows[RowKind(*kind)] += count
-    return BucketResult(file, due_us, events.num_rows, rows, outcomes)
+    return BucketResult(file, due_us, events.num_rows, rows, outcomes, gaps)
 
 
 @contextmanager
@@ -231,7 +245,7 @@ def without_garbage_collection() -> Iterator[None]:
 
 def _score_tenant(
     lake: Lake, task: BucketTask, definition: Definition, tenant: str, events: pa.Table
-) -> ScoredBucket:
+) -> tuple[ScoredBucket, HistoryGaps]:
     run_name = f"{task.progress.version}-{task.progress.run_at}"
     columns = columns_of(term.reward for term in definition.terms)
     relations = None
@@ -239,11 +253,12 @@ def _score_tenant(
         relations = relations_of(tenant, task.bucket, task.places, task.parents)
     bucket = as_bucket(events, tenant, task.progress.run_at, columns, relations)
     bucket = replace(bucket, llm_judge=open_judge(lake.settings, lake.database, run_name))
+    gaps = HistoryGaps()
     if task.repository is not None:
         parameters = [term.parameters for term in definition.terms]
         of_edits = [terms for terms in parameters if isinstance(terms, EditParameters)]
         horizons_s = sorted({horizon for terms in of_edits for horizon in terms.horizons_s})
-        bucket = with_history(bucket, task.repository, horizons_s=horizons_s)
+        bucket, gaps = with_history(bucket, task.repository, horizons_s=horizons_s)
     consents = {id_: consent for (owner, id_), consent in task.bucket.consents if owner == tenant}
     places = {session: place for (owner, session), place in task.places.items() if owner == tenant}
     scored = score_bucket(bucket, definition, places=places, consents=consents)
@@ -255,7 +270,7 @@ def _score_tenant(
             rule = copy if session in bucket.repeating else no_agent
             outcome = Outcome(session, "excluded", rule.__name__)
             without_agent.append((outcome, Tally(None, outcome.kind, outcome.reason)))
-    return replace(scored, outcomes=[*scored.outcomes, *without_agent])
+    return replace(scored, outcomes=[*scored.outcomes, *without_agent]), gaps
 
 
 def _write(

@@ -7,7 +7,7 @@ correction. Text that was added before or behind what the edit wrote is not of i
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,6 +16,8 @@ import pyarrow as pa
 from rapidfuzz.distance import Postfix, Prefix
 
 from penstock_jobs.rewards.bucket import EditParameters, as_bucket
+from penstock_jobs.rewards.copies import Relations
+from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.reward import all_rewards, columns_of
 from penstock_jobs.rewards.texts.changes import ink
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState
@@ -108,12 +110,14 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def find_corrections(
-    rows: pa.Table, tenant: str, as_of_us: int, horizon_s: int
+    rows: pa.Table, tenant: str, as_of_us: int, *, horizon_s: int, chains: Mapping[str, str]
 ) -> dict[str, list[Correction]]:
     """By session, of whole sessions of rows of segments: what had become of edits at the horizon.
-    Those that nobody looked at by then are in none."""
+    Those that nobody looked at by then are in none. `chains` are by session: what the user did to
+    an edit of a parent is seen in its child."""
+    relations = Relations(chains={name: ChainMember(chain) for name, chain in chains.items()})
     columns = columns_of([all_rewards()["edit_persistence"]])
-    bucket = as_bucket(rows, tenant, as_of_us, columns)
+    bucket = as_bucket(rows, tenant, as_of_us, columns, relations)
     parameters = EditParameters(horizons_s=(horizon_s,))
     marks = {
         (session, mark.name): mark for session, own in edit_marks(rows).items() for mark in own

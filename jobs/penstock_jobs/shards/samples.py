@@ -22,10 +22,10 @@ from penstock_jobs.shards.conversation import (
     order_chain,
     sequence_end,
 )
-from penstock_jobs.shards.corrections import Correction
 from penstock_jobs.shards.engine_branches import Branch, cut, engine_branches
-from penstock_jobs.shards.preferences import PreferenceFinder
-from penstock_jobs.shards.recipe import Source
+from penstock_jobs.shards.errors import TokenizerMismatch
+from penstock_jobs.shards.preferences import NO_SOURCES, PreferenceFinder, PreferenceSources
+from penstock_jobs.shards.recipe import OtherTokenizer, Source
 from penstock_jobs.shards.rendered_branches import Renderer
 from penstock_jobs.shards.session_events import EventProblem
 from penstock_jobs.shards.token_credit import RolloutRow, TokenRewards
@@ -62,6 +62,8 @@ class SampleOptions:
     tokenizer_id: str | None = None
     #: Without them the column holds empty lists.
     messages: bool = True
+    #: Of `prefer-engine`: what becomes of a session whose engine had another tokenizer.
+    other_tokenizer: OtherTokenizer = "refuse"
 
 
 class LeftOutBranches(NamedTuple):
@@ -83,6 +85,8 @@ class SampleRows:
         self.left_out: list[LeftOutBranches] = []
         #: By session: what was wrong with events, though the session may have rows.
         self.problems: list[tuple[str, EventProblem]] = []
+        #: Rendered sessions whose engine gave ids that the tokenizer does not have.
+        self.strange: list[str] = []
         self._options = options
         self._renderer = renderer
         digest = options.tokenizer or (renderer.tokenizer_sha256 if renderer else None)
@@ -98,12 +102,13 @@ class SampleRows:
         chosen: Collection[str] | None = None,
         rollout_id: str | None = None,
         credit: Callable[[Sequence[RolloutRow]], list[TokenRewards]] | None = None,
-        corrections: Mapping[str, Sequence[Correction]] | None = None,
+        sources: PreferenceSources = NO_SOURCES,
     ) -> None:
         """All sessions of a chain, or one that is in none. Rows come of those that are `chosen`,
         else of all. The rollout is named by the session that the chain began with, where nothing
         else is said; so is the group, where no session of the chain names one. `credit` says the
-        token rewards of its rows; `corrections` are by session."""
+        token rewards of its rows; `sources` are what preferences come from beside the sessions.
+        Raises TokenizerMismatch."""
         places = order_chain(conversations)
         if not places:
             return
@@ -120,8 +125,7 @@ class SampleRows:
             session = conversation.session_id
             if chosen is None or session in chosen:
                 shared |= {"consent": consents.get(session, _UNKNOWN), "chain_pos": chain_pos}
-                corrected = (corrections or {}).get(session, ())
-                self._add(conversation, shared, last_sample.get(parent or ""), corrected)
+                self._add(conversation, shared, last_sample.get(parent or ""), sources)
                 written += [conversation] * (len(self._rows) - before - len(written))
                 last_sample |= {row["session_id"]: row["sample_id"] for row in self._rows[-1:]}
         if len(self._rows) > before:
@@ -169,7 +173,7 @@ class SampleRows:
         conversation: Conversation,
         shared: dict[str, Any],
         parent: str | None,
-        corrections: Sequence[Correction],
+        sources: PreferenceSources,
     ) -> None:
         session = conversation.session_id
         branches = self._branches_of(conversation)
@@ -181,7 +185,7 @@ class SampleRows:
             self.left_out.append(LeftOutBranches(session, "too_many_branches", len(fitting)))
             return
         trained = [call for _, branch in fitting for call in branch.calls]
-        texts = _RowTexts(conversation, PreferenceFinder(conversation, trained, corrections))
+        texts = _RowTexts(conversation, PreferenceFinder(conversation, trained, sources))
         sample_ids: dict[int, str] = {}
         for index, (number, branch) in enumerate(fitting):
             # The branch that it forked from, or the next before that of which there is a row.
@@ -223,12 +227,20 @@ class SampleRows:
                     not call.flags & {"copied", "synthetic"} for call in conversation.calls
                 )
                 return "no_engine_tokens" if written else "nothing_written"
+            self._check_tokenizer(session, {problem.kind for problem in from_engine.problems})
         assert self._renderer is not None  # the constructor saw to it
         rendered = self._renderer.render(conversation)
         self.problems += [(session, problem) for problem in rendered.problems]
         if any(branch.calls for branch in rendered.branches):
             return rendered.branches
         return "template_refused" if rendered.problems else "nothing_written"
+
+    def _check_tokenizer(self, session: str, problems: Collection[str]) -> None:
+        if "ids_out_of_range" in problems:
+            self.strange.append(session)
+        if "other_tokenizer" in problems and self._options.other_tokenizer == "refuse":
+            why = f"theirs has another digest than {self._expected.tokenizer}"
+            raise TokenizerMismatch(whose=f"the session {session}", why=why)
 
     def _fitting(self, session: str, branches: list[Branch]) -> list[tuple[int, Branch]]:
         """Those that something is trained of, with their numbers among all."""

@@ -1,0 +1,292 @@
+"""A Git repository: its commits, what each changed, the texts of files, and until when it knows.
+
+An object that is not there, as in a shallow or a partial clone, costs the file that it is of.
+"""
+
+import os
+import subprocess
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from penstock.clock import SECOND_US
+from penstock.errors import InvalidInput
+
+_REGULAR = ("100644", "100755", "100664")
+#: Instead of the blob of a link or another repository.
+_NO_TEXT = ""
+_NO_BLOB = "0" * 40
+_REV_LIST = ("rev-list", "--topo-order", "--reverse", "--parents", "--timestamp")
+_DIFF_TREE = ("diff-tree", "--stdin", "--root", "-r", "-z", "--raw", "--no-abbrev")
+#: A thousand files of a commit are compared with as many; with more, only equal ones are renames.
+_RENAMES = ("-M", "-l1000")
+#: Nothing is read to find these.
+_EQUAL_RENAMES = ("-M100%",)
+_NAMES = "--batch-check=%(objectname)"
+#: Of a repository that lacks objects, runs of git that look for those that are there.
+_ATTEMPTS_MAX = 200
+#: No configuration of the machine may change what a repository says.
+_ENVIRONMENT = {
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    # Nothing is fetched: before Git 2.44 only that there is nobody to fetch from.
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_ALLOW_PROTOCOL": "none",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "GIT_TERMINAL_PROMPT": "0",
+    "LC_ALL": "C",
+}
+ItemT = TypeVar("ItemT")
+
+
+class _GitFailed(InvalidInput, exit_status=2, http_status=400):
+    """{what} cannot be used: {why}."""
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A branch of a Git repository, bare or not. Along first parents, a merge is one change at the
+    moment of the merge; else work is followed through the branches that it went through. No run of
+    git takes longer than `seconds_max`."""
+
+    directory: Path
+    branch: str = "HEAD"
+    first_parent: bool = False
+    seconds_max: float = 300.0
+
+
+class ChangedFile(NamedTuple):
+    """A file as a commit left it. Without `blob` it was deleted."""
+
+    path: str
+    blob: str | None
+    renamed_from: str | None = None
+    #: What it was before, if it was there.
+    before: str | None = None
+
+
+class Commit(NamedTuple):
+    name: str
+    parents: tuple[str, ...]
+    #: In microseconds since 1970: never before its parents.
+    ts_us: int
+    #: What it changed, for each of its parents; of one without parents, once.
+    changed: tuple[Sequence[ChangedFile], ...] = ()
+
+
+@dataclass(frozen=True)
+class BranchHistory:
+    """The commits of a branch from a moment on, the oldest first, and of one moment parents first.
+    `before` are the files that there were before them."""
+
+    commits: Sequence[Commit] = ()
+    before: Sequence[str] = ()
+    tip: str | None = None
+    #: Until when the repository knows the branch; None if it is where the branch is made.
+    known_until_us: int | None = None
+    #: Commits of which objects are missing that tell what they changed.
+    unreadable: int = 0
+
+
+@dataclass(frozen=True)
+class BlobTexts:
+    """Texts by blob, without what is no text."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    missing: set[str] = field(default_factory=set)
+
+
+def read_branch(repository: Repository, since_us: int) -> BranchHistory:
+    """Raises InvalidInput."""
+    along = ["--first-parent"] if repository.first_parent else []
+    branch = ("--end-of-options", repository.branch, "--")
+    listed = _git(repository, *_REV_LIST, *along, *branch).decode().splitlines()
+    moments: dict[str, int] = {}
+    later = []
+    for line in listed:
+        seconds, name, *parents = line.split()
+        moment = max([int(seconds) * SECOND_US, *(moments.get(parent, 0) for parent in parents)])
+        moments[name] = moment
+        if moment >= since_us:
+            later.append(Commit(name, tuple(parents), moment))
+    tip = listed[-1].split()[1] if listed else None
+    known_until_us = _known_until_us(repository, moments[tip]) if tip is not None else None
+    if not later:
+        return BranchHistory(tip=tip, known_until_us=known_until_us)
+    later.sort(key=lambda commit: commit.ts_us)
+    commits, unreadable = _with_changes(repository, later)
+    before: list[str] = []
+    if later[0].parents:
+        with suppress(_GitFailed):
+            tree = ("ls-tree", "-r", "-z", "--name-only", "--full-tree", later[0].parents[0])
+            before = [os.fsdecode(name) for name in _git(repository, *tree).split(b"\0") if name]
+    return BranchHistory(commits, before, tip, known_until_us, unreadable)
+
+
+def read_texts(repository: Repository, blobs: Iterable[str]) -> BlobTexts:
+    """Raises InvalidInput."""
+    answer = BlobTexts()
+
+    def read(names: Sequence[str]) -> None:
+        stdin = "".join(f"{blob}\n" for blob in names).encode()
+        printed = _git(repository, "cat-file", "--batch", stdin=stdin)
+        at = 0
+        for blob in names:
+            end = printed.index(b"\n", at)
+            _, kind, *size = printed[at:end].split(b" ")
+            at = end + 1
+            if kind == b"missing":
+                answer.missing.add(blob)
+            if not size:
+                continue
+            content = printed[at : at + int(size[0])]
+            at += len(content) + 1
+            if kind == b"blob" and b"\0" not in content:
+                with suppress(UnicodeDecodeError):
+                    answer.texts[blob] = content.decode()
+
+    names = sorted(blobs)
+    if names:
+        try:
+            read(names)
+        except _GitFailed:
+            # Git does not say which of them it lacks.
+            listed = _git(repository, "cat-file", "--batch-all-objects", "--unordered", _NAMES)
+            there = set(listed.decode().split())
+            unread = _readable(read, [name for name in names if name in there])
+            answer.missing.update(unread, (name for name in names if name not in there))
+    return answer
+
+
+def _known_until_us(repository: Repository, tip_us: int) -> int | None:
+    """A clone knows what there was when it was made, when it fetched, and when its newest commit
+    was made. A repository without remotes is no clone."""
+    if not _git(repository, "remote").strip():
+        return None
+    directories = _git(repository, "rev-parse", "--git-dir", "--git-common-dir").decode()
+    known = [tip_us]
+    for line in dict.fromkeys(directories.splitlines()):
+        directory = repository.directory / line
+        for name in ("FETCH_HEAD", "description"):  # the second is as old as the clone
+            with suppress(OSError):
+                known.append(round((directory / name).stat().st_mtime * SECOND_US))
+    known_us = max(known)
+    # A branch that was fetched, and not brought up to what was fetched, is as old as before.
+    with suppress(_GitFailed):
+        upstream = f"{repository.branch}@{{upstream}}"
+        missed = ("rev-list", "--timestamp", "--end-of-options", upstream, f"^{repository.branch}")
+        moments = [int(line.split()[0]) for line in _git(repository, *missed, "--").splitlines()]
+        known_us = min([known_us, *(moment * SECOND_US for moment in moments)])
+    return known_us
+
+
+def _with_changes(repository: Repository, commits: Sequence[Commit]) -> tuple[list[Commit], int]:
+    """The commits with what they changed, and of how many that cannot be read. Merges are compared
+    with each of their parents."""
+    most = max(len(commit.parents) for commit in commits)
+    changes: dict[tuple[str, int], Sequence[ChangedFile]] = {}
+    unreadable: set[str] = set()
+    for number in range(max(most, 1)):
+        pairs = {
+            commit.name: " ".join((commit.name, *commit.parents[number : number + 1]))
+            for commit in commits
+            if number < len(commit.parents) or not number
+        }
+
+        def read(
+            names: Sequence[str],
+            renames: Sequence[str] = _RENAMES,
+            pairs: dict[str, str] = pairs,
+            number: int = number,
+        ) -> None:
+            stdin = "".join(f"{pairs[name]}\n" for name in names).encode()
+            raw = _git(repository, *_DIFF_TREE, *renames, stdin=stdin)
+            for name, changed in _parse_changes(raw, pairs).items():
+                changes[name, number] = changed
+
+        unread = _readable(read, list(pairs))
+        unreadable.update(_readable(lambda names: read(names, _EQUAL_RENAMES), unread))
+    told = [
+        commit._replace(
+            changed=tuple(
+                changes.get((commit.name, number), ())
+                for number in range(max(len(commit.parents), 1))
+            )
+        )
+        for commit in commits
+    ]
+    return told, len(unreadable)
+
+
+def _parse_changes(raw: bytes, names: Collection[str]) -> dict[str, list[ChangedFile]]:
+    """Reads the output of `git diff-tree -z --stdin`, by commit."""
+    by_commit: dict[str, list[ChangedFile]] = {}
+    fields = iter(raw.split(b"\0"))
+    changed: list[ChangedFile] = []
+    for part in fields:
+        if not part.startswith(b":"):
+            # The name of a commit stands before its files.
+            name = part.decode("ascii", "replace").strip()
+            if name in names:
+                changed = by_commit.setdefault(name, [])
+            continue
+        old_mode, mode, old_blob, blob, status = part[1:].decode().split(" ")
+        path, old = os.fsdecode(next(fields)), None
+        if status[0] in "RC":
+            path, old = os.fsdecode(next(fields)), path if status[0] == "R" else None
+        text = blob if mode in _REGULAR else _NO_TEXT
+        was_there = status[0] not in "AC" and old_mode in _REGULAR
+        before = old_blob if was_there and old_blob != _NO_BLOB else None
+        changed.append(ChangedFile(path, None if status[0] == "D" else text, old, before))
+    return by_commit
+
+
+def _readable(read: Callable[[Sequence[ItemT]], None], items: Sequence[ItemT]) -> list[ItemT]:
+    """Read all, and where that fails the halves; give back what nobody can read, or what there
+    were no attempts left for."""
+    failed: list[ItemT] = []
+    waiting = [items] if items else []
+    attempts = 0
+    while waiting:
+        some = waiting.pop()
+        attempts += 1
+        try:
+            if attempts > _ATTEMPTS_MAX:
+                failed += some
+                continue
+            read(some)
+        except _GitFailed:
+            if len(some) == 1:
+                failed += some
+                continue
+            middle = len(some) // 2
+            waiting += [some[middle:], some[:middle]]
+    return failed
+
+
+def _git(repository: Repository, *arguments: str, stdin: bytes = b"") -> bytes:
+    """Returns the output. Raises InvalidInput with the message of git."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    what = f"the repository {repository.directory}"
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(repository.directory), *arguments],
+            input=stdin,
+            capture_output=True,
+            env=environment | _ENVIRONMENT,
+            timeout=repository.seconds_max,
+            check=False,
+        )
+    except (FileNotFoundError, PermissionError) as error:
+        why = f"the program git could not be started: {error.strerror}. Install it"
+        raise InvalidInput(what=what, why=why) from error
+    except subprocess.TimeoutExpired as error:
+        why = f"git {arguments[0]} did not end within {repository.seconds_max:g} seconds"
+        raise InvalidInput(what=what, why=why) from error
+    if done.returncode:
+        message = done.stderr.decode(errors="replace").strip().replace("\n", " ")
+        why = f"git {arguments[0]} said: {message or f'exit status {done.returncode}'}"
+        raise _GitFailed(what=what, why=why.rstrip("."))
+    return done.stdout
