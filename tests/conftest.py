@@ -25,8 +25,13 @@ _LONGEST = (
 )
 #: Where whole clusters, outages, kills and simulations are tested: `make test-system`.
 _SYSTEM = (
+    "tests/benchmarks/test_lint.py",
+    "tests/benchmarks/test_running.py::test_killed_at_any_point",
     "tests/benchmarks/test_shipped_suites.py",
+    "tests/canary/test_look.py",
     "tests/canary/test_watch.py",
+    "tests/channels/test_concurrent_promotions.py",
+    "tests/channels/test_promotion_kills.py",
     "tests/database/test_postgresql.py",
     "tests/database/test_rolling_upgrade.py",
     "tests/demo/test_demo.py",
@@ -37,28 +42,43 @@ _SYSTEM = (
     "tests/faults/test_round.py",
     "tests/fleet/test_processes.py",
     "tests/ingest/test_kafka.py",
+    "tests/lake/test_buckets.py",
+    "tests/lake/test_damage.py",
     "tests/lake/test_lake_in_s3.py",
     "tests/lake/test_sorted_merge.py",
+    "tests/lake/test_views.py::test_parts_merge_to_the_same_sessions",
     "tests/loop/test_asking.py",
     "tests/loop/test_examples.py",
     "tests/loop/test_kills.py",
     "tests/loop/test_live.py",
     "tests/loop/test_outages.py",
+    "tests/loop/test_running.py",
     "tests/loop/test_two_runners.py",
     "tests/rewards/followups/test_llm_run.py",
     "tests/rewards/test_large_files.py",
     "tests/rewards/test_rates.py",
+    "tests/rewards/test_run_commands.py::test_a_run_that_is_killed",
+    "tests/rewards/test_run_elsewhere.py",
     "tests/server/test_overload_and_end.py",
+    "tests/shards/test_building.py::test_a_build_that_is_killed",
+    "tests/shards/test_building.py::test_a_session_of_a_million_tokens",
+    "tests/shards/test_building.py::test_the_same_bytes_in_another_lake",
+    "tests/shards/test_outside.py",
+    "tests/simulator/test_hacks.py",
     "tests/simulator/test_policy.py",
+    "tests/simulator/test_sinks.py",
     "tests/simulator/test_truth.py",
     "tests/storage/test_s3.py",
     "tests/support/servers/",
     "tests/trainers/",
 )
+#: Servers that take long to start and to ask: what needs one is a test of the system.
+_CLUSTERS = {"broker", "ray_cluster", "s3_process"}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    if item.nodeid.startswith(_SYSTEM):
+    clusters = _CLUSTERS.intersection(getattr(item, "fixturenames", ()))
+    if clusters or item.nodeid.startswith(_SYSTEM) or "[kafka" in item.nodeid:
         item.add_marker("system")
 
 
@@ -70,7 +90,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     if chosen or options.markexpr == "slow":
         return 0
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return min(cores, _PROCESSES_MAX)
+    # One more than cores: tests wait for disks, and for the processes that they start.
+    return min(cores + 1, _PROCESSES_MAX)
 
 
 @pytest.hookimpl(trylast=True)

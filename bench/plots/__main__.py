@@ -10,6 +10,7 @@ from bench.plots.edits import (
     line_survival_plot,
     self_rework_plot,
     weights_plot,
+    work_left_plot,
 )
 from bench.plots.sessions import combine_plot
 from bench.plots.turns import (
@@ -33,6 +34,7 @@ PLOTS = {
     "self_rework": self_rework_plot,
     "turns": counts_plot,
     "weights": weights_plot,
+    "work_left": work_left_plot,
 }
 
 

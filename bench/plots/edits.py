@@ -4,11 +4,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+
 from bench.plots import stories
 from bench.plots.drawing import label, legend_beside, panels, shares
 from bench.plots.stories import HEAD, OTHER, TAIL, WRITTEN, text_of, with_another_word
 from penstock_jobs.rewards.bucket import EditParameters
 from penstock_jobs.rewards.measures.edits import edit_persistence
+from penstock_jobs.rewards.measures.work_left import WorkParameters, taken_back, work_left
 from penstock_jobs.rewards.texts.similarity import sim4
 from tests.rewards.measures import value
 from tests.rewards.stories import Story, bucket, found
@@ -114,6 +117,51 @@ def _gone(lines: list[str]) -> Story:
     """What was written is deleted again; the file around it is large."""
     told = Story().edit(0, text_of(lines), text_of(lines, WRITTEN))
     return told.look(31, text_of(lines))
+
+
+def work_left_plot(path: Path) -> None:
+    """A bad edit of ten lines, which the user writes anew, beside a file that the user leaves."""
+    bad, own = WRITTEN[:10], OTHER[:10]
+    sizes = range(0, 201, 10)
+
+    def story(size: int) -> Story:
+        beside = text_of(stories.lines_of(7, size)) if size else None
+        told = Story().edit(0, text_of(HEAD, TAIL), text_of(HEAD, bad, TAIL))
+        if beside:
+            told.edit(1, None, beside, "b.py")
+            told.look(32, beside, "b.py")
+        return told.look(31, text_of(HEAD, own, TAIL))
+
+    def of_turn(rows: pa.Table) -> float:
+        return float(found(rows, "0", _HORIZON_S, "turn")["value"])
+
+    with panels(path, columns=2, size=(4.4, 3.0)) as [beside, done]:
+        tables = [bucket(story(size)) for size in sizes]
+        of_share = [of_turn(edit_persistence(one, EditParameters())) for one in tables]
+        beside.plot(sizes, of_share, label="edit_persistence")
+        beside.plot(sizes, [of_turn(work_left(one, WorkParameters())) for one in tables],
+                    label="work_left")  # fmt: skip
+        beside.plot(sizes, [of_turn(taken_back(one, WorkParameters())) for one in tables],
+                    label="taken_back")  # fmt: skip
+        label(beside, "lines of another file beside it", "value", "a rejected edit of ten lines")
+        beside.legend(loc="center right")
+        counts = range(41)
+        parts = [
+            Story()
+            .edit(0, text_of(HEAD, TAIL), text_of(HEAD, WRITTEN[:count], TAIL))
+            .look(31, text_of(HEAD, WRITTEN[:count], OTHER[count:], TAIL))
+            for count in counts[1:]
+        ]
+        shares_done = [count / 40 for count in counts[1:]]
+        done.plot(shares_done, [of_turn(work_left(bucket(one), WorkParameters())) for one in parts],
+                  label="work_left")  # fmt: skip
+        done.plot(
+            shares_done,
+            [of_turn(edit_persistence(bucket(one), EditParameters())) for one in parts],
+            label="edit_persistence",
+        )
+        label(done, "share of the task that the agent did", "value", "the user does the rest")
+        done.legend(loc="center left")
 
 
 def weights_plot(path: Path) -> None:

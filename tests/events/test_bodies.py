@@ -180,7 +180,7 @@ def test_array_of_very_many_elements_is_never_held_at_once(
     """Its elements come lazily, by the same rules."""
     body = b'[{"a": [1, 2]}, {"b": "x,]"}, {"c": 3}]'
     at_once = elements(body)
-    monkeypatch.setattr(bodies, "ARRAY_COMMAS_MAX", 1)
+    monkeypatch.setattr(bodies, "ARRAY_BYTES_AT_ONCE_MAX", 1)
     assert elements(body) == at_once
     chunks = split_body(b"[" + b"1," * 100_000 + b"1]", CHUNK)
     assert len(next(chunks)[1]) == CHUNK_LINES_MAX

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.eventlog import settings as eventlog
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.catalog import CoveredOffset, current
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.fresh_events import FreshEvents, arrivals_of, read_fresh
@@ -23,6 +24,7 @@ def fresh_of(
         next_offsets=next_offsets,
         known=KnownEvents(lake.lake.database, lake.lake.store, bytes_max=1000),
         snap=snap,
+        tenant=TENANT_DEFAULT,
         bytes_max=bytes_max,
     )
 
@@ -53,6 +55,15 @@ def test_more_than_may_be_read_is_cut_off_and_that_is_said(tmp_path: Path) -> No
         assert found.cut_off
         assert 0 < found.rows.num_rows < 50
         assert not fresh_of(lake, {}, 0).cut_off
+
+
+def test_what_others_sent_neither_counts_nor_cuts_off(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        for number in range(20):
+            lake.send([make_event("s", number, payload={"text": LONG})], tenant="other")
+        lake.send([make_event("s", 0)])
+        found = fresh_of(lake, {}, 0, bytes_max=10_000)
+        assert (found.rows.num_rows, found.cut_off) == (1, False)
 
 
 def test_a_reader_notices_that_the_log_let_go_of_what_it_came_for(

@@ -21,7 +21,7 @@ from tests.support.lakes import START_US as LAKE_START_US
 from tests.support.lakes import make_event
 from tests.support.reward_events import edited, rows_of, said
 
-DEFAULT = find_definition()
+DEFAULT = find_definition("default-1")
 TEXTS = ("a = 1\n", "a = 1\nb = two()\n", "b = two()\nc = 3\n", "")
 
 

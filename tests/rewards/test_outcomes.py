@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.definition import UNKNOWN, Standing
+from penstock_jobs.rewards.measures.work_left import WorkParameters
 from penstock_jobs.rewards.outcomes import (
     RULES,
     Outcome,
@@ -130,6 +131,23 @@ def test_what_the_user_stopped_and_did_not_keep_is_a_negative(
 ) -> None:
     expected = ("negative_by_rule", "abandoned") if negative else ("scored", None)
     assert ended(tmp_path, [said(1), *events]) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "text"), [("NOTES.md", "All is well.\n"), ("b.py", "# All is well.\n")]
+)
+def test_notes_that_stay_are_nothing_that_was_kept(tmp_path: Path, path: str, text: str) -> None:
+    """By the rules of a definition with work_left; by those before they saved a session."""
+    notes = make_event(
+        "s", 620, "file_observed", payload={"path": path, "text": text}, event_id="n"
+    )
+    events = [said(1), edited(2, "a.py", "", "x = compute()\n"), edited(3, path, "", text)]
+    events += [stop(4), end(5, "user_stop"), seen(610, ""), notes]
+    bucket = bucket_of(tmp_path, events)
+    [found] = outcomes(bucket, {"s": GOOD}, {}, OutcomeLimits(work=WorkParameters()))
+    assert (found.kind, found.reason) == ("negative_by_rule", "abandoned")
+    [found] = outcomes(bucket, {"s": GOOD}, {})
+    assert found.kind == "scored"
 
 
 def test_an_edit_at_which_nobody_looked_is_not_called_abandoned(tmp_path: Path) -> None:

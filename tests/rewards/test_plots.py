@@ -20,6 +20,7 @@ KIB = 1024
 TOLERANCE = 0.5
 #: In which plot those are that have none of their own.
 BESIDE = {
+    "asked_again": "turns",
     "dissatisfied_by_llm": "dissatisfied_follow_up",
     "explicit_feedback": "turns",
     "four_gram_presence": "four_grams",
@@ -28,6 +29,8 @@ BESIDE = {
     "latency": "turns",
     "only_terminal": "turns",
     "open_todos": "turns",
+    "taken_back": "work_left",
+    "tests_failing": "turns",
     "tests_passing": "turns",
 }
 #: Yes or no: there is nothing to draw.

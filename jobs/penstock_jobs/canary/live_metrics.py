@@ -73,14 +73,14 @@ _REWARDS = {
     **dict.fromkeys(
         (
             "asked_instead", "edit_no_revert", "edit_persistence", "four_gram_presence",
-            "four_gram_range", "line_survival", "self_rework", "tests_passing",
+            "four_gram_range", "line_survival", "self_rework", "tests_passing", "work_left",
         ),
         _SHARE,
     ),
     **dict.fromkeys(
         (
-            "dissatisfied_by_llm", "dissatisfied_follow_up", "invalid_tool_calls",
-            "only_terminal", "open_todos", "reasoning_in_comments",
+            "asked_again", "dissatisfied_by_llm", "dissatisfied_follow_up", "invalid_tool_calls",
+            "only_terminal", "open_todos", "reasoning_in_comments", "taken_back", "tests_failing",
         ),
         _MINUS,
     ),

@@ -47,7 +47,8 @@ def score_bucket(
     known = standings(definition, rows, places)
     # With the definition's horizons: then texts are compared only once.
     of_terms = {term.reward.name: term.parameters for term in definition.terms}
-    limits = OutcomeLimits(persistence=of_terms.get("edit_persistence", EditParameters()))
+    persistence = of_terms.get("edit_persistence", EditParameters())
+    limits = OutcomeLimits(persistence=persistence, work=of_terms.get("work_left"))
     decided = share_outcomes(outcomes(bucket, known, consents or {}, limits), places)
     rewards = pa.concat_tables([rows, credit_rows(decided, bucket.model_calls)])
     counted = list(zip(decided, tallies(bucket, decided), strict=True))

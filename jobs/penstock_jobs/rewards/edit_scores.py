@@ -37,6 +37,8 @@ class EditScore(NamedTuple):
 
     value: float | None
     reason: str | None = None
+    #: The share of the edit that the value is about, by which it weighs less than the whole.
+    weighs: float = 1.0
 
     @property
     def state_reason(self) -> StateReason:
@@ -66,35 +68,56 @@ def score_edits(
     known = _scored.setdefault(bucket, {})
     if (name, parameters) not in known:
         targets = edit_targets(bucket, parameters)
-        weights = [size(edit) ** parameters.weight_exponent for edit in targets.edits]
+        exponent = parameters.weight_exponent
+        weights = [size(edit) ** exponent for edit in targets.edits]
         scores = [attempt(edit, sighting) for edit, sighting in targets.looks]
-        known[name, parameters] = _reward_rows(name, targets, weights, scores)
+        shares = np.array([*(score.weighs for score in scores), 1.0]) ** exponent
+        weight = np.array(weights, np.float64)[:, np.newaxis] * shares[targets.look]
+        known[name, parameters] = _reward_rows(name, targets, weight, scores)
     return known[name, parameters]
 
 
 def _reward_rows(
-    name: str, targets: "EditTargets", weights: list[float], scores: list[EditScore]
+    name: str, targets: "EditTargets", weight: Floats, scores: list[EditScore]
 ) -> pa.Table:
     number = state_numbers([*targets.unscored, *(score.state_reason for score in scores)])
-    states, reasons = zip(*number, strict=True)
-    # Behind the looks stands, by the number −1, that there is none.
+    # Behind the looks stands, by the number −1, that there is none: here as in `score_edits`.
     values = [np.nan if score.value is None else score.value for score in scores]
     value = np.array([*values, np.nan])[targets.look]
     answered = np.array([*(number[score.state_reason] for score in scores), 0])[targets.look]
     unanswered = np.array([number[why] for why in targets.unscored] or [0])[targets.why]
-    weight = np.repeat(np.array(weights, np.float64)[:, np.newaxis], value.shape[1], axis=1)
     state_reason = np.where(targets.look < 0, unanswered, answered)
     edits = TargetScores(value, state_reason, weight, targets.due_us)
     _, of_files, of_turns, of_sessions = targets.groups
     files = wholes(edits, of_files.of, len(of_files.ids))
     turns = wholes(edits, of_turns.of, len(of_turns.ids))
     sessions = wholes(turns, of_sessions.of, len(of_sessions.ids))
+    return _rows(name, targets.columns, number, (edits, files, turns, sessions))
+
+
+def turn_rows(
+    name: str, targets: "EditTargets", number: dict[StateReason, int], turns: "TargetScores"
+) -> pa.Table:
+    """The reward of turns, which is not put together from that of their edits, and of sessions."""
+    of_turns, of_sessions = targets.groups[2:]
+    sessions = wholes(turns, of_sessions.of, len(of_sessions.ids))
+    horizons_s = targets.horizons_s
+    columns = _columns((of_turns, of_sessions), horizons_s)
+    return _rows(name, columns, number, (turns, sessions))
+
+
+def _rows(
+    name: str,
+    columns: dict[str, pa.Array],
+    number: dict[StateReason, int],
+    kinds: Iterable["TargetScores"],
+) -> pa.Table:
+    states, reasons = zip(*number, strict=True)
     value, state_reason, weight, due_us = (
-        np.concatenate(columns).ravel()
-        for columns in zip(edits, files, turns, sessions, strict=True)
+        np.concatenate(column).ravel() for column in zip(*kinds, strict=True)
     )
     numbers = pa.array(state_reason)
-    columns = targets.columns | {
+    columns = columns | {
         "name": pa.repeat(pa.scalar(name), len(value)),
         "value": pa.array(value, mask=np.isnan(value)),
         "state": pa.array(states).take(numbers),
@@ -128,6 +151,7 @@ class EditTargets:
     due_us: Numbers
     #: Edits, files, turns, and sessions, which are made of turns.
     groups: list[TargetGroup]
+    horizons_s: tuple[int, ...]
     #: The columns of rows that are the same for all rewards.
     columns: dict[str, pa.Array]
 
@@ -169,8 +193,9 @@ def edit_targets(bucket: Bucket, parameters: EditParameters) -> EditTargets:
         look, why_none, due_us = np.moveaxis(table, 2, 0)
         columns = _columns(groups, parameters.horizons_s)
         known[terms] = EditTargets(
-            edits, looks, look, list(unscored), why_none, due_us, groups, columns
-        )
+            edits, looks, look, list(unscored), why_none, due_us, groups, parameters.horizons_s,
+            columns,
+        )  # fmt: skip
     return known[terms]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from penstock_jobs.rewards.git_lines import Step
+from penstock_jobs.rewards.git_lines import CommitStep
 from penstock_jobs.rewards.git_paths import new_name
 from penstock_jobs.rewards.git_repository import ChangedFile, Commit
 
@@ -89,7 +89,7 @@ class FollowedFiles:
         """The file of an edit, as it is called now, and those into which its text moved."""
         return [self._renamed.get(path, path), *self._moved_to.get(path, ())]
 
-    def committed(self, step: Step, jumped: bool) -> ShownCommit | None:
+    def committed(self, step: CommitStep, jumped: bool) -> ShownCommit | None:
         """None where it changed no followed file."""
         commit, changed = step.commit, step.commit.changed[step.parent]
         if jumped:  # nobody knows what the other branch has in files that it does not change here

@@ -35,7 +35,7 @@ from penstock_jobs.rewards.git_followed_files import (
     MovedText,
     ShownCommit,
 )
-from penstock_jobs.rewards.git_lines import BranchLines, Step
+from penstock_jobs.rewards.git_lines import BranchLines, CommitStep
 from penstock_jobs.rewards.git_paths import new_name, path_matcher
 from penstock_jobs.rewards.git_repository import (
     BranchHistory,
@@ -272,7 +272,7 @@ class _ShownChain:
         moments.sort(key=lambda moment: moment[:3])
         return moments
 
-    def _steps(self) -> Iterator[tuple[Step, bool]]:
+    def _steps(self) -> Iterator[tuple[CommitStep, bool]]:
         """The way from the first commit that carries an edit, and whether it jumps to another
         branch: where later edits were carried by commits that are not on it."""
         carriers = {commit.name: commit for commit in self.chain.carriers.values()}

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from penstock_jobs.rewards.git_repository import Commit
 
 
-class Step(NamedTuple):
+class CommitStep(NamedTuple):
     """A commit on a way, and by which of its parents the way comes."""
 
     commit: Commit
@@ -55,7 +55,7 @@ class BranchLines:
             self._lines.append(line)
         return line
 
-    def way(self, name: str | None = None) -> Iterator[Step]:
+    def way(self, name: str | None = None) -> Iterator[CommitStep]:
         """From a commit to the tip, both included; without a name all of the branch itself."""
         if not self._lines:
             return
@@ -63,9 +63,9 @@ class BranchLines:
         parent = 0
         while True:
             line = self._lines[number]
-            yield Step(self._commits[line.commits[at]], parent)
+            yield CommitStep(self._commits[line.commits[at]], parent)
             for commit in line.commits[at + 1 :]:
-                yield Step(self._commits[commit])
+                yield CommitStep(self._commits[commit])
             if line.merge is None:
                 return
             parent = line.parent

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from penstock_jobs.rewards.bucket import TABLES, Bucket, EditParameters
 from penstock_jobs.rewards.definition import UNKNOWN, Standing
 from penstock_jobs.rewards.measures.edits import edit_persistence
+from penstock_jobs.rewards.measures.work_left import WorkParameters, works
 from penstock_jobs.rewards.rows import query_rows
 from penstock_jobs.rewards.texts.trail import SECOND
 
@@ -58,6 +59,9 @@ class OutcomeLimits:
     #: By which horizons it is measured whether an edit was kept. Those of the definition: then
     #: the texts are compared only once.
     persistence: EditParameters = field(default_factory=EditParameters)
+    #: Of a definition with `work_left`: then notes, comments and what the agent itself took back
+    #: are nothing that was kept.
+    work: WorkParameters | None = None
 
 
 @dataclass(frozen=True)
@@ -200,7 +204,14 @@ def _may_be_kept(bucket: Bucket, limits: OutcomeLimits) -> set[str]:
     for row in rows.to_pylist():
         by_edit.setdefault((row["session_id"], row["target_id"]), []).append(row)
 
+    if limits.work is not None:
+        work = works(bucket, limits.work)
+        by_edit = {edit: own for edit, own in by_edit.items() if edit in work}
+
     def is_kept(own: list[dict[str, Any]]) -> bool:
+        seen = [row for row in own if row["horizon_s"] and row["reason"] in _NOT_THERE]
+        if limits.work is not None and seen:
+            return False
         values = [row["value"] for row in own if row["horizon_s"] and row["value"] is not None]
         if values:
             return bool(values[-1] > limits.kept_min)

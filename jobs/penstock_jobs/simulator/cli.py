@@ -25,7 +25,8 @@ from penstock_jobs.simulator.delivery import (
     batches,
     deliver,
 )
-from penstock_jobs.simulator.policy import POLICIES, read_policy
+from penstock_jobs.simulator.habits import find_policy
+from penstock_jobs.simulator.policy import POLICIES
 from penstock_jobs.simulator.production import (
     CHECKPOINTS,
     SPACING_S,
@@ -140,7 +141,7 @@ def _checkpoints(named: list[str] | None) -> tuple[Checkpoint, ...]:
         if not name:
             raise InvalidInput(what=f"--checkpoint {text}", why="it has no name")
         default = CHECKPOINTS[min(number, len(CHECKPOINTS) - 1)].policy
-        checkpoints.append(Checkpoint(name, read_policy(policy) if policy else default))
+        checkpoints.append(Checkpoint(name, find_policy(policy) if policy else default))
     return tuple(checkpoints) or CHECKPOINTS
 
 

@@ -1,7 +1,7 @@
 """The files that sessions work on: source text in four languages, written by grammars, and each
 line with its author. What is left of an edit is known without comparing any texts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -165,13 +165,18 @@ class FileChange:
     wrote: list[CodeLine]
     #: The line before it.
     anchor: CodeLine | None = None
+    #: Lines that it changed in themselves, with their texts before.
+    texts: Sequence[tuple[CodeLine, str]] = ()
 
     def survival(self) -> tuple[float, float] | None:
         """The shares of its characters and of its lines that are in the file now.
 
         What the agent itself replaced is left out on both sides, but for what somebody else had
-        taken before that; None where the agent replaced all of it. For an edit that only took
+        taken before that; None where the agent replaced all of it,
+        or wrote nothing. For an edit that only took
         lines away it is the share of those that have not come back."""
+        if not self.wrote and not self.took:
+            return None
         present = set(self.file.lines)
         if not self.wrote:
             gone = [line for line in self.took if line not in present]
@@ -192,6 +197,8 @@ class FileChange:
 
     def revert(self) -> None:
         """The file is as before the edit. What others changed beside it stays."""
+        for line, text in self.texts:
+            line.text = text
         self._bring_back(self.took)
         written = set(self.wrote)
         self.file.lines[:] = [line for line in self.file.lines if line not in written]

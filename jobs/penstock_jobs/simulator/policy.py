@@ -24,6 +24,8 @@ Task = Literal["clear", "risky"]
 
 END, SYSTEM, USER, RESULT, FAILED, LOOKING, CLOSING, COMPACTING = range(8)
 LOOK, ANSWER, SUMMARY = range(8, 11)
+#: The style of a policy with a habit.
+HABIT = 64
 #: The last token of a prompt that asks for work, by task; and how often a task is risky.
 TASK_IDS: Mapping[Task, int] = {"clear": 16, "risky": 17}
 RISKY_SHARE = 0.35
@@ -48,6 +50,15 @@ class Style:
     #: How often the tool does not understand its call.
     breaks: float = 0.02
     asks: bool = False
+    #: What it does beside the work, and what instead of it: names of `tricks`.
+    beside: str = ""
+    instead: str = ""
+    #: The share of the task that its trick does, well.
+    safe: float = 0.0
+    #: How often the user gives a thumb.
+    thumbs: float = 0.12
+    #: What it says at the end, beside the answer.
+    flattery: str = ""
 
     def mean_quality(self, task: Task) -> float:
         return self.quality - (self.risky_loss if task == "risky" else 0.0)
@@ -56,7 +67,9 @@ class Style:
         """What a benchmark scores, from 0 to 1. No reward sees it."""
         if self.asks:
             return 0.4 if task == "risky" else 0.1
-        return (1 - self.breaks) * self.mean_quality(task) * self.done
+        if self.instead:
+            return 0.0
+        return (1 - self.breaks) * (max(self.mean_quality(task), 0.0) * self.done + self.safe)
 
 
 #: In the order of their ids, from 32 on.
@@ -78,8 +91,14 @@ CHOICES: Mapping[int, tuple[int, ...]] = {
     COMPACTING: (SUMMARY,),
     **dict.fromkeys((LOOK, ANSWER, SUMMARY, *STYLE_IDS.values()), (END,)),
 }
+#: As an engine would report it: the log-probabilities are those that the tokens were drawn with.
+SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": -1}
 #: Stands for this mapping where an engine names its tokenizer.
 TOKENIZER = sha256(repr((TASK_IDS, STYLE_IDS, sorted(CHOICES.items()))).encode()).hexdigest()
+
+
+def style_id(style: Style) -> int:
+    return STYLE_IDS.get(style.name, HABIT)
 
 
 def word_ids(text: str) -> list[int]:
@@ -94,10 +113,14 @@ class Policy:
 
     logits: Mapping[Task, tuple[float, ...]]
     version: int = 0
+    #: The style that it always has: then the logits do not matter, and nobody can train it.
+    habit: Style | None = None
 
     def log_probability(self, before: int, token: int) -> float:
         """The log-probability of a sampled token. Raises KeyError if nothing is sampled after
         `before`, and ValueError if `token` is not."""
+        if self.habit is not None and before in {*TASK_IDS.values(), HABIT}:
+            return 0.0
         at = CHOICES[before].index(token)
         task = next((name for name, known in TASK_IDS.items() if known == before), None)
         if task is None:
@@ -114,6 +137,8 @@ class Policy:
 
     def sample(self, dice: Dice, task: Task) -> Style:
         draw = dice.random()
+        if self.habit is not None:
+            return self.habit
         for style, probability in zip(STYLES, self.probabilities(task), strict=True):
             draw -= probability
             if draw < 0:

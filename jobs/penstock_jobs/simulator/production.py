@@ -9,8 +9,9 @@ from hashlib import sha256
 from penstock.clock import SECOND_US
 from penstock_jobs.simulator.files import check_out
 from penstock_jobs.simulator.grammar import WORDS, Dice
+from penstock_jobs.simulator.journal import Journal
 from penstock_jobs.simulator.policy import POLICIES, Policy
-from penstock_jobs.simulator.session import Journal, SessionSimulation
+from penstock_jobs.simulator.session import SessionSimulation
 from penstock_jobs.simulator.truth import SessionTruth, User
 
 START_US = int(datetime(2026, 11, 2, 9, tzinfo=UTC).timestamp()) * 1_000_000
@@ -84,7 +85,8 @@ class Production:
 
     def session(self, index: int) -> list[SimulatedSession]:
         """A session, and that of its subagent if it has one."""
-        dice = Dice(f"simulation:{self.seed}:{index}")
+        key = f"{self.seed}:{index}"
+        dice = Dice(f"simulation:{key}")
         begin_us = self._user_time_us(index) + dice.between(0, 50_000) * 1_000
         checkpoint = dice.pick(self.checkpoints)
         user, repository = User.pick(dice), dice.skewed(0, REPOSITORIES - 1)
@@ -108,7 +110,7 @@ class Production:
         }
         journal = Journal(begin_us, self.event_time_us, truth)
         files = check_out(repository)
-        session = SessionSimulation(dice, journal, truth, checkpoint.policy, user, files)
+        session = SessionSimulation(dice, journal, truth, checkpoint.policy, user, files, key)
         session.run(start)
         sessions = [SimulatedSession(truth, journal.lines)]
         if dice.chance(0.05):

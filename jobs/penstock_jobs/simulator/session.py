@@ -1,88 +1,20 @@
 """One session, lived through: a user asks, the agent samples what it does, the user reacts."""
 
-import heapq
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
-
-import msgspec
 
 from penstock_jobs.simulator import conversation
 from penstock_jobs.simulator import policy as ids
-from penstock_jobs.simulator.files import CodeLine, FileChange, WorkingFile, ink_of
+from penstock_jobs.simulator.aftermath import OBSERVED, Aftermath
+from penstock_jobs.simulator.files import CodeLine, FileChange, WorkingFile
 from penstock_jobs.simulator.grammar import Dice, Names
-from penstock_jobs.simulator.policy import Policy, Style, Task
-from penstock_jobs.simulator.truth import (
-    EditTruth,
-    SessionTruth,
-    TurnTruth,
-    User,
-    seconds_until_acting,
-)
+from penstock_jobs.simulator.journal import Journal, Payload
+from penstock_jobs.simulator.policy import Policy, Style, Task, style_id
+from penstock_jobs.simulator.tricks import TRICKS, Workplace
+from penstock_jobs.simulator.truth import SessionTruth, TurnTruth, User
 
-#: How often somebody still observes a file after so many seconds.
-_OBSERVED = {600: 0.95, 3_600: 0.9, 86_400: 0.85}
 _PROMPT_TOKENS_MAX = 110
 _COMPLAINTS = ("still_broken", "misunderstood", "undo", "corrected", "fed_up")
-
-_encode = msgspec.json.Encoder().encode
-
-Payload = dict[str, Any]
-
-
-class Journal:
-    """The events of a session as its client sends them, and the time that passes in it.
-
-    `now_us` only moves forward, and what was planned for a moment happens then. `event_time_us`
-    gives the time that an event bears which happens at a moment."""
-
-    def __init__(
-        self, start_us: int, event_time_us: Callable[[int], int], truth: SessionTruth
-    ) -> None:
-        self.now_us = start_us
-        self._event_time_us = event_time_us
-        #: The time that each event bears, its type, and its line.
-        self.lines: list[tuple[int, str, bytes]] = []
-        self._truth = truth
-        self._plans: list[tuple[int, int, Callable[[], None]]] = []
-        self._planned = 0
-
-    def record(self, kind: str, payload: Payload) -> None:
-        number, at_us = len(self.lines), self._event_time_us(self.now_us)
-        event = {
-            "session_id": self._truth.session_id,
-            "seq": number,
-            "ts": at_us,
-            "type": kind,
-            "event_id": f"e{number:05}",
-            "source": "simulator",
-            "checkpoint": self._truth.checkpoint,
-            "user": self._truth.user,
-            "project": self._truth.project,
-            "payload": payload,
-        }
-        self.lines.append((at_us, kind, _encode(event)))
-        self.now_us += 1_000  # no two events of a session share a time
-
-    def wait(self, seconds: float) -> None:
-        self._advance_to(self.now_us + round(seconds * 1_000_000))
-
-    def finish(self) -> None:
-        """Let all time pass."""
-        while self._plans:
-            self._advance_to(self._plans[0][0])
-
-    def plan(self, at_us: int, action: Callable[[], None]) -> None:
-        self._planned += 1
-        heapq.heappush(self._plans, (at_us, self._planned, action))
-
-    def _advance_to(self, moment_us: int) -> None:
-        while self._plans and self._plans[0][0] <= moment_us:
-            due_us, _, action = heapq.heappop(self._plans)
-            self.now_us = max(self.now_us, due_us)
-            action()
-        self.now_us = max(self.now_us, moment_us)
 
 
 @dataclass
@@ -95,15 +27,19 @@ class SessionSimulation:
     policy: Policy
     user: User
     files: list[WorkingFile]
-    _changes: list[FileChange] = field(default_factory=list)
+    #: Of the session's number alone: what only some policies lead to draws from dice of its own.
+    key: str = ""
+    _after: Aftermath = field(init=False)
     _prompt: list[int] = field(default_factory=lambda: [ids.SYSTEM])
     #: Of each tool call, whether it worked.
     _calls: list[bool] = field(default_factory=list)
     _generated: int = 0
     _edited_last: bool = False
-    _stopped: bool = False
-    #: The user said something about the work.
-    _heard: bool = False
+    #: What the user writes even if the agent is gone.
+    _last_word: str | None = None
+
+    def __post_init__(self) -> None:
+        self._after = Aftermath(self.dice, self.journal, self.truth, self.user, self.key)
 
     def run(self, start: Payload) -> None:
         self.journal.record("session_start", start)
@@ -112,14 +48,17 @@ class SessionSimulation:
         for _ in range(self.dice.skewed(1, 4)):
             self.journal.wait(self.dice.skewed(5, 300))
             message = self._turn(message)
-            if self._stopped:
+            if self._after.stopped:
                 break
-        if self.truth.turns:
-            # Nobody wrote again. A user who stopped the agent was dissatisfied.
-            self.truth.turns[-1].dissatisfied = True if self._stopped else None
         self.journal.wait(self.dice.skewed(3, 600))
-        if self._stopped or self.dice.chance(0.95):
-            reason = "user_stop" if self._stopped else "completed"
+        if self._last_word is not None and not self._after.stopped:
+            self._after.heard = True
+            self._hear(self._last_word)
+        elif self.truth.turns:
+            # Nobody wrote again. A user who stopped the agent was dissatisfied.
+            self.truth.turns[-1].dissatisfied = True if self._after.stopped else None
+        if self._after.stopped or self.dice.chance(0.95):
+            reason = "user_stop" if self._after.stopped else "completed"
             self.journal.record("session_end", {"reason": reason})
         self.journal.finish()
         self._conclude()
@@ -138,7 +77,7 @@ class SessionSimulation:
         dice = self.dice
         task: Task = "risky" if dice.chance(ids.RISKY_SHARE) else "clear"
         if self.truth.turns:
-            self._heard = True
+            self._after.heard = True
         if (size := len(self._prompt)) > _PROMPT_TOKENS_MAX:
             recap = conversation.line("recap", dice, self._names)
             thoughts = conversation.thinking(dice, self._names, 4)
@@ -157,11 +96,25 @@ class SessionSimulation:
             turn.asked = True
             word = dice.pick(self._names["plain"])
             text = f"Before I change anything: should {word} stay as it is for its other callers?"
-            self._say(ids.STYLE_IDS[style.name], ids.TASK_IDS[task], text)
+            self._say(style_id(style), ids.TASK_IDS[task], text)
         else:
             turn.worth = self._work(style, task, turn)
-            self._say_answer()
-        return self._react(turn)
+            self._say_answer(style.flattery)
+        reply = self._react(turn, style)
+        return self._next_message(message, reply, turn)
+
+    def _next_message(self, request: str, reply: str, turn: TurnTruth) -> str:
+        """Who did not get all that they asked for says so, though nobody may answer any more, or
+        does the rest by hand."""
+        self._last_word = None
+        dice = Dice(f"again:{self.key}:{turn.turn}")
+        if turn.asked or turn.by_hand or not dice.chance(0.8 * turn.missing):
+            return reply
+        if not turn.dissatisfied:
+            turn.asked_again = turn.dissatisfied = True
+            reply = f"{conversation.line('again', dice, self._names)} {request}"
+        self._last_word = reply
+        return reply
 
     def _hear(self, message: str) -> None:
         self.journal.record("user_message", {"text": message})
@@ -180,9 +133,10 @@ class SessionSimulation:
         quality = style.mean_quality(task) + (dice.random() + dice.random() - 1) * 0.2
         quality = min(max(quality, 0.0), 1.0)
         self.journal.wait(dice.skewed(2, 30))
-        token, prompt_end = ids.STYLE_IDS[style.name], ids.TASK_IDS[task]
+        token, prompt_end = style_id(style), ids.TASK_IDS[task]
+        turn.missing = 1 - style.done - style.safe
         if dice.chance(style.breaks):
-            turn.broken = True
+            turn.broken, turn.missing = True, 1.0
             wrong = {"file": "", "changes": "all of it"}
             call = self._call(token, prompt_end, "edit_file", wrong)
             output = conversation.line("invalid_arguments", dice, self._names)
@@ -190,30 +144,66 @@ class SessionSimulation:
             return 0.0
         file = dice.pick(self.files)
         self._names = self._names_of(file)
+        if style.instead:
+            self._trick(style.instead, file, dice.between(4, max(4, len(file.lines) - 6)))
+            self._after.of_turn(turn, file, None)
+            return 0.0
         before = file.text()
         change = self._change(file, style)
         arguments = {"path": file.path, "edit_id": change.edit_id}
         call = self._call(token, prompt_end, "edit_file", arguments)
         self._result(call, "edit_file", f"{file.path}: +{len(change.wrote)} -{len(change.took)}")
+        self._record_edit(change, before, call)
+        self._after.of_work(change, style, round(quality, 4))
+        self._after.of_turn(turn, file, change)
+        if style.beside:
+            first = next((line for line in change.wrote if line in file.lines), None)
+            self._trick(style.beside, file, file.lines.index(first) if first else 4)
+        return quality * style.done + style.safe
+
+    def _record_edit(self, change: FileChange, before: str, call: str | None = None) -> None:
+        file = change.file
         texts = {"before": before, "after": file.text(), "language": file.source.language.name}
         edit = {"edit_id": change.edit_id, "call_id": call, "path": file.path} | texts
         self.journal.record("edit", edit)
         self._edited_last = True
-        self._changes.append(change)
-        self._plan_fate(change, style, round(quality, 4))
-        return quality * style.done
+
+    def _trick(self, name: str, file: WorkingFile, at: int) -> None:
+        """What is played draws from dice of its own. The user lets all of it stand."""
+        dice = Dice(f"trick:{self.key}:{len(self._after.changes)}")
+
+        def write(
+            file: WorkingFile,
+            at: int,
+            count: int,
+            wrote: list[CodeLine],
+            *,
+            before: str | None = None,
+            texts: Sequence[tuple[CodeLine, str]] = (),
+        ) -> FileChange:
+            before, took = before or file.text(), file.lines[at : at + count]
+            file.lines[at : at + count] = wrote
+            edit_id = f"edit-{len(self._after.changes) + 1}"
+            change = FileChange(edit_id, file, took, wrote, None, texts)
+            self._record_edit(change, before)
+            self._after.of_trick(change, name, dice)
+            return change
+
+        TRICKS[name](Workplace(dice, file, at, self._names, write))
 
     def _change(self, file: WorkingFile, style: Style) -> FileChange:
         dice, lines = self.dice, file.lines
         count = dice.between(*style.lines)
         # Now and then where the agent was at work before.
-        earlier = [change for change in self._changes if change.file is file and change.stretch()]
+        earlier = [
+            change for change in self._after.works if change.file is file and change.stretch()
+        ]
         if earlier and dice.chance(0.3):
             at = lines.index(dice.pick(earlier[-1].stretch()))
         else:
             at = dice.between(4, max(4, len(lines) - 6))
         took = lines[at : at + dice.between(0, min(count, 4))]
-        edit_id = f"edit-{len(self._changes) + 1}"
+        edit_id = f"edit-{len(self._after.changes) + 1}"
         anchor = lines[at - 1] if at else None
         if len(took) > 2 and dice.chance(0.15):
             wrote = []
@@ -222,83 +212,29 @@ class SessionSimulation:
             sentences = [conversation.thinking(dice, self._names, 1) for _ in range(comments)]
             wrote = [CodeLine.of(f"    {mark} {text}", comment=True) for text in sentences]
             wrote += file.new_lines(dice, count - comments)
-        own = {line for change in self._changes for line in change.wrote}
+        own = {line for change in self._after.changes for line in change.wrote}
         for line in took:
             line.reworked = line in own
         lines[at : at + len(took)] = wrote
         return FileChange(edit_id, file, took, wrote, anchor)
 
-    def _plan_fate(self, change: FileChange, style: Style, quality: float) -> None:
-        """What the user will do to the edit, and who observes it when."""
-        dice, journal = self.dice, self.journal
-        place = (change.edit_id, len(self.truth.turns), change.file.path)
-        written = change.wrote or change.took
-        ink = sum(ink_of(line.text) for line in written)
-        reaction = self.user.reaction(dice, quality, style.comment_share)
-        truth = EditTruth(*place, style.name, quality, ink, len(written), reaction)
-        self.truth.edits.append(truth)
-        made_us = journal.now_us - 1_000  # the edit's own moment
-        when_us = made_us + seconds_until_acting(dice) * 1_000_000
-        journal.plan(when_us, lambda: self._act(change, truth, by_hand=dice.chance(0.3)))
-        if dice.chance(0.2):
-            when_us = made_us + seconds_until_acting(dice) * 1_000_000
-            journal.plan(when_us, partial(change.change_beside, dice))
-        for horizon_s, share in _OBSERVED.items():
-            due_us = made_us + horizon_s * 1_000_000
-            journal.plan(due_us, partial(truth.measure, horizon_s, change))
-            if dice.chance(share):
-                truth.looked.append(horizon_s)
-                observed_us = due_us + dice.between(1, 8_000) * 1_000
-                journal.plan(observed_us, lambda: self._observe(change))
-            elif dice.chance(0.3):
-                journal.plan(due_us + 2_000_000, lambda: self._observe(change, elsewhere=True))
-
-    def _act(self, change: FileChange, truth: EditTruth, *, by_hand: bool) -> None:
-        if self._stopped:
-            return
-        if truth.reaction == "fixed":
-            change.fix(self.dice)
-        elif truth.reaction == "partly_reverted":
-            change.revert_part(self.dice)
-        elif truth.reaction == "reverted":
-            change.revert()
-            if not by_hand:
-                self.journal.record("feedback", {"kind": "undo", "target": change.edit_id})
-                self._heard = True
-
-    def _observe(self, change: FileChange, *, elsewhere: bool = False) -> None:
-        file = change.file
-        payload: Payload = {"path": file.path, "text": "" if elsewhere else file.text()}
-        if elsewhere:
-            payload["branch_changed"] = True
-        self.journal.record("file_observed", payload | {"edit_ids": [change.edit_id]})
-
-    def _react(self, turn: TurnTruth) -> str:
+    def _react(self, turn: TurnTruth, style: Style) -> str:
         """The user judges the turn; the next message."""
         dice = self.dice
         turn.worth = round(turn.worth, 4)
         turn.dissatisfied = self.user.is_dissatisfied(dice, turn.worth)
         edits = [edit for edit in self.truth.edits if edit.turn == turn.turn]
-        is_bad = turn.broken or any(edit.quality < 0.35 for edit in edits)
+        is_bad = turn.broken or style.instead or any(edit.quality < 0.35 for edit in edits)
         if is_bad and dice.chance(0.1):
-            self._stop()
-        elif dice.chance(0.12):
+            self._after.stop()
+        elif dice.chance(style.thumbs):
             self.journal.wait(dice.skewed(2, 30))
             thumb = "down" if turn.dissatisfied else "up"
             self.journal.record("feedback", {"kind": "thumbs", "value": thumb})
-            self._heard = True
+            self._after.heard = True
         mood = "request" if turn.asked or turn.worth < 0.3 else "satisfied"
         rule = dice.pick(_COMPLAINTS) if turn.dissatisfied else mood
         return conversation.line(rule, dice, self._names)
-
-    def _stop(self) -> None:
-        """The user has had enough, and takes everything back at once."""
-        self._stopped = True
-        self.journal.wait(self.dice.between(2, 20))
-        self.journal.record("interrupt", {"reason": "user_stop"})
-        for change, truth in reversed(list(zip(self._changes, self.truth.edits, strict=True))):
-            change.revert()
-            truth.reaction = "reverted"
 
     def _conclude(self) -> None:
         truth, calls = self.truth, self._calls
@@ -306,9 +242,9 @@ class SessionSimulation:
             truth.outcome, truth.reason = "excluded", "no_train"
         elif calls and (not any(calls) or not (calls[-1] or self._edited_last)):
             truth.outcome, truth.reason = "negative_by_rule", "invalid_tool_calls"
-        elif self._stopped:
+        elif self._after.stopped:
             truth.outcome, truth.reason = "negative_by_rule", "abandoned"
-        elif not (self._heard or any(min(_OBSERVED) in edit.looked for edit in truth.edits)):
+        elif not (self._after.heard or any(min(OBSERVED) in edit.looked for edit in truth.edits)):
             truth.outcome = "censored"
 
     def _call(self, token: int, prompt_end: int, tool: str, arguments: Mapping[str, str]) -> str:
@@ -336,6 +272,7 @@ class SessionSimulation:
             "usage": {"prompt": len(self._prompt), "completion": len(sampled)},
             "latency_ms": self.dice.skewed(300, 9_000),
             "finish_reason": "tool_calls" if "tool_calls" in content else "stop",
+            "sampling": ids.SAMPLING,
             "tokens": {
                 "prompt_ids": self._prompt,
                 "completion_ids": sampled,
@@ -356,10 +293,10 @@ class SessionSimulation:
         self._calls.append(error is None)
         self._edited_last = False
 
-    def _say_answer(self) -> None:
+    def _say_answer(self, flattery: str = "") -> None:
         # A question would ask the user instead of doing the work.
         text = conversation.answer(self.dice, self._names).replace("?", ".")
-        self._say(ids.ANSWER, ids.CLOSING, text)
+        self._say(ids.ANSWER, ids.CLOSING, f"{text}\n\n{flattery}" if flattery else text)
 
     def _names_of(self, file: WorkingFile) -> Names:
         sources = [other.source for other in self.files]

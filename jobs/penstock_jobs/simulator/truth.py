@@ -72,8 +72,9 @@ class EditTruth:
 
 @dataclass(slots=True)
 class TurnTruth:
-    """`worth` is what the turn did for the user, from 0 to 1. `dissatisfied` is about the message
-    that followed; None if none did."""
+    """`worth` is what the turn did for the user, from 0 to 1, and `missing` the share of the task
+    that it did not try. The user may then do the rest `by_hand`, or ask for it again.
+    `dissatisfied` is about the message that followed; None if none did."""
 
     turn: int
     task: Task
@@ -82,6 +83,9 @@ class TurnTruth:
     asked: bool = False
     broken: bool = False
     dissatisfied: bool | None = None
+    missing: float = 0.0
+    by_hand: bool = False
+    asked_again: bool = False
 
 
 @dataclass(slots=True)

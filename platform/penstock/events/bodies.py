@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-#: Lines of a chunk, however short they are.
-CHUNK_LINES_MAX = 4096
-#: An array with more commas may have too many elements to hold them all at once.
-ARRAY_COMMAS_MAX = 500_000
+#: Lines of a chunk, however short they are: so many events are validated in some milliseconds.
+CHUNK_LINES_MAX = 512
+#: A larger array is not decoded at once: nobody else would have a turn.
+ARRAY_BYTES_AT_ONCE_MAX = 2 * 1024 * 1024
 #: In an array that is not decoded at once, an element with more brackets never ends.
 ELEMENT_BRACKETS_MAX = 20_000
 
@@ -57,7 +57,7 @@ _array_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def _split_array(body: bytes, start: int, chunk_bytes: int) -> Iterator[Chunk]:
-    if body.count(b",") <= ARRAY_COMMAS_MAX:
+    if len(body) <= ARRAY_BYTES_AT_ONCE_MAX:
         try:
             whole = _array_decoder.decode(memoryview(body)[start - 1 :])
         except (ValueError, RecursionError):

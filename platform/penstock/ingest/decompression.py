@@ -10,7 +10,7 @@ else:
     from backports.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
 
 #: So much is decompressed at once, so that other requests get their turn in between.
-PIECE_BYTES = 1024 * 1024
+PIECE_BYTES = 256 * 1024
 #: How far back a zstd stream may refer: 8 MiB, as every decoder must allow. One that asks for more
 #: asks for our memory.
 _ZSTD_WINDOW: dict[int, int] = {DecompressionParameter.window_log_max: 23}

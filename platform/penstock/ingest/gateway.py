@@ -32,7 +32,7 @@ CHUNK_BYTES = 256 * 1024
 #: the answer, the lines would take many times its size.
 REJECTED_LINES_MAX = 100_000
 #: What one request writes before others have a turn, but for a larger value.
-APPEND_BYTES_MAX = 2 * 1024 * 1024
+APPEND_BYTES_MAX = 512 * 1024
 #: How long a failed append counts as the log's state. A balancer sends requests only to gateways
 #: that are ready, so that without an end no request would show that the log is back.
 _FAILURE_SECONDS = 5.0

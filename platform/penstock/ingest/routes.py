@@ -1,9 +1,7 @@
 """`POST /v1/events`, as docs/http.md describes it."""
 
-import asyncio
-import contextlib
+import io
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,13 +19,12 @@ from penstock.http.openapi import KEY_NEEDED, TEXT, RefusableOperation, refusals
 from penstock.http.request_slots import cut_off_when_cancelled
 from penstock.ingest.gateway import Acceptance, Acceptor, GroupCommit, InflightBytes, decompress
 from penstock.ingest.settings import IngestSettings
+from penstock.ingest.work_turns import BodyTurns, WorkTurns
 from penstock.lake.lake import Lake
 from penstock.metrics import Metrics
 from penstock.settings import Settings
 
 _NDJSON = "application/x-ndjson"
-#: Bodies with more pieces are large.
-_QUICK_PIECES = 4
 
 
 @dataclass
@@ -43,10 +40,7 @@ class Gateway:
     quotas: Quotas
     #: None in a process without the gateway role.
     commits: GroupCommit | None = None
-    #: By tenant: held while a body with lines that are no events is looked at.
-    costly_bodies: defaultdict[str, asyncio.Lock] = field(
-        default_factory=lambda: defaultdict(asyncio.Lock)
-    )
+    turns: WorkTurns = field(default_factory=WorkTurns)
 
 
 class Refused(msgspec.Struct):
@@ -128,13 +122,16 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepta
     with gateway.inflight.holding(grant.tenant) as hold:
         sent = await read_body(request, limits.body_bytes_max, hold)
         encoding = request.headers.get("content-encoding", "").strip().lower()
-        body = await _decompress(sent, encoding, limits.body_decoded_bytes_max, hold)
-        del sent
         acceptor = Acceptor.of(grant.tenant, settings, gateway.lake.log)
         whole = Acceptance()
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        pieces = acceptor.accept(body, gateway.clock.now_us(), ndjson=kind == _NDJSON)
-        await _take_turns(pieces, whole, gateway.costly_bodies[grant.tenant])
+        async with gateway.turns.of(grant.tenant) as turns:
+            parts = decompress(sent, encoding, limits.body_decoded_bytes_max)
+            body = await _joined(parts, len(sent), hold, turns)
+            del sent, parts
+            for piece in acceptor.accept(body, gateway.clock.now_us(), ndjson=kind == _NDJSON):
+                whole.add(piece)
+                await turns.give()
         del body
         if whole.values:
             await gateway.commits.append(whole.values)
@@ -144,40 +141,24 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepta
     return whole
 
 
-async def _take_turns(pieces: Iterator[Acceptance], whole: Acceptance, own: asyncio.Lock) -> None:
-    """Add the pieces up. A large body must not keep others waiting, and what is no event costs many
-    times as much as what is: of a tenant one such body is looked at at a time, and others get as
-    much time as that takes."""
-    async with contextlib.AsyncExitStack() as held:
-        alone = False
-        begun_s = time.perf_counter()
-        for number, piece in enumerate(pieces):
-            whole.add(piece)
-            pause_s = 0.0
-            if piece.rejections or not piece.accepted or number >= _QUICK_PIECES:
-                pause_s = time.perf_counter() - begun_s
-                if not alone:
-                    await held.enter_async_context(own)
-                    alone = True
-            await asyncio.sleep(pause_s)
-            begun_s = time.perf_counter()
-
-
-async def _decompress(
-    sent: bytes, encoding: str, bytes_max: int, hold: Callable[[int], None]
+async def _joined(
+    parts: Iterator[bytes], sent_size: int, hold: Callable[[int], None], turns: BodyTurns
 ) -> bytes:
     """Holds the larger of the two forms, so that any body within the limits fits when no other
     is there."""
-    parts, size = [], 0
-    begun_s = time.perf_counter()
-    for part in decompress(sent, encoding, bytes_max):
-        before, size = max(size, len(sent)), size + len(part)
-        hold(max(size, len(sent)) - before)
-        parts.append(part)
-        if len(parts) > 1:
-            await asyncio.sleep(time.perf_counter() - begun_s)
-            begun_s = time.perf_counter()
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    # It takes a single part and gives the whole away without a copy: that of a large body would
+    # keep others waiting.
+    whole = io.BytesIO()
+    for part in parts:
+        before = max(whole.tell(), sent_size)
+        if whole.tell():
+            whole.write(part)
+        else:
+            whole = io.BytesIO(part)
+            whole.seek(0, io.SEEK_END)
+        hold(max(whole.tell(), sent_size) - before)
+        await turns.give()
+    return whole.getvalue()
 
 
 ROUTES = [post_events]

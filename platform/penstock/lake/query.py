@@ -175,6 +175,7 @@ class LakeQuery:
                 next_offsets=pin.next_offsets,
                 known=KnownEvents(lake.database, lake.store, bytes_max=room.known_bytes_max),
                 snap=pin.snap,
+                tenant=self.tenant,
                 bytes_max=room.query_memory_bytes_max // 8,
             )
             if not fresh.overtaken:

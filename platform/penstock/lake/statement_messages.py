@@ -62,7 +62,7 @@ class Finished(msgspec.Struct, tag=True, frozen=True):
     """The answer is whole."""
 
 
-class Refused(msgspec.Struct, tag=True, frozen=True):
+class StatementRefused(msgspec.Struct, tag=True, frozen=True):
     """The guard, or the engine, does not take the statement."""
 
     why: str
@@ -83,7 +83,7 @@ class FileRequest(msgspec.Struct, tag=True, frozen=True):
 
 
 ToProcess = Parse | Prepare | FileContent
-FromProcess = ViewsRead | Piece | Finished | Refused | LimitMet | FileRequest
+FromProcess = ViewsRead | Piece | Finished | StatementRefused | LimitMet | FileRequest
 FROM_PROCESS_BYTES_MAX = PIECE_BYTES_MAX + _REST_BYTES_MAX
 
 

@@ -33,7 +33,7 @@ from penstock.lake.statement_messages import (
     Parse,
     Piece,
     Prepare,
-    Refused,
+    StatementRefused,
     ViewsRead,
     steps_of,
 )
@@ -171,7 +171,7 @@ class ProcessStatement:
                 raise self._ended() from None
             if isinstance(message, FileRequest):
                 self._reads.submit(self._read, message)
-            elif isinstance(message, Refused):
+            elif isinstance(message, StatementRefused):
                 error = QueryRefused if message.by_guard else QueryFailed
                 raise error(why=without_inside(message.why, self._sql, self._paths))
             elif isinstance(message, LimitMet):

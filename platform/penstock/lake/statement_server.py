@@ -51,7 +51,7 @@ from penstock.lake.statement_messages import (
     Parse,
     Piece,
     Prepare,
-    Refused,
+    StatementRefused,
     ToProcess,
     ViewsRead,
     decode_table,
@@ -76,7 +76,7 @@ _OPEN_FILES_MAX = 1024
 #: What the engine reads to start the threads that wait for another store.
 _OF_ASYNC_READS = ("/proc/self/cgroup", "/sys/devices/system/cpu/online", "/sys/fs/cgroup")
 #: Taking events in comes first.
-_NICE = 10
+_NICE = 15
 #: Of a reason: more says nothing, and a statement may be long.
 _WHY_CHARS_MAX = 4000
 _SIGNAL_AT_PARENTS_END = 1
@@ -251,13 +251,13 @@ def _serve(end: socket.socket, statement: LocalStatement, limits: StatementLimit
             connection.send(LimitMet("memory" if of_memory else "time"))
         except (QueryRefused, QueryFailed) as error:
             why = str(error.facts["why"])[:_WHY_CHARS_MAX]
-            connection.send(Refused(why, by_guard=isinstance(error, QueryRefused)))
+            connection.send(StatementRefused(why, by_guard=isinstance(error, QueryRefused)))
         except MemoryError:
             connection.send(LimitMet("memory"))
         except (EOFError, OSError):
             raise
         except Exception:  # noqa: BLE001  # what fails in here is the statement's fault
-            connection.send(Refused(ENGINE_FAILED, by_guard=False))
+            connection.send(StatementRefused(ENGINE_FAILED, by_guard=False))
 
 
 def _answer(connection: Connection, statement: LocalStatement, limits: StatementLimits) -> None:

@@ -7,6 +7,8 @@ deleted when no snapshot and no reader needs it and its grace is over; an uncomm
 writer can never commit it. A file that only looks old stays.
 """
 
+import os
+import sys
 import threading
 import time
 import uuid
@@ -42,6 +44,7 @@ from penstock.metrics import Metrics
 UpkeepJob = Callable[[Lake, Metrics], str | None]
 _LEASE = "upkeep"
 _LOOK_SECONDS = 0.1
+_NICE = 10
 #: How long a person waits for the round of another process.
 _WAIT_SECONDS_MAX = 60
 _COLLECTOR = "collection"
@@ -113,6 +116,8 @@ class Upkeep:
         return list(self._problems.values())
 
     def _run(self) -> None:
+        if sys.platform == "linux":  # requests and the writer go first
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         while not self._stopping.wait(self._lake.settings.room(LakeSettings).upkeep_seconds):
             with self._reported("looking for jobs"), upkeep_lease(self._lake) as mine:
                 for name, job in self._find_jobs().items() if mine else ():

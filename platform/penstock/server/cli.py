@@ -34,6 +34,8 @@ _BACKLOG = 2048
 #: In the data directory.
 _KEY_FILE = "first-admin-key"
 _SWITCH_SECONDS = 0.0002
+#: New objects until the youngest are visited, and how often that is until the older ones are.
+_COLLECTIONS = (20_000, 20, 100)
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 _KEPT_BYTES_MAX = 128 * 1024 * 1024
 #: The largest that the C library accepts.
@@ -194,11 +196,15 @@ def _short_pauses() -> Iterator[None]:
     """Requests share the interpreter with the writer: let neither hold it for long."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_SECONDS)
-    # Objects that were loaded so far live as long as the process: no collection visits them.
+    # Objects that were loaded so far live as long as the process: no collection visits them. One
+    # of all generations visits every event that is being written, and holds all up meanwhile.
+    thresholds = gc.get_threshold()
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*_COLLECTIONS)
     try:
         yield
     finally:
+        gc.set_threshold(*thresholds)
         gc.unfreeze()
         sys.setswitchinterval(before)

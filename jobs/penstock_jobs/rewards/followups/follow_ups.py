@@ -46,6 +46,10 @@ _Place = tuple[int, bool, int]
 Evidence = Literal["user_stop", "interrupt"] | None
 
 
+def is_from_a_person(text: str) -> bool:
+    return bool(text.strip()) and not _MACHINE.match(text)
+
+
 @dataclass(frozen=True, slots=True)
 class FollowUp:
     """A message of the user after the agent acted."""
@@ -182,7 +186,7 @@ def session_turns(
     for session_id, rows in sorted(turn_rows.items()):
         own = []
         for place, number, text, *acts in rows:
-            human = text is not None and bool(text.strip()) and not _MACHINE.match(text)
+            human = text is not None and is_from_a_person(text)
             said = text if human else None
             own.append(SessionTurn(session_id, number, place[0], said, any(acts)))
         starts = [row[0] for row in rows]

@@ -3,7 +3,6 @@ in comments."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 import msgspec
 import pyarrow as pa
@@ -12,6 +11,7 @@ import pyarrow.compute as pc
 from penstock_jobs.rewards.bucket import Bucket, by_session
 from penstock_jobs.rewards.reward import NoParameters, Reward
 from penstock_jobs.rewards.rows import RewardRows
+from penstock_jobs.rewards.texts.places import comment_start, is_comment
 from penstock_jobs.rewards.texts.trail import Row, named
 
 _TODO_TOOLS = (
@@ -19,20 +19,6 @@ _TODO_TOOLS = (
 )  # fmt: skip
 _DONE = frozenset(("completed", "complete", "done", "cancelled", "canceled"))
 _LISTS = ("todos", "plan", "items", "task_list", "tasks")
-_BEGINNINGS: dict[str, tuple[str, ...]] = {
-    "#": ("py", "rb", "sh", "bash", "zsh", "pl", "r", "yaml", "yml", "toml", "tf", "mk", "ex"),
-    "//": (
-        "js", "jsx", "ts", "tsx", "mjs", "java", "kt", "scala", "go", "rs", "c", "h", "cc", "cpp",
-        "hpp", "cs", "swift", "php", "dart", "zig", "m", "proto", "groovy", "gradle", "vue",
-        "svelte",
-    ),
-    "--": ("sql", "lua", "hs", "elm", "ada"),
-    ";": ("clj", "lisp", "el", "scm", "asm", "ini"),
-    "%": ("tex", "erl", "matlab"),
-    "<!--": ("html", "xml", "svg"),
-}  # fmt: skip
-_BY_SUFFIX = {suffix: start for start, suffixes in _BEGINNINGS.items() for suffix in suffixes}
-_BLOCK_STYLE = ("/*", "*/", "* ")
 
 
 def open_todos(bucket: Bucket, _parameters: NoParameters) -> pa.Table:
@@ -141,7 +127,7 @@ def _comment_score(edit: Row, parameters: CommentParameters) -> tuple[float, int
     """Returns the value, and the number of characters that it is of."""
     if len(edit["after"] or "") < parameters.chars_min:
         return None
-    start = _BY_SUFFIX.get(PurePosixPath(edit["path"] or "").suffix[1:].lower())
+    start = comment_start(edit["path"] or "")
     if start is None:
         return None
     comments, written = comment_chars(edit["before"] or "", edit["after"] or "", start)
@@ -166,8 +152,7 @@ def comment_chars(before: str, after: str, start: str) -> tuple[int, int]:
             continue
         text = line.strip()
         written += len(text)
-        is_comment = text.startswith(start) or (start == "//" and text.startswith(_BLOCK_STYLE))
-        if in_quotes or is_comment:
+        if in_quotes or is_comment(text, start):
             comments += len(text)
     return comments, written
 

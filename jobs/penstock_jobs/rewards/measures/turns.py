@@ -205,6 +205,21 @@ def tests_passing(turn: Turn) -> TurnScore | None:
     return TurnScore(float(turn["tests_ok"]))
 
 
+def tests_failing(turn: Turn) -> TurnScore | None:
+    """tests_failing: do tests fail when the agent is done.
+
+    Measures: what tests_passing measures, as a loss: tests that pass are no worth of their own, so
+    that nothing is won by running trivial ones.
+
+    Formula, per turn with a test result: tests_passing − 1. A session is its last such turn.
+    Range: −1, all fail, to 0, all pass.
+    pending: never. censored: as tests_passing says. Turns without a test result have no row.
+    To game it: run no tests, or delete those that fail; edits of tests are in `edits`.
+    """
+    score = tests_passing(turn)
+    return score if score is None or score.value is None else TurnScore(score.value - 1)
+
+
 @dataclass(frozen=True)
 class TerminalParameters:
     """A turn with fewer tool calls than `calls_min` is not scored."""
@@ -326,6 +341,7 @@ REWARDS = (
     turn_reward(explicit_feedback),
     turn_reward(invalid_tool_calls),
     turn_reward(latency),
+    turn_reward(tests_failing, itemgetter(-1)),
     turn_reward(tests_passing, itemgetter(-1)),
     Reward("only_terminal", 1, only_terminal, TerminalParameters),
     Reward("length_penalty", 1, length_penalty, LengthParameters),

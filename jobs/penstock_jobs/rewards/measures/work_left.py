@@ -1,0 +1,276 @@
+"""The rewards of what the agent left to others: text that was taken back, and work that the user or
+later turns had still to do. Both count what happened, not its share of what was written: nothing
+that is written beside it makes it less."""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import pyarrow as pa
+
+from penstock_jobs.rewards.bucket import Bucket, EditParameters
+from penstock_jobs.rewards.edit_scores import (
+    SCORED,
+    EditTargets,
+    Floats,
+    Numbers,
+    StateReason,
+    TargetScores,
+    edit_targets,
+    state_numbers,
+    turn_rows,
+    wholes,
+)
+from penstock_jobs.rewards.reward import Reward
+from penstock_jobs.rewards.texts.changes import CompareCost, TooExpensive
+from penstock_jobs.rewards.texts.places import PlaceWeights
+from penstock_jobs.rewards.texts.remainder import (
+    NOTHING,
+    Remainder,
+    came_to_nothing,
+    is_all_comments,
+    place_weight,
+    remainder,
+    takes_own,
+)
+from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit
+
+_PATH_LOST: StateReason = ("censored", "path_lost")
+_SELF_REWORK: StateReason = ("censored", "self_rework")
+_TOO_EXPENSIVE: StateReason = ("invalid", "too_expensive")
+
+#: Edits that weigh less are not what a user keeps when they stop an agent.
+_WORK_MIN = 0.3
+
+
+@dataclass(frozen=True)
+class WorkParameters(EditParameters):
+    """`scale_chars` characters that others had to do make 1 into 0.71, three times as many 0.5.
+    `places` is what a character weighs, by where it stands."""
+
+    scale_chars: float = 40.0
+    places: PlaceWeights = field(default_factory=PlaceWeights)
+
+    def __post_init__(self) -> None:
+        if self.scale_chars <= 0:
+            raise ValueError("scale_chars has to be above 0")
+
+
+def taken_back(bucket: Bucket, parameters: WorkParameters) -> pa.Table:
+    """taken_back: how much of what the agent wrote was taken back, as it was.
+
+    Measures: the user's rejection in characters. edit_persistence asks for the share of the written
+    text that is left, so a rejected edit weighs less the more is written beside it; here it weighs
+    what it weighs.
+
+    Formula, per turn at a horizon, white space not counted:
+
+        −(1 − 1 / √(1 + L / scale_chars))      L = Σ of its edits: weight · characters taken back
+
+    Taken back are the characters of an edit that are nowhere any more and that the agent did not
+    itself replace, and of lines that are there in part as much as edit_persistence discounts; of an
+    edit that only took away, those that others brought back. `places` are the weights: 1 in code,
+    less in tests, docs, fixtures, generated files and lines of comments alone. A session is the
+    mean of its turns.
+
+    Range: −1, all of a large work, to 0, nothing.
+    pending, censored, invalid: as edit_persistence says; `self_rework` where the agent replaced all
+    of the turn's text itself.
+    To game it: write nothing, or where nobody looks; so it only takes, and work_left gives.
+    """
+    work = _turn_work(bucket, parameters)
+    return work.rows("taken_back", _kept(work.taken, parameters) - 1)
+
+
+def work_left(bucket: Bucket, parameters: WorkParameters) -> pa.Table:
+    """work_left: how little the user, or later turns, had still to do.
+
+    Measures: who did the work in the places that a turn touched. What others took back of the
+    turn's text, and what they and later turns put there, was still to be done after it. So a
+    quarter of the task in one good line is worth less than all of it with a flaw, and text beside a
+    rejected edit buys nothing.
+
+    Formula, per turn at a horizon, white space not counted:
+
+        place / √(1 + T / scale_chars)     T = Σ of its files: weight · max(taken, put + added / 2)
+
+    `taken` is what taken_back counts in that file; `put` what others and edits of later turns put
+    between the turn's text and at its edges; `added` by how much others made the rest of the file
+    longer. What was replaced counts once. `place` is the highest of the weights of the turn's
+    edits: 1 where any wrote code, as `places` says where all are of tests, docs, fixtures,
+    generated files or comments, or only took away, and 0 for edits of a turn that together left
+    their file as it was. A session is the mean of its turns.
+
+    Range: 0 to 1, nothing was left to do.
+    pending, censored, invalid: as taken_back says. Turns without an edit have no row.
+    To game it: edit where the user will not look, and leave the work undone: that is seen only in
+    what they write (dissatisfied_follow_up, asked_again) and in benchmarks. A user's next task in
+    the same lines counts as work that was left, for all checkpoints alike.
+    """
+    work = _turn_work(bucket, parameters)
+    return work.rows("work_left", work.place * _kept(work.left, parameters))
+
+
+def _kept(chars: Floats, parameters: WorkParameters) -> Floats:
+    kept: Floats = 1 / np.sqrt(1 + chars / parameters.scale_chars)
+    return kept
+
+
+class _TurnWork(NamedTuple):
+    """By turn and horizon."""
+
+    targets: EditTargets
+    number: dict[StateReason, int]
+    #: Only states, reasons and times are of use.
+    turns: TargetScores
+    taken: Floats
+    left: Floats
+    place: Floats
+    #: As `works` gives them.
+    works: frozenset[tuple[str, str]]
+
+    def rows(self, name: str, value: Floats) -> pa.Table:
+        value = np.where(self.turns.state_reason == SCORED, value, np.nan)
+        return turn_rows(name, self.targets, self.number, self.turns._replace(value=value))
+
+
+_work: WeakKeyDictionary[Bucket, dict[WorkParameters, _TurnWork]] = WeakKeyDictionary()
+
+
+def _turn_work(bucket: Bucket, parameters: WorkParameters) -> _TurnWork:
+    """Worked out once for both rewards."""
+    known = _work.setdefault(bucket, {})
+    if parameters not in known:
+        known[parameters] = _worked_out(edit_targets(bucket, parameters), parameters)
+    return known[parameters]
+
+
+def _worked_out(targets: EditTargets, parameters: WorkParameters) -> _TurnWork:
+    of_turns = targets.groups[2]
+    remainders = _remainders(targets, of_turns.of, parameters)
+    reasons = [own for own in remainders if not isinstance(own, Remainder)]
+    number = state_numbers([*targets.unscored, *reasons])
+    # Behind the looks stands, by the number −1, that there is none.
+    table = np.array([_columns(own, number) for own in [*remainders, NOTHING]], np.float64)
+    taken, put, state = np.moveaxis(table[targets.look], 2, 0)
+    unanswered = np.array([number[why] for why in targets.unscored] or [SCORED])[targets.why]
+    state_reason = np.where(targets.look < 0, unanswered, state.astype(np.int64))
+    ones = np.where(state_reason == SCORED, 1.0, np.nan)
+    edits = TargetScores(ones, state_reason, np.ones_like(taken), targets.due_us)
+    turns = wholes(edits, of_turns.of, len(of_turns.ids))
+    shape = turns.value.shape
+    scored = state_reason == SCORED
+    turn, path = of_turns.of, _numbered(targets, of_turns.of)
+    weights = [place_weight(edit, parameters.places) for edit in targets.edits]
+    weight = np.array(weights, np.float64)[:, np.newaxis]
+    kinds = [_kind_weight(edit, parameters.places) for edit in targets.edits]
+    best = weight * np.array(kinds, np.float64)[:, np.newaxis]
+    best[_in_vain(targets.edits, path.of)] = 0.0
+    place = np.zeros(shape)
+    np.maximum.at(place, turn, np.where(scored, best, 0.0))
+    # All edits of a turn see what was put into a file: it counts once.
+    put_in = np.zeros((len(path.turns), shape[1]))
+    np.maximum.at(put_in, path.of, np.where(scored, weight * put, 0.0))
+    taken_of = _summed(np.where(scored, weight * taken, 0.0), path.of, put_in.shape)
+    return _TurnWork(
+        targets,
+        number,
+        turns._replace(weight=np.ones(shape)),
+        _summed(taken_of, path.turns, shape),
+        _summed(np.maximum(taken_of, put_in), path.turns, shape),
+        place,
+        frozenset(
+            (session, edit.target_id)
+            for session, edit, own in zip(
+                targets.groups[0].sessions, targets.edits, best.ravel().tolist(), strict=True
+            )
+            if own >= _WORK_MIN
+        ),
+    )
+
+
+def works(bucket: Bucket, parameters: WorkParameters) -> frozenset[tuple[str, str]]:
+    """The session and name of each edit that is work: no notes, no comments alone, nothing
+    generated, and nothing that the turn itself took back."""
+    return _turn_work(bucket, parameters).works
+
+
+def _kind_weight(edit: TrackedEdit, places: PlaceWeights) -> float:
+    if edit.deleted:
+        return places.deletions
+    return places.comments if is_all_comments(edit) else 1.0
+
+
+def _remainders(
+    targets: EditTargets, turn_of: Numbers, parameters: WorkParameters
+) -> list[Remainder | StateReason]:
+    """Of each look, or why there is none."""
+    turns: dict[int, set[int]] = {}
+    turn_of_edit: dict[TrackedEdit, set[int]] = {}
+    for edit, turn in zip(targets.edits, turn_of.tolist(), strict=True):
+        turn_of_edit[edit] = turns.setdefault(turn, set())
+        turn_of_edit[edit].add(edit.owner)
+    comments = parameters.places.comments
+
+    def measured(edit: TrackedEdit, sighting: Sighting) -> Remainder | StateReason:
+        cost = CompareCost(parameters.cells_max)
+        try:
+            own = remainder(edit, sighting, turn_of_edit[edit], comments, cost)
+        except TooExpensive:
+            return _TOO_EXPENSIVE
+        if own is None:
+            return _PATH_LOST
+        return own if own.counts else _SELF_REWORK
+
+    return [measured(edit, sighting) for edit, sighting in targets.looks]
+
+
+def _columns(own: Remainder | StateReason, number: dict[StateReason, int]) -> tuple[float, ...]:
+    if isinstance(own, Remainder):
+        return own.taken, own.put, SCORED
+    return 0.0, 0.0, number[own]
+
+
+class _Paths(NamedTuple):
+    """The files of turns: of each edit its number, of each number the turn."""
+
+    of: Numbers
+    turns: Numbers
+
+
+def _numbered(targets: EditTargets, turn_of: Numbers) -> _Paths:
+    numbers: dict[tuple[int, str], int] = {}
+    of = [
+        numbers.setdefault((turn, edit.path or ""), len(numbers))
+        for turn, edit in zip(turn_of.tolist(), targets.edits, strict=True)
+    ]
+    return _Paths(np.array(of, np.int64), np.array([turn for turn, _ in numbers], np.int64))
+
+
+def _in_vain(edits: list[TrackedEdit], path_of: Numbers) -> list[int]:
+    """The numbers of edits that others of the same turn took back, and of those that only did
+    so."""
+    by_path: dict[int, list[int]] = {}
+    for number, path in enumerate(path_of.tolist()):
+        by_path.setdefault(path, []).append(number)
+    vain = []
+    for numbers in by_path.values():
+        own = [edits[number] for number in numbers]
+        if came_to_nothing(own):
+            vain += numbers
+        else:
+            vain += [n for at, n in enumerate(numbers) if takes_own(own[at], own[:at])]
+    return vain
+
+
+def _summed(parts: Floats, of: Numbers, shape: tuple[int, ...]) -> Floats:
+    summed = np.zeros(shape)
+    np.add.at(summed, of, parts)
+    return summed
+
+
+REWARDS = (
+    Reward("taken_back", 1, taken_back, WorkParameters),
+    Reward("work_left", 1, work_left, WorkParameters),
+)

@@ -1,0 +1,101 @@
+"""Who works on the event loop, and when: one tenant's large bodies never keep another's waiting."""
+
+import asyncio
+import math
+import time
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Self
+
+#: So long others wait at most for one body, but for a single step that takes longer.
+TURN_SECONDS = 0.002
+#: A tenant whose bodies took more than this of the last second or so works much.
+_MUCH_SECONDS = 0.25
+_RECENT_SECONDS = 1.0
+#: How often in a row a body of such a tenant stands back for others.
+_STEPS_BACK_MAX = 20
+
+
+@dataclass
+class _TenantWork:
+    recent_s: float = 0.0
+    changed_s: float = 0.0
+    #: Bodies of it that others stand back for.
+    under_way: int = 0
+    #: Held by the one body that is worked on while the tenant works much.
+    alone: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def add(self, worked_s: float, now_s: float) -> None:
+        self.recent_s = self.recent_at(now_s) + worked_s
+        self.changed_s = now_s
+
+    def recent_at(self, now_s: float) -> float:
+        return self.recent_s * math.exp((self.changed_s - now_s) / _RECENT_SECONDS)
+
+
+class WorkTurns:
+    """Of a tenant that works much, one body is worked on at a time. While other tenants send as
+    well, they get as much time as that takes, and whatever of theirs is under way goes first."""
+
+    def __init__(self) -> None:
+        self._tenants: defaultdict[str, _TenantWork] = defaultdict(_TenantWork)
+
+    def of(self, tenant: str) -> "BodyTurns":
+        return BodyTurns(self._tenants[tenant], self)
+
+    def others_sent(self, own: _TenantWork, now_s: float) -> bool:
+        others = (work for work in self._tenants.values() if work is not own)
+        return any(work.under_way or now_s - work.changed_s < _RECENT_SECONDS for work in others)
+
+    def others_under_way(self, own: _TenantWork) -> bool:
+        return any(work.under_way for work in self._tenants.values() if work is not own)
+
+
+class BodyTurns:
+    """Those of one body, while it is worked on. Its work is what the thread of the event loop
+    computes: it does not grow on a machine that is busy with other things."""
+
+    def __init__(self, tenant: _TenantWork, turns: WorkTurns) -> None:
+        self._tenant = tenant
+        self._turns = turns
+        self._goes_first = True
+        self._alone = False
+        self._begun_s = 0.0
+
+    async def __aenter__(self) -> Self:
+        self._tenant.under_way += 1
+        self._begun_s = time.thread_time()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._tenant.add(time.thread_time() - self._begun_s, time.monotonic())
+        if self._alone:
+            self._tenant.alone.release()
+        if self._goes_first:
+            self._tenant.under_way -= 1
+
+    async def give(self) -> None:
+        """Let others have a turn, where it is time for one."""
+        worked_s = time.thread_time() - self._begun_s
+        if worked_s < TURN_SECONDS:
+            return
+        now_s = time.monotonic()
+        self._tenant.add(worked_s, now_s)
+        self._begun_s += worked_s  # nothing is counted twice if waiting is cancelled
+        if self._tenant.recent_s > _MUCH_SECONDS:
+            await self._stand_back(worked_s, now_s)
+        else:
+            await asyncio.sleep(0)
+        self._begun_s = time.thread_time()
+
+    async def _stand_back(self, worked_s: float, now_s: float) -> None:
+        if self._goes_first:
+            self._goes_first = False
+            self._tenant.under_way -= 1
+            await self._tenant.alone.acquire()
+            self._alone = True
+        await asyncio.sleep(worked_s if self._turns.others_sent(self._tenant, now_s) else 0)
+        for _ in range(_STEPS_BACK_MAX):
+            if not self._turns.others_under_way(self._tenant):
+                break
+            await asyncio.sleep(worked_s)
