@@ -77,6 +77,10 @@ gate-study: .venv/ready ## simulate how often the gate errs, and passes what is 
 simulator-study: .venv/ready ## compare rewards with what the simulator knows, over many sessions and seeds
 	$(BIN)/python -m bench.simulator_truth $(ARGS)
 
+.PHONY: blame-study
+blame-study: .venv/ready ## compare line_survival with git blame on a real history (REPOSITORY=path ARGS="--edits 300")
+	$(BIN)/python -m bench.blame_study $(REPOSITORY) $(ARGS)
+
 .PHONY: reward-hacks
 reward-hacks: .venv/ready ## play policies that pad and cut corners: none may beat honest work (ARGS=--write for the page)
 	$(BIN)/python -m bench.reward_hacks $(ARGS)
