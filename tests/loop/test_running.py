@@ -11,9 +11,10 @@ from penstock.channels.channel import channel_state, policy_of
 from penstock.channels.errors import ChannelUnknown
 from penstock.channels.promotion import release
 from penstock.channels.rollback import Rollback, roll_back
+from penstock.checkpoints import attempts
 from penstock.checkpoints.registration import find
 from penstock.checkpoints.tables import benchmark_attempt
-from penstock.database.engine import now_us
+from penstock.database.engine import clock_us, now_us
 from penstock.errors import InvalidInput
 from penstock_jobs.loop.cycles import Cycle, cycles_of
 from penstock_jobs.loop.tables import loop_cycle
@@ -241,13 +242,15 @@ def test_evidence_that_cannot_be_judged_is_no_verdict_on_the_checkpoint(world: W
     assert serving(world) == "first"
 
 
-def test_results_of_the_parent_that_are_too_old_are_joined_by_others(world: World) -> None:
+def test_results_of_the_parent_that_are_too_old_are_joined_by_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as earlier:
+        ago_us = 2 * 3_600 * 1_000_000
+        earlier.setattr(attempts, "clock_us", lambda connection: clock_us(connection) - ago_us)
+        assert world.run_once().outcome == "promoted"
     world.write("policy.toml", POLICY + '[evidence]\nmax_age = "1h"\n')
-    assert world.run_once().outcome == "promoted"
     table = benchmark_attempt
-    with world.database.write() as connection:
-        aged = table.c.scored_at - 2 * 3_600 * 1_000_000
-        connection.execute(sa.update(table).values(scored_at=aged))
     world.talk("mini-0001", first=40, count=4)
     second = world.run_once()
     assert (second.outcome, second.why) == ("promoted", "")
