@@ -81,6 +81,10 @@ simulator-study: .venv/ready ## compare rewards with what the simulator knows, o
 rates-study: .venv/ready ## simulate how often the intervals of corrected rates hold the truth
 	$(BIN)/python -m bench.rates_study $(ARGS)
 
+.PHONY: blame-study
+blame-study: .venv/ready ## compare line_survival with git blame on a real history (REPOSITORY=path ARGS="--edits 300")
+	$(BIN)/python -m bench.blame_study $(REPOSITORY) $(ARGS)
+
 .PHONY: reward-hacks
 reward-hacks: .venv/ready ## play policies that pad and cut corners: none may beat honest work (ARGS=--write for the page)
 	$(BIN)/python -m bench.reward_hacks $(ARGS)

@@ -33,7 +33,7 @@ from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.git_repository import Repository
 from penstock_jobs.rewards.measures.edits import edit_persistence, line_survival
 from penstock_jobs.rewards.reward import all_rewards
-from penstock_jobs.rewards.texts.changes import ink
+from penstock_jobs.rewards.texts.changes import CompareCost, ink
 from penstock_jobs.rewards.texts.survival import surviving_lines, written_lines
 from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit
 from tests.rewards.stories import LATER_US, SECOND, START_US, Row, Story, bucket, found
@@ -379,7 +379,8 @@ def agree(history: History, branch: str, states: Sequence[tuple[str, str]]) -> l
         seen = edit.sightings[number]
         assert seen.state == "scored"
         assert owned(edit, seen) == theirs, (branch, number)
-        assert surviving_lines(edit, lines, seen) == (len(theirs), 0)
+        cost = CompareCost(parameters.cells_max)
+        assert surviving_lines(edit, lines, seen, cost) == (len(theirs), 0)
         assert found(rows, "e-1", horizon)["value"] == pytest.approx(len(theirs) / len(lines))
         counts.append(len(theirs))
     return counts

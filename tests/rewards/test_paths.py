@@ -22,6 +22,7 @@ AFTER = "def total(prices):\n    return sum(prices) + shipping(prices)\n"
 )
 def test_spellings_of_one_file(paths: list[str]) -> None:
     names = file_names(paths)
+    assert file_names(["src/a.py", "lib/a.py", "a.b/c..py"]) == {}
     assert {names[path] for path in paths if path.endswith("a.py")} == {paths[0]}
 
 

@@ -17,7 +17,7 @@ FUNCTION = f"    def work(self):\n{BODY}\n        return step_0\n"
 
 def test_1_a_file_that_grows_around_the_edit() -> None:
     # Text typed at the edges joins the range, so the symmetric form falls; nothing was lost.
-    grown = CLASS + "# mine: " + "x y z " * 40 + FUNCTION.rstrip() + " # mine" * 40 + "\n"
+    grown = CLASS + "mine = 1; " + "x y z " * 40 + FUNCTION.rstrip() + " # mine" * 40 + "\n"
     told = Story().edit(0, CLASS, CLASS + FUNCTION).look(31, grown)
     assert value("four_gram_range", told) < 0.9
     assert value("edit_persistence", told) == 1

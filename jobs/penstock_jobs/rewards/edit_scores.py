@@ -37,6 +37,8 @@ class EditScore(NamedTuple):
 
     value: float | None
     reason: str | None = None
+    #: The share of the edit that the value is about, by which it weighs less than the whole.
+    weighs: float = 1.0
 
     @property
     def state_reason(self) -> StateReason:
@@ -66,22 +68,24 @@ def score_edits(
     known = _scored.setdefault(bucket, {})
     if (name, parameters) not in known:
         targets = edit_targets(bucket, parameters)
-        weights = [size(edit) ** parameters.weight_exponent for edit in targets.edits]
+        exponent = parameters.weight_exponent
+        weights = [size(edit) ** exponent for edit in targets.edits]
         scores = [attempt(edit, sighting) for edit, sighting in targets.looks]
-        known[name, parameters] = _reward_rows(name, targets, weights, scores)
+        shares = np.array([*(score.weighs for score in scores), 1.0]) ** exponent
+        weight = np.array(weights, np.float64)[:, np.newaxis] * shares[targets.look]
+        known[name, parameters] = _reward_rows(name, targets, weight, scores)
     return known[name, parameters]
 
 
 def _reward_rows(
-    name: str, targets: "EditTargets", weights: list[float], scores: list[EditScore]
+    name: str, targets: "EditTargets", weight: Floats, scores: list[EditScore]
 ) -> pa.Table:
     number = state_numbers([*targets.unscored, *(score.state_reason for score in scores)])
-    # Behind the looks stands, by the number −1, that there is none.
+    # Behind the looks stands, by the number −1, that there is none: here as in `score_edits`.
     values = [np.nan if score.value is None else score.value for score in scores]
     value = np.array([*values, np.nan])[targets.look]
     answered = np.array([*(number[score.state_reason] for score in scores), 0])[targets.look]
     unanswered = np.array([number[why] for why in targets.unscored] or [0])[targets.why]
-    weight = np.repeat(np.array(weights, np.float64)[:, np.newaxis], value.shape[1], axis=1)
     state_reason = np.where(targets.look < 0, unanswered, answered)
     edits = TargetScores(value, state_reason, weight, targets.due_us)
     _, of_files, of_turns, of_sessions = targets.groups

@@ -19,7 +19,8 @@ def edit_persistence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     Measures: whose text survived. Each character of a file carries who wrote it; an edit owns what
     the difference of its `before` and `after` put in. Later edits, observations and commits are
     compared with the file as it was: text that they keep, move or only format anew keeps its owner,
-    also in another file and when an undo brings it back.
+    also in another file and when an undo brings it back. Text that others comment out, or put
+    where it never runs (`if False:`), is gone.
 
     Formula, at a horizon h, white space never counted:
 
@@ -31,8 +32,8 @@ def edit_persistence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     edit that only took away: 1 − characters that came back at its place (discounted in the same
     way) / characters taken away, without what the agent itself brings back.
 
-    Range: 0, nothing is left, to 1, untouched. Weight: written characters (taken away, where it
-    only took away) to the power of `weight_exponent`.
+    Range: 0, nothing is left, to 1, untouched. Weight: the denominator (characters taken away,
+    where it only took away) to the power of `weight_exponent`.
     pending: nobody has looked, and there is time left. censored: `unobserved`; `branch_changed`,
     all looks were at another branch; `workspace_gone`, nobody looked after the session had ended;
     `path_lost`, its text went to a file at which nobody looked; `self_rework`, the agent replaced
@@ -50,20 +51,26 @@ def edit_persistence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
                 return EditScore(None, "path_lost")
             cost = CompareCost(parameters.cells_max)
             back, own = survival.returned(edit, sighting.home, cost)
-            if own >= edit.ink_size:
+            left = edit.ink_size - own
+            if left <= 0:
                 return EditScore(None, "self_rework")
-            return EditScore(max(1 - back / (edit.ink_size - own), 0.0))
+            return EditScore(
+                max(1 - back / left, 0.0), weighs=_weighs(left, edit.ink_size, parameters)
+            )
         if edit.is_as_made(sighting):
             return EditScore(1.0)
-        alive = survival.survivors(edit, sighting)
-        whole = [(origin, origin + length) for origin, _, _, length in alive] == edit.written
+        alive = still = survival.survivors(edit, sighting)
+        if any(state.language for state in sighting.holders):
+            still = survival.still_running(edit, alive)
+        whole = [(origin, origin + length) for origin, _, _, length in still] == edit.written
         if whole and not sighting.reworked:
             return EditScore(1.0)
         taken = survival.reworked_places(sighting, alive)
         left = edit.ink_size - _ink_at(edit, taken)
         if left <= 0:
             return EditScore(None, "self_rework")
-        return EditScore(min(survival.credit(edit.after, edit.written, alive, taken) / left, 1.0))
+        kept = survival.credit(edit.after, edit.written, still, taken)
+        return EditScore(min(kept / left, 1.0), weighs=_weighs(left, edit.ink_size, parameters))
 
     return score_edits("edit_persistence", bucket, parameters, score, attrgetter("ink_size"))
 
@@ -79,7 +86,8 @@ def self_rework(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     away and nobody brought back / characters written. For an edit that only took away: characters
     that later edits of the session brought back at its place / characters taken away.
 
-    Range: 0, none, to 1, all: lower is better. Weight: as of edit_persistence.
+    Range: 0, none, to 1, all: lower is better. Weight: characters written (taken away) to the power
+    of `weight_exponent`.
     pending, censored, invalid: as edit_persistence says, without `self_rework`.
     To game it: make one large edit instead of several small ones, or leave a mistake as it is. It
     is for watching: as a penalty it teaches not to correct.
@@ -104,13 +112,14 @@ def line_survival(bucket: Bucket, parameters: EditParameters) -> pa.Table:
     """line_survival: how many of the lines that the agent wrote are still its own.
 
     Measures: what one checks by hand with `git blame -w -M -C`. A line is the edit's when the edit
-    wrote a character of it. It survives while it is there as the edit left it, white space aside,
-    at whatever place and in whatever file, and still holds text of the edit.
+    wrote a character of it, or made it by shortening, splitting or joining lines. It survives while
+    it is there as the edit left it, white space aside, at whatever place and in whatever file, and
+    still holds text of the edit.
 
     Formula, at a horizon: surviving lines / (lines written − lines that later edits of the same
     session changed).
 
-    Range: 0 to 1. Weight: lines written to the power of `weight_exponent`.
+    Range: 0 to 1. Weight: the denominator to the power of `weight_exponent`.
     pending, censored, invalid: as edit_persistence says. `self_rework` where the agent changed all
     of the lines itself; `nothing_written` also where the edit only took away: blame shows no
     deletions.
@@ -123,12 +132,17 @@ def line_survival(bucket: Bucket, parameters: EditParameters) -> pa.Table:
         lines = lines_of(edit)
         if not lines:
             return EditScore(None, "nothing_written")
-        alive, reworked = survival.surviving_lines(edit, lines, sighting)
-        if len(lines) == reworked:
+        cost = CompareCost(parameters.cells_max)
+        alive, reworked = survival.surviving_lines(edit, lines, sighting, cost)
+        if (left := len(lines) - reworked) == 0:
             return EditScore(None, "self_rework")
-        return EditScore(alive / (len(lines) - reworked))
+        return EditScore(alive / left, weighs=_weighs(left, len(lines), parameters))
 
     return score_edits("line_survival", bucket, parameters, score, lambda edit: len(lines_of(edit)))
+
+
+def _weighs(left: int, written: int, parameters: EditParameters) -> float:
+    return left / written if parameters.rules.weight_left else 1.0
 
 
 def _ink_at(edit: TrackedEdit, places: set[int]) -> int:

@@ -330,6 +330,31 @@ def gaps(pairs: Sequence[Block], old_size: int, new_size: int) -> list[tuple[int
     return stretches
 
 
+def reshaped_lines(old: str, new: str, change: TextChange) -> list[tuple[int, int]]:
+    """The lines of the new text at the edges of what changed that are no line of the old text,
+    without those that hold nothing of it."""
+    lines: dict[tuple[int, int], None] = {}
+    for i, i_end, j, j_end in gaps(change.kept, len(old), len(new)):
+        # Whole lines for whole lines: what stands around them is as it was.
+        places = ((old, i), (old, i_end), (new, j), (new, j_end))
+        if all(at == 0 or at == len(text) or text[at - 1] == "\n" for text, at in places):
+            continue
+        for at, to in ((i - 1, j - 1), (i_end, j_end)):
+            if at < 0 or to < 0 or at >= len(old) or to >= len(new):
+                continue
+            line = line_around(new, to)
+            bare = ink(new[slice(*line)])
+            if bare and bare != ink(old[slice(*line_around(old, at))]):
+                lines[line] = None
+    return list(lines)
+
+
+def line_around(text: str, at: int) -> tuple[int, int]:
+    """Where the line begins and ends that holds the character, without the line end."""
+    end = text.find("\n", at)
+    return text.rfind("\n", 0, at) + 1, len(text) if end < 0 else end
+
+
 def _merged(blocks: Sequence[Block]) -> list[Block]:
     merged: list[Block] = []
     at = to = size = 0

@@ -7,19 +7,22 @@ or moved in the meantime: nobody can tell until the whole file is seen.
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
 
 from penstock_jobs.rewards.texts import changes, provenance
 from penstock_jobs.rewards.texts.changes import Block, CompareCost, TextChange, TooExpensive, ink
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, KnownFile, OwnerRun
-from penstock_jobs.rewards.texts.trail import SECOND
+from penstock_jobs.rewards.texts.rules import TextRules
+from penstock_jobs.rewards.texts.trail import SECOND, TrackedEdit
 
 #: Text that vanishes and appears again so soon, or within the same turn, has moved.
 MOVE_US = 60 * SECOND
 #: How many stretches are looked through for where moved text came from: the latest.
 REMEMBERED = 32
+#: A region that is so much of a file is taken for all of it.
+MOST_OF_FILE = 0.8
 #: Lines in a row that a region shares with an earlier one: fewer are chance, since code repeats.
 ROW_MIN = 3
 
@@ -109,7 +112,7 @@ def reclaim(
         runs += owners
         done = place + size
     runs += state.cut(done, len(state.text))
-    return FileState(state.text, runs, state.ranges, state.whole)
+    return replace(state, runs=runs)
 
 
 @dataclass(eq=False)
@@ -122,6 +125,10 @@ class Moves:
     cost: CompareCost
     #: When, who took it, what.
     lost: list[tuple[int, int, LooseLines]] = field(default_factory=list)
+    #: What edits took from a file that others had written: when, the path, what.
+    taken: list[tuple[int, str, LooseLines]] = field(default_factory=list)
+    #: The edits, while text that they put in may turn out to be taken from another file.
+    written: list[TrackedEdit] = field(default_factory=list)
     #: When and where others changed a file, the file after it, and the change; None for a file
     #: that was first seen.
     arrived: list[tuple[int, str, FileState, TextChange | None]] = field(default_factory=list)
@@ -138,6 +145,60 @@ class Moves:
         ]
         self.lost += [(ts, taker, lines) for lines in gone]
         return gone
+
+    def bring(self, edit: TrackedEdit, state: FileState) -> FileState:
+        """The state after an edit, without lines that edits took from another file just before:
+        they are the text of those who wrote them."""
+        self.taken = [
+            entry for entry in self.taken[-REMEMBERED:] if self._near(entry[0], edit.ts_us)
+        ]
+        self.written = [
+            other for other in self.written[-REMEMBERED:] if self._near(other.ts_us, edit.ts_us)
+        ]
+        self.written.append(edit)
+        taken = [gone for _, path, gone in self.taken if path != edit.path]
+        return self._brought(state, taken, edit.owner) if taken else state
+
+    def take(self, edit: TrackedEdit, state: FileState, change: TextChange) -> None:
+        """An edit takes text of others: earlier edits may have put it into another file."""
+        blocks = [(block.i, block.n) for block in change.kept + change.moved]
+        for gone in _uncovered(state, blocks, self.ink_min):
+            if any(run.owner for run in state.cut(gone.start, gone.end)):
+                continue
+            self.taken.append((edit.ts_us, edit.path, gone))
+            for other in self.written:
+                file, made = self.files.get(other.path), other.made
+                if file is None or made is None or made not in file.parts:
+                    continue
+                if other.path == edit.path:
+                    continue
+                brought = self._brought(made, [gone], other.owner)
+                if brought is not made:
+                    file.put(file.parts.index(made), brought)
+                    other.put(brought)
+                    if not other.written:
+                        other.problem = "nothing_written"
+
+    def _brought(self, state: FileState, taken: list[LooseLines], maker: int) -> FileState:
+        text = state.text
+        taken = [gone for gone in taken if any(line.strip() in text for line in gone.raw)]
+        own = [(at, at + length) for _, at, length in state.pieces.get(maker, ()) if taken]
+        for start, end in own:
+            if end - start >= self.ink_min:
+                came = LooseLines(state, start, end)
+                for gone in taken:
+                    state = self._claim(state, came, gone, maker) or state
+        return state
+
+    def copied(self, before: FileState, state: FileState, change: TextChange) -> FileState:
+        """The state after others copied lines that stand in the file: the copies have the same
+        author. Text that stands several times counts once, so this matters when the original
+        goes."""
+        source = _all_lines(before)
+        for came in _arrived_lines(state, change, self.ink_min):
+            if any(line.strip() in before.text for line in came.raw):
+                state = self._claim(state, came, source, OTHERS) or state
+        return state
 
     def claimed(
         self, ts: int, state: FileState, change: TextChange | None, maker: int
@@ -205,7 +266,7 @@ def widen(file: KnownFile, before: str, owner: int) -> None:
 
 
 def recall(
-    file: KnownFile, text: str, ink_min: int, cost: CompareCost
+    file: KnownFile, text: str, ink_min: int, cost: CompareCost, rules: TextRules
 ) -> tuple[list[FileState], list[OwnerRun]]:
     """The whole file is seen to be `text`. What edits wrote in a region that is not there any more
     as it was stands now in one that was first shown later, if that held most of it. Returns the
@@ -214,6 +275,9 @@ def recall(
     parts, reworked = list(file.parts), list[OwnerRun]()
     if len(parts) == 1:
         return parts, reworked
+    # The last region that an edit showed may be all of the file: then nothing lies elsewhere.
+    if rules.changed_files and len(ink(parts[-1].text)) >= MOST_OF_FILE * len(ink(text)):
+        return _within_last(file, cost)
     for at, old in enumerate(file.parts):
         if not old.pieces or old.text in text:
             continue
@@ -234,6 +298,44 @@ def recall(
             reworked += [run for row, line in gone for run in row.owners(line)]
             parts[at] = _without(parts[at], rows)
     return parts, reworked
+
+
+def _within_last(file: KnownFile, cost: CompareCost) -> tuple[list[FileState], list[OwnerRun]]:
+    """What `recall` returns where the last part is the file: others had changed what was known
+    before it was shown."""
+    *earlier, last = file.parts
+    shown = file.shown[-1][1]
+    rest: list[FileState] = []
+    reworked: list[OwnerRun] = []
+    for part in earlier:
+        live = {owner for owner, _ in part.ranges}
+        try:
+            then = changes.compare(part.text, shown, cost)
+            since = changes.compare(shown, last.text, cost)
+        except TooExpensive:
+            rest.append(part)
+            continue
+        still = sum(len(ink(shown[j : j + n])) for _, j, n in then.kept + then.moved)
+        if 2 * still < len(ink(part.text)):
+            rest.append(part)
+            continue
+        before = provenance.after_change(part, shown, then, live, whole=False)
+        now = provenance.after_change(before, last.text, since, live, whole=False)
+        covered = sorted((block.i, block.n) for block in since.kept + since.moved)
+        for start, end in provenance.between(covered, len(shown)):
+            reworked += before.cut(start, end)
+        last = _with_owners(last, now)
+    return [*rest, last], reworked
+
+
+def _with_owners(state: FileState, other: FileState) -> FileState:
+    """The state, with the owners that the other has for text of nobody here."""
+    runs: list[OwnerRun] = []
+    at = 0
+    for run in state.runs:
+        runs += [run] if run.owner != OTHERS else other.cut(at, at + run.length)
+        at += run.length
+    return replace(state, runs=runs, ranges={**other.ranges, **state.ranges})
 
 
 def _shared_rows(part: FileState, since: int, shown: str, ink_min: int) -> list[LooseLines]:

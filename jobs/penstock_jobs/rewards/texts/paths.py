@@ -5,14 +5,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from posixpath import isabs, normpath
 
+#: Without these a path is relative and has one spelling.
+_ODD = re.compile(r"^[/.]|//|/\.|/$|^[A-Za-z]:[\\/]")
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
 def file_names(sent: Iterable[str]) -> Mapping[str, str]:
     """Each path → the name of its file: the first spelling of it. No event says where the project
     lies, so the session's own paths do: it is the folder in which the most of the absolute paths
-    are one of the relative ones."""
+    are one of the relative ones. Empty where all are spelled alike."""
     paths = list(dict.fromkeys(sent))
+    if not any(map(_ODD.search, paths)):
+        return {}
     plain = {path: _plain(path) for path in paths}
     root = _root(set(plain.values()))
     names: dict[str, str] = {}

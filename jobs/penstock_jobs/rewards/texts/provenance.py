@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from penstock_jobs.rewards.texts.changes import Block, TextChange
+from penstock_jobs.rewards.texts.languages import SourceLanguage, Stretch
 
 #: The owner of text that no edit of the session wrote: the user, tools, earlier authors.
 OTHERS = 0
@@ -44,6 +45,8 @@ class FileState:
     runs: Sequence[OwnerRun]
     ranges: Ranges = field(default_factory=dict)
     whole: bool = True
+    #: Set once others put something in that may disable code in this language.
+    language: SourceLanguage | None = None
 
     @cached_property
     def pieces(self) -> dict[int, list[Piece]]:
@@ -60,6 +63,16 @@ class FileState:
     def starts(self) -> list[int]:
         """Where runs begin, and where the last ends."""
         return [0, *accumulate(run.length for run in self.runs)]
+
+    @cached_property
+    def disabled(self) -> list[Stretch]:
+        """Text that others commented out or put where it never runs."""
+        stretches = self.language.disabled(self.text) if self.language else ()
+        return [
+            stretch
+            for stretch in stretches
+            if any(run.owner == OTHERS for run in self.cut(stretch.start, stretch.opened))
+        ]
 
     def cut(self, start: int, end: int) -> list[OwnerRun]:
         """Returns the runs between two places."""
@@ -118,9 +131,11 @@ def after_change(
     whole: bool,
     owner: int = OTHERS,
     start: int = 0,
+    clipped: bool = False,
 ) -> FileState:
     """What the change kept or moved keeps its owner; the rest belongs to the owner who made it,
-    whose own text begins at `start`. Ranges of edits that are not live are dropped."""
+    whose own text begins at `start`. Ranges of edits that are not live are dropped. With `clipped`
+    a range does not reach beyond the known text around it into text that was not known."""
     runs: list[OwnerRun] = []
     at = 0
     blocks = sorted(change.kept + change.moved, key=attrgetter("j"))
@@ -132,7 +147,10 @@ def after_change(
             _append(runs, first)
             runs += rest
         at = j + n
-    return FileState(text, runs, _carried(state.ranges, change, len(text), live), whole)
+    ranges = _carried(state.ranges, change, len(text), live)
+    if clipped and ranges and not state.whole:
+        ranges = _clipped(ranges, state, change, len(text))
+    return FileState(text, runs, ranges, whole, state.language)
 
 
 def _append(runs: list[OwnerRun], run: OwnerRun) -> None:
@@ -185,6 +203,33 @@ def _carried(ranges: Ranges, change: TextChange, length: int, live: Container[in
     return carried
 
 
+def _clipped(ranges: Ranges, state: FileState, change: TextChange, length: int) -> Ranges:
+    """A range at the edge of a known part would take in all that others turn out to have there."""
+    parts: list[tuple[int, int]] = []
+    at = 0
+    for text in state.text.split(UNKNOWN):
+        parts.append((at, at + len(text)))
+        at += len(text) + len(UNKNOWN)
+    clipped = {}
+    for key, carried in ranges.items():
+        low, high = carried
+        start, end = state.ranges[key]
+        first, last = next(part for part in parts if part[0] <= start <= end <= part[1])
+        own = [block for block in change.kept if block.i < last and block.i + block.n > first]
+        inside = [block for block in own if block.i < end and block.i + block.n > start]
+        before = any(block.i < start for block in own)
+        after = any(block.i + block.n > end for block in own)
+        if not before:
+            low = inside[0].j + start - inside[0].i if inside else high - (end - start)
+        if not after:
+            high = inside[-1].j + end - inside[-1].i if inside else low + end - start
+        if not (before or after or inside):
+            low = high = 0
+        low = min(max(low, 0), length)
+        clipped[key] = low, min(max(low, high), length)
+    return clipped
+
+
 def shifted(change: TextChange, start: int, old: int, new: int, rest: int) -> TextChange:
     """The change of a region, as a change of the text around it: `start` characters before the
     region, `rest` after it; the region had `old` and has `new` characters."""
@@ -215,19 +260,35 @@ def joined_state(parts: Sequence[FileState], text: str) -> FileState:
     return state_of(joined, zip(places, ordered, strict=True))
 
 
+def placed(state: FileState, text: str) -> TextChange | None:
+    """The change by which text around known parts comes to be known, if each of them stands there
+    as it was, in one place."""
+    blocks: list[Block] = []
+    at = end = 0
+    for part in state.text.split(UNKNOWN):
+        place = text.find(part, end)
+        if not part or place < 0 or text.find(part) != place or text.find(part, place + 1) >= 0:
+            return None
+        blocks.append(Block(at, place, len(part)))
+        at, end = at + len(part) + len(UNKNOWN), place + len(part)
+    return TextChange(blocks, [])
+
+
 def state_of(text: str, parts: Iterable[tuple[int, FileState]]) -> FileState:
     """A text of which the parts at these places are known, in their order."""
     runs: list[OwnerRun] = []
     ranges: dict[tuple[int, int], tuple[int, int]] = {}
+    language = None
     at = 0
     for place, part in parts:
+        language = language or part.language
         runs += [OwnerRun(place - at, OTHERS, 0)] if place > at else []
         runs += part.runs
         at = place + len(part.text)
         for key, (start, end) in part.ranges.items():
             ranges[key] = (start + place, end + place)
     runs += [OwnerRun(len(text) - at, OTHERS, 0)] if len(text) > at else []
-    return FileState(text, runs, ranges, False)
+    return FileState(text, runs, ranges, False, language)
 
 
 def between(covered: Iterable[tuple[int, int]], length: int) -> list[tuple[int, int]]:

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from penstock_jobs.rewards.texts import changes, provenance, trail
 from penstock_jobs.rewards.texts.changes import CompareCost, TextChange, TooExpensive, ink
+from penstock_jobs.rewards.texts.languages import language_of
 from penstock_jobs.rewards.texts.moves import Moves, recall, widen
 from penstock_jobs.rewards.texts.open_edits import OpenEdits
 from penstock_jobs.rewards.texts.paths import file_names
@@ -23,6 +24,9 @@ from penstock_jobs.rewards.texts.trail import EditRange, Row, Sighting, TrackedE
 MOMENT_US = trail.SECOND
 #: An edit's `before` that keeps so much of the file as it was is the file, changed by others.
 SAME_FILE_SHARE = 0.8
+#: One that keeps this share may be: if it shows the ends of the file too.
+CHANGED_FILE_SHARE = 0.5
+BYTE_ORDER_MARK = "\ufeff"
 _EDIT, _LOOK, _COMMIT = range(3)
 #: Where an event, or an entry of a commit, names a file.
 _PATHS = ("path", "renamed_from")
@@ -60,7 +64,7 @@ def replay(
             tracked.append(edit)
             if ts <= as_of_us:
                 session.end_moment()
-                session.edit(edit, row["before"] or "", row["after"] or "")
+                session.edit(edit, session.text(row["before"]), session.text(row["after"]))
         elif ts <= as_of_us:
             last_look_us = max(last_look_us, ts)
             session.end_moment(before_us=ts - MOMENT_US)
@@ -77,8 +81,9 @@ def _with_file_names(
     edits: Sequence[Row], looks: Sequence[Row], commits: Sequence[Row]
 ) -> tuple[Sequence[Row], Sequence[Row], Sequence[Row]]:
     """The rows with one path for each file."""
-    entries = [*edits, *looks, *(entry for commit in commits for entry in commit["files"])]
-    sent = (entry.get(key) for entry in entries if isinstance(entry, dict) for key in _PATHS)
+    entries = [entry for commit in commits for entry in commit["files"]]
+    sent = [row["path"] for rows in (edits, looks) for row in rows]
+    sent += [entry.get(key) for entry in entries if isinstance(entry, dict) for key in _PATHS]
     names = file_names(path for path in sent if isinstance(path, str))
     names = {path: name for path, name in names.items() if path != name}
     if not names:
@@ -115,6 +120,11 @@ class _SessionReplay:
             looks, self._looks = self._looks, []
             for ts, path in looks:
                 self.watches.sight(ts, path)
+
+    def text(self, sent: str | None) -> str:
+        if self._terms.rules.byte_order_marks:
+            return (sent or "").removeprefix(BYTE_ORDER_MARK)
+        return sent or ""
 
     def edit(self, edit: TrackedEdit, before: str, after: str) -> None:
         if not edit.path or undecodable(before) or undecodable(after):
@@ -153,10 +163,18 @@ class _SessionReplay:
             start=start,
         )
         now = self._moves.claimed(edit.ts_us, now, in_file, edit.owner)
+        if self._terms.rules.moves_of_others:
+            self._moves.take(edit, state, in_file)
+            now = self._moves.bring(edit, now)
         places = _describe(edit, before, after, change, now)
         ranges = {key: (start + i, start + j) for key, (i, j) in places.items()}
-        edit.made = now = FileState(text, now.runs, {**now.ranges, **ranges}, now.whole)
+        edit.made = now = replace(now, ranges={**now.ranges, **ranges})
         file.put(part, now)
+        if self._terms.rules.placed_regions and not now.whole:
+            edit.region = before
+        if self._terms.rules.reshaped_lines:
+            lines = changes.reshaped_lines(before, after, change)
+            edit.reshaped = [(start + i, start + j) for i, j in lines]
         if edit.problem is None:
             self.watches.watch(edit, now)
 
@@ -202,10 +220,19 @@ class _SessionReplay:
         except TooExpensive:
             return False
         still = sum(len(ink(known[i : i + n])) for i, _, n in change.kept + change.moved)
-        return still >= SAME_FILE_SHARE * size > 0
+        if still >= SAME_FILE_SHARE * size > 0:
+            return True
+        if not (self._terms.rules.changed_files and file.whole and change.kept):
+            return False
+        # What `before` lacks at the ends of the file may lie around it: then it is a region.
+        first, last = change.kept[0], change.kept[-1]
+        head = len(ink(known[: first.i])) - len(ink(before[: first.j]))
+        tail = len(ink(known[last.i + last.n :])) - len(ink(before[last.j + last.n :]))
+        lacks = max(head, 0) + max(tail, 0)
+        return still >= CHANGED_FILE_SHARE * size and lacks <= (1 - SAME_FILE_SHARE) * size
 
     def look(self, ts: int, row: Row) -> None:
-        path, text = row["path"], "" if row["deleted"] else row["text"]
+        path, text = row["path"], "" if row["deleted"] else row["text"] and self.text(row["text"])
         if row["branch_changed"]:
             self.watches.note(ts, path, Sighting("censored", "branch_changed"))
         elif not path or text is None or undecodable(text):
@@ -244,15 +271,23 @@ class _SessionReplay:
             only = file.parts[0]
             if len(file.parts) == 1 and only.text == text:
                 if not only.whole:
-                    file.put(0, FileState(text, only.runs, only.ranges, True))
+                    file.put(0, replace(only, whole=True))
                 return
-            parts, reworked = recall(file, text, self._terms.move_min, self._cost)
+            rules = self._terms.rules
+            parts, reworked = recall(file, text, self._terms.move_min, self._cost, rules)
             self.watches.take(reworked)
             base = provenance.joined_state(parts, text)
-            change = self._compare(base.text, text)
-            state = provenance.after_change(base, text, change, self.watches.live, whole=whole)
+            change = None
+            if rules.placed_regions and not base.whole:
+                change = provenance.placed(base, text)
+            change = change or self._compare(base.text, text)
+            state = provenance.after_change(
+                base, text, change, self.watches.live, whole=whole, clipped=rules.placed_regions
+            )
             if text in file.known:  # undoing brings back who wrote it
                 state = replace(state, runs=file.known[text].runs)
+            elif base.pieces:
+                state = self._by_others(path, base, state, change)
             gone = self._moves.vanish(ts, base, change, OTHERS)
             file.parts, file.shown = [state], [(0, "")]
             for lines in gone:
@@ -261,6 +296,23 @@ class _SessionReplay:
             state = self._moves.claimed(ts, state, change, OTHERS)
             self._moves.arrived.append((ts, path, state, change))
         file.put(0, state)
+
+    def _by_others(
+        self, path: str, base: FileState, state: FileState, change: TextChange
+    ) -> FileState:
+        """The state after others put text in: copies of what edits wrote are known for that, and
+        where it may disable code, the language is."""
+        if self._terms.rules.copies:
+            state = self._moves.copied(base, state, change)
+        if self._terms.rules.disabled_code and state.language is None:
+            covered = sorted((block.j, block.n) for block in change.kept + change.moved)
+            language = language_of(path)
+            if language is not None and any(
+                language.may_disable(state.text, start, end)
+                for start, end in provenance.between(covered, len(state.text))
+            ):
+                state = replace(state, language=language)
+        return state
 
     def _compare(self, old: str, new: str) -> TextChange:
         """Raises TooExpensive. What was compared just before is not compared again."""
@@ -283,11 +335,7 @@ def _describe(
         sorted((block.i, block.n) for block in change.kept + change.moved), len(before)
     )
     edit.after = after
-    edit.written = [
-        (origin, origin + length)
-        for origin, _, length in now.pieces.get(edit.owner, [])
-        if after[origin : origin + length].strip()
-    ]
+    edit.put(now)
     only_took = not edit.written and any(before[start:end].strip() for start, end in gone)
     if not edit.written and not only_took:
         edit.problem = "nothing_written"

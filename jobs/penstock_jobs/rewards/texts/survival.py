@@ -1,9 +1,17 @@
 """The characters and lines that an edit wrote and that are still there."""
 
-from collections.abc import Iterable, Sequence, Set
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence, Set
+from typing import Literal, NamedTuple
 
-from penstock_jobs.rewards.texts.changes import CompareCost, compare, ink
+from rapidfuzz.distance import Postfix, Prefix
+
+from penstock_jobs.rewards.texts.changes import (
+    CompareCost,
+    TextChange,
+    compare,
+    ink,
+    line_around,
+)
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState
 from penstock_jobs.rewards.texts.similarity import sim4
 from penstock_jobs.rewards.texts.trail import Sighting, Survivor, TrackedEdit
@@ -11,6 +19,7 @@ from penstock_jobs.rewards.texts.trail import Sighting, Survivor, TrackedEdit
 #: A longer line is looked at in stretches of this length, so that one change in a file without
 #: line breaks does not discount all of it.
 LINE_MAX = 400
+LineFate = Literal["surviving", "reworked", "gone"]
 
 
 def survivors(edit: TrackedEdit, sighting: Sighting) -> list[Survivor]:
@@ -32,6 +41,39 @@ def survivors(edit: TrackedEdit, sighting: Sighting) -> list[Survivor]:
                 done = origin + length
         edit.survivors[sighting.holders] = once
     return edit.survivors[sighting.holders]
+
+
+def still_running(edit: TrackedEdit, alive: Sequence[Survivor]) -> list[Survivor]:
+    """What is left without text that others commented out, or put where it never runs."""
+    running: list[Survivor] = []
+    for survivor in alive:
+        at, end = survivor.at, survivor.at + survivor.length
+        for start, _, stop in survivor.state.disabled:
+            if at < stop and start < end and not _was_disabled(edit, survivor):
+                running += _part(survivor, at, max(start, at))
+                at = min(max(stop, at), end)
+        running += _part(survivor, at, end)
+    return running
+
+
+def _part(survivor: Survivor, start: int, end: int) -> list[Survivor]:
+    if start >= end:
+        return []
+    origin = survivor.origin + start - survivor.at
+    return [Survivor(origin, survivor.state, start, end - start)]
+
+
+def _was_disabled(edit: TrackedEdit, survivor: Survivor) -> bool:
+    """Whether the edit put the text into a comment that was there."""
+    language = survivor.state.language
+    if edit.made is None or language is None:
+        return False
+    for origin, at, length in edit.made.pieces.get(edit.owner, ()):
+        if origin <= survivor.origin < origin + length:
+            place = at + survivor.origin - origin
+            stretches = language.disabled(edit.made.text)
+            return any(start <= place < end for start, _, end in stretches)
+    return False
 
 
 def credit(
@@ -121,6 +163,9 @@ def returned(edit: TrackedEdit, home: FileState, cost: CompareCost) -> tuple[flo
     own = 0
     for number, text in edit.deleted.items():
         stretch = home.ranges.get((edit.owner, number), (0, 0))
+        if edit.region and (around := _back_at_edge(edit, number, home.text, stretch)):
+            back += around
+            continue
         alive = []
         for block in compare(text, home.text[slice(*stretch)], cost).kept:
             i, at = block.i, stretch[0] + block.j
@@ -134,16 +179,39 @@ def returned(edit: TrackedEdit, home: FileState, cost: CompareCost) -> tuple[flo
     return back, own
 
 
+def _back_at_edge(edit: TrackedEdit, number: int, now: str, place: tuple[int, int]) -> int:
+    """How much of a text that was taken away at the edge of a region stands there again, in the
+    file that nobody knew then. Half of it may well be other text that begins alike."""
+    gone = ink(edit.deleted[number])
+    if edit.made is None or edit.region is None:
+        return 0
+    start, end = edit.made.ranges[edit.owner, number]
+    at_start, at_end = not edit.made.text[:start].strip(), not edit.made.text[end:].strip()
+    if at_start and at_end:
+        return len(gone) if edit.region in now else 0
+    reach = 4 * len(edit.deleted[number])
+    back = 0
+    if at_end:
+        back = Prefix.similarity(gone, ink(now[place[0] : place[1] + reach]))
+    elif at_start:
+        back = Postfix.similarity(gone, ink(now[max(place[0] - reach, 0) : place[1]]))
+    return back if 2 * back > len(gone) else 0
+
+
 class WrittenLine(NamedTuple):
-    """A line as the edit left it, and which of the edit's text is in it."""
+    """A line as the edit left it, and which of the edit's text is in it: nothing, where the edit
+    made the line from the text of others."""
 
     text: str
     start: int
     end: int
+    #: Where it begins in the file.
+    at: int
 
 
 def written_lines(edit: TrackedEdit) -> list[WrittenLine]:
-    """The lines of which the edit wrote something, in the order of its text."""
+    """The lines of which the edit wrote something, or that are new as lines, in the order of its
+    text; those without text of its own come last."""
     if edit.made is None:
         return []
     text = edit.made.text
@@ -159,38 +227,73 @@ def written_lines(edit: TrackedEdit) -> list[WrittenLine]:
             if not text[done:end].isspace():
                 if start == last:
                     line = lines[-1]
-                    lines[-1] = WrittenLine(line.text, min(line.start, done + moved), end + moved)
+                    begin = min(line.start, done + moved)
+                    lines[-1] = WrittenLine(line.text, begin, end + moved, start)
                 else:
-                    lines.append(WrittenLine(text[start:stop], done + moved, end + moved))
+                    lines.append(WrittenLine(text[start:stop], done + moved, end + moved, start))
                 last = start
             start = done = end
-    return sorted(lines, key=lambda line: line.start)
+    lines.sort(key=lambda line: line.start)
+    own = {line.at for line in lines}
+    reshaped = (WrittenLine(text[i:j], i, i, i) for i, j in edit.reshaped if i not in own)
+    return lines + list(reshaped) if lines else lines
 
 
 def surviving_lines(
-    edit: TrackedEdit, lines: Sequence[WrittenLine], sighting: Sighting
+    edit: TrackedEdit, lines: Sequence[WrittenLine], sighting: Sighting, cost: CompareCost
 ) -> tuple[int, int]:
-    """How many of the edit's lines survive, and how many later edits of the session changed."""
+    """How many of the edit's lines survive, and how many later edits of the session changed. Raises
+    TooExpensive."""
     if sighting.holders == (edit.made,):
         return len(lines), 0
+    fates = [*line_fates(edit, lines, sighting, cost)]
+    return fates.count("surviving"), fates.count("reworked")
+
+
+def line_fates(
+    edit: TrackedEdit, lines: Sequence[WrittenLine], sighting: Sighting, cost: CompareCost
+) -> Iterator[LineFate]:
+    """What became of each line: it survives, later edits of the session changed it, or neither.
+    Raises TooExpensive."""
     alive = survivors(edit, sighting)
     taken = reworked_places(sighting, alive)
-    surviving = reworked = at = 0
+    change: TextChange | None = None
+    at = 0
     for line in lines:
+        if line.start == line.end:
+            if change is None and edit.made is not None and sighting.home is not None:
+                change = compare(edit.made.text, sighting.home.text, cost)
+            yield _reshaped_fate(edit, line, sighting.home, change)
+            continue
         while at < len(alive) and alive[at].origin + alive[at].length <= line.start:
             at += 1
         changed_by_agent = False
         if at < len(alive) and alive[at].origin < line.end:
             # The line that the edit's text stands in now.
             here, text = alive[at], alive[at].state.text
-            place = here.at + max(line.start - here.origin, 0)
-            start, stop = text.rfind("\n", 0, place) + 1, text.find("\n", place)
-            stop = len(text) if stop < 0 else stop
+            start, stop = line_around(text, here.at + max(line.start - here.origin, 0))
             now = text[start:stop]
             if now == line.text or ink(now) == ink(line.text):
-                surviving += 1
+                yield "surviving"
                 continue
             changed_by_agent = any(run.owner > edit.owner for run in here.state.cut(start, stop))
-        if changed_by_agent or not taken.isdisjoint(range(line.start, line.end)):
-            reworked += 1
-    return surviving, reworked
+        reworked = changed_by_agent or not taken.isdisjoint(range(line.start, line.end))
+        yield "reworked" if reworked else "gone"
+
+
+def _reshaped_fate(
+    edit: TrackedEdit, line: WrittenLine, home: FileState | None, change: TextChange | None
+) -> LineFate:
+    """By the place that the line has in the file now: it has no text of the edit."""
+    if home is None or change is None:
+        return "gone"
+    start = line.at + len(line.text) - len(line.text.lstrip())
+    place = 0
+    for i, j, n in sorted(change.kept + change.moved):
+        if i <= start < i + n:
+            now = home.text[slice(*line_around(home.text, j + start - i))]
+            if ink(now) == ink(line.text):
+                return "surviving"
+        place = j + n if i + n <= start else place
+    owners = (run.owner for run in home.cut(*line_around(home.text, place)))
+    return "reworked" if any(owner > edit.owner for owner in owners) else "gone"

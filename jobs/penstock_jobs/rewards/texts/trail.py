@@ -71,12 +71,25 @@ class TrackedEdit:
     made: FileState | None = None
     #: Stretches of `after` that the edit wrote.
     written: list[tuple[int, int]] = field(default_factory=list)
+    #: Lines of `made` that are new as lines, whoever wrote their characters.
+    reshaped: list[tuple[int, int]] = field(default_factory=list)
+    #: What it replaced, where nobody knew the file around that.
+    region: str | None = None
     #: The texts that an edit took away which wrote nothing, by number of the range.
     deleted: dict[int, str] = field(default_factory=dict)
     ranges: list[EditRange] = field(default_factory=list)
     sightings: list[Sighting] = field(default_factory=list)
     #: They are found when somebody asks, by the states that hold its text.
     survivors: dict[tuple[FileState, ...], list[Survivor]] = field(default_factory=dict, repr=False)
+
+    def put(self, made: FileState) -> None:
+        """The file right after the edit, by which it is known what the edit wrote."""
+        self.made = made
+        self.written = [
+            (origin, origin + length)
+            for origin, _, length in made.pieces.get(self.owner, ())
+            if self.after[origin : origin + length].strip()
+        ]
 
     def is_as_made(self, sighting: Sighting) -> bool:
         """Whether nothing at all has happened to its file; most looks find that."""
