@@ -76,7 +76,7 @@ def test_from_a_suite_to_a_comparison(bench: Bench, suite: str) -> None:
     half = f'test "$PENSTOCK_TASK" = easy && {SOLVE}; true'
     person = bench("run", suite, "--checkpoint", "old", "--agent", half, "--no-isolation")
     assert person.status == 0
-    assert "NOT ISOLATED" in person.err
+    assert "NOT ISOLATED: in 2 of 2 attempts" in person.err
     assert "score 0.500" in " ".join(person.out.split())
     assert "maths" not in person.out  # one task says nothing of a tag
 
@@ -87,12 +87,17 @@ def test_from_a_suite_to_a_comparison(bench: Bench, suite: str) -> None:
     shown = bench("compare", "old", "new", "--suite", suite).out
     assert "hard  0.000  1.000  +1.000" in shown.replace("   ", "  ")
 
-    assert bench("show", "mini").out.count("NOT ISOLATED") == 1
+    assert bench("show", "mini").out.count("2 NOT ISOLATED") == 1
     listed = bench("show", "mini", "--json").json()
-    assert [one["checkpoint"] for one in listed] == ["new", "old"]
+    assert [(one["checkpoint"], one["not_isolated"]) for one in listed] == [("new", 0), ("old", 2)]
+    assert [task["not_isolated"] for task in listed[1]["summary"]["tasks"]] == [1, 1]
+    assert compared["not_isolated"] == [2, 0]
+    assert "attempts of old that were NOT ISOLATED" in shown
     one = bench("show", suite, "--checkpoint", "old").out
     assert "pass@1" in one
     assert "maths, py" in one
+    assert "not isolated" in one
+    assert "not isolated" not in bench("show", suite, "--checkpoint", "new").out
 
 
 def test_a_new_version_says_whose_scores_do_not_count(bench: Bench, lake: Lake, suite: str) -> None:

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -140,17 +140,6 @@ def test_no_network(sandbox: IsolatedSandbox) -> None:
         assert "unreachable" in run_in(sandbox, python(code)).output
 
 
-def test_no_sockets_of_the_machine_either(isolation: None, tmp_path: Path) -> None:
-    where = tmp_path / "listening"
-    code = "import socket; s = socket.socket(socket.AF_UNIX); "
-    code += f's.connect("{where}"); print("connected")'
-    with socket.socket(socket.AF_UNIX) as server:
-        server.bind(str(where))
-        server.listen()
-        with open_sandbox(views=PathRules(visible=[str(tmp_path)])) as sandbox:
-            assert "connected" not in run_in(sandbox, python(code)).output
-
-
 def test_addresses_that_are_allowed_are_reached_and_no_others(sandbox: IsolatedSandbox) -> None:
     code = "import socket,sys; s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 5); "
     code += 's.sendall(b"!"); print(s.recv(99))'
@@ -268,60 +257,50 @@ def test_time_is_bounded_for_the_whole_tree_of_processes(sandbox: IsolatedSandbo
     assert 0.4 <= ended.seconds < 10
 
 
-def test_nothing_runs_on(isolation: None, tmp_path: Path) -> None:
-    """A daemon that left its session holds a lock as long as it lives."""
-    lock = tmp_path / "lock"
-    os.mkfifo(lock)
-    # Whoever has the reading end open lets a writer in.
-    daemon = f"(setsid nohup sh -c 'exec 9< {lock}; sleep 1000' >/dev/null 2>&1 &) ; sleep 0.2"
-    with open_sandbox(views=PathRules(visible=[str(tmp_path)])) as sandbox:
-        assert run_in(sandbox, daemon).status == 0
-        with pytest.raises(OSError, match="No such device"):  # nobody reads
-            os.open(lock, os.O_WRONLY | os.O_NONBLOCK)
+def test_nothing_runs_on(sandbox: IsolatedSandbox) -> None:
+    sleep = _sleep()
+    daemon = f"(setsid nohup {' '.join(sleep)} >/dev/null 2>&1 &)"
+    commands = "for file in /proc/[0-9]*/cmdline; do tr '\\0' ' ' < $file; echo; done"
+    ended = run_in(sandbox, f"{daemon}; sleep 0.2; {commands} | grep -c '^{' '.join(sleep)}'")
+    assert ended.output.strip() == "1"
+    assert not _runs(sleep)
 
 
-def test_where_the_one_that_asked_is_killed_nothing_runs_on(
-    isolation: None, tmp_path: Path
-) -> None:
-    lock = tmp_path / "lock"
-    os.mkfifo(lock)
+def test_where_the_one_that_asked_is_killed_nothing_runs_on(isolation: None) -> None:
+    sleep = _sleep()
     code = f"""
 from tests.benchmarks.conftest import *
-with open_sandbox(views=PathRules(visible=[{str(tmp_path)!r}])) as sandbox:
-    run_in(sandbox, "exec 9< {lock}; echo; sleep 1000", seconds=1000)
+with open_sandbox() as sandbox:
+    run_in(sandbox, "exec {" ".join(sleep)}", seconds=1000)
 """
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join([root, *sys.path])
     asking = subprocess.Popen(
         [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": path}, cwd=root
     )
-    while (writing := _open_to_write(lock)) is None:  # until the program reads
+    while not _runs(sleep):
         assert asking.poll() is None, "there was no sandbox"
         time.sleep(0.01)
-    os.write(writing, b"x")
     asking.send_signal(signal.SIGKILL)
     asking.wait()
     deadline = time.monotonic() + 20
-    while _somebody_reads(writing):
+    while _runs(sleep):
         assert time.monotonic() < deadline, "the program runs on"
-    os.close(writing)
-
-
-def _open_to_write(pipe: Path) -> int | None:
-    try:
-        return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
-    except OSError:  # nobody reads yet
-        return None
-
-
-def _somebody_reads(pipe: int) -> bool:
-    try:
-        os.write(pipe, b"x")
-    except BrokenPipeError:
-        return False
-    except BlockingIOError:  # it is full, so somebody could
         time.sleep(0.01)
-    return True
+
+
+def _sleep() -> list[str]:
+    """A command that no other test runs."""
+    return ["sleep", f"1000.{uuid4().int % 10**12}"]
+
+
+def _runs(command: list[str]) -> bool:
+    """Whether a process of this machine has this command."""
+    for process in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if process.read_bytes().rstrip(b"\0").decode(errors="replace").split("\0") == command:
+                return True
+    return False
 
 
 def test_output_is_kept_at_both_ends(sandbox: IsolatedSandbox) -> None:

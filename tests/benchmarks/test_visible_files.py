@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock_jobs.benchmarks.sandbox import visible_files
-from penstock_jobs.benchmarks.sandbox.visible_files import named_places, own_programs
+from penstock_jobs.benchmarks.sandbox.visible_files import homes, named_places, own_programs
 
 
 @pytest.mark.parametrize("name", ["agent", "an agent", "it's an agent"])
@@ -45,3 +45,37 @@ def test_of_a_home_that_only_root_enters_programs_of_path_are_shown(
     (tmp_path / "agent" / "run.py").touch()
     assert named_places(f"{home}/agent.sh") == [f"{home}/agent.sh"]
     assert named_places(f"python {home}/agent/run.py") == [f"{home}/agent"]
+
+
+def test_of_ones_own_home_only_what_a_command_needs_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path.resolve()
+    for folder in (".ssh", ".venv/bin", "work/bin", ".local/bin", ".local/share/tool/bin"):
+        (home / folder).mkdir(parents=True)
+    for file in (".ssh/key", ".netrc", "work/agent.py", "work/bin/run", ".local/share/tool/bin/t"):
+        (home / file).touch()
+    (home / ".venv" / "pyvenv.cfg").touch()
+    (home / ".venv" / "bin" / "python").symlink_to("/usr/bin/env")
+    (home / ".local" / "bin" / "t").symlink_to("../share/tool/bin/t")
+    monkeypatch.setenv("HOME", str(home))
+    path = [f"{home}/.local/bin", f"{home}/.venv/bin", f"{home}/work/bin", "/usr/bin"]
+    monkeypatch.setenv("PATH", os.pathsep.join(path))
+    assert str(home) in homes()
+
+    shown = {place.removeprefix(f"{home}/") for place in own_programs() if str(home) in place}
+    assert shown == {".local/bin", ".local/share/tool", ".venv", "work"}
+    for command, places in {
+        f"cat {home}/.ssh/key {home}/.netrc": {".ssh/key", ".netrc"},
+        f"cd {home} && ls {home}/": set(),
+        f"{home}/.venv/bin/python -m agent": {".venv"},
+        f"python {home}/work/agent.py": {"work"},
+        f"{home}/.local/bin/t": {".local/bin", ".local/share/tool"},
+    }.items():
+        assert {place.removeprefix(f"{home}/") for place in named_places(command)} == places
+
+
+def test_the_home_of_a_system_user_is_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    for place in ("/", "/usr/sbin", "/bin", "/var"):
+        monkeypatch.setenv("HOME", place)
+        assert os.path.realpath(place) not in homes()

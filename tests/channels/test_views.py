@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.channels.tables import channel_change
-from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
+from penstock.checkpoints.attempts import Attempt, AttemptScope, begin_run, record_attempts
 from penstock.checkpoints.tables import checkpoint, checkpoint_move
 from penstock.database.engine import now_us
 from penstock.lake.catalog import create_snapshot
@@ -86,6 +86,20 @@ def test_scores_are_those_of_the_moment(lake: HandLake) -> None:
     second = {"attempt": 1, "status": "error", "score": None, "error": "away"}
     assert rows(lake, ask) == [first, second]
     assert rows(lake, ask, as_of="before") == [first]
+
+
+def test_each_score_says_whether_it_was_made_in_a_sandbox(lake: HandLake) -> None:
+    database = lake.lake.database
+    place = AttemptScope("default", "core", "v1", "ckpt-1")
+    for number, isolated in enumerate((True, False)):
+        agent = {"agent": '"isolated":false', "isolated": isolated}
+        run = begin_run(database, place, source="agent", conditions=agent)
+        with database.write() as connection:
+            record_attempts(connection, place, run, [Attempt(task="t", attempt=number, score=1.0)])
+    with database.write() as connection:
+        record_attempts(connection, place, "import", [Attempt(task="t", attempt=2, score=1.0)])
+    found = rows(lake, "select attempt, isolated from benchmark_scores order by attempt")
+    assert [row["isolated"] for row in found] == [True, False, None]
 
 
 def add_change(lake: HandLake, version: int) -> None:

@@ -44,9 +44,13 @@ def test_what_it_says_and_what_it_leaves_out(folder: Path) -> None:
     assert (loop.canary, loop.watch, loop.policy) == (None, None, POLICY)
     assert loop.here(loop.bench[0].agent) == f"sh {folder}/agent.sh"
     more = '[canary]\nshare = 0.1\nlimit = "2h"\n[watch]\nfor = "1h"\n[rewards]\n'
-    (folder / "loop.toml").write_text('budget = "90m"\n' + LOOP + more)
+    assert (loop.over_budget, loop.trainer.keep_s) == ("show", None)
+    kept = LOOP.replace("[trainer]", '[trainer]\nkeep = "3d"')
+    budget = 'budget = "90m"\nover_budget = "end"\n'
+    (folder / "loop.toml").write_text(budget + kept + more)
     loop = load_loop(folder / "loop.toml")
     assert (loop.canary, loop.budget_s) == (CanarySection(0.1, 7_200), 5_400)
+    assert (loop.over_budget, loop.trainer.keep_s) == ("end", 3 * 86_400)
     assert loop.watch == WatchSection(3_600)
 
 
@@ -70,6 +74,9 @@ def test_what_it_says_and_what_it_leaves_out(folder: Path) -> None:
         ('command = "sh trainer.sh"', 'url = "http://gpu-1:x/"', "it is not http://HOST:PORT"),
         ('command = "sh trainer.sh"', 'url = "http://gpu 1/"', "none a blank"),
         ('command = "sh trainer.sh"', 'url = "http://gpu-1/"\noutput = "out"', "output is for"),
+        ('command = "sh trainer.sh"', 'url = "http://gpu-1/"\nkeep = "3d"', "keep is for"),
+        ('limit = "60s"', 'keep = "soon"', "a time such as"),
+        ('name = "mini"', 'name = "mini"\nover_budget = "stop"', "not show or end"),
         ('name = "mini"', 'name = "../mini"', "letters, digits"),
         ('channel = "production"', 'channel = "a/b"', "lead elsewhere"),
         ('suite = "suite"', 'suite = "sweet"', "no suite.toml"),

@@ -1,5 +1,7 @@
 """What comes next: pure, by tables."""
 
+from dataclasses import replace
+
 import pytest
 
 from penstock.channels.channel import ChannelState
@@ -84,6 +86,30 @@ def test_each_stage_in_its_turn(at: int) -> None:
     )
     over = planned(cycle(at, state="over", why="worse", result={"ends": "rolled_back"}))
     assert over == EndCycle("rolled_back", "worse")
+
+
+@pytest.mark.parametrize("at", range(len(NAMES)))
+def test_a_budget_that_ends_cycles_ends_them_until_the_promotion(at: int) -> None:
+    def planned_at(seconds: float, *, budgeted: bool = True, **facts: object) -> Action:
+        begun = replace(cycle(at, **facts), began_at=NOW if at else None, budget_s=60)
+        later_us = NOW + round(seconds * SECOND)
+        return next_action(begun, RETRY, AT_FIRST, later_us, budgeted=budgeted)
+
+    run = RunStage(NAMES[at])
+    assert planned_at(59.9) == planned_at(60, budgeted=False) == run
+    over = EndCycle("over_budget", f"its budget of 60 s was used up in {NAMES[at]}")
+    is_ended = 0 < at < NAMES.index("promote")
+    assert planned_at(60) == (over if is_ended else run)
+    # Whoever has it ends it: it notices by itself.
+    held = planned_at(60, state="running", owner="ann", lease_until=NOW + 90 * SECOND)
+    assert isinstance(held, Wait)
+    waits = planned_at(60, not_before=NOW + 90 * SECOND, why="no disk")
+    if is_ended:
+        assert waits == EndCycle("over_budget", f"{over.why}: no disk")
+        # What was wrong before is why it ended.
+        early = planned_at(99, state="failed", why="no disk", ended_at=NOW + 59 * SECOND)
+        late = planned_at(99, state="failed", why="no disk", ended_at=NOW + 60 * SECOND)
+        assert (early, late) == (EndCycle("failed", f"{NAMES[at]}: no disk"), waits)
 
 
 def test_when_all_is_done_it_is_promoted() -> None:

@@ -1,6 +1,6 @@
 """A cycle from sessions to promotion, and every way in which it may end otherwise."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,13 @@ from penstock.channels.channel import channel_state, policy_of
 from penstock.channels.errors import ChannelUnknown
 from penstock.channels.promotion import release
 from penstock.channels.rollback import Rollback, roll_back
+from penstock.checkpoints import attempts
 from penstock.checkpoints.registration import find
 from penstock.checkpoints.tables import benchmark_attempt
+from penstock.database.engine import clock_us, now_us
 from penstock.errors import InvalidInput
 from penstock_jobs.loop.cycles import Cycle, cycles_of
+from penstock_jobs.loop.tables import loop_cycle
 from tests.support.checkpoint_factory import add, promote
 from tests.support.loop_world import (
     AGENT,
@@ -22,6 +25,7 @@ from tests.support.loop_world import (
     POLICY,
     RECIPE,
     TENANT,
+    TRAINER,
     World,
     open_world,
     outcomes,
@@ -238,13 +242,15 @@ def test_evidence_that_cannot_be_judged_is_no_verdict_on_the_checkpoint(world: W
     assert serving(world) == "first"
 
 
-def test_results_of_the_parent_that_are_too_old_are_joined_by_others(world: World) -> None:
+def test_results_of_the_parent_that_are_too_old_are_joined_by_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as earlier:
+        ago_us = 2 * 3_600 * 1_000_000
+        earlier.setattr(attempts, "clock_us", lambda connection: clock_us(connection) - ago_us)
+        assert world.run_once().outcome == "promoted"
     world.write("policy.toml", POLICY + '[evidence]\nmax_age = "1h"\n')
-    assert world.run_once().outcome == "promoted"
     table = benchmark_attempt
-    with world.database.write() as connection:
-        aged = table.c.scored_at - 2 * 3_600 * 1_000_000
-        connection.execute(sa.update(table).values(scored_at=aged))
     world.talk("mini-0001", first=40, count=4)
     second = world.run_once()
     assert (second.outcome, second.why) == ("promoted", "")
@@ -314,3 +320,52 @@ def test_what_the_environment_lacks_is_said_before_anything_runs(
     world.loop(change)
     with pytest.raises(InvalidInput, match=f"_env {named}"):
         world.run_once()
+
+
+BUDGET = ('channel = "production"', 'channel = "production"\nbudget = "1h"\nover_budget = "end"')
+
+
+def leaving(world: World, seconds: int, point: str) -> Callable[[str], None]:
+    """At a point of the cycle so much of an hour is left."""
+
+    def leave(reached: str) -> None:
+        if reached == point:
+            with world.database.write() as connection:
+                began = now_us() - (3_600 - seconds) * 1_000_000
+                connection.execute(sa.update(loop_cycle).values(began_at=began))
+
+    return leave
+
+
+def test_a_trainer_that_takes_all_of_the_budget_ends_the_cycle(world: World) -> None:
+    world.write("trainer.sh", "sleep 300\n")
+    world.loop(BUDGET)
+    done = world.run_once(crash_point=leaving(world, 2, "shard:kept"))
+    assert done.outcome == "over_budget"
+    assert done.why.startswith("its budget of 3,600 s was used up in train: ")
+    assert "the `budget` of the loop file, and was stopped" in done.why
+    assert (serving(world), done.checkpoint) == ("first", None)
+    # It is no failure: the next cycle begins at once.
+    world.write("trainer.sh", TRAINER)
+    again = world.run_once()
+    assert (again.number, again.outcome) == (2, "promoted")
+
+
+def test_attempts_end_with_the_budget_and_count_later(tmp_path: Path) -> None:
+    with open_world(tmp_path, lease_seconds=1, flush_seconds_max=0.5) as world:
+        world.write("agent.sh", f"sleep 1\n{AGENT}")
+        world.loop(BUDGET)
+        told: list[str] = []
+        done = world.run_once(tell=told.append, crash_point=leaving(world, 3, "register:kept"))
+        assert (done.outcome, done.why) == (
+            "over_budget",
+            "its budget of 3,600 s was used up in bench",
+        )
+        assert "cycle 1: bench ends, since the budget is used up" in told
+        assert 0 < sum(attempted(world).values()) < 20
+        assert stage(done, "bench").state == "waiting"
+
+
+def test_a_budget_is_only_shown_where_nobody_says_that_it_ends_a_cycle(world: World) -> None:
+    world.loop((BUDGET[0], BUDGET[1].replace('over_budget = "end"', "")))
+    assert world.run_once(crash_point=leaving(world, -9, "shard:kept")).outcome == "promoted"

@@ -5,6 +5,7 @@ from typing import Any
 
 from penstock.http.address import HttpAddress
 from penstock.http.egress import EgressPolicy
+from penstock_jobs.loop.outputs import TrainerFolders
 from penstock_jobs.loop.trainers import CommandTrainer, HttpTrainer, TrainingTask
 
 
@@ -27,7 +28,7 @@ def by_command(folder: Path, command: str) -> CommandTrainer:
     return CommandTrainer(
         command=command,
         directory=folder,
-        folder=folder / "cycle",
+        folders=TrainerFolders(folder / "cycle"),
         data=folder / "data",
     )
 

@@ -117,6 +117,15 @@ def test_a_repository_without_remotes_is_where_the_branch_is_made(history: Histo
     assert gaps == HistoryGaps()
 
 
+def test_a_clone_that_is_older_than_the_edit_says_so(history: History) -> None:
+    history.commit(0, {"src/a.py": FIRST})
+    directory = clone(history, "clone", at=HOUR)
+    told = bucket(agent_story("src/a.py").edit(11 * HOUR, None, "x\n", "b.py"), as_of_us=MONTHS_US)
+    rows, gaps = known(told, Repository(directory), HOUR, DAY)
+    assert [row["reason"] for row in rows.values()] == ["unobserved"] * 2
+    assert gaps == HistoryGaps(START_US + HOUR * SECOND, 2, 0), "of the file that it has"
+
+
 def test_a_run_says_what_a_clone_did_not_know(tmp_path: Path) -> None:
     history, start = History(tmp_path / "repository"), LAKE_START_US // SECOND - START_S
     first = history.commit(start, {"src/app.py": "a = 1\n"})

@@ -215,9 +215,8 @@ ORDER = ["c1", "c2", "c3", "c4"]
 NOW_US = 1_000_000_000_000
 
 
-def work(session: str, *checkpoints: str, age_s: float = 0) -> SessionProfile:
-    last_us = NOW_US - round(age_s * 1_000_000)
-    return SessionProfile(session, checkpoints=checkpoints, last_us=last_us)
+def work(session: str, *checkpoints: str) -> SessionProfile:
+    return SessionProfile(session, checkpoints=checkpoints)
 
 
 def test_versions_are_counted_back() -> None:
@@ -255,9 +254,10 @@ def test_a_session_is_as_stale_as_its_oldest_version() -> None:
 
 
 def test_age_is_against_the_snapshot() -> None:
-    works = [work("at", age_s=60), work("past", age_s=61), work("ahead", age_s=-5)]
-    found = eligibility.stale(works, {}, NOW_US, max_age_s=60)
-    assert found == {"past": Exclusion("stale_age", "last heard of 61 s before")}
+    works = [work(name) for name in ("at", "past", "ahead", "nothing-written")]
+    sampled_us = {"at": NOW_US - 60_000_000, "past": NOW_US - 61_000_000, "ahead": NOW_US + 5}
+    found = eligibility.stale(works, {}, NOW_US, sampled_us=sampled_us, max_age_s=60)
+    assert found == {"past": Exclusion("stale_age", "its first tokens were sampled 61 s before")}
     assert eligibility.stale(works, {}, NOW_US) == {}
 
 

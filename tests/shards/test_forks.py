@@ -1,6 +1,8 @@
 """What sessions repeat of others that they resume or fork."""
 
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from penstock.execution.calls import InlineExecutor
@@ -8,7 +10,7 @@ from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.shards.registration import mark_consent, marks_of
 from tests.support.engine_lake import DAY_US, SESSIONS, built, otherwise, rows_of, talk, tokens
-from tests.support.lakes import START_US, HandLake, make_event
+from tests.support.lakes import START_US, Event, HandLake, hand_lake, make_event
 from tests.support.reward_events import answered, said
 from tests.support.reward_runs import thumbs
 
@@ -38,6 +40,45 @@ def test_what_a_fork_repeats_is_not_trained_twice(
     assert rows["fork"]["input_ids"] == [1, 2, 1, 7, 8, 5, 6]
     assert rows["fork"]["loss_mask"] == [0, 0, 0, 0, 0, 0, 1]
     assert rows["s01"]["loss_mask"] == [0, 0, 0, 1, 1, 0, 0, 1]
+
+
+def test_age_counts_from_when_the_trained_tokens_were_sampled(
+    tmp_path: Path, recipe: Callable[..., Any]
+) -> None:
+    """What somebody did in a session today makes what was sampled two days ago no younger, and
+    what a fork repeats from then makes its own tokens no older."""
+    now_us = time.time_ns() // 1_000
+    old_us = now_us - 2 * DAY_US
+
+    def at(moment_us: int, events: list[Event]) -> list[Event]:
+        return [event | {"ts": moment_us + event["seq"]} for event in events]
+
+    def own(session: str, token: int) -> list[Event]:
+        ids = {"prompt_ids": [1, 2, 1, 7, 8, 5], "completion_ids": [token], "logprobs": [-0.75]}
+        asked = said(10, f"{session}, go on", session)
+        return [asked, answered(11, session, call_id="c", text=session, tokens=tokens(ids))]
+
+    looked = make_event("looked-at", 50, "file_observed", payload={"path": "a.py", "text": ""})
+    begun = make_event("fork", 0, "session_start", payload={"parent_session": "s1", "link": "fork"})
+    told = [
+        event | {"session_id": "fork", "event_id": f"f{event['seq']}"} for event in talk("s1", 1)
+    ]
+    started = said(1, "something else", "fresh")
+    with hand_lake(tmp_path / "aged") as lake:
+        lake.send(at(old_us, [*otherwise("looked-at", 2), *talk("s1", 1), begun, *told, started]))
+        lake.send(at(now_us, [looked, *own("fork", 6), *own("fresh", 9)]))
+        # Text that no engine reported is not trained, so it is not old.
+        lake.send(at(old_us, [answered(2, "fresh", call_id="t", text="Only text.")]))
+        lake.writer().drain()
+        age = ("[reward]", '[staleness]\nmax_age = "6h"\n[reward]')
+        plain = ('[reward]\ndefinition = "default"\npending = "drop"\n', "")
+        none = ('kind = "stratum"', 'kind = "none"')
+        shard = built(lake, recipe(age, plain, none))
+        assert {row["session_id"] for row in rows_of(lake, shard)} == {"fork", "fresh"}
+        assert shard.manifest.counts.excluded == {"stale_age": 2}
+        [detail] = {gone.detail for gone in shard.left_out if gone.session_id == "looked-at"}
+        assert detail is not None
+        assert detail.startswith("its first tokens were sampled 172")
 
 
 def test_no_train_reaches_what_repeats_it(lake: HandLake, recipe: Callable[..., Any]) -> None:

@@ -22,10 +22,10 @@ TASK = """The importer drops the last row of a file without a newline at its end
 that row, also where the file has one column alone, and add a test for both of them."""
 
 
-def point(lake: HandLake, *served: str, canary: str | None = None) -> None:
-    """The history of `production`, as promotions would have written it."""
+def point(lake: HandLake, *served: str, canary: str | None = None, since: int = 0) -> None:
+    """The history of `production` since a version, as promotions would have written it."""
     with lake.lake.database.write() as connection:
-        for version, checkpoint in enumerate(served, 1):
+        for version, checkpoint in enumerate(served, since + 1):
             row = {
                 "tenant": "default", "channel": "production", "version": version,
                 "action": "promote", "checkpoint": checkpoint, "pinned": False,
@@ -61,6 +61,27 @@ def test_versions_are_counted_back_from_a_channel(
     assert sessions >= {"s00", "by-ckpt-2", "by-ckpt-3"}
     assert shard.manifest.counts.excluded == {"stale_version": 1, "stale_unknown_version": 1}
     assert shard.manifest.counted_from == "ckpt-2"
+
+
+def test_the_latest_promotion_counts_though_nothing_was_stored_since(
+    lake: HandLake, recipe: Callable[..., Any]
+) -> None:
+    with pytest.raises(InvalidInput, match="nothing had been promoted"):
+        built(lake, recipe(CHANNEL))
+    point(lake, "ckpt-1")
+    first = built(lake, recipe(CHANNEL))
+    assert first.manifest.counted_from == "ckpt-1"
+    assert built(lake, recipe(CHANNEL)).manifest.id == first.manifest.id
+    assert not built(lake, recipe(CHANNEL)).new
+    plain = built(lake, recipe()).manifest.snapshot
+    point(lake, "ckpt-2", since=1)
+    second = built(lake, recipe(CHANNEL)).manifest
+    assert second.counted_from == "ckpt-2"
+    # What asks for no channel is not built anew because of one.
+    assert plain == built(lake, recipe()).manifest.snapshot
+    assert first.manifest.snapshot is not None
+    as_of = ("seed = 3", f'seed = 3\nas_of = "{first.manifest.snapshot.name}"')
+    assert built(lake, recipe(CHANNEL, as_of)).manifest.id == first.manifest.id
 
 
 def test_a_promotion_after_the_snapshot_changes_nothing(

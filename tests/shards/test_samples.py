@@ -13,6 +13,7 @@ from penstock.errors import InvalidInput
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock.shards.validation import ShardValidator
 from penstock_jobs.shards.chat_templates import ChatTemplate
+from penstock_jobs.shards.errors import TokenizerMismatch
 from penstock_jobs.shards.rendered_branches import Renderer
 from penstock_jobs.shards.samples import LeftOutBranches, SampleOptions, SampleRows
 from tests.shards.talks import SECOND, START_US, Talk, asks, routes, tokens
@@ -193,6 +194,23 @@ def test_recipes_say_where_tokens_come_from(
     else:
         assert [row["token_source"] for row in rows] == expected
         assert found.left_out == []
+
+
+def test_what_another_tokenizer_sampled_is_rendered_only_where_that_is_allowed() -> None:
+    other = Talk().user("go").model("a", tokens=tokens([1], [2], tokenizer=DIGEST))
+    renderer = make_renderer()
+    with pytest.raises(TokenizerMismatch, match=r"s-1 .* digest than [0-9a-f]{64}"):
+        sample(other, options=SampleOptions("prefer-engine"), renderer=renderer)
+    allowed = SampleOptions("prefer-engine", other_tokenizer="render")
+    [row], _ = sample(other, options=allowed, renderer=renderer)
+    assert row["token_source"] == "renderer"
+    # One that is named otherwise may be the same; ids that it does not have are noted.
+    named = Talk().user("go").model("a", tokens=tokens([1], [2], tokenizer="mine"))
+    [row], rows = sample(named, options=SampleOptions("prefer-engine"), renderer=renderer)
+    assert (row["token_source"], rows.strange) == ("engine", [])
+    strange = Talk().user("go").model("a", tokens=tokens([1], [10**6], tokenizer="mine"))
+    [row], rows = sample(strange, options=SampleOptions("prefer-engine"), renderer=renderer)
+    assert (row["token_source"], rows.strange) == ("renderer", ["s-1"])
 
 
 def test_without_a_tokenizer_nothing_is_rendered() -> None:

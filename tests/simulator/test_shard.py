@@ -10,6 +10,7 @@ from penstock.execution.calls import InlineExecutor
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.shards.build import build_shard
+from penstock_jobs.shards.export import export_shard
 from penstock_jobs.shards.recipe import load_recipe
 from penstock_jobs.simulator.policy import END, POLICIES, TASK_IDS
 from penstock_jobs.simulator.production import Checkpoint, Production
@@ -32,7 +33,11 @@ def test_log_probabilities_of_a_shard_are_recomputed_from_its_ids(tmp_path: Path
         now_us = production.begins_us(60) + LATER_US
         run(lake.lake, InlineExecutor(), RunRequest(find_definition()), now_us=now_us)
         recipe = load_recipe(tmp_path / "recipe.toml")
-        shard = build_shard(lake.lake, InlineExecutor(), recipe, tenant="default").manifest.id
+        manifest = build_shard(lake.lake, InlineExecutor(), recipe, tenant="default").manifest
+        report = export_shard(lake.lake.store, manifest, "prime-rl", tmp_path / "prime-rl")
+    shard = manifest.id
+    assert "no_temperature" not in report.left_out
+    assert report.rows > 30
     sampled = decided = 0
     for batch in penstock.read_shard(str(tmp_path / "data"), shard, batch_samples=8):
         rows = zip(batch["input_ids"], batch["loss_mask"], batch["rollout_logprobs"], strict=True)

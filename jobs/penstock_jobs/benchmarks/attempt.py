@@ -156,6 +156,9 @@ def _attempt_in(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, bo
         marks = ({"time": "timed out", "memory": "over its memory"}[ended.cut],)
     elif ended.status:
         marks = (f"the agent ended with status {ended.status}",)
+    if ended.uncovered:
+        places = ", ".join(ended.uncovered)
+        marks += (f"it could open no Unix socket, since {places} cannot be covered by an overlay",)
     silent = _short(last_words) if ended.status and not (text or edited) else None
     return AttemptOutcome(result, marks, verdict.output, silent), False
 

@@ -160,8 +160,8 @@ def show(
     from penstock.checkpoints.attempts import AttemptScope, checkpoints_tried, versions_tried
     from penstock_jobs.benchmarks.summary import (
         mean_text,
-        number_text,
         results_of,
+        task_table,
         version_advice,
     )
 
@@ -183,7 +183,8 @@ def show(
         say(f"No attempts at {suite} are known{f' of {checkpoint}' if checkpoint else ''}.")
     rows: list[list[object]] = []
     for result in results:
-        summary, marks = result.summary, [] if result.isolated else ["NOT ISOLATED"]
+        summary, count = result.summary, result.not_isolated
+        marks = [f"{count} NOT ISOLATED"] if count else []
         marks += ["an older version"] if result.suite_version != result.newest_version else []
         counts = [summary.scored, summary.errors, ", ".join(marks)]
         names = [result.checkpoint, result.suite_version[:19]]
@@ -196,12 +197,7 @@ def show(
     for result in results:
         _show_summary(result)
         say("")
-        rows = []
-        for task in result.summary.tasks:
-            scores = [number_text(task.score, ".3f"), task.scored, task.errors]
-            costs = [number_text(task.completion_tokens), number_text(task.latency_s, ",.1f")]
-            rows.append([task.task, *scores, *costs, ", ".join(task.tags)])
-        show_table(["task", "score", "scored", "errors", "tokens", "latency, s", "tags"], rows)
+        show_table(*task_table(result))
 
 
 @app.command()
@@ -237,6 +233,9 @@ def compare(
         rows.append(["difference, with 95 % of certainty", change])
     if comparison.left_out:
         rows.append(["tasks of one alone, left out", len(comparison.left_out)])
+    for name, count in zip((before, after), comparison.not_isolated, strict=True):
+        if count:
+            rows.append([f"attempts of {name} that were NOT ISOLATED", count])
     show_table(["what", "value"], rows)
     pairs = [pair for pair in comparison.tasks if pair.difference]
     pairs.sort(key=lambda pair: (-abs(pair.difference), pair.task))
@@ -262,8 +261,9 @@ def _show_summary(results: "CheckpointResults") -> None:
     from penstock_jobs.benchmarks.summary import summary_rows
 
     say(f"{results.checkpoint} at {results.suite} ({results.suite_version})")
-    if not results.isolated:
-        say("NOT ISOLATED: agents of a run could see and do what its user can.")
+    if count := results.not_isolated:
+        of = results.summary.scored + results.summary.errors
+        say(f"NOT ISOLATED: in {count} of {of} attempts agents could see and do what you can.")
     runs = [run for run in results.runs if run.kind == "run"]
     if len(sources := {run.source for run in runs}) > 1:
         say(f"{len(sources)} agents made these results: {'; '.join(sorted(sources))}")

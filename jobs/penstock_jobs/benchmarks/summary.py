@@ -1,5 +1,6 @@
 """What a checkpoint scored at a suite, over all of its tasks, and how two checkpoints compare."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import comb, fsum
@@ -11,6 +12,7 @@ from penstock.checkpoints.attempts import (
     AttemptScope,
     BenchmarkRun,
     ErrorGroup,
+    RecordedAttempt,
     attempts_of,
     checkpoints_tried,
     error_groups,
@@ -48,6 +50,8 @@ class TaskSummary:
     score: float | None
     completion_tokens: float | None
     latency_s: float | None
+    #: Attempts that were made without isolation, errors too.
+    not_isolated: int
 
 
 @dataclass(frozen=True)
@@ -84,13 +88,10 @@ class CheckpointResults:
     checkpoint: str
     summary: Summary
     runs: list[BenchmarkRun]
+    #: How many attempts were made without isolation. Of imported ones it is not known.
+    not_isolated: int
     #: The version that the gate takes, unless a policy names another.
     newest_version: str | None = None
-
-    @property
-    def isolated(self) -> bool:
-        """False if a run was not isolated. Of imported results it is not known."""
-        return all(run.conditions.get("isolated") is not False for run in self.runs)
 
 
 def results_of(database: Database, scope: AttemptScope) -> CheckpointResults:
@@ -100,9 +101,10 @@ def results_of(database: Database, scope: AttemptScope) -> CheckpointResults:
     attempts = attempts_of(database, scope)
     sources = {recorded.run for recorded in attempts}
     runs = [run for run in runs_of(database, scope) if run.id in sources]
-    summary = _summarise(tasks, [recorded.result for recorded in attempts])
+    not_isolated = _not_isolated(attempts, runs)
+    summary = _summarise(tasks, [recorded.result for recorded in attempts], not_isolated)
     place = scope.suite, scope.suite_version, scope.checkpoint
-    return CheckpointResults(*place, summary, runs, newest)
+    return CheckpointResults(*place, summary, runs, not_isolated.total(), newest)
 
 
 def version_advice(database: Database, tenant: str, suite: str) -> str | None:
@@ -124,7 +126,17 @@ def version_advice(database: Database, tenant: str, suite: str) -> str | None:
     )
 
 
-def _summarise(tasks: Sequence[SuiteTask], attempts: Sequence[Attempt]) -> Summary:
+def _not_isolated(
+    attempts: Iterable[RecordedAttempt], runs: Iterable[BenchmarkRun]
+) -> Counter[str]:
+    """By task."""
+    plain = {run.id for run in runs if run.conditions.get("isolated") is False}
+    return Counter(recorded.result.task for recorded in attempts if recorded.run in plain)
+
+
+def _summarise(
+    tasks: Sequence[SuiteTask], attempts: Sequence[Attempt], not_isolated: Mapping[str, int]
+) -> Summary:
     """If the tasks of a suite are unknown, as after an import, those that were tried count."""
     tags = {task.name: task.tags for task in tasks} or {attempt.task: () for attempt in attempts}
     by_task: dict[str, list[Attempt]] = {name: [] for name in tags}
@@ -147,7 +159,8 @@ def _summarise(tasks: Sequence[SuiteTask], attempts: Sequence[Attempt]) -> Summa
         measured = [attempt for attempt in of_task if attempt.score is not None]
         means = {measure: _mean(measured, measure) for measure in _TASK_MEANS}
         errors = len(of_task) - len(measured)
-        summaries.append(TaskSummary(name, task_tags, len(measured), errors, **means))
+        facts = means | {"not_isolated": not_isolated.get(name, 0)}
+        summaries.append(TaskSummary(name, task_tags, len(measured), errors, **facts))
     return Summary(
         score=mean_of(list(task_scores.values())),
         scored=len(scored),
@@ -237,6 +250,8 @@ class CheckpointComparison:
     difference: float | None = None
     lower: float | None = None
     upper: float | None = None
+    #: How many attempts of each were made without isolation.
+    not_isolated: tuple[int, int] = (0, 0)
 
 
 def compare_checkpoints(
@@ -254,7 +269,13 @@ def compare_checkpoints(
     tasks = sorted(old.keys() & new.keys())
     pairs = tuple(TaskPair(task, fmean(old[task]), fmean(new[task])) for task in tasks)
     left_out = tuple(sorted(old.keys() ^ new.keys()))
-    comparison = CheckpointComparison(suite, both[-1], before, after, pairs, left_out)
+    plain = [
+        _not_isolated(known, runs_of(database, scope)).total()
+        for known, scope in zip(attempts, scopes, strict=True)
+    ]
+    comparison = CheckpointComparison(
+        suite, both[-1], before, after, pairs, left_out, not_isolated=(plain[0], plain[1])
+    )
     if pairs:
         means = fmean(pair.before for pair in pairs), fmean(pair.after for pair in pairs)
         comparison = replace(comparison, before_mean=means[0], after_mean=means[1])
@@ -305,6 +326,19 @@ def _reported_text(summary: Summary, name: str, form: str = ",.0f") -> str:
     if 0 < count < summary.scored:
         text += f" (of {count} attempts; {summary.scored - count} do not say it)"
     return text
+
+
+def task_table(results: CheckpointResults) -> tuple[list[str], list[list[object]]]:
+    """Columns and rows; how many attempts were not isolated only where some were not."""
+    columns = ["task", "score", "scored", "errors", "tokens", "latency, s", "tags"]
+    rows: list[list[object]] = []
+    for task in results.summary.tasks:
+        scores = [number_text(task.score, ".3f"), task.scored, task.errors]
+        costs = [number_text(task.completion_tokens), number_text(task.latency_s, ",.1f")]
+        rows.append([task.task, *scores, *costs, ", ".join(task.tags)])
+        if results.not_isolated:
+            rows[-1].append(task.not_isolated)
+    return [*columns, *(["not isolated"] if results.not_isolated else [])], rows
 
 
 def mean_text(mean: TaskMean | None) -> str:

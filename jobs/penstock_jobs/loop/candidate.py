@@ -13,13 +13,13 @@ from penstock.clock import SECOND_US
 from penstock.execution import open_executor
 from penstock.http.address import HttpAddress
 from penstock.http.egress import EgressPolicy
-from penstock.lake.catalog import content_snap, name_snap, pinned
+from penstock.lake.catalog import name_snap, pinned
 from penstock.lake.query import OwnQuery
-from penstock.safe_names import relative_name
 from penstock.settings import without_secrets
 from penstock.shards.manifest import folder_of
 from penstock_jobs.loop.cycles import database_now, encoded_inputs
 from penstock_jobs.loop.loop_file import CycleStart, token_of
+from penstock_jobs.loop.outputs import TrainerFolders
 from penstock_jobs.loop.settings import LoopSettings
 from penstock_jobs.loop.stage import (
     CycleOver,
@@ -34,6 +34,7 @@ from penstock_jobs.loop.tables import loop_cycle
 from penstock_jobs.loop.trainers import CommandTrainer, HttpTrainer, Trainer, TrainingTask
 from penstock_jobs.rewards import runs
 from penstock_jobs.shards.build import build_shard
+from penstock_jobs.shards.session_facts import latest_snap
 
 
 class RewardsStage(Stage):
@@ -69,7 +70,7 @@ class RewardsStage(Stage):
         checkpoint = context.channel().checkpoint
         if checkpoint is None:
             return StageWaits(f"nothing is promoted to {loop.channel} yet")
-        snap = content_snap(database)
+        snap = latest_snap(lake, context.tenant, loop.channel)
         with pinned(database, snap, renewed=True):
             after_us = inputs["scored_after_us"]
             facts = {"checkpoint": checkpoint, "version": definition.version, "after_us": after_us}
@@ -172,8 +173,18 @@ class TrainStage(Stage):
         # The key begins with the checkpoint's name, for people who read it.
         _, digest = encoded_inputs(inputs)
         suffix = text_digest(f"{context.tenant}\0{digest}").removeprefix("sha256:")
-        key, limit_s = f"{inputs['checkpoint']}-{suffix}", context.loop.trainer.limit_s
-        task = TrainingTask(key=key, attempt=context.claim.epoch, limit_s=limit_s, facts=facts)
+        key = f"{inputs['checkpoint']}-{suffix}"
+        limits = {"limit": float(context.loop.trainer.limit_s)}
+        if (left_s := context.claim.left_s()) is not None:
+            limits["budget"] = max(left_s, 1.0)
+        limited_by = min(limits, key=lambda name: limits[name])
+        task = TrainingTask(
+            key=key,
+            attempt=context.claim.epoch,
+            limit_s=limits[limited_by],
+            limited_by=limited_by,
+            facts=facts,
+        )
         trained = _open_trainer(context).train(task, context.claim.lost)
         result = msgspec.structs.asdict(trained)
         return StageDone(result, summary=f"{trained.uri}, {trained.digest}")
@@ -183,11 +194,10 @@ def _open_trainer(context: StageContext) -> Trainer:
     """Raises InvalidInput."""
     settings, loop, trainer = context.lake.settings, context.loop, context.loop.trainer
     if trainer.command is not None:
-        folder = trainer.output or settings.data / "loops" / relative_name(context.label)
         return CommandTrainer(
             command=loop.here(trainer.command),
             directory=loop.directory,
-            folder=folder.absolute() / f"cycle-{context.cycle.number:04d}",
+            folders=TrainerFolders.of(settings, loop, context.tenant, context.cycle.number),
             data=settings.data,
         )
     assert trainer.url is not None

@@ -1,6 +1,7 @@
 """Cycles and their stages in the database. Each change is a compare-and-swap: on the number of a
 cycle, or on the epoch of the claim of a stage."""
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
@@ -13,6 +14,7 @@ import sqlalchemy as sa
 import structlog
 
 from penstock.checkpoints.digests import text_digest
+from penstock.clock import SECOND_US
 from penstock.database.engine import Database, insert_new, now_us
 from penstock.database.errors import DatabaseUnreachable
 from penstock.database.leases import repeating
@@ -20,7 +22,7 @@ from penstock_jobs.loop.errors import StageLost
 from penstock_jobs.loop.tables import loop_cycle, loop_stage
 
 StageState = Literal["waiting", "running", "done", "failed", "over"]
-CycleOutcome = Literal["promoted", "refused", "failed", "rolled_back"]
+CycleOutcome = Literal["promoted", "refused", "failed", "rolled_back", "over_budget"]
 
 _RENEWALS_A_LEASE = 3
 _FAILED_CYCLES_MAX = 64
@@ -157,10 +159,17 @@ class LoopCycles:
 
     @contextmanager
     def claimed(
-        self, number: int, stage: CycleStage, *, owner: str, lease_s: float
+        self,
+        number: int,
+        stage: CycleStage,
+        *,
+        owner: str,
+        lease_s: float,
+        until_us: int | None = None,
     ) -> Iterator["StageClaim | None"]:
-        """Claim a stage until the block ends, and renew its lease meanwhile. None where another
-        runner was faster. A block that raises any other error than ours gives the stage back."""
+        """Claim a stage until the block ends, and renew its lease meanwhile, until `until_us` at
+        most. None where another runner was faster. A block that raises any other error than ours
+        gives the stage back."""
         columns = loop_stage.c
         claim_row = (
             sa.update(loop_stage)
@@ -184,7 +193,9 @@ class LoopCycles:
         if row is None:
             yield None
             return
-        claim = StageClaim(self, number, stage.stage, *row)
+        left_s = None if until_us is None else (until_us - row.tried_at) / SECOND_US
+        ends_at = None if left_s is None else time.monotonic() + left_s
+        claim = StageClaim(self, number, stage.stage, row.epoch, row.tried_at, ends_at)
         try:
             with repeating(
                 lambda: claim.renew(lease_s), lease_s / _RENEWALS_A_LEASE, "stage-lease"
@@ -197,8 +208,9 @@ class LoopCycles:
 
 @dataclass(frozen=True)
 class StageClaim:
-    """A stage that this process does. `lost` is set when another process has claimed it. Each
-    change of the stage raises StageLost then, and stores nothing."""
+    """A stage that this process does. `lost` is set when another process has claimed it, or when
+    the cycle's budget is used up. In the first case each change of the stage raises StageLost, and
+    stores nothing."""
 
     cycles: LoopCycles
     number: int
@@ -206,7 +218,16 @@ class StageClaim:
     epoch: int
     #: When this claim was made.
     at: int
+    #: By the monotonic clock; None: it may take as long as it likes.
+    ends_at: float | None = None
     lost: Event = field(default_factory=Event, compare=False)
+
+    def left_s(self) -> float | None:
+        """Of the cycle's budget, where that ends it."""
+        return None if self.ends_at is None else self.ends_at - time.monotonic()
+
+    def gone(self) -> StageLost:
+        return StageLost(stage=self.stage, cycle=self.number, loop=self.cycles.loop)
 
     def note_inputs(self, inputs: Mapping[str, Any]) -> None:
         """Store what the stage works on. Failures are counted anew where the try before had other
@@ -246,6 +267,9 @@ class StageClaim:
             return int(connection.execute(query).scalar_one())
 
     def renew(self, lease_s: float) -> None:
+        left_s = self.left_s()
+        if left_s is not None and left_s < 0:
+            self.lost.set()
         if self.lost.is_set():
             return
         try:
@@ -261,7 +285,7 @@ class StageClaim:
         held = sa.update(loop_stage).filter_by(**self._key, epoch=self.epoch, state="running")
         with self.cycles.database.write() as connection:
             if connection.execute(held.values(**values)).rowcount != 1:
-                raise StageLost(stage=self.stage, cycle=self.number, loop=self.cycles.loop)
+                raise self.gone()
             if of_cycle:
                 cycle = sa.update(loop_cycle).filter_by(**self.cycles.key, number=self.number)
                 connection.execute(cycle.values(**of_cycle))

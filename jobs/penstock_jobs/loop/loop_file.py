@@ -13,6 +13,7 @@ from typing import Literal
 from penstock.checkpoints.checkpoint import check_channel_name, check_name
 from penstock.checkpoints.digests import text_digest
 from penstock.errors import InvalidInput
+from penstock.events.event import TENANT_DEFAULT
 from penstock.gate.policy import parse
 from penstock.http.address import HttpAddress
 from penstock.settings import without_secrets
@@ -50,6 +51,8 @@ class TrainerSection:
     limit_s: Seconds = 4 * _HOUR_S
     #: Where a command writes; None: below the data directory.
     output: Path | None = None
+    #: How long failed tries and checkpoints that were not promoted stay; None: for ever.
+    keep_s: Seconds | None = None
 
     def __post_init__(self) -> None:
         if (self.command is None) == (self.url is None):
@@ -58,6 +61,8 @@ class TrainerSection:
             raise ValueError("token_env is for a url; a command has the environment")
         if self.url is not None and self.output is not None:
             raise ValueError("output is for a command; a url has its own folders")
+        if self.url is not None and self.keep_s is not None:
+            raise ValueError("keep is for a command; a url removes what it keeps by itself")
 
 
 @dataclass(frozen=True)
@@ -144,6 +149,8 @@ class LoopSections:
     watch: WatchSection | None = None
     retry: RetryPolicy = RetryPolicy()
     budget_s: Seconds = 5 * _HOUR_S
+    #: Whether a cycle that takes longer ends, or is only shown.
+    over_budget: Literal["show", "end"] = "show"
 
     def __post_init__(self) -> None:
         if not self.bench:
@@ -202,6 +209,11 @@ def load_loop(path: Path) -> LoopFile:
     loop = LoopFile(**vars(sections), policy=policy, digest=digest, directory=directory)
     loop.load_recipe()
     return loop
+
+
+def label_of(loop: str, tenant: str) -> str:
+    """The loop's name, where names of all tenants stand beside each other."""
+    return loop if tenant == TENANT_DEFAULT else f"{loop}@{tenant}"
 
 
 def token_of(variable: str | None) -> str | None:

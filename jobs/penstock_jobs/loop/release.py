@@ -118,9 +118,17 @@ def _attempt(
         hidden=tuple(map(str, bench.hidden)),
         visible=tuple(map(str, bench.visible)),
     )
+
+    def go_on(_done: int, _of: int) -> None:
+        if context.claim.lost.is_set():
+            raise context.claim.gone()
+
     with open_executor(context.lake.settings) as executor:
         report = run_suite(
-            context.lake, executor, suite, checkpoint, options, tenant=context.tenant, choose=choose
+            *(context.lake, executor, suite, checkpoint, options),
+            tenant=context.tenant,
+            choose=choose,
+            follow=go_on,
         )
     return report.made + report.known
 

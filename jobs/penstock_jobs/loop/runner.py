@@ -24,6 +24,7 @@ from penstock_jobs.loop.candidate import RegisterStage, RewardsStage, ShardStage
 from penstock_jobs.loop.cycles import Cycle, CycleOutcome, LoopCycles, StageClaim, database_now
 from penstock_jobs.loop.errors import StageLost
 from penstock_jobs.loop.loop_file import LoopFile, RetryPolicy, environment_of, token_of
+from penstock_jobs.loop.outputs import remove_outputs
 from penstock_jobs.loop.release import BenchStage, CanaryStage, GateStage, PromoteStage, WatchStage
 from penstock_jobs.loop.settings import LoopSettings
 from penstock_jobs.loop.stage import (
@@ -82,9 +83,16 @@ Action = OpenCycle | RunStage | EndCycle | Wait
 
 
 def next_action(
-    last: Cycle | None, retry: RetryPolicy, channel: ChannelState, now_us: int, failed: int = 0
+    last: Cycle | None,
+    retry: RetryPolicy,
+    channel: ChannelState,
+    now_us: int,
+    failed: int = 0,
+    *,
+    budgeted: bool = False,
 ) -> Action:
-    """`failed`: how many of the newest cycles in a row have failed."""
+    """`failed`: how many of the newest cycles in a row have failed. `budgeted`: a cycle that is
+    over its budget ends."""
     if last is None:
         return OpenCycle(1)
     if last.ended_at is not None:
@@ -95,24 +103,39 @@ def next_action(
     stage = next((stage for stage in last.stages if stage.state != "done"), None)
     if stage is None:
         return EndCycle("promoted", "")
-    if stage.state == "failed":
-        return EndCycle("failed", f"{stage.stage}: {stage.why}")
     if stage.state == "over":
         return EndCycle((stage.result or {}).get("ends") or "refused", stage.why)
     if stage.state == "running" and stage.lease_until >= now_us:
         return Wait(f"{stage.owner} does {stage.stage}", stage.lease_until + 1)
+    ends_us = budget_end_us(last, stage.stage) if budgeted else None
+    if ends_us is not None and (stage.ended_at or now_us) >= ends_us:
+        used = f"its budget of {last.budget_s:,} s was used up in {stage.stage}"
+        return EndCycle("over_budget", f"{used}: {stage.why}" if stage.why else used)
+    if stage.state == "failed":
+        return EndCycle("failed", f"{stage.stage}: {stage.why}")
     if stage.stage == _FIRST:
         if why := _not_ready(channel):
             return Wait(why)
-    elif channel.checkpoint != last.parent:
-        # Before it is promoted: it was trained on sessions of a checkpoint that serves no longer.
-        names = [stage.stage for stage in last.stages]
-        if names.index(stage.stage) < names.index(_MOVES):
-            moved = f"{channel.name} is at {channel.checkpoint} by now"
-            return EndCycle("refused", f"{moved}, and this cycle began at {last.parent}")
+    elif channel.checkpoint != last.parent and _is_before_promotion(last, stage.stage):
+        # It was trained on sessions of a checkpoint that serves no longer.
+        moved = f"{channel.name} is at {channel.checkpoint} by now"
+        return EndCycle("refused", f"{moved}, and this cycle began at {last.parent}")
     if stage.not_before > now_us:
         return Wait(stage.why, stage.not_before)
     return RunStage(stage.stage)
+
+
+def _is_before_promotion(cycle: Cycle, stage: str) -> bool:
+    names = [each.stage for each in cycle.stages]
+    return names.index(stage) < names.index(_MOVES)
+
+
+def budget_end_us(cycle: Cycle, stage: str) -> int | None:
+    """When the budget ends this stage. From promotion on nothing is broken off: the canary and the
+    watch have times of their own."""
+    if cycle.began_at is None or not _is_before_promotion(cycle, stage):
+        return None
+    return cycle.began_at + cycle.budget_s * SECOND_US
 
 
 def pause_us(retry: RetryPolicy, failures: int) -> int:
@@ -159,6 +182,7 @@ class Runner:
         """Cycle after cycle, until `wait` says to stop. Outages of the database are reported, and
         outlived. Raises ChannelUnknown, InvalidInput."""
         self._check()
+        self._remove_outputs()
         reported = ""
         while True:
             try:
@@ -219,13 +243,29 @@ class Runner:
             return
         raise InvalidInput(what=f"The channel {self.loop.channel}", why=why)
 
+    def _remove_outputs(self) -> None:
+        try:
+            settings = self.lake.settings
+            count = remove_outputs(self.lake.database, settings, self.loop, self.tenant)
+        except OSError as error:  # the loop goes on without
+            self.tell(f"old outputs of the trainer cannot be removed: {error}")
+            return
+        if count:
+            self.tell(f"{count} old outputs of the trainer were removed")
+
     def _plan(self) -> tuple[Cycle | None, Action]:
         database = self.lake.database
         last = self._cycles.newest()
         state = channel_state(database, self.tenant, self.loop.channel)
         ended = last is not None and last.ended_at is not None
         failed = self._cycles.failed_in_a_row() if ended else 0
-        return last, next_action(last, self.loop.retry, state, database_now(database), failed)
+        now_us, budgeted = database_now(database), self._is_budgeted
+        action = next_action(last, self.loop.retry, state, now_us, failed, budgeted=budgeted)
+        return last, action
+
+    @property
+    def _is_budgeted(self) -> bool:
+        return self.loop.over_budget == "end"
 
     def _seconds(self, action: Wait) -> float:
         if action.until_us is None:
@@ -251,6 +291,7 @@ class Runner:
             if self._cycles.end(last.number, action.outcome, action.why):
                 why = f", {action.why}" if action.why else ""
                 self.tell(f"cycle {last.number}: {action.outcome}{why}")
+            self._remove_outputs()
         elif isinstance(action, RunStage) and last is not None:
             return self._run(last, action.stage)
         return None
@@ -259,7 +300,10 @@ class Runner:
         stage = next(stage for stage in STAGES if stage.name == name)
         lease_s = self.lake.settings.room(LakeSettings).lease_seconds
         row = cycle.stage(name)
-        with self._cycles.claimed(cycle.number, row, owner=self.owner, lease_s=lease_s) as claim:
+        until_us = budget_end_us(cycle, name) if self._is_budgeted else None
+        with self._cycles.claimed(
+            cycle.number, row, owner=self.owner, lease_s=lease_s, until_us=until_us
+        ) as claim:
             if claim is None:
                 return None
             self.crash_point(f"{name}:claimed")
@@ -279,7 +323,9 @@ class Runner:
                 self.crash_point(f"{name}:worked")
                 self._store(claim, answer)
             except StageLost as error:
-                self.tell(one_line(error))
+                over = (left_s := claim.left_s()) is not None and left_s <= 0
+                budget = f"cycle {claim.number}: {name} ends, since the budget is used up"
+                self.tell(budget if over else one_line(error))
                 return None
             self.crash_point(f"{name}:kept")
             return answer

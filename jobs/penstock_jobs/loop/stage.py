@@ -12,11 +12,10 @@ from typing import Any, ClassVar
 from penstock.channels.channel import ChannelState, channel_state, policy_of
 from penstock.clock import SECOND_US
 from penstock.database.engine import Database
-from penstock.events.event import TENANT_DEFAULT
 from penstock.gate.policy import Policy, parse
 from penstock.lake.lake import Lake
 from penstock_jobs.loop.cycles import Cycle, CycleOutcome, StageClaim, database_now
-from penstock_jobs.loop.loop_file import LoopFile
+from penstock_jobs.loop.loop_file import LoopFile, label_of
 
 #: What can be written as JSON.
 StageFacts = Mapping[str, Any]
@@ -78,9 +77,7 @@ class StageContext:
 
     @property
     def label(self) -> str:
-        """The loop's name, where names of all tenants stand beside each other."""
-        tenant = "" if self.tenant == TENANT_DEFAULT else f"@{self.tenant}"
-        return f"{self.loop.name}{tenant}"
+        return label_of(self.loop.name, self.tenant)
 
     @property
     def actor(self) -> str:

@@ -23,7 +23,7 @@ loop_cycle = Table(
     #: What served when it began, and what it made.
     Column("parent", String(128)),
     Column("checkpoint", String(128)),
-    #: How it ended: promoted, refused, failed or rolled_back; and why.
+    #: How it ended: promoted, refused, failed, rolled_back or over_budget; and why.
     Column("outcome", String(16)),
     Column("why", Text, nullable=False, default=""),
     Column("opened_at", BigInteger, nullable=False),

@@ -25,6 +25,7 @@ from penstock.http.client import HttpAnswer, HttpClient
 from penstock.http.egress import EgressPolicy
 from penstock.settings import ENVIRONMENT_PREFIX
 from penstock_jobs.loop.errors import StageLost, TrainerFailed, TrainerRefused
+from penstock_jobs.loop.outputs import TrainerFolders
 
 ANSWER_BYTES_MAX = 64 * 1024
 #: How much of what a trainer said stands in an error.
@@ -46,8 +47,9 @@ class TrainingTask:
     key: str
     #: Counts tries. Two of one task never have the same number.
     attempt: int
-    #: Of this try.
+    #: Of this try, and what sets it in the loop file: `limit` or `budget`.
     limit_s: float
+    limited_by: str = "limit"
     #: What the trainer gets to know, besides its folders.
     facts: Mapping[str, str | int]
 
@@ -55,8 +57,8 @@ class TrainingTask:
         return StageLost(stage="train", cycle=self.facts["cycle"], loop=self.facts["loop"])
 
     def too_slow(self, log: object, output: str) -> TrainerFailed:
-        end = f"had not finished after {self.limit_s:g} s, the `limit` of the loop file"
-        return _failed(f"{end}, and was stopped", log, output)
+        limit = f"{round(self.limit_s, 1):g} s, the `{self.limited_by}` of the loop file"
+        return _failed(f"had not finished after {limit}, and was stopped", log, output)
 
 
 def read_answer(content: bytes, source: object) -> TrainedCheckpoint:
@@ -90,14 +92,13 @@ class CommandTrainer:
     command: str
     #: Where it runs.
     directory: Path
-    #: Of the cycle. Each try has a folder below it, so that a late one does no harm.
-    folder: Path
+    folders: TrainerFolders
     #: The data directory of Penstock.
     data: Path
 
     def train(self, task: TrainingTask, lost: Event) -> TrainedCheckpoint:
-        try_folder = self.folder / f"try-{task.attempt:03d}"
-        output, work = try_folder / "checkpoint", self.folder / "work"
+        try_folder = self.folders.of_try(task.attempt)
+        output, work = self.folders.output(task.attempt), self.folders.work
         try:
             for folder in (output, work):
                 make_directory(folder, SHARED_MODE)

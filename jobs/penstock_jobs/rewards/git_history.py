@@ -247,17 +247,17 @@ class _ShownChain:
                 files.edited(subject)
             elif kind == _LOOK:
                 files.latest.pop(subject, None)  # the branch knows nothing of what was seen
+            elif self.known_until_us is not None and ts_us > self.known_until_us:
+                if subject in self.chain.matched and (ts_us, subject) not in answered:
+                    answered.add((ts_us, subject))
+                    self.unanswered += 1
             else:
                 # What the branch says about the file, if nothing has happened to it since.
                 for name in files.holding(subject):
-                    if name not in files.latest or (ts_us, name) in answered:
-                        continue
-                    answered.add((ts_us, name))
-                    if self.known_until_us is not None and ts_us > self.known_until_us:
-                        self.unanswered += 1
-                        continue
-                    commit, blob = files.latest[name]
-                    shown.append(ShownCommit(ts_us, commit, (ChangedFile(name, blob),)))
+                    if name in files.latest and (ts_us, name) not in answered:
+                        answered.add((ts_us, name))
+                        commit, blob = files.latest[name]
+                        shown.append(ShownCommit(ts_us, commit, (ChangedFile(name, blob),)))
         return shown
 
     def _moments(self) -> list[tuple[int, int, int, Any]]:

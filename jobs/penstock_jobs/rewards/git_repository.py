@@ -113,15 +113,14 @@ def read_branch(repository: Repository, since_us: int) -> BranchHistory:
             later.append(Commit(name, tuple(parents), moment))
     tip = listed[-1].split()[1] if listed else None
     known_until_us = _known_until_us(repository, moments[tip]) if tip is not None else None
-    if not later:
-        return BranchHistory(tip=tip, known_until_us=known_until_us)
     later.sort(key=lambda commit: commit.ts_us)
-    commits, unreadable = _with_changes(repository, later)
+    base = tip if not later else next(iter(later[0].parents), None)
     before: list[str] = []
-    if later[0].parents:
+    if base is not None:
         with suppress(_GitFailed):
-            tree = ("ls-tree", "-r", "-z", "--name-only", "--full-tree", later[0].parents[0])
-            before = [os.fsdecode(name) for name in _git(repository, *tree).split(b"\0") if name]
+            listing = _git(repository, "ls-tree", "-r", "-z", "--name-only", "--full-tree", base)
+            before = [os.fsdecode(name) for name in listing.split(b"\0") if name]
+    commits, unreadable = _with_changes(repository, later) if later else ([], 0)
     return BranchHistory(commits, before, tip, known_until_us, unreadable)
 
 

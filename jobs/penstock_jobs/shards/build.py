@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from penstock.errors import InvalidInput
 from penstock.execution import Executor
 from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
-from penstock.lake.catalog import content_snap, name_snap, pinned
+from penstock.lake.catalog import name_snap, pinned
 from penstock.lake.commits import intents_kept
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
@@ -51,7 +51,7 @@ from penstock.shards.writer import PartLimits, PartWriter
 from penstock_jobs.shards.conversation import Conversation
 from penstock_jobs.shards.conversation_reader import read_conversation
 from penstock_jobs.shards.corrections import Correction, find_corrections
-from penstock_jobs.shards.errors import NothingToBuild
+from penstock_jobs.shards.errors import NothingToBuild, TokenizerMismatch
 from penstock_jobs.shards.plan import LeftOutSession, ShardPlan, count_reasons, plan_shard
 from penstock_jobs.shards.preferences import PreferenceSources
 from penstock_jobs.shards.recipe import Preferences, Recipe, Tokens
@@ -59,7 +59,7 @@ from penstock_jobs.shards.registration import AnnouncingStore, announce_once, fo
 from penstock_jobs.shards.rendered_branches import Renderer, open_renderer
 from penstock_jobs.shards.samples import SampleOptions, SampleRows
 from penstock_jobs.shards.session_events import COLUMNS, events_by_session
-from penstock_jobs.shards.session_facts import PinnedSessions
+from penstock_jobs.shards.session_facts import PinnedSessions, latest_snap
 from penstock_jobs.shards.token_credit import edit_marks, token_rewards
 
 #: About so many events are a slice.
@@ -71,6 +71,7 @@ _PLANNED |= {"reward_components": "components", "loss_weight": "weight"}
 _CREDITED = ["session_id", "chain", "reward", "credits"]
 _COUNTED = [
     *("session_id", "status", "n_tokens", "min_policy_version", "max_policy_version"),
+    "token_source",
     *("tokenizer_sha256", "template_sha256"),
 ]
 
@@ -101,7 +102,9 @@ def build_shard(
     and the executor raise."""
     settings = lake.settings.room(LakeSettings)
     owner = uuid.uuid4().hex
-    as_of = content_snap(lake.database) if recipe.as_of == "latest" else recipe.as_of
+    as_of: str | int = recipe.as_of
+    if as_of == "latest":
+        as_of = latest_snap(lake, tenant, recipe.staleness.channel)
     with (
         pinned(lake.database, as_of, renewed=True) as pin,
         intents_kept(lake.database, owner, settings.collection_grace_seconds),
@@ -119,6 +122,7 @@ def build_shard(
         if not any(result.files for result in results):
             why = count_reasons(left_out)
             raise NothingToBuild(recipe=recipe.name, asked=plan.asked, why=why)
+        _check_tokenizer(recipe.tokens, results)
         # Named snapshots are kept, so that the shard can be built again.
         sources = [recipe.canonical, recipe.query, str(pin.snap), tenant]
         digest = hashlib.sha256("\0".join(sources).encode()).hexdigest()[:12]
@@ -143,6 +147,19 @@ def build_shard(
     problems = sum((result.problems for result in results), Counter[str]())
     branches = sum((result.branches_left_out for result in results), Counter[str]())
     return ShardBuild(manifest, new, plan.asked, problems, branches, left_out)
+
+
+def _check_tokenizer(tokens: Tokens, results: Sequence["SliceResult"]) -> None:
+    """Of an engine that names no tokenizer, ids tell: here and there one is broken, and most are
+    not. Raises TokenizerMismatch."""
+    strange = sorted(session for result in results for session in result.strange)
+    from_engine = set[str]()
+    for result in results:
+        engine = result.samples.filter(pc.equal(result.samples["token_source"], "engine"))
+        from_engine.update(engine["session_id"].to_pylist())
+    if tokens.other_tokenizer == "refuse" and len(strange) > len(from_engine):
+        whose = f"{len(strange)} sessions, such as {strange[0]},"
+        raise TokenizerMismatch(whose=whose, why="it does not have their ids")
 
 
 def _manifest(
@@ -258,6 +275,8 @@ class SliceResult:
     branches_left_out: Counter[str]
     #: Problems with events, by kind. Their sessions may have rows all the same.
     problems: Counter[str]
+    #: Rendered sessions whose engine gave ids that the tokenizer does not have.
+    strange: list[str]
 
 
 def slice_tasks(
@@ -344,13 +363,19 @@ def make_slice(task: SliceTask) -> SliceResult:
         left_out=sorted(left_out),
         branches_left_out=+branches,
         problems=Counter(problem.kind for _, problem in samples.problems),
+        strange=samples.strange,
     )
 
 
 def _samples(task: SliceTask, rows: pa.Table) -> SampleRows:
     tokens = task.tokens
     renderer = _renderer(tokens, task.directory)
-    options = SampleOptions(tokens.source, tokens.max_length, tokenizer_id=tokens.tokenizer)
+    options = SampleOptions(
+        tokens.source,
+        tokens.max_length,
+        tokenizer_id=tokens.tokenizer,
+        other_tokenizer=tokens.other_tokenizer,
+    )
     samples = SampleRows(options, renderer)
     events, marks = events_by_session(rows), edit_marks(rows)
     corrections: dict[str, list[Correction]] = {}

@@ -22,3 +22,10 @@ class ExportEmpty(PenstockError):
 class TemplateLimitReached(PenstockError, exit_status=2):
     """The chat template {template} was ended while {work}: {why}. Nothing was built. Mend the
     template, or leave the session out by the recipe's query."""
+
+
+class TokenizerMismatch(PenstockError, exit_status=2):
+    """The engine's tokens of {whose} are not of the recipe's tokenizer: {why}. Nothing was built:
+    rendered anew as text, a session holds no token that the model wrote, and no log-probability.
+    Name the engine's tokenizer.json under [tokens], or have such sessions rendered by
+    `other_tokenizer = "render"` there."""

@@ -19,7 +19,7 @@ from penstock.checkpoints.suites import SuiteVersion
 from penstock_jobs.shards.errors import NothingToBuild
 from penstock_jobs.shards.exclusion import Exclusions, first_reasons, spread_over_chains
 from penstock_jobs.shards.exclusion.contamination import find_contaminated, find_suites
-from penstock_jobs.shards.exclusion.copies import find_copies
+from penstock_jobs.shards.exclusion.copies import CopiedEvents, find_copies, first_sampled
 from penstock_jobs.shards.exclusion.eligibility import (
     behind_channel,
     behind_checkpoint,
@@ -88,7 +88,7 @@ def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
     chosen = selection.chosen
     copies = find_copies(sessions, chosen["session_id"].to_pylist(), links)
     exclusions = _exclude(
-        recipe, chosen, facts, copies.exclusions, sessions=sessions, suites=suites, behind=behind
+        recipe, chosen, facts, copies, sessions=sessions, suites=suites, behind=behind
     )
     left_out = [LeftOutSession(**row) for row in selection.left_out.to_pylist()]
     left_out += [LeftOutSession(session, *why) for session, why in exclusions.items()]
@@ -138,19 +138,19 @@ def _exclude(
     recipe: Recipe,
     chosen: pa.Table,
     facts: SessionFacts,
-    copies: Exclusions,
+    copies: CopiedEvents,
     *,
     sessions: PinnedSessions,
     suites: tuple[SuiteVersion, ...],
     behind: Mapping[str, int] | None,
 ) -> Exclusions:
-    """Each session with its first reason. `copies` are the sessions that hold only copies."""
+    """Each session with its first reason."""
     exclude, chains, profiles = recipe.exclude, facts.chains, facts.profiles
     repeats = facts.links.repeats
     parents = {session: repeats[session] for session in profiles if session in repeats}
     consents = with_repeats(facts.consents, chains, parents)
     denied = without_consent(consents, chains, exclude.consent)
-    exclusions = first_reasons([denied, spread_over_chains(copies, chains)])
+    exclusions = first_reasons([denied, spread_over_chains(copies.exclusions, chains)])
     if suites:
         others = {name: profile for name, profile in profiles.items() if name not in exclusions}
         contaminated = find_contaminated(sessions, others, suites, exclude)
@@ -158,12 +158,20 @@ def _exclude(
     staleness = recipe.staleness
     if staleness.checkpoint is not None:
         behind = behind_checkpoint(profiles.values(), staleness.checkpoint)
-    most, age_s, at_us = staleness.max_versions or 0, staleness.max_age_s, sessions.snapshot_us()
-    works = profiles.values()
-    old = stale(works, chains, at_us, behind=behind, max_versions=most, max_age_s=age_s)
-    exclusions = first_reasons([exclusions, old])
     columns = (chosen[name].to_pylist() for name in ("session_id", "group_id"))
     groups = dict(zip(*columns, strict=True))
+    at_us, sampled = sessions.snapshot_us(), dict[str, int]()
+    if (age_s := staleness.max_age_s) is not None:
+        begun_us = at_us - age_s * 1_000_000  # what began later holds nothing older
+        early = [name for name in groups if profiles[name].first_us < begun_us]
+        engine = recipe.tokens.source == "engine"
+        sampled = first_sampled(sessions, early, copies.by_session, engine=engine)
+    old = stale(
+        profiles.values(), chains, at_us,
+        behind=behind, max_versions=staleness.max_versions or 0,
+        sampled_us=sampled, max_age_s=age_s,
+    )  # fmt: skip
+    exclusions = first_reasons([exclusions, old])
     if exclude.near_duplicates:
         compared = {name: group for name, group in groups.items() if name not in exclusions}
         alike = find_near_duplicates(sessions, compared, recipe.seed, exclude.similarity_min)

@@ -5,7 +5,7 @@ comment or another order of keys does not make another shard.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
@@ -27,6 +27,7 @@ from penstock.toml_document import (
 from penstock_jobs.rewards.definition import Definition, find_definition, shipped
 
 Source = Literal["engine", "render", "prefer-engine"]
+OtherTokenizer = Literal["refuse", "render"]
 Pending = Literal["wait", "drop"]
 AdvantageKind = Literal["group", "stratum", "none"]
 Consent = Literal["train", "not_denied"]
@@ -41,6 +42,8 @@ class Tokens:
     #: As written: relative to the recipe.
     tokenizer: str | None = None
     template: str | None = None
+    #: With `prefer-engine`, what becomes of a session whose engine had another tokenizer.
+    other_tokenizer: OtherTokenizer = "refuse"
     #: Of a sequence, and of a row of packed ones.
     max_length: Positive = 32_768
     pack: bool = False
@@ -162,6 +165,9 @@ class Recipe(RecipeFile):
         """The recipe with all defaults, as JSON. The manifest has the query beside it."""
         names = [entry.name for entry in fields(RecipeFile) if entry.name != "as_of"]
         values = {name: getattr(self, name) for name in names}
+        values["tokens"] = asdict(self.tokens)
+        if self.tokens.other_tokenizer == "refuse":  # recipes did not have it once
+            del values["tokens"]["other_tokenizer"]
         return msgspec.json.encode(values, order="sorted").decode()
 
 
@@ -203,6 +209,8 @@ def _contradictions(recipe: Recipe) -> Iterator[tuple[str, str]]:
     source, staleness = recipe.tokens.source, recipe.staleness
     if recipe.tokens.tokenizer is None and source != "engine":
         yield "tokens", f"source is {source!r}, which needs a tokenizer: its tokenizer.json"
+    if recipe.tokens.other_tokenizer == "render" and source != "prefer-engine":
+        yield "tokens", f"other_tokenizer goes with prefer-engine, and source is {source!r}"
     references = [name for name in (staleness.channel, staleness.checkpoint) if name is not None]
     if len(references) > 1:
         yield "staleness", "it names a channel and a checkpoint: take one of them"

@@ -23,8 +23,9 @@ from penstock_jobs.shards.conversation import (
     sequence_end,
 )
 from penstock_jobs.shards.engine_branches import Branch, cut, engine_branches
+from penstock_jobs.shards.errors import TokenizerMismatch
 from penstock_jobs.shards.preferences import NO_SOURCES, PreferenceFinder, PreferenceSources
-from penstock_jobs.shards.recipe import Source
+from penstock_jobs.shards.recipe import OtherTokenizer, Source
 from penstock_jobs.shards.rendered_branches import Renderer
 from penstock_jobs.shards.session_events import EventProblem
 from penstock_jobs.shards.token_credit import RolloutRow, TokenRewards
@@ -61,6 +62,8 @@ class SampleOptions:
     tokenizer_id: str | None = None
     #: Without them the column holds empty lists.
     messages: bool = True
+    #: Of `prefer-engine`: what becomes of a session whose engine had another tokenizer.
+    other_tokenizer: OtherTokenizer = "refuse"
 
 
 class LeftOutBranches(NamedTuple):
@@ -82,6 +85,8 @@ class SampleRows:
         self.left_out: list[LeftOutBranches] = []
         #: By session: what was wrong with events, though the session may have rows.
         self.problems: list[tuple[str, EventProblem]] = []
+        #: Rendered sessions whose engine gave ids that the tokenizer does not have.
+        self.strange: list[str] = []
         self._options = options
         self._renderer = renderer
         digest = options.tokenizer or (renderer.tokenizer_sha256 if renderer else None)
@@ -102,7 +107,8 @@ class SampleRows:
         """All sessions of a chain, or one that is in none. Rows come of those that are `chosen`,
         else of all. The rollout is named by the session that the chain began with, where nothing
         else is said; so is the group, where no session of the chain names one. `credit` says the
-        token rewards of its rows; `sources` are what preferences come from beside the sessions."""
+        token rewards of its rows; `sources` are what preferences come from beside the sessions.
+        Raises TokenizerMismatch."""
         places = order_chain(conversations)
         if not places:
             return
@@ -221,12 +227,20 @@ class SampleRows:
                     not call.flags & {"copied", "synthetic"} for call in conversation.calls
                 )
                 return "no_engine_tokens" if written else "nothing_written"
+            self._check_tokenizer(session, {problem.kind for problem in from_engine.problems})
         assert self._renderer is not None  # the constructor saw to it
         rendered = self._renderer.render(conversation)
         self.problems += [(session, problem) for problem in rendered.problems]
         if any(branch.calls for branch in rendered.branches):
             return rendered.branches
         return "template_refused" if rendered.problems else "nothing_written"
+
+    def _check_tokenizer(self, session: str, problems: Collection[str]) -> None:
+        if "ids_out_of_range" in problems:
+            self.strange.append(session)
+        if "other_tokenizer" in problems and self._options.other_tokenizer == "refuse":
+            why = f"theirs has another digest than {self._expected.tokenizer}"
+            raise TokenizerMismatch(whose=f"the session {session}", why=why)
 
     def _fitting(self, session: str, branches: list[Branch]) -> list[tuple[int, Branch]]:
         """Those that something is trained of, with their numbers among all."""

@@ -8,9 +8,11 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import sqlalchemy as sa
 
+from penstock.channels.tables import channel_change
 from penstock.execution import Executor
 from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
-from penstock.lake.catalog import Pin
+from penstock.lake.catalog import Pin, content_snap
+from penstock.lake.commits import snap_since
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock.lake.tables import lake_commit
@@ -22,7 +24,8 @@ _SQL = files("penstock_jobs.shards").joinpath("sql")
 #: The view that each of the room's own queries reads.
 _VIEWS = {
     "facts": "sessions", "links": "sessions", "outcomes": "outcomes", "rewards": "rewards",
-    "credits": "rewards", "histories": "events", "same_keys": "events", "served": "promotions",
+    "credits": "rewards", "histories": "events", "same_keys": "events", "sampled": "events",
+    "served": "promotions",
 }  # fmt: skip
 ValueT = TypeVar("ValueT")
 ResultT = TypeVar("ResultT")
@@ -42,9 +45,8 @@ class SessionProfile:
     #: All checkpoints that wrote in it.
     checkpoints: Sequence[str] = ()
     events: int = 0
-    #: The times of its first and last event, in microseconds since 1970.
+    #: The time of its first event, in microseconds since 1970.
     first_us: int = 0
-    last_us: int = 0
 
 
 class SessionLinks:
@@ -114,6 +116,19 @@ class SessionFacts:
         }
         self.chains = {session: profile.chain for session, profile in self.profiles.items()}
         self.consents = {session: profile.consent for session, profile in self.profiles.items()}
+
+
+def latest_snap(lake: Lake, tenant: str, channel: str | None) -> int:
+    """What `latest` is for a shard: the same until events, rewards or its channel change."""
+    if channel is None:
+        return content_snap(lake.database)
+    changes = channel_change.c
+    newest = sa.select(sa.func.max(changes.at)).where(changes.tenant == tenant)
+    with lake.database.read() as connection:
+        changed_us = connection.scalar(newest.where(changes.channel == channel))
+    return (
+        content_snap(lake.database) if changed_us is None else snap_since(lake.database, changed_us)
+    )
 
 
 class SnapshotQueries:

@@ -156,12 +156,12 @@ def read_tokens(
         return None
     if not len(prompt):
         return "prompt_ids_missing"
+    tokenizer = (payload.tokenizer or "").removeprefix("sha256:")
+    if is_digest(tokenizer) and expected.tokenizer not in (None, tokenizer):
+        return "other_tokenizer"  # which tells more than its ids, of which it may have more
     end = min(expected.vocabulary or _INT32_END, _INT32_END)
     if any(ids.min() < 0 or ids.max() >= end for ids in (prompt, completion)):
         return "ids_out_of_range"
-    tokenizer = (payload.tokenizer or "").removeprefix("sha256:")
-    if is_digest(tokenizer) and expected.tokenizer not in (None, tokenizer):
-        return "other_tokenizer"
     routes = None
     try:
         logprobs = _logprobs(payload.logprobs, len(completion))

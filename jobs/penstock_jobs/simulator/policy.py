@@ -91,6 +91,8 @@ CHOICES: Mapping[int, tuple[int, ...]] = {
     COMPACTING: (SUMMARY,),
     **dict.fromkeys((LOOK, ANSWER, SUMMARY, *STYLE_IDS.values()), (END,)),
 }
+#: As an engine would report it: the log-probabilities are those that the tokens were drawn with.
+SAMPLING = {"temperature": 1.0, "top_p": 1.0, "top_k": -1}
 #: Stands for this mapping where an engine names its tokenizer.
 TOKENIZER = sha256(repr((TASK_IDS, STYLE_IDS, sorted(CHOICES.items()))).encode()).hexdigest()
 

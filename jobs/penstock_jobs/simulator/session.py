@@ -272,6 +272,7 @@ class SessionSimulation:
             "usage": {"prompt": len(self._prompt), "completion": len(sampled)},
             "latency_ms": self.dice.skewed(300, 9_000),
             "finish_reason": "tool_calls" if "tool_calls" in content else "stop",
+            "sampling": ids.SAMPLING,
             "tokens": {
                 "prompt_ids": self._prompt,
                 "completion_ids": sampled,

@@ -86,6 +86,11 @@ def can_read_files(uri: str) -> bool:
     return urlsplit(uri).scheme in (*_LOCAL, _BUCKET)
 
 
+def is_path(uri: str) -> bool:
+    """Whether it is a place of this machine, if it is anywhere."""
+    return urlsplit(uri).scheme in _LOCAL
+
+
 def path_of(uri: str) -> Path:
     """Of an address that is a path, or file://."""
     address = urlsplit(uri)

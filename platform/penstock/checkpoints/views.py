@@ -4,6 +4,7 @@ import sqlalchemy as sa
 
 from penstock.checkpoints.tables import (
     benchmark_attempt,
+    benchmark_run,
     checkpoint,
     checkpoint_move,
     checkpoint_shard,
@@ -35,3 +36,6 @@ def bind_views(sources: ViewSources, views: frozenset[str]) -> None:
         own = attempt.tenant == sources.tenant, sources.known(attempt.scored_at)
         attempts = sa.select(benchmark_attempt).where(*own)
         sources.bind_query("attempt_list", attempts.order_by(*(attempt[name] for name in order)))
+        run = benchmark_run.c
+        runs = sa.select(run.id, run.conditions).where(run.tenant == sources.tenant)
+        sources.bind_query("run_list", runs)

@@ -212,10 +212,15 @@ def drop_snapshot(database: Database, name: str) -> None:
 
 
 def content_snap(database: Database) -> int:
-    """The newest snap that changed events or rewards; the commit of a shard changes neither."""
-    query = sa.select(sa.func.max(lake_commit.c.snap)).where(lake_commit.c.kind != "shard")
+    """The newest snap that changed events or rewards."""
+    query = sa.select(sa.func.max(lake_commit.c.snap)).where(changes_content())
     with database.read() as connection:
         return int(connection.execute(query).scalar() or 0)
+
+
+def changes_content() -> sa.ColumnElement[bool]:
+    """Commits that do more than register a shard, or name a moment."""
+    return lake_commit.c.kind.not_in(("shard", "moment"))
 
 
 def _resolve(connection: Connection, as_of: str | int | None) -> tuple[int, int | None]:

@@ -20,6 +20,7 @@ from sqlalchemy import Connection, bindparam
 from penstock.database.engine import Database, insert_new, insert_of, now_us
 from penstock.database.leases import repeating
 from penstock.eventlog import OffsetBounds
+from penstock.lake.catalog import changes_content
 from penstock.lake.errors import FencedOff, LogGrew
 from penstock.lake.segments import SegmentFile
 from penstock.lake.tables import (
@@ -35,7 +36,7 @@ from penstock.lake.tables import (
     writer,
 )
 
-INGEST, COMPACT, SHARD = "ingest", "compact", "shard"
+INGEST, COMPACT, SHARD, MOMENT = "ingest", "compact", "shard", "moment"
 #: In the intent of a file that belongs to no partition.
 NO_PARTITION = -1
 
@@ -313,6 +314,18 @@ def next_snap(connection: Connection, kind: str) -> int:
         sa.insert(lake_commit).values(snap=head.snap, kind=kind, committed_at=head.committed_at)
     )
     return int(head.snap)
+
+
+def snap_since(database: Database, moment_us: int) -> int:
+    """The newest snap that changed events or rewards; where that is older than a moment that has
+    passed, the first one since. If there is none, a new one that changes nothing: what was recorded
+    beside the lake up to that moment is seen as of it."""
+    moments = lake_commit.c.committed_at >= moment_us
+    with database.write() as connection:
+        content = sa.select(sa.func.max(lake_commit.c.snap)).where(changes_content())
+        snap = connection.scalar(content.where(moments))
+        snap = snap or connection.scalar(sa.select(sa.func.min(lake_commit.c.snap)).where(moments))
+        return int(snap or next_snap(connection, MOMENT))
 
 
 def insert_segment(

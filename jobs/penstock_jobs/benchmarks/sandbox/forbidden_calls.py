@@ -41,12 +41,21 @@ FORBIDDEN_BESIDE_OTHERS = tuple(
     CallRule(call, EPERM)
     for call in ("kcmp", "pidfd_getfd", "process_vm_readv", "process_vm_writev", "ptrace")
 )
+#: Pairs of streams are connected for ever; what takes any address with each message is not.
+_DATAGRAMS = 0b10
+#: The first rule of a call counts.
+FORBIDDEN_WITHOUT_UNIX = (
+    CallRule("socket", EAFNOSUPPORT, argument=0, values=(_IPV4, _IPV6, _NETLINK)),
+    CallRule("socketpair", EAFNOSUPPORT, argument=1, mask=_DATAGRAMS),
+)
 
 
-def call_filter(*, beside_others: bool) -> bytes | None:
+def call_filter(*, beside_others: bool, unix_sockets: bool = True) -> bytes | None:
     """A filter for `kernel.filter_calls`, for programs beside which others run or not. None where
     this machine has none."""
     rules = [*FORBIDDEN_CALLS, *(FORBIDDEN_BESIDE_OTHERS if beside_others else ())]
+    if not unix_sockets:
+        rules = [*FORBIDDEN_WITHOUT_UNIX, *rules]
     try:
         return filter_program(rules, platform.machine()) if sys.platform == "linux" else None
     except KeyError:

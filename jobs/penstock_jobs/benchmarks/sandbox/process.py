@@ -18,12 +18,13 @@ from typing import Any, NoReturn
 from penstock_jobs.benchmarks.sandbox import folder_files, kernel
 from penstock_jobs.benchmarks.sandbox.folder_files import FilePrint
 from penstock_jobs.benchmarks.sandbox.program_limits import limit_use
-from penstock_jobs.benchmarks.sandbox.visible_files import PLACE, listeners, make_root
+from penstock_jobs.benchmarks.sandbox.root_folder import PLACE, make_root
 
 #: A folder that every Linux has, and that no program needs.
 _BASE = "/sys"
 #: What programs may write to, of the size of the sandbox's limits; and what they may only read.
 _SHARED, _GIVEN, _ROOT = f"{_BASE}/shared", f"{_BASE}/given", f"{_BASE}/root"
+_EMPTY = f"{_BASE}/empty"
 _MIB = 1024 * 1024
 
 _POLL_SECONDS = 0.1
@@ -49,7 +50,8 @@ def main(control: socket.socket) -> None:
             os.mkdir(place)
             size = _size_of(opening["disk_bytes"])
             kernel.mount("tmpfs", place, "tmpfs", kernel.MOUNT_PLAIN, size)
-        os.mkdir(_ROOT)
+        for place in (_ROOT, _EMPTY):
+            os.mkdir(place)
         os.umask(0o022)
         folders = _SandboxFolders(control, opening)
         send_answer(control, {"ready": True})
@@ -91,9 +93,7 @@ class _SandboxFolders:
     def do_run(self, **program: Any) -> None:
         size = _size_of(self._opening["disk_bytes"] + program["disk_bytes_more"])
         kernel.mount("tmpfs", _SHARED, None, kernel.REMOUNT | kernel.MOUNT_PLAIN, size)
-        # Listed here, in the network of the machine.
-        hidden = [*self._opening["hidden"], *listeners()]
-        program |= {**self._opening, "hidden": hidden, "root": _ROOT, "places": self._places}
+        program |= {**self._opening, "root": _ROOT, "empty": _EMPTY, "places": self._places}
         child = os.fork()
         if child == 0:
             _separate(self._control, program)
@@ -139,12 +139,14 @@ def _supervise(control: socket.socket, program: Mapping[str, Any], tied: int) ->
         for address, port in program["listen"]:
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             listening.append(socket.create_server((address, port), family=family, backlog=128))
-        make_root(program)
+        uncovered = make_root(program)
         kernel.hide_memory()
         send_answer(control, {"listening": True}, [server.fileno() for server in listening])
         for server in listening:
             server.close()
-        send_answer(control, {"ended": _watch(control, program)})
+        call_filter = program["filter_without_unix" if uncovered else "call_filter"]
+        ended = _watch(control, program, call_filter)
+        send_answer(control, {"ended": ended | {"uncovered": uncovered}})
     except OSError as error:
         with suppress(OSError):
             send_answer(control, {"failed": str(error)})
@@ -152,11 +154,13 @@ def _supervise(control: socket.socket, program: Mapping[str, Any], tied: int) ->
         os._exit(0)
 
 
-def _watch(control: socket.socket, program: Mapping[str, Any]) -> dict[str, Any]:
+def _watch(
+    control: socket.socket, program: Mapping[str, Any], call_filter: bytes
+) -> dict[str, Any]:
     began = time.monotonic()
     child = os.fork()
     if child == 0:
-        _become(program)
+        _become(program, call_filter)
     ended, gone = os.pidfd_open(child), control.fileno()
     status, cut = None, None
     while status is None and cut is None:
@@ -187,7 +191,7 @@ def _reap(child: int) -> int | None:
     return status
 
 
-def _become(program: Mapping[str, Any]) -> NoReturn:
+def _become(program: Mapping[str, Any], call_filter: bytes) -> NoReturn:
     """Becomes the program."""
     try:
         os.setsid()
@@ -202,7 +206,7 @@ def _become(program: Mapping[str, Any]) -> NoReturn:
             processes=processes,
         )
         kernel.drop_rights(program["owner"])
-        kernel.filter_calls(program["call_filter"])
+        kernel.filter_calls(call_filter)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         os.chdir(f"{PLACE}/{program['cwd']}")
         command = list(program["command"])

@@ -28,7 +28,8 @@ from penstock_jobs.benchmarks.sandbox.folder_files import File, FilePrint
 from penstock_jobs.benchmarks.sandbox.forbidden_calls import call_filter
 from penstock_jobs.benchmarks.sandbox.network import Relay
 from penstock_jobs.benchmarks.sandbox.program_limits import plain_command
-from penstock_jobs.benchmarks.sandbox.visible_files import PLACE, hidden_places, own_programs
+from penstock_jobs.benchmarks.sandbox.root_folder import PLACE
+from penstock_jobs.benchmarks.sandbox.visible_files import hidden_places, homes, own_programs
 
 _CHANGES_MAX = 100
 _READ_BYTES = 1 << 16
@@ -48,7 +49,7 @@ class PathRules:
     """What programs may see of the machine, besides its programs. All paths are absolute."""
 
     hidden: Sequence[str] = ()
-    #: Readable though they lie in a place that is hidden by itself, such as /tmp.
+    #: Readable though they lie in a place that is hidden by itself, such as /tmp or a home.
     visible: Sequence[str] = ()
 
 
@@ -78,6 +79,9 @@ class ProgramEnd:
     output: str
     #: Addresses that it dialled and that never answered.
     unreachable: tuple[str, ...] = ()
+    #: Folders of the machine whose sockets only the system calls keep away: it could open no Unix
+    #: socket at all.
+    uncovered: Sequence[str] = ()
 
 
 class Sandbox(ABC):
@@ -223,7 +227,7 @@ class IsolatedSandbox(Sandbox):
     def __init__(self, limits: SandboxLimits, views: PathRules, output_bytes_max: int) -> None:
         if sys.platform != "linux":
             raise IsolationImpossible(why=f"it needs Linux, and this is {sys.platform}")
-        if (filtered := call_filter(beside_others=False)) is None:
+        if call_filter(beside_others=False) is None:
             why = f"no system calls can be refused on the processor {platform.machine()}"
             raise IsolationImpossible(why=why)
         self._output_bytes_max = output_bytes_max
@@ -243,17 +247,19 @@ class IsolatedSandbox(Sandbox):
             )
         os.close(output)
         try:
-            self._open(limits, views, filtered)
+            self._open(limits, views)
         except BaseException:
             self.close()
             raise
 
-    def _open(self, limits: SandboxLimits, views: PathRules, filtered: bytes) -> None:
+    def _open(self, limits: SandboxLimits, views: PathRules) -> None:
         root = os.geteuid() == 0
         self._control.settimeout(30.0)
         opening = asdict(limits) | {
             "owner": (_NOBODY, _NOBODY) if root else None,
-            "call_filter": filtered,
+            "call_filter": call_filter(beside_others=False),
+            "filter_without_unix": call_filter(beside_others=False, unix_sockets=False),
+            "homes": homes(),
             "hidden": hidden_places(views.hidden),
             "visible": [*own_programs(), *(os.path.realpath(path) for path in views.visible)],
             "changes_max": _CHANGES_MAX,

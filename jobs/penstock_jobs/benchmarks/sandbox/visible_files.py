@@ -1,91 +1,86 @@
-"""What a program sees: the machine's programs, read only, and the folders of its sandbox."""
+"""Which files of the machine programs in a sandbox see, besides its system folders, and which not.
+
+Homes are not seen. Agents and checks often lie in one, or in a folder that sandboxes have for
+themselves: what they need of it is shown."""
 
 import os
+import pwd
 import re
 import shlex
 import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import Any
 
-from penstock_jobs.benchmarks.sandbox import kernel
-
-#: Where programs find the folders of a sandbox.
-PLACE = "/penstock"
-#: A sandbox has its own: on the machine others run, listen and store things in these folders.
-_REPLACED = ("dev", "proc", "run", "sys", "tmp", PLACE[1:])
-_ALSO_EMPTY = ("/var/tmp", "/var/run", "/var/lock")
 #: People may keep programs there, and a sandbox has folders of its own there.
 _SCRATCH = ("/tmp/", "/var/tmp/", "/dev/shm/")
+_HOMES = "/home"
+#: The homes of users that are no people.
+_SYSTEM_FOLDERS = ("/", "/bin", "/dev", "/etc", "/opt", "/proc", "/sbin", "/srv", "/usr", "/var")
 #: Absolute paths in a command, as a shell reads it in its simplest form.
 _PATHS = re.compile(r"""(?<![^\s='"])/[^\s'";|&<>]+""")
-_DEVICES = ("null", "zero", "full", "random", "urandom")
-_LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
-_FLAGS = kernel.MOUNT_PLAIN
 
 
-def make_root(program: Mapping[str, Any]) -> None:
-    """Make the root of the file system that a program sees, and go there. Raises OSError."""
-    root = program["root"]
-    _mount_empty(root)
-    _bind_machine(root)
-    for path in _ALSO_EMPTY:
-        if os.path.isdir(root + path) and not os.path.islink(root + path):
-            _mount_empty(root + path)
-    _write_hosts(root, program["names"])
-    to_nobody = program["owner"] is not None
-    if to_nobody:
-        _empty_closed(root, program["visible"])
-    folders: dict[str, bool] = {**program["folders"], program["home"]: True}
-    for folder in folders:
-        os.mkdir(f"{root}{PLACE}/{folder}")
-    for path in program["visible"]:
-        _make_place(root, path)
-    kernel.restrict_mounts(root, _FLAGS | kernel.MOUNT_READ_ONLY)
-    _make_devices(f"{root}/dev")
-    places = program["places"]
-    for folder, writable in folders.items():
-        _add(places[folder], f"{root}{PLACE}/{folder}", writable=writable)
-    for path in ("/tmp", "/dev/shm", "/var/tmp"):
-        if os.path.isdir(root + path):
-            _add(places[program["scratch"]], root + path, writable=True)
-    for path in program["visible"]:
-        _make_place(root, path)  # again: by now there is another /tmp
-        if os.path.exists(path):
-            _show(path, root + path, to_nobody=to_nobody)
-    _hide(root, program["hidden"])
-    # The last: the kernel refuses it once a part of the machine's own /proc is hidden.
-    kernel.mount("proc", f"{root}/proc", "proc", _FLAGS | kernel.MOUNT_NO_PROGRAMS)
-    kernel.change_root(root)
+def homes() -> list[str]:
+    """The folders with homes of people, and the home of this user."""
+    places = {_HOMES, "/root", os.path.realpath(os.path.expanduser("~"))}
+    with suppress(KeyError):  # a user that only its number names
+        places.add(os.path.realpath(pwd.getpwuid(os.geteuid()).pw_dir))
+    return sorted(place for place in places if not _is_system(place))
 
 
-def _empty_closed(root: str, visible: Iterable[str]) -> None:
-    """Folders that only root may enter, and in which something is shown, hold nothing else."""
-    for closed in {f"{root}{closed_folder(path)}" for path in visible}:
-        if os.path.isdir(closed):
-            _mount_empty(closed)
-
-
-def _hide(root: str, paths: Iterable[str]) -> None:
-    for path in paths:
-        if os.path.isdir(root + path):
-            _mount_empty(root + path)
-            kernel.restrict_mounts(root + path, _FLAGS | kernel.MOUNT_READ_ONLY)
-        elif os.path.exists(root + path):
-            _add("/dev/null", root + path, writable=False)
+def _is_system(place: str) -> bool:
+    return place in _SYSTEM_FOLDERS or place.startswith(("/bin/", "/dev/", "/sbin/", "/usr/"))
 
 
 def own_programs() -> list[str]:
-    """The folders of this Python, and what stands around the folders of PATH, where programs would
-    not see them by themselves: agents and checks run with both."""
+    """The folders of this Python, and what the programs of PATH need, where programs would not see
+    them by themselves: agents and checks run with both."""
     places = {prefix for prefix in (sys.prefix, sys.base_prefix) if _is_unseen(prefix)}
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
-        closed = _closed_to_nobody(folder) if os.path.isabs(folder) else None
-        if closed not in (None, folder):  # a home that stands in PATH itself is still a home
+        home = _unseen_home(folder) if os.path.isabs(folder) else None
+        if home not in (None, folder):  # a home that stands in PATH itself is still a home
             prefix = os.path.dirname(folder)
-            places.add(folder if prefix == closed else prefix)
-    return sorted(places | {os.path.realpath(place) for place in places})
+            whole = os.path.basename(folder) == "shims" or not _is_general(prefix)
+            places.add(prefix if whole else folder)
+    return _with_linked({*places, *map(os.path.realpath, places)})
+
+
+def _with_linked(places: Iterable[str]) -> list[str]:
+    """Also what the links among their programs lead to: a tool of a home is often one, and so is
+    the Python of a virtual environment."""
+    complete, rest = set(places), list(places)
+    while rest:
+        place = rest.pop()
+        inside = os.path.join(place, "bin")
+        with suppress(OSError):  # a file; or it is not there
+            for entry in os.scandir(inside if os.path.isdir(inside) else place):
+                linked = os.path.realpath(entry.path) if entry.is_symlink() else ""
+                if os.path.isfile(linked) and _is_unseen(linked):
+                    needed = _around(linked)
+                    if needed not in complete:
+                        complete.add(needed)
+                        rest.append(needed)
+    return sorted(complete)
+
+
+def _around(file: str) -> str:
+    """What is shown with a file: its folder, and with a program of a folder `bin` what stands
+    around that; never a whole home."""
+    folder = os.path.dirname(file)
+    if os.path.basename(folder) == "bin" and not _is_general(os.path.dirname(folder)):
+        return os.path.dirname(folder)
+    return file if _is_general(folder) else folder
+
+
+def _is_general(folder: str) -> bool:
+    """Whether it holds things of many programs: a home, or a hidden folder of one, such as .config;
+    or the scratch of all."""
+    home = _unseen_home(folder)
+    if f"{folder}/" in _SCRATCH or folder == home:
+        return True
+    hidden = os.path.dirname(folder) == home and os.path.basename(folder).startswith(".")
+    return hidden and not os.path.isfile(os.path.join(folder, "pyvenv.cfg"))
 
 
 def closed_folder(path: str) -> str | None:
@@ -93,12 +88,12 @@ def closed_folder(path: str) -> str | None:
     place = "/"
     for name in path.split("/"):
         place = os.path.join(place, name)
-        if _is_closed(place):
+        if is_closed(place):
             return place
     return None
 
 
-def _is_closed(place: str) -> bool:
+def is_closed(place: str) -> bool:
     return os.path.isdir(place) and not os.stat(place).st_mode & stat.S_IXOTH
 
 
@@ -107,8 +102,18 @@ def _closed_to_nobody(path: str) -> str | None:
     return closed_folder(path) if os.geteuid() == 0 else None
 
 
+def _unseen_home(path: str) -> str | None:
+    """The home that a path lies in, or the folder that programs may not enter."""
+    for home in reversed(homes()):  # the home of this user before that of all
+        if home == _HOMES and path.startswith(f"{home}/"):
+            return "/".join(path.split("/")[:3])
+        if home != _HOMES and f"{path}/".startswith(f"{home}/"):
+            return home
+    return _closed_to_nobody(path)
+
+
 def _is_unseen(path: str) -> bool:
-    return path.startswith(_SCRATCH) or _closed_to_nobody(path) is not None
+    return path.startswith(_SCRATCH) or _unseen_home(path) is not None
 
 
 def named_places(command: str) -> list[str]:
@@ -120,106 +125,18 @@ def named_places(command: str) -> list[str]:
         paths += [word for word in shlex.split(command) if word.startswith("/")]
     places = set()
     for path in paths:
-        real = os.path.realpath(path)
-        folder = real if os.path.isdir(real) else os.path.dirname(real)
-        if os.path.exists(real) and _is_unseen(real):
-            # A file that lies in the scratch of all, or in a home, is shown alone.
-            alone = folder + "/" in _SCRATCH or folder == _closed_to_nobody(real)
-            places.add(real if alone else folder)
-            # A path with /../ needs the folder that it goes back from.
-            before, back, _ = path.partition("/../")
-            if back and _is_unseen(before):
-                places.add(os.path.realpath(before))
-    return sorted(places)
-
-
-def _mount_empty(place: str) -> None:
-    kernel.mount("tmpfs", place, "tmpfs", _FLAGS, "mode=0755,size=1m")
-
-
-def _bind_machine(root: str) -> None:
-    for name in os.listdir("/"):
-        if name in _REPLACED:
-            continue
-        if os.path.islink(f"/{name}"):
-            os.symlink(os.readlink(f"/{name}"), f"{root}/{name}")
-        elif os.path.isdir(f"/{name}"):
-            os.mkdir(f"{root}/{name}")
-            with suppress(OSError):  # one that this user may not enter stays empty
-                kernel.bind(f"/{name}", f"{root}/{name}")
-    for name in _REPLACED:
-        os.mkdir(f"{root}/{name}")
-
-
-def _make_place(root: str, path: str) -> None:
-    if os.path.isdir(path):
-        os.makedirs(root + path, exist_ok=True)
-    elif os.path.exists(path):
-        _make_file(root + path)
-
-
-def _make_file(place: str) -> None:
-    if not os.path.exists(place):
-        os.makedirs(os.path.dirname(place), exist_ok=True)
-        os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
-
-
-def listeners() -> Iterator[str]:
-    """Sockets in the file system. A program that sees one can connect, across networks."""
-    with open("/proc/net/unix", encoding="utf-8", errors="surrogateescape") as file:
-        for line in file:
-            _, slash, path = line.rstrip("\n").partition(" /")
-            if slash:
-                yield f"/{path}"
-
-
-def _write_hosts(root: str, names: Mapping[str, str]) -> None:
-    """Write the names of hosts in the sandbox."""
-    place = f"{root}/etc/hosts"
-    if not os.path.exists(place):
-        return
-    known = {"localhost": "127.0.0.1", "sandbox": "127.0.0.1"} | dict(names)
-    source = f"{root}{PLACE}/hosts"
-    with open(source, "w", encoding="utf-8") as file:
-        file.writelines(f"{number} {name}\n" for name, number in known.items())
-    kernel.bind(source, place)
-
-
-def _make_devices(place: str) -> None:
-    kernel.mount("tmpfs", place, "tmpfs", kernel.MOUNT_NO_SUID, "mode=0755,size=1m")
-    for name in _DEVICES:
-        _make_file(f"{place}/{name}")
-        kernel.bind(f"/dev/{name}", f"{place}/{name}")
-    for name, target in _LINKS.items():
-        os.symlink(target, f"{place}/{name}")
-    os.mkdir(f"{place}/shm")
-    os.mkdir(f"{place}/pts")
-    with suppress(OSError):  # terminals are a comfort
-        options = "newinstance,ptmxmode=0666,mode=0620"
-        kernel.mount("devpts", f"{place}/pts", "devpts", kernel.MOUNT_NO_SUID, options)
-        os.symlink("pts/ptmx", f"{place}/ptmx")
-    kernel.restrict_mounts(place, kernel.MOUNT_NO_SUID | kernel.MOUNT_READ_ONLY)
-
-
-def _add(source: str, place: str, *, writable: bool) -> None:
-    kernel.bind(source, place)
-    kernel.restrict_mounts(place, _FLAGS | (0 if writable else kernel.MOUNT_READ_ONLY))
-
-
-def _show(source: str, place: str, *, to_nobody: bool) -> None:
-    """To nobody, a folder that only its owner may enter is shown by its content, as it is now."""
-    if not (to_nobody and _is_closed(source)):
-        _add(source, place, writable=False)
-        return
-    _mount_empty(place)
-    for entry in os.scandir(source):
-        inside = f"{place}/{entry.name}"
-        if entry.is_symlink():
-            os.symlink(os.readlink(entry.path), inside)
-        else:
-            (os.mkdir if entry.is_dir() else _make_file)(inside)
-            _show(entry.path, inside, to_nobody=to_nobody)
-    kernel.restrict_mounts(place, _FLAGS | kernel.MOUNT_READ_ONLY)
+        before, back, _ = path.partition("/../")
+        # A path with /../ needs the folder that it goes back from.
+        if back and os.path.exists(path) and _is_unseen(before):
+            places.add(os.path.realpath(before))
+        for place in {os.path.realpath(path), *([] if back else [os.path.normpath(path)])}:
+            if not os.path.exists(place) or not _is_unseen(place):
+                continue
+            if not os.path.isdir(place):
+                places.add(_around(place))
+            elif place != _unseen_home(place):
+                places.add(place)
+    return _with_linked(places)
 
 
 def hidden_places(paths: Iterable[str]) -> list[str]:

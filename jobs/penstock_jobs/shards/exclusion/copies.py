@@ -62,6 +62,28 @@ def find_copies(
     return CopiedEvents(frozen, only_copies(events, copies))
 
 
+def first_sampled(
+    queries: SnapshotQueries,
+    sessions: Iterable[str],
+    copies: Mapping[str, frozenset[str]],
+    *,
+    engine: bool,
+) -> dict[str, int]:
+    """When the first tokens of each session were sampled that are its own, in microseconds since
+    1970: of copies, and where nothing was written, none. `engine`: only the engine's tokens count.
+    """
+    named = sorted(sessions)
+    copying = sorted(copies.keys() & set(named))
+    parameters = {"sessions": named, "copying": copying, "engine": engine}
+    first: dict[str, int] = {}
+    for row in queries.read("sampled", **parameters).to_pylist():
+        session, sampled_us = row.pop("session_id"), row.pop("sampled_us")
+        if session in copies and event_name(ts_us=sampled_us, **row) in copies[session]:
+            continue
+        first[session] = min(first.get(session, sampled_us), sampled_us)
+    return first
+
+
 def copied(events: pa.Table, parents: Mapping[str, str]) -> Mask:
     """For each event whether it is a copy. `events` has session_id, ts, seq, type, source,
     source_key; message: what a user or the model said, with its tool calls, or a digest of that;

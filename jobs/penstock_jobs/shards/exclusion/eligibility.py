@@ -4,7 +4,8 @@ Consent is checked again when a shard is built: a user may have taken it back si
 consent of a chain holds for all of its sessions, since each goes on with what was said in the
 others.
 
-A session is as stale as the oldest checkpoint that wrote in it, and a chain as its oldest session.
+A session is as stale as the oldest checkpoint that wrote in it, and as the first tokens of it that
+would be trained on; and a chain as its oldest session.
 A session that names no checkpoint, or one that is not in the order, cannot be shown to be fresh. It
 is left out with a reason of its own.
 
@@ -79,14 +80,17 @@ def stale(
     *,
     behind: Mapping[str, int] | None = None,
     max_versions: int = 0,
+    sampled_us: Mapping[str, int] | None = None,
     max_age_s: int | None = None,
 ) -> Exclusions:
     """`at_us` is the time of the snapshot: a shard that is built again from it is the same.
-    `behind` says how many versions each checkpoint is behind; newer ones are below 0. Where it is
-    None versions do not matter."""
+    `sampled_us` says when the first tokens were sampled that a session would be trained on; what
+    happened in it later makes them no younger. `behind` says how many versions each checkpoint is
+    behind; newer ones are below 0. Where it is None versions do not matter."""
     exclusions: Exclusions = {}
     for profile in profiles:
-        names, age_us = profile.checkpoints, at_us - profile.last_us
+        names = profile.checkpoints
+        age_us = at_us - (sampled_us or {}).get(profile.session_id, at_us)
         unknown = sorted(set(names) - behind.keys()) if behind is not None else []
         if behind is not None and (unknown or not names):
             why = ", ".join(unknown) or "no checkpoint is named"
@@ -96,7 +100,7 @@ def stale(
             why = f"{oldest} is {count} versions behind"
             exclusions[profile.session_id] = Exclusion("stale_version", why)
         elif max_age_s is not None and age_us > max_age_s * 1_000_000:
-            why = f"last heard of {age_us // 1_000_000} s before"
+            why = f"its first tokens were sampled {age_us // 1_000_000} s before"
             exclusions[profile.session_id] = Exclusion("stale_age", why)
     return spread_over_chains(exclusions, chains)
 

@@ -1,6 +1,6 @@
 -- What exclusions ask about sessions.
 -- Grain: session_id.
 select session_id, "user", coalesce(repo, project) as repo, "commit", task_id, consent,
-       checkpoints, events, epoch_us(first_ts) as first_us, epoch_us(last_ts) as last_us
+       checkpoints, events, epoch_us(first_ts) as first_us
 from sessions
 where session_id in (select unnest($sessions))

@@ -17,7 +17,10 @@
 --   retries                                how often it was repeated for reasons outside the model
 --   run                                    the run or import that brought it
 --   scored_at                              when
+--   isolated                               false: made without a sandbox; null: of an import, nobody knows
 select checkpoint, suite, suite_version, task, attempt, status, score, error,
        completion_tokens, prompt_tokens, cost_usd, latency_s, steps, tool_calls, invalid_tool_calls,
-       edited, asked, retries, run, scored_at
+       edited, asked, retries, run, scored_at,
+       try_cast(json_extract_string(conditions, '$.isolated') as boolean) as isolated
 from attempt_list
+left join run_list on run_list.id = attempt_list.run
