@@ -169,7 +169,8 @@ class _SessionReplay:
             now = self._moves.bring(edit, now)
         places = _describe(edit, before, after, change, now)
         ranges = {key: (start + i, start + j) for key, (i, j) in places.items()}
-        edit.made = now = replace(now, ranges={**now.ranges, **ranges})
+        ranges = {**now.ranges, **ranges}
+        edit.made = now = FileState(text, now.runs, ranges, now.whole, now.language)
         file.put(part, now)
         if self._terms.rules.placed_regions and not now.whole:
             edit.region = before
