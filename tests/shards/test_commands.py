@@ -88,7 +88,7 @@ def test_export_writes_what_another_stack_reads(data: Path, tmp_path: Path) -> N
         (["show", "nothing"], "was not found: there is none"),
         (["verify", "sha256:00"], "was not found"),
         (["build", "none.toml"], "none.toml"),
-        (["build", str(RECIPES / "realtime-rl.toml")], "stale_age 14"),
+        (["build", str(RECIPES / "realtime-rl.toml")], "no_engine_tokens 14"),
         (["export", "sft-persistent", "--to", "trl-sfd", "--out", "x"], "did you mean trl-sft"),
     ],
 )

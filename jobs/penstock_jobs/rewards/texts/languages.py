@@ -31,7 +31,7 @@ class Stretch(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Language:
+class SourceLanguage:
     comment: str
     python: bool = False
 
@@ -119,7 +119,7 @@ def _braces_end(text: str, start: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def language_of(path: str) -> Language | None:
+def language_of(path: str) -> SourceLanguage | None:
     """By the suffix of the file; none for prose and for what is not known."""
     comment = comment_start(path)
-    return Language(comment, python=path.lower().endswith(".py")) if comment else None
+    return SourceLanguage(comment, python=path.lower().endswith(".py")) if comment else None

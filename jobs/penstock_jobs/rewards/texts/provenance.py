@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from penstock_jobs.rewards.texts.changes import Block, TextChange
-from penstock_jobs.rewards.texts.languages import Language, Stretch
+from penstock_jobs.rewards.texts.languages import SourceLanguage, Stretch
 
 #: The owner of text that no edit of the session wrote: the user, tools, earlier authors.
 OTHERS = 0
@@ -46,7 +46,7 @@ class FileState:
     ranges: Ranges = field(default_factory=dict)
     whole: bool = True
     #: Set once others put something in that may disable code in this language.
-    language: Language | None = None
+    language: SourceLanguage | None = None
 
     @cached_property
     def pieces(self) -> dict[int, list[Piece]]:
