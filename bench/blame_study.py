@@ -12,7 +12,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -21,7 +22,7 @@ from typing import NamedTuple
 from bench.figures import Figure, at_least, at_most, show
 from penstock_jobs.rewards.bucket import EditParameters
 from penstock_jobs.rewards.texts import survival
-from penstock_jobs.rewards.texts.changes import CompareCost
+from penstock_jobs.rewards.texts.changes import CompareCost, ink
 from penstock_jobs.rewards.texts.replay import replay
 from penstock_jobs.rewards.texts.trail import SECOND, Row
 
@@ -65,10 +66,14 @@ class Comparison:
     copied: int = 0
     unscored: int = 0
 
-    def add(self, alive: set[Line], blamed: set[Line], lines: set[Line]) -> None:
-        self.generous += len(alive & lines - blamed)
-        self.strict += len(blamed - alive)
-        self.agreeing += len(lines) - len(alive & lines ^ blamed)
+    def add(self, alive: Iterable[str], blamed: Iterable[str], lines: Iterable[str]) -> None:
+        """Which of two equal lines is the older nobody can say, so their texts are counted."""
+        kept, still = Counter(alive), Counter(blamed)
+        for text, count in Counter(lines).items():
+            own = min(kept[text], count)
+            self.generous += max(own - still[text], 0)
+            self.strict += max(still[text] - own, 0)
+            self.agreeing += count - abs(own - still[text])
 
 
 @dataclass(frozen=True)
@@ -187,7 +192,9 @@ def compare(history: History, first: int, last: int, comparison: Comparison) -> 
         fates = survival.line_fates(edit, lines, sighting, cost)
         alive = {place for place, fate in zip(places, fates, strict=True) if fate == "surviving"}
         still = blamed & blamed_now
-        comparison.add(alive, still, blamed)
+        rows = edit.after.split("\n")
+        texts = ([ink(rows[at - 1]) for _, at in own] for own in (alive, still, blamed))
+        comparison.add(*texts)
         comparison.copied += len(set(places) - blamed)
         if places and blamed:
             comparison.shares.append((len(alive) / len(places), len(still) / len(blamed)))

@@ -63,6 +63,5 @@ def test_a_commit_without_texts_adds_nothing(history: History) -> None:
 
 def test_lines_on_which_they_differ_are_counted_by_side() -> None:
     comparison = Comparison()
-    lines = {("a", number) for number in range(4)}
-    comparison.add({("a", 0), ("a", 1), ("b", 9)}, {("a", 1), ("a", 2)}, lines)
-    assert (comparison.generous, comparison.strict, comparison.agreeing) == (1, 1, 2)
+    comparison.add(["x", "y", "y", "z"], ["x", "w", "v"], ["x", "y", "w", "v"])
+    assert (comparison.generous, comparison.strict, comparison.agreeing) == (1, 2, 1)

@@ -17,6 +17,7 @@ from penstock_jobs.rewards.texts.moves import Moves, recall, widen
 from penstock_jobs.rewards.texts.open_edits import OpenEdits
 from penstock_jobs.rewards.texts.paths import file_names
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, KnownFile, first_state
+from penstock_jobs.rewards.texts.slides import settled
 from penstock_jobs.rewards.texts.trail import EditRange, Row, Sighting, TrackedEdit, TrailTerms
 
 #: Observations so close together are of one moment: a file that vanished may be seen to have
@@ -168,7 +169,8 @@ class _SessionReplay:
             now = self._moves.bring(edit, now)
         places = _describe(edit, before, after, change, now)
         ranges = {key: (start + i, start + j) for key, (i, j) in places.items()}
-        edit.made = now = replace(now, ranges={**now.ranges, **ranges})
+        ranges = {**now.ranges, **ranges}
+        edit.made = now = FileState(text, now.runs, ranges, now.whole, now.language)
         file.put(part, now)
         if self._terms.rules.placed_regions and not now.whole:
             edit.region = before
@@ -318,6 +320,8 @@ class _SessionReplay:
         """Raises TooExpensive. What was compared just before is not compared again."""
         if self._compared[:2] != (old, new):
             change = changes.compare(old, new, self._cost, self._terms.move_min)
+            if self._terms.rules.settled_lines and not change.moved:
+                change = change._replace(kept=settled(change.kept, old, new))
             self._compared = (old, new, change)
         return self._compared[2]
 

@@ -17,6 +17,8 @@ class TextRules:
     placed_regions: bool = True
     #: Lines that others copied are the author's too: who deletes the original has moved them.
     copies: bool = True
+    #: Lines that may have been put in at several places were put in where a block begins.
+    settled_lines: bool = True
     #: What the agent moves from one file to another is not written anew.
     moves_of_others: bool = True
     #: Text that others comment out, or put where it never runs, is gone.
@@ -34,6 +36,7 @@ SECOND_RULES = TextRules(
     changed_files=False,
     placed_regions=False,
     copies=False,
+    settled_lines=False,
     moves_of_others=False,
     disabled_code=False,
     reshaped_lines=False,
