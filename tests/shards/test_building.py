@@ -78,10 +78,10 @@ def test_tokens_masks_rewards_and_advantages_come_together(
     )
     assert row["reward"] == pytest.approx(known["value"])
     assert {one["name"] for one in row["reward_components"]} >= {"explicit_feedback"}
-    # The thumb is of the second turn, whose last token is the last of all.
+    # The thumb up, of the second turn, counts nothing; what the user wrote after the first one does.
     for own in rows.values():
         assert sum(part["value"] for part in own["token_rewards"]) == pytest.approx(own["reward"])
-    assert row["token_rewards"][-1]["pos"] == 7
+    assert [part["pos"] for part in row["token_rewards"]] == [4]
     assert row["tokenizer_id"] == "t" * 64  # no digest: a name
     # All of a stratum have the same reward: what is left is the pull towards the overall mean.
     assert rows["s01"]["advantage"] > 0 > rows["s00"]["advantage"]

@@ -68,11 +68,10 @@ def test_what_the_rewards_say_stands_in_each_row(lake: HandLake) -> None:
     assert by_session["sample-broken-calls"]["reward"] == -1
     assert by_session["sample-broken-calls"]["outcome"] == "negative_by_rule"
     kept = by_session["sample-kept"]
-    # The definition's mean, of what is in its bounds as it is.
-    weights = sum(abs(one["weight"]) for one in kept["components"])
+    # The definition's sum, of what is in its bounds as it is.
     total = sum(one["weight"] * one["value"] for one in kept["components"])
-    assert kept["reward"] == pytest.approx(total / weights)
-    assert "edit_persistence" in {one["name"] for one in kept["components"]}
+    assert kept["reward"] == pytest.approx(total)
+    assert "work_left" in {one["name"] for one in kept["components"]}
     # A chain is one piece of work: one group, one reward, the same parts.
     chain = [by_session[name] for name in ("sample-long", "sample-long-2", "sample-long-helper")]
     for name in ("chain", "group_id", "reward", "components"):
