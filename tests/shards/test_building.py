@@ -78,7 +78,7 @@ def test_tokens_masks_rewards_and_advantages_come_together(
     )
     assert row["reward"] == pytest.approx(known["value"])
     assert {one["name"] for one in row["reward_components"]} >= {"explicit_feedback"}
-    # The thumb up, of the second turn, counts nothing; what the user wrote after the first one does.
+    # A thumb up counts nothing; what the user wrote after the first turn does.
     for own in rows.values():
         assert sum(part["value"] for part in own["token_rewards"]) == pytest.approx(own["reward"])
     assert [part["pos"] for part in row["token_rewards"]] == [4]
