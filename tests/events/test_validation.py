@@ -29,7 +29,7 @@ SAMPLES: dict[str, Event] = {
     "session_start": {
         "client": "editor", "client_version": "1.2", "repo": "shop", "branch": "main",
         "commit": "abc", "consent": "train", "task_id": "t", "group_id": "g", "arm": "a",
-        "parent_session": "s-0", "link": "fork",
+        "parent_session": "s-0", "link": "fork", "license": "Apache-2.0",
     },
     "session_end": {"reason": "completed"},
     "user_message": {"text": "the streaming is broken: fix {it}"},
@@ -38,6 +38,7 @@ SAMPLES: dict[str, Event] = {
         "tool_calls": [{"id": "k", "name": "grep", "arguments": {"q": "[{"}}],
         "usage": {"prompt": 10, "completion": 2, "thinking": 0, "cached": 5},
         "latency_ms": 12.5, "ttft_ms": 3, "finish_reason": "stop", "sampling": {"top_p": 0.9},
+        "regenerates": "c-0",
         "tokens": {
             "prompt_ids": [1, 2], "completion_ids": [3], "logprobs": [-0.5], "tokenizer": "t",
             "template": "x", "policy_version_runs": [[0, "v1"]],

@@ -26,6 +26,7 @@ BESIDE = {
     "four_gram_presence": "four_grams",
     "four_gram_range": "four_grams",
     "invalid_tool_calls": "turns",
+    "judged_follow_up": "dissatisfied_follow_up",
     "latency": "turns",
     "only_terminal": "turns",
     "open_todos": "turns",
