@@ -32,6 +32,7 @@ _SYSTEM = (
     "tests/canary/test_watch.py",
     "tests/channels/test_concurrent_promotions.py",
     "tests/channels/test_promotion_kills.py",
+    "tests/checkpoints/test_scores.py::test_many_results",
     "tests/database/test_postgresql.py",
     "tests/database/test_rolling_upgrade.py",
     "tests/demo/test_demo.py",
@@ -45,6 +46,7 @@ _SYSTEM = (
     "tests/lake/test_buckets.py",
     "tests/lake/test_damage.py",
     "tests/lake/test_lake_in_s3.py",
+    "tests/lake/test_memory.py",
     "tests/lake/test_sorted_merge.py",
     "tests/lake/test_views.py::test_parts_merge_to_the_same_sessions",
     "tests/loop/test_asking.py",
@@ -52,6 +54,7 @@ _SYSTEM = (
     "tests/loop/test_kills.py",
     "tests/loop/test_live.py",
     "tests/loop/test_outages.py",
+    "tests/loop/test_outputs.py",
     "tests/loop/test_running.py",
     "tests/loop/test_two_runners.py",
     "tests/rewards/followups/test_llm_run.py",
@@ -59,10 +62,12 @@ _SYSTEM = (
     "tests/rewards/test_rates.py",
     "tests/rewards/test_run_commands.py::test_a_run_that_is_killed",
     "tests/rewards/test_run_elsewhere.py",
+    "tests/server/test_fleet_routes.py::test_metrics_tell",
     "tests/server/test_overload_and_end.py",
     "tests/shards/test_building.py::test_a_build_that_is_killed",
     "tests/shards/test_building.py::test_a_session_of_a_million_tokens",
     "tests/shards/test_building.py::test_the_same_bytes_in_another_lake",
+    "tests/shards/test_order.py::test_each_comes_first",
     "tests/shards/test_outside.py",
     "tests/simulator/test_hacks.py",
     "tests/simulator/test_policy.py",
@@ -72,13 +77,16 @@ _SYSTEM = (
     "tests/support/servers/",
     "tests/trainers/",
 )
-#: Servers that take long to start and to ask: what needs one is a test of the system.
-_CLUSTERS = {"broker", "ray_cluster", "s3_process"}
+#: The servers of the scale-out twins, as fixtures and as parameters: what needs one is a test of
+#: the system.
+_CLUSTERS = {"broker", "kafka", "postgres", "postgresql", "ray_cluster", "s3_process"}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    clusters = _CLUSTERS.intersection(getattr(item, "fixturenames", ()))
-    if clusters or item.nodeid.startswith(_SYSTEM) or "[kafka" in item.nodeid:
+    needed = {*getattr(item, "fixturenames", ())}
+    if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+        needed |= {value for value in item.callspec.params.values() if isinstance(value, str)}
+    if item.nodeid.startswith(_SYSTEM) or needed & _CLUSTERS:
         item.add_marker("system")
 
 
