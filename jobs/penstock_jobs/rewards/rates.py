@@ -174,15 +174,15 @@ def tallies(bucket: Bucket, outcomes: Iterable[Outcome]) -> list[Tally]:
 def read_rates(
     lake: Lake, version: str, tenant: str, since_us: int | None = None
 ) -> list[CheckpointRates]:
-    """Each checkpoint's, in the order of the median times when its sessions began; sessions of
-    several checkpoints or none come last."""
+    """Each checkpoint's, in the order of the median times when its sessions began, then by name;
+    sessions of several checkpoints or none come last."""
     parameters = {"version": version, "since_us": since_us}
     rows = _query(lake, "rates.sql", "outcomes", parameters, tenant)
     starts: defaultdict[str | None, list[datetime]] = defaultdict(list)
     for row in rows:
         starts[row["checkpoint"]].append(row["first_ts"])
     rates = checkpoint_rates(Tally(*(row[name] for name in Tally._fields)) for row in rows)
-    order = sorted(rates, key=lambda name: (name is None, median_low(starts[name])))
+    order = sorted(rates, key=lambda name: (name is None, median_low(starts[name]), name or ""))
     groups: defaultdict[str | None, list[JudgedFollowUp]] = defaultdict(list)
     for follow_up in read_follow_ups(lake, version, tenant, since_us=since_us):
         groups[follow_up.checkpoint].append(follow_up)
