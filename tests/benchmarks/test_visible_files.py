@@ -51,25 +51,25 @@ def test_of_ones_own_home_only_what_a_command_needs_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path.resolve()
-    for folder in (".ssh", ".venv/bin", "work/bin", ".local/bin", ".local/share/tool/bin"):
+    for folder in (".ssh", ".venv/bin", "code/bin", ".local/bin", ".local/share/tool/bin"):
         (home / folder).mkdir(parents=True)
-    for file in (".ssh/key", ".netrc", "work/agent.py", "work/bin/run", ".local/share/tool/bin/t"):
+    for file in (".ssh/key", ".netrc", "code/agent.py", "code/bin/run", ".local/share/tool/bin/t"):
         (home / file).touch()
     (home / ".venv" / "pyvenv.cfg").touch()
     (home / ".venv" / "bin" / "python").symlink_to("/usr/bin/env")
     (home / ".local" / "bin" / "t").symlink_to("../share/tool/bin/t")
     monkeypatch.setenv("HOME", str(home))
-    path = [f"{home}/.local/bin", f"{home}/.venv/bin", f"{home}/work/bin", "/usr/bin"]
+    path = [f"{home}/.local/bin", f"{home}/.venv/bin", f"{home}/code/bin", "/usr/bin"]
     monkeypatch.setenv("PATH", os.pathsep.join(path))
     assert str(home) in homes()
 
     shown = {place.removeprefix(f"{home}/") for place in own_programs() if str(home) in place}
-    assert shown == {".local/bin", ".local/share/tool", ".venv", "work"}
+    assert shown == {".local/bin", ".local/share/tool", ".venv", "code"}
     for command, places in {
         f"cat {home}/.ssh/key {home}/.netrc": {".ssh/key", ".netrc"},
         f"cd {home} && ls {home}/": set(),
         f"{home}/.venv/bin/python -m agent": {".venv"},
-        f"python {home}/work/agent.py": {"work"},
+        f"python {home}/code/agent.py": {"code"},
         f"{home}/.local/bin/t": {".local/bin", ".local/share/tool"},
     }.items():
         assert {place.removeprefix(f"{home}/") for place in named_places(command)} == places

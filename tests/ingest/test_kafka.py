@@ -200,6 +200,15 @@ def test_partitions_that_are_added_store_nothing_twice(desk: Desk) -> None:
     adds_up(lake)
 
 
+def test_a_query_sees_at_once_what_a_partition_holds_that_was_added(desk: Desk) -> None:
+    lake = desk.lake(log_partitions=1)
+    lake.send([make_event("s", 0)])
+    assert seqs(lake) == [0]
+    desk.admin().create_partitions({desk.topic: 2})
+    desk.produce(line(make_event("s", 1)), partition=1)
+    assert seqs(lake) == [0, 1]
+
+
 def test_a_writer_that_does_not_know_of_new_partitions_commits_nothing(desk: Desk) -> None:
     lake = desk.lake(log_partitions=1)
     slow = lake.partition_writer("slow")

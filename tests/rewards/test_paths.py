@@ -15,9 +15,9 @@ AFTER = "def total(prices):\n    return sum(prices) + shipping(prices)\n"
 @pytest.mark.parametrize(
     "paths",
     [
-        ["src/a.py", "./src/a.py", "src//a.py", "src/old/../a.py", "/work/shop/src/a.py"],
+        ["src/a.py", "./src/a.py", "src//a.py", "src/old/../a.py", "/srv/shop/src/a.py"],
         ["C:\\shop\\src\\a.py", "c:/x.py", "src/a.py", "C:/shop/src/./a.py"],
-        ["/work/shop/src/a.py", "/work/shop/./src/a.py", "//work/shop/src/a.py"],
+        ["/srv/shop/src/a.py", "/srv/shop/./src/a.py", "//srv/shop/src/a.py"],
     ],
 )
 def test_spellings_of_one_file(paths: list[str]) -> None:
@@ -27,8 +27,8 @@ def test_spellings_of_one_file(paths: list[str]) -> None:
 
 
 def test_the_root_is_that_of_most_files_and_of_these_the_outermost() -> None:
-    paths = ["a.py", "src/b.py", "/tmp/a.py", "/work/shop/a.py", "/work/shop/src/b.py"]
-    assert file_names(paths)["/work/shop/a.py"] == "a.py"
+    paths = ["a.py", "src/b.py", "/tmp/a.py", "/srv/shop/a.py", "/srv/shop/src/b.py"]
+    assert file_names(paths)["/srv/shop/a.py"] == "a.py"
     assert file_names(paths)["/tmp/a.py"] == "/tmp/a.py"
     paths = ["a.py", "/shop/src/a.py", "/shop/a.py"]
     assert file_names(paths)["/shop/a.py"] == "a.py"
@@ -36,11 +36,11 @@ def test_the_root_is_that_of_most_files_and_of_these_the_outermost() -> None:
 
 
 def test_other_files_stay_apart() -> None:
-    paths = ["src/a.py", "lib/a.py", "a.py", "src/A.py", "/work/xsrc/a.py", "..", ""]
-    assert file_names(paths) == {path: path for path in paths} | {"/work/xsrc/a.py": "a.py"}
+    paths = ["src/a.py", "lib/a.py", "a.py", "src/A.py", "/srv/xsrc/a.py", "..", ""]
+    assert file_names(paths) == {path: path for path in paths} | {"/srv/xsrc/a.py": "a.py"}
 
 
-@pytest.mark.parametrize("path", ["./src/a.py", "/work/shop/src/a.py"])
+@pytest.mark.parametrize("path", ["./src/a.py", "/srv/shop/src/a.py"])
 def test_a_look_at_another_spelling_of_the_path_sees_the_edit(path: str) -> None:
     story = Story().edit(0, BEFORE, AFTER, "src/a.py").look(30, BEFORE, path)
     assert value("edit_persistence", story) == 0
@@ -48,11 +48,11 @@ def test_a_look_at_another_spelling_of_the_path_sees_the_edit(path: str) -> None
 
 
 def test_an_edit_and_a_commit_by_other_spellings() -> None:
-    story = Story().edit(0, BEFORE, AFTER, "/work/shop/src/a.py")
+    story = Story().edit(0, BEFORE, AFTER, "/srv/shop/src/a.py")
     story.edit(5, AFTER, AFTER.replace("0", "1"), "./src/a.py")
     files = [{"path": "src/b.py", "renamed_from": "src/a.py", "text": AFTER}, "?", {"path": ["x"]}]
     story.event(30, "vcs_commit", json.dumps({"files": files}))
     assert value("edit_persistence", story) == 1
     rows = MEASURES["edit_persistence"](bucket(story), PARAMETERS)
-    assert found(rows, "/work/shop/src/a.py", 30, "file")["value"] == 1
+    assert found(rows, "/srv/shop/src/a.py", 30, "file")["value"] == 1
     assert value_at_version_2("edit_persistence", story) == -1

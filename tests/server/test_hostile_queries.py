@@ -160,23 +160,14 @@ def test_a_damaged_file_of_the_lake_is_not_named(start: Starter) -> None:
     }
     with start(flush_seconds_max=0.1) as service:
         assert service.post("/v1/events", json.dumps(event).encode()).json()["accepted"] == 1
-        stored = list_segments(service)
+        service.wait_for(lambda: service.metric("events_stored_total") == 1)
+        stored = list((service.data / "lake").rglob("*.parquet"))
+        assert stored
         for path in stored:
             path.write_bytes(b"PAR1 nothing")
         text = detail(ask(service, "select * from events"), 400, 500)
         assert str(service.data) not in text
         assert all(path.name not in text for path in stored)
-
-
-def list_segments(service: Service) -> list[Path]:
-    found: list[Path] = []
-
-    def stored() -> bool:
-        found[:] = (service.data / "lake").rglob("*.parquet")
-        return bool(found)
-
-    service.wait_for(stored)
-    return found
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ class CommitStep(NamedTuple):
     parent: int = 0
 
 
-class _Line(NamedTuple):
+class _BranchLine(NamedTuple):
     #: The oldest first.
     commits: list[str]
     #: The merge that took the line in, and as which of its parents.
@@ -31,7 +31,7 @@ class BranchLines:
 
     def __init__(self, commits: Sequence[Commit], tip: str | None) -> None:
         self._commits: Mapping[str, Commit] = {commit.name: commit for commit in commits}
-        self._lines: list[_Line] = []
+        self._lines: list[_BranchLine] = []
         #: Commit → its line, and where in it.
         self._places: dict[str, tuple[int, int]] = {}
         waiting: list[tuple[str | None, str | None, int]] = [(tip, None, 0)]
@@ -43,13 +43,13 @@ class BranchLines:
                 others = enumerate(self._commits[name].parents[1:], start=1)
                 waiting += [(parent, name, number) for number, parent in others]
 
-    def _line(self, name: str | None, merge: str | None, parent: int) -> _Line:
+    def _line(self, name: str | None, merge: str | None, parent: int) -> _BranchLine:
         own: list[str] = []
         while name is not None and name in self._commits and name not in self._places:
             own.append(name)
             self._places[name] = (len(self._lines), 0)
             name = next(iter(self._commits[name].parents), None)
-        line = _Line(own[::-1], merge, parent)
+        line = _BranchLine(own[::-1], merge, parent)
         if own:
             self._places |= {name: (len(self._lines), at) for at, name in enumerate(line.commits)}
             self._lines.append(line)

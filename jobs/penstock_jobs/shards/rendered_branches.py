@@ -97,7 +97,7 @@ class Renderer:
         refuses is a problem of its last message; the others are rendered. Raises
         TemplateLimitReached."""
         tools = None if conversation.tools is None else msgspec.json.decode(conversation.tools)
-        drafts: list[_ContextDraft] = []
+        drafts: list[_RenderedContext] = []
         problems: list[EventProblem] = []
         for number, context in enumerate(conversation.contexts):
             # The model saw no try that was taken back when it wrote what took its place.
@@ -112,7 +112,7 @@ class Renderer:
                 )
                 problems.append(problem)
             else:
-                drafts += [_ContextDraft(number, messages, text) for text in texts]
+                drafts += [_RenderedContext(number, messages, text) for text in texts]
         branches = [self._branch(drafts, number) for number in range(len(drafts))]
         per_turn = any(draft.context == later.context for draft, later in pairwise(drafts))
         drift = RenderingDrift(per_turn, sum(border for _, border in branches))
@@ -156,7 +156,7 @@ class Renderer:
 
     # Tokens
 
-    def _branch(self, drafts: "Sequence[_ContextDraft]", number: int) -> tuple[Branch, int]:
+    def _branch(self, drafts: "Sequence[_RenderedContext]", number: int) -> tuple[Branch, int]:
         draft = drafts[number]
         ids, starts, ends = self.encode(draft.text.text)
         spans: list[TokenSpan] = []
@@ -190,7 +190,7 @@ class Renderer:
         return branch, border
 
 
-class _ContextDraft(NamedTuple):
+class _RenderedContext(NamedTuple):
     """A branch, as text, of the context with this number."""
 
     context: int

@@ -42,7 +42,12 @@ class EventLog(Protocol):
 
     @property
     def partitions(self) -> int:
-        """How many there are now. The number may grow, and never shrinks."""
+        """How many there were when this process last looked. The number may grow, and never
+        shrinks."""
+
+    def refresh(self) -> None:
+        """Look how many partitions there are now. Who has to see every event that anyone
+        acknowledged does this first: another process may have written to a new partition."""
 
     @property
     def value_bytes_max(self) -> int:

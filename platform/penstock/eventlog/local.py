@@ -100,6 +100,9 @@ class LocalEventLog:
             with self._appended:
                 self._appended.wait(min(left, _POLL_SECONDS))
 
+    def refresh(self) -> None:
+        """Does nothing: a local log keeps the partitions with which it was made."""
+
     def ends(self) -> list[int]:
         return [self.bounds(partition).end for partition in range(self.partitions)]
 

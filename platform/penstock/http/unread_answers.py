@@ -30,10 +30,10 @@ class UnreadAnswers:
             raise TooManyRequests(why=f"{own} bytes of earlier answers were not fetched yet")
         if self.held_bytes and self.held_bytes + len(answer) > self._bytes_max:
             raise TooManyRequests(why=f"{self.held_bytes} bytes of answers were not fetched yet")
-        return _Pieces(self._by_tenant, tenant, answer)
+        return _AnswerPieces(self._by_tenant, tenant, answer)
 
 
-class _Pieces:
+class _AnswerPieces:
     """Not a generator: one that was never begun has no end either."""
 
     def __init__(self, counts: Counter[str], tenant: str, answer: bytes) -> None:
@@ -43,7 +43,7 @@ class _Pieces:
         self._next = 0
         counts[tenant] += self._size
 
-    def __aiter__(self) -> "_Pieces":
+    def __aiter__(self) -> "_AnswerPieces":
         return self
 
     async def __anext__(self) -> bytes:

@@ -169,6 +169,7 @@ class LakeQuery:
             pin = claims.enter_context(pinned(lake.database, self.as_of, lease_s))
             if self.as_of not in (None, "latest") or not with_fresh:
                 return pin, NOTHING_FRESH
+            lake.log.refresh()
             fresh = read_fresh(
                 lake.log,
                 arrivals_of(lake.log.partitions, lake.settings),

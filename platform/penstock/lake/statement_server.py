@@ -181,7 +181,9 @@ def main() -> None:
         if control.fileno() in happened:
             content, ends, _, _ = socket.recv_fds(control, 1 << 16, 1)
             if not content:
-                return
+                # Python's own end would close what a signal writes to, and the engine's binding
+                # would list what it never frees: both on the service's own output.
+                os._exit(0)
             children.fork(content, socket.socket(fileno=ends[0]))
 
 
@@ -277,12 +279,12 @@ def _answer(connection: Connection, statement: LocalStatement, limits: Statement
             preparation.register(text, decode_table(content))
         else:
             preparation.execute(text, content)
-    with io.BufferedWriter(_Pieces(connection), PIECE_BYTES_MAX) as out:
+    with io.BufferedWriter(_PieceWriter(connection), PIECE_BYTES_MAX) as out:
         statement.write(prepare.sql, preparation, prepare.form, out)
     connection.send(Finished())
 
 
-class _Pieces(io.RawIOBase):
+class _PieceWriter(io.RawIOBase):
     """Sends what is written."""
 
     def __init__(self, connection: Connection) -> None:

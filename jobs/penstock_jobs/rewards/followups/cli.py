@@ -80,13 +80,13 @@ def label(
 def _label_by_person(
     lake: Lake, frame: "QuestionFrame", count: int, chosen: float, by: str
 ) -> None:
-    from penstock_jobs.rewards.followups.sitting import Sitting
+    from penstock_jobs.rewards.followups.label_prompt import LabelPrompt
 
-    sitting = Sitting(lake, frame, by, count, chosen)
-    sitting.run()
-    show_text(f"{len(sitting.answered)} labels by {by} are kept.")
-    if sitting.gone:
-        say(f"{sitting.gone} messages are not in the lake any more.")
+    prompt = LabelPrompt(lake, frame, by, count, chosen)
+    prompt.run()
+    show_text(f"{len(prompt.answered)} labels by {by} are kept.")
+    if prompt.gone:
+        say(f"{prompt.gone} messages are not in the lake any more.")
     say("`penstock rewards run` uses them, and `penstock rewards rates` corrects by them.")
 
 

@@ -35,7 +35,7 @@ class Question(NamedTuple):
 
 @dataclass(frozen=True)
 class QuestionFrame:
-    """What the questions of one sitting are drawn from."""
+    """What the questions for a person are drawn from."""
 
     tenant: str
     #: The version of the definition whose judge chose them.

@@ -64,7 +64,7 @@ class TextChange(NamedTuple):
     moved: list[Block]
 
 
-class _Line(NamedTuple):
+class _TextLine(NamedTuple):
     start: int
     raw: str
     ink: str
@@ -95,7 +95,7 @@ def compare(old: str, new: str, cost: CompareCost, move_min: int = 20) -> TextCh
 
 
 def _compare_lines(
-    old: list[_Line], new: list[_Line], cost: CompareCost, move_min: int
+    old: list[_TextLine], new: list[_TextLine], cost: CompareCost, move_min: int
 ) -> TextChange:
     pairs = align([line.ink for line in old], [line.ink for line in new], cost)
     left_over = gaps(pairs, len(old), len(new))
@@ -236,7 +236,9 @@ def _in_same_order(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return chosen[::-1]
 
 
-def _alike(old_lines: list[_Line], new_lines: list[_Line], cost: CompareCost) -> list[Block]:
+def _alike(
+    old_lines: list[_TextLine], new_lines: list[_TextLine], cost: CompareCost
+) -> list[Block]:
     """Which characters of two changed stretches are alike, by their places without white space."""
     old, new = "".join(line.ink for line in old_lines), "".join(line.ink for line in new_lines)
     if old == new:
@@ -259,7 +261,9 @@ def _alike(old_lines: list[_Line], new_lines: list[_Line], cost: CompareCost) ->
     ]
 
 
-def _by_words(old_lines: list[_Line], new_lines: list[_Line], cost: CompareCost) -> list[Block]:
+def _by_words(
+    old_lines: list[_TextLine], new_lines: list[_TextLine], cost: CompareCost
+) -> list[Block]:
     old_words = [word for line in old_lines for word in _WORDS.findall(line.raw)]
     new_words = [word for line in new_lines for word in _WORDS.findall(line.raw)]
     # Where each word begins, and where the last ends.
@@ -285,13 +289,13 @@ def _by_characters(
     return [Block(i + match.a, j + match.b, match.size) for match in matches if match.size]
 
 
-def _lines(text: str, start: int, end: int) -> list[_Line]:
+def _lines(text: str, start: int, end: int) -> list[_TextLine]:
     """Blank lines are left out."""
     lines = []
     for raw in text[start:end].splitlines(keepends=True):
         bare = "".join(raw.split())
         if bare:
-            lines.append(_Line(start, raw, bare))
+            lines.append(_TextLine(start, raw, bare))
         start += len(raw)
     return lines
 
@@ -389,11 +393,11 @@ def _joined(blocks: Sequence[Block], old: str, new: str) -> list[Block]:
     return joined
 
 
-def _same_ink(old: _Line, new: _Line) -> list[Block]:
+def _same_ink(old: _TextLine, new: _TextLine) -> list[Block]:
     return _map_ink([old], [new], [Block(0, 0, len(old.ink))])
 
 
-def _map_ink(old: list[_Line], new: list[_Line], pieces: Sequence[Block]) -> list[Block]:
+def _map_ink(old: list[_TextLine], new: list[_TextLine], pieces: Sequence[Block]) -> list[Block]:
     """Pieces of the texts without white space, as blocks of the texts."""
     blocks = []
     old_segments, new_segments = _segments(old), _segments(new)
@@ -412,7 +416,7 @@ def _map_ink(old: list[_Line], new: list[_Line], pieces: Sequence[Block]) -> lis
     return blocks
 
 
-def _segments(lines: list[_Line]) -> list[tuple[int, int, int]]:
+def _segments(lines: list[_TextLine]) -> list[tuple[int, int, int]]:
     """Stretches without white space: where they are without it, where with it, their length."""
     segments = []
     bare = 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class TextRules:
     """Each field is a behaviour that version 3 of the rewards of edits brought."""
 
-    #: Paths that differ in spelling alone (`./a.py`, `/work/shop/a.py`) are one file.
+    #: Paths that differ in spelling alone (`./a.py`, `/srv/shop/a.py`) are one file.
     path_spellings: bool = True
     #: A byte order mark is no change.
     byte_order_marks: bool = True

@@ -77,6 +77,11 @@ class KafkaEventLog:
                 first = self.bounds(partition).first
                 return self._read(partition, first, bytes_max, 0) if offset < first else []
 
+    def refresh(self) -> None:
+        with self._explained(), self._mutex:
+            if not self._describe():
+                raise LogUnsuitable(where=self._address, why="the topic was deleted")
+
     def ends(self) -> list[int]:
         with self._explained():
             self._refresh_when_due()
@@ -144,10 +149,8 @@ class KafkaEventLog:
 
     def _refresh_when_due(self) -> None:
         """Partitions may have been added, or the topic made anew."""
-        with self._explained(), self._mutex:
-            due = time.monotonic() - self._described_s >= self.refresh_s
-            if due and not self._describe():
-                raise LogUnsuitable(where=self._address, why="the topic was deleted")
+        if time.monotonic() - self._described_s >= self.refresh_s:
+            self.refresh()
 
     def _describe(self) -> bool:
         """Learn the id and the number of partitions. False if there is no topic."""

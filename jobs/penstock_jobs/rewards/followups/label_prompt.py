@@ -1,4 +1,4 @@
-"""A sitting: a person labels messages in a terminal, one key for each.
+"""A person labels messages in a terminal, one key for each.
 
 Each answer is stored at once, so that whoever stops goes on later where they were. The texts are
 what users and agents wrote: each line of them stands behind a bar, with its control characters as
@@ -73,7 +73,7 @@ def _pressed_key() -> str:
 
 
 @dataclass
-class Sitting:
+class LabelPrompt:
     lake: Lake
     frame: QuestionFrame
     by: str
@@ -125,7 +125,7 @@ class Sitting:
 
     def _take_back(self) -> bool:
         if not self.answered:
-            say("There is nothing to undo in this sitting.")
+            say("There is nothing to undo.")
             return False
         question, message = self.answered.pop()
         self._store(question, message, None)
