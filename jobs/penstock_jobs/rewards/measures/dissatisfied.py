@@ -20,7 +20,13 @@ from penstock_jobs.rewards.followups.follow_ups import (
     sessions_of,
     verdict_of,
 )
-from penstock_jobs.rewards.followups.judge import DISSATISFIED, Judge, Judgement, Unjudged
+from penstock_jobs.rewards.followups.judge import (
+    DISSATISFIED,
+    Judge,
+    Judgement,
+    Message,
+    Unjudged,
+)
 from penstock_jobs.rewards.followups.labels import UNCLEAR, MessagePlace
 from penstock_jobs.rewards.followups.llm_judge import judge_version, prompt_version
 from penstock_jobs.rewards.followups.local_judge import LocalJudge, judge_of_version
