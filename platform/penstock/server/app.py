@@ -1,6 +1,7 @@
 """The ASGI application: the routes of all rooms, and whether the process is well."""
 
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from typing import Any
 
 from litestar import Litestar, MediaType, Request, Response, get
@@ -61,6 +62,8 @@ ROUTES = [
     get_healthz,
     get_readyz,
     get_metrics,
+    # Of rooms above the platform: each entry point names the ROUTES of one.
+    *(route for entry in entry_points(group="penstock.routes") for route in entry.load()),
 ]
 
 

@@ -52,15 +52,14 @@ def actor(by: str | None) -> str:
         return f"uid {os.getuid()}"
 
 
-def since_us(text: str) -> int:
+def since_us(text: str, what: str = "--since") -> int:
     """A time, or an age such as 24h or 7d, in microseconds since 1970. Raises InvalidInput."""
-    if text[-1:] in _UNITS and text[:-1].isdecimal():
-        age = timedelta(**{_UNITS[text[-1]]: int(text[:-1])})
-        moment = datetime.now(UTC) - age
-    else:
-        try:
+    try:
+        if text[-1:] in _UNITS and text[:-1].isdecimal():
+            moment = datetime.now(UTC) - timedelta(**{_UNITS[text[-1]]: int(text[:-1])})
+        else:
             moment = datetime.fromisoformat(text)
-        except ValueError:
-            why = "it is neither a time nor an age such as 24h"
-            raise InvalidInput(what=f"--since {text}", why=why) from None
-    return round(moment.timestamp() * 1_000_000)
+        return round(moment.timestamp() * 1_000_000)
+    except (ValueError, OverflowError):
+        why = "it is neither a time nor an age such as 24h"
+        raise InvalidInput(what=f"{what} {text}", why=why) from None
