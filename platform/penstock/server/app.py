@@ -3,10 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from litestar import Litestar, MediaType, Request, Response, get
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi.config import OpenAPIConfig
+from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.plugins import JsonRenderPlugin
 
 import penstock
@@ -28,10 +30,23 @@ def get_healthz() -> str:
     return "alive\n"
 
 
-@get("/readyz", summary="Making progress", sync_to_thread=False)
-def get_readyz(service: Service) -> Response[dict[str, Any]]:
+class Readiness(msgspec.Struct):
+    """`problems` keep the process from making progress; a person should see to `warnings`."""
+
+    ready: bool
+    problems: list[str]
+    warnings: list[str]
+
+
+@get(
+    "/readyz",
+    summary="Making progress",
+    sync_to_thread=False,
+    responses={503: ResponseSpec(Readiness, description="No progress; `problems` say why.")},
+)
+def get_readyz(service: Service) -> Response[Readiness]:
     problems = list(service.problems())
-    body = {"ready": not problems, "problems": problems, "warnings": service.warnings()}
+    body = Readiness(not problems, problems, service.warnings())
     return Response(body, status_code=503 if problems else 200)
 
 

@@ -46,10 +46,17 @@ _HEAPS_MAX = 2
 
 def serve(
     data: options.Data = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on; else PENSTOCK_HOST, else 127.0.0.1.")
+    ] = None,
     port: Annotated[
-        int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65_535)
-    ] = 8787,
+        int | None,
+        typer.Option(
+            help="Port to listen on, 0 for a free one; else PENSTOCK_PORT, else 8787.",
+            min=0,
+            max=65_535,
+        ),
+    ] = None,
     role: Annotated[
         ServerRole, typer.Option(help="Which part to run; all of them by default.")
     ] = "all",
@@ -60,7 +67,7 @@ def serve(
     Example: penstock serve --data penstock-data
     """
     _keep_memory()
-    settings = load_settings(data)
+    settings = load_settings(data, flags={"host": host, "port": port})
     configure_logs(settings.log_format)
     with open_or_make(settings) as lake:
         try:
@@ -69,10 +76,11 @@ def serve(
             if role != "gateway":  # which takes events in without a store
                 raise
             say(str(error))
-    bound = _bind(host, port)
+    listening = settings.room(ServerSettings)
+    bound = _bind(listening.host, listening.port)
     service = Service(settings, role)
     service.start()
-    key = _first_key(service.lake, host)
+    key = _first_key(service.lake, listening.host)
     address, port = bound.getsockname()[:2]
     url = f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
     if json:
@@ -115,8 +123,9 @@ def _bind(host: str, port: int) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
         bound.listen(_BACKLOG)
-    except OSError as error:
-        raise ServiceAddressTaken(host=host, port=port, why=error.strerror or error) from error
+    except (OSError, OverflowError) as error:  # the latter is of a port over 65535
+        why = getattr(error, "strerror", None) or error
+        raise ServiceAddressTaken(host=host, port=port, why=why) from error
     return bound
 
 

@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import platform
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
 import structlog
 
+import penstock
 from penstock.access.keys import Authorizer, KeyRing
 from penstock.access.quotas import Quotas
 from penstock.access.settings import AccessSettings
@@ -59,6 +61,8 @@ class Service:
 
     def __post_init__(self) -> None:
         self.metrics = Metrics()
+        release = {"version": penstock.__version__, "python": platform.python_version()}
+        self.metrics.set("build_info", 1, role=self.role, **release)
         self.lake = Lake(self.settings)
         self.keys = KeyRing(self.lake.database, self.clock)
         self.authorizer = Authorizer(self.keys, self.clock)

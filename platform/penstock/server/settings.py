@@ -9,6 +9,17 @@ from penstock.settings import RoomSettings, setting
 class ServerSettings(RoomSettings):
     """See docs/settings.md."""
 
+    host: str = setting(
+        "127.0.0.1",
+        "address that `penstock serve` listens on",
+        "Set it to 0.0.0.0 in a container, behind something that speaks TLS.",
+    )
+    port: int = setting(
+        8787,
+        "port that `penstock serve` listens on; 0 takes a free one",
+        "Change it where the port is taken.",
+        minimum=0,
+    )
     connections_max: int = setting(
         4096,
         "connections at the same time",
