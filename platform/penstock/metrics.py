@@ -40,6 +40,11 @@ CATALOGUE: dict[str, Metric] = {
     "requests_refused_total": Metric(
         Counter, "requests of which nothing was accepted, by status", ("status",)
     ),
+    "http_answers_total": Metric(
+        Counter,
+        "answers of all routes, by status; status 0 is a client that was gone",
+        ("route", "status"),
+    ),
     "inflight_bytes": Metric(Gauge, "bodies and events not yet on disk"),
     "log_append_seconds": Metric(Histogram, "time of one append with its sync", buckets=_FAST),
     "log_append_failures_total": Metric(Counter, "appends that failed: disk full, read-only, …"),

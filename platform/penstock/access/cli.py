@@ -21,6 +21,7 @@ def create(
     role: Annotated[Role, typer.Option(help="What the key allows; admin allows all.")],
     data: options.Data = None,
     tenant: Annotated[str, typer.Option(help="Whose events it sends and reads.")] = TENANT_DEFAULT,
+    *,
     note: Annotated[str, typer.Option(help="Who has it, and what for.")] = "",
     expires: Annotated[
         str | None,

@@ -19,6 +19,7 @@ from penstock.clock import SECOND_US, Clock
 from penstock.database.engine import Database, lock_table, now_us
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT, is_tenant
+from penstock.http.request_log import current_request
 
 Role = Literal["ingest", "read", "serve", "train", "promote", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -179,6 +180,8 @@ class Authorizer:
                     await asyncio.sleep(self.keys.pause_s())
                     await asyncio.to_thread(self.keys.refresh)
             grant = self.keys.grant(authorization)
+        if (request := current_request()) is not None:
+            request.key, request.tenant = grant.key, grant.tenant
         grant.require(*roles)
         return grant
 

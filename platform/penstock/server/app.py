@@ -10,6 +10,7 @@ from litestar.exceptions import HTTPException
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.types import ASGIApp
 
 import penstock
 from penstock.access.keys import Authorizer
@@ -20,9 +21,11 @@ from penstock.errors import PenstockError
 from penstock.fleet import routes as fleet
 from penstock.http.openapi import KEY_NEEDED, SECURITY_SCHEMES, refusals
 from penstock.http.problems import on_http_error, on_penstock_error, on_unexpected_error
+from penstock.http.request_log import RequestLog
 from penstock.ingest import routes as ingest
 from penstock.lake import routes as lake
 from penstock.server.service import Service
+from penstock.server.settings import ServerSettings
 
 
 @get("/healthz", media_type=MediaType.TEXT, summary="Alive", sync_to_thread=False)
@@ -96,9 +99,9 @@ async def reading_tenant(
     return tenant
 
 
-def make_app(service: Service) -> Litestar:
+def make_app(service: Service) -> ASGIApp:
     """The application of this service; starting and stopping it starts and stops the service."""
-    return Litestar(
+    app = Litestar(
         ROUTES,
         lifespan=[lambda _app: service.running()],
         dependencies={
@@ -123,6 +126,8 @@ def make_app(service: Service) -> Litestar:
         request_max_body_size=None,  # each route that reads a body has a limit of its own
         logging_config=None,
     )
+    which = service.settings.room(ServerSettings).request_log
+    return RequestLog(app, service.metrics, which)
 
 
 def _part_of(service: Service, name: str) -> Callable[[], Any]:

@@ -80,7 +80,7 @@ class Service:
             quotas=self.quotas,
         )
         self.statements = self.lake.statements = StatementProcesses(
-            distant_files=not self.lake.store.local
+            distant_files=not self.lake.store.local, log_format=self.settings.log_format
         )
         lake_limits = self.settings.room(LakeSettings)
         self.answers = UnreadAnswers(lake_limits.queries_max * lake_limits.query_answer_bytes_max)

@@ -20,6 +20,12 @@ class ServerSettings(RoomSettings):
         "Change it where the port is taken.",
         minimum=0,
     )
+    request_log: str = setting(
+        "all",
+        "requests with a line in the log: all, failures, none",
+        "Set it to failures when the log grows too fast; probes that succeed have no line.",
+        choices=("all", "failures", "none"),
+    )
     connections_max: int = setting(
         4096,
         "connections at the same time",
