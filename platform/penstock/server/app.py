@@ -13,6 +13,7 @@ from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.types import ASGIApp
 
 import penstock
+from penstock.access.call_routes import route_of
 from penstock.access.keys import Authorizer
 from penstock.access.quotas import Quotas
 from penstock.channels import routes as channels
@@ -24,6 +25,7 @@ from penstock.http.problems import on_http_error, on_penstock_error, on_unexpect
 from penstock.http.request_log import RequestLog
 from penstock.ingest import routes as ingest
 from penstock.lake import routes as lake
+from penstock.lake.desk import all_calls
 from penstock.server.service import Service
 from penstock.server.settings import ServerSettings
 
@@ -76,6 +78,7 @@ ROUTES = [
     *checkpoints.ROUTES,
     *channels.ROUTES,
     *fleet.ROUTES,
+    *map(route_of, all_calls()),
     get_healthz,
     get_readyz,
     get_metrics,
@@ -85,7 +88,7 @@ ROUTES = [
 #: Parts of the service that routes may ask for by these names.
 _PARTS = (
     "gateway", "lake", "authorizer", "quotas", "queries", "answers", "registry", "watcher",
-    "metrics",
+    "metrics", "call_routes",
 )  # fmt: skip
 
 

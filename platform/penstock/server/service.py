@@ -10,6 +10,7 @@ from typing import Literal
 import structlog
 
 import penstock
+from penstock.access.call_routes import CallRoutes
 from penstock.access.keys import Authorizer, KeyRing
 from penstock.access.quotas import Quotas
 from penstock.access.settings import AccessSettings
@@ -47,6 +48,9 @@ ServerRole = Literal["all", "gateway", "writer", "console"]
 
 #: Queries that wait for their turn, beside those that run.
 _QUERIES_WAITING_MAX = 64
+#: Calls that run, each with a connection to the database, and that wait.
+_CALLS_RUNNING_MAX = 4
+_CALLS_WAITING_MAX = 64
 
 log_line = structlog.get_logger()
 
@@ -89,6 +93,12 @@ class Service:
             running_max=lake_limits.queries_max,
             waiting_max=_QUERIES_WAITING_MAX,
             retry_after_s=5,
+        )
+        self.calls = RequestSlots(
+            "calls", running_max=_CALLS_RUNNING_MAX, waiting_max=_CALLS_WAITING_MAX
+        )
+        self.call_routes = CallRoutes(
+            self.authorizer, self.quotas, self.lake, self.calls, self.queries, self.answers
         )
         self._fuse_warnings: list[str] = []
         self._started = False
@@ -145,7 +155,7 @@ class Service:
         for worker in running:
             worker.end_soon()
         stopped = [worker.stop() for worker in running]
-        stopped += [self.registry.stop(), self.queries.stop()]
+        stopped += [self.registry.stop(), self.queries.stop(), self.calls.stop()]
         self.ended = all(stopped)
         if self.ended:
             self.lake.close()
