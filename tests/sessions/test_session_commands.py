@@ -80,7 +80,7 @@ def test_a_list_holds_what_was_asked_for(data: str, asked: list[str], expected: 
     ("asked", "why"),
     [
         (["--outcome", "good"], "outcomes are scored, negative_by_rule"),
-        (["--since", "99999999999w"], "neither a time nor an age"),
+        (["--since", "99999999999w"], "no calendar reaches so far"),
         (["--cursor", "nothing"], "none that an answer gave"),
         (["--definition", "mine"], "it has not run"),
     ],
@@ -155,7 +155,7 @@ def test_pages_of_a_long_session_are_joined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where many events are of one moment, with and without numbers."""
-    monkeypatch.setattr("penstock_jobs.sessions.session_record.EVENTS_MAX", 7)
+    monkeypatch.setattr("penstock_jobs.sessions.whole_session.EVENTS_MAX", 7)
     events = [
         make_event("s", n, ts=START_US, seq=n if n % 2 else None, event_id=f"e{n}")
         for n in range(40)

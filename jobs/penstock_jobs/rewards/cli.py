@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.clock import SystemClock
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, StoreNeeded
 from penstock.events.event import CONSENT_UNKNOWN, TENANT_DEFAULT
+from penstock.lake.desk import LocalDesk, open_desk, service_url
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of
@@ -171,7 +171,9 @@ def _run(
 @app.command("show")
 def show(
     session: Annotated[str, typer.Argument(metavar="SESSION", help="Its id.")],
-    data: options.Data = None,
+    *,
+    data: options.DeskData = None,
+    url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     definition: Definition = None,
     json: options.Json = False,
@@ -186,21 +188,26 @@ def show(
     from penstock_jobs.rewards.definition import DEFAULT, find_definition
     from penstock_jobs.rewards.explanation import computed_rewards
     from penstock_jobs.rewards.report import show_all_rewards, show_explanation
-    from penstock_jobs.sessions.session_record import bucket_of, read_whole_session
     from penstock_jobs.sessions.transcript import transcript_of
+    from penstock_jobs.sessions.whole_session import bucket_of, read_whole_session
 
-    with open_existing(data) as lake:
+    if definition and service_url(data, url) is not None:
+        raise StoreNeeded(command="penstock rewards show --definition")
+    with open_desk(data, url, tenant) as desk:
         chosen = find_definition(definition or DEFAULT)
-        record = read_whole_session(lake, session, tenant)
-        if definition or record.explanation is None:
+        record = read_whole_session(desk, session)
+        if isinstance(desk, LocalDesk) and (definition or record.explanation is None):
             consent = record.session["consent"] if record.session else CONSENT_UNKNOWN
-            computed = computed_rewards(lake, session, tenant, chosen, consent)
+            computed = computed_rewards(desk.lake, session, tenant, chosen, consent)
             record.explanation, record.rewards = computed.explanation, computed.rows
         if json:
             show_json({"explanation": record.explanation, "rewards": record.rewards})
             return
-        bucket = bucket_of(lake, record, tenant, SystemClock().now_us())
-    show_explanation(record.explanation)
+        bucket = bucket_of(desk, record)
+    if record.explanation is None:
+        say("No run has computed it yet: `penstock rewards run` does, on the lake's machine.")
+    else:
+        show_explanation(record.explanation)
     show_styled(transcript_of(record, bucket).lines())
     show_text("")
     show_all_rewards(record.rewards)

@@ -4,10 +4,9 @@ from typing import Annotated, cast, get_args
 
 import typer
 
-from penstock.clock import SystemClock
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.lake import open_existing
+from penstock.lake.desk import open_desk
 from penstock.terminal import options
 from penstock.terminal.output import say, show_json, show_styled, show_table
 
@@ -40,9 +39,10 @@ def list_(
     definition: Definition = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many.")] = 50,
     cursor: Annotated[
-        str | None, typer.Option("--cursor", help="Those behind: the `next` of a list before.")
-    ] = None,
-    data: options.Data = None,
+        str, typer.Option("--cursor", help="Those behind: the `next` of a list before.")
+    ] = "",
+    data: options.DeskData = None,
+    url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -51,15 +51,22 @@ def list_(
     Example: penstock sessions list --outcome negative_by_rule --since 24h
     """
     from penstock_jobs.rewards.outcomes import Kind
-    from penstock_jobs.sessions.listing import ListFilter, list_sessions
+    from penstock_jobs.sessions.calls import LIST_SESSIONS, SessionsQuestion
 
     if outcome is not None and outcome not in get_args(Kind):
         why = f"outcomes are {', '.join(get_args(Kind))}"
         raise InvalidInput(what=f"--outcome {outcome}", why=why)
-    heard_us = options.since_us(since) if since else None
-    sessions = ListFilter(project, checkpoint, cast(Kind | None, outcome), heard_us, definition)
-    with open_existing(data) as lake:
-        page = list_sessions(lake, tenant, sessions, cursor=cursor, limit=limit)
+    question = SessionsQuestion(
+        project=project,
+        checkpoint=checkpoint,
+        outcome=cast(Kind | None, outcome),
+        since=since,
+        definition=definition,
+        cursor=cursor,
+        limit=limit,
+    )
+    with open_desk(data, url, tenant) as desk:
+        page = desk.ask(LIST_SESSIONS, question)
     if json:
         show_json(page)
         return
@@ -84,7 +91,8 @@ def show(
         bool, typer.Option("--whole", help="All of long texts, outputs and diffs.")
     ] = False,
     definition: Definition = None,
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -95,14 +103,14 @@ def show(
 
     Example: penstock sessions show s-81f3
     """
-    from penstock_jobs.sessions.session_record import bucket_of, read_whole_session
     from penstock_jobs.sessions.transcript import head_lines, transcript_of
+    from penstock_jobs.sessions.whole_session import bucket_of, read_whole_session
 
-    with open_existing(data) as lake:
-        record = read_whole_session(lake, session, tenant, definition=definition)
+    with open_desk(data, url, tenant) as desk:
+        record = read_whole_session(desk, session, definition)
         if json:
             show_json(record)
             return
-        bucket = bucket_of(lake, record, tenant, SystemClock().now_us())
+        bucket = bucket_of(desk, record)
     show_styled(head_lines(record))
     show_styled(transcript_of(record, bucket, whole=whole).lines())

@@ -3,30 +3,22 @@ it is. Commands and HTTP give the same one."""
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from importlib.resources import files
 from typing import Any
 
 import msgspec
-import pyarrow as pa
 
 from penstock.errors import InvalidInput
-from penstock.events.event import KEY_BYTES, SCHEMA_VERSION
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
-from penstock.lake.rows import EVENT_ROWS
-from penstock_jobs.rewards.bucket import Bucket, as_bucket
-from penstock_jobs.rewards.copies import Relations
 from penstock_jobs.rewards.errors import SessionUnknown
 from penstock_jobs.rewards.explanation import Explanation, stored_rewards
-from penstock_jobs.rewards.lives import ChainMember
 
 EVENTS_MAX = 1_000
 #: Of payloads on one page, unless a single event is larger.
 _PAGE_BYTES_MAX = 4 * 1024 * 1024
-#: Of a longer chain the first say what became of edits.
-_CHAIN_SESSIONS_MAX = 32
 _SESSIONS = frozenset({"sessions"})
 _EVENTS = frozenset({"events"})
 
@@ -101,57 +93,11 @@ def _read_page(
     return events, encode_cursor(rows[-1]["ts_us"], rows[-1]["place"], rows[-1]["tie"])
 
 
-def read_whole_session(
-    lake: Lake, session: str, tenant: str, *, definition: str | None = None
-) -> SessionRecord:
-    """All its pages as one. Raises what `read_session` does."""
-    record = read_session(lake, session, tenant, definition=definition, limit=EVENTS_MAX)
-    while record.next:
-        events, record.next = _read_page(lake, session, tenant, record.next, EVENTS_MAX)
-        record.events += events
-    return record
-
-
 def _event_of(row: Mapping[str, Any]) -> EventRecord:
     fields = {name: row[name] for name in EventRecord.__struct_fields__}
     for name in ("payload", "extra"):
         fields[name] = msgspec.Raw(row[name].encode()) if row[name] is not None else None
     return EventRecord(**fields)
-
-
-def bucket_of(lake: Lake, record: SessionRecord, tenant: str, as_of_us: int) -> Bucket:
-    """The session with the others of its chain, so that rewards can look at what became of it."""
-    session = record.session["session_id"] if record.session else ""
-    chain = record.explanation.chain if record.explanation else []
-    others = [member.session_id for member in chain if member.session_id != session]
-    events = {session: record.events}
-    for other in others[:_CHAIN_SESSIONS_MAX]:
-        events[other] = _read_events(lake, other, tenant)
-    places = {name: ChainMember(session) for name in events} if others else {}
-    relations = Relations(places)
-    return as_bucket(_event_rows(events, tenant), tenant, as_of_us, relations=relations)
-
-
-def _read_events(lake: Lake, session: str, tenant: str) -> list[EventRecord]:
-    events: list[EventRecord] = []
-    cursor: str | None = ""
-    while cursor is not None:
-        page, cursor = _read_page(lake, session, tenant, cursor, EVENTS_MAX)
-        events += page
-    return events
-
-
-def _event_rows(record_events: Mapping[str, Iterable[EventRecord]], tenant: str) -> pa.Table:
-    """The events of these sessions as rows of segments."""
-    rows = []
-    for session, events in sorted(record_events.items()):
-        for number, event in enumerate(events):
-            row = {name: getattr(event, name, None) for name in EVENT_ROWS.names}
-            row |= {"tenant": tenant, "session_id": session, "consent": "unknown"}
-            row |= {"payload": bytes(event.payload).decode(), "extra": None}
-            row |= {"schema_version": SCHEMA_VERSION, "received_at": event.ts}
-            rows.append(row | {"key": number.to_bytes(KEY_BYTES, "big")})
-    return pa.Table.from_pylist(rows, EVENT_ROWS)
 
 
 # Cursors: where a page ended, so that the next begins behind it whatever came in between

@@ -190,7 +190,8 @@ def head_lines(record: SessionRecord) -> Iterator[Line]:
     yield [("  " + ", ".join(known), "")]
     counted = ("events", "user_messages", "model_calls", "tool_calls", "edits", "feedback")
     counts = [f"{session[name]} {name.replace('_', ' ')}" for name in counted if session.get(name)]
-    yield [(f"  {session.get('first_ts'):%Y-%m-%d %H:%M} UTC, ", ""), (", ".join(counts), "")]
+    begun = str(session.get("first_ts")).replace("T", " ")[:16]
+    yield [(f"  {begun} UTC, ", ""), (", ".join(counts), "")]
     if record.explanation is not None:
         yield [("  " + record.explanation.sentence(), "bold magenta")]
     else:
