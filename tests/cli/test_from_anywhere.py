@@ -18,7 +18,6 @@ from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
 from penstock_jobs.demo.server import Server, running_server
 from tests.support.commands import penstock
-from tests.support.lakes import body_of, make_event
 
 #: Commands that change nothing.
 READING: dict[str, list[str]] = {
@@ -26,7 +25,11 @@ READING: dict[str, list[str]] = {
     "query --as-of": ["query", "select count(*) as n from events", "--as-of", "2026-01-01T00:00Z"],
     "query wrong": ["query", "select nonsense from events"],
     "query csv": ["query", "select * from sessions order by all", "--format", "csv"],
+    "shards list": ["shards", "list"],
+    "shards show": ["shards", "show", "sft-persistent"],
+    "shards show none": ["shards", "show", "none"],
 }
+ROOT = Path(__file__).parents[2]
 
 
 @dataclass
@@ -55,9 +58,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         keys: dict[str, str] = {
             role: create_key(lake.database, role, TENANT_DEFAULT)[1] for role in ROLES
         }
-    events = folder / "events.jsonl"
-    events.write_bytes(body_of(make_event(f"s-{n % 2}", n) for n in range(5)))
-    assert penstock("import", str(events), "--data", str(data)).returncode == 0
+    recipe = ROOT / "examples" / "recipes" / "sft-persistent.toml"
+    for command in (
+        ["import", str(ROOT / "examples" / "sessions")],
+        ["rewards", "run"],
+        ["shards", "build", str(recipe)],
+    ):
+        done = penstock(*command, "--data", str(data))
+        assert done.returncode == 0, done.stderr
     with running_server(data) as server:
         yield World(data, server, keys)
 
@@ -95,6 +103,32 @@ def test_a_role_that_may_not_is_refused_by_the_command_as_by_the_route(world: Wo
     done = world.afar("query", "select 1", key="ingest")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "penstock: The key is known, but this needs the role read.\n"
+
+
+def test_an_export_from_afar_has_the_same_bytes(world: World, tmp_path: Path) -> None:
+    def export(place: str, form: str) -> list[str]:
+        return ["shards", "export", "sft-persistent", "--to", form, "--out", str(tmp_path / place)]
+
+    here = world.here(*export("here", "messages-jsonl"))
+    afar = world.afar(*export("afar", "messages-jsonl"), key="train")
+    assert (here.returncode, afar.returncode, afar.stderr) == (0, 0, here.stderr)
+    names = sorted(path.name for path in (tmp_path / "here").iterdir())
+    assert names == sorted(path.name for path in (tmp_path / "afar").iterdir())
+    for name in names:
+        assert (tmp_path / "here" / name).read_bytes() == (tmp_path / "afar" / name).read_bytes()
+    for place in (world.here, world.afar):
+        done = place(*export("none", "trl-sfd"))
+        assert (done.returncode, "did you mean trl-sft" in done.stderr) == (2, True)
+        done = place(*export("empty", "prime-rl"))
+        assert (done.returncode, "no_logprobs 3" in done.stderr) == (1, True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["afar", "here"]
+
+
+@pytest.mark.parametrize("name", ["nothing", "..%2Fmanifest.json", "part-00000.parquet%00"])
+def test_only_files_of_the_shard_are_given_out(world: World, name: str) -> None:
+    with world.server.client(world.keys["read"]) as client:
+        reply = client.get(f"/v1/shards/sft-persistent/files/{name}")
+    assert reply.status in (400, 404)
 
 
 @pytest.mark.parametrize("key", ["pk_read_" + "a" * 32, "nonsense"])

@@ -29,6 +29,7 @@ from penstock.lake.lake import Lake
 from penstock.terminal.output import encode
 
 _IN_PATH = re.compile(r"{(\w+)}")
+_BYTES = "application/octet-stream"
 #: What any call may be refused for; a body can be too slow or too large as well.
 _REFUSED = (400, 401, 403, 429, 503)
 _BODY_REFUSED = (408, 413)
@@ -57,7 +58,8 @@ class CallRoutes:
             slots = self.queries
         work = partial(_encoded_answer, call, self.lake, caller_of(grant), question)
         answer = await slots.run(work, tenant=grant.tenant)
-        return held_answer(self.answers, grant.tenant, answer, MediaType.JSON)
+        media_type = _BYTES if call.answer is bytes else MediaType.JSON
+        return held_answer(self.answers, grant.tenant, answer, media_type)
 
 
 def caller_of(grant: Grant) -> Caller:
@@ -66,7 +68,8 @@ def caller_of(grant: Grant) -> Caller:
 
 
 def _encoded_answer(call: Call[Any, Any], lake: Lake, caller: Caller, question: Question) -> bytes:
-    return encode(call.work(lake, caller, question))
+    answer = call.work(lake, caller, question)
+    return answer if isinstance(answer, bytes) else encode(answer)
 
 
 def route_of(call: Call[Any, Any]) -> HTTPRouteHandler:
@@ -89,6 +92,7 @@ def route_of(call: Call[Any, Any]) -> HTTPRouteHandler:
         status_code=200,
         summary=call.summary,
         description=call.description or None,
+        media_type=_BYTES if call.answer is bytes else MediaType.JSON,
         operation_class=operation,
         responses=responses,
         security=KEY_NEEDED,

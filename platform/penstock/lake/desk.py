@@ -42,11 +42,14 @@ A = TypeVar("A")
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks. Whoever has the lake itself is its admin."""
+    """Who asks. Whoever is at the lake itself is its operator, and no key is asked for."""
 
     tenant: str
     actor: str
     is_admin: bool = True
+    at_the_lake: bool = False
+    #: One that was named there all the same.
+    key: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,8 +176,9 @@ def open_desk(
         from penstock.lake.lake import open_existing, open_or_make
         from penstock.settings import load_settings
 
+        caller = Caller(tenant, actor(by), at_the_lake=True, key=key)
         lake = open_or_make(load_settings(data)) if make else open_existing(data)
-        yield LocalDesk(closing.enter_context(lake), Caller(tenant, actor(by)))
+        yield LocalDesk(closing.enter_context(lake), caller)
 
 
 def _service_at(url: str, key: str | None) -> "ServiceClient":
