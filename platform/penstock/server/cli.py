@@ -13,22 +13,26 @@ from types import FrameType
 from typing import Annotated
 
 import pyarrow as pa
+import structlog
 import typer
 import uvicorn
 
 from penstock.access.keys import create_first_key, list_keys
+from penstock.errors import PenstockError, one_line
 from penstock.lake.lake import Lake, open_or_make
-from penstock.logs import configure_logs
+from penstock.logs import configure_logs, log_everything
 from penstock.server.app import make_app
 from penstock.server.errors import ServiceAddressTaken
 from penstock.server.service import ServerRole, Service
 from penstock.server.settings import ServerSettings
 from penstock.server.wire import ConnectionCounts, bounded_protocol, make_room_for
-from penstock.settings import load_settings
+from penstock.settings import Settings, load_settings
 from penstock.storage.errors import StoreUnreachable
 from penstock.terminal import options
 from penstock.terminal.long_commands import on_end_signal
-from penstock.terminal.output import say, show_json_line, show_text, to_terminal
+from penstock.terminal.output import show_json_line, show_text, to_terminal
+
+log_line = structlog.get_logger()
 
 _BACKLOG = 2048
 #: In the data directory.
@@ -46,10 +50,17 @@ _HEAPS_MAX = 2
 
 def serve(
     data: options.Data = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on; else PENSTOCK_HOST, else 127.0.0.1.")
+    ] = None,
     port: Annotated[
-        int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65_535)
-    ] = 8787,
+        int | None,
+        typer.Option(
+            help="Port to listen on, 0 for a free one; else PENSTOCK_PORT, else 8787.",
+            min=0,
+            max=65_535,
+        ),
+    ] = None,
     role: Annotated[
         ServerRole, typer.Option(help="Which part to run; all of them by default.")
     ] = "all",
@@ -60,27 +71,40 @@ def serve(
     Example: penstock serve --data penstock-data
     """
     _keep_memory()
-    settings = load_settings(data)
+    settings = load_settings(data, flags={"host": host, "port": port})
     configure_logs(settings.log_format)
+    log_everything()
+    try:
+        _serve(settings, role, json=json)
+    except PenstockError as error:
+        if settings.log_format == "text":
+            raise
+        log_line.error("penstock serve ends", why=one_line(error))
+        raise typer.Exit(error.exit_status) from None
+
+
+def _serve(settings: Settings, role: ServerRole, *, json: bool) -> None:
     with open_or_make(settings) as lake:
         try:
             lake.store.check()
         except StoreUnreachable as error:
             if role != "gateway":  # which takes events in without a store
                 raise
-            say(str(error))
-    bound = _bind(host, port)
+            log_line.warning(one_line(error))
+    listening = settings.room(ServerSettings)
+    bound = _bind(listening.host, listening.port)
     service = Service(settings, role)
     service.start()
-    key = _first_key(service.lake, host)
+    key = _first_key(service.lake, listening.host)
     address, port = bound.getsockname()[:2]
     url = f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
     if json:
         show_json_line({"url": url, "key": key, "data": str(settings.data)})
     else:
-        show_text(f"Penstock listens on {url}, with its data in {settings.data}")
+        as_log = settings.log_format == "json"
+        _announce(f"Penstock listens on {url}, with its data in {settings.data}", as_log=as_log)
         if key:
-            _hand_over(key, settings.data)
+            _hand_over(key, settings.data, as_log=as_log)
     came_up = _run(service, bound)
     if not service.ended:
         # Work that is under way is in the event log: nobody waits for it, and nothing is lost.
@@ -115,8 +139,9 @@ def _bind(host: str, port: int) -> socket.socket:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind((host, port))
         bound.listen(_BACKLOG)
-    except OSError as error:
-        raise ServiceAddressTaken(host=host, port=port, why=error.strerror or error) from error
+    except (OSError, OverflowError) as error:  # the latter is of a port over 65535
+        why = getattr(error, "strerror", None) or error
+        raise ServiceAddressTaken(host=host, port=port, why=why) from error
     return bound
 
 
@@ -130,21 +155,28 @@ def _first_key(lake: Lake, host: str) -> str | None:
         created = create_first_key(lake.database, "made at the first start")
         return created[1] if created else None
     if not list_keys(lake.database):
-        say("There is no key yet, and none is made on a public address: penstock keys create")
+        why = "none is made on a public address: penstock keys create"
+        log_line.warning("there is no key yet", why=why)
     return None
 
 
-def _hand_over(key: str, data: Path) -> None:
+def _announce(text: str, *, as_log: bool) -> None:
+    """To whoever started the service: a person, or what collects its log."""
+    log_line.info(text) if as_log else show_text(text)
+
+
+def _hand_over(key: str, data: Path, *, as_log: bool) -> None:
     """The first key is for a person: shown on a terminal, else in a file that nobody else reads.
     What goes into a pipe is kept by whatever keeps logs."""
-    if to_terminal():
+    if to_terminal() and not as_log:
         show_text(f"Admin key, shown this once: {key}")
         return
     path = data / _KEY_FILE
     path.unlink(missing_ok=True)  # of a lake that was here before
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:  # noqa: PTH123
         file.write(f"{key}\n")
-    show_text(f"Admin key: in {path}, for you alone; remove the file once you have it")
+    text = f"Admin key: in {path}, for you alone; remove the file once you have it"
+    _announce(text, as_log=as_log)
 
 
 def _run(service: Service, bound: socket.socket) -> bool:
@@ -152,9 +184,11 @@ def _run(service: Service, bound: socket.socket) -> bool:
     limits = service.settings.room(ServerSettings)
     connections_max = make_room_for(limits.connections_max)
     if connections_max < limits.connections_max:
-        say(
-            f"The system's limit of open files leaves room for {connections_max} connections, "
-            f"and PENSTOCK_CONNECTIONS_MAX is {limits.connections_max}: raise it (ulimit -n)."
+        log_line.warning(
+            "the system's limit of open files leaves room for fewer connections than "
+            "PENSTOCK_CONNECTIONS_MAX: raise it (ulimit -n)",
+            room=connections_max,
+            wanted=limits.connections_max,
         )
     counts = ConnectionCounts(connections_max, limits.address_connections_max)
     config = uvicorn.Config(
@@ -162,7 +196,7 @@ def _run(service: Service, bound: socket.socket) -> bool:
         http=bounded_protocol(counts),
         loop="uvloop",
         lifespan="on",
-        log_config=None,  # its lines go where those of other libraries go
+        log_config=None,  # its lines go where those of other libraries go: into the log
         log_level="error",  # below that it logs a line for each request that is no HTTP
         access_log=False,
         backlog=_BACKLOG,
