@@ -41,7 +41,7 @@ class Grant:
     def require(self, *roles: Role) -> None:
         """Accepts one of these roles, or admin. Raises RoleMissing."""
         if self.role not in (*roles, "admin"):
-            raise RoleMissing(role=" or ".join(roles))
+            raise RoleMissing(role=" or ".join(roles or ("admin",)))
 
 
 @dataclass(frozen=True)
