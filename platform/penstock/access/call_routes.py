@@ -2,9 +2,11 @@
 with one of the call's roles, and answers what the work does."""
 
 import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, get_origin
+from typing import Any, Protocol, get_origin
 
 import msgspec
 from litestar import MediaType, Request, Response, get, post
@@ -35,6 +37,12 @@ _REFUSED = (400, 401, 403, 429, 503)
 _BODY_REFUSED = (408, 413)
 
 
+class BodyMemory(Protocol):
+    """The memory of bodies that are being read, bounded for each tenant and for all."""
+
+    def holding(self, tenant: str) -> AbstractContextManager[Callable[[int], None]]: ...
+
+
 @dataclass
 class CallRoutes:
     """What the routes of calls have in common."""
@@ -46,11 +54,13 @@ class CallRoutes:
     calls: RequestSlots
     queries: RequestSlots
     answers: UnreadAnswers
+    inflight: BodyMemory
 
     async def answer(self, call: Call[Any, Any], request: Request[Any, Any, Any]) -> Response[Any]:
         roles: Any = call.roles
         grant = await self.authorizer.authorize(request.headers.get("authorization"), *roles)
-        question = await _question(call, request)
+        with self.inflight.holding(grant.tenant) as hold:
+            question = await _question(call, request, hold)
         slots = self.calls
         if call.reads_rows:
             self.quotas.require(grant.tenant, "queries_per_hour")
@@ -99,7 +109,9 @@ def route_of(call: Call[Any, Any]) -> HTTPRouteHandler:
     )(answer_call)
 
 
-async def _question(call: Call[Any, Any], request: Request[Any, Any, Any]) -> Question:
+async def _question(
+    call: Call[Any, Any], request: Request[Any, Any, Any], hold: Callable[[int], None]
+) -> Question:
     """Raises InvalidInput."""
     in_path = _IN_PATH.findall(call.path)
     if call.method == "GET":
@@ -107,7 +119,7 @@ async def _question(call: Call[Any, Any], request: Request[Any, Any, Any]) -> Qu
         fields = _query_fields(call.question, request)
     else:
         what, strict = "The request body", True
-        fields = await read_fields(request)
+        fields = await read_fields(request, call.body_bytes_max, hold)
     if twice := fields.keys() & set(in_path):
         raise InvalidInput(what=what, why=f"{', '.join(twice)} stands in the path")
     kinds = {field.name: field.type for field in msgspec.structs.fields(call.question)}

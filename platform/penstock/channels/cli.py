@@ -232,7 +232,7 @@ def release(
 
     Example: penstock channels release production --reason "found it: a bad shard, and withdrew it"
     """
-    from penstock.channels.calls import RELEASE, ReleaseQuestion
+    from penstock.channels.promotion_calls import RELEASE, ReleaseQuestion
 
     with open_desk(data, url, tenant, by=by) as desk:
         change = desk.ask(RELEASE, ReleaseQuestion(name=name, reason=reason))

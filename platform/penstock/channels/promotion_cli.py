@@ -14,9 +14,9 @@ from penstock.terminal.options import By, CheckpointName, Reason
 from penstock.terminal.output import say, show_json, show_table, show_text
 
 if TYPE_CHECKING:
-    from penstock.channels.calls import LineageAnswer
     from penstock.channels.change import Change
     from penstock.channels.channel import ChangeAnswer, Expected
+    from penstock.channels.promotion_calls import LineageAnswer
 
 CHANNEL_DEFAULT = "production"
 
@@ -60,7 +60,7 @@ def promote(
 
     Example: penstock promote ckpt-0012 --expect ckpt-0011 --reason "better on core, as cheap"
     """
-    from penstock.channels.calls import PROMOTE, PromoteQuestion
+    from penstock.channels.promotion_calls import PROMOTE, PromoteQuestion
     from penstock.gate.errors import GateRefused
 
     question = PromoteQuestion(
@@ -112,7 +112,7 @@ def rollback(
     """
     import msgspec
 
-    from penstock.channels.calls import ROLL_BACK, RollbackQuestion
+    from penstock.channels.promotion_calls import ROLL_BACK, RollbackQuestion
 
     question = RollbackQuestion(name=channel, reason=reason, to=to, expect=_expected(expect))
     with open_desk(data, url, tenant, by=by) as desk:
@@ -154,7 +154,7 @@ def check(
 
     Example: penstock gate check ckpt-0013 --channel production
     """
-    from penstock.channels.calls import ASK_GATE, VerdictQuestion
+    from penstock.channels.promotion_calls import ASK_GATE, VerdictQuestion
     from penstock.gate.frontier import FrontierPicture, FrontierPoint, draw_html, draw_text
     from penstock.gate.verdict import verdict_text
 
@@ -190,7 +190,7 @@ def lineage(
 
     Example: penstock checkpoints lineage ckpt-0012
     """
-    from penstock.channels.calls import TRACE_CHECKPOINT
+    from penstock.channels.promotion_calls import TRACE_CHECKPOINT
     from penstock.checkpoints.calls import CheckpointQuestion
 
     with open_desk(data, url, tenant) as desk:

@@ -110,9 +110,9 @@ def _register(lake: Lake, caller: Caller, question: RegisterQuestion) -> Checkpo
 
     fields = msgspec.structs.asdict(question)
     fields["digest"] = question.digest or None
-    who = {"tenant": caller.tenant, "actor": caller.actor}
+    fields |= {"tenant": caller.tenant, "actor": caller.actor}
     with progress_of_bytes("reading") as progress:
-        made = register(lake.database, lake.settings, **fields, **who, progress=progress)
+        made = register(lake.database, lake.settings, **fields, progress=progress)
     return checkpoint_answer(made)
 
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _ANSWER_SECONDS_MAX = 600.0
 #: What an answer of rows is asked for as.
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
+#: Questions are short.
+DOCUMENT_BYTES_MAX = 1024 * 1024
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
@@ -69,6 +71,7 @@ class Call(Generic[Q, A]):
     refused: Mapping[int, str] = field(default_factory=lambda: _NOTHING)
     #: Refusals that have fields of their own.
     problems: Callable[[], Mapping[int, "type[Problem]"]] = lambda: _NOTHING
+    body_bytes_max: int = DOCUMENT_BYTES_MAX
     #: Reads events or their files, as a query does, and is counted and bounded as one.
     reads_rows: bool = False
 
