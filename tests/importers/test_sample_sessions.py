@@ -109,6 +109,32 @@ def test_claude_code_is_counted_as_by_hand(path: Path) -> None:
     assert counted(path) == count_claude_code(path)
 
 
+def count_codex(path: Path) -> Counter[str]:
+    """The tokens are the last total, since it only grows in these files."""
+    counts: Counter[str] = Counter()
+    for row in rows_of(path):
+        payload = row.get("payload") or {}
+        kind = payload.get("type")
+        if kind in ("function_call", "custom_tool_call", "local_shell_call", "web_search_call"):
+            counts["tool_calls"] += 1
+        elif kind in ("function_call_output", "custom_tool_call_output"):
+            counts["tool_result"] += 1
+        elif kind == "message" and payload["role"] == "user":
+            text = payload["content"][0]["text"]
+            counts["user_message"] += not text.startswith(("<", "# AGENTS.md"))
+        elif kind == "token_count" and payload.get("info"):
+            total = payload["info"]["total_token_usage"]
+            counts["prompt"], counts["completion"] = total["input_tokens"], total["output_tokens"]
+    return +counts
+
+
+@pytest.mark.parametrize("path", CODEX, ids=lambda path: path.name)
+def test_codex_is_counted_as_by_hand(path: Path) -> None:
+    lake = counted(path)
+    del lake["model_call"]
+    assert lake == count_codex(path)
+
+
 @pytest.mark.parametrize("path", [*CLAUDE_CODE, *CODEX], ids=lambda path: path.name)
 def test_each_file_is_read(path: Path) -> None:
     assert report_of(path).unfit == []

@@ -5,6 +5,7 @@ that a tool replaced; an importer whose source holds the whole file says so itse
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from penstock_jobs.importers import fields
@@ -55,9 +56,12 @@ def edits_of(arguments: Mapping[str, Any]) -> Iterator[FileEdit]:
 
 
 def edits_of_patch(patch: str) -> Iterator[FileEdit]:
-    """Of a V4A patch or a unified diff."""
+    """Of a V4A patch or a unified diff: a region of a file each, since the file is not known."""
     for file in read_v4a(patch) if is_v4a(patch) else read_unified(patch):
-        yield edit_of(file)
+        if file.action == "update" and len(file.hunks) > 1:
+            yield from (edit_of(replace(file, hunks=(hunk,))) for hunk in file.hunks)
+        else:
+            yield edit_of(file)
 
 
 def edit_of(file: FilePatch, text: str | None = None) -> FileEdit:
