@@ -14,7 +14,7 @@ from penstock.eventlog import EventLog, open_log
 from penstock.events.event import TENANT_DEFAULT
 from penstock.execution import INLINE, Executor, open_executor
 from penstock.execution.settings import ExecutionSettings
-from penstock.lake.errors import LakeMissing
+from penstock.lake.errors import LakeMissing, RestoreCutOff
 from penstock.lake.pinned_files import FileTails
 from penstock.lake.query import LakeQuery, OwnQuery
 from penstock.lake.segments import Summariser
@@ -24,6 +24,8 @@ from penstock.settings import MIB, Settings, load_settings
 from penstock.storage import ObjectStore, open_store
 from penstock.terminal.output import say
 
+#: In a data directory, while a backup is restored.
+RESTORING = ".restoring"
 #: Memory for the ends of files that queries read from S3.
 TAILS_BYTES_MAX = 32 * MIB
 
@@ -101,6 +103,8 @@ def open_or_make(settings: Settings) -> Lake:
     others share is only checked. Raises DatabaseOutdated."""
     embedded = _embedded_file(settings)
     if embedded is not None:
+        if not embedded.exists() and (settings.data / RESTORING).exists():
+            raise RestoreCutOff(data=settings.data)
         make_data_directory(embedded.parent)
     _narrow(settings.data)
     return _opened(settings, migrations.check if embedded is None else migrations.upgrade)
