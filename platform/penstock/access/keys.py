@@ -7,11 +7,11 @@ import re
 import secrets
 import threading
 from dataclasses import dataclass, field, fields
-from typing import Literal, get_args
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.access import ROLES, Role
 from penstock.access.errors import KeyRefused, RoleMissing
 from penstock.access.tables import api_key
 from penstock.clock import Clock
@@ -19,8 +19,6 @@ from penstock.database.engine import Database, lock_table, now_us
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT, is_tenant
 
-Role = Literal["ingest", "read", "serve", "train", "promote", "admin"]
-ROLES: tuple[Role, ...] = get_args(Role)
 _SECRET_BYTES = 24
 #: An unknown key makes the ring read the database, but not more often than this.
 _REFRESH_PAUSE_SECONDS = 1.0
