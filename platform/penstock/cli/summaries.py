@@ -14,6 +14,8 @@ SUMMARIES = {
     "keys": "Keys for the HTTP service.",
     "lake": "The files of the lake.",
     "ledger": "What came in, per source and hour, and what became of it.",
+    "login": "Keep the address of a service and a key for it: commands ask it from now on.",
+    "logout": "Forget the service of `penstock login`, and its key.",
     "loop": "From sessions to a checkpoint that serves, again and again, by a loop file.",
     "promote": "Point a channel at a checkpoint that passes the gate.",
     "query": "Ask the lake with SQL; events that are not in a segment yet are included.",

@@ -18,18 +18,22 @@ log_line = structlog.get_logger()
 
 
 class Problem(msgspec.Struct):
-    """Why a request was refused or failed, as RFC 9457 has it."""
+    """Why a request was refused or failed, as RFC 9457 has it. `error` is the name of the error,
+    `exit_status` that of a command that fails with it."""
 
     title: str
     status: int
     detail: str
     type: str = "about:blank"
+    error: str = ""
+    exit_status: int = 1
 
 
 def on_penstock_error(_request: Request[Any, Any, Any], error: PenstockError) -> Response[bytes]:
     detail = " ".join(str(error).split())
-    title = re.sub(r"(?<!^)(?=[A-Z])", " ", type(error).__name__).capitalize()
-    problem = Problem(title, error.http_status, detail)
+    name = type(error).__name__
+    title = re.sub(r"(?<!^)(?=[A-Z])", " ", name).capitalize()
+    problem = Problem(title, error.http_status, detail, error=name, exit_status=error.exit_status)
     return _answer(problem, error.http_headers, error.http_fields)
 
 

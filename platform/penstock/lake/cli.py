@@ -11,6 +11,7 @@ import typer
 
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.desk import open_desk
 from penstock.lake.errors import SnapshotUnknown
 from penstock.lake.lake import Lake, make_data_directory, open_existing, read_statistics
 from penstock.settings import load_settings
@@ -47,7 +48,8 @@ _BINARY_FORMATS = ("arrow", "parquet")
 def query(
     sql: Annotated[str, typer.Argument(help="A SELECT over the views of docs/sql.md; - reads it.")],
     *,
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     as_of: Annotated[
         str | None, typer.Option(help="A snapshot's name, or a time: the lake as it was.")
     ] = None,
@@ -68,7 +70,7 @@ def query(
 
     text = sys.stdin.read(SQL_LENGTH_MAX + 1) if sql == "-" else sql
     chosen = "json" if json else form or ("table" if out is None else _format_of(out))
-    with open_existing(data) as lake, lake.query(text, as_of=as_of, tenant=tenant).run() as answer:
+    with open_desk(data, url, tenant) as desk, desk.rows(text, as_of) as answer:
         if chosen == "table":
             _show_rows(answer)
         else:

@@ -10,6 +10,7 @@ from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.plugins import JsonRenderPlugin
 
 import penstock
+from penstock.access.call_routes import route_of
 from penstock.access.keys import Authorizer
 from penstock.access.quotas import Quotas
 from penstock.channels import routes as channels
@@ -20,6 +21,7 @@ from penstock.http.openapi import KEY_NEEDED, SECURITY_SCHEMES, refusals
 from penstock.http.problems import on_http_error, on_penstock_error, on_unexpected_error
 from penstock.ingest import routes as ingest
 from penstock.lake import routes as lake
+from penstock.lake.desk import all_calls
 from penstock.server.service import Service
 
 
@@ -58,6 +60,7 @@ ROUTES = [
     *checkpoints.ROUTES,
     *channels.ROUTES,
     *fleet.ROUTES,
+    *map(route_of, all_calls()),
     get_healthz,
     get_readyz,
     get_metrics,
@@ -67,7 +70,7 @@ ROUTES = [
 #: Parts of the service that routes may ask for by these names.
 _PARTS = (
     "gateway", "lake", "authorizer", "quotas", "queries", "answers", "registry", "watcher",
-    "metrics",
+    "metrics", "call_routes",
 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from penstock.access.call_routes import CallRoutes
 from penstock.access.keys import Authorizer, KeyRing
 from penstock.access.quotas import Quotas
 from penstock.access.settings import AccessSettings
@@ -41,6 +42,9 @@ _STUCK_SECONDS_MAX = 30.0
 
 #: Queries that wait for their turn, beside those that run.
 _QUERIES_WAITING_MAX = 64
+#: Calls that run, each with a connection to the database, and that wait.
+_CALLS_RUNNING_MAX = 4
+_CALLS_WAITING_MAX = 64
 
 log_line = structlog.get_logger()
 
@@ -81,6 +85,12 @@ class Service:
             running_max=lake_limits.queries_max,
             waiting_max=_QUERIES_WAITING_MAX,
             retry_after_s=5,
+        )
+        self.calls = RequestSlots(
+            "calls", running_max=_CALLS_RUNNING_MAX, waiting_max=_CALLS_WAITING_MAX
+        )
+        self.call_routes = CallRoutes(
+            self.authorizer, self.quotas, self.lake, self.calls, self.queries, self.answers
         )
         self._fuse_warnings: list[str] = []
         self._started = False
@@ -137,7 +147,7 @@ class Service:
         for worker in running:
             worker.end_soon()
         stopped = [worker.stop() for worker in running]
-        stopped += [self.registry.stop(), self.queries.stop()]
+        stopped += [self.registry.stop(), self.queries.stop(), self.calls.stop()]
         self.ended = all(stopped)
         if self.ended:
             self.lake.close()

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, StoreNeeded
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -20,6 +20,15 @@ def path(text: str) -> Path:
     return Path(text)
 
 
+def _own_lake(context: typer.Context, data: Path | None) -> Path | None:
+    """Raises StoreNeeded where a service is named, and no directory."""
+    named = os.environ.get("PENSTOCK_URL", "").strip()
+    if data is None and named and not os.environ.get("PENSTOCK_DATA"):
+        raise StoreNeeded(command=context.command_path)
+    return data
+
+
+#: Of what works on the files of a lake, and so on its own machine alone.
 Data = Annotated[
     Path | None,
     typer.Option(
@@ -27,6 +36,26 @@ Data = Annotated[
         parser=path,
         metavar="DIR",
         help="Data directory; else PENSTOCK_DATA, else ./penstock-data.",
+        callback=_own_lake,
+    ),
+]
+#: Of what can be asked from anywhere, beside Url.
+DeskData = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        parser=path,
+        metavar="DIR",
+        help="Data directory; else PENSTOCK_DATA, else ./penstock-data.",
+    ),
+]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="Ask this service instead; else PENSTOCK_URL, else that of `penstock login`. "
+        "PENSTOCK_KEY is the key.",
     ),
 ]
 Json = Annotated[

@@ -5,6 +5,7 @@ Commands write by these functions alone: they show each control character as its
 no text of others controls a terminal."""
 
 import codecs
+import getpass
 import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -83,6 +84,11 @@ def _cell(value: object) -> "Text":
 def say(text: str) -> None:
     """A line for the person, on standard error."""
     sys.stderr.write(visible(text) + "\n")
+
+
+def prompt_secret(text: str) -> str:
+    """What a person types, which the terminal does not show."""
+    return getpass.getpass(visible_line(text))
 
 
 def show_error(error: PenstockError) -> None:
