@@ -20,21 +20,28 @@ def create(
     role: Annotated[Role, typer.Option(help="What the key allows; admin allows all.")],
     data: options.Data = None,
     tenant: Annotated[str, typer.Option(help="Whose events it sends and reads.")] = TENANT_DEFAULT,
+    *,
     note: Annotated[str, typer.Option(help="Who has it, and what for.")] = "",
+    expires: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="When: 90d from now, or a time; never without it."),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Create a key. Its secret is shown now and never again.
 
-    Example: penstock keys create --role ingest --note "editor fleet"
+    Example: penstock keys create --role ingest --note "editor fleet" --expires 90d
     """
     from penstock.access.keys import create_key
 
+    expires_at = options.expires_us(expires) if expires is not None else None
     with open_or_make(load_settings(data)) as lake:
-        key, secret = create_key(lake.database, role, tenant, note)
+        key, secret = create_key(lake.database, role, tenant, note, expires_at)
     if json:
         show_json(facts(key) | {"secret": secret})
         return
-    say(f"key {key.id}, role {key.role}, tenant {key.tenant}; its secret, shown this once:")
+    until = f", until {time_of(key.expires_at):%Y-%m-%d %H:%M} UTC" if key.expires_at else ""
+    say(f"key {key.id}, role {key.role}, tenant {key.tenant}{until}; its secret, shown this once:")
     show_text(secret)
 
 
@@ -53,9 +60,12 @@ def list_(data: options.Data = None, json: options.Json = False) -> None:
         return
     rows = []
     for key in keys:
-        revoked = time_of(key.revoked_at) if key.revoked_at else None
-        rows.append([key.id, key.tenant, key.role, time_of(key.created_at), revoked, key.note])
-    show_table(["id", "tenant", "role", "created (UTC)", "revoked (UTC)", "note"], rows)
+        created, expires, revoked = (
+            time_of(at) if at else None for at in (key.created_at, key.expires_at, key.revoked_at)
+        )
+        rows.append([key.id, key.tenant, key.role, created, expires, revoked, key.note])
+    times = ["created (UTC)", "expires (UTC)", "revoked (UTC)"]
+    show_table(["id", "tenant", "role", *times, "note"], rows)
 
 
 @app.command("revoke")

@@ -10,7 +10,7 @@ SUMMARIES = {
     "db": "The metadata database.",
     "demo": "Watch the whole loop on simulated production traffic, in six cycles.",
     "gate": "What a checkpoint has to show before a channel may point at it.",
-    "import": "Take events from files.",
+    "import": "Take sessions that agents keep, or events from files.",
     "keys": "Keys for the HTTP service.",
     "lake": "The files of the lake.",
     "ledger": "What came in, per source and hour, and what became of it.",

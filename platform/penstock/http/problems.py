@@ -11,6 +11,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
 from penstock.errors import PenstockError
+from penstock.http.request_log import current_request
 
 PROBLEM = "application/problem+json"
 
@@ -27,6 +28,8 @@ class Problem(msgspec.Struct):
     type: str = "about:blank"
     error: str = ""
     exit_status: int = 1
+    #: As in the header `X-Request-Id`, and in the log.
+    request_id: str | None = None
 
 
 def on_penstock_error(_request: Request[Any, Any, Any], error: PenstockError) -> Response[bytes]:
@@ -63,6 +66,8 @@ def _answer(
     headers: Mapping[str, str] | None = None,
     fields: dict[str, Any] | None = None,
 ) -> Response[bytes]:
+    if (request := current_request()) is not None:
+        problem.request_id = request.id
     return Response(
         msgspec.json.encode(msgspec.to_builtins(problem) | (fields or {}), enc_hook=str),
         status_code=problem.status,

@@ -1,69 +1,19 @@
-"""`penstock import`, `penstock ledger` and `penstock rejected`."""
+"""`penstock ledger` and `penstock rejected`."""
 
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from penstock.clock import SystemClock
 from penstock.errors import InvalidInput
-from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.lake import open_existing, open_or_make
-from penstock.settings import load_settings
+from penstock.lake.lake import open_existing
 from penstock.terminal import options
-from penstock.terminal.long_commands import progress_of
 from penstock.terminal.options import since_us
 from penstock.terminal.output import data_output, facts, say, show_json, show_table, time_of
 
 _COUNTS = ("accepted", "stored", "duplicate", "rejected", "waiting")
 #: The largest number that the database has room for.
 _ID_MAX = 2**63 - 1
-
-
-def import_(
-    paths: Annotated[
-        list[Path], typer.Argument(parser=options.path, help="Files, or folders of files.")
-    ],
-    data: options.Data = None,
-    form: Annotated[
-        Literal["auto", "events"],
-        typer.Option("--format", help="events: one event a line, or an array; .gz and .zst too."),
-    ] = "auto",
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
-    """Take events from files. A second run of the same files adds nothing.
-
-    Regular files alone are read; in a folder no link that leads out of it is followed.
-
-    Example: penstock import sessions.jsonl.gz
-    """
-    from penstock.ingest.event_files import find_files
-    from penstock.ingest.file_import import FileImporter
-
-    files, left_out = find_files(paths)
-    for path, why in left_out:
-        say(f"left out: {path}: {why}")
-    with open_or_make(load_settings(data)) as lake:
-        importer = FileImporter(lake, tenant)
-        for file in files:
-            with progress_of(file.path.name) as follow:
-                for read, size in importer.take(file):
-                    follow(read, size)
-        summary = importer.finish()
-    if json:
-        show_json(summary)
-        return
-    counts = f"{summary.accepted} events accepted, {summary.rejected} lines rejected"
-    say(f"{summary.files} files: {counts}")
-    if summary.waiting:
-        say("The running server has not stored them yet. Queries see them now, rewards do then.")
-    elif summary.by_server:
-        say("The running server has stored them.")
-    else:
-        say(f"{summary.stored} were new, {summary.duplicate} the lake had already")
-    if summary.rejected:
-        say("`penstock rejected list` shows why")
 
 
 def ledger(

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import platform
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 
 import structlog
 
+import penstock
 from penstock.access.call_routes import CallRoutes
 from penstock.access.keys import Authorizer, KeyRing
 from penstock.access.quotas import Quotas
@@ -59,6 +61,8 @@ class Service:
 
     def __post_init__(self) -> None:
         self.metrics = Metrics()
+        release = {"version": penstock.__version__, "python": platform.python_version()}
+        self.metrics.set("build_info", 1, role=self.role, **release)
         self.lake = Lake(self.settings)
         self.keys = KeyRing(self.lake.database, self.clock)
         self.authorizer = Authorizer(self.keys, self.clock)
@@ -76,7 +80,7 @@ class Service:
             quotas=self.quotas,
         )
         self.statements = self.lake.statements = StatementProcesses(
-            distant_files=not self.lake.store.local
+            distant_files=not self.lake.store.local, log_format=self.settings.log_format
         )
         lake_limits = self.settings.room(LakeSettings)
         self.answers = UnreadAnswers(lake_limits.queries_max * lake_limits.query_answer_bytes_max)

@@ -83,13 +83,25 @@ def actor(by: str | None) -> str:
 
 def since_us(text: str) -> int:
     """A time, or an age such as 24h or 7d, in microseconds since 1970. Raises InvalidInput."""
-    if text[-1:] in _UNITS and text[:-1].isdecimal():
-        age = timedelta(**{_UNITS[text[-1]]: int(text[:-1])})
-        moment = datetime.now(UTC) - age
-    else:
-        try:
+    return _moment_us(f"--since {text}", text, back=True)
+
+
+def expires_us(text: str) -> int:
+    """A time, or how long from now, such as 90d, in microseconds since 1970. Raises
+    InvalidInput."""
+    return _moment_us(f"--expires {text}", text, back=False)
+
+
+def _moment_us(what: str, text: str, *, back: bool) -> int:
+    try:
+        if text[-1:] in _UNITS and text[:-1].isdecimal():
+            length = timedelta(**{_UNITS[text[-1]]: int(text[:-1])})
+            moment = datetime.now(UTC) + (-length if back else length)
+        else:
             moment = datetime.fromisoformat(text)
-        except ValueError:
-            why = "it is neither a time nor an age such as 24h"
-            raise InvalidInput(what=f"--since {text}", why=why) from None
-    return round(moment.timestamp() * 1_000_000)
+        return round(moment.timestamp() * 1_000_000)
+    except OverflowError:
+        raise InvalidInput(what=what, why="no calendar reaches so far") from None
+    except ValueError:
+        why = "it is neither a time nor an age such as 24h"
+        raise InvalidInput(what=what, why=why) from None
