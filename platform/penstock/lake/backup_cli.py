@@ -1,17 +1,18 @@
 """`penstock backup` and `penstock restore`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.lake.backup import Backup, back_up
-from penstock.lake.backup import restore as restore_lake
 from penstock.lake.lake import open_existing
 from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.long_commands import ended_as_by_ctrl_c, progress_of_bytes
 from penstock.terminal.output import say, show_json
+
+if TYPE_CHECKING:
+    from penstock.lake.backup import Backup
 
 
 def backup(
@@ -28,6 +29,8 @@ def backup(
 
     Example: penstock backup /backups/penstock-monday.tar
     """
+    from penstock.lake.backup import back_up
+
     with open_existing(data) as lake, ended_as_by_ctrl_c(), progress_of_bytes("copied") as more:
         made = back_up(lake, target, more)
     _show(made, target, "holds", json=json)
@@ -45,13 +48,15 @@ def restore(
 
     Example: penstock restore /backups/penstock-monday.tar --data penstock-data
     """
+    from penstock.lake.backup import restore as restore_lake
+
     directory = load_settings(data).data
     with ended_as_by_ctrl_c(), progress_of_bytes("restored") as more:
         restored = restore_lake(source, directory, more)
     _show(restored, directory, "is a lake again, with", json=json)
 
 
-def _show(backup: Backup, place: Path, verb: str, *, json: bool) -> None:
+def _show(backup: "Backup", place: Path, verb: str, *, json: bool) -> None:
     if json:
         sizes = {"files": len(backup.files), "bytes": backup.bytes}
         show_json({"path": str(place), "snap": backup.snap, **sizes})
