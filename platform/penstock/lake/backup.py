@@ -16,13 +16,13 @@ import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 import msgspec
 import sqlalchemy as sa
 
-import penstock
 from penstock.database import migrations
 from penstock.database.engine import parse_database_address
 from penstock.directories import make_directory, open_private, sync_directory
@@ -104,7 +104,7 @@ def back_up(lake: Lake, target: Path, progress: Progress = lambda _count: None) 
             files[name] = BackedUpFile(size, reader.finish(name))
 
         _add_all(lake, moment, add, unfinished)
-        backup = Backup(_FORMAT, penstock.__version__, moment.snap, files)
+        backup = Backup(_FORMAT, version("penstock"), moment.snap, files)
         manifest = msgspec.json.encode(backup)
         copy.add(MANIFEST, len(manifest), io.BytesIO(manifest))
     unfinished.rename(target)
