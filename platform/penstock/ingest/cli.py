@@ -6,15 +6,6 @@ import typer
 
 from penstock.clock import SystemClock
 from penstock.errors import InvalidInput
-from penstock.ingest.ledger import read_ledger
-from penstock.ingest.rejected_lines import (
-    list_fuses,
-    list_rejected,
-    read_rejected,
-    release_fuse,
-    replay_rejected,
-)
-from penstock.lake.commits import accept_gap as enter_acceptance
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.options import since_us
@@ -44,6 +35,9 @@ def ledger(
 
     Example: penstock ledger --since 24h
     """
+    from penstock.ingest.ledger import read_ledger
+    from penstock.lake.commits import accept_gap as enter_acceptance
+
     with open_existing(data) as lake:
         if accept_gap is not None:
             what = f"--accept-gap {accept_gap}"
@@ -93,6 +87,8 @@ def list_(
 
     Example: penstock rejected list --limit 20
     """
+    from penstock.ingest.rejected_lines import list_rejected
+
     with open_existing(data) as lake:
         entries = list_rejected(lake, limit, replayed=all_)
     if json:
@@ -122,6 +118,8 @@ def show(
 
     Example: penstock rejected show 17
     """
+    from penstock.ingest.rejected_lines import read_rejected
+
     with open_existing(data) as lake:
         entry = read_rejected(lake, entry_id)
     if json:
@@ -150,6 +148,8 @@ def replay(
 
     Example: penstock rejected replay 17 18
     """
+    from penstock.ingest.rejected_lines import replay_rejected
+
     with open_existing(data) as lake:
         outcome = replay_rejected(lake, SystemClock(), ids)
     if json:
@@ -169,6 +169,8 @@ def fuses(data: options.Data = None, json: options.Json = False) -> None:
 
     Example: penstock rejected fuses
     """
+    from penstock.ingest.rejected_lines import list_fuses
+
     with open_existing(data) as lake:
         tripped = list_fuses(lake.database)
     if json:
@@ -193,6 +195,8 @@ def release(
 
     Example: penstock rejected release acme vscode
     """
+    from penstock.ingest.rejected_lines import release_fuse
+
     with open_existing(data) as lake:
         release_fuse(lake.database, tenant, source)
     if json:
