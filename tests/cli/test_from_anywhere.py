@@ -169,10 +169,10 @@ def add_cycle(data: Path) -> None:
     stage = {"tenant": TENANT_DEFAULT, "loop": "core", "cycle": 1, "stage": "rewards"}
     stage |= {"position": 0, "state": "done", "result": '{"sessions": 3}', "epoch": 1}
     stage |= {"started_at": START_US + 7, "ended_at": START_US + 2_000_000}
-    with open_or_make(load_settings(data, environment={})) as lake:
-        with lake.database.write() as connection:
-            connection.execute(sa.insert(loop_cycle).values(cycle | times))
-            connection.execute(sa.insert(loop_stage).values(stage))
+    settings = load_settings(data, environment={})
+    with open_or_make(settings) as lake, lake.database.write() as connection:
+        connection.execute(sa.insert(loop_cycle).values(cycle | times))
+        connection.execute(sa.insert(loop_stage).values(stage))
 
 
 #: A verdict is of the moment at which it was asked for, and is named by its digest.

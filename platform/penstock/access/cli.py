@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.access.keys import Role, create_key, list_keys, revoke_key
-from penstock.access.quotas import QuotaName, set_quota, survey_quotas
+from penstock.access import QuotaName, Role
 from penstock.clock import SystemClock
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing, open_or_make
@@ -33,6 +32,8 @@ def create(
 
     Example: penstock keys create --role ingest --note "editor fleet" --expires 90d
     """
+    from penstock.access.keys import create_key
+
     expires_at = options.expires_us(expires) if expires is not None else None
     with open_or_make(load_settings(data)) as lake:
         key, secret = create_key(lake.database, role, tenant, note, expires_at)
@@ -50,6 +51,8 @@ def list_(data: options.Data = None, json: options.Json = False) -> None:
 
     Example: penstock keys list
     """
+    from penstock.access.keys import list_keys
+
     with open_existing(data) as lake:
         keys = list_keys(lake.database)
     if json:
@@ -75,6 +78,8 @@ def revoke(
 
     Example: penstock keys revoke 1f0c2a9b
     """
+    from penstock.access.keys import revoke_key
+
     with open_existing(data) as lake:
         revoke_key(lake.database, key_id)
     show_json({"revoked": key_id}) if json else say(f"key {key_id} is revoked")
@@ -89,6 +94,8 @@ def list_quotas(data: options.Data = None, json: options.Json = False) -> None:
 
     Example: penstock quotas list
     """
+    from penstock.access.quotas import survey_quotas
+
     with open_existing(data) as lake:
         uses = survey_quotas(lake.database, lake.settings, SystemClock())
     if json:
@@ -112,6 +119,8 @@ def set_(
 
     Example: penstock quotas set acme events_per_hour 1000000
     """
+    from penstock.access.quotas import set_quota
+
     with open_existing(data) as lake:
         set_quota(lake.database, tenant, name, maximum)
     if json:

@@ -8,11 +8,11 @@ import secrets
 import threading
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from typing import Literal, get_args
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.access import ROLES, Role
 from penstock.access.errors import KeyExpired, KeyRefused, RoleMissing
 from penstock.access.tables import api_key
 from penstock.clock import SECOND_US, Clock
@@ -21,8 +21,6 @@ from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT, is_tenant
 from penstock.http.request_log import current_request
 
-Role = Literal["ingest", "read", "serve", "train", "promote", "admin"]
-ROLES: tuple[Role, ...] = get_args(Role)
 _SECRET_BYTES = 24
 #: An unknown key makes the ring read the database, but not more often than this.
 _REFRESH_PAUSE_SECONDS = 1.0

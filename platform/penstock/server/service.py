@@ -5,7 +5,6 @@ import contextlib
 import platform
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
 
 import structlog
 
@@ -37,14 +36,11 @@ from penstock.lake.spill import remove_left_spill
 from penstock.lake.statement_processes import StatementProcesses
 from penstock.lake.upkeep import Upkeep
 from penstock.metrics import Metrics
+from penstock.server.settings import ServerRole
 from penstock.settings import Settings
 
 #: A writer without progress for so long is not ready.
 _STUCK_SECONDS_MAX = 30.0
-
-#: `gateway` takes events in, `writer` takes them into the lake and does upkeep, `console` only
-#: answers queries, as all of them do.
-ServerRole = Literal["all", "gateway", "writer", "console"]
 
 #: Queries that wait for their turn, beside those that run.
 _QUERIES_WAITING_MAX = 64
