@@ -14,7 +14,8 @@ from subprocess import CompletedProcess
 import pytest
 import sqlalchemy as sa
 
-from penstock.access.keys import ROLES, create_key
+from penstock.access import ROLES
+from penstock.access.keys import create_key
 from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.events.event import TENANT_DEFAULT
@@ -55,6 +56,7 @@ READING: dict[str, list[str]] = {
     "gate plan wrong": ["gate", "plan", "nothing", "--policy", "POLICY"],
     "ledger": ["ledger"],
     "ledger --since": ["ledger", "--since", "2026-01-01T00:00Z"],
+    "keys list": ["keys", "list"],
     "rejected list": ["rejected", "list", "--limit", "5"],
     "rejected show": ["rejected", "show", "1"],
     "rejected show none": ["rejected", "show", "99"],
@@ -337,6 +339,25 @@ def test_a_tenant_is_told_of_its_own_lines_alone(world: World) -> None:
         assert TENANT_DEFAULT not in done.stdout
     for command in (["rejected", "show", "1"], ["channels", "history", "production"]):
         assert world.afar(*command, key="acme").returncode == 2
+
+
+def test_keys_are_made_and_revoked_from_afar_for_the_own_tenant(world: World) -> None:
+    create = ["keys", "create", "--role", "read", "--note", "afar", "--json"]
+    assert "needs the role admin" in world.afar(*create, key="promote").stderr
+    assert world.afar(*create, "--tenant", "acme").returncode == 2
+    made = json.loads(world.afar(*create).stdout)
+    assert (made["tenant"], made["role"], made["expires_at"]) == (TENANT_DEFAULT, "read", None)
+    assert world.afar("query", "select 1", key=made["secret"]).returncode == 0
+    with open_or_make(load_settings(world.data, environment={})) as lake:
+        stranger = create_key(lake.database, "admin", "stranger")
+    refused = world.afar("keys", "revoke", made["id"], key=stranger[1])
+    assert (refused.returncode, "there is none" in refused.stderr) == (2, True)
+    listed = json.loads(world.afar("keys", "list", "--json", key=stranger[1]).stdout)
+    assert [key["id"] for key in listed] == [stranger[0].id]
+    assert world.afar("keys", "revoke", made["id"]).returncode == 0
+    keys = json.loads(world.here("keys", "list", "--json").stdout)
+    assert [key["id"] for key in keys if key["revoked_at"]] == [made["id"]]
+    assert world.here("keys", "revoke", stranger[0].id).returncode == 0
 
 
 def test_an_export_from_afar_has_the_same_bytes(world: World, tmp_path: Path) -> None:
