@@ -100,6 +100,8 @@ def route_of(call: Call[Any, Any]) -> HTTPRouteHandler:
     return (get if is_get else post)(
         _IN_PATH.sub(r"{\1:str}", call.path),
         status_code=200,
+        # The name of the function would be that of all of them.
+        operation_id=re.sub(r"\W+", "_", f"{call.method.lower()}{call.path}").strip("_"),
         summary=call.summary,
         description=call.description or None,
         media_type=_BYTES if call.answer is bytes else MediaType.JSON,
