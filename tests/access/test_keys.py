@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from penstock.access import ROLES, Role
 from penstock.access.errors import KeyExpired, KeyRefused, RoleMissing
 from penstock.access.keys import (
-    ROLES,
     Grant,
     KeyRing,
-    Role,
     create_first_key,
     create_key,
     list_keys,

@@ -2,9 +2,11 @@
 with one of the call's roles, and answers what the work does."""
 
 import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, get_origin
+from typing import Any, Protocol, get_origin
 
 import msgspec
 from litestar import MediaType, Request, Response, get, post
@@ -30,9 +32,16 @@ from penstock.terminal.output import encode
 
 #: A field of the question; one that is a `path` may hold slashes.
 _IN_PATH = re.compile(r"{(\w+)(:path)?}")
+_BYTES = "application/octet-stream"
 #: What any call may be refused for; a body can be too slow or too large as well.
 _REFUSED = (400, 401, 403, 429, 503)
 _BODY_REFUSED = (408, 413)
+
+
+class BodyMemory(Protocol):
+    """The memory of bodies that are being read, bounded for each tenant and for all."""
+
+    def holding(self, tenant: str) -> AbstractContextManager[Callable[[int], None]]: ...
 
 
 @dataclass
@@ -46,11 +55,13 @@ class CallRoutes:
     calls: RequestSlots
     queries: RequestSlots
     answers: UnreadAnswers
+    inflight: BodyMemory
 
     async def answer(self, call: Call[Any, Any], request: Request[Any, Any, Any]) -> Response[Any]:
         roles: Any = call.roles
         grant = await self.authorizer.authorize(request.headers.get("authorization"), *roles)
-        question = await _question(call, request)
+        with self.inflight.holding(grant.tenant) as hold:
+            question = await _question(call, request, hold)
         slots = self.calls
         if call.reads_rows:
             self.quotas.require(grant.tenant, "queries_per_hour")
@@ -58,7 +69,8 @@ class CallRoutes:
             slots = self.queries
         work = partial(_encoded_answer, call, self.lake, caller_of(grant), question)
         answer = await slots.run(work, tenant=grant.tenant)
-        return held_answer(self.answers, grant.tenant, answer, MediaType.JSON)
+        media_type = _BYTES if call.answer is bytes else MediaType.JSON
+        return held_answer(self.answers, grant.tenant, answer, media_type)
 
 
 def caller_of(grant: Grant) -> Caller:
@@ -67,7 +79,8 @@ def caller_of(grant: Grant) -> Caller:
 
 
 def _encoded_answer(call: Call[Any, Any], lake: Lake, caller: Caller, question: Question) -> bytes:
-    return encode(call.work(lake, caller, question))
+    answer = call.work(lake, caller, question)
+    return answer if isinstance(answer, bytes) else encode(answer)
 
 
 def route_of(call: Call[Any, Any]) -> HTTPRouteHandler:
@@ -88,8 +101,11 @@ def route_of(call: Call[Any, Any]) -> HTTPRouteHandler:
     return (get if is_get else post)(
         _IN_PATH.sub(lambda field: f"{{{field[1]}{field[2] or ':str'}}}", call.path),
         status_code=200,
+        # The name of the function would be that of all of them.
+        operation_id=re.sub(r"\W+", "_", f"{call.method.lower()}{call.path}").strip("_"),
         summary=call.summary,
         description=call.description or None,
+        media_type=_BYTES if call.answer is bytes else MediaType.JSON,
         operation_class=operation,
         responses=responses,
         security=KEY_NEEDED,
@@ -100,7 +116,9 @@ def _fields_in(path: str) -> list[str]:
     return [field[1] for field in _IN_PATH.finditer(path)]
 
 
-async def _question(call: Call[Any, Any], request: Request[Any, Any, Any]) -> Question:
+async def _question(
+    call: Call[Any, Any], request: Request[Any, Any, Any], hold: Callable[[int], None]
+) -> Question:
     """Raises InvalidInput."""
     in_path = _fields_in(call.path)
     if call.method == "GET":
@@ -108,7 +126,7 @@ async def _question(call: Call[Any, Any], request: Request[Any, Any, Any]) -> Qu
         fields = _query_fields(call.question, request)
     else:
         what, strict = "The request body", True
-        fields = await read_fields(request)
+        fields = await read_fields(request, call.body_bytes_max, hold)
     if twice := fields.keys() & set(in_path):
         raise InvalidInput(what=what, why=f"{', '.join(twice)} stands in the path")
     kinds = {field.name: field.type for field in msgspec.structs.fields(call.question)}
