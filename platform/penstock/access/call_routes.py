@@ -2,9 +2,11 @@
 with one of the call's roles, and answers what the work does."""
 
 import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, get_origin
+from typing import Any, Protocol, get_origin
 
 import msgspec
 from litestar import MediaType, Request, Response, get, post
@@ -29,9 +31,16 @@ from penstock.lake.lake import Lake
 from penstock.terminal.output import encode
 
 _IN_PATH = re.compile(r"{(\w+)}")
+_BYTES = "application/octet-stream"
 #: What any call may be refused for; a body can be too slow or too large as well.
 _REFUSED = (400, 401, 403, 429, 503)
 _BODY_REFUSED = (408, 413)
+
+
+class BodyMemory(Protocol):
+    """The memory of bodies that are being read, bounded for each tenant and for all."""
+
+    def holding(self, tenant: str) -> AbstractContextManager[Callable[[int], None]]: ...
 
 
 @dataclass
@@ -45,11 +54,13 @@ class CallRoutes:
     calls: RequestSlots
     queries: RequestSlots
     answers: UnreadAnswers
+    inflight: BodyMemory
 
     async def answer(self, call: Call[Any, Any], request: Request[Any, Any, Any]) -> Response[Any]:
         roles: Any = call.roles
         grant = await self.authorizer.authorize(request.headers.get("authorization"), *roles)
-        question = await _question(call, request)
+        with self.inflight.holding(grant.tenant) as hold:
+            question = await _question(call, request, hold)
         slots = self.calls
         if call.reads_rows:
             self.quotas.require(grant.tenant, "queries_per_hour")
@@ -57,7 +68,8 @@ class CallRoutes:
             slots = self.queries
         work = partial(_encoded_answer, call, self.lake, caller_of(grant), question)
         answer = await slots.run(work, tenant=grant.tenant)
-        return held_answer(self.answers, grant.tenant, answer, MediaType.JSON)
+        media_type = _BYTES if call.answer is bytes else MediaType.JSON
+        return held_answer(self.answers, grant.tenant, answer, media_type)
 
 
 def caller_of(grant: Grant) -> Caller:
@@ -66,7 +78,8 @@ def caller_of(grant: Grant) -> Caller:
 
 
 def _encoded_answer(call: Call[Any, Any], lake: Lake, caller: Caller, question: Question) -> bytes:
-    return encode(call.work(lake, caller, question))
+    answer = call.work(lake, caller, question)
+    return answer if isinstance(answer, bytes) else encode(answer)
 
 
 def route_of(call: Call[Any, Any]) -> HTTPRouteHandler:
@@ -87,15 +100,20 @@ def route_of(call: Call[Any, Any]) -> HTTPRouteHandler:
     return (get if is_get else post)(
         _IN_PATH.sub(r"{\1:str}", call.path),
         status_code=200,
+        # The name of the function would be that of all of them.
+        operation_id=re.sub(r"\W+", "_", f"{call.method.lower()}{call.path}").strip("_"),
         summary=call.summary,
         description=call.description or None,
+        media_type=_BYTES if call.answer is bytes else MediaType.JSON,
         operation_class=operation,
         responses=responses,
         security=KEY_NEEDED,
     )(answer_call)
 
 
-async def _question(call: Call[Any, Any], request: Request[Any, Any, Any]) -> Question:
+async def _question(
+    call: Call[Any, Any], request: Request[Any, Any, Any], hold: Callable[[int], None]
+) -> Question:
     """Raises InvalidInput."""
     in_path = _IN_PATH.findall(call.path)
     if call.method == "GET":
@@ -103,7 +121,7 @@ async def _question(call: Call[Any, Any], request: Request[Any, Any, Any]) -> Qu
         fields = _query_fields(call.question, request)
     else:
         what, strict = "The request body", True
-        fields = await read_fields(request)
+        fields = await read_fields(request, call.body_bytes_max, hold)
     if twice := fields.keys() & set(in_path):
         raise InvalidInput(what=what, why=f"{', '.join(twice)} stands in the path")
     kinds = {field.name: field.type for field in msgspec.structs.fields(call.question)}

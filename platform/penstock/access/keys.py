@@ -39,7 +39,7 @@ class Grant:
     def require(self, *roles: Role) -> None:
         """Accepts one of these roles, or admin. Raises RoleMissing."""
         if self.role not in (*roles, "admin"):
-            raise RoleMissing(role=" or ".join(roles))
+            raise RoleMissing(role=" or ".join(roles or ("admin",)))
 
 
 @dataclass(frozen=True)
@@ -95,14 +95,20 @@ def _insert(
     return Key(*connection.execute(insert.returning(*_KEY_COLUMNS)).one()), secret
 
 
-def list_keys(database: Database) -> list[Key]:
+def list_keys(database: Database, tenant: str | None = None) -> list[Key]:
+    """Of all tenants, or of one."""
+    query = sa.select(*_KEY_COLUMNS).order_by(api_key.c.created_at)
+    if tenant is not None:
+        query = query.where(api_key.c.tenant == tenant)
     with database.read() as connection:
-        query = sa.select(*_KEY_COLUMNS).order_by(api_key.c.created_at)
         return [Key(*row) for row in connection.execute(query)]
 
 
-def revoke_key(database: Database, key_id: str) -> None:
+def revoke_key(database: Database, key_id: str, tenant: str | None = None) -> None:
+    """A key of any tenant, or of this one. Raises InvalidInput."""
     valid = sa.update(api_key).where(api_key.c.id == key_id, api_key.c.revoked_at.is_(None))
+    if tenant is not None:
+        valid = valid.where(api_key.c.tenant == tenant)
     with database.write() as connection:
         revoked = connection.execute(valid.values(revoked_at=now_us()))
     if revoked.rowcount == 0:

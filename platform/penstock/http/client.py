@@ -294,6 +294,8 @@ class ServiceClient:
         answer = self._request(method, target, body, {})
         if answer.status != 200:
             raise self._refusal(answer.status, answer.body)
+        if kind is bytes:
+            return answer.body  # type: ignore[return-value]  # mypy does not see that it is T
         try:
             return msgspec.json.decode(answer.body, type=kind)
         except (ValueError, RecursionError) as error:
