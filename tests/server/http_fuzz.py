@@ -45,7 +45,7 @@ _WRONG_WORDS = [
 _ENCODINGS = ["gzip", "zstd", "br", "identity", "gzip, gzip", ""]
 _TYPES = ["application/json", "application/x-ndjson", "text/plain", 'application/json; x="', ""]
 _BODIES = [
-    b"", b"null", b"[]", b"{}", b"[", b'{"a":', b"\xff\xfe", b"NaN", b'"a"', b"1" * 400, b"[" * 3000,
+    b"", b"null", b"[]", b"{}", b"[", b'{"a":', b"\xff\xfe", b"NaN", b'"a"', b"1" * 400, b"[" * 999,
     b'{"a":' * 3000, b'{"a":1,"a":2}', b"\x1f\x8b\x08garbage", b"\0" * 64,
 ]  # fmt: skip
 
@@ -90,7 +90,8 @@ class Generator:
         for parameter in operation.get("parameters", []):
             name = parameter["name"]
             if parameter["in"] == "path":
-                text = self._often(["production", "base", "better"], _TEXTS) or "x"
+                # It is decoded before it is routed: slashes alone make it another path.
+                text = self._often(["production", "base", "better"], _TEXTS).strip("/") or "x"
                 encoded = quote(text.encode(errors="surrogatepass"), safe="")
                 target = target.replace(f"{{{name}}}", encoded)
             elif parameter["required"] or self._chance.random() < 0.5:

@@ -1,5 +1,6 @@
 """Whatever is sent, each route answers as the OpenAPI document says, and never with a fault."""
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,8 +26,6 @@ def service(start: Callable[..., Any]) -> Iterator[Any]:
 
 
 def _post(service: Any, path: str, document: dict[str, Any]) -> None:
-    import json
-
     answer = service.post(path, json.dumps(document).encode())
     assert answer.status == 200, answer.body
 
