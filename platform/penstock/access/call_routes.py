@@ -36,6 +36,8 @@ _BYTES = "application/octet-stream"
 #: What any call may be refused for; a body can be too slow or too large as well.
 _REFUSED = (400, 401, 403, 429, 503)
 _BODY_REFUSED = (408, 413)
+#: A name with a slash in it is another path.
+_NOTHING_THERE = "There is nothing at this path."
 
 
 class BodyMemory(Protocol):
@@ -94,9 +96,11 @@ def route_of(call: Call[Any, Any]) -> HTTPRouteHandler:
     statuses = {*_REFUSED, *call.refused, *call.problems()}
     in_path = set(_fields_in(call.path))
     is_get = call.method == "GET"
+    said = {404: _NOTHING_THERE, **call.refused} if in_path else call.refused
+    statuses |= {*said}
     if not is_get:
         statuses |= {*_BODY_REFUSED}
-    responses = refusals(*sorted(statuses), said=call.refused, kinds=dict(call.problems()))
+    responses = refusals(*sorted(statuses), said=said, kinds=dict(call.problems()))
     operation = _asking(call.question, in_path) if is_get else _taking(call.question, in_path)
     return (get if is_get else post)(
         _IN_PATH.sub(lambda field: f"{{{field[1]}{field[2] or ':str'}}}", call.path),
