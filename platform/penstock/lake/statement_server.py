@@ -64,6 +64,7 @@ from penstock.lake.statements import (
     memory_limit_reached,
     open_engine,
 )
+from penstock.logs import configure_logs, log_everything
 
 if TYPE_CHECKING:  # only type checkers know it before Python 3.12
     from typing_extensions import Buffer
@@ -164,11 +165,13 @@ class _Children:
 def main() -> None:
     """Fork a process for each socket that comes, until the caller is gone."""
     control = socket.socket(fileno=int(sys.argv[1]))
+    configure_logs(sys.argv[2])
+    log_everything()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     woken, waker = socket.socketpair()
     waker.setblocking(False)
     woken.setblocking(False)
-    children = _Children(_load(sys.argv[2:]))
+    children = _Children(_load(sys.argv[3:]))
     children.poll.register(control, select.POLLIN)
     children.poll.register(woken, select.POLLIN)
     signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
@@ -265,10 +268,12 @@ def _serve(end: socket.socket, statement: LocalStatement, limits: StatementLimit
 def _answer(connection: Connection, statement: LocalStatement, limits: StatementLimits) -> None:
     common = [*COMMON_FILES, *(() if limits.lake else _OF_ASYNC_READS)]
     limit_files([*common, *filter(None, [limits.lake])], [limits.spill])
-    parse: Parse = connection.receive()
-    views = statement.views(parse.sql, frozenset(parse.names))
-    connection.send(ViewsRead(sorted(views)))
-    prepare: Prepare = connection.receive()
+    message = connection.receive()
+    if isinstance(message, Parse):  # SQL of a user; our own is not looked at
+        views = statement.views(message.sql, frozenset(message.names))
+        connection.send(ViewsRead(sorted(views)))
+        message = connection.receive()
+    prepare: Prepare = message
     limit_files([*common, *prepare.paths], [limits.spill])
     distant = _DistantFiles(connection)
     threading.Thread(target=distant.listen, daemon=True).start()
