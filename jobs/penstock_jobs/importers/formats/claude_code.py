@@ -17,7 +17,7 @@ class ClaudeCode(Importer):
 
     def recognises(self, candidate: Candidate) -> bool:
         return candidate.name.endswith(".jsonl") and any(
-            row.keys() >= _KEYS for row in candidate.first_rows
+            row.keys() >= _KEYS and not _is_qwen_code(row) for row in candidate.first_rows
         )
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
@@ -29,6 +29,11 @@ class ClaudeCode(Importer):
             session = SessionEvents(row["sessionId"], self.name)
             payload = {"text": content}
             yield session.event("user_message", row["timestamp"], row["uuid"], payload, row=number)
+
+
+def _is_qwen_code(row: fields.Row) -> bool:
+    """Whose rows have the same keys, with messages as Gemini has them."""
+    return "systemPayload" in row or "parts" in fields.mapping(row, "message")
 
 
 IMPORTER = ClaudeCode()
