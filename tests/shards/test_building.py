@@ -20,13 +20,14 @@ from penstock.lake.errors import QueryRefused, SnapshotUnknown
 from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
 from penstock.shards.errors import ShardDamaged, ShardUnknown
+from penstock.shards.registered_shards import find_shard, list_shards, marks_of
 from penstock.shards.validation import verify_shard
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.shards.build import ShardBuild, build_shard
 from penstock_jobs.shards.errors import NothingToBuild, RewardsPending, TemplateLimitReached
 from penstock_jobs.shards.recipe import load_recipe
-from penstock_jobs.shards.registration import find_shard, list_shards, mark_consent, marks_of
+from penstock_jobs.shards.registration import mark_consent
 from penstock_jobs.shards.shard_difference import diff_shards
 from tests.support.engine_lake import (
     DAY_US,

@@ -2,25 +2,25 @@
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
-from penstock.ingest.event_files import LeftOut
-from penstock.ingest.file_import import FileImporter, ImportSummary
 from penstock.lake.lake import Lake, open_or_make
 from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of
 from penstock.terminal.options import since_us
 from penstock.terminal.output import say, show_json, show_text
-from penstock_jobs.importers.plan import ImportPlan, plan_import
-from penstock_jobs.importers.progress import ImportProgress
-from penstock_jobs.importers.registry import homes
-from penstock_jobs.importers.report import ImportReport
-from penstock_jobs.importers.session_import import Selection, SessionImporter
+
+if TYPE_CHECKING:
+    from penstock.ingest.event_files import LeftOut
+    from penstock.ingest.file_import import ImportSummary
+    from penstock_jobs.importers.plan import ImportPlan
+    from penstock_jobs.importers.report import ImportReport
+    from penstock_jobs.importers.session_import import Selection, SessionImporter
 
 
 def import_(
@@ -55,6 +55,9 @@ def import_(
 
     Example: penstock import ~/.claude/projects
     """
+    from penstock_jobs.importers.plan import plan_import
+    from penstock_jobs.importers.session_import import Selection
+
     named = _named_paths(paths or [], discover=discover)
     plan = plan_import(named, form)
     selection = Selection(since_us=since_us(since) if since else None, project=project)
@@ -77,21 +80,29 @@ def _named_paths(paths: list[Path], *, discover: bool) -> list[Path]:
         if not paths:
             raise InvalidInput(what="The command", why="name files or folders, or add --discover")
         return paths
+    from penstock_jobs.importers.registry import homes
+
     there = list(dict.fromkeys(path for _importer, path in homes()))
     if not there:
         raise InvalidInput(what="--discover", why="no agent keeps sessions in its usual folder")
     return [*paths, *there]
 
 
-def _count(plan: ImportPlan, selection: Selection) -> ImportReport:
+def _count(plan: "ImportPlan", selection: "Selection") -> "ImportReport":
+    from penstock_jobs.importers.session_import import SessionImporter
+
     importer = SessionImporter(None, None, selection)
     _go_through(plan, importer)
     return importer.report
 
 
 def _take(
-    lake: Lake, plan: ImportPlan, selection: Selection, tenant: str
-) -> tuple[ImportReport, ImportSummary]:
+    lake: Lake, plan: "ImportPlan", selection: "Selection", tenant: str
+) -> "tuple[ImportReport, ImportSummary]":
+    from penstock.ingest.file_import import FileImporter
+    from penstock_jobs.importers.progress import ImportProgress
+    from penstock_jobs.importers.session_import import SessionImporter
+
     lake_import = FileImporter(lake, tenant)
     importer = SessionImporter(lake_import, ImportProgress(lake.database, tenant), selection)
     _go_through(plan, importer)
@@ -102,7 +113,7 @@ def _take(
     return importer.report, lake_import.finish()
 
 
-def _go_through(plan: ImportPlan, importer: SessionImporter) -> None:
+def _go_through(plan: "ImportPlan", importer: "SessionImporter") -> None:
     importer.report.unknown |= plan.unknown
     total = sum(size for _source, _importer, size in plan.sources)
     with progress_of("import") as follow:
@@ -115,9 +126,9 @@ def _go_through(plan: ImportPlan, importer: SessionImporter) -> None:
 
 
 def _show(
-    report: ImportReport,
-    summary: ImportSummary | None,
-    left_out: list[LeftOut],
+    report: "ImportReport",
+    summary: "ImportSummary | None",
+    left_out: "list[LeftOut]",
     *,
     json: bool,
 ) -> None:

@@ -5,7 +5,6 @@ import contextlib
 import platform
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
 
 import structlog
 
@@ -37,14 +36,11 @@ from penstock.lake.spill import remove_left_spill
 from penstock.lake.statement_processes import StatementProcesses
 from penstock.lake.upkeep import Upkeep
 from penstock.metrics import Metrics
+from penstock.server.settings import ServerRole
 from penstock.settings import Settings
 
 #: A writer without progress for so long is not ready.
 _STUCK_SECONDS_MAX = 30.0
-
-#: `gateway` takes events in, `writer` takes them into the lake and does upkeep, `console` only
-#: answers queries, as all of them do.
-ServerRole = Literal["all", "gateway", "writer", "console"]
 
 #: Queries that wait for their turn, beside those that run.
 _QUERIES_WAITING_MAX = 64
@@ -98,7 +94,13 @@ class Service:
             "calls", running_max=_CALLS_RUNNING_MAX, waiting_max=_CALLS_WAITING_MAX
         )
         self.call_routes = CallRoutes(
-            self.authorizer, self.quotas, self.lake, self.calls, self.queries, self.answers
+            authorizer=self.authorizer,
+            quotas=self.quotas,
+            lake=self.lake,
+            calls=self.calls,
+            queries=self.queries,
+            answers=self.answers,
+            inflight=self.gateway.inflight,
         )
         self._fuse_warnings: list[str] = []
         self._started = False

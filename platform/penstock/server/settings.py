@@ -1,8 +1,13 @@
 """The settings of the server."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from penstock.settings import RoomSettings, setting
+
+#: `gateway` takes events in, `writer` takes them into the lake and does upkeep, `console` only
+#: answers queries, as all of them do.
+ServerRole = Literal["all", "gateway", "writer", "console"]
 
 
 @dataclass(frozen=True, kw_only=True)

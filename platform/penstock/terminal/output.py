@@ -8,25 +8,24 @@ import codecs
 import getpass
 import logging
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, BinaryIO, cast
-
-import msgspec
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from penstock.errors import PenstockError, one_line
 from penstock.visible_text import visible, visible_json, visible_line
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _CELL_CHARS_MAX = 200
 
 
 def show_json(value: object) -> None:
+    import msgspec
+
     sys.stdout.write(visible_json(msgspec.json.format(encode(value), indent=2).decode()) + "\n")
 
 
@@ -42,7 +41,25 @@ def show_text(*lines: str) -> None:
     sys.stdout.flush()
 
 
+def show_styled(lines: Iterable[Sequence[tuple[str, str]]]) -> None:
+    """Lines made of texts with their styles, such as `bold` and `green`: in colour on a terminal,
+    as plain text in a pipe."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(width=10_000, highlight=False)
+    for line in lines:
+        whole = Text()
+        for text, style in line:
+            whole.append(visible_line(text), style)
+        console.print(whole, soft_wrap=True)
+
+
 def encode(value: object) -> bytes:
+    import msgspec
+
     return msgspec.json.encode(value, enc_hook=_plain)
 
 
@@ -52,6 +69,10 @@ def _plain(value: object) -> object:
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A table as wide as the terminal; in a pipe as wide as it needs to be."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     console = Console()
     if not console.is_terminal:
         console = Console(width=10_000)
@@ -63,8 +84,10 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
     console.print(table, soft_wrap=not console.is_terminal)
 
 
-def _cell(value: object) -> Text:
+def _cell(value: object) -> "Text":
     """Plain text: marks such as [bold] and :smile: mean nothing in it."""
+    from rich.text import Text
+
     if value is None:
         return Text()
     if isinstance(value, datetime):
@@ -96,6 +119,8 @@ def guard_terminal() -> None:
 
 
 def _show_crash(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
+    import traceback
+
     say("".join(traceback.format_exception(kind, error, at)).rstrip("\n"))
 
 
