@@ -22,7 +22,7 @@ SUMMARIES = {
     "query": "Ask the lake with SQL; events that are not in a segment yet are included.",
     "quotas": "What each tenant may use.",
     "rejected": "Rejected lines: why, and sending them again.",
-    "restore": "Make a lake of a backup, in an empty data directory. Every file is compared first.",
+    "restore": "Make a lake of a backup, in an empty data directory.",
     "rewards": "What sessions were worth, by what users did next.",
     "rollback": "Take a channel back to the last good checkpoint, and pin it there.",
     "serve": "Take events in and answer queries, until SIGTERM or Ctrl-C.",

@@ -44,7 +44,9 @@ def restore(
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
-    """Make a lake of a backup, in an empty data directory. Every file is compared first.
+    """Make a lake of a backup, in an empty data directory.
+
+    Every file is compared and verified first.
 
     Example: penstock restore /backups/penstock-monday.tar --data penstock-data
     """
