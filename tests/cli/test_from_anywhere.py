@@ -26,7 +26,7 @@ from penstock.settings import load_settings
 from penstock_jobs.demo.server import Server, running_server
 from penstock_jobs.loop.tables import loop_cycle, loop_stage
 from tests.support.commands import penstock
-from tests.support.lakes import START_US
+from tests.support.lakes import START_US, body_of, make_event
 
 #: Commands that change nothing.
 READING: dict[str, list[str]] = {
@@ -317,6 +317,27 @@ def test_results_that_no_importer_reads_are_refused(
     with world.server.client(world.keys["promote"]) as client:
         reply = client.post("/v1/suites/core/results", json.dumps(body).encode())
     assert (reply.status, why in reply.json()["detail"]) == (400, True), reply.body
+
+
+def test_files_are_imported_from_afar(world: World, tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_bytes(
+        body_of(make_event("from-afar", number) for number in range(30)) + b"nothing\n"
+    )
+    (tmp_path / "array.json").write_text(json.dumps([make_event("from-afar", 30)]))
+    for attempt in range(2):
+        done = world.afar("import", str(tmp_path), "--json", key="ingest")
+        summary = json.loads(done.stdout)
+        counts = {"accepted": 31, "rejected": 1, "files": 2}
+        assert summary | counts == summary, attempt
+        sql = "select count(*) as n from events where session_id = 'from-afar'"
+        assert json.loads(world.afar("query", sql, "--json").stdout) == [{"n": 31}]
+    refused = world.afar("import", str(tmp_path), key="read")
+    assert (refused.returncode, "needs the role ingest" in refused.stderr) == (1, True)
+    wrong = world.afar("import", str(tmp_path), key="nonsense")
+    assert (wrong.returncode, "The key is not valid" in wrong.stderr) == (1, True)
+    (tmp_path / "array.json").write_text("[{]")
+    broken = world.afar("import", str(tmp_path / "array.json"), key="ingest")
+    assert broken.returncode == world.here("import", str(tmp_path / "array.json")).returncode
 
 
 def test_rejected_lines_are_replayed_and_fuses_released_from_afar(world: World) -> None:

@@ -8,8 +8,7 @@ import typer
 
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.lake import Lake, open_or_make
-from penstock.settings import load_settings
+from penstock.lake.desk import Desk, LocalDesk, open_desk
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of
 from penstock.terminal.options import since_us
@@ -28,7 +27,8 @@ def import_(
         list[Path] | None,
         typer.Argument(parser=options.path, help="Files, or folders of files."),
     ] = None,
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     *,
     form: Annotated[
         str,
@@ -69,8 +69,8 @@ def import_(
     if dry_run:
         _show(_count(plan, selection), None, plan.left_out, json=json)
         return
-    with open_or_make(load_settings(data)) as lake:
-        report, summary = _take(lake, plan, selection, tenant)
+    with open_desk(data, url, tenant, make=True) as desk:
+        report, summary = _take(desk, plan, selection)
     _show(report, summary, plan.left_out, json=json)
 
 
@@ -97,14 +97,17 @@ def _count(plan: "ImportPlan", selection: "Selection") -> "ImportReport":
 
 
 def _take(
-    lake: Lake, plan: "ImportPlan", selection: "Selection", tenant: str
+    desk: Desk, plan: "ImportPlan", selection: "Selection"
 ) -> "tuple[ImportReport, ImportSummary]":
-    from penstock.ingest.file_import import FileImporter
+    from penstock.ingest.file_import import event_importer
     from penstock_jobs.importers.progress import ImportProgress
     from penstock_jobs.importers.session_import import SessionImporter
 
-    lake_import = FileImporter(lake, tenant)
-    importer = SessionImporter(lake_import, ImportProgress(lake.database, tenant), selection)
+    lake_import = event_importer(desk)
+    progress = None  # a service knows nothing of the files here, and each event again
+    if isinstance(desk, LocalDesk):
+        progress = ImportProgress(desk.lake.database, desk.caller.tenant)
+    importer = SessionImporter(lake_import, progress, selection)
     _go_through(plan, importer)
     for file in plan.event_files:
         with progress_of(file.path.name) as follow:
