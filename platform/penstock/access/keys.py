@@ -22,6 +22,8 @@ from penstock.events.event import TENANT_DEFAULT, is_tenant
 from penstock.http.request_log import current_request
 
 _SECRET_BYTES = 24
+#: The year 9999, of which calendars know no later one.
+_EXPIRES_MAX_US = 253_370_764_800 * SECOND_US
 #: An unknown key makes the ring read the database, but not more often than this.
 _REFRESH_PAUSE_SECONDS = 1.0
 _KEY = re.compile(rf"bearer\s+pk_({'|'.join(ROLES)})_[\w-]{{32}}\s*", re.ASCII | re.IGNORECASE)
@@ -68,6 +70,9 @@ def create_key(
     if not is_tenant(tenant):
         why = "it is empty, too long or unprintable"
         raise InvalidInput(what=f"The tenant {tenant!r}", why=why)
+    if expires_at is not None and not 0 <= expires_at < _EXPIRES_MAX_US:
+        what = "The time at which the key expires"
+        raise InvalidInput(what=what, why="it is microseconds since 1970, up to the year 9999")
     with database.write() as connection:
         lock_table(connection, api_key, alone=False)
         key, secret = _insert(connection, role, tenant, note, expires_at)

@@ -6,16 +6,16 @@ from penstock.http.problems import Problem
 
 
 class ConflictProblem(Problem, kw_only=True):
-    """A compare-and-swap found something else: which checkpoint, at which version."""
+    """Where a compare-and-swap found something else: which checkpoint, at which version."""
 
-    expected: str | None
-    found: str | None
-    version: int
+    expected: str | None = None
+    found: str | None = None
+    version: int | None = None
 
 
 class GateProblem(Problem, kw_only=True):
-    """The gate did not say PASS: its document, whole."""
+    """Where the gate did not say PASS: its document, whole."""
 
-    outcome: str
-    verdict: dict[str, Any]
-    verdict_id: str
+    outcome: str | None = None
+    verdict: dict[str, Any] | None = None
+    verdict_id: str | None = None

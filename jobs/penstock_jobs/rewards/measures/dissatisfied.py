@@ -91,7 +91,7 @@ def dissatisfied_follow_up(
     Measures: what the user's next message says of the agent's work. A judge gives each message
     after the agent acted one label of eight; corrects, reports_failure, reverts and complains are
     dissatisfied. The label is about the turn before, or, if it criticizes and names a file, about
-    the earlier turn that edited that file.
+    the earlier turn that edited that file. What a subagent is told is no message of the user.
 
     Formula, per turn that the agent acted in: − the judge's probability of dissatisfied; of several
     messages about one turn the worst counts; −1 where the user stopped the session or the agent and
