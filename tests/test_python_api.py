@@ -66,7 +66,7 @@ def test_the_page_of_the_api_is_current() -> None:
 
 
 def test_help_explains_the_package_and_each_name() -> None:
-    text = pydoc.render_doc(penstock, renderer=pydoc.plaintext)
+    text = pydoc.plain(pydoc.render_doc(penstock))
     assert "penstock.open(" in text
     for name in set(penstock.__all__) - {"__version__"}:
         assert (getattr(penstock, name).__doc__ or "").strip(), name

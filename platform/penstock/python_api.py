@@ -114,7 +114,8 @@ class RemoteLake(_Registry):
         says what the options do. Raises ShardUnknown."""
         from penstock.shards.reader import read_shard
 
-        return read_shard(self.url, shard, key=self._key, **options)
+        options.setdefault("key", self._key)
+        return read_shard(self.url, shard, **options)
 
     def close(self) -> None:
         self._closing.close()

@@ -27,6 +27,7 @@ from penstock.lake.errors import QueryFailed
 from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
 from penstock.shards.errors import ShardUnknown
+from penstock.shards.reader import ReadingOptions
 from penstock_jobs.demo.server import Server, running_server
 from penstock_jobs.loop.tables import loop_cycle, loop_stage
 from tests.support.commands import penstock
@@ -402,11 +403,12 @@ def test_python_reads_the_lake_of_a_service(world: World, tmp_path: Path) -> Non
         assert afar.checkpoints() == here.checkpoints()
         channels = [lake.channel("production") for lake in (here, afar)]
         assert penstock_api.assign(channels[0], "u") == penstock_api.assign(channels[1], "u")
-        options = {"batch_samples": 2, "seed": 7, "columns": ["sample_id"]}
+        options: ReadingOptions = {"batch_samples": 2, "seed": 7, "columns": ["sample_id"]}
+        copied: ReadingOptions = {**options, "cache": tmp_path}
         readers = [
             here.read_shard("sft-persistent", **options),
             penstock_api.read_shard(world.data, digest[:30], **options),
-            afar.read_shard("sft-persistent", cache=tmp_path, **options),
+            afar.read_shard("sft-persistent", **copied),
         ]
         told = [[list(batch["sample_id"]) for batch in reader] for reader in readers]
         assert told[0] == told[1] == told[2]
