@@ -108,7 +108,7 @@ class ClaudeCode(Importer):
         if candidate.name.endswith(".json"):
             return _WEB_EXPORT.match(candidate.beginning) is not None
         return candidate.name.endswith(".jsonl") and any(
-            row.keys() >= _KEYS for row in candidate.first_rows
+            row.keys() >= _KEYS and not _is_qwen_code(row) for row in candidate.first_rows
         )
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
@@ -453,6 +453,11 @@ def _usage(usage: Mapping[str, Any]) -> dict[str, Any] | None:
         "input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens",
     )  # fmt: skip
     return {name: value for name, value in own.items() if value is not None} | more
+
+
+def _is_qwen_code(row: fields.Row) -> bool:
+    """Whose rows have the same keys, with messages as Gemini has them."""
+    return "systemPayload" in row or "parts" in fields.mapping(row, "message")
 
 
 IMPORTER = ClaudeCode()
