@@ -2,15 +2,16 @@
 
 import penstock
 
-with penstock.open("penstock-data") as lake:       # or a service: penstock.open("https://…")
-    lake.query("select type, count(*) from events group by all").df()   # .pl(), .arrow()
+with penstock.open("penstock-data") as lake:  # or a service: penstock.open("https://…")
+    rows = lake.query("select type, count(*) from events group by all")
+    rows.df()  # a data frame of pandas; .pl() of polars, .arrow() a table
     lake.checkpoint("ckpt-0012").digest
     channel = lake.channel("production")
 
-penstock.assign(channel, "user-7").checkpoint      # which checkpoint serves this user
+penstock.assign(channel, "user-7").checkpoint  # which checkpoint serves this user
 
 for batch in penstock.read_shard("penstock-data", "sft-persistent", rank=0, world=8):
-    ...                                            # numpy, the same on every machine
+    batch["input_ids"]  # numpy, in the same order on every machine
 
 Errors are a PenstockError. docs/python.md lists all of it; `penstock --help` the commands.
 """
