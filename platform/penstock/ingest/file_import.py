@@ -57,7 +57,7 @@ class FileImporter:
         first_line = 1
         for body in read_bodies(file):
             accepted = self._acceptor.accept(
-                body.content, self._clock.now_us(), first_line, ndjson=not body.is_array
+                [body.content], self._clock.now_us(), first_line, ndjson=not body.is_array
             )
             try:
                 for piece in accepted:

@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Self
@@ -98,13 +98,21 @@ class Acceptor:
         )
 
     def accept(
-        self, body: bytes, received_us: int, first_line: int = 1, *, ndjson: bool = False
+        self,
+        parts: Iterable[bytes],
+        received_us: int,
+        first_line: int = 1,
+        *,
+        ndjson: bool = False,
     ) -> Iterator[Acceptance]:
-        """A piece at a time, so that the caller may do something else in between.
-        Raises BodyUnreadable when hardly any line of the body is an event."""
+        """Of a body in parts. A piece at a time, so that the caller may do something else in
+        between. Raises BodyUnreadable when hardly any line of the body is an event."""
         place = (self.tenant, received_us, self.partitions, self.rejected_line_bytes_max)
         rejected = 0
-        for number, lines in split_body(body, CHUNK_BYTES, first_line, ndjson=ndjson):
+        chunks = split_body(
+            parts, CHUNK_BYTES, first_line, ndjson=ndjson, line_bytes_max=self.event_bytes_max
+        )
+        for number, lines in chunks:
             validated = ValidatedLines([], [], [], [])
             for part in validate_parts(lines, number, self.event_bytes_max):
                 if validated.rejections:

@@ -1,6 +1,5 @@
 """`POST /v1/events`, as docs/http.md describes it."""
 
-import io
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from penstock.http.openapi import KEY_NEEDED, TEXT, RefusableOperation, refusals
 from penstock.http.request_slots import cut_off_when_cancelled
 from penstock.ingest.gateway import Acceptance, Acceptor, GroupCommit, InflightBytes, decompress
 from penstock.ingest.settings import IngestSettings
-from penstock.ingest.work_turns import BodyTurns, WorkTurns
+from penstock.ingest.work_turns import WorkTurns
 from penstock.lake.lake import Lake
 from penstock.metrics import Metrics
 from penstock.settings import Settings
@@ -127,12 +126,12 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepta
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         async with gateway.turns.of(grant.tenant) as turns:
             parts = decompress(sent, encoding, limits.body_decoded_bytes_max)
-            body = await _joined(parts, len(sent), hold, turns)
+            held = _held(parts, len(sent), hold)
             del sent, parts
-            for piece in acceptor.accept(body, gateway.clock.now_us(), ndjson=kind == _NDJSON):
+            for piece in acceptor.accept(held, gateway.clock.now_us(), ndjson=kind == _NDJSON):
                 whole.add(piece)
                 await turns.give()
-        del body
+        del held
         if whole.values:
             await gateway.commits.append(whole.values)
     gateway.quotas.count(grant.tenant, "events_per_hour", whole.accepted)
@@ -141,24 +140,15 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepta
     return whole
 
 
-async def _joined(
-    parts: Iterator[bytes], sent_size: int, hold: Callable[[int], None], turns: BodyTurns
-) -> bytes:
-    """Holds the larger of the two forms, so that any body within the limits fits when no other
-    is there."""
-    # It takes a single part and gives the whole away without a copy: that of a large body would
-    # keep others waiting.
-    whole = io.BytesIO()
+def _held(parts: Iterator[bytes], sent_size: int, hold: Callable[[int], None]) -> Iterator[bytes]:
+    """The parts, accounted for as the larger of the two forms, so that any body within the limits
+    fits when no other is there."""
+    size = 0
     for part in parts:
-        before = max(whole.tell(), sent_size)
-        if whole.tell():
-            whole.write(part)
-        else:
-            whole = io.BytesIO(part)
-            whole.seek(0, io.SEEK_END)
-        hold(max(whole.tell(), sent_size) - before)
-        await turns.give()
-    return whole.getvalue()
+        before = max(size, sent_size)
+        size += len(part)
+        hold(max(size, sent_size) - before)
+        yield part
 
 
 ROUTES = [post_events]
