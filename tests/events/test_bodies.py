@@ -12,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.events import bodies
-from penstock.events.bodies import CHUNK_LINES_MAX, split_body
+from penstock.events.bodies import CHUNK_LINES_MAX, ArrayTooLarge, split_body
 
 CHUNK = 256 * 1024
 
@@ -90,6 +90,13 @@ def test_large_body_of_lines_is_never_held_whole() -> None:
     parts = iter([b'{"a":1}\n' * 10_000] * 100)
     assert next(lines for _, lines in split_body(parts, CHUNK) if lines)
     assert sum(1 for _ in parts) == 99
+
+
+def test_array_over_the_limit_is_refused_before_it_is_whole() -> None:
+    parts = iter([b"[1", *[b",1" * 50_000] * 100, b"]"])
+    with pytest.raises(ArrayTooLarge, match="more than 300000 bytes"):
+        list(split_body(parts, CHUNK, array_bytes_max=300_000))
+    assert next(parts)
 
 
 @pytest.mark.parametrize("around", [(b"", b""), (b"[", b"]")])

@@ -30,6 +30,10 @@ _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _HEAD_BYTES = len(_BYTE_ORDER_MARK) + _WHITE_BYTES_MAX + 1
 
 
+class ArrayTooLarge(ValueError):
+    """An array is in memory as a whole, and this one is larger than it may be."""
+
+
 def split_body(
     parts: Iterable[bytes],
     chunk_bytes: int,
@@ -37,6 +41,7 @@ def split_body(
     *,
     ndjson: bool = False,
     line_bytes_max: int = sys.maxsize,
+    array_bytes_max: int = sys.maxsize,
 ) -> Iterator[Chunk]:
     """Chunks of consecutive lines, each with the number of its first line. In an array the
     elements count as lines; a broken one is rejected later, and costs no other. `ndjson` says that
@@ -44,7 +49,7 @@ def split_body(
     is over the limit too.
 
     Lines come as their parts do, so that a large body is never held whole; an array is. A chunk
-    may be empty: a turn for others."""
+    may be empty: a turn for others. Raises ArrayTooLarge."""
     rest = iter(parts)
     head = next(rest, b"")
     while len(head) < _HEAD_BYTES and (part := next(rest, None)) is not None:
@@ -58,7 +63,8 @@ def split_body(
     whole = io.BytesIO(head)  # a single part is neither copied here nor below
     whole.seek(0, io.SEEK_END)
     for part in rest:
-        whole.write(part)
+        if whole.write(part) and whole.tell() > array_bytes_max:
+            raise ArrayTooLarge(f"the array has more than {array_bytes_max} bytes")
         yield first_line, []
     yield from _split_array(whole.getvalue(), array.end(), chunk_bytes, line_bytes_max)
 
@@ -93,7 +99,11 @@ def _lines_of(
 ) -> Iterator[list[bytes]]:
     """What lies between these places, where a line begins and where one has ended."""
     while start < end:
-        cut = data.rfind(b"\n", start, min(end, start + chunk_bytes))
+        last = min(end, start + chunk_bytes)
+        if (count := data.count(b"\n", start, last)) > CHUNK_LINES_MAX:
+            # Of very short lines a smaller piece holds as many.
+            last = start + max(1, (last - start) * CHUNK_LINES_MAX // count)
+        cut = data.rfind(b"\n", start, last)
         if cut < 0:  # one line is longer than a chunk
             cut = data.find(b"\n", start, end)
             lines = [data[start : min(cut, start + bytes_max + 1)]]

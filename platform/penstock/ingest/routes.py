@@ -13,7 +13,9 @@ from penstock.access.keys import Authorizer
 from penstock.access.quotas import Quotas
 from penstock.clock import Clock
 from penstock.errors import InvalidInput, PenstockError
-from penstock.http.body import read_body
+from penstock.events.bodies import ArrayTooLarge
+from penstock.http.body import read_parts
+from penstock.http.errors import BodyTooLarge
 from penstock.http.openapi import KEY_NEEDED, TEXT, RefusableOperation, refusals
 from penstock.http.request_slots import cut_off_when_cancelled
 from penstock.ingest.gateway import Acceptance, Acceptor, GroupCommit, InflightBytes, decompress
@@ -21,9 +23,11 @@ from penstock.ingest.settings import IngestSettings
 from penstock.ingest.work_turns import WorkTurns
 from penstock.lake.lake import Lake
 from penstock.metrics import Metrics
-from penstock.settings import Settings
+from penstock.settings import MIB, Settings
 
 _NDJSON = "application/x-ndjson"
+#: An array is in memory as a whole: to put a larger one together would keep others waiting.
+ARRAY_BYTES_MAX = 16 * MIB
 
 
 @dataclass
@@ -119,19 +123,29 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepta
     limits = settings.room(IngestSettings)
     gateway.quotas.require(grant.tenant, "events_per_hour", "stored_bytes")
     with gateway.inflight.holding(grant.tenant) as hold:
-        sent = await read_body(request, limits.body_bytes_max, hold)
+        sent = await read_parts(request, limits.body_bytes_max, hold)
         encoding = request.headers.get("content-encoding", "").strip().lower()
         acceptor = Acceptor.of(grant.tenant, settings, gateway.lake.log)
         whole = Acceptance()
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         async with gateway.turns.of(grant.tenant) as turns:
             parts = decompress(sent, encoding, limits.body_decoded_bytes_max)
-            held = _held(parts, len(sent), hold)
+            held = _held(parts, sum(map(len, sent)), hold)
             del sent, parts
-            for piece in acceptor.accept(held, gateway.clock.now_us(), ndjson=kind == _NDJSON):
-                whole.add(piece)
-                await turns.give()
-        del held
+            pieces = acceptor.accept(
+                held,
+                gateway.clock.now_us(),
+                ndjson=kind == _NDJSON,
+                array_bytes_max=ARRAY_BYTES_MAX,
+            )
+            try:
+                for piece in pieces:
+                    whole.add(piece)
+                    await turns.give()
+            except ArrayTooLarge:
+                measure = "for an array after decompression, where events a line may have more"
+                raise BodyTooLarge(limit_bytes=ARRAY_BYTES_MAX, measure=measure) from None
+        del held, pieces
         if whole.values:
             await gateway.commits.append(whole.values)
     gateway.quotas.count(grant.tenant, "events_per_hour", whole.accepted)
