@@ -123,11 +123,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _no_developer_settings() -> Iterator[None]:
-    """Tests never see the settings of whoever runs them."""
+def _no_developer_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests never see the settings of whoever runs them, nor a login."""
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("PENSTOCK_")]:
             patch.delenv(name)
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
         yield
 
 

@@ -6,7 +6,6 @@ lake.query("select type, count(*) from events group by all").arrow()
 """
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,10 +17,7 @@ if TYPE_CHECKING:
     from penstock.python_api import open_lake as open
     from penstock.shards.reader import read_shard
 
-try:
-    __version__ = version("penstock")
-except PackageNotFoundError:  # a checkout that was not installed
-    __version__ = "0"
+    __version__: str
 
 __all__ = [
     "Lake",
@@ -47,10 +43,21 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
     if name not in _PLACES:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
     module, attribute = _PLACES[name]
     return getattr(import_module(module), attribute)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("penstock")
+    except PackageNotFoundError:  # a checkout that was not installed
+        return "0"
 
 
 def __dir__() -> list[str]:

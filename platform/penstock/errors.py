@@ -7,6 +7,7 @@ the braces of the docstring; they stay readable as `error.facts`.
 import inspect
 from collections.abc import Mapping
 from functools import partial
+from types import new_class
 from typing import Any, ClassVar
 
 
@@ -48,6 +49,28 @@ class PenstockError(Exception):
         return partial(type(self), **self.facts), ()
 
 
+def received_error(
+    name: str,
+    kind: type[PenstockError] | None,
+    message: str,
+    facts: Mapping[str, Any],
+    exit_status: int,
+) -> PenstockError:
+    """The error of this name that another process raised, with its own message. `kind` is its class
+    where that is known here; `facts` are those that its HTTP answer had."""
+
+    def show(_error: PenstockError) -> str:
+        return message
+
+    base = kind or PenstockError
+    fields = property(lambda error: error.facts)
+    body = {"__str__": show, "__doc__": base.__doc__, "http_fields": fields}
+    same: Any = new_class(name, (base,), {"exit_status": exit_status}, lambda of: of.update(body))
+    error: PenstockError = same.__new__(same)
+    error.facts = dict(facts)
+    return error
+
+
 class ExtraMissing(PenstockError, exit_status=2):
     """{what} needs more than the base install: pip install 'penstock[{extra}]'."""
 
@@ -58,6 +81,11 @@ class InvalidInput(PenstockError, exit_status=2, http_status=400):
 
 class SettingInvalid(PenstockError, exit_status=2):
     """The setting {name} from {origin} cannot be used: {why}."""
+
+
+class StoreNeeded(PenstockError, exit_status=2):
+    """`{command}` works on the files of a lake, and PENSTOCK_URL names a service: run it on a
+    machine that has the lake, with --data DIR."""
 
 
 class Backlogged(PenstockError, http_status=503):

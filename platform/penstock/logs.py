@@ -2,6 +2,7 @@
 
 import logging
 import sys
+import threading
 from typing import Any, TextIO, cast
 
 import structlog
@@ -15,18 +16,45 @@ def configure_logs(log_format: str) -> None:
         "json": [structlog.processors.JSONRenderer(ensure_ascii=True)],
         "text": [_show_controls, structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())],
     }
+    common: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    _LIBRARIES.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=common,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *forms[log_format],
+            ],
+        )
+    )
     structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            *forms[log_format],
-        ],
+        processors=[*common, *forms[log_format]],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(cast(TextIO, _StandardError())),
         cache_logger_on_first_use=True,
     )
+
+
+def log_everything() -> None:
+    """What libraries log and warn of, and errors that nobody expected, are log lines too: for a
+    process whose output is nothing but its log."""
+    logging.getLogger().addHandler(_LIBRARIES)
+    logging.captureWarnings(True)
+    sys.excepthook = lambda *crash: _log_crash("the process crashed", crash)
+    threading.excepthook = lambda crash: _log_crash(
+        "a thread crashed", (crash.exc_type, crash.exc_value, crash.exc_traceback)
+    )
+    sys.unraisablehook = lambda crash: _log_crash(
+        "an error was ignored", (crash.exc_type, crash.exc_value, crash.exc_traceback)
+    )
+
+
+def _log_crash(event: str, crash: Any) -> None:
+    structlog.get_logger().error(event, exc_info=crash)
 
 
 def _show_controls(
@@ -50,3 +78,7 @@ class _StandardError:
 
     def flush(self) -> None:
         sys.stderr.flush()
+
+
+#: What libraries log, in the same format.
+_LIBRARIES = logging.StreamHandler(cast(TextIO, _StandardError()))

@@ -5,7 +5,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.samples import Sample
 
@@ -22,6 +29,7 @@ _FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _SLOW = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2, 3, 5, 10, 30, 60, 300)
 
 CATALOGUE: dict[str, Metric] = {
+    "build_info": Metric(Gauge, "1, of the release that runs", ("version", "python", "role")),
     "events_accepted_total": Metric(Counter, "events acknowledged, on disk", ("tenant",)),
     "events_rejected_total": Metric(Counter, "lines refused", ("tenant",)),
     "events_stored_total": Metric(Counter, "events committed to the lake", ("tenant",)),
@@ -31,6 +39,11 @@ CATALOGUE: dict[str, Metric] = {
     ),
     "requests_refused_total": Metric(
         Counter, "requests of which nothing was accepted, by status", ("status",)
+    ),
+    "http_answers_total": Metric(
+        Counter,
+        "answers of all routes, by status; status 0 is a client that was gone",
+        ("route", "status"),
     ),
     "inflight_bytes": Metric(Gauge, "bodies and events not yet on disk"),
     "log_append_seconds": Metric(Histogram, "time of one append with its sync", buckets=_FAST),
@@ -95,6 +108,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)  # CPU, memory, files, start: process_*
         self._all: dict[str, Counter | Gauge | Histogram] = {}
         for name, metric in CATALOGUE.items():
             options: dict[str, Any] = {"buckets": metric.buckets} if metric.buckets else {}
@@ -136,6 +150,8 @@ class _Scrape:
 
     def collect(self) -> Iterator[Family]:
         for family in self.registry.collect():
+            # When each counter began would be a series more for each of them.
+            family.samples = [each for each in family.samples if not each.name.endswith("_created")]
             if self.tenant is None:
                 family.samples = list(_added_up(family.samples))
             else:
@@ -146,12 +162,10 @@ class _Scrape:
 
 
 def _added_up(samples: Iterable[Sample]) -> Iterator[Sample]:
-    """Without the labels of tenants. Of the moments at which counters began the first counts."""
+    """Without the labels of tenants."""
     alike: defaultdict[tuple[str, tuple[tuple[str, str], ...]], list[Sample]] = defaultdict(list)
     for sample in samples:
         left = ((name, text) for name, text in sample.labels.items() if name not in _TENANT_LABELS)
         alike[sample.name, tuple(left)].append(sample)
-    for (name, labels), group in alike.items():
-        values = [sample.value for sample in group]
-        value = min(values) if name.endswith("_created") else sum(values)
-        yield group[0]._replace(labels=dict(labels), value=value)
+    for (_name, labels), group in alike.items():
+        yield group[0]._replace(labels=dict(labels), value=sum(each.value for each in group))

@@ -1,26 +1,29 @@
 """Keys are made once, kept as hashes, found by their secret, and refused once revoked."""
 
+import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from penstock.access.errors import KeyRefused, RoleMissing
+from penstock.access import ROLES, Role
+from penstock.access.errors import KeyExpired, KeyRefused, RoleMissing
 from penstock.access.keys import (
-    ROLES,
     Grant,
     KeyRing,
-    Role,
     create_first_key,
     create_key,
     list_keys,
     may_be_key,
     revoke_key,
 )
+from penstock.clock import SECOND_US, SystemClock
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
+from tests.support.commands import penstock
 from tests.support.manual_clock import ManualClock
 from tests.support.servers.interleaving import Stopped, waiting_or_done
 from tests.support.servers.postgres import PostgresServer
@@ -153,3 +156,35 @@ def test_the_first_key_is_made_once(database: Database) -> None:
     assert create_first_key(database, "first") is not None
     assert create_first_key(database, "second") is None
     assert len(list_keys(database)) == 1
+
+
+def test_an_expired_key_is_refused_by_that_name(database: Database) -> None:
+    clock = ManualClock(SystemClock().now_us() + 3600 * SECOND_US)  # ahead of the database's
+    key, secret = create_key(database, "read", "acme", expires_at=clock.now_us() + 90 * SECOND_US)
+    ring = KeyRing(database, clock)
+    ring.refresh()
+    clock.advance(89)
+    assert ring.grant(bearer(secret)).key == key.id
+    clock.advance(1)
+    with pytest.raises(KeyExpired, match=rf"The key {key.id} expired at .*\+00:00") as refused:
+        ring.grant(bearer(secret))
+    assert refused.value.http_status == 401
+    assert [listed.expires_at for listed in list_keys(database)] == [key.expires_at]
+
+
+def test_a_key_that_has_expired_already_is_not_made(database: Database) -> None:
+    with pytest.raises(InvalidInput, match="it has passed"):
+        create_key(database, "read", "acme", expires_at=SystemClock().now_us() - SECOND_US)
+
+
+def test_the_command_says_until_when_a_key_lives(tmp_path: Path) -> None:
+    create = ("keys", "create", "--role", "read", "--data", str(tmp_path))
+    made = penstock(*create, "--expires", "90d", "--json")
+    assert made.returncode == 0, made.stderr
+    expires_at = datetime.fromisoformat(json.loads(made.stdout)["expires_at"])
+    assert timedelta(days=89) < expires_at - datetime.now(UTC) <= timedelta(days=90)
+    listed = penstock("keys", "list", "--data", str(tmp_path)).stdout
+    assert "expires (UTC)" in listed
+    assert f"{expires_at:%Y-%m-%d %H:%M}" in listed
+    for wrong in ("soon", "2020-01-01", f"{10**12}w"):
+        assert penstock(*create, "--expires", wrong).returncode == 2

@@ -3,6 +3,7 @@
 import gzip
 import http.client
 import json
+import platform
 import re
 import socket
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import penstock
 from penstock.http.client import HttpAnswer
 from penstock.ingest.routes import ARRAY_BYTES_MAX
 from penstock.metrics import CATALOGUE, PREFIX
@@ -385,6 +387,20 @@ def test_every_metric_is_exported(service: Any) -> None:
     assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
     text = reply.body.decode()
     assert [name for name in CATALOGUE if f"# HELP {PREFIX}{name} " not in text] == []
+
+
+def test_process_and_release_are_exported_and_no_created_series(service: Any) -> None:
+    text = service.get("/metrics").body.decode()
+    version = f'python="{platform.python_version()}",role="all",version="{penstock.__version__}"'
+    assert f"{PREFIX}build_info{{{version}}} 1.0" in text
+    assert float(re.findall(r"^process_cpu_seconds_total (.+)$", text, re.MULTILINE)[0]) > 0
+    assert "_created" not in text
+
+
+def test_openapi_declares_what_readyz_answers_without_progress(service: Any) -> None:
+    answers = service.get("/openapi.json").json()["paths"]["/readyz"]["get"]["responses"]
+    forms = [answers[status]["content"]["application/json"] for status in ("200", "503")]
+    assert forms[0]["schema"] == forms[1]["schema"] == {"$ref": "#/components/schemas/Readiness"}
 
 
 def test_refusals_and_events_are_counted(service: Any) -> None:

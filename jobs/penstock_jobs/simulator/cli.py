@@ -80,7 +80,7 @@ def simulate(
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Simulate sessions of users and agents whose truth is known, and send their events.
+    """Simulate sessions whose truth is known, and send their events.
 
     Without --out, --to or --kafka the events are written to standard output.
 

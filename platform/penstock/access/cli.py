@@ -4,8 +4,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.access.keys import Role, create_key, list_keys, revoke_key
-from penstock.access.quotas import QuotaName, set_quota, survey_quotas
+from penstock.access import QuotaName, Role
 from penstock.clock import SystemClock
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing, open_or_make
@@ -21,19 +20,28 @@ def create(
     role: Annotated[Role, typer.Option(help="What the key allows; admin allows all.")],
     data: options.Data = None,
     tenant: Annotated[str, typer.Option(help="Whose events it sends and reads.")] = TENANT_DEFAULT,
+    *,
     note: Annotated[str, typer.Option(help="Who has it, and what for.")] = "",
+    expires: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="When: 90d from now, or a time; never without it."),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Create a key. Its secret is shown now and never again.
 
-    Example: penstock keys create --role ingest --note "editor fleet"
+    Example: penstock keys create --role ingest --note "editor fleet" --expires 90d
     """
+    from penstock.access.keys import create_key
+
+    expires_at = options.expires_us(expires) if expires is not None else None
     with open_or_make(load_settings(data)) as lake:
-        key, secret = create_key(lake.database, role, tenant, note)
+        key, secret = create_key(lake.database, role, tenant, note, expires_at)
     if json:
         show_json(facts(key) | {"secret": secret})
         return
-    say(f"key {key.id}, role {key.role}, tenant {key.tenant}; its secret, shown this once:")
+    until = f", until {time_of(key.expires_at):%Y-%m-%d %H:%M} UTC" if key.expires_at else ""
+    say(f"key {key.id}, role {key.role}, tenant {key.tenant}{until}; its secret, shown this once:")
     show_text(secret)
 
 
@@ -43,6 +51,8 @@ def list_(data: options.Data = None, json: options.Json = False) -> None:
 
     Example: penstock keys list
     """
+    from penstock.access.keys import list_keys
+
     with open_existing(data) as lake:
         keys = list_keys(lake.database)
     if json:
@@ -50,9 +60,12 @@ def list_(data: options.Data = None, json: options.Json = False) -> None:
         return
     rows = []
     for key in keys:
-        revoked = time_of(key.revoked_at) if key.revoked_at else None
-        rows.append([key.id, key.tenant, key.role, time_of(key.created_at), revoked, key.note])
-    show_table(["id", "tenant", "role", "created (UTC)", "revoked (UTC)", "note"], rows)
+        created, expires, revoked = (
+            time_of(at) if at else None for at in (key.created_at, key.expires_at, key.revoked_at)
+        )
+        rows.append([key.id, key.tenant, key.role, created, expires, revoked, key.note])
+    times = ["created (UTC)", "expires (UTC)", "revoked (UTC)"]
+    show_table(["id", "tenant", "role", *times, "note"], rows)
 
 
 @app.command("revoke")
@@ -65,6 +78,8 @@ def revoke(
 
     Example: penstock keys revoke 1f0c2a9b
     """
+    from penstock.access.keys import revoke_key
+
     with open_existing(data) as lake:
         revoke_key(lake.database, key_id)
     show_json({"revoked": key_id}) if json else say(f"key {key_id} is revoked")
@@ -79,6 +94,8 @@ def list_quotas(data: options.Data = None, json: options.Json = False) -> None:
 
     Example: penstock quotas list
     """
+    from penstock.access.quotas import survey_quotas
+
     with open_existing(data) as lake:
         uses = survey_quotas(lake.database, lake.settings, SystemClock())
     if json:
@@ -102,6 +119,8 @@ def set_(
 
     Example: penstock quotas set acme events_per_hour 1000000
     """
+    from penstock.access.quotas import set_quota
+
     with open_existing(data) as lake:
         set_quota(lake.database, tenant, name, maximum)
     if json:

@@ -10,6 +10,10 @@ class KeyRefused(PenstockError, http_status=401, http_headers={"WWW-Authenticate
     Send `Authorization: Bearer <key>`; `penstock keys create` makes one."""
 
 
+class KeyExpired(PenstockError, http_status=401, http_headers={"WWW-Authenticate": "Bearer"}):
+    """The key {key} expired at {at}. Make another: penstock keys create."""
+
+
 class RoleMissing(PenstockError, http_status=403):
     """The key is known, but this needs the role {role}."""
 

@@ -7,20 +7,20 @@ import re
 import secrets
 import threading
 from dataclasses import dataclass, field, fields
-from typing import Literal, get_args
+from datetime import UTC, datetime
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.access.errors import KeyRefused, RoleMissing
+from penstock.access import ROLES, Role
+from penstock.access.errors import KeyExpired, KeyRefused, RoleMissing
 from penstock.access.tables import api_key
-from penstock.clock import Clock
+from penstock.clock import SECOND_US, Clock
 from penstock.database.engine import Database, lock_table, now_us
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT, is_tenant
+from penstock.http.request_log import current_request
 
-Role = Literal["ingest", "read", "serve", "train", "promote", "admin"]
-ROLES: tuple[Role, ...] = get_args(Role)
 _SECRET_BYTES = 24
 #: An unknown key makes the ring read the database, but not more often than this.
 _REFRESH_PAUSE_SECONDS = 1.0
@@ -33,6 +33,8 @@ class Grant:
     role: Role
     #: The id of the key.
     key: str = field(default="", compare=False)
+    #: In microseconds since 1970; None is never.
+    expires_at: int | None = field(default=None, compare=False)
 
     def require(self, *roles: Role) -> None:
         """Accepts one of these roles, or admin. Raises RoleMissing."""
@@ -50,13 +52,17 @@ class Key:
     note: str
     created_at: int
     revoked_at: int | None
+    expires_at: int | None
 
 
 _KEY_COLUMNS = [api_key.c[field.name] for field in fields(Key)]
 
 
-def create_key(database: Database, role: str, tenant: str, note: str = "") -> tuple[Key, str]:
-    """The key and its secret. Only a hash is stored: show the secret now or never."""
+def create_key(
+    database: Database, role: str, tenant: str, note: str = "", expires_at: int | None = None
+) -> tuple[Key, str]:
+    """The key and its secret. Only a hash is stored: show the secret now or never. It is refused
+    from `expires_at` on, in microseconds since 1970."""
     if role not in ROLES:
         raise InvalidInput(what=f"The role {role!r}", why=f"it is one of {', '.join(ROLES)}")
     if not is_tenant(tenant):
@@ -64,7 +70,10 @@ def create_key(database: Database, role: str, tenant: str, note: str = "") -> tu
         raise InvalidInput(what=f"The tenant {tenant!r}", why=why)
     with database.write() as connection:
         lock_table(connection, api_key, alone=False)
-        return _insert(connection, role, tenant, note)
+        key, secret = _insert(connection, role, tenant, note, expires_at)
+        if expires_at is not None and expires_at <= key.created_at:
+            raise InvalidInput(what="The time at which the key expires", why="it has passed")
+    return key, secret
 
 
 def create_first_key(database: Database, note: str) -> tuple[Key, str] | None:
@@ -76,10 +85,13 @@ def create_first_key(database: Database, note: str) -> tuple[Key, str] | None:
         return _insert(connection, "admin", TENANT_DEFAULT, note)
 
 
-def _insert(connection: Connection, role: str, tenant: str, note: str) -> tuple[Key, str]:
+def _insert(
+    connection: Connection, role: str, tenant: str, note: str, expires_at: int | None = None
+) -> tuple[Key, str]:
     secret = f"pk_{role}_{secrets.token_urlsafe(_SECRET_BYTES)}"
     row = {"id": secrets.token_hex(4), "sha256": _digest(secret), "tenant": tenant, "role": role}
-    insert = sa.insert(api_key).values(**row, note=note, created_at=now_us())
+    times = {"created_at": now_us(), "expires_at": expires_at}
+    insert = sa.insert(api_key).values(**row, note=note, **times)
     return Key(*connection.execute(insert.returning(*_KEY_COLUMNS)).one()), secret
 
 
@@ -115,15 +127,20 @@ class KeyRing:
             valid = sa.select(api_key).where(api_key.c.revoked_at.is_(None))
             with self._database.read() as connection:
                 rows = connection.execute(valid).all()
-            self._grants = {row.sha256: Grant(row.tenant, row.role, row.id) for row in rows}
+            self._grants = {
+                row.sha256: Grant(row.tenant, row.role, row.id, row.expires_at) for row in rows
+            }
             self._refreshed_s = started_s
 
     def grant(self, authorization: str | None) -> Grant:
-        """What the `Authorization` header allows. Raises KeyRefused."""
+        """What the `Authorization` header allows. Raises KeyRefused, KeyExpired."""
         scheme, _, secret = (authorization or "").partition(" ")
         digest = _digest(secret.strip()) if scheme.lower() == "bearer" and secret else ""
         if (grant := self._grants.get(digest)) is None:
             raise KeyRefused
+        if grant.expires_at is not None and self._clock.now_us() >= grant.expires_at:
+            at = datetime.fromtimestamp(grant.expires_at // SECOND_US, UTC).isoformat()
+            raise KeyExpired(key=grant.key, at=at)
         return grant
 
     def refreshed_since(self, moment_s: float) -> bool:
@@ -147,7 +164,8 @@ class Authorizer:
         self._refreshing = asyncio.Lock()
 
     async def authorize(self, authorization: str | None, *roles: Role) -> Grant:
-        """A key with one of the roles, from the header. Raises KeyRefused, RoleMissing."""
+        """A key with one of the roles, from the header. Raises KeyRefused, KeyExpired,
+        RoleMissing."""
         try:
             grant = self.keys.grant(authorization)
         except KeyRefused:
@@ -160,6 +178,8 @@ class Authorizer:
                     await asyncio.sleep(self.keys.pause_s())
                     await asyncio.to_thread(self.keys.refresh)
             grant = self.keys.grant(authorization)
+        if (request := current_request()) is not None:
+            request.key, request.tenant = grant.key, grant.tenant
         grant.require(*roles)
         return grant
 

@@ -8,10 +8,10 @@ import threading
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal, get_args
 
 import sqlalchemy as sa
 
+from penstock.access import QUOTAS, QuotaName
 from penstock.access.errors import QuotaUsedUp
 from penstock.access.settings import AccessSettings
 from penstock.access.tables import tenant_quota
@@ -22,8 +22,6 @@ from penstock.events.event import is_tenant
 from penstock.lake.tables import ledger
 from penstock.settings import Settings
 
-QuotaName = Literal["events_per_hour", "queries_per_hour", "stored_bytes"]
-QUOTAS: tuple[QuotaName, ...] = get_args(QuotaName)
 HOUR_US = 3_600_000_000
 
 

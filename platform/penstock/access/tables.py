@@ -15,6 +15,7 @@ api_key = Table(
     Column("note", Text, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("revoked_at", BigInteger),
+    Column("expires_at", BigInteger),
 )
 
 #: What one tenant may use, where that differs from the settings.

@@ -10,7 +10,8 @@ from litestar import Request, get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.spec import Operation
 
-from penstock.access.keys import Authorizer, Grant, Role
+from penstock.access import Role
+from penstock.access.keys import Authorizer, Grant
 from penstock.checkpoints import registration
 from penstock.checkpoints.artifact_roots import ArtifactRoots
 from penstock.checkpoints.checkpoint import Checkpoint, Form

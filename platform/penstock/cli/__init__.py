@@ -1,22 +1,24 @@
 """The command line. It loads the room of the command that is run, and no other.
 
-The entry point group `penstock.commands` names the commands. One that belongs to another room's
-group of commands has both names: `channels.follow`.
+The entry point group `penstock.commands` names the commands; packages of others may add some. One
+that belongs to another room's group of commands has both names: `channels.follow`.
 """
 
 import sys
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
+import penstock
+from penstock.cli.summaries import SUMMARIES
 from penstock.errors import PenstockError
-from penstock.terminal.output import guard_terminal, show_error
+from penstock.terminal.output import guard_terminal, show_error, show_text
 
 _STYLE: dict[str, Any] = {
-    "add_completion": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
     "pretty_exceptions_enable": False,
     "rich_markup_mode": None,
 }
@@ -38,10 +40,25 @@ class RoomCommands(TyperGroup):
             self.commands[cmd_name] = _load_command(cmd_name)
         return self.commands.get(cmd_name)
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(self._summaries(ctx))
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        outlines = [TyperCommand(name, help=summary) for name, summary in self._summaries(ctx)]
+        return super().shell_complete(typer.Context(TyperGroup(commands=outlines)), incomplete)
+
+    def _summaries(self, ctx: Any) -> list[tuple[str, str]]:
+        """What each command does, in a sentence. Those of somebody else's package are loaded."""
+        return [
+            (name, SUMMARIES.get(name) or self.get_command(ctx, name).get_short_help_str(1_000))
+            for name in self.list_commands(ctx)
+        ]
+
 
 def _load_command(name: str) -> Any:
     room = _entries()[name].load()
-    loaded = typer.Typer(**_STYLE)
+    loaded = typer.Typer(**_STYLE, add_completion=False)
     if isinstance(room, typer.Typer):
         for entry in _entries().values():
             group, _, command = entry.name.partition(".")
@@ -54,7 +71,20 @@ def _load_command(name: str) -> Any:
     return typer.main.get_group(loaded).commands[name]
 
 
-def _about() -> None:
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        show_text(f"penstock {penstock.__version__}")
+        raise typer.Exit
+
+
+def _about(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_show_version, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
     """Trajectories of coding agents, from production to training and back."""
 
 

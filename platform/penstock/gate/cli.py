@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.events.event import TENANT_DEFAULT
-from penstock.gate.verdict import Verdict
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.output import show_json, show_table, show_text, time_of
 
 if TYPE_CHECKING:
     from penstock.gate.power import PowerPlan
+    from penstock.gate.verdict import Verdict
 
 _COLUMNS = ["outcome", "candidate", "incumbent"]
 
@@ -119,7 +119,7 @@ def _show_plan(plan: "PowerPlan") -> None:
     show_text("")
 
 
-def show_verdict(verdict: Verdict) -> None:
+def show_verdict(verdict: "Verdict") -> None:
     """The outcome first, then why, then the numbers."""
     document = verdict.document
     incumbent = document.get("incumbent")

@@ -1,22 +1,29 @@
 """Requests over HTTP that end in time, whatever the other side does."""
 
 import http.client
-import os
+import io
+import re
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, TypeVar
+from urllib.parse import quote, urlencode
 
 import msgspec
 
-from penstock.errors import InvalidInput, one_line
+from penstock.errors import InvalidInput, PenstockError, one_line
 from penstock.http.address import HttpAddress
 from penstock.http.egress import EgressPolicy
 from penstock.http.errors import AddressForbidden, AnswerUnusable, ServerUnreachable
+from penstock.http.login import service_key
+from penstock.http.received_errors import document_of, refusal_of
 from penstock.settings import without_secrets
+
+if TYPE_CHECKING:  # only type checkers know it before Python 3.12
+    from typing_extensions import Buffer
 
 _SERVICE_SECONDS_MAX = 60.0
 #: How long a service may be away or full while events are sent to it.
@@ -26,6 +33,12 @@ _PAUSE_SECONDS = 0.1
 _PASSING = {408, 429, 502, 503, 504}
 
 _CUT = "it was broken off"
+_CUT_OFF = "its answer was cut off"
+#: Of a streamed answer that was refused: problems are short.
+_PROBLEM_BYTES_MAX = 16 * 1024 * 1024
+_BUFFER_BYTES = 1024 * 1024
+
+T = TypeVar("T")
 
 #: Takes a sentence about trouble that passes.
 Tell = Callable[[str], None]
@@ -113,6 +126,23 @@ class HttpClient:
                 return HttpAnswer(0, call.ended or _described(error), sent=sent)
         return self.request(method, headers, body, target=target)  # servers close idle connections
 
+    @contextmanager
+    def streaming(
+        self, method: str, headers: Mapping[str, str], body: bytes | None, *, target: str
+    ) -> Iterator[tuple[HttpAnswer, BinaryIO]]:
+        """An answer without its body, and the body as it comes. Each wait for more of it takes at
+        most `seconds_max`, and the whole as long as it needs: somebody is reading it. Raises
+        OSError, HTTPException; reading a body that is not whole does too."""
+        self._connection.close()
+        try:
+            self._connection.request(method, target, body, dict(headers))
+            response = self._connection.getresponse()
+            names = {name.lower(): value for name, value in response.getheaders()}
+            whole = io.BufferedReader(_WholeBody(response), _BUFFER_BYTES)
+            yield HttpAnswer(response.status, headers=names), whole
+        finally:
+            self._connection.close()
+
     def cut(self) -> None:
         """Break off what is under way, and send nothing any more."""
         self._is_cut = True
@@ -138,7 +168,7 @@ class HttpClient:
         if call.ended:  # and here as one with fewer bytes
             return replace(answer, problem=call.ended)
         if response.length and bytes_max is not None and len(body) <= bytes_max:
-            return replace(answer, problem="its answer was cut off")
+            return replace(answer, problem=_CUT_OFF)
         call.keep = self._keep_alive and response.isclosed()
         return replace(answer, body=body)
 
@@ -176,6 +206,22 @@ class _Call:
 
 def _described(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
+
+
+class _WholeBody(io.RawIOBase):
+    """A body whose end is its end: one that was cut off raises OSError."""
+
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self._response = response
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "Buffer") -> int:
+        count = self._response.readinto(buffer)
+        if not count and memoryview(buffer).nbytes and self._response.length:
+            raise ConnectionError(_CUT_OFF)
+        return count
 
 
 class ServiceClient:
@@ -226,16 +272,54 @@ class ServiceClient:
             answer = self.get(f"/v1/{path}")
         else:
             answer = self.post(f"/v1/{path}", msgspec.json.encode(document))
-        try:
-            fields: dict[str, Any] = msgspec.json.decode(answer.body, type=dict)
-        except (ValueError, RecursionError):
-            fields = {}
+        fields = document_of(answer.body)
         if answer.status in _PASSING:
             raise ServerUnreachable(url=self.url, why=fields.get("detail", answer.status))
         if answer.status != 200 or expected not in fields:
             why = fields.get("detail", "nothing that Penstock says")
             raise AnswerUnusable(url=self.url, status=answer.status, why=why)
         return fields
+
+    def call(self, method: str, path: str, fields: Mapping[str, object], kind: type[T]) -> T:
+        """The answer to a call. Fields that its path names in braces stand there; the others are
+        the query of a GET, or the body. Raises the error that the service raised;
+        ServerUnreachable, AnswerUnusable."""
+        rest = dict(fields)
+        target = re.sub(r"{(\w+)}", lambda name: quote(str(rest.pop(name[1])), safe=""), path)
+        body = None
+        if method != "GET":
+            body = msgspec.json.encode(rest)
+        elif rest:
+            target += "?" + urlencode({name: _query_text(rest[name]) for name in rest}, doseq=True)
+        answer = self._request(method, target, body, {})
+        if answer.status != 200:
+            raise self._refusal(answer.status, answer.body)
+        try:
+            return msgspec.json.decode(answer.body, type=kind)
+        except (ValueError, RecursionError) as error:
+            why = f"that is no answer of this Penstock: {error}"
+            raise AnswerUnusable(url=self.url, status=200, why=why) from None
+
+    @contextmanager
+    def streaming(
+        self, path: str, document: object = None, **headers: str
+    ) -> Iterator[tuple[Mapping[str, str], BinaryIO]]:
+        """The headers and the body of an answer, read as it comes; a document is posted. Raises
+        what `call` does, also while it is read."""
+        body = None if document is None else msgspec.json.encode(document)
+        method = "GET" if body is None else "POST"
+        sent = self._headers | {name.replace("_", "-"): value for name, value in headers.items()}
+        try:
+            with self._http.streaming(method, sent, body, target=self._path + path) as opened:
+                answer, content = opened
+                if answer.status != 200:
+                    raise self._refusal(answer.status, content.read(_PROBLEM_BYTES_MAX))
+                yield answer.headers, content
+        except (ConnectionError, TimeoutError, socket.gaierror, http.client.HTTPException) as error:
+            raise ServerUnreachable(url=self.url, why=_described(error)) from error
+
+    def _refusal(self, status: int, body: bytes) -> PenstockError:
+        return refusal_of(status, body, self.url, with_key="Authorization" in self._headers)
 
     def send_events(
         self,
@@ -280,9 +364,13 @@ class ServiceClient:
         return answer
 
 
+def _query_text(value: object) -> object:
+    """As a query string has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return value
+
+
 def service_at(url: str, seconds_max: float = _SERVICE_SECONDS_MAX) -> ServiceClient:
-    """The service of the option --url, whose key is in PENSTOCK_KEY. Raises InvalidInput."""
-    key = os.environ.get("PENSTOCK_KEY", "").strip()  # files of secrets end with a line break
-    if not key.isascii() or not key.isprintable():
-        raise InvalidInput(what="PENSTOCK_KEY", why="there are characters in it that no key has")
-    return ServiceClient(url, key, seconds_max)
+    """The service of the option --url, with the key that is kept for it. Raises InvalidInput."""
+    return ServiceClient(url, service_key(url), seconds_max)

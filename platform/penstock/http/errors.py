@@ -27,3 +27,13 @@ class AnswerUnusable(PenstockError):
 class AddressForbidden(PenstockError, exit_status=2, http_status=400):
     """{host} is not dialled: it is not known, or not on the internet. An operator allows networks
     beside the internet with PENSTOCK_EGRESS_NETWORKS; docs/security.md says how."""
+
+
+class KeyNotValid(PenstockError):
+    """The key is not valid: {url} does not know it, or it was revoked. `penstock keys list` on the
+    machine of the lake shows those there are; `penstock login` keeps another one."""
+
+
+class KeyMissing(PenstockError):
+    """There is no key to ask {url} with: `penstock login {url}` keeps one, or name it in
+    PENSTOCK_KEY."""

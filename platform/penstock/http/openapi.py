@@ -1,9 +1,9 @@
 """The OpenAPI document beyond the types of the routes: bodies, errors, keys."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from types import NoneType
-from typing import Any, Literal, get_args, get_origin
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, is_dataclass
+from types import MappingProxyType, NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 from litestar.openapi.datastructures import ResponseSpec
@@ -18,6 +18,7 @@ from litestar.openapi.spec import (
     Schema,
     SecurityScheme,
 )
+from msgspec.inspect import is_struct_type
 
 from penstock.http.problems import PROBLEM, Problem
 
@@ -75,12 +76,25 @@ class RefusableOperation(Operation):
                 answer.headers = {"Retry-After": _RETRY_AFTER}
 
 
+def field_schemas(document: type[msgspec.Struct]) -> dict[str, Schema]:
+    return {field.name: _schema(field.type) for field in msgspec.structs.fields(document)}
+
+
 def operation_taking(document: type[msgspec.Struct], **properties: Schema) -> type[Operation]:
     """An operation whose body is such a JSON document, which the route reads itself. `properties`
     are the schemas of fields of which the type does not say all."""
-    fields = msgspec.structs.fields(document)
+    return operation_taking_part(document, (), properties)
+
+
+def operation_taking_part(
+    document: type[msgspec.Struct],
+    without: Collection[str],
+    properties: Mapping[str, Schema] = MappingProxyType({}),
+) -> type[Operation]:
+    """The same, `without` some fields of the document."""
+    fields = [field for field in msgspec.structs.fields(document) if field.name not in without]
     required = [field.name for field in fields if field.required]
-    schemas = {field.name: _schema(field.type) for field in fields} | properties
+    schemas = {field.name: _schema(field.type) for field in fields} | dict(properties)
 
     @dataclass
     class Taking(RefusableOperation):
@@ -107,7 +121,14 @@ def _schema(kind: Any) -> Schema:
     """A field that may be left out is not null instead, unless null and nothing differ."""
     if kind in _TYPES:
         return Schema(type=_TYPES[kind])
+    if is_struct_type(kind) or is_dataclass(kind) or get_origin(kind) is dict:
+        return Schema(type=OpenAPIType.OBJECT)
     arguments = get_args(kind)
+    if get_origin(kind) is Annotated:
+        schema = _schema(arguments[0])
+        for bounds in (part for part in arguments[1:] if isinstance(part, msgspec.Meta)):
+            schema.minimum, schema.maximum = bounds.ge, bounds.le
+        return schema
     if get_origin(kind) is Literal:
         return Schema(type=OpenAPIType.STRING, enum=list(arguments))
     if get_origin(kind) is list:

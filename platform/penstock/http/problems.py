@@ -11,6 +11,7 @@ from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
 from penstock.errors import PenstockError
+from penstock.http.request_log import current_request
 
 PROBLEM = "application/problem+json"
 
@@ -18,18 +19,24 @@ log_line = structlog.get_logger()
 
 
 class Problem(msgspec.Struct):
-    """Why a request was refused or failed, as RFC 9457 has it."""
+    """Why a request was refused or failed, as RFC 9457 has it. `error` is the name of the error,
+    `exit_status` that of a command that fails with it."""
 
     title: str
     status: int
     detail: str
     type: str = "about:blank"
+    error: str = ""
+    exit_status: int = 1
+    #: As in the header `X-Request-Id`, and in the log.
+    request_id: str | None = None
 
 
 def on_penstock_error(_request: Request[Any, Any, Any], error: PenstockError) -> Response[bytes]:
     detail = " ".join(str(error).split())
-    title = re.sub(r"(?<!^)(?=[A-Z])", " ", type(error).__name__).capitalize()
-    problem = Problem(title, error.http_status, detail)
+    name = type(error).__name__
+    title = re.sub(r"(?<!^)(?=[A-Z])", " ", name).capitalize()
+    problem = Problem(title, error.http_status, detail, error=name, exit_status=error.exit_status)
     return _answer(problem, error.http_headers, error.http_fields)
 
 
@@ -59,6 +66,8 @@ def _answer(
     headers: Mapping[str, str] | None = None,
     fields: dict[str, Any] | None = None,
 ) -> Response[bytes]:
+    if (request := current_request()) is not None:
+        problem.request_id = request.id
     return Response(
         msgspec.json.encode(msgspec.to_builtins(problem) | (fields or {}), enc_hook=str),
         status_code=problem.status,

@@ -7,6 +7,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -20,6 +21,8 @@ T = TypeVar("T")
 class _Work:
     tenant: str
     function: Callable[[], Any]
+    #: Log lines of the work carry the id of its request.
+    context: Context = field(default_factory=copy_context)
     result: "Future[Any]" = field(default_factory=Future)
 
 
@@ -110,7 +113,7 @@ class RequestSlots:
         wanted = work.result.set_running_or_notify_cancel()
         try:
             if wanted:
-                result = work.function()
+                result = work.context.run(work.function)
         except BaseException as raised:  # noqa: BLE001  # the request gets it, whatever it is
             error = raised
         with self._lock:

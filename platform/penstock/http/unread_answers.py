@@ -1,7 +1,11 @@
 """Large answers that their clients have not fetched yet: memory that slow clients hold."""
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from litestar import Response
+from litestar.response import Stream
 
 from penstock.errors import TooManyRequests
 
@@ -31,6 +35,21 @@ class UnreadAnswers:
         if self.held_bytes and self.held_bytes + len(answer) > self._bytes_max:
             raise TooManyRequests(why=f"{self.held_bytes} bytes of answers were not fetched yet")
         return _AnswerPieces(self._by_tenant, tenant, answer)
+
+
+def held_answer(
+    answers: UnreadAnswers,
+    tenant: str,
+    answer: bytes,
+    media_type: str,
+    headers: Mapping[str, str] | None = None,
+) -> Response[Any]:
+    """The response with these bytes. Raises TooManyRequests."""
+    if len(answer) <= PIECE_BYTES:
+        return Response(answer, media_type=media_type, headers=headers)
+    length = {"Content-Length": str(len(answer))}
+    pieces = answers.hold(tenant, answer)
+    return Stream(pieces, media_type=media_type, headers=length | dict(headers or {}))
 
 
 class _AnswerPieces:

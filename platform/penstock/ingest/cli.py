@@ -1,77 +1,19 @@
-"""`penstock import`, `penstock ledger` and `penstock rejected`."""
+"""`penstock ledger` and `penstock rejected`."""
 
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from penstock.clock import SystemClock
 from penstock.errors import InvalidInput
-from penstock.events.event import TENANT_DEFAULT
-from penstock.ingest.event_files import find_files
-from penstock.ingest.file_import import FileImporter
-from penstock.ingest.ledger import read_ledger
-from penstock.ingest.rejected_lines import (
-    list_fuses,
-    list_rejected,
-    read_rejected,
-    release_fuse,
-    replay_rejected,
-)
-from penstock.lake.commits import accept_gap as enter_acceptance
-from penstock.lake.lake import open_existing, open_or_make
-from penstock.settings import load_settings
+from penstock.lake.lake import open_existing
 from penstock.terminal import options
-from penstock.terminal.long_commands import progress_of
 from penstock.terminal.options import since_us
 from penstock.terminal.output import data_output, facts, say, show_json, show_table, time_of
 
 _COUNTS = ("accepted", "stored", "duplicate", "rejected", "waiting")
 #: The largest number that the database has room for.
 _ID_MAX = 2**63 - 1
-
-
-def import_(
-    paths: Annotated[
-        list[Path], typer.Argument(parser=options.path, help="Files, or folders of files.")
-    ],
-    data: options.Data = None,
-    form: Annotated[
-        Literal["auto", "events"],
-        typer.Option("--format", help="events: one event a line, or an array; .gz and .zst too."),
-    ] = "auto",
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
-    """Take events from files. A second run of the same files adds nothing.
-
-    Regular files alone are read; in a folder no link that leads out of it is followed.
-
-    Example: penstock import sessions.jsonl.gz
-    """
-    files, left_out = find_files(paths)
-    for path, why in left_out:
-        say(f"left out: {path}: {why}")
-    with open_or_make(load_settings(data)) as lake:
-        importer = FileImporter(lake, tenant)
-        for file in files:
-            with progress_of(file.path.name) as follow:
-                for read, size in importer.take(file):
-                    follow(read, size)
-        summary = importer.finish()
-    if json:
-        show_json(summary)
-        return
-    counts = f"{summary.accepted} events accepted, {summary.rejected} lines rejected"
-    say(f"{summary.files} files: {counts}")
-    if summary.waiting:
-        say("The running server has not stored them yet. Queries see them now, rewards do then.")
-    elif summary.by_server:
-        say("The running server has stored them.")
-    else:
-        say(f"{summary.stored} were new, {summary.duplicate} the lake had already")
-    if summary.rejected:
-        say("`penstock rejected list` shows why")
 
 
 def ledger(
@@ -93,6 +35,9 @@ def ledger(
 
     Example: penstock ledger --since 24h
     """
+    from penstock.ingest.ledger import read_ledger
+    from penstock.lake.commits import accept_gap as enter_acceptance
+
     with open_existing(data) as lake:
         if accept_gap is not None:
             what = f"--accept-gap {accept_gap}"
@@ -142,6 +87,8 @@ def list_(
 
     Example: penstock rejected list --limit 20
     """
+    from penstock.ingest.rejected_lines import list_rejected
+
     with open_existing(data) as lake:
         entries = list_rejected(lake, limit, replayed=all_)
     if json:
@@ -171,6 +118,8 @@ def show(
 
     Example: penstock rejected show 17
     """
+    from penstock.ingest.rejected_lines import read_rejected
+
     with open_existing(data) as lake:
         entry = read_rejected(lake, entry_id)
     if json:
@@ -199,6 +148,8 @@ def replay(
 
     Example: penstock rejected replay 17 18
     """
+    from penstock.ingest.rejected_lines import replay_rejected
+
     with open_existing(data) as lake:
         outcome = replay_rejected(lake, SystemClock(), ids)
     if json:
@@ -218,6 +169,8 @@ def fuses(data: options.Data = None, json: options.Json = False) -> None:
 
     Example: penstock rejected fuses
     """
+    from penstock.ingest.rejected_lines import list_fuses
+
     with open_existing(data) as lake:
         tripped = list_fuses(lake.database)
     if json:
@@ -242,6 +195,8 @@ def release(
 
     Example: penstock rejected release acme vscode
     """
+    from penstock.ingest.rejected_lines import release_fuse
+
     with open_existing(data) as lake:
         release_fuse(lake.database, tenant, source)
     if json:

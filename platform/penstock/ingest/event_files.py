@@ -10,7 +10,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, cast
 
 from penstock.errors import InvalidInput
 from penstock.ingest.decompression import PIECE_BYTES, decompressed
@@ -23,7 +23,7 @@ LINE_BYTES_MAX = 64 * 1024 * 1024
 ARRAY_BYTES_MAX = 256 * 1024 * 1024
 
 _SUFFIXES = (".jsonl", ".ndjson", ".json")
-_CODECS = {".gz": "gzip", ".zst": "zstd"}
+CODECS_BY_SUFFIX = {".gz": "gzip", ".zst": "zstd"}
 #: Their files are regular ones, and hold what the system knows: environments, keys, memory.
 _SYSTEM_FOLDERS = ("/proc", "/sys")
 _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -68,7 +68,7 @@ def find_files(paths: list[Path]) -> tuple[list[EventFile], list[LeftOut]]:
             why = "it does not exist" if isinstance(error, FileNotFoundError) else str(error)
             raise InvalidInput(what=f"The file {path}", why=why) from error
         if not real.is_dir():
-            if problem := _unfit(real.stat()):
+            if problem := unfit(real.stat()):
                 raise InvalidInput(what=f"The file {path}", why=problem)
             files.append(EventFile(path, real.parent, (real.name,)))
             continue
@@ -89,12 +89,12 @@ def _files_below(path: Path, root: Path) -> tuple[list[EventFile], list[LeftOut]
     files: dict[tuple[str, ...], EventFile] = {}
     left_out: list[LeftOut] = []
     for file in sorted(root.rglob("*")):
-        if not _named_as_events(file) or file.is_dir():
+        if not named_as_events(file) or file.is_dir():
             continue
         shown = path / file.relative_to(root)
         try:
             real = file.resolve(strict=True)
-            problem = _unfit(real.stat())
+            problem = unfit(real.stat())
         except (OSError, RuntimeError) as error:
             problem = f"it cannot be read: {error}"
         if not problem and not real.is_relative_to(root):
@@ -107,12 +107,12 @@ def _files_below(path: Path, root: Path) -> tuple[list[EventFile], list[LeftOut]
     return list(files.values()), left_out
 
 
-def _named_as_events(path: Path) -> bool:
-    plain = path.with_suffix("") if path.suffix in _CODECS else path
+def named_as_events(path: Path) -> bool:
+    plain = path.with_suffix("") if path.suffix in CODECS_BY_SUFFIX else path
     return plain.suffix in _SUFFIXES
 
 
-def _unfit(facts: os.stat_result) -> str | None:
+def unfit(facts: os.stat_result) -> str | None:
     """Why nothing is read from it, if so."""
     if not stat.S_ISREG(facts.st_mode):
         kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFDIR: "a folder"}
@@ -129,14 +129,14 @@ def _unfit(facts: os.stat_result) -> str | None:
 def read_bodies(file: EventFile) -> Iterator[FileBody]:
     """Raises InvalidInput."""
     try:
-        with os.fdopen(_open(file), "rb", buffering=0) as opened:
+        with open_unbuffered(file) as opened:
             yield from _bodies(file.path, opened)
     except OSError as error:
         raise _refusal(file.path, error.strerror or str(error)) from error
 
 
-def _open(file: EventFile) -> int:
-    """A descriptor of the regular file of this name, by way of no link."""
+def open_unbuffered(file: EventFile) -> BinaryIO:
+    """The regular file of this name, opened by way of no link. Raises InvalidInput, OSError."""
     folder = os.open(file.folder, _OPEN_FLAGS | os.O_DIRECTORY)
     try:
         for name in file.names[:-1]:
@@ -147,10 +147,10 @@ def _open(file: EventFile) -> int:
         opened = os.open(file.names[-1], _OPEN_FLAGS | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=folder)
     finally:
         os.close(folder)
-    if problem := _unfit(os.fstat(opened)):
+    if problem := unfit(os.fstat(opened)):
         os.close(opened)
         raise _refusal(file.path, problem)
-    return opened
+    return cast(BinaryIO, os.fdopen(opened, "rb", buffering=0))
 
 
 def _bodies(path: Path, file: BinaryIO) -> Iterator[FileBody]:
@@ -182,7 +182,7 @@ def _bodies(path: Path, file: BinaryIO) -> Iterator[FileBody]:
 
 def _pieces(path: Path, file: BinaryIO) -> Iterator[bytes]:
     """What the file holds, decompressed."""
-    codec = _CODECS.get(path.suffix)
+    codec = CODECS_BY_SUFFIX.get(path.suffix)
     if codec is None:
         yield from iter(lambda: file.read(BODY_BYTES), b"")
         return

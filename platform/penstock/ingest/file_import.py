@@ -56,17 +56,19 @@ class FileImporter:
         be imported again."""
         first_line = 1
         for body in read_bodies(file):
-            accepted = self._acceptor.accept(
-                [body.content], self._clock.now_us(), first_line, ndjson=not body.is_array
-            )
             try:
-                for piece in accepted:
-                    self._append(piece)
+                self.take_body(body.content, first_line, ndjson=not body.is_array)
             except BodyUnreadable as error:
                 raise InvalidInput(what=f"The file {file.path}", why=error.facts["why"]) from error
             first_line += body.content.count(b"\n")
             yield body.read, body.size
         self.summary.files += 1
+
+    def take_body(self, content: bytes, first_line: int = 1, *, ndjson: bool = True) -> None:
+        """Append the events of these whole lines to the log. Raises BodyUnreadable, Backlogged."""
+        now_us = self._clock.now_us()
+        for piece in self._acceptor.accept([content], now_us, first_line, ndjson=ndjson):
+            self._append(piece)
 
     def finish(self) -> ImportSummary:
         """Store the events in the log, or wait for a running server that does: the next command

@@ -1,6 +1,7 @@
 """`POST /v1/events`, as docs/http.md describes it."""
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,7 +19,7 @@ from penstock.http.body import read_parts
 from penstock.http.errors import BodyTooLarge
 from penstock.http.openapi import KEY_NEEDED, TEXT, RefusableOperation, refusals
 from penstock.http.request_slots import cut_off_when_cancelled
-from penstock.ingest.gateway import Acceptance, Acceptor, GroupCommit, InflightBytes, decompress
+from penstock.ingest.gateway import Acceptor, GroupCommit, InflightBytes, decompress
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.work_turns import WorkTurns
 from penstock.lake.lake import Lake
@@ -106,16 +107,15 @@ async def post_events(request: Request[Any, Any, Any], gateway: Gateway) -> Resp
     started = time.perf_counter()
     try:
         with cut_off_when_cancelled():
-            acceptance = await _take_in(request, gateway)
+            answer = await _take_in(request, gateway)
     except PenstockError as error:
         gateway.metrics.add("requests_refused_total", status=str(error.http_status))
         raise
     gateway.metrics.observe("request_seconds", time.perf_counter() - started)
-    refused = [Refused(line.line, line.reason) for line in acceptance.rejections]
-    return Response(Accepted(acceptance.accepted, refused))
+    return Response(answer)
 
 
-async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Acceptance:
+async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepted:
     grant = await gateway.authorizer.authorize(request.headers.get("authorization"), "ingest")
     if gateway.commits is None:
         raise InvalidInput(what="This process", why="it was started without the gateway role")
@@ -126,7 +126,8 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepta
         sent = await read_parts(request, limits.body_bytes_max, hold)
         encoding = request.headers.get("content-encoding", "").strip().lower()
         acceptor = Acceptor.of(grant.tenant, settings, gateway.lake.log)
-        whole = Acceptance()
+        answer = Accepted(0, [])
+        values: defaultdict[int, list[bytes]] = defaultdict(list)
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         async with gateway.turns.of(grant.tenant) as turns:
             parts = decompress(sent, encoding, limits.body_decoded_bytes_max)
@@ -140,18 +141,21 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepta
             )
             try:
                 for piece in pieces:
-                    whole.add(piece)
+                    answer.accepted += piece.accepted
+                    answer.rejected += [Refused(bad.line, bad.reason) for bad in piece.rejections]
+                    for partition, of_partition in piece.values.items():
+                        values[partition] += of_partition
                     await turns.give()
             except ArrayTooLarge:
                 measure = "for an array after decompression, where events a line may have more"
                 raise BodyTooLarge(limit_bytes=ARRAY_BYTES_MAX, measure=measure) from None
         del held, pieces
-        if whole.values:
-            await gateway.commits.append(whole.values)
-    gateway.quotas.count(grant.tenant, "events_per_hour", whole.accepted)
-    gateway.metrics.add("events_accepted_total", whole.accepted, tenant=grant.tenant)
-    gateway.metrics.add("events_rejected_total", len(whole.rejections), tenant=grant.tenant)
-    return whole
+        if values:
+            await gateway.commits.append(values)
+    gateway.quotas.count(grant.tenant, "events_per_hour", answer.accepted)
+    gateway.metrics.add("events_accepted_total", answer.accepted, tenant=grant.tenant)
+    gateway.metrics.add("events_rejected_total", len(answer.rejected), tenant=grant.tenant)
+    return answer
 
 
 def _held(parts: Iterator[bytes], sent_size: int, hold: Callable[[int], None]) -> Iterator[bytes]:

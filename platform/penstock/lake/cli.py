@@ -5,23 +5,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, BinaryIO, Literal, cast, get_args
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, cast, get_args
 
 import typer
 
-from penstock.database import migrations
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
-from penstock.execution import open_executor
-from penstock.lake.catalog import create_snapshot, drop_snapshot, list_snapshots
+from penstock.lake.desk import open_desk
 from penstock.lake.errors import SnapshotUnknown
 from penstock.lake.lake import Lake, make_data_directory, open_existing, read_statistics
-from penstock.lake.query import Answer
-from penstock.lake.query_guard import SQL_LENGTH_MAX
-from penstock.lake.row_formats import Format, rows_of, write_rows
-from penstock.lake.upkeep import collect, upkeep_by_hand, upkeep_jobs
-from penstock.lake.verification import verify, verify_deep
-from penstock.metrics import Metrics
 from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.output import (
@@ -33,6 +25,10 @@ from penstock.terminal.output import (
     time_of,
     to_terminal,
 )
+
+if TYPE_CHECKING:
+    from penstock.lake.query import Answer
+    from penstock.lake.row_formats import Format
 
 lake_app = typer.Typer(help="The files of the lake.", no_args_is_help=True)
 snapshots_app = typer.Typer(
@@ -52,7 +48,8 @@ _BINARY_FORMATS = ("arrow", "parquet")
 def query(
     sql: Annotated[str, typer.Argument(help="A SELECT over the views of docs/sql.md; - reads it.")],
     *,
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     as_of: Annotated[
         str | None, typer.Option(help="A snapshot's name, or a time: the lake as it was.")
     ] = None,
@@ -68,9 +65,12 @@ def query(
 
     Example: penstock query "select type, count(*) from events group by all"
     """
+    from penstock.lake.query_guard import SQL_LENGTH_MAX
+    from penstock.lake.row_formats import write_rows
+
     text = sys.stdin.read(SQL_LENGTH_MAX + 1) if sql == "-" else sql
     chosen = "json" if json else form or ("table" if out is None else _format_of(out))
-    with open_existing(data) as lake, lake.query(text, as_of=as_of, tenant=tenant).run() as answer:
+    with open_desk(data, url, tenant) as desk, desk.rows(text, as_of) as answer:
         if chosen == "table":
             _show_rows(answer)
         else:
@@ -82,14 +82,18 @@ def query(
             say("The log holds more fresh events than a query may read: the newest are missing.")
 
 
-def _format_of(out: Path) -> Format:
+def _format_of(out: Path) -> "Format":
+    from penstock.lake.row_formats import Format
+
     for form in get_args(Format):
         if out.suffix == f".{form}":
             return cast(Format, form)
     raise InvalidInput(what=f"--out {out}", why="its ending names no format; add --format")
 
 
-def _show_rows(answer: Answer) -> None:
+def _show_rows(answer: "Answer") -> None:
+    from penstock.lake.row_formats import rows_of
+
     rows = []
     for batch in answer.batches:
         rows += [list(row.values()) for row in rows_of(batch)]
@@ -132,6 +136,8 @@ def list_(data: options.Data = None, json: options.Json = False) -> None:
 
     Example: penstock snapshots list
     """
+    from penstock.lake.catalog import list_snapshots
+
     with open_existing(data) as lake:
         snapshots = list_snapshots(lake.database)
     if json:
@@ -152,6 +158,8 @@ def create(
 
     Example: penstock snapshots create before-the-release
     """
+    from penstock.lake.catalog import create_snapshot
+
     with open_existing(data) as lake:
         snapshot = create_snapshot(lake.database, name, note)
     show_json(facts(snapshot)) if json else say(f"{snapshot.name} is snap {snapshot.snap}")
@@ -163,6 +171,8 @@ def show(name: SnapshotName, data: options.Data = None, json: options.Json = Fal
 
     Example: penstock snapshots show before-the-release
     """
+    from penstock.lake.catalog import list_snapshots
+
     with open_existing(data) as lake:
         snapshots = [known for known in list_snapshots(lake.database) if known.name == name]
     if not snapshots:
@@ -176,6 +186,8 @@ def drop(name: SnapshotName, data: options.Data = None, json: options.Json = Fal
 
     Example: penstock snapshots drop before-the-release
     """
+    from penstock.lake.catalog import drop_snapshot
+
     with open_existing(data) as lake:
         drop_snapshot(lake.database, name)
     show_json({"dropped": name}) if json else say(f"{name} is dropped")
@@ -204,6 +216,9 @@ def compact(data: options.Data = None, json: options.Json = False) -> None:
 
     Example: penstock lake compact
     """
+    from penstock.lake.upkeep import upkeep_by_hand, upkeep_jobs
+    from penstock.metrics import Metrics
+
     with open_existing(data) as lake, upkeep_by_hand(lake):
         did = upkeep_jobs()["compaction"](lake, Metrics())
     show_json({"did": did}) if json else say(did or "nothing is worth a merge")
@@ -224,6 +239,9 @@ def verify_(
 
     Example: penstock lake verify
     """
+    from penstock.execution import open_executor
+    from penstock.lake.verification import verify, verify_deep
+
     with open_existing(data) as lake, open_executor(lake.settings) as executor:
         report = verify(lake, executor)
         if deep:
@@ -255,6 +273,8 @@ def gc(
 
     Example: penstock lake gc
     """
+    from penstock.lake.upkeep import collect, upkeep_by_hand
+
     with open_existing(data) as lake, upkeep_by_hand(lake):
         report = collect(lake, grace)
     if json:
@@ -275,6 +295,8 @@ def upgrade(data: options.Data = None, json: options.Json = False) -> None:
 
     Example: penstock db upgrade
     """
+    from penstock.database import migrations
+
     settings = load_settings(data)
     make_data_directory(settings.data)
     with Lake(settings) as lake:
@@ -293,6 +315,8 @@ def check(data: options.Data = None, json: options.Json = False) -> None:
 
 
 def _show_revision(lake: Lake, *, json: bool) -> None:
+    from penstock.database import migrations
+
     revision, needed = migrations.check(lake.database), migrations.newest_revision()
     if json:
         show_json({"revision": revision, "needed": needed})

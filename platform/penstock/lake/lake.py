@@ -1,28 +1,26 @@
-"""The lake as one thing: what commands, the server and users' scripts open."""
+"""The lake as one thing: what commands, the server and users' scripts open.
+
+Every module of commands imports this one, and a command that only shows its help opens no lake:
+what a lake is made of is loaded when one is opened."""
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import sqlalchemy as sa
-
-from penstock.database import migrations
-from penstock.database.engine import Database, parse_database_address
 from penstock.directories import make_directory, narrow
 from penstock.errors import InvalidInput
-from penstock.eventlog import EventLog, open_log
 from penstock.events.event import TENANT_DEFAULT
-from penstock.execution import INLINE, Executor, open_executor
-from penstock.execution.settings import ExecutionSettings
 from penstock.lake.errors import LakeMissing
-from penstock.lake.pinned_files import FileTails
-from penstock.lake.query import LakeQuery, OwnQuery
-from penstock.lake.segments import Summariser
-from penstock.lake.statement_processes import StatementProcesses
-from penstock.lake.tables import lake_head, segment, segment_intent, snapshot
 from penstock.settings import MIB, Settings, load_settings
-from penstock.storage import ObjectStore, open_store
 from penstock.terminal.output import say
+
+if TYPE_CHECKING:
+    from penstock.database.engine import Database
+    from penstock.eventlog import EventLog
+    from penstock.execution import Executor
+    from penstock.lake.query import LakeQuery, OwnQuery
+    from penstock.lake.statement_processes import StatementProcesses
+    from penstock.storage import ObjectStore
 
 #: Memory for the ends of files that queries read from S3.
 TAILS_BYTES_MAX = 32 * MIB
@@ -32,6 +30,11 @@ class Lake:
     """Segments, the database that knows them, and the log with what is not in them yet."""
 
     def __init__(self, settings: Settings) -> None:
+        from penstock.database.engine import Database
+        from penstock.lake.pinned_files import FileTails
+        from penstock.lake.segments import Summariser
+        from penstock.storage import open_store
+
         self.settings = settings
         self.database = Database.of(settings)
         self.store: ObjectStore = open_store(settings)
@@ -43,22 +46,29 @@ class Lake:
         self._executor: Executor | None = None
 
     @property
-    def log(self) -> EventLog:
+    def log(self) -> "EventLog":
         if self._log is None:
+            from penstock.eventlog import open_log
+
             self._log = open_log(self.settings)
         return self._log
 
     @property
-    def executor(self) -> Executor | None:
+    def executor(self) -> "Executor | None":
         """Where the settings send heavy work; None is this process. Raises ExecutorUnreachable."""
+        from penstock.execution import INLINE, open_executor
+        from penstock.execution.settings import ExecutionSettings
+
         if self._executor is None and self.settings.room(ExecutionSettings).executor != INLINE:
             self._executor = open_executor(self.settings)
         return self._executor
 
     def query(
-        self, sql: str | OwnQuery, *, as_of: str | int | None = None, tenant: str = TENANT_DEFAULT
-    ) -> LakeQuery:
+        self, sql: "str | OwnQuery", *, as_of: str | int | None = None, tenant: str = TENANT_DEFAULT
+    ) -> "LakeQuery":
         """A query to be run; see docs/sql.md for the views."""
+        from penstock.lake.query import LakeQuery
+
         return LakeQuery(self, sql, as_of, tenant)
 
     def close(self) -> None:
@@ -88,6 +98,8 @@ def open_lake(data: str | Path | None = None) -> Lake:
 
 def open_existing(data: Path | None) -> Lake:
     """A lake that is there already. Raises LakeMissing, DatabaseOutdated."""
+    from penstock.database import migrations
+
     settings = load_settings(data)
     _narrow(settings.data)
     embedded = _embedded_file(settings)
@@ -99,6 +111,8 @@ def open_existing(data: Path | None) -> Lake:
 def open_or_make(settings: Settings) -> Lake:
     """A lake, made if there is none. The embedded database is brought up to date; one that
     others share is only checked. Raises DatabaseOutdated."""
+    from penstock.database import migrations
+
     embedded = _embedded_file(settings)
     if embedded is not None:
         make_data_directory(embedded.parent)
@@ -120,7 +134,7 @@ def _narrow(data: Path) -> None:
         say(f"Other users of this machine could read {data}: it is its owner's alone now")
 
 
-def _opened(settings: Settings, prepare: Callable[[Database], object]) -> Lake:
+def _opened(settings: Settings, prepare: "Callable[[Database], object]") -> Lake:
     lake = Lake(settings)
     try:
         prepare(lake.database)
@@ -131,6 +145,8 @@ def _opened(settings: Settings, prepare: Callable[[Database], object]) -> Lake:
 
 
 def _embedded_file(settings: Settings) -> Path | None:
+    from penstock.database.engine import parse_database_address
+
     url = parse_database_address(settings.database_url)
     return Path(url.database) if url.get_backend_name() == "sqlite" and url.database else None
 
@@ -140,6 +156,10 @@ def _embedded_file(settings: Settings) -> Path | None:
 
 def read_statistics(lake: Lake) -> dict[str, Any]:
     """How much the lake holds. `segments_kept` are replaced ones that are still needed."""
+    import sqlalchemy as sa
+
+    from penstock.lake.tables import lake_head, segment, segment_intent, snapshot
+
     live = segment.c.removed_snap.is_(None)
     size = sa.func.coalesce(sa.func.sum(segment.c.bytes + segment.c.sessions_bytes), 0)
     events = sa.func.coalesce(sa.func.sum(segment.c.rows), 0)

@@ -6,27 +6,28 @@ import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from litestar import MediaType, Request, Response, post
 from litestar.openapi.spec import (
     OpenAPIFormat,
+    OpenAPIHeader,
     OpenAPIMediaType,
     OpenAPIResponse,
     OpenAPIType,
     Schema,
 )
-from litestar.response import Stream
 
 from penstock.http.body import read_document
 from penstock.http.errors import CutOff
 from penstock.http.openapi import KEY_NEEDED, operation_taking, refusals
 from penstock.http.request_slots import RequestSlots, cut_off_when_cancelled
-from penstock.http.unread_answers import PIECE_BYTES, UnreadAnswers
+from penstock.http.unread_answers import UnreadAnswers, held_answer
+from penstock.lake.desk import ARROW_STREAM
 from penstock.lake.errors import QueryLimitReached
 from penstock.lake.lake import Lake
-from penstock.lake.query import LakeQuery
+from penstock.lake.query import LakeQuery, WrittenAnswer
 from penstock.lake.row_formats import encode
 from penstock.lake.settings import LakeSettings
 from penstock.lake.statements import EndSignal
@@ -35,7 +36,8 @@ from penstock.metrics import Metrics
 if TYPE_CHECKING:  # only type checkers know it before Python 3.12
     from typing_extensions import Buffer
 
-ARROW_STREAM = "application/vnd.apache.arrow.stream"
+
+T = TypeVar("T")
 
 
 class QueryRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -68,6 +70,10 @@ class QueryOperation(operation_taking(QueryRequest, as_of=_AS_OF)):  # type: ign
             answer.content[ARROW_STREAM] = OpenAPIMediaType(
                 schema=Schema(type=OpenAPIType.STRING, format=OpenAPIFormat.BINARY)
             )
+            number, boolean = Schema(type=OpenAPIType.INTEGER), Schema(type=OpenAPIType.BOOLEAN)
+            snap = OpenAPIHeader(schema=number, description="As `snap` of the JSON.")
+            complete = OpenAPIHeader(schema=boolean, description="As `complete` of the JSON.")
+            answer.headers = {"Penstock-Snap": snap, "Penstock-Complete": complete}
 
 
 @post(
@@ -96,20 +102,17 @@ async def post_query(
     started = time.perf_counter()
     end = EndSignal()
     work = partial(_answer_of, query, bytes_max, end, as_arrow=as_arrow)
-    answer = await _while_connected(request, queries.run(work, tenant=reading_tenant), end)
+    answer, written = await _while_connected(request, queries.run(work, tenant=reading_tenant), end)
     metrics.observe("query_seconds", time.perf_counter() - started)
     media_type = ARROW_STREAM if as_arrow else MediaType.JSON
-    if len(answer) > PIECE_BYTES:
-        pieces = answers.hold(reading_tenant, answer)
-        return Stream(  # type: ignore[return-value]  # as it is encoded
-            pieces, media_type=media_type, headers={"Content-Length": str(len(answer))}
-        )
-    return Response(answer, media_type=media_type)  # type: ignore[arg-type]  # likewise
+    headers = {"Penstock-Snap": str(written.snap)}
+    headers["Penstock-Complete"] = "false" if written.cut_off else "true"
+    return held_answer(answers, reading_tenant, answer, media_type, headers)
 
 
 async def _while_connected(
-    request: Request[Any, Any, Any], work: Coroutine[Any, Any, bytes], end: EndSignal
-) -> bytes:
+    request: Request[Any, Any, Any], work: Coroutine[Any, Any, T], end: EndSignal
+) -> T:
     """The result of the work. It is ended when the client is gone, or the service ends."""
     running = asyncio.create_task(work)
     connected = asyncio.create_task(_until_gone(request))
@@ -132,16 +135,18 @@ async def _until_gone(request: Request[Any, Any, Any]) -> None:
         pass
 
 
-def _answer_of(query: LakeQuery, bytes_max: int, end: EndSignal, *, as_arrow: bool) -> bytes:
+def _answer_of(
+    query: LakeQuery, bytes_max: int, end: EndSignal, *, as_arrow: bool
+) -> tuple[bytes, WrittenAnswer]:
     with _BoundedBuffer(bytes_max) as out:
         if as_arrow:
-            query.write("arrow", out, end)
+            written = query.write("arrow", out, end)
         else:
             out.write(b"{")
             written = query.write("members", out, end)
             complete = encode(not written.cut_off)
             out.write(b', "snap": %d, "complete": %s}' % (written.snap, complete))
-        return out.getvalue()
+        return out.getvalue(), written
 
 
 class _BoundedBuffer(io.BytesIO):

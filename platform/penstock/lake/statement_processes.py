@@ -56,8 +56,9 @@ _READS_MAX = 4
 class StatementProcesses:
     """Forks a process for each statement, from one that is started ahead."""
 
-    def __init__(self, *, distant_files: bool = False) -> None:
+    def __init__(self, *, distant_files: bool = False, log_format: str = "text") -> None:
         """`distant_files` says that the lake's files are in another store."""
+        self._log_format = log_format
         self._preload = ["fsspec"] if distant_files else []
         self._lock = threading.Lock()
         self._control: socket.socket | None = None
@@ -99,7 +100,10 @@ class StatementProcesses:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", _SERVER_MODULE, str(theirs.fileno()), *self._preload],
+                [
+                    *(sys.executable, "-P", "-m", _SERVER_MODULE),
+                    *(str(theirs.fileno()), self._log_format, *self._preload),
+                ],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 # The engine has threads of its own; secrets in the environment are not for SQL.

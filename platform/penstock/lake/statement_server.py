@@ -64,6 +64,7 @@ from penstock.lake.statements import (
     memory_limit_reached,
     open_engine,
 )
+from penstock.logs import configure_logs, log_everything
 
 if TYPE_CHECKING:  # only type checkers know it before Python 3.12
     from typing_extensions import Buffer
@@ -164,11 +165,13 @@ class _Children:
 def main() -> None:
     """Fork a process for each socket that comes, until the caller is gone."""
     control = socket.socket(fileno=int(sys.argv[1]))
+    configure_logs(sys.argv[2])
+    log_everything()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     woken, waker = socket.socketpair()
     waker.setblocking(False)
     woken.setblocking(False)
-    children = _Children(_load(sys.argv[2:]))
+    children = _Children(_load(sys.argv[3:]))
     children.poll.register(control, select.POLLIN)
     children.poll.register(woken, select.POLLIN)
     signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)

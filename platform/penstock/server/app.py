@@ -3,13 +3,17 @@
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 from litestar import Litestar, MediaType, Request, Response, get
 from litestar.di import Provide
 from litestar.exceptions import HTTPException
 from litestar.openapi.config import OpenAPIConfig
+from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.plugins import JsonRenderPlugin
+from litestar.types import ASGIApp
 
 import penstock
+from penstock.access.call_routes import route_of
 from penstock.access.keys import Authorizer
 from penstock.access.quotas import Quotas
 from penstock.channels import routes as channels
@@ -18,9 +22,12 @@ from penstock.errors import PenstockError
 from penstock.fleet import routes as fleet
 from penstock.http.openapi import KEY_NEEDED, SECURITY_SCHEMES, refusals
 from penstock.http.problems import on_http_error, on_penstock_error, on_unexpected_error
+from penstock.http.request_log import RequestLog
 from penstock.ingest import routes as ingest
 from penstock.lake import routes as lake
+from penstock.lake.desk import all_calls
 from penstock.server.service import Service
+from penstock.server.settings import ServerSettings
 
 
 @get("/healthz", media_type=MediaType.TEXT, summary="Alive", sync_to_thread=False)
@@ -28,10 +35,23 @@ def get_healthz() -> str:
     return "alive\n"
 
 
-@get("/readyz", summary="Making progress", sync_to_thread=False)
-def get_readyz(service: Service) -> Response[dict[str, Any]]:
+class Readiness(msgspec.Struct):
+    """`problems` keep the process from making progress; a person should see to `warnings`."""
+
+    ready: bool
+    problems: list[str]
+    warnings: list[str]
+
+
+@get(
+    "/readyz",
+    summary="Making progress",
+    sync_to_thread=False,
+    responses={503: ResponseSpec(Readiness, description="No progress; `problems` say why.")},
+)
+def get_readyz(service: Service) -> Response[Readiness]:
     problems = list(service.problems())
-    body = {"ready": not problems, "problems": problems, "warnings": service.warnings()}
+    body = Readiness(not problems, problems, service.warnings())
     return Response(body, status_code=503 if problems else 200)
 
 
@@ -58,6 +78,7 @@ ROUTES = [
     *checkpoints.ROUTES,
     *channels.ROUTES,
     *fleet.ROUTES,
+    *map(route_of, all_calls()),
     get_healthz,
     get_readyz,
     get_metrics,
@@ -67,7 +88,7 @@ ROUTES = [
 #: Parts of the service that routes may ask for by these names.
 _PARTS = (
     "gateway", "lake", "authorizer", "quotas", "queries", "answers", "registry", "watcher",
-    "metrics",
+    "metrics", "call_routes",
 )  # fmt: skip
 
 
@@ -81,9 +102,9 @@ async def reading_tenant(
     return tenant
 
 
-def make_app(service: Service) -> Litestar:
+def make_app(service: Service) -> ASGIApp:
     """The application of this service; starting and stopping it starts and stops the service."""
-    return Litestar(
+    app = Litestar(
         ROUTES,
         lifespan=[lambda _app: service.running()],
         dependencies={
@@ -108,6 +129,8 @@ def make_app(service: Service) -> Litestar:
         request_max_body_size=None,  # each route that reads a body has a limit of its own
         logging_config=None,
     )
+    which = service.settings.room(ServerSettings).request_log
+    return RequestLog(app, service.metrics, which)
 
 
 def _part_of(service: Service, name: str) -> Callable[[], Any]:

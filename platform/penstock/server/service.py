@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import platform
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
 
 import structlog
 
+import penstock
+from penstock.access.call_routes import CallRoutes
 from penstock.access.keys import Authorizer, KeyRing
 from penstock.access.quotas import Quotas
 from penstock.access.settings import AccessSettings
@@ -34,17 +36,17 @@ from penstock.lake.spill import remove_left_spill
 from penstock.lake.statement_processes import StatementProcesses
 from penstock.lake.upkeep import Upkeep
 from penstock.metrics import Metrics
+from penstock.server.settings import ServerRole
 from penstock.settings import Settings
 
 #: A writer without progress for so long is not ready.
 _STUCK_SECONDS_MAX = 30.0
 
-#: `gateway` takes events in, `writer` takes them into the lake and does upkeep, `console` only
-#: answers queries, as all of them do.
-ServerRole = Literal["all", "gateway", "writer", "console"]
-
 #: Queries that wait for their turn, beside those that run.
 _QUERIES_WAITING_MAX = 64
+#: Calls that run, each with a connection to the database, and that wait.
+_CALLS_RUNNING_MAX = 4
+_CALLS_WAITING_MAX = 64
 
 log_line = structlog.get_logger()
 
@@ -59,6 +61,8 @@ class Service:
 
     def __post_init__(self) -> None:
         self.metrics = Metrics()
+        release = {"version": penstock.__version__, "python": platform.python_version()}
+        self.metrics.set("build_info", 1, role=self.role, **release)
         self.lake = Lake(self.settings)
         self.keys = KeyRing(self.lake.database, self.clock)
         self.authorizer = Authorizer(self.keys, self.clock)
@@ -76,7 +80,7 @@ class Service:
             quotas=self.quotas,
         )
         self.statements = self.lake.statements = StatementProcesses(
-            distant_files=not self.lake.store.local
+            distant_files=not self.lake.store.local, log_format=self.settings.log_format
         )
         lake_limits = self.settings.room(LakeSettings)
         self.answers = UnreadAnswers(lake_limits.queries_max * lake_limits.query_answer_bytes_max)
@@ -85,6 +89,12 @@ class Service:
             running_max=lake_limits.queries_max,
             waiting_max=_QUERIES_WAITING_MAX,
             retry_after_s=5,
+        )
+        self.calls = RequestSlots(
+            "calls", running_max=_CALLS_RUNNING_MAX, waiting_max=_CALLS_WAITING_MAX
+        )
+        self.call_routes = CallRoutes(
+            self.authorizer, self.quotas, self.lake, self.calls, self.queries, self.answers
         )
         self._fuse_warnings: list[str] = []
         self._started = False
@@ -141,7 +151,7 @@ class Service:
         for worker in running:
             worker.end_soon()
         stopped = [worker.stop() for worker in running]
-        stopped += [self.registry.stop(), self.queries.stop()]
+        stopped += [self.registry.stop(), self.queries.stop(), self.calls.stop()]
         self.ended = all(stopped)
         if self.ended:
             self.lake.close()

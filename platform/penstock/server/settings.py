@@ -1,14 +1,36 @@
 """The settings of the server."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from penstock.settings import RoomSettings, setting
+
+#: `gateway` takes events in, `writer` takes them into the lake and does upkeep, `console` only
+#: answers queries, as all of them do.
+ServerRole = Literal["all", "gateway", "writer", "console"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings(RoomSettings):
     """See docs/settings.md."""
 
+    host: str = setting(
+        "127.0.0.1",
+        "address that `penstock serve` listens on",
+        "Set it to 0.0.0.0 in a container, behind something that speaks TLS.",
+    )
+    port: int = setting(
+        8787,
+        "port that `penstock serve` listens on; 0 takes a free one",
+        "Change it where the port is taken.",
+        minimum=0,
+    )
+    request_log: str = setting(
+        "all",
+        "requests with a line in the log: all, failures, none",
+        "Set it to failures when the log grows too fast; probes that succeed have no line.",
+        choices=("all", "failures", "none"),
+    )
     connections_max: int = setting(
         4096,
         "connections at the same time",

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, StoreNeeded
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -20,6 +20,15 @@ def path(text: str) -> Path:
     return Path(text)
 
 
+def _own_lake(context: typer.Context, data: Path | None) -> Path | None:
+    """Raises StoreNeeded where a service is named, and no directory."""
+    named = os.environ.get("PENSTOCK_URL", "").strip()
+    if data is None and named and not os.environ.get("PENSTOCK_DATA"):
+        raise StoreNeeded(command=context.command_path)
+    return data
+
+
+#: Of what works on the files of a lake, and so on its own machine alone.
 Data = Annotated[
     Path | None,
     typer.Option(
@@ -27,6 +36,26 @@ Data = Annotated[
         parser=path,
         metavar="DIR",
         help="Data directory; else PENSTOCK_DATA, else ./penstock-data.",
+        callback=_own_lake,
+    ),
+]
+#: Of what can be asked from anywhere, beside Url.
+DeskData = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        parser=path,
+        metavar="DIR",
+        help="Data directory; else PENSTOCK_DATA, else ./penstock-data.",
+    ),
+]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="Ask this service instead; else PENSTOCK_URL, else that of `penstock login`. "
+        "PENSTOCK_KEY is the key.",
     ),
 ]
 Json = Annotated[
@@ -54,13 +83,25 @@ def actor(by: str | None) -> str:
 
 def since_us(text: str) -> int:
     """A time, or an age such as 24h or 7d, in microseconds since 1970. Raises InvalidInput."""
-    if text[-1:] in _UNITS and text[:-1].isdecimal():
-        age = timedelta(**{_UNITS[text[-1]]: int(text[:-1])})
-        moment = datetime.now(UTC) - age
-    else:
-        try:
+    return _moment_us(f"--since {text}", text, back=True)
+
+
+def expires_us(text: str) -> int:
+    """A time, or how long from now, such as 90d, in microseconds since 1970. Raises
+    InvalidInput."""
+    return _moment_us(f"--expires {text}", text, back=False)
+
+
+def _moment_us(what: str, text: str, *, back: bool) -> int:
+    try:
+        if text[-1:] in _UNITS and text[:-1].isdecimal():
+            length = timedelta(**{_UNITS[text[-1]]: int(text[:-1])})
+            moment = datetime.now(UTC) + (-length if back else length)
+        else:
             moment = datetime.fromisoformat(text)
-        except ValueError:
-            why = "it is neither a time nor an age such as 24h"
-            raise InvalidInput(what=f"--since {text}", why=why) from None
-    return round(moment.timestamp() * 1_000_000)
+        return round(moment.timestamp() * 1_000_000)
+    except OverflowError:
+        raise InvalidInput(what=what, why="no calendar reaches so far") from None
+    except ValueError:
+        why = "it is neither a time nor an age such as 24h"
+        raise InvalidInput(what=what, why=why) from None

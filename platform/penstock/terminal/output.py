@@ -5,27 +5,27 @@ Commands write by these functions alone: they show each control character as its
 no text of others controls a terminal."""
 
 import codecs
+import getpass
 import logging
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, BinaryIO, cast
-
-import msgspec
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from penstock.errors import PenstockError, one_line
 from penstock.visible_text import visible, visible_json, visible_line
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 _CELL_CHARS_MAX = 200
 
 
 def show_json(value: object) -> None:
+    import msgspec
+
     sys.stdout.write(visible_json(msgspec.json.format(encode(value), indent=2).decode()) + "\n")
 
 
@@ -42,6 +42,8 @@ def show_text(*lines: str) -> None:
 
 
 def encode(value: object) -> bytes:
+    import msgspec
+
     return msgspec.json.encode(value, enc_hook=_plain)
 
 
@@ -51,6 +53,10 @@ def _plain(value: object) -> object:
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """A table as wide as the terminal; in a pipe as wide as it needs to be."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     console = Console()
     if not console.is_terminal:
         console = Console(width=10_000)
@@ -62,8 +68,10 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
     console.print(table, soft_wrap=not console.is_terminal)
 
 
-def _cell(value: object) -> Text:
+def _cell(value: object) -> "Text":
     """Plain text: marks such as [bold] and :smile: mean nothing in it."""
+    from rich.text import Text
+
     if value is None:
         return Text()
     if isinstance(value, datetime):
@@ -78,6 +86,11 @@ def say(text: str) -> None:
     sys.stderr.write(visible(text) + "\n")
 
 
+def prompt_secret(text: str) -> str:
+    """What a person types, which the terminal does not show."""
+    return getpass.getpass(visible_line(text))
+
+
 def show_error(error: PenstockError) -> None:
     say(f"penstock: {one_line(error)}")
 
@@ -90,6 +103,8 @@ def guard_terminal() -> None:
 
 
 def _show_crash(kind: type[BaseException], error: BaseException, at: TracebackType | None) -> None:
+    import traceback
+
     say("".join(traceback.format_exception(kind, error, at)).rstrip("\n"))
 
 

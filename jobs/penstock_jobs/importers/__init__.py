@@ -1,0 +1,1 @@
+"""Sessions that agents keep: each format that they are kept in has an importer."""

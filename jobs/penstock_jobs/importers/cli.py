@@ -1,0 +1,154 @@
+"""`penstock import`: files of events, and sessions that agents keep."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.errors import InvalidInput
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.lake import Lake, open_or_make
+from penstock.settings import load_settings
+from penstock.terminal import options
+from penstock.terminal.long_commands import progress_of
+from penstock.terminal.options import since_us
+from penstock.terminal.output import say, show_json, show_text
+
+if TYPE_CHECKING:
+    from penstock.ingest.event_files import LeftOut
+    from penstock.ingest.file_import import ImportSummary
+    from penstock_jobs.importers.plan import ImportPlan
+    from penstock_jobs.importers.report import ImportReport
+    from penstock_jobs.importers.session_import import Selection, SessionImporter
+
+
+def import_(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(parser=options.path, help="Files, or folders of files."),
+    ] = None,
+    data: options.Data = None,
+    *,
+    form: Annotated[
+        str,
+        typer.Option("--format", help="How they are written, such as events or claude-code."),
+    ] = "auto",
+    discover: Annotated[
+        bool, typer.Option("--discover", help="Look where agents keep their sessions, and ask.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --discover: do not ask.")] = False,
+    since: Annotated[
+        str | None, typer.Option(help="Only files that changed since; an age such as 7d too.")
+    ] = None,
+    project: Annotated[str | None, typer.Option(help="Only sessions of this project.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what it would take, and take nothing.")
+    ] = False,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Take sessions that agents keep, or events from files. A second run of the same files adds
+    nothing, and reads only what changed.
+
+    Regular files alone are read; in a folder no link that leads out of it is followed.
+
+    Example: penstock import ~/.claude/projects
+    """
+    from penstock_jobs.importers.plan import plan_import
+    from penstock_jobs.importers.session_import import Selection
+
+    named = _named_paths(paths or [], discover=discover)
+    plan = plan_import(named, form)
+    selection = Selection(since_us=since_us(since) if since else None, project=project)
+    if discover and not dry_run and not yes:
+        preview = _count(plan, selection)
+        show_text(*preview.lines())
+        if not typer.confirm("Import these?", err=True):
+            raise typer.Exit(1)
+    if dry_run:
+        _show(_count(plan, selection), None, plan.left_out, json=json)
+        return
+    with open_or_make(load_settings(data)) as lake:
+        report, summary = _take(lake, plan, selection, tenant)
+    _show(report, summary, plan.left_out, json=json)
+
+
+def _named_paths(paths: list[Path], *, discover: bool) -> list[Path]:
+    """Raises InvalidInput."""
+    if not discover:
+        if not paths:
+            raise InvalidInput(what="The command", why="name files or folders, or add --discover")
+        return paths
+    from penstock_jobs.importers.registry import homes
+
+    there = list(dict.fromkeys(path for _importer, path in homes()))
+    if not there:
+        raise InvalidInput(what="--discover", why="no agent keeps sessions in its usual folder")
+    return [*paths, *there]
+
+
+def _count(plan: "ImportPlan", selection: "Selection") -> "ImportReport":
+    from penstock_jobs.importers.session_import import SessionImporter
+
+    importer = SessionImporter(None, None, selection)
+    _go_through(plan, importer)
+    return importer.report
+
+
+def _take(
+    lake: Lake, plan: "ImportPlan", selection: "Selection", tenant: str
+) -> "tuple[ImportReport, ImportSummary]":
+    from penstock.ingest.file_import import FileImporter
+    from penstock_jobs.importers.progress import ImportProgress
+    from penstock_jobs.importers.session_import import SessionImporter
+
+    lake_import = FileImporter(lake, tenant)
+    importer = SessionImporter(lake_import, ImportProgress(lake.database, tenant), selection)
+    _go_through(plan, importer)
+    for file in plan.event_files:
+        with progress_of(file.path.name) as follow:
+            for read, size in lake_import.take(file):
+                follow(read, size)
+    return importer.report, lake_import.finish()
+
+
+def _go_through(plan: "ImportPlan", importer: "SessionImporter") -> None:
+    importer.report.unknown |= plan.unknown
+    total = sum(size for _source, _importer, size in plan.sources)
+    with progress_of("import") as follow:
+        done = 0
+        for source, of_format, size in plan.sources:
+            for read, _size in importer.take(source, of_format):
+                follow(done + min(read, size), total)
+            done += size
+            follow(done, total)
+
+
+def _show(
+    report: "ImportReport",
+    summary: "ImportSummary | None",
+    left_out: "list[LeftOut]",
+    *,
+    json: bool,
+) -> None:
+    for path, why in left_out:
+        say(f"left out: {path}: {why}")
+    if json:
+        show_json(report.document() | (asdict(summary) if summary else {}))
+        return
+    for line in report.lines():
+        say(line)
+    if summary is None:
+        return
+    if not report.formats or summary.files:
+        counts = f"{summary.accepted} events accepted, {summary.rejected} lines rejected"
+        say(f"{summary.files} files: {counts}")
+    if summary.waiting:
+        say("The running server has not stored them yet. Queries see them now, rewards do then.")
+    elif summary.by_server:
+        say("The running server has stored them.")
+    else:
+        say(f"{summary.stored} were new, {summary.duplicate} the lake had already")
+    if summary.rejected:
+        say("`penstock rejected list` shows why")

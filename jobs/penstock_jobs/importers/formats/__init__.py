@@ -1,0 +1,1 @@
+"""A module for each format, with IMPORTER. `registry` finds them here."""

@@ -1,0 +1,106 @@
+"""What an importer is: it recognises the sources of a format, and turns each into events.
+
+A source is a file, or a folder whose files belong together, such as a store of one file a message.
+The same source gives the same events with the same ids whenever it is read, so that the lake keeps
+each once. A source that grew gives at least what it gave before.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, ClassVar
+
+from msgspec import Struct
+
+from penstock_jobs.importers.report import Notes
+from penstock_jobs.importers.sources import Candidate, Source
+
+#: Events of one row are numbered within it: `seq` is the row's number times this, and the event's.
+EVENTS_PER_ROW = 1000
+
+
+class ImportedEvent(Struct, omit_defaults=True, kw_only=True):
+    """An event as an importer makes it; the fields are those of docs/events.md."""
+
+    session_id: str
+    #: RFC 3339 with a zone, or microseconds.
+    ts: str | int
+    type: str
+    payload: dict[str, Any]
+    #: Unique in the session, and made of the source's own ids.
+    event_id: str
+    seq: int | None = None
+    source: str | None = None
+    #: The id of what it was made of, the same in the copy that a resume or a fork made of it.
+    source_key: str | None = None
+    checkpoint: str | None = None
+    user: str | None = None
+    project: str | None = None
+
+
+class SessionEvents:
+    """Makes the events of one session: the ids and numbers that they need."""
+
+    def __init__(self, session_id: str, source: str, project: str | None = None) -> None:
+        self.session_id = session_id
+        self.project = project
+        self._source = source
+        self._row = -1
+        self._made = 0
+
+    def event(
+        self,
+        kind: str,
+        ts: str | int,
+        key: str,
+        payload: dict[str, Any],
+        *,
+        row: int | None = None,
+        part: str = "",
+        checkpoint: str | None = None,
+    ) -> ImportedEvent:
+        """`key` is the source's own id of what this is made of, and `part` says which of several
+        events of the same; `row` is where it stands in the source. What is None is left out."""
+        if row is not None and row != self._row:
+            self._row, self._made = row, 0
+        seq = (
+            row * EVENTS_PER_ROW + min(self._made, EVENTS_PER_ROW - 1) if row is not None else None
+        )
+        self._made += 1
+        name = f"{key}:{part}" if part else key
+        return ImportedEvent(
+            session_id=self.session_id,
+            ts=ts,
+            type=kind,
+            payload={field: value for field, value in payload.items() if value is not None},
+            event_id=name,
+            seq=seq,
+            source=self._source,
+            source_key=name,
+            checkpoint=checkpoint,
+            project=self.project,
+        )
+
+
+class Importer(ABC):
+    """One for each format, in a module of its own in `formats/`, as IMPORTER."""
+
+    #: As `--format` has it.
+    name: ClassVar[str]
+    #: It grows when the same source gives other events: then sources are read again.
+    version: ClassVar[int] = 1
+    #: What `--discover` looks into: paths that begin with ~, or with $NAME of the environment.
+    homes: ClassVar[Sequence[str]] = ()
+
+    @abstractmethod
+    def recognises(self, candidate: Candidate) -> bool:
+        """Whether a file, or a folder as a whole, is of this format: by its content, and by its
+        name only where the content says nothing. Look at the name first: it costs nothing."""
+
+    def sources(self, candidate: Candidate) -> Iterable[Source]:
+        """What is read and remembered by itself; a large store is one source a session."""
+        yield candidate.source()
+
+    @abstractmethod
+    def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
+        """The events of a source in bounded memory. What is not taken goes to `notes`, by kind.
+        Raises Unfit for a source that cannot be read at all; what came before stays."""

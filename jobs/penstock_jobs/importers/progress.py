@@ -1,0 +1,50 @@
+"""What was imported before: only sources that changed since are read again."""
+
+import os
+
+import sqlalchemy as sa
+from xxhash import xxh3_128_hexdigest
+
+from penstock.database.engine import Database, clock_us, insert_of
+from penstock_jobs.importers.importer import Importer
+from penstock_jobs.importers.sources import Source
+from penstock_jobs.importers.tables import imported_source
+
+
+class ImportProgress:
+    """Of one tenant. All that this says is whether reading can be spared: the lake itself keeps
+    each event once."""
+
+    def __init__(self, database: Database, tenant: str) -> None:
+        self._database = database
+        self._tenant = tenant
+        columns = imported_source.c
+        stored = sa.select(columns.digest, columns.mark).where(columns.tenant == tenant)
+        with database.read() as connection:
+            self._marks = {row.digest: row.mark for row in connection.execute(stored)}
+
+    def knows(self, source: Source, mark: str) -> bool:
+        return self._marks.get(_digest(source)) == mark
+
+    def note(self, source: Source, importer: Importer, mark: str) -> None:
+        """All events of the source, as it was then, are in the log."""
+        digest = _digest(source)
+        key = {"tenant": self._tenant, "digest": digest}
+        path = os.fsencode(source.real).decode(errors="backslashreplace")
+        facts = {"path": path, "format": importer.name, "mark": mark}
+        with self._database.write() as connection:
+            values = facts | {"imported_at": clock_us(connection)}
+            statement = insert_of(connection)(imported_source).values(**key, **values)
+            connection.execute(
+                statement.on_conflict_do_update(index_elements=list(key), set_=values)
+            )
+        self._marks[digest] = mark
+
+
+def mark_of(source: Source, importer: Importer) -> str:
+    """Raises OSError."""
+    return xxh3_128_hexdigest(f"{importer.name}:{importer.version}:{source.mark()}".encode())
+
+
+def _digest(source: Source) -> str:
+    return xxh3_128_hexdigest(os.fsencode(source.real))

@@ -1,0 +1,115 @@
+"""What an import took, and what it left out and why: by kind, with an example of each."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from penstock_jobs.importers.tally import Tally
+
+_EXAMPLE_CHARS_MAX = 200
+#: Of one format; more are counted together.
+_KINDS_MAX = 200
+_OTHERS = "other kinds"
+
+
+class Unfit(Exception):
+    """Why a source, or a document in it, cannot be read."""
+
+
+@dataclass
+class LeftOutKind:
+    """Items of one kind that are not in the lake, and one of them."""
+
+    count: int
+    example: str
+
+
+class Notes:
+    """What an importer says about a source beside its events."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.skipped: dict[str, LeftOutKind] = {}
+        #: Why the source has to be read again though it does not change: it may still grow.
+        self.held: str | None = None
+
+    def skip(self, kind: str, example: object = "", count: int = 1) -> None:
+        """Nothing is left out without this. `kind` says what and why, in words that do not differ
+        from item to item; `example` shows one."""
+        if kind not in self.skipped and len(self.skipped) >= _KINDS_MAX:
+            kind = _OTHERS
+        known = self.skipped.get(kind)
+        if known is not None:
+            known.count += count
+            return
+        shown = example if isinstance(example, str) else str(example)
+        example = f"{self.where}: {shown[:_EXAMPLE_CHARS_MAX]}" if shown else self.where
+        self.skipped[kind] = LeftOutKind(count, example)
+
+    def hold(self, why: str) -> None:
+        """The end of the source is not taken yet: somebody may still be writing it."""
+        self.held = why
+
+
+@dataclass
+class FormatReport:
+    """Of the sources of one format."""
+
+    sources: int = 0
+    unchanged: int = 0
+    #: Their ends are not taken yet.
+    growing: int = 0
+    taken: Tally = field(default_factory=Tally)
+    skipped: dict[str, LeftOutKind] = field(default_factory=dict)
+
+    def add_skipped(self, notes: Notes) -> None:
+        for kind, items in notes.skipped.items():
+            known = self.skipped.setdefault(kind, LeftOutKind(0, items.example))
+            known.count += items.count
+
+
+@dataclass
+class ImportReport:
+    formats: dict[str, FormatReport] = field(default_factory=dict)
+    #: Files that no importer knows, by the end of their names, with one of each.
+    unknown: dict[str, LeftOutKind] = field(default_factory=dict)
+    #: Sources that could not be read, and why.
+    unfit: list[tuple[str, str]] = field(default_factory=list)
+
+    def of(self, name: str) -> FormatReport:
+        return self.formats.setdefault(name, FormatReport())
+
+    def document(self) -> dict[str, Any]:
+        """The report for programs."""
+        formats = {
+            name: {
+                "sources": report.sources,
+                "unchanged": report.unchanged,
+                "growing": report.growing,
+                "taken": {"sessions": len(report.taken.sessions)} | report.taken.counts,
+                "skipped": {kind: asdict(items) for kind, items in report.skipped.items()},
+            }
+            for name, report in self.formats.items()
+        }
+        unfit = [{"path": path, "why": why} for path, why in self.unfit]
+        unknown = {suffix: asdict(items) for suffix, items in self.unknown.items()}
+        return {"formats": formats, "unfit": unfit, "unknown": unknown}
+
+    def lines(self) -> Iterable[str]:
+        """The report as people read it."""
+        for name, report in sorted(self.formats.items()):
+            unchanged = f", {report.unchanged} unchanged" if report.unchanged else ""
+            yield f"{name}: {report.sources} sources read{unchanged}"
+            if report.sources:
+                yield f"  taken: {report.taken.sentence()}"
+            if report.growing:
+                yield (
+                    f"  {report.growing} may still grow: their last message is taken by a later "
+                    "import, once they have not changed for a while"
+                )
+            for kind, items in sorted(report.skipped.items()):
+                yield f"  skipped: {items.count} × {kind}; such as {items.example}"
+        for shown, why in self.unfit:
+            yield f"left out: {shown}: {why}"
+        for suffix, items in sorted(self.unknown.items()):
+            yield f"of no known format: {items.count} × {suffix}; such as {items.example}"

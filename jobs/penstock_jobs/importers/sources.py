@@ -1,0 +1,321 @@
+"""Files and folders that somebody names: which there are, and their content in bounded memory.
+
+Whoever can write into the folder that is named may put anything there: links out of it, bombs,
+lines of gigabytes. Only regular files below it are opened, and no link on the way to one is
+followed."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from penstock.errors import InvalidInput
+from penstock.ingest.decompression import PIECE_BYTES, decompressed
+from penstock.ingest.event_files import CODECS_BY_SUFFIX, EventFile, open_unbuffered, unfit
+from penstock_jobs.importers.report import Notes, Unfit
+
+#: What importers look at to recognise a file.
+BEGINNING_BYTES = 64 * 1024
+#: No row is so long; one that is costs itself alone.
+LINE_BYTES_MAX = 64 * 1024 * 1024
+#: A document that is decoded as a whole.
+DOCUMENT_BYTES_MAX = 256 * 1024 * 1024
+#: What is compressed more tightly than this is no text of a session, once it is this long.
+_RATIO_MAX = 1000
+_BOMB_BYTES_MIN = 256 * 1024 * 1024
+_READ_BYTES = 1024 * 1024
+_DEPTH_MAX = 64
+
+_decoder = msgspec.json.Decoder()
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file, or the files of a folder, that are read together."""
+
+    #: As somebody named it, or as it was found below a folder that they named.
+    path: Path
+    #: What must not be left, and the names below it; a folder that was named itself has none.
+    root: Path
+    names: tuple[str, ...]
+    is_folder: bool = False
+    #: How many bytes of it were read, for the progress bar.
+    progress: list[int] = field(default_factory=lambda: [0], compare=False, repr=False)
+
+    @property
+    def real(self) -> Path:
+        return self.root.joinpath(*self.names)
+
+    @property
+    def name(self) -> str:
+        return self.real.name
+
+    def candidate(self) -> "Candidate":
+        return Candidate(self.path, self.root, self.names, self.is_folder)
+
+    def below(self, *names: str) -> "Source":
+        """A file in this folder."""
+        path = self.path.joinpath(*names)
+        return Source(path, self.root, (*self.names, *names), progress=self.progress)
+
+    def files(self) -> Iterator["Source"]:
+        """The regular files in this folder, at any depth, in the order of their names."""
+        for names, entry in _entries(self.real, ()):
+            if entry.is_file(follow_symlinks=False):
+                yield self.below(*names)
+
+    def exists(self) -> bool:
+        try:
+            return unfit(self.real.lstat()) is None
+        except OSError:
+            return False
+
+    def size(self) -> int:
+        files = self.files() if self.is_folder else [self]
+        return sum(each.real.lstat().st_size for each in files)
+
+    def mark(self) -> str:
+        """It changes when the source does."""
+        marks = []
+        for file in sorted(self.files(), key=lambda each: each.names) if self.is_folder else [self]:
+            facts = file.real.lstat()
+            marks.append(f"{facts.st_ino}:{facts.st_size}:{facts.st_mtime_ns}")
+        return "|".join(marks)
+
+    def changed_us(self) -> int:
+        """When it changed last, by the clock of its disk."""
+        files = self.files() if self.is_folder else [self]
+        times = [each.real.lstat().st_mtime_ns for each in files]
+        return max(times, default=0) // 1000
+
+    # Reading
+
+    @contextmanager
+    def opened(self) -> Iterator[BinaryIO]:
+        """The bytes of the file as they are on disk. Raises Unfit."""
+        try:
+            with open_unbuffered(EventFile(self.path, self.root, self.names)) as file:
+                yield file
+        except InvalidInput as error:
+            raise Unfit(str(error.facts.get("why", error))) from error
+        except OSError as error:
+            raise Unfit(error.strerror or str(error)) from error
+
+    def pieces(self) -> Iterator[bytes]:
+        """What the file holds, decompressed. Raises Unfit."""
+        with self.opened() as file:
+            read = 0
+            for piece in _plain_pieces(file, CODECS_BY_SUFFIX.get(self.real.suffix)):
+                read += len(piece)
+                self.progress[0] = file.tell()
+                if read > _BOMB_BYTES_MIN and read > _RATIO_MAX * file.tell():
+                    raise Unfit("it is compressed more tightly than any session")
+                yield piece
+
+    def lines(self, notes: Notes) -> Iterator[tuple[int, bytes]]:
+        """Its lines with their numbers from 1, blank ones left out. The last may lack its end."""
+        rest = bytearray()
+        number, too_long = 0, False
+        for piece in self.pieces():
+            start = 0
+            while (end := piece.find(b"\n", start)) >= 0:
+                number += 1
+                if too_long:
+                    too_long = False
+                else:
+                    line = bytes(rest) + piece[start:end] if rest else piece[start:end]
+                    if line.strip():
+                        yield number, line
+                rest.clear()
+                start = end + 1
+            if not too_long:
+                rest += piece[start:]
+                if len(rest) > LINE_BYTES_MAX:
+                    notes.skip("line over 64 MiB", f"line {number + 1}")
+                    too_long = True
+                    rest.clear()
+        if rest.strip():
+            yield number + 1, bytes(rest)
+
+    def rows(self, notes: Notes) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The JSON object of each line. One that is none is skipped; a last line that is torn is
+        still being written."""
+        torn: tuple[int, bytes, str] | None = None
+        for number, line in self.lines(notes):
+            if torn is not None:
+                notes.skip("line that is no JSON object", f"line {torn[0]}: {torn[2]}")
+                torn = None
+            try:
+                row = decode(line)
+            except Unfit as error:
+                torn = number, line, str(error)
+                continue
+            if isinstance(row, dict):
+                yield number, row
+            else:
+                notes.skip("line that is no JSON object", f"line {number}")
+        if torn is not None:
+            notes.skip("last line that is torn or still being written", f"line {torn[0]}")
+
+    def document(self) -> Any:
+        """The JSON document that the file is. Raises Unfit."""
+        return decode(self.content())
+
+    def content(self, bytes_max: int = DOCUMENT_BYTES_MAX) -> bytes:
+        """Raises Unfit for more."""
+        content = bytearray()
+        for piece in self.pieces():
+            content += piece
+            if len(content) > bytes_max:
+                raise Unfit(f"it is longer than {bytes_max // 2**20} MiB")
+        return bytes(content)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A file or a folder, to be recognised."""
+
+    path: Path
+    root: Path
+    names: tuple[str, ...]
+    is_folder: bool = False
+
+    @property
+    def name(self) -> str:
+        """Of a compressed file, without the suffix that says so."""
+        name = self.names[-1] if self.names else self.root.name
+        return name.removesuffix(".zst").removesuffix(".gz")
+
+    def source(self) -> Source:
+        return Source(self.path, self.root, self.names, self.is_folder)
+
+    @cached_property
+    def entries(self) -> frozenset[str]:
+        """The names in this folder."""
+        try:
+            folder = self.source().real
+            return frozenset(os.listdir(folder)) if self.is_folder else frozenset()  # noqa: PTH208
+        except OSError:
+            return frozenset()
+
+    @cached_property
+    def beginning(self) -> bytes:
+        """What the file begins with, decompressed; nothing of a file that cannot be read."""
+        content = b""
+        if not self.is_folder:
+            try:
+                for piece in self.source().pieces():
+                    content += piece
+                    if len(content) >= BEGINNING_BYTES:
+                        break
+            except Unfit:
+                return content[:BEGINNING_BYTES]
+        return content[:BEGINNING_BYTES]
+
+    @cached_property
+    def first_rows(self) -> list[dict[str, Any]]:
+        """The JSON objects of its first lines, as far as they are whole; at most twenty."""
+        lines = self.beginning.split(b"\n")
+        whole = lines if len(self.beginning) < BEGINNING_BYTES else lines[:-1]
+        rows = []
+        for line in whole[:20]:
+            try:
+                row = decode(line) if line.strip() else None
+            except Unfit:
+                continue
+            if isinstance(row, dict):
+                rows.append(row)
+        return rows
+
+
+def candidates(
+    path: Path, skipped: Notes, is_whole: Callable[[Candidate], bool]
+) -> Iterator[Candidate]:
+    """The file, or the files of the folder at any depth. A folder that `is_whole` stands for all in
+    it. Raises InvalidInput where nothing can be there."""
+    try:
+        real = path.resolve(strict=True)
+    except (OSError, RuntimeError) as error:
+        why = "it does not exist" if isinstance(error, FileNotFoundError) else str(error)
+        raise InvalidInput(what=f"The file {path}", why=why) from error
+    if not real.is_dir():
+        if problem := unfit(real.stat()):
+            raise InvalidInput(what=f"The file {path}", why=problem)
+        yield Candidate(path, real.parent, (real.name,))
+        return
+    folders: list[tuple[str, ...]] = [()]
+    while folders:
+        names = folders.pop()
+        folder = Candidate(path.joinpath(*names), real, names, is_folder=True)
+        if is_whole(folder):
+            yield folder
+            continue
+        below = []
+        for entry in _listing(real.joinpath(*names), skipped):
+            inside = (*names, entry.name)
+            if problem := _problem(entry, real, len(inside)):
+                skipped.skip(problem, str(path.joinpath(*inside)))
+            elif entry.is_dir(follow_symlinks=False):
+                below.append(inside)
+            elif entry.is_file(follow_symlinks=False):
+                yield Candidate(path.joinpath(*inside), real, inside)
+        folders += reversed(below)
+
+
+def decode(content: bytes) -> Any:
+    """JSON of others. Raises Unfit."""
+    try:
+        return _decoder.decode(content.removeprefix(b"\xef\xbb\xbf"))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Unfit(f"it is no JSON: {error}") from error
+    except RecursionError as error:
+        raise Unfit("it is nested too deeply") from error
+
+
+def _plain_pieces(file: BinaryIO, codec: str | None) -> Iterator[bytes]:
+    if codec is None:
+        yield from iter(lambda: file.read(_READ_BYTES), b"")
+        return
+    try:
+        yield from filter(None, decompressed(iter(lambda: file.read(PIECE_BYTES), b""), codec))
+    except ValueError as error:
+        raise Unfit(f"it is not valid {codec}: {error}") from error
+
+
+def _listing(folder: Path, skipped: Notes) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError as error:
+        skipped.skip("folder that cannot be read", f"{folder}: {error.strerror}")
+        return []
+
+
+def _entries(
+    folder: Path, names: tuple[str, ...]
+) -> Iterator[tuple[tuple[str, ...], os.DirEntry[str]]]:
+    for entry in _listing(folder, Notes(str(folder))):
+        inside = (*names, entry.name)
+        if entry.is_dir(follow_symlinks=False) and len(inside) <= _DEPTH_MAX:
+            yield from _entries(folder / entry.name, inside)
+        else:
+            yield inside, entry
+
+
+def _problem(entry: os.DirEntry[str], root: Path, depth: int) -> str | None:
+    """Why an entry is left out, where somebody may miss it. A link that stays in the folder is no
+    loss: the walk comes by what it leads to."""
+    if entry.is_symlink():
+        try:
+            stays = Path(entry.path).resolve(strict=True).is_relative_to(root)
+        except (OSError, RuntimeError):
+            return "link that leads nowhere"
+        return None if stays else "link that leads out of the folder"
+    if entry.is_dir():
+        return "folder that is too deep" if depth > _DEPTH_MAX else None
+    return None if entry.is_file() else "pipe, socket or device"

@@ -1,0 +1,174 @@
+"""The routes of calls: each takes the question from its path and its query or body, asks for a key
+with one of the call's roles, and answers what the work does."""
+
+import re
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, get_origin
+
+import msgspec
+from litestar import MediaType, Request, Response, get, post
+from litestar.handlers import HTTPRouteHandler
+from litestar.openapi.spec import Operation, Parameter
+
+from penstock.access.keys import Authorizer, Grant
+from penstock.access.quotas import Quotas
+from penstock.errors import InvalidInput
+from penstock.http.body import read_fields
+from penstock.http.openapi import (
+    KEY_NEEDED,
+    RefusableOperation,
+    field_schemas,
+    operation_taking_part,
+    refusals,
+)
+from penstock.http.request_slots import RequestSlots
+from penstock.http.unread_answers import UnreadAnswers, held_answer
+from penstock.lake.desk import Call, Caller, Question
+from penstock.lake.lake import Lake
+from penstock.terminal.output import encode
+
+_IN_PATH = re.compile(r"{(\w+)}")
+#: What any call may be refused for; a body can be too slow or too large as well.
+_REFUSED = (400, 401, 403, 429, 503)
+_BODY_REFUSED = (408, 413)
+
+
+@dataclass
+class CallRoutes:
+    """What the routes of calls have in common."""
+
+    authorizer: Authorizer
+    quotas: Quotas
+    lake: Lake
+    #: Where work runs; that which reads rows, among the queries.
+    calls: RequestSlots
+    queries: RequestSlots
+    answers: UnreadAnswers
+
+    async def answer(self, call: Call[Any, Any], request: Request[Any, Any, Any]) -> Response[Any]:
+        roles: Any = call.roles
+        grant = await self.authorizer.authorize(request.headers.get("authorization"), *roles)
+        question = await _question(call, request)
+        slots = self.calls
+        if call.reads_rows:
+            self.quotas.require(grant.tenant, "queries_per_hour")
+            self.quotas.count(grant.tenant, "queries_per_hour")
+            slots = self.queries
+        work = partial(_encoded_answer, call, self.lake, caller_of(grant), question)
+        answer = await slots.run(work, tenant=grant.tenant)
+        return held_answer(self.answers, grant.tenant, answer, MediaType.JSON)
+
+
+def caller_of(grant: Grant) -> Caller:
+    """The key as `penstock keys list` shows it."""
+    return Caller(grant.tenant, f"key {grant.key}", grant.role == "admin")
+
+
+def _encoded_answer(call: Call[Any, Any], lake: Lake, caller: Caller, question: Question) -> bytes:
+    return encode(call.work(lake, caller, question))
+
+
+def route_of(call: Call[Any, Any]) -> HTTPRouteHandler:
+    async def answer_call(
+        request: Request[Any, Any, Any], call_routes: CallRoutes
+    ) -> Response[Any]:
+        return await call_routes.answer(call, request)
+
+    # From it the document of the API has the type of the answer.
+    answer_call.__annotations__["return"] = Response[call.answer]  # type: ignore[name-defined]
+    statuses = {*_REFUSED, *call.refused, *call.problems()}
+    in_path = set(_IN_PATH.findall(call.path))
+    is_get = call.method == "GET"
+    if not is_get:
+        statuses |= {*_BODY_REFUSED}
+    responses = refusals(*sorted(statuses), said=call.refused, kinds=dict(call.problems()))
+    operation = _asking(call.question, in_path) if is_get else _taking(call.question, in_path)
+    return (get if is_get else post)(
+        _IN_PATH.sub(r"{\1:str}", call.path),
+        status_code=200,
+        summary=call.summary,
+        description=call.description or None,
+        operation_class=operation,
+        responses=responses,
+        security=KEY_NEEDED,
+    )(answer_call)
+
+
+async def _question(call: Call[Any, Any], request: Request[Any, Any, Any]) -> Question:
+    """Raises InvalidInput."""
+    in_path = _IN_PATH.findall(call.path)
+    if call.method == "GET":
+        what, strict = "The query string", False
+        fields = _query_fields(call.question, request)
+    else:
+        what, strict = "The request body", True
+        fields = await read_fields(request)
+    if twice := fields.keys() & set(in_path):
+        raise InvalidInput(what=what, why=f"{', '.join(twice)} stands in the path")
+    kinds = {field.name: field.type for field in msgspec.structs.fields(call.question)}
+    try:
+        for name in in_path:
+            text = request.path_params[name]
+            fields[name] = msgspec.convert(text, kinds[name], strict=False)
+        question: Question = msgspec.convert(fields, call.question, strict=strict)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(what=what, why=str(error)) from None
+    return question
+
+
+def _query_fields(question: type[Question], request: Request[Any, Any, Any]) -> dict[str, Any]:
+    """A field that is no list stands in it once."""
+    lists = {field.name for field in msgspec.structs.fields(question) if _is_list(field.type)}
+    fields: dict[str, Any] = {}
+    for name, values in request.query_params.dict().items():
+        if name not in lists and len(values) > 1:
+            raise InvalidInput(what="The query string", why=f"{name} stands in it twice")
+        fields[name] = values if name in lists else values[0]
+    return fields
+
+
+def _is_list(kind: Any) -> bool:
+    origin = get_origin(kind)
+    return origin is list or any(_is_list(part) for part in getattr(kind, "__args__", ()))
+
+
+def _asking(question: type[Question], in_path: set[str]) -> type[Operation]:
+    """An operation whose parameters are the fields of the question."""
+
+    @dataclass
+    class Asking(RefusableOperation):
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            self.parameters = _parameters(question, in_path, all_fields=True)
+
+    return Asking
+
+
+def _taking(question: type[Question], in_path: set[str]) -> type[Operation]:
+    """An operation whose body are the fields of the question that are not in the path."""
+
+    @dataclass
+    class Taking(operation_taking_part(question, in_path)):  # type: ignore[misc]
+        def __post_init__(self) -> None:
+            super().__post_init__()
+            self.parameters = _parameters(question, in_path, all_fields=False)
+
+    return Taking
+
+
+def _parameters(
+    question: type[Question], in_path: set[str], *, all_fields: bool
+) -> list[Any] | None:
+    schemas = field_schemas(question)
+    required = {field.name for field in msgspec.structs.fields(question) if field.required}
+    return [
+        Parameter(
+            name=name,
+            param_in="path" if name in in_path else "query",
+            required=name in required,
+            schema=schema,
+        )
+        for name, schema in schemas.items()
+        if all_fields or name in in_path
+    ] or None

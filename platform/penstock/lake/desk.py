@@ -1,0 +1,184 @@
+"""What people ask of a lake from their desks: on its own machine, or over HTTP from anywhere.
+
+A room lists what can be asked as the calls of its `calls.py`, and its commands ask a desk. The
+local twin opens the lake and does the work here. The remote one sends the question to a service,
+whose route of the call does the same work there: `access/call_routes.py` makes the routes."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+
+import msgspec
+
+from penstock.errors import InvalidInput
+from penstock.events.event import TENANT_DEFAULT
+from penstock.terminal.options import actor
+
+if TYPE_CHECKING:
+    from penstock.http.client import ServiceClient
+    from penstock.http.problems import Problem
+    from penstock.lake.lake import Lake
+    from penstock.lake.query import Answer
+
+#: A person waits, and has Ctrl-C.
+_ANSWER_SECONDS_MAX = 600.0
+#: What an answer of rows is asked for as.
+ARROW_STREAM = "application/vnd.apache.arrow.stream"
+_NOTHING: Mapping[Any, Any] = MappingProxyType({})
+
+
+class Question(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a call is asked with; fields that its path names stand there."""
+
+
+Q = TypeVar("Q", bound=Question)
+A = TypeVar("A")
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who asks. Whoever has the lake itself is its admin."""
+
+    tenant: str
+    actor: str
+    is_admin: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call(Generic[Q, A]):
+    """Something that can be asked of a lake. Beside `roles` an admin's key may always ask."""
+
+    path: str
+    question: type[Q]
+    #: A type that JSON can be read as.
+    answer: type[A]
+    work: Callable[["Lake", Caller, Q], A]
+    roles: tuple[str, ...]
+    summary: str
+    method: Literal["GET", "POST"] = "GET"
+    description: str = ""
+    #: By status, why it is refused, beside what any call may be refused for.
+    refused: Mapping[int, str] = field(default_factory=lambda: _NOTHING)
+    #: Refusals that have fields of their own.
+    problems: Callable[[], Mapping[int, "type[Problem]"]] = lambda: _NOTHING
+    #: Reads events or their files, as a query does, and is counted and bounded as one.
+    reads_rows: bool = False
+
+
+class Desk(Protocol):
+    def ask(self, call: Call[Q, A], question: Q) -> A:
+        """The answer. Raises what the work raises, wherever it is done."""
+
+    def rows(self, sql: str, as_of: str | None) -> "AbstractContextManager[Answer]":
+        """The rows of a query, readable until the block ends. Raises what LakeQuery.run does."""
+
+
+@dataclass(frozen=True)
+class LocalDesk:
+    """At the lake's own machine."""
+
+    lake: "Lake"
+    caller: Caller
+
+    def ask(self, call: Call[Q, A], question: Q) -> A:
+        return call.work(self.lake, self.caller, question)
+
+    def rows(self, sql: str, as_of: str | None) -> "AbstractContextManager[Answer]":
+        return self.lake.query(sql, as_of=as_of, tenant=self.caller.tenant).run()
+
+
+@dataclass(frozen=True)
+class RemoteDesk:
+    """Anywhere, by the HTTP of a service."""
+
+    service: "ServiceClient"
+
+    def ask(self, call: Call[Q, A], question: Q) -> A:
+        fields = {
+            name: value
+            for name, value in msgspec.to_builtins(question).items()
+            if value != _default(call.question, name)
+        }
+        return self.service.call(call.method, call.path, fields, call.answer)
+
+    @contextmanager
+    def rows(self, sql: str, as_of: str | None) -> "Iterator[Answer]":
+        import pyarrow as pa
+
+        from penstock.lake.query import Answer
+
+        question = {"sql": sql, "as_of": as_of}
+        with self.service.streaming("/v1/query", question, Accept=ARROW_STREAM) as (headers, body):
+            snap, complete = headers["penstock-snap"], headers["penstock-complete"]
+            yield Answer(pa.ipc.open_stream(body), int(snap), complete != "true")
+
+
+def _default(question: type[Question], name: str) -> object:
+    fields = {field.name: field.default for field in msgspec.structs.fields(question)}
+    return fields[name]
+
+
+def all_calls() -> list[Call[Any, Any]]:
+    """The calls of all rooms."""
+    entries = sorted(entry_points(group="penstock.calls"), key=lambda entry: entry.name)
+    return [call for entry in entries for call in entry.load()]
+
+
+# Which twin
+
+
+def service_url(data: Path | None, url: str | None) -> str | None:
+    """The service that a command asks: the option --url, else PENSTOCK_URL, else that of `penstock
+    login` where no data directory is named. Raises InvalidInput."""
+    if url is not None and data is not None:
+        raise InvalidInput(what="--url with --data", why="a command asks one of them")
+    if url is not None or data is not None:
+        return url
+    if named := os.environ.get("PENSTOCK_URL", "").strip():
+        return named
+    if os.environ.get("PENSTOCK_DATA"):
+        return None
+    from penstock.http.login import read_login
+
+    login = read_login()
+    return login.url if login else None
+
+
+@contextmanager
+def open_desk(
+    data: Path | None,
+    url: str | None,
+    tenant: str = TENANT_DEFAULT,
+    *,
+    by: str | None = None,
+    key: str | None = None,
+    make: bool = False,
+) -> Iterator[Desk]:
+    """The lake of the data directory, made if need be with `make`; or the service of the URL, to
+    which `key` is sent rather than the one that is kept. Raises LakeMissing, InvalidInput."""
+    address = service_url(data, url)
+    with ExitStack() as closing:
+        if address is not None:
+            for option, given in (("--tenant", tenant != TENANT_DEFAULT), ("--by", by is not None)):
+                if given:
+                    why = f"the key that {address} is asked with says it"
+                    raise InvalidInput(what=option, why=why)
+            yield RemoteDesk(closing.enter_context(_service_at(address, key)))
+            return
+        from penstock.lake.lake import open_existing, open_or_make
+        from penstock.settings import load_settings
+
+        lake = open_or_make(load_settings(data)) if make else open_existing(data)
+        yield LocalDesk(closing.enter_context(lake), Caller(tenant, actor(by)))
+
+
+def _service_at(url: str, key: str | None) -> "ServiceClient":
+    from penstock.http.client import ServiceClient
+    from penstock.http.login import service_key
+
+    return ServiceClient(url, key or service_key(url), _ANSWER_SECONDS_MAX)

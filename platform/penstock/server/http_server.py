@@ -1,0 +1,221 @@
+"""The application on a socket, until a signal."""
+
+import ctypes
+import gc
+import ipaddress
+import os
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import pyarrow as pa
+import structlog
+import typer
+import uvicorn
+
+from penstock.access.keys import create_first_key, list_keys
+from penstock.errors import PenstockError, one_line
+from penstock.lake.lake import Lake, open_or_make
+from penstock.logs import configure_logs, log_everything
+from penstock.server.app import make_app
+from penstock.server.errors import ServiceAddressTaken
+from penstock.server.service import Service
+from penstock.server.settings import ServerRole, ServerSettings
+from penstock.server.wire import ConnectionCounts, bounded_protocol, make_room_for
+from penstock.settings import Settings
+from penstock.storage.errors import StoreUnreachable
+from penstock.terminal.long_commands import on_end_signal
+from penstock.terminal.output import show_json_line, show_text, to_terminal
+
+log_line = structlog.get_logger()
+
+_BACKLOG = 2048
+#: In the data directory.
+_KEY_FILE = "first-admin-key"
+_SWITCH_SECONDS = 0.0002
+#: New objects until the youngest are visited, and how often that is until the older ones are.
+_COLLECTIONS = (20_000, 20, 100)
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
+_KEPT_BYTES_MAX = 128 * 1024 * 1024
+#: The largest that the C library accepts.
+_FROM_HEAP_BYTES_MAX = 32 * 1024 * 1024
+#: Threads share so many heaps, each of which keeps memory of its own.
+_HEAPS_MAX = 2
+
+
+def run_server(settings: Settings, role: ServerRole, *, json: bool) -> None:
+    """Raises typer.Exit, and PenstockError where the log is text."""
+    _keep_memory()
+    configure_logs(settings.log_format)
+    log_everything()
+    try:
+        _serve(settings, role, json=json)
+    except PenstockError as error:
+        if settings.log_format == "text":
+            raise
+        log_line.error("penstock serve ends", why=one_line(error))
+        raise typer.Exit(error.exit_status) from None
+
+
+def _serve(settings: Settings, role: ServerRole, *, json: bool) -> None:
+    with open_or_make(settings) as lake:
+        try:
+            lake.store.check()
+        except StoreUnreachable as error:
+            if role != "gateway":  # which takes events in without a store
+                raise
+            log_line.warning(one_line(error))
+    listening = settings.room(ServerSettings)
+    bound = _bind(listening.host, listening.port)
+    service = Service(settings, role)
+    service.start()
+    key = _first_key(service.lake, listening.host)
+    address, port = bound.getsockname()[:2]
+    url = f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+    if json:
+        show_json_line({"url": url, "key": key, "data": str(settings.data)})
+    else:
+        as_log = settings.log_format == "json"
+        _announce(f"Penstock listens on {url}, with its data in {settings.data}", as_log=as_log)
+        if key:
+            _hand_over(key, settings.data, as_log=as_log)
+    came_up = _run(service, bound)
+    if not service.ended:
+        # Work that is under way is in the event log: nobody waits for it, and nothing is lost.
+        sys.stderr.flush()  # noqa: TID251  # nothing is written
+        os._exit(0)
+    if not came_up:
+        raise typer.Exit(1)
+
+
+def _keep_memory() -> None:
+    """Memory that one request or flush gave back is taken again by the next.
+
+    Left alone, the C library returns each large buffer to the system at once and asks for it again
+    a moment later; on virtual machines that costs more than the work on the buffer. Where it has no
+    such setting nothing changes.
+    """
+    try:
+        set_option = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return
+    set_option(_ARENA_MAX, _HEAPS_MAX)
+    set_option(_TRIM_THRESHOLD, _KEPT_BYTES_MAX)
+    set_option(_MMAP_THRESHOLD, _FROM_HEAP_BYTES_MAX)
+    pa.set_memory_pool(pa.system_memory_pool())  # its own would give memory back early again
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes a free one. Raises ServiceAddressTaken."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+        bound.listen(_BACKLOG)
+    except (OSError, OverflowError) as error:  # the latter is of a port over 65535
+        why = getattr(error, "strerror", None) or error
+        raise ServiceAddressTaken(host=host, port=port, why=why) from error
+    return bound
+
+
+def _first_key(lake: Lake, host: str) -> str | None:
+    """An admin key for whoever starts the service on their own machine for the first time."""
+    try:
+        is_loopback = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_loopback = host == "localhost"
+    if is_loopback:
+        created = create_first_key(lake.database, "made at the first start")
+        return created[1] if created else None
+    if not list_keys(lake.database):
+        why = "none is made on a public address: penstock keys create"
+        log_line.warning("there is no key yet", why=why)
+    return None
+
+
+def _announce(text: str, *, as_log: bool) -> None:
+    """To whoever started the service: a person, or what collects its log."""
+    log_line.info(text) if as_log else show_text(text)
+
+
+def _hand_over(key: str, data: Path, *, as_log: bool) -> None:
+    """The first key is for a person: shown on a terminal, else in a file that nobody else reads.
+    What goes into a pipe is kept by whatever keeps logs."""
+    if to_terminal() and not as_log:
+        show_text(f"Admin key, shown this once: {key}")
+        return
+    path = data / _KEY_FILE
+    path.unlink(missing_ok=True)  # of a lake that was here before
+    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:  # noqa: PTH123
+        file.write(f"{key}\n")
+    text = f"Admin key: in {path}, for you alone; remove the file once you have it"
+    _announce(text, as_log=as_log)
+
+
+def _run(service: Service, bound: socket.socket) -> bool:
+    """Serves until SIGTERM or SIGINT; whether it had come up."""
+    limits = service.settings.room(ServerSettings)
+    connections_max = make_room_for(limits.connections_max)
+    if connections_max < limits.connections_max:
+        log_line.warning(
+            "the system's limit of open files leaves room for fewer connections than "
+            "PENSTOCK_CONNECTIONS_MAX: raise it (ulimit -n)",
+            room=connections_max,
+            wanted=limits.connections_max,
+        )
+    counts = ConnectionCounts(connections_max, limits.address_connections_max)
+    config = uvicorn.Config(
+        make_app(service),
+        http=bounded_protocol(counts),
+        loop="uvloop",
+        lifespan="on",
+        log_config=None,  # its lines go where those of other libraries go: into the log
+        log_level="error",  # below that it logs a line for each request that is no HTTP
+        access_log=False,
+        backlog=_BACKLOG,
+        timeout_graceful_shutdown=round(service.settings.shutdown_seconds_max),
+    )
+    server = _Server(service.end_soon, config)
+
+    def stop() -> None:
+        server.should_exit = True
+
+    # uvicorn sends itself the signal again when it is done, which would end the process by that
+    # signal: to a supervisor, a failure. A signal from before it listens is heard as well.
+    with _short_pauses(), on_end_signal(stop):
+        server.run(sockets=[bound])
+    return server.started
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, end_soon: Callable[[], None], config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._end_soon = end_soon
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """uvicorn waits for requests that are under way: those that only wait are answered now."""
+        self._end_soon()
+        super().handle_exit(sig, frame)
+
+
+@contextmanager
+def _short_pauses() -> Iterator[None]:
+    """Requests share the interpreter with the writer: let neither hold it for long."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    # Objects that were loaded so far live as long as the process: no collection visits them. One
+    # of all generations visits every event that is being written, and holds all up meanwhile.
+    thresholds = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_COLLECTIONS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
+        sys.setswitchinterval(before)

@@ -1,0 +1,120 @@
+"""How much a command loads before it does anything: what is not needed costs each start its time.
+Modules are counted, not seconds."""
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from penstock import cli
+from penstock.cli.summaries import SUMMARIES
+
+#: Loaded by the work of a command alone, never by its help.
+HEAVY = {
+    "alembic", "cryptography", "duckdb", "jinja2", "litestar", "numpy", "pyarrow", "rapidfuzz",
+    "rich", "scipy", "sqlalchemy", "structlog", "uvicorn",
+}  # fmt: skip
+
+
+def loaded_by(program: str) -> set[str]:
+    """The modules that are there when a program of its own has ended."""
+    script = f"import sys\n{program}\nprint(*sys.modules, file=sys.stderr)"
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    return set(ended.stderr.split())
+
+
+def commands() -> Any:
+    return typer.main.get_command(cli.app)
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_the_list_of_commands_loads_no_room(option: str) -> None:
+    program = f"""
+from penstock.cli import main
+sys.argv = ["penstock", "{option}"]
+try:
+    main()
+except SystemExit:
+    pass
+"""
+    modules = loaded_by(program)
+    assert not modules & HEAVY
+    assert not {name for name in modules if name.endswith(".cli") and name != "penstock.cli"}
+    assert "msgspec" not in modules
+
+
+def test_the_help_of_each_command_loads_none_of_what_its_work_needs() -> None:
+    program = """
+import typer
+from penstock.cli import app
+
+def ask(command, name):
+    context = typer.Context(command, info_name=name)
+    command.get_help(context)
+    if hasattr(command, "list_commands"):
+        for part in command.list_commands(context):
+            ask(command.get_command(context, part), part)
+
+ask(typer.main.get_command(app), "penstock")
+"""
+    modules = loaded_by(program)
+    assert "penstock_jobs.shards.cli" in modules
+    assert not modules & HEAVY
+
+
+def test_the_package_alone_loads_next_to_nothing() -> None:
+    modules = loaded_by("import penstock\npenstock.PenstockError")
+    assert {name for name in modules if name.partition(".")[0] == "penstock"} == {
+        "penstock",
+        "penstock.errors",
+    }
+    assert not modules & {*HEAVY, "importlib.metadata", "msgspec", "typer"}
+
+
+def test_the_list_says_of_each_command_what_its_room_says_of_it() -> None:
+    context = typer.Context(commands())
+    said = {
+        name: commands().get_command(context, name).get_short_help_str(1_000)
+        for name in commands().list_commands(context)
+    }
+    assert said == SUMMARIES
+
+
+def test_a_command_of_somebody_elses_package_stands_in_the_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "their_room.py").write_text('def theirs() -> None:\n    """What theirs does."""\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    entry = EntryPoint("theirs", "their_room:theirs", "penstock.commands")
+    monkeypatch.setattr(cli, "_entries", lambda: {"theirs": entry})
+    monkeypatch.setattr("sys.argv", ["penstock", "--help"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert "theirs  What theirs does." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "completed"),
+    [
+        ("penstock sh", ["shards"]),
+        ("penstock shards ex", ["export"]),
+        ("penstock --ver", ["--version"]),
+    ],
+)
+def test_a_shell_completes_commands(words: str, completed: list[str]) -> None:
+    environment = {
+        "_PENSTOCK_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(words.count(" ")),
+    }
+    ended = subprocess.run(
+        [Path(sys.executable).with_name("penstock")],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.stdout.split() == completed

@@ -1,0 +1,67 @@
+"""Every fixture of every format: recognised by its importer alone, counted as expected, and the
+same lake however it is read."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from penstock_jobs.importers.plan import plan_import
+from penstock_jobs.importers.registry import all_importers
+from tests.support.session_sources import EXPECTED, cases, events_of, report_of, stored, take
+
+CASES = [pytest.param(*case, id=f"{case[0]}-{case[1].name}") for case in cases()]
+
+
+def sources_of(folder: Path, to: Path) -> Path:
+    """The case without what is expected of it."""
+    copied = to / folder.name
+    shutil.copytree(folder, copied, ignore=shutil.ignore_patterns(EXPECTED))
+    return copied
+
+
+def test_each_importer_has_a_fixture() -> None:
+    assert {importer.name for importer in all_importers()} == {name for name, _ in cases()}
+
+
+@pytest.mark.parametrize(("name", "folder"), CASES)
+def test_counts_are_as_expected(name: str, folder: Path, tmp_path: Path) -> None:
+    report = report_of(sources_of(folder, tmp_path))
+    assert report.formats.keys() == {name}
+    assert report.unfit == []
+    taken = report.formats[name].taken
+    skipped = {kind: items.count for kind, items in report.formats[name].skipped.items()}
+    counted = {"taken": {"sessions": len(taken.sessions)} | taken.counts, "skipped": skipped}
+    assert counted == json.loads((folder / EXPECTED).read_text())
+
+
+@pytest.mark.parametrize(("name", "folder"), CASES)
+def test_no_other_importer_recognises_it(name: str, folder: Path, tmp_path: Path) -> None:
+    copied = sources_of(folder, tmp_path)
+    for source, importer, _size in plan_import([copied]).sources:
+        claims = [each.name for each in all_importers() if each.recognises(source.candidate())]
+        assert claims == [importer.name] == [name]
+
+
+@pytest.mark.parametrize(("name", "folder"), CASES)
+def test_ids_are_unique_and_do_not_depend_on_the_place(
+    name: str, folder: Path, tmp_path: Path
+) -> None:
+    here, there = sources_of(folder, tmp_path / "a"), sources_of(folder, tmp_path / "b")
+    events = events_of(here)
+    assert events == events_of(there)
+    # An event that stands twice in a source is the same event.
+    by_id: dict[tuple[str, str], object] = {}
+    for event in events:
+        key = event["session_id"], event["event_id"]
+        assert by_id.setdefault(key, event["payload"]) == event["payload"]
+
+
+def test_twice_in_pieces_and_backwards_the_lake_is_the_same(tmp_path: Path) -> None:
+    folders = [sources_of(folder, tmp_path / "sources" / name) for name, folder in cases()]
+    take(tmp_path / "once", [tmp_path / "sources"])
+    once = stored(tmp_path / "once")
+    assert once
+    take(tmp_path / "pieces", [*reversed(folders), *folders])
+    assert stored(tmp_path / "pieces") == once

@@ -1,0 +1,74 @@
+"""Imports sources of sessions, with a lake and without one."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.ingest.file_import import FileImporter, ImportSummary
+from penstock.lake.lake import open_or_make
+from penstock.settings import load_settings
+from penstock_jobs.importers.plan import plan_import
+from penstock_jobs.importers.progress import ImportProgress
+from penstock_jobs.importers.report import ImportReport
+from penstock_jobs.importers.session_import import SessionImporter
+
+Event = dict[str, Any]
+
+FIXTURES = Path(__file__).parents[1] / "importers" / "fixtures"
+#: Beside the sources of a case: what is expected of them.
+EXPECTED = "expected.json"
+
+
+def cases() -> Iterator[tuple[str, Path]]:
+    """The format and the folder of each case."""
+    for folder in sorted(FIXTURES.glob("*/*")):
+        yield folder.parent.name, folder
+
+
+def events_of(*paths: Path, form: str = "auto") -> list[Event]:
+    """The events that sources give, in their order, without a lake."""
+    kept: list[Event] = []
+
+    class Keeping(SessionImporter):
+        def _add(self, body: bytearray, event: Any, _notes: Any) -> None:
+            kept.append(msgspec.to_builtins(event))
+
+    importer = Keeping(None, None)
+    for source, of_format, _size in plan_import(list(paths), form).sources:
+        for _ in importer.take(source, of_format):
+            pass
+    return kept
+
+
+def report_of(*paths: Path, form: str = "auto") -> ImportReport:
+    """What an import of these says, without a lake."""
+    importer = SessionImporter(None, None)
+    for source, of_format, _size in plan_import(list(paths), form).sources:
+        for _ in importer.take(source, of_format):
+            pass
+    return importer.report
+
+
+def take(data: Path, paths: Iterable[Path]) -> tuple[ImportReport, ImportSummary]:
+    """As `penstock import`, each path as a run of its own; what the last one says."""
+    for path in paths:
+        with closing(open_or_make(load_settings(data))) as lake:
+            files = FileImporter(lake, "default")
+            importer = SessionImporter(files, ImportProgress(lake.database, "default"))
+            for source, of_format, _size in plan_import([path]).sources:
+                for _ in importer.take(source, of_format):
+                    pass
+            outcome = importer.report, files.finish()
+    return outcome
+
+
+def stored(data: Path) -> list[tuple[Any, ...]]:
+    """Every event of the lake, in one order."""
+    sql = """SELECT session_id, event_id, type, ts, seq, source, source_key, project, payload
+        FROM events ORDER BY ALL"""
+    with closing(open_or_make(load_settings(data))) as lake:
+        table = lake.query(sql).arrow()
+    return [tuple(row.values()) for row in table.to_pylist()]
