@@ -116,7 +116,7 @@ class Sent:
 
 
 def read(sent: Sent, held: list[int], bytes_max: int = 10) -> bytes:
-    return b"".join(asyncio.run(body.read_parts(cast(Any, sent), bytes_max, held.append)))
+    return asyncio.run(body.read_body(cast(Any, sent), bytes_max, held.append))
 
 
 def test_body_is_held_as_it_comes() -> None:

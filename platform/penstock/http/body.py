@@ -52,11 +52,17 @@ async def read_parts(
     return parts
 
 
+async def read_body(
+    request: Request[Any, Any, Any], bytes_max: int, hold: Callable[[int], None]
+) -> bytes:
+    return b"".join(await read_parts(request, bytes_max, hold))
+
+
 async def read_document(request: Request[Any, Any, Any], kind: type[Document]) -> Document:
     """A small body of JSON. Raises InvalidInput, BodyTooLarge."""
-    parts = await read_parts(request, DOCUMENT_BYTES_MAX, hold=lambda _size: None)
+    body = await read_body(request, DOCUMENT_BYTES_MAX, hold=lambda _size: None)
     try:
-        return msgspec.json.decode(b"".join(parts), type=kind)
+        return msgspec.json.decode(body, type=kind)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(what="The request body", why=str(error)) from None
 
