@@ -4,7 +4,9 @@ Whoever can write into the folder that is named may put anything there: links ou
 lines of gigabytes. Only regular files below it are opened, and no link on the way to one is
 followed."""
 
+import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -272,9 +274,37 @@ def decode(content: bytes) -> Any:
     try:
         return _decoder.decode(content.removeprefix(b"\xef\xbb\xbf"))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Unfit(f"it is no JSON: {error}") from error
+        mended = _decoded_leniently(content)
+        if mended is None:
+            raise Unfit(f"it is no JSON: {error}") from error
+        return mended
     except RecursionError as error:
         raise Unfit("it is nested too deeply") from error
+
+
+#: What many programs write though JSON and UTF-8 do not have it: half of a character, no number.
+_ODD = re.compile(rb"\\u[dD][89a-fA-F]|\bNaN\b|\bInfinity\b")
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def _decoded_leniently(content: bytes) -> Any:
+    """None where even so it is no JSON."""
+    if not _ODD.search(content):
+        return None
+    try:
+        return _mended(json.loads(content, parse_constant=lambda _name: None))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _mended(value: Any) -> Any:
+    if isinstance(value, str):
+        return _HALF.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_mended(item) for item in value]
+    if isinstance(value, dict):
+        return {_HALF.sub("\ufffd", name): _mended(item) for name, item in value.items()}
+    return value
 
 
 def _plain_pieces(file: BinaryIO, codec: str | None) -> Iterator[bytes]:

@@ -2,6 +2,7 @@
 at once. A test compares it with what the commands say of themselves."""
 
 SUMMARIES = {
+    "backup": "Copy an embedded lake as it is now, while it is served.",
     "bench": "Benchmarks: run suites in isolation, bring results, compare checkpoints.",
     "canary": "A checkpoint on a part of the traffic: look at it, give it more, or take it back.",
     "channels": "What the serving fleet watches: each channel points at one checkpoint.",
@@ -21,6 +22,7 @@ SUMMARIES = {
     "query": "Ask the lake with SQL; events that are not in a segment yet are included.",
     "quotas": "What each tenant may use.",
     "rejected": "Rejected lines: why, and sending them again.",
+    "restore": "Make a lake of a backup, in an empty data directory.",
     "rewards": "What sessions were worth, by what users did next.",
     "rollback": "Take a channel back to the last good checkpoint, and pin it there.",
     "serve": "Take events in and answer queries, until SIGTERM or Ctrl-C.",

@@ -67,10 +67,12 @@ async def read_document(request: Request[Any, Any, Any], kind: type[Document]) -
         raise InvalidInput(what="The request body", why=str(error)) from None
 
 
-async def read_fields(request: Request[Any, Any, Any]) -> dict[str, Any]:
-    """The fields of a small JSON object; there are none where there is no body. Raises as
+async def read_fields(
+    request: Request[Any, Any, Any], bytes_max: int, hold: Callable[[int], None]
+) -> dict[str, Any]:
+    """The fields of a JSON object; there are none where there is no body. Raises as
     `read_document` does."""
-    body = await read_body(request, DOCUMENT_BYTES_MAX, hold=lambda _size: None)
+    body = await read_body(request, bytes_max, hold)
     try:
         return msgspec.json.decode(body or b"{}", type=dict[str, Any])
     except (ValueError, RecursionError) as error:

@@ -285,7 +285,9 @@ class ServiceClient:
         the query of a GET, or the body. Raises the error that the service raised;
         ServerUnreachable, AnswerUnusable."""
         rest = dict(fields)
-        target = re.sub(r"{(\w+)}", lambda name: quote(str(rest.pop(name[1])), safe=""), path)
+        target = re.sub(
+            r"{(\w+)(?::path)?}", lambda name: quote(str(rest.pop(name[1])), safe=""), path
+        )
         body = None
         if method != "GET":
             body = msgspec.json.encode(rest)
@@ -294,6 +296,8 @@ class ServiceClient:
         answer = self._request(method, target, body, {})
         if answer.status != 200:
             raise self._refusal(answer.status, answer.body)
+        if kind is bytes:
+            return answer.body  # type: ignore[return-value]  # mypy does not see that it is T
         try:
             return msgspec.json.decode(answer.body, type=kind)
         except (ValueError, RecursionError) as error:

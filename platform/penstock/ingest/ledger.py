@@ -48,8 +48,8 @@ _Key = tuple[str, str, int]
 _COUNTS = ("accepted", "stored", "duplicate", "rejected")
 
 
-def read_ledger(lake: Lake, since_us: int = 0) -> LedgerReport:
-    """The ledger from an hour on. Events in the log count as accepted."""
+def read_ledger(lake: Lake, since_us: int = 0, *, tenant: str | None = None) -> LedgerReport:
+    """The ledger from an hour on, of all tenants or of one. Events in the log count as accepted."""
     decoder = arrivals_of(lake.log.partitions, lake.settings)
     overtaken, before = True, None
     while overtaken:
@@ -68,15 +68,20 @@ def read_ledger(lake: Lake, since_us: int = 0) -> LedgerReport:
         LedgerRow(*key, accepted[key], stored[key], duplicate[key], rejected[key], waiting[key])
         for key in sorted({*accepted, *rejected}, key=itemgetter(2, 0, 1))
     ]
+    whole = stored.total()
+    if tenant is not None:
+        rows = [row for row in rows if row.tenant == tenant]
     discrepancies = [
         f"{row.source or '(no source)'} at hour {row.hour}: {row.accepted} accepted, but "
         f"{row.stored} stored + {row.duplicate} duplicate + {row.waiting} waiting"
         for row in rows
         if row.accepted != row.stored + row.duplicate + row.waiting
     ]
-    if (total := stored.total()) != live_rows:
-        rows_held = f"the segments hold {live_rows} rows"
-        discrepancies.append(f"{total} events were stored, but {rows_held}")
+    if whole != live_rows:
+        counts = f"{whole} events were stored, but the segments hold {live_rows} rows"
+        # Of how many others have, a tenant is not told.
+        several = "the segments do not hold as many rows as events were stored"
+        discrepancies.append(counts if tenant is None else several)
     for gap in gaps:
         if gap.accepted_at is None:
             to = f" to {gap.to_offset}" if gap.to_offset != gap.from_offset else ""

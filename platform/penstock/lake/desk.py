@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _ANSWER_SECONDS_MAX = 600.0
 #: What an answer of rows is asked for as.
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
+#: Questions are short.
+DOCUMENT_BYTES_MAX = 1024 * 1024
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
@@ -42,11 +44,14 @@ A = TypeVar("A")
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks. Whoever has the lake itself is its admin."""
+    """Who asks. Whoever is at the lake itself is its operator, and no key is asked for."""
 
     tenant: str
     actor: str
     is_admin: bool = True
+    at_the_lake: bool = False
+    #: One that was named there all the same.
+    key: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +71,7 @@ class Call(Generic[Q, A]):
     refused: Mapping[int, str] = field(default_factory=lambda: _NOTHING)
     #: Refusals that have fields of their own.
     problems: Callable[[], Mapping[int, "type[Problem]"]] = lambda: _NOTHING
+    body_bytes_max: int = DOCUMENT_BYTES_MAX
     #: Reads events or their files, as a query does, and is counted and bounded as one.
     reads_rows: bool = False
 
@@ -173,8 +179,9 @@ def open_desk(
         from penstock.lake.lake import open_existing, open_or_make
         from penstock.settings import load_settings
 
+        caller = Caller(tenant, actor(by), at_the_lake=True, key=key)
         lake = open_or_make(load_settings(data)) if make else open_existing(data)
-        yield LocalDesk(closing.enter_context(lake), Caller(tenant, actor(by)))
+        yield LocalDesk(closing.enter_context(lake), caller)
 
 
 def _service_at(url: str, key: str | None) -> "ServiceClient":

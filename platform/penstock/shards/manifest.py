@@ -18,6 +18,9 @@ from penstock.shards.schema import FORMAT, FORMATS
 from penstock.storage import ObjectStore
 
 ID_PREFIX = DIGEST_PREFIX
+#: Where shards lie in the store, each in a folder of its own.
+FOLDER = "shards"
+MANIFEST_NAME = "manifest.json"
 _FOLDER_HEX = 16
 _ID = re.compile(rf"{ID_PREFIX}[0-9a-f]{{{_FOLDER_HEX},64}}")
 
@@ -127,11 +130,11 @@ def folder_of(shard_id: str) -> str:
     if not _ID.fullmatch(shard_id):
         why = f"a shard is named {ID_PREFIX} and {_FOLDER_HEX} to 64 hexadecimal digits"
         raise InvalidInput(what=f"The shard id {shard_id!r}", why=why)
-    return f"shards/{shard_id.removeprefix(ID_PREFIX)[:_FOLDER_HEX]}"
+    return f"{FOLDER}/{shard_id.removeprefix(ID_PREFIX)[:_FOLDER_HEX]}"
 
 
 def manifest_name(shard_id: str) -> str:
-    return f"{folder_of(shard_id)}/manifest.json"
+    return f"{folder_of(shard_id)}/{MANIFEST_NAME}"
 
 
 def read_manifest(store: ObjectStore, shard_id: str) -> Manifest:
