@@ -27,7 +27,7 @@ test: .venv/ready ## the tests, in random order
 	$(BIN)/pytest $(ARGS)
 
 .PHONY: test-system
-test-system: .venv/ready ## the tests of clusters (PostgreSQL, Kafka, S3, Ray), outages, kills, whole loops
+test-system: .venv/ready ## the tests of clusters (PostgreSQL, Kafka, S3, Ray), sandboxes, outages, kills, whole loops
 	$(BIN)/pytest -m "system and not slow" $(ARGS)
 
 .PHONY: test-long

@@ -124,7 +124,7 @@ class FileImporter:
 
     def take_body(self, content: bytes, first_line: int = 1, *, ndjson: bool = True) -> None:
         now_us = self._clock.now_us()
-        for piece in self._acceptor.accept(content, now_us, first_line, ndjson=ndjson):
+        for piece in self._acceptor.accept([content], now_us, first_line, ndjson=ndjson):
             self._append(piece)
 
     def finish(self) -> ImportSummary:
