@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.ingest.errors import BodyUnreadable
-from penstock.ingest.file_import import FileImporter
+from penstock.ingest.file_import import EventImporter
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.progress import ImportProgress, mark_of
 from penstock_jobs.importers.report import FormatReport, ImportReport, Notes, Unfit
@@ -36,7 +36,7 @@ class SessionImporter:
 
     def __init__(
         self,
-        lake_import: FileImporter | None,
+        lake_import: EventImporter | None,
         progress: ImportProgress | None,
         selection: Selection = Selection(),  # immutable
     ) -> None:
