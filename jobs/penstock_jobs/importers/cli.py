@@ -72,6 +72,8 @@ def import_(
     with open_or_make(load_settings(data)) as lake:
         report, summary = _take(lake, plan, selection, tenant)
     _show(report, summary, plan.left_out, json=json)
+    if summary.rejected and not summary.accepted:
+        raise typer.Exit(2)  # nothing of it is in the lake
 
 
 def _named_paths(paths: list[Path], *, discover: bool) -> list[Path]:
@@ -146,8 +148,6 @@ def _show(
         say(f"{summary.files} files: {counts}")
     if summary.waiting:
         say("The running server has not stored them yet. Queries see them now, rewards do then.")
-    elif summary.by_server:
-        say("The running server has stored them.")
     else:
         say(f"{summary.stored} were new, {summary.duplicate} the lake had already")
     if summary.rejected:
