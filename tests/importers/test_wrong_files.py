@@ -32,7 +32,6 @@ def refused(path: Path, *more: str) -> str:
         ("a.json", json.dumps([ROW] * 3, indent=1).encode(), "objects with the keys user, text"),
         ("a.json", json.dumps(ROW, indent=1).encode(), "one JSON object with the keys user, text"),
         ("a.jsonl", b"\n".join([json.dumps(ROW).encode()] * 3), "lines of JSON with the keys user"),
-        ("a.jsonl", b'{"messages": []}\n{"messages": []}\n', "conversations for training"),
         ("a.jsonl", b'{"task": "t", "score": 1}\n', "`penstock bench import` reads them"),
         ("a.html", b"<!DOCTYPE html><html></html>", "HTML or XML"),
         ("a.txt", b"Dear all,\nthe events are late.\n", "plain text"),

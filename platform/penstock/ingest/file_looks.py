@@ -22,8 +22,6 @@ _IMPORT_AS = "`penstock import FILE --format {name}` reads such sessions"
 _KNOWN_ROWS: tuple[tuple[frozenset[str], str, str], ...] = (
     (frozenset({"sessionId", "uuid"}), "sessions of Claude Code", "claude-code"),
     (frozenset({"timestamp", "type", "payload"}), "sessions of Codex", "codex"),
-    (frozenset({"messages"}), "conversations for training, with their messages", ""),
-    (frozenset({"conversations"}), "conversations for training, in ShareGPT's form", ""),
     (frozenset({"resourceSpans"}), "traces of OpenTelemetry", ""),
     (
         frozenset({"task", "score"}),
