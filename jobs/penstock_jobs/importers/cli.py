@@ -1,5 +1,7 @@
 """`penstock import`: files of events, and sessions that agents keep."""
 
+import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +13,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import Lake, open_or_make
 from penstock.settings import load_settings
 from penstock.terminal import options
-from penstock.terminal.long_commands import progress_of
+from penstock.terminal.long_commands import ended_as_by_ctrl_c, progress_of
 from penstock.terminal.options import since_us
 from penstock.terminal.output import say, show_json, show_text
 
@@ -21,6 +23,11 @@ if TYPE_CHECKING:
     from penstock_jobs.importers.plan import ImportPlan
     from penstock_jobs.importers.report import ImportReport
     from penstock_jobs.importers.session_import import Selection, SessionImporter
+
+#: Between two looks at files that may have changed.
+_WATCH_SECONDS = 2.0
+#: The end of a file that somebody may still have been writing is looked at again after this.
+_LOOK_AGAIN_SECONDS = 60.0
 
 
 def import_(
@@ -42,6 +49,16 @@ def import_(
         str | None, typer.Option(help="Only files that changed since; an age such as 7d too.")
     ] = None,
     project: Annotated[str | None, typer.Option(help="Only sessions of this project.")] = None,
+    git: Annotated[
+        bool,
+        typer.Option(
+            "--git/--no-git",
+            help="Take commits of the sessions' repositories, which say what became of edits.",
+        ),
+    ] = True,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on with what changes, until Ctrl-C.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would take, and take nothing.")
     ] = False,
@@ -70,8 +87,11 @@ def import_(
         _show(_count(plan, selection), None, plan.left_out, json=json)
         return
     with open_or_make(load_settings(data)) as lake:
-        report, summary = _take(lake, plan, selection, tenant)
-    _show(report, summary, plan.left_out, json=json)
+        report, summary = _take(lake, plan, selection, tenant, git=git)
+        _show(report, summary, plan.left_out, json=json)
+        if watch:
+            with suppress(KeyboardInterrupt), ended_as_by_ctrl_c():
+                _watch(lake, named, form, selection, tenant, git=git)
 
 
 def _named_paths(paths: list[Path], *, discover: bool) -> list[Path]:
@@ -96,10 +116,37 @@ def _count(plan: "ImportPlan", selection: "Selection") -> "ImportReport":
     return importer.report
 
 
+def _watch(
+    lake: Lake, paths: list[Path], form: str, selection: "Selection", tenant: str, *, git: bool
+) -> None:
+    """Look again and again, and say what came. A file that cannot be read says so once."""
+    from penstock_jobs.importers.plan import plan_import
+    from penstock_jobs.importers.progress import WatchedSources
+
+    said: set[tuple[str, str]] = set()
+    looks = WatchedSources(_LOOK_AGAIN_SECONDS)
+    say("Watching for changes; Ctrl-C ends it.")
+    while True:
+        time.sleep(_WATCH_SECONDS)
+        plan = plan_import(paths, form)
+        plan.event_files.clear()
+        plan.sources = [each for each in plan.sources if looks.is_due(each[0], each[1])]
+        if not plan.sources:
+            continue
+        report, summary = _take(lake, plan, selection, tenant, git=git)
+        report.unknown.clear()
+        report.unfit = [each for each in report.unfit if each not in said]
+        said.update(report.unfit)
+        if summary.stored or (summary.by_server and report.totals()) or report.unfit:
+            for line in report.lines():
+                say(line)
+
+
 def _take(
-    lake: Lake, plan: "ImportPlan", selection: "Selection", tenant: str
+    lake: Lake, plan: "ImportPlan", selection: "Selection", tenant: str, *, git: bool
 ) -> "tuple[ImportReport, ImportSummary]":
     from penstock.ingest.file_import import FileImporter
+    from penstock_jobs.importers.commits import GIT, commits_of_sessions
     from penstock_jobs.importers.progress import ImportProgress
     from penstock_jobs.importers.session_import import SessionImporter
 
@@ -110,7 +157,12 @@ def _take(
         with progress_of(file.path.name) as follow:
             for read, size in lake_import.take(file):
                 follow(read, size)
-    return importer.report, lake_import.finish()
+    summary = lake_import.finish()
+    if git and plan.sources:
+        commits = commits_of_sessions(lake, tenant, importer.report.unfit)
+        importer.take_events(commits, GIT)
+        summary = lake_import.finish()
+    return importer.report, summary
 
 
 def _go_through(plan: "ImportPlan", importer: "SessionImporter") -> None:

@@ -79,6 +79,10 @@ class ImportReport:
     def of(self, name: str) -> FormatReport:
         return self.formats.setdefault(name, FormatReport())
 
+    def totals(self) -> int:
+        """How many events were taken."""
+        return sum(sum(each.taken.counts.values()) for each in self.formats.values())
+
     def document(self) -> dict[str, Any]:
         """The report for programs."""
         formats = {
@@ -99,9 +103,14 @@ class ImportReport:
         """The report as people read it."""
         for name, report in sorted(self.formats.items()):
             unchanged = f", {report.unchanged} unchanged" if report.unchanged else ""
-            yield f"{name}: {report.sources} sources read{unchanged}"
-            if report.sources:
-                yield f"  taken: {report.taken.sentence()}"
+            if report.sources or report.unchanged:
+                yield f"{name}: {report.sources} sources read{unchanged}"
+            if report.taken.counts:
+                yield (
+                    f"  taken: {report.taken.sentence()}"
+                    if report.sources
+                    else (f"{name}: {report.taken.sentence()}")
+                )
             if report.growing:
                 yield (
                     f"  {report.growing} may still grow: their last message is taken by a later "

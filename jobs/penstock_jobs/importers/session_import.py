@@ -1,6 +1,6 @@
 """Importing sessions: from the sources of all formats to events in the log."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -63,17 +63,17 @@ class SessionImporter:
                 report.taken.add(event.session_id, event.type, event.payload)
                 self._add(body, event, notes)
                 if len(body) >= _BODY_BYTES:
-                    self._append(body, source)
+                    self._append(body)
                 if made % _STEP_EVENTS == 0:
                     yield source.progress[0], size
-            self._append(body, source)
+            self._append(body)
         except Unfit as error:
             self.report.unfit.append((str(source.path), str(error)))
-            self._append(body, source)
+            self._append(body)
         except _SHAPES as error:
             why = f"it has a shape that nobody expected: {type(error).__name__}: {error}"
             self.report.unfit.append((str(source.path), why))
-            self._append(body, source)
+            self._append(body)
         except OSError as error:
             self.report.unfit.append((str(source.path), error.strerror or str(error)))
             return
@@ -82,6 +82,17 @@ class SessionImporter:
                 report.growing += 1
             elif self._progress is not None and self._selection.project is None:
                 self._progress.note(source, importer, mark)
+        report.add_skipped(notes)
+
+    def take_events(self, events: Iterable[ImportedEvent], name: str) -> None:
+        """Append events that no source holds; the report has them by this name."""
+        report, notes, body = self.report.of(name), Notes(name), bytearray()
+        for event in events:
+            report.taken.add(event.session_id, event.type, event.payload)
+            self._add(body, event, notes)
+            if len(body) >= _BODY_BYTES:
+                self._append(body)
+        self._append(body)
         report.add_skipped(notes)
 
     def _is_old(self, source: Source, report: FormatReport, mark: str) -> bool:
@@ -102,7 +113,7 @@ class SessionImporter:
             return
         body += b"\n"
 
-    def _append(self, body: bytearray, source: Source) -> None:
+    def _append(self, body: bytearray) -> None:
         if body and self._lake_import is not None:
             try:
                 self._lake_import.take_body(bytes(body))

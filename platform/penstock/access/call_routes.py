@@ -30,7 +30,8 @@ from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.terminal.output import encode
 
-_IN_PATH = re.compile(r"{(\w+)}")
+#: A field of the question; one that is a `path` may hold slashes.
+_IN_PATH = re.compile(r"{(\w+)(:path)?}")
 _BYTES = "application/octet-stream"
 #: What any call may be refused for; a body can be too slow or too large as well.
 _REFUSED = (400, 401, 403, 429, 503)
@@ -93,7 +94,7 @@ def route_of(call: Call[Any, Any]) -> HTTPRouteHandler:
     # From it the document of the API has the type of the answer.
     answer_call.__annotations__["return"] = Response[call.answer]  # type: ignore[name-defined]
     statuses = {*_REFUSED, *call.refused, *call.problems()}
-    in_path = set(_IN_PATH.findall(call.path))
+    in_path = set(_fields_in(call.path))
     is_get = call.method == "GET"
     said = {404: _NOTHING_THERE, **call.refused} if in_path else call.refused
     statuses |= {*said}
@@ -102,7 +103,7 @@ def route_of(call: Call[Any, Any]) -> HTTPRouteHandler:
     responses = refusals(*sorted(statuses), said=said, kinds=dict(call.problems()))
     operation = _asking(call.question, in_path) if is_get else _taking(call.question, in_path)
     return (get if is_get else post)(
-        _IN_PATH.sub(r"{\1:str}", call.path),
+        _IN_PATH.sub(lambda field: f"{{{field[1]}{field[2] or ':str'}}}", call.path),
         status_code=200,
         # The name of the function would be that of all of them.
         operation_id=re.sub(r"\W+", "_", f"{call.method.lower()}{call.path}").strip("_"),
@@ -115,11 +116,15 @@ def route_of(call: Call[Any, Any]) -> HTTPRouteHandler:
     )(answer_call)
 
 
+def _fields_in(path: str) -> list[str]:
+    return [field[1] for field in _IN_PATH.finditer(path)]
+
+
 async def _question(
     call: Call[Any, Any], request: Request[Any, Any, Any], hold: Callable[[int], None]
 ) -> Question:
     """Raises InvalidInput."""
-    in_path = _IN_PATH.findall(call.path)
+    in_path = _fields_in(call.path)
     if call.method == "GET":
         what, strict = "The query string", False
         fields = _query_fields(call.question, request)
@@ -131,7 +136,7 @@ async def _question(
     kinds = {field.name: field.type for field in msgspec.structs.fields(call.question)}
     try:
         for name in in_path:
-            text = request.path_params[name]
+            text = str(request.path_params[name]).removeprefix("/")
             fields[name] = msgspec.convert(text, kinds[name], strict=False)
         question: Question = msgspec.convert(fields, call.question, strict=strict)
     except msgspec.ValidationError as error:

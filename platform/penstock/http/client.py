@@ -285,7 +285,9 @@ class ServiceClient:
         the query of a GET, or the body. Raises the error that the service raised;
         ServerUnreachable, AnswerUnusable."""
         rest = dict(fields)
-        target = re.sub(r"{(\w+)}", lambda name: quote(str(rest.pop(name[1])), safe=""), path)
+        target = re.sub(
+            r"{(\w+)(?::path)?}", lambda name: quote(str(rest.pop(name[1])), safe=""), path
+        )
         body = None
         if method != "GET":
             body = msgspec.json.encode(rest)

@@ -17,7 +17,7 @@ from penstock.lake.catalog import READER_LEASE_SECONDS, Pin, pinned
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.fresh_events import NOTHING_FRESH, FreshEvents, arrivals_of, read_fresh
 from penstock.lake.pinned_files import PinnedFiles
-from penstock.lake.row_formats import WireFormat
+from penstock.lake.row_formats import AnswerBuffer, WireFormat
 from penstock.lake.rows import EVENT_ROWS
 from penstock.lake.segments import SESSION_PARTS, sessions_name
 from penstock.lake.settings import LakeSettings
@@ -51,11 +51,13 @@ _CONSENT_CHANGES = pa.schema([(n, pa.string()) for n in ("tenant", "session_id",
 
 @dataclass(frozen=True)
 class OwnQuery:
-    """SQL of our own: it is not checked, may have parameters, and reads no views but `views`."""
+    """SQL of our own: it is not checked, may have parameters, and reads no views but `views`.
+    `variables` are for `getvariable`: they reach a statement that runs in another process too."""
 
     sql: str
     views: frozenset[str]
     parameters: Mapping[str, object] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -130,6 +132,14 @@ class LakeQuery:
             statement.write(prepared.query.sql, prepared.preparation, form, out)
             return WrittenAnswer(prepared.pin.snap, prepared.cut_off)
 
+    def table(self) -> pa.Table:
+        """All rows, from wherever statements of users run, within the limit of an answer. Raises
+        what `write` does."""
+        bytes_max = self.lake.settings.room(LakeSettings).query_answer_bytes_max
+        with AnswerBuffer(bytes_max) as out:
+            self.write("arrow", out, EndSignal())
+            return pa.ipc.open_stream(out.getvalue()).read_all()
+
     def _prepared(self, statement: StatementRunner, closing: ExitStack) -> "_PreparedQuery":
         lake, query = self.lake, self.sql
         if isinstance(query, str):
@@ -141,6 +151,8 @@ class LakeQuery:
         preparation = Preparation(files.distant)
         sources = ViewSources(preparation, files, lake.database, self.tenant, pin.snap, pin.moment)
         self._prepare(sources, query.views, pin, fresh)
+        for name, value in query.variables.items():
+            preparation.execute(f"SET VARIABLE {name} = ?", [value])
         return _PreparedQuery(query, preparation, pin, fresh.cut_off)
 
     def _limits(self, closing: ExitStack) -> StatementLimits:
