@@ -54,7 +54,7 @@ def script(port: int) -> str:
             text = f"python - <<'PYTHON'\n{text}PYTHON\n".replace('"sha256:…"', "open('id').read()")
         if block.language == "json":
             text = ""
-        parts.append(f"{text}\necho; echo '{_MARK}' {number} $?")
+        parts.append(f"{text}\nSTATUS=$?; echo; echo '{_MARK}' {number} $STATUS")
         if "penstock shards build" in text:
             first = "print(json.load(sys.stdin)[0]['id'], end='')"
             parts.append(
@@ -83,7 +83,7 @@ def outputs(wheel: InstalledWheel, directory: Path) -> dict[int, tuple[int, str]
     }
 
 
-@pytest.mark.slow
+@pytest.mark.system
 def test_each_block_of_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     wheel = install_wheel(tmp_path)
     directory = tmp_path / "walk"

@@ -168,7 +168,9 @@ def largest_miss(chapters: Sequence[Chapter], ending: StoryEnding) -> str:
     """What separates the measured shares from the true ones, at most, and why; nothing where
     nothing is known."""
     misses = []
-    for number, part in [*((f"cycle {one.number}", one) for one in chapters), ("the end", ending)]:
+    parts: list[tuple[str, Chapter | StoryEnding]] = [("the end", ending)]
+    parts += [(f"cycle {chapter.number}", chapter) for chapter in chapters]
+    for number, part in parts:
         for share, name in _SHARES.items():
             measured, true = getattr(part.measured, share), getattr(part.known, share)
             margin = getattr(part.measured, f"{share}_margin")
