@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from penstock_jobs.importers import cli
 from tests.support.claude_code_rows import SESSION, answers, asks, said, write
 from tests.support.commands import penstock
 from tests.support.session_sources import stored
@@ -105,7 +104,7 @@ def test_watching_takes_what_is_appended(home: Path, monkeypatch: pytest.MonkeyP
             raise KeyboardInterrupt
         write(home / ".claude/projects/-work-shop", *ROWS, *[asks(2, "More")] * number)
 
-    monkeypatch.setattr(cli.time, "sleep", sleep)
+    monkeypatch.setattr("penstock_jobs.importers.cli.time.sleep", sleep)
     data = str(home / "data")
     done = penstock("import", str(home / ".claude"), "--watch", "--data", data)
     assert done.returncode == 0, done.stderr

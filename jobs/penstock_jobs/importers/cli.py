@@ -10,8 +10,7 @@ import typer
 
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.lake import Lake, open_or_make
-from penstock.settings import load_settings
+from penstock.lake.desk import Desk, LocalDesk, open_desk
 from penstock.terminal import options
 from penstock.terminal.long_commands import ended_as_by_ctrl_c, progress_of
 from penstock.terminal.options import since_us
@@ -35,7 +34,8 @@ def import_(
         list[Path] | None,
         typer.Argument(parser=options.path, help="Files, or folders of files."),
     ] = None,
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     *,
     form: Annotated[
         str,
@@ -86,12 +86,12 @@ def import_(
     if dry_run:
         _show(_count(plan, selection), None, plan.left_out, json=json)
         return
-    with open_or_make(load_settings(data)) as lake:
-        report, summary = _take(lake, plan, selection, tenant, git=git)
+    with open_desk(data, url, tenant, make=True) as desk:
+        report, summary = _take(desk, plan, selection, git=git)
         _show(report, summary, plan.left_out, json=json)
         if watch:
             with suppress(KeyboardInterrupt), ended_as_by_ctrl_c():
-                _watch(lake, named, form, selection, tenant, git=git)
+                _watch(desk, named, form, selection, git=git)
 
 
 def _named_paths(paths: list[Path], *, discover: bool) -> list[Path]:
@@ -116,9 +116,7 @@ def _count(plan: "ImportPlan", selection: "Selection") -> "ImportReport":
     return importer.report
 
 
-def _watch(
-    lake: Lake, paths: list[Path], form: str, selection: "Selection", tenant: str, *, git: bool
-) -> None:
+def _watch(desk: Desk, paths: list[Path], form: str, selection: "Selection", *, git: bool) -> None:
     """Look again and again, and say what came. A file that cannot be read says so once."""
     from penstock_jobs.importers.plan import plan_import
     from penstock_jobs.importers.progress import WatchedSources
@@ -133,7 +131,7 @@ def _watch(
         plan.sources = [each for each in plan.sources if looks.is_due(each[0], each[1])]
         if not plan.sources:
             continue
-        report, summary = _take(lake, plan, selection, tenant, git=git)
+        report, summary = _take(desk, plan, selection, git=git)
         report.unknown.clear()
         report.unfit = [each for each in report.unfit if each not in said]
         said.update(report.unfit)
@@ -143,15 +141,19 @@ def _watch(
 
 
 def _take(
-    lake: Lake, plan: "ImportPlan", selection: "Selection", tenant: str, *, git: bool
+    desk: Desk, plan: "ImportPlan", selection: "Selection", *, git: bool
 ) -> "tuple[ImportReport, ImportSummary]":
-    from penstock.ingest.file_import import FileImporter
+    from penstock.access.errors import RoleMissing
+    from penstock.ingest.file_import import event_importer
     from penstock_jobs.importers.commits import GIT, commits_of_sessions
     from penstock_jobs.importers.progress import ImportProgress
     from penstock_jobs.importers.session_import import SessionImporter
 
-    lake_import = FileImporter(lake, tenant)
-    importer = SessionImporter(lake_import, ImportProgress(lake.database, tenant), selection)
+    lake_import = event_importer(desk)
+    progress = None  # a service knows nothing of the files here, and each event again
+    if isinstance(desk, LocalDesk):
+        progress = ImportProgress(desk.lake.database, desk.caller.tenant)
+    importer = SessionImporter(lake_import, progress, selection)
     _go_through(plan, importer)
     for file in plan.event_files:
         with progress_of(file.path.name) as follow:
@@ -159,8 +161,11 @@ def _take(
                 follow(read, size)
     summary = lake_import.finish()
     if git and plan.sources:
-        commits = commits_of_sessions(lake, tenant, importer.report.unfit)
-        importer.take_events(commits, GIT)
+        problems = importer.report.unfit
+        try:
+            importer.take_events(commits_of_sessions(desk, problems), GIT)
+        except RoleMissing as error:  # a key that may only send
+            problems.append(("commits of the sessions", str(error)))
         summary = lake_import.finish()
     return importer.report, summary
 

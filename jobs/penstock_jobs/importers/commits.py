@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from penstock.clock import SECOND_US, SystemClock
 from penstock.errors import InvalidInput
-from penstock.lake.lake import Lake
+from penstock.lake.desk import Desk
 from penstock_jobs.importers.importer import ImportedEvent
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.git_history import history_events
@@ -46,18 +46,16 @@ class _Session:
     member: ChainMember | None
 
 
-def commits_of_sessions(
-    lake: Lake, tenant: str, problems: list[tuple[str, str]]
-) -> Iterator[ImportedEvent]:
+def commits_of_sessions(desk: Desk, problems: list[tuple[str, str]]) -> Iterator[ImportedEvent]:
     """Of the sessions of the last weeks, where their repositories are here. A repository that
     cannot be read goes to `problems`, with the reason."""
     now_us = SystemClock().now_us()
     since_us = now_us - round(_AGE.total_seconds()) * SECOND_US
-    for directory, sessions in sorted(_by_repository(lake, tenant, since_us).items()):
+    for directory, sessions in sorted(_by_repository(desk, since_us).items()):
         for start in range(0, len(sessions), _SESSIONS_AT_ONCE):
             some = sessions[start : start + _SESSIONS_AT_ONCE]
             try:
-                yield from _commits(lake, tenant, directory, some, now_us)
+                yield from _commits(desk, directory, some, now_us)
             except InvalidInput as error:
                 problems.append((str(directory), str(error.facts.get("why", error))))
                 break
@@ -74,9 +72,9 @@ def repository_of(folder: str) -> Path | None:
         return None
 
 
-def _by_repository(lake: Lake, tenant: str, since_us: int) -> Mapping[Path, list[_Session]]:
+def _by_repository(desk: Desk, since_us: int) -> Mapping[Path, list[_Session]]:
     found: defaultdict[Path, list[_Session]] = defaultdict(list)
-    table = lake.query(_SESSIONS.format(since_us=since_us), tenant=tenant).arrow()
+    table = _rows(desk, _SESSIONS.format(since_us=since_us))
     for row in table.to_pylist():
         directory = repository_of(row["repo"])
         if directory is None:
@@ -87,14 +85,17 @@ def _by_repository(lake: Lake, tenant: str, since_us: int) -> Mapping[Path, list
     return found
 
 
+def _rows(desk: Desk, sql: str) -> pa.Table:
+    with desk.rows(sql, None) as answer:
+        return answer.batches.read_all()
+
+
 def _commits(
-    lake: Lake, tenant: str, directory: Path, sessions: Sequence[_Session], now_us: int
+    desk: Desk, directory: Path, sessions: Sequence[_Session], now_us: int
 ) -> Iterator[ImportedEvent]:
     """Raises InvalidInput."""
     names = ", ".join("'" + each.session_id.replace("'", "''") + "'" for each in sessions)
-    edits, looks = (
-        lake.query(sql.format(sessions=names), tenant=tenant).arrow() for sql in (_EDITS, _LOOKS)
-    )
+    edits, looks = (_rows(desk, sql.format(sessions=names)) for sql in (_EDITS, _LOOKS))
     chains = {each.session_id: each.member for each in sessions if each.member is not None}
     empty = pa.table({})
     others = dict.fromkeys(

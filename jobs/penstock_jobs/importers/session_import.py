@@ -4,13 +4,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.ingest.errors import BodyUnreadable
-from penstock.ingest.file_import import FileImporter
+from penstock.ingest.file_import import EventImporter
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.progress import ImportProgress, mark_of
 from penstock_jobs.importers.report import FormatReport, ImportReport, Notes, Unfit
 from penstock_jobs.importers.sources import Source
+from penstock_jobs.importers.vendors import VENDOR_MODEL, vendor_of
 
 #: So much goes to the log at once.
 _BODY_BYTES = 4 * 1024 * 1024
@@ -34,7 +36,7 @@ class SessionImporter:
 
     def __init__(
         self,
-        lake_import: FileImporter | None,
+        lake_import: EventImporter | None,
         progress: ImportProgress | None,
         selection: Selection = Selection(),  # immutable
     ) -> None:
@@ -54,7 +56,7 @@ class SessionImporter:
             if self._is_old(source, report, mark):
                 return
             report.sources += 1
-            body, made = bytearray(), 0
+            body, made, marked = bytearray(), 0, set[tuple[str, str]]()
             for event in importer.read(source, notes):
                 if self._selection.project not in (None, event.project):
                     notes.skip("event of another project", event.project or "")
@@ -62,6 +64,8 @@ class SessionImporter:
                 made += 1
                 report.taken.add(event.session_id, event.type, event.payload)
                 self._add(body, event, notes)
+                if (vendor := _vendor_mark(event, marked)) is not None:
+                    self._add(body, vendor, notes)
                 if len(body) >= _BODY_BYTES:
                     self._append(body)
                 if made % _STEP_EVENTS == 0:
@@ -120,3 +124,15 @@ class SessionImporter:
             except BodyUnreadable as error:
                 raise Unfit(error.facts["why"]) from error
         body.clear()
+
+
+def _vendor_mark(event: ImportedEvent, marked: set[tuple[str, str]]) -> ImportedEvent | None:
+    """With the first call of a vendor's model in a session, an event that says so."""
+    model = event.payload.get("model") if event.type == "model_call" else None
+    vendor = vendor_of(model) if isinstance(model, str) else None
+    if vendor is None or (event.session_id, vendor) in marked:
+        return None
+    marked.add((event.session_id, vendor))
+    payload = {"vendor": vendor, "model": model, "trainable": False}
+    name = f"{event.event_id}:vendor"
+    return replace(event, type=VENDOR_MODEL, payload=payload, event_id=name, source_key=name)

@@ -26,6 +26,7 @@ SUMMARIES = {
     "rewards": "What sessions were worth, by what users did next.",
     "rollback": "Take a channel back to the last good checkpoint, and pin it there.",
     "serve": "Take events in and answer queries, until SIGTERM or Ctrl-C.",
+    "sessions": "Sessions, to be looked through and read.",
     "shards": "Training shards, built from queries.",
     "simulate": "Simulate sessions whose truth is known, and send their events.",
     "snapshots": "Names for the lake as it was: `query --as-of NAME` reads the same rows for ever.",
