@@ -159,9 +159,9 @@ def test_the_page_says_whether_the_largest_miss_is_within_its_interval(tmp_path:
 
 
 def test_a_verdict_is_a_list(tmp_path: Path) -> None:
-    why = "the gate says FAIL of demo-0002: sums: 0.31 worse; tokens: 34 % more"
+    why = "the gate says FAIL of demo-0002: sums: 0.31 worse; at most 0.1; tokens: 34 % more"
     refused = chapter(2, outcome="refused", why=why)
-    points = ["sums: 0.31 worse", "tokens: 34 % more"]
+    points = ["sums: 0.31 worse; at most 0.1", "tokens: 34 % more"]
     assert refused.reasons == ("the gate says FAIL of demo-0002", points)
     assert chapter(1, why="the trainer ended").reasons == ("the trainer ended", [])
     write_page(tmp_path / "page.html", [refused], ENDING)

@@ -1,5 +1,6 @@
 """The story of the demonstration: its cycles in their order, and how they are told."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
@@ -71,7 +72,7 @@ class Chapter:
     def reasons(self) -> tuple[str, list[str]]:
         """Why it ended so: what comes first, and its points."""
         head, colon, points = self.why.partition(": ")
-        return (head, points.split("; ")) if colon else (self.why, [])
+        return (head, _POINT.split(points)) if colon else (self.why, [])
 
     @property
     def as_meant(self) -> bool:
@@ -88,6 +89,8 @@ class StoryEnding:
 
 
 LEARN = "learn.toml"
+#: A point begins with what it is about; there are semicolons within points too.
+_POINT = re.compile(r"; (?=[^;:]+: )")
 ACTS = (
     Act(
         LEARN, "A weak model serves", "Much of what it writes is thrown away. It learns from that."
