@@ -308,11 +308,13 @@ class Player:
         [row] = self._query("user_reaction", ("rewards", "sessions"), parameters)
         measured, known = UserReaction(**row), traffic.reaction(checkpoint)
         served = sum(truth.checkpoint == checkpoint for truth in traffic.truths)
+        kept = percent(measured.kept, measured.kept_margin)
+        dissatisfied = percent(measured.dissatisfied, measured.dissatisfied_margin)
         self._tell_stage(
             "production",
-            f"{served} sessions of {checkpoint}: {percent(measured.kept)} of its edits were kept"
-            f" (in truth {percent(known.kept)}), {percent(measured.dissatisfied)} of its turns left"
-            f" the user dissatisfied ({percent(known.dissatisfied)})",
+            f"{served} sessions of {checkpoint}: {kept} of its edits were kept (in truth"
+            f" {percent(known.kept)}), {dissatisfied} of its turns left the user dissatisfied (in"
+            f" truth {percent(known.dissatisfied)})",
         )
         return measured, known
 
