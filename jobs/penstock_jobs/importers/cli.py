@@ -89,6 +89,8 @@ def import_(
     with open_desk(data, url, tenant, make=True) as desk:
         report, summary = _take(desk, plan, selection, git=git)
         _show(report, summary, plan.left_out, json=json)
+        if summary.rejected and not summary.accepted:
+            raise typer.Exit(2)  # nothing of it is in the lake
         if watch:
             with suppress(KeyboardInterrupt), ended_as_by_ctrl_c():
                 _watch(desk, named, form, selection, git=git)
@@ -203,8 +205,6 @@ def _show(
         say(f"{summary.files} files: {counts}")
     if summary.waiting:
         say("The running server has not stored them yet. Queries see them now, rewards do then.")
-    elif summary.by_server:
-        say("The running server has stored them.")
     else:
         say(f"{summary.stored} were new, {summary.duplicate} the lake had already")
     if summary.rejected:
