@@ -10,7 +10,8 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from penstock.access.keys import ROLES, create_key
+from penstock.access import ROLES
+from penstock.access.keys import create_key
 from penstock.events.event import TENANT_DEFAULT
 from penstock.http.login import login_path
 from penstock.lake.desk import Call, all_calls
