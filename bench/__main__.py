@@ -14,6 +14,7 @@ from bench.commits import commits_per_second, seconds_to_pin
 from bench.demonstration import measure_demonstration
 from bench.figures import Figure, at_least, at_most, show
 from bench.gate_decision import measure_gate_decision
+from bench.importing import measure_importing
 from bench.increments import measure_increments
 from bench.ingest import Ingested, ingest_at_full_speed, ingest_at_rate
 from bench.installation import measure_installation
@@ -64,6 +65,9 @@ def _measure(here: Path, events: int, lake_events: int) -> Iterator[Figure]:
     yield from _half_load(half, rate)
 
     yield from _over_kafka(here / "kafka", traffic, full)
+
+    say("importing sessions")
+    yield from measure_importing(here / "importing")
 
     say("computing rewards")
     yield from measure_rewards(make_traffic(20_000, _BATCH))
