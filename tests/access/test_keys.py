@@ -177,6 +177,12 @@ def test_a_key_that_has_expired_already_is_not_made(database: Database) -> None:
         create_key(database, "read", "acme", expires_at=SystemClock().now_us() - SECOND_US)
 
 
+@pytest.mark.parametrize("expires_at", [-1, 2**62, 2**63, 10**30])
+def test_a_time_that_no_calendar_has_is_refused(database: Database, expires_at: int) -> None:
+    with pytest.raises(InvalidInput, match="the year 9999"):
+        create_key(database, "read", "acme", expires_at=expires_at)
+
+
 def test_the_command_says_until_when_a_key_lives(tmp_path: Path) -> None:
     create = ("keys", "create", "--role", "read", "--data", str(tmp_path))
     made = penstock(*create, "--expires", "90d", "--json")

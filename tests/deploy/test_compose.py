@@ -9,6 +9,7 @@ import pytest
 
 from penstock.database.settings import DatabaseSettings
 from penstock.lake.settings import LakeSettings
+from penstock.server.settings import ServerSettings
 from tests.deploy.reading import (
     DEPLOY,
     PATHS,
@@ -50,7 +51,7 @@ def test_settings_and_commands_are_what_penstock_takes(part: Part, tmp_path: Pat
     options = part.parse()
     if part.role:
         assert options["host"] == "0.0.0.0"
-        assert options["port"] == PORT
+        assert part.settings(tmp_path).room(ServerSettings).port == PORT
 
 
 @pytest.mark.parametrize("part", ROLES.values(), ids=ROLES)

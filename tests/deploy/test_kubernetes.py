@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from penstock.server.settings import ServerSettings
 from tests.deploy.reading import (
     KUBERNETES,
     PATHS,
@@ -59,7 +60,7 @@ def test_settings_and_commands_are_what_penstock_takes(part: Part, tmp_path: Pat
     options = part.parse()
     if part.role:
         assert options["host"] == "0.0.0.0"
-        assert options["port"] == PORT
+        assert part.settings(tmp_path).room(ServerSettings).port == PORT
 
 
 @pytest.mark.parametrize("part", ROLES.values(), ids=ROLES)

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from penstock_jobs.rewards.report import compute, show_session
 from penstock_jobs.rewards.reward import all_rewards
 from tests.rewards.test_large_files import LINES, MINIFIED
 from tests.support.lakes import START_US, Event, body_of, hand_lake, make_event
-from tests.support.reward_events import answered, bucket_of, edited, said, tool
+from tests.support.reward_events import answered, bucket_of, compute, edited, said, tool
 
 BEFORE = "a = 1\n"
 AFTER = "a = 1\nresult = compute(a)\n"
@@ -370,17 +369,6 @@ def test_all_of_them_at_once(tmp_path: Path, alone: list[dict[str, Any]]) -> Non
     assert len(found) == len(small) + 1
     for name in small:
         sound(found[f"bad {name}"])
-
-
-def test_show_prints_no_control_characters(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    names = {"path": "\x1b[2J\n.py", "edit_id": "\x1b]0;x\a"}
-    bucket = bucket_of(tmp_path, [edit(2, "\x1b[1m\n", "\r\x1b[0m\n\x85\n", **names)])
-    show_session("s", bucket, compute(bucket, None).to_pylist())
-    lines = capsys.readouterr().out.split("\n")
-    assert "edit_persistence" in "".join(lines)
-    assert all(line.isprintable() for line in lines)
 
 
 def _edit_line(**payload: Any) -> bytes:

@@ -60,7 +60,7 @@ def test_show_as_json_has_a_row_for_each_value_and_state(data: str, tmp_path: Pa
         'name = "mine"\n[[reward]]\nname = "edit_persistence"\nweight = 2\nhorizon_s = 30\n'
     )
     shown = rewards("show", "s", "--data", data, "--definition", str(definition), "--json")
-    rows = json.loads(shown.stdout)
+    rows = json.loads(shown.stdout)["rewards"]
     assert {row["name"] for row in rows} == {"edit_persistence", "reward"}
     states = {row["horizon_s"]: row["state"] for row in rows if row["target_kind"] == "edit"}
     assert states[0] == "scored"

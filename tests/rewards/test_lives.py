@@ -134,6 +134,18 @@ def test_what_a_subagent_is_told_is_no_word_of_the_user(lake: HandLake) -> None:
     assert reward(lake, "dissatisfied_follow_up", "a", "turn", None) == [("1", None, "silence")]
 
 
+def test_what_a_subagent_is_told_next_is_no_follow_up(lake: HandLake) -> None:
+    """Whoever sends its instructions as messages of the user."""
+    lake.store([*worked("a"), started("helper", "a", "subagent", 10)])
+    told = [said(11, "List all of the reports of visits.", "helper"), answered(12, "helper")]
+    again = [said(13, "Wrong. List all of the reports of visits.", "helper")]
+    lake.store([*told, *again, answered(14, "helper", text="Yes.")])
+    run_at(lake, 86_400, find_definition())
+    for name in ("dissatisfied_follow_up", "asked_again", "judged_follow_up"):
+        values = [value for _, value, _ in reward(lake, name, "helper", "turn", None)]
+        assert not any(value is not None for value in values), name
+
+
 def test_a_chain_is_over_when_its_last_session_is(lake: HandLake) -> None:
     over = make_event("a", 9, "session_end", payload={"reason": "completed"})
     lake.store([*worked("a"), over, started("b", "a", "compaction", 10), said(11, "go on", "b")])

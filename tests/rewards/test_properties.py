@@ -15,11 +15,10 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.buckets import plan_buckets, read_bucket
 from penstock.lake.catalog import current
 from penstock_jobs.rewards.bucket import Bucket, as_bucket
-from penstock_jobs.rewards.report import compute
 from tests.rewards.measures import MEASURES, PARAMETERS
 from tests.rewards.stories import Story, bucket, found
 from tests.support.lakes import START_US, Event, hand_lake
-from tests.support.reward_events import DAY_US
+from tests.support.reward_events import DAY_US, compute
 
 TEXT = st.text("ab(=. \n\té𝄞", max_size=80)
 SAMPLES = Path(__file__).parents[2] / "examples" / "sessions"

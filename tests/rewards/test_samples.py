@@ -15,10 +15,9 @@ from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.chains import gather_chain
 from penstock_jobs.rewards.definition import Standing, find_definition
 from penstock_jobs.rewards.outcomes import outcomes
-from penstock_jobs.rewards.report import compute, show_session
 from tests.support.commands import penstock
 from tests.support.lakes import START_US, HandLake, hand_lake
-from tests.support.reward_events import DAY_US
+from tests.support.reward_events import DAY_US, compute
 
 ROOT = Path(__file__).parents[2]
 SESSIONS = ROOT / "examples" / "sessions"
@@ -299,19 +298,6 @@ def test_the_chain_of_a_compaction_and_a_subagent(lake: HandLake) -> None:
     assert summary["session_id"] == "sample-long-2"
 
 
-@pytest.mark.parametrize("session", EXPECTED)
-def test_show_prints_each(
-    buckets: dict[str, Bucket], session: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    of_session = buckets[session]
-    show_session(session, of_session, compute(of_session, None).to_pylist())
-    shown = capsys.readouterr().out
-    for edit in of_session.edits.to_pylist():
-        assert f"edit {edit['edit_id']}: {edit['path']}" in shown
-    assert "latency" in shown
-    assert "None" not in shown
-
-
 def test_every_sample_is_worked_out_and_described() -> None:
     text = (SESSIONS / "README.md").read_text(encoding="utf-8")
     sessions = set()
@@ -334,5 +320,5 @@ def test_import_takes_them_once(tmp_path: Path) -> None:
     assert (first["accepted"], first["rejected"], first["stored"]) == (lines, 0, lines)
     again = run("import", str(SESSIONS))
     assert (again["stored"], again["duplicate"]) == (0, lines)
-    rows = run("rewards", "show", "sample-nobody-looked")
+    rows = run("rewards", "show", "sample-nobody-looked")["rewards"]
     assert {row["reason"] for row in rows if row["horizon_s"] == 600} == {"unobserved"}

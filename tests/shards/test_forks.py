@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from penstock.execution.calls import InlineExecutor
+from penstock.shards.registered_shards import marks_of
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
-from penstock_jobs.shards.registration import mark_consent, marks_of
+from penstock_jobs.shards.registration import mark_consent
 from tests.support.engine_lake import DAY_US, SESSIONS, built, otherwise, rows_of, talk, tokens
 from tests.support.lakes import START_US, Event, HandLake, hand_lake, make_event
 from tests.support.reward_events import answered, said

@@ -11,7 +11,7 @@ from penstock.checkpoints.tables import benchmark_run
 from penstock.database.engine import Database
 from penstock.settings import Settings
 from penstock_jobs.benchmarks.importers.trials import ReadOptions
-from penstock_jobs.benchmarks.result_import import ImportReport, import_results
+from penstock_jobs.benchmarks.result_import import ImportReport, read_results, take_results
 
 TENANT = "default"
 
@@ -29,7 +29,8 @@ class Registry:
     def take(self, path: Path, *, dry_run: bool = False, **facts: Any) -> ImportReport:
         options = ReadOptions(**{name: facts.pop(name) for name in ("metric",) if name in facts})
         whose = {"tenant": TENANT, "suite": "core", "checkpoint": "ckpt-1"} | facts
-        return import_results(self.database, path, options=options, dry_run=dry_run, **whose)
+        read = read_results(path, whose.pop("form", None), options)
+        return take_results(self.database, read, dry_run=dry_run, **whose)
 
     def kept(self, version: str = "imported") -> dict[tuple[str, int], float | str | None]:
         place = AttemptScope(TENANT, "core", version, "ckpt-1")

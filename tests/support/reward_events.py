@@ -11,6 +11,9 @@ from penstock.lake.buckets import plan_buckets, read_bucket
 from penstock.lake.catalog import current
 from penstock.lake.rows import EVENT_ROWS
 from penstock_jobs.rewards.bucket import Bucket, as_bucket
+from penstock_jobs.rewards.credit import rewards_of, score_bucket
+from penstock_jobs.rewards.definition import Definition, Term
+from penstock_jobs.rewards.reward import all_rewards
 from tests.support.lakes import START_US, Event, hand_lake, make_event
 
 DAY_US = 86_400_000_000
@@ -56,3 +59,12 @@ def tool(number: int, name: str, session: str = "s", **payload: Any) -> list[Eve
 def edited(number: int, path: str, before: str, after: str, session: str = "s") -> Event:
     payload = {"path": path, "before": before, "after": after}
     return make_event(session, number, "edit", payload=payload)
+
+
+def compute(bucket: Bucket, definition: Definition | None = None) -> pa.Table:
+    """The rewards of a definition and its sum; without a definition all rewards that need no
+    settings, with their defaults."""
+    if definition is None:
+        free = [reward for reward in all_rewards().values() if not reward.only_named]
+        return rewards_of(bucket, [Term(reward, reward.parameters()) for reward in free])
+    return score_bucket(bucket, definition).rewards

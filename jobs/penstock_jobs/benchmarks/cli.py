@@ -10,6 +10,7 @@ import typer
 
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.desk import open_desk
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of, spinner_of
@@ -149,7 +150,8 @@ def show(
     *,
     checkpoint: Annotated[Text, typer.Option(metavar="NAME", help="One, with its tasks.")] = None,
     suite_version: Annotated[Text, typer.Option(metavar="V", help="Else the newest.")] = None,
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -157,25 +159,14 @@ def show(
 
     Example: penstock bench show core --checkpoint ckpt-0013
     """
-    from penstock.checkpoints.attempts import AttemptScope, checkpoints_tried, versions_tried
-    from penstock_jobs.benchmarks.summary import (
-        mean_text,
-        results_of,
-        task_table,
-        version_advice,
-    )
+    from penstock_jobs.benchmarks.calls import SHOW_RESULTS, ResultsQuestion
+    from penstock_jobs.benchmarks.summary import mean_text, task_table
 
     suite = _name_of(suite)
-    with open_existing(data) as lake:
-        names = [checkpoint] if checkpoint else checkpoints_tried(lake.database, tenant, suite)
-        results = []
-        for name in names:
-            versions = versions_tried(lake.database, tenant, suite, name)[-1:]
-            for version in [suite_version] if suite_version is not None else versions:
-                scope = AttemptScope(tenant, suite, version, name)
-                results.append(results_of(lake.database, scope))
-        advice = version_advice(lake.database, tenant, suite)
-    results = [result for result in results if result.summary.scored or result.summary.errors]
+    question = ResultsQuestion(suite=suite, checkpoint=checkpoint, suite_version=suite_version)
+    with open_desk(data, url, tenant) as desk:
+        answer = desk.ask(SHOW_RESULTS, question)
+    results, advice = answer.results, answer.advice
     if json:
         show_json(results)
         return
@@ -206,7 +197,8 @@ def compare(
     after: Annotated[str, typer.Argument(metavar="B", help="The one to compare with it.")],
     *,
     suite: Annotated[str, typer.Option(metavar="SUITE", help="A suite's name, or its folder.")],
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -216,10 +208,12 @@ def compare(
 
     Example: penstock bench compare ckpt-0012 ckpt-0013 --suite core
     """
-    from penstock_jobs.benchmarks.summary import compare_checkpoints, number_text
+    from penstock_jobs.benchmarks.calls import COMPARE_RESULTS, ComparisonQuestion
+    from penstock_jobs.benchmarks.summary import number_text
 
-    with open_existing(data) as lake:
-        comparison = compare_checkpoints(lake.database, tenant, _name_of(suite), before, after)
+    question = ComparisonQuestion(suite=_name_of(suite), before=before, after=after)
+    with open_desk(data, url, tenant) as desk:
+        comparison = desk.ask(COMPARE_RESULTS, question)
     if json:
         show_json(asdict(comparison))
         return
@@ -398,7 +392,8 @@ def import_(
     first_attempt: FirstAttempt = 0,
     unfinished: Unfinished = False,
     dry_run: DryRun = False,
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -408,24 +403,23 @@ def import_(
 
     Example: penstock bench import jobs/2026-11-21 --suite core --checkpoint ckpt-0013
     """
+    from penstock_jobs.benchmarks.calls import IMPORT_RESULTS, ImportQuestion
     from penstock_jobs.benchmarks.importers.trials import ReadOptions
-    from penstock_jobs.benchmarks.result_import import error_rows, import_results
-    from penstock_jobs.benchmarks.summary import version_advice
+    from penstock_jobs.benchmarks.result_import import error_rows, read_results
 
-    with open_existing(data) as lake, spinner_of(f"Reading {path}"):
-        report = import_results(
-            lake.database,
-            path,
-            tenant=tenant,
+    reading = ReadOptions(metric=metric, only=only, unfinished=unfinished)
+    with open_desk(data, url, tenant) as desk, spinner_of(f"Reading {path}"):
+        read = read_results(path, None if form == "auto" else form, reading)
+        question = ImportQuestion(
             suite=suite,
             checkpoint=checkpoint,
             suite_version=suite_version,
-            form=None if form == "auto" else form,
-            options=ReadOptions(metric=metric, only=only, unfinished=unfinished),
             first_attempt=first_attempt,
             dry_run=dry_run,
+            **vars(read),
         )
-        advice = version_advice(lake.database, tenant, suite)
+        answer = desk.ask(IMPORT_RESULTS, question)
+    report, advice = answer.report, answer.advice
     if advice is not None:
         say(advice)
     if json:

@@ -1,8 +1,9 @@
 """Imports results of other harnesses into the registry: once, whole, and with their problems."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from penstock.checkpoints.attempts import (
     Attempt,
     AttemptScope,
     BenchmarkRun,
+    check_attempt,
     error_groups,
     error_kind,
     listed,
@@ -27,6 +29,7 @@ from penstock.checkpoints.registration import find
 from penstock.checkpoints.suites import SuiteVersion, add_suite, suite_versions
 from penstock.database.engine import Database, clock_us
 from penstock.errors import InvalidInput
+from penstock.toml_document import unknown
 from penstock_jobs.benchmarks.importers import (
     harbor,
     inspect_logs,
@@ -35,7 +38,12 @@ from penstock_jobs.benchmarks.importers import (
     swe_bench,
     terminal_bench,
 )
-from penstock_jobs.benchmarks.importers.trials import ImportProblem, ReadOptions, TrialCollection
+from penstock_jobs.benchmarks.importers.trials import (
+    ImportProblem,
+    ImportProblems,
+    ReadOptions,
+    TrialCollection,
+)
 from penstock_jobs.benchmarks.summary import scores_by_task
 from penstock_jobs.benchmarks.trial_numbers import NumberedAttempts, number_attempts
 
@@ -86,16 +94,25 @@ class ImportReport:
     dry_run: bool
 
 
-def import_results(
+@dataclass(frozen=True, kw_only=True)
+class ReadResults:
+    """What a file or folder holds. `places` says where the result of each attempt stands."""
+
+    format: str
+    source: str
+    attempts: list[Attempt]
+    places: list[str]
+    problems: list[ImportProblem]
+
+
+def take_results(
     database: Database,
-    path: Path,
+    read: ReadResults,
     *,
     tenant: str,
     suite: str,
     checkpoint: str,
     suite_version: str | None = None,
-    form: str | None = None,
-    options: ReadOptions,
     first_attempt: int = 0,
     dry_run: bool = False,
 ) -> ImportReport:
@@ -103,7 +120,9 @@ def import_results(
     CheckpointUnknown, AttemptConflict."""
     checkpoint = find(database, tenant, checkpoint).name
     version = _version_of(database, tenant, suite, suite_version)
-    kind, imported, trials = _read(path, form, options, version)
+    trials = ImportProblems.of(read.problems)
+    places = _places_of(read)
+    kind, imported = read.format, _attempts_at(version, read, trials)
     scope = AttemptScope(tenant, suite, version.version, checkpoint)
     # The same results, in whatever file, are one run.
     results = [_result_facts(each, each.attempt + first_attempt) for each in imported]
@@ -114,16 +133,16 @@ def import_results(
     with database.read() if dry_run else database.write() as connection:
         recorded = read_attempts(connection, scope)
         numbered = number_attempts(imported, recorded, first_attempt)
-        _note_known(trials, numbered)
+        _note_known(trials, places, numbered)
         attempts, problems = list(numbered.attempts.values()), trials.sorted_problems
         if dry_run:
             new = new_attempts(connection, scope, attempts)
         elif new := record_attempts(connection, scope, run, attempts):
             now = clock_us(connection)
-            made = BenchmarkRun(run, kind, str(path), {}, problems, now, now)
+            made = BenchmarkRun(run, kind, read.source, {}, problems, now, now)
             record_run(connection, scope, made)
     failed = [
-        ImportedError(attempt.task, attempt.attempt, attempt.error, trials.sources[place])
+        ImportedError(attempt.task, attempt.attempt, attempt.error, places[place])
         for place, attempt in numbered.attempts.items()
         if attempt.error is not None
     ]
@@ -150,10 +169,12 @@ def _result_facts(attempt: Attempt, number: int) -> dict[str, Any]:
     return dict(zip(RESULT_FIELDS, result_values(replace(attempt, attempt=number)), strict=True))
 
 
-def _note_known(trials: TrialCollection, numbered: NumberedAttempts) -> None:
+def _note_known(
+    trials: ImportProblems, places: Mapping[tuple[str, int], str], numbered: NumberedAttempts
+) -> None:
     """Say which trials are known under another number, and so are not counted twice."""
     for place in numbered.renamed:
-        attempt, where = numbered.attempts[place], trials.sources[place]
+        attempt, where = numbered.attempts[place], places[place]
         if numbered.same_as_run is None:
             kind = "a trial that is known under another number was not counted again"
         else:
@@ -192,10 +213,9 @@ def _version_of(database: Database, tenant: str, suite: str, name: str | None) -
     return versions.get(name, SuiteVersion(suite, name, ()))
 
 
-def _read(
-    path: Path, name: str | None, options: ReadOptions, suite: SuiteVersion
-) -> tuple[str, list[Attempt], TrialCollection]:
-    """The name of the format, the attempts at tasks of the suite, and where they are from."""
+def read_results(path: Path, name: str | None, options: ReadOptions) -> ReadResults:
+    """The results of a file or a folder, in the format of this name or the one that it looks like.
+    Raises InvalidInput."""
     if not path.exists():
         raise InvalidInput(what=str(path), why="it does not exist")
     trials = TrialCollection(path, options)
@@ -209,6 +229,35 @@ def _read(
         why = error.strerror or str(error)
         raise InvalidInput(what=str(error.filename or path), why=why) from error
     attempts = trials.attempts()
+    return ReadResults(
+        format=form.name,
+        source=str(path),
+        attempts=attempts,
+        places=[trials.sources[attempt.place] for attempt in attempts],
+        problems=trials.sorted_problems,
+    )
+
+
+def _places_of(read: ReadResults) -> dict[tuple[str, int], str]:
+    """Where the result of each attempt stands. What was read elsewhere is checked here: raises
+    InvalidInput."""
+    places: dict[tuple[str, int], str] = {}
+    for attempt, where in zip_longest(read.attempts, read.places):
+        if attempt is None or where is None:
+            raise InvalidInput(what="The import", why="each attempt has a place, and no other")
+        check_attempt(attempt)
+        if attempt.place in places:
+            what = f"Attempt {attempt.attempt} at the task {attempt.task!r}"
+            raise InvalidInput(what=what, why="it is there twice")
+        places[attempt.place] = where
+    if read.format not in FORMATS:
+        raise InvalidInput(what=f"The format {read.format!r}", why=unknown(read.format, FORMATS))
+    return places
+
+
+def _attempts_at(suite: SuiteVersion, read: ReadResults, trials: ImportProblems) -> list[Attempt]:
+    """Those at tasks of the suite. Raises InvalidInput where there are none."""
+    attempts = read.attempts
     if tasks := {task.name for task in suite.tasks}:
         tried = {attempt.task for attempt in attempts}
         for task in sorted(tried - tasks):
@@ -220,8 +269,8 @@ def _read(
         problems = trials.sorted_problems
         counts = "; ".join(f"{problem.kind} ({problem.count})" for problem in problems)
         why = f"there are no results in it that can be taken{': ' if counts else ''}{counts}"
-        raise InvalidInput(what=str(path), why=why)
-    return form.name, attempts, trials
+        raise InvalidInput(what=read.source, why=why)
+    return attempts
 
 
 def format_of(path: Path) -> ResultFormat:

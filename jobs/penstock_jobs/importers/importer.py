@@ -47,6 +47,12 @@ class SessionEvents:
         self._row = -1
         self._made = 0
 
+    def number(self, row: int) -> int:
+        """The `seq` of the next event of this row of the source."""
+        self._made = self._made + 1 if row == self._row else 0
+        self._row = row
+        return row * EVENTS_PER_ROW + min(self._made, EVENTS_PER_ROW - 1)
+
     def event(
         self,
         kind: str,
@@ -55,17 +61,15 @@ class SessionEvents:
         payload: dict[str, Any],
         *,
         row: int | None = None,
+        seq: int | None = None,
         part: str = "",
         checkpoint: str | None = None,
     ) -> ImportedEvent:
         """`key` is the source's own id of what this is made of, and `part` says which of several
-        events of the same; `row` is where it stands in the source. What is None is left out."""
-        if row is not None and row != self._row:
-            self._row, self._made = row, 0
-        seq = (
-            row * EVENTS_PER_ROW + min(self._made, EVENTS_PER_ROW - 1) if row is not None else None
-        )
-        self._made += 1
+        events of the same; `row` is where it stands in the source, or `seq` a number that was taken
+        before. What is None is left out."""
+        if row is not None:
+            seq = self.number(row)
         name = f"{key}:{part}" if part else key
         return ImportedEvent(
             session_id=self.session_id,

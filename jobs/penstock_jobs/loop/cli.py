@@ -1,20 +1,21 @@
 """`penstock loop run | status | history`."""
 
+from datetime import datetime
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.clock import SECOND_US
 from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.desk import open_desk
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.long_commands import ended_as_by_ctrl_c
-from penstock.terminal.output import facts, say, show_json, show_table, time_of
+from penstock.terminal.output import say, show_json, show_table
 
 if TYPE_CHECKING:
-    from penstock_jobs.loop.cycles import Cycle, CycleStage
+    from penstock_jobs.loop.calls import CycleAnswer
 
 app = typer.Typer(
     help="From sessions to a checkpoint that serves, again and again, by a loop file.",
@@ -43,6 +44,7 @@ def run(
 
     Example: penstock loop run examples/loops/core.toml --once
     """
+    from penstock_jobs.loop.calls import cycle_answer
     from penstock_jobs.loop.loop_file import load_loop
     from penstock_jobs.loop.runner import Runner
 
@@ -54,7 +56,8 @@ def run(
             runner.run()
             return
         cycle = runner.run_once()
-    show_json(_cycle_document(cycle)) if json else _show_cycle(cycle)
+    answer = cycle_answer(cycle)
+    show_json(answer) if json else _show_cycle(answer)
     if cycle.outcome not in ("promoted", None):
         raise typer.Exit(1)
 
@@ -62,7 +65,8 @@ def run(
 @app.command()
 def status(
     loop: LoopName = None,
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -70,28 +74,26 @@ def status(
 
     Example: penstock loop status
     """
-    from penstock_jobs.loop.cycles import cycles_of, database_now
+    from penstock_jobs.loop.calls import SHOW_LOOPS, LoopsQuestion
 
-    with open_existing(data) as lake:
-        cycles = cycles_of(lake.database, tenant, loop)
-        now_us = database_now(lake.database)
-    newest: dict[str, Cycle] = {}
-    for cycle in cycles:
-        newest.setdefault(cycle.loop, cycle)
+    with open_desk(data, url, tenant) as desk:
+        cycles = desk.ask(SHOW_LOOPS, LoopsQuestion(loop=loop)).cycles
     if json:
-        show_json([_cycle_document(cycle, now_us) for cycle in newest.values()])
+        show_json(cycles)
         return
-    if not newest:
+    if not cycles:
         say("No loop has run yet: `penstock loop run LOOP.toml`")
-    for cycle in newest.values():
-        _show_cycle(cycle, now_us)
+    for cycle in cycles:
+        _show_cycle(cycle)
 
 
 @app.command()
 def history(
     loop: LoopName = None,
+    *,
     limit: Annotated[int, typer.Option("--limit", min=1, help="So many, the newest.")] = 20,
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -99,83 +101,52 @@ def history(
 
     Example: penstock loop history --loop core
     """
-    from penstock_jobs.loop.cycles import cycles_of, database_now
+    from penstock_jobs.loop.calls import SHOW_CYCLES, CyclesQuestion
 
-    with open_existing(data) as lake:
-        cycles = cycles_of(lake.database, tenant, loop, limit=limit)[::-1]
-        now_us = database_now(lake.database)
+    with open_desk(data, url, tenant) as desk:
+        cycles = desk.ask(SHOW_CYCLES, CyclesQuestion(loop=loop, limit=limit)).cycles
     if json:
-        show_json([_cycle_document(cycle, now_us) for cycle in cycles])
+        show_json(cycles)
         return
     names = list(dict.fromkeys(stage.stage for cycle in cycles for stage in cycle.stages))
     rows: list[list[object]] = []
     for cycle in cycles:
-        took_s = _cycle_s(cycle, now_us)
-        stages = {stage.stage: _duration(_stage_s(cycle, stage, now_us)) for stage in cycle.stages}
+        took_s = cycle.took_s
+        stages = {stage.stage: _duration(stage.took_s) for stage in cycle.stages}
         state = cycle.outcome or ("running" if cycle.began_at is not None else "waiting")
-        began = f"{time_of(cycle.began_at):%Y-%m-%d %H:%M:%S}" if cycle.began_at else ""
+        at = datetime.fromisoformat(cycle.began_at) if cycle.began_at else None
+        began = f"{at:%Y-%m-%d %H:%M:%S}" if at else ""
         share = "" if took_s is None else f"{took_s / max(cycle.budget_s, 1):.0%}"
-        row = [cycle.loop, cycle.number, state, cycle.checkpoint, cycle.parent, began]
+        row = [cycle.loop, cycle.cycle, state, cycle.checkpoint, cycle.parent, began]
         rows.append([*row, _duration(took_s), share, *(stages.get(name, "") for name in names)])
     columns = ["loop", "cycle", "outcome", "checkpoint", "after", "began", "took", "budget"]
     show_table([*columns, *names], rows)
     for cycle in cycles:
         if cycle.why:
-            say(f"{cycle.loop} {cycle.number}: {cycle.why}")
+            say(f"{cycle.loop} {cycle.cycle}: {cycle.why}")
 
 
-def _show_cycle(cycle: "Cycle", now_us: int | None = None) -> None:
-    head = f"{cycle.loop}, cycle {cycle.number} for {cycle.channel}"
+def _show_cycle(cycle: "CycleAnswer") -> None:
+    head = f"{cycle.loop}, cycle {cycle.cycle} for {cycle.channel}"
     if cycle.ended_at is not None:
         head += f": {cycle.outcome}{cycle.why and f', {cycle.why}'}"
     elif cycle.began_at is None:
         head += " has not begun"
-    if (took_s := _cycle_s(cycle, now_us)) is not None:
-        over = ", OVER ITS BUDGET" if took_s > cycle.budget_s else ""
-        head += f"; {_duration(took_s)} of {_duration(cycle.budget_s)}{over}"
+    if cycle.took_s is not None:
+        over = ", OVER ITS BUDGET" if cycle.over_budget else ""
+        head += f"; {_duration(cycle.took_s)} of {_duration(cycle.budget_s)}{over}"
     say(head)
     rows = []
     for stage in cycle.stages:
         why = stage.why
         if stage.state == "running":
-            silent = now_us is not None and stage.lease_until < now_us
-            why = f"by {stage.owner}" + (", which is silent: the next runner takes over" * silent)
-        elif stage.state == "waiting" and now_us is not None and stage.not_before > now_us:
-            why += f" (again at {time_of(stage.not_before):%H:%M:%S} UTC)"
-        took = _duration(_stage_s(cycle, stage, now_us))
-        rows.append([stage.stage, stage.state, took, stage.epoch, stage.failures, why])
+            silent = ", which is silent: the next runner takes over" * stage.silent
+            why = f"by {stage.owner}{silent}"
+        elif stage.again_at is not None:
+            why += f" (again at {datetime.fromisoformat(stage.again_at):%H:%M:%S} UTC)"
+        took = _duration(stage.took_s)
+        rows.append([stage.stage, stage.state, took, stage.claims, stage.failures, why])
     show_table(["stage", "state", "took", "claims", "failures", "what"], rows)
-
-
-def _cycle_document(cycle: "Cycle", now_us: int | None = None) -> dict[str, Any]:
-    took_s = _cycle_s(cycle, now_us)
-    document = {"loop": cycle.loop, "cycle": cycle.number} | facts(cycle)
-    document |= {"took_s": took_s, "over_budget": took_s is not None and took_s > cycle.budget_s}
-    stages = []
-    for stage in cycle.stages:
-        of_stage = facts(stage) | {"claims": stage.epoch}
-        if stage.state != "running":
-            of_stage["owner"] = None
-        of_stage["not_before"] = time_of(stage.not_before).isoformat() if stage.not_before else None
-        of_stage["took_s"] = _stage_s(cycle, stage, now_us)
-        del of_stage["epoch"], of_stage["lease_until"]
-        stages.append(of_stage)
-    del document["number"], document["stages"]
-    return document | {"stages": stages}
-
-
-def _cycle_s(cycle: "Cycle", now_us: int | None) -> float | None:
-    """Since it began, until it ended or until now."""
-    begun, ended = cycle.began_at, cycle.ended_at or now_us
-    return None if begun is None or ended is None else (ended - begun) / SECOND_US
-
-
-def _stage_s(cycle: "Cycle", stage: "CycleStage", now_us: int | None) -> float | None:
-    """How long it took, pauses included. The time before the cycle began does not count."""
-    begun, ended = stage.started_at, stage.ended_at or now_us
-    if begun is None or ended is None or cycle.began_at is None:
-        return None
-    return max(ended - max(begun, cycle.began_at), 0) / SECOND_US
 
 
 def _duration(seconds: float | None) -> str:

@@ -107,6 +107,10 @@ class Bucket:
         """The name of its chain; its own, if it is in none."""
         return self.chains[session].chain if session in self.chains else session
 
+    def is_subagent(self, session: str) -> bool:
+        """What it is told is said by another agent."""
+        return session in self.chains and self.chains[session].subagent
+
     def _lives(self) -> Iterator[Life]:
         """Those with an edit."""
         events = self.events

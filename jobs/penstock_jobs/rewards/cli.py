@@ -1,20 +1,18 @@
 """`penstock rewards`."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from uuid import uuid4
 
 import typer
 
-from penstock.clock import SystemClock
-from penstock.errors import InvalidInput
-from penstock.events.event import TENANT_DEFAULT
+from penstock.errors import InvalidInput, StoreNeeded
+from penstock.events.event import CONSENT_UNKNOWN, TENANT_DEFAULT
+from penstock.lake.desk import LocalDesk, open_desk, service_url
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of
 from penstock.terminal.options import since_us
-from penstock.terminal.output import say, show_json, show_table, show_text
+from penstock.terminal.output import say, show_json, show_styled, show_table, show_text
 from penstock_jobs.rewards.followups.cli import judge, label
 
 if TYPE_CHECKING:
@@ -172,42 +170,47 @@ def _run(
 
 @app.command("show")
 def show(
-    session: Annotated[str, typer.Argument(help="The session's id.")],
-    data: options.Data = None,
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="Its id.")],
+    *,
+    data: options.DeskData = None,
+    url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     definition: Definition = None,
     json: options.Json = False,
 ) -> None:
-    """A session's edits with what became of them, then its turns and the whole.
+    """Why a session is worth what it is: each term of its reward, its outcome and the reason, its
+    chain, the conversation, and all rewards of its edits and turns.
 
-    It is computed now, from what the segments hold.
+    It is what the newest run computed. With --definition, or where no run was, it is computed now.
 
     Example: penstock rewards show s-81f3
     """
-    from penstock.lake.buckets import SessionId
-    from penstock_jobs.rewards.chains import gather_chain
-    from penstock_jobs.rewards.definition import find_definition
-    from penstock_jobs.rewards.followups.labels import labels_of
-    from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
-    from penstock_jobs.rewards.report import compute, show_session
+    from penstock_jobs.rewards.definition import DEFAULT, find_definition
+    from penstock_jobs.rewards.explanation import computed_rewards
+    from penstock_jobs.rewards.report import show_all_rewards, show_explanation
+    from penstock_jobs.sessions.transcript import transcript_of
+    from penstock_jobs.sessions.whole_session import bucket_of, read_whole_session
 
-    chosen = find_definition(definition) if definition else None
-    joined = chosen is None or chosen.sessions == "joined"
-    with open_existing(data) as lake:
-        now_us, key = SystemClock().now_us(), SessionId(tenant, session)
-        bucket, places = gather_chain(lake, key, now_us, joined=joined)
-        ids = bucket.turns["session_id"].unique().to_pylist()
-        bucket = replace(bucket, labels=labels_of(lake.database, tenant, ids))
-        if chosen is not None:
-            check_judge(chosen, lake.settings)
-            llm_judge = open_judge(lake.settings, lake.database, f"show-{uuid4()}")
-            bucket = replace(bucket, llm_judge=llm_judge)
-        rewards = compute(bucket, chosen, places)
-    rows = [row for row in rewards.to_pylist() if row["session_id"] == session]
-    if json:
-        show_json(rows)
+    if definition and service_url(data, url) is not None:
+        raise StoreNeeded(command="penstock rewards show --definition")
+    with open_desk(data, url, tenant) as desk:
+        chosen = find_definition(definition or DEFAULT)
+        record = read_whole_session(desk, session)
+        if isinstance(desk, LocalDesk) and (definition or record.explanation is None):
+            consent = record.session["consent"] if record.session else CONSENT_UNKNOWN
+            computed = computed_rewards(desk.lake, session, tenant, chosen, consent)
+            record.explanation, record.rewards = computed.explanation, computed.rows
+        if json:
+            show_json({"explanation": record.explanation, "rewards": record.rewards})
+            return
+        bucket = bucket_of(desk, record)
+    if record.explanation is None:
+        say("No run has computed it yet: `penstock rewards run` does, on the lake's machine.")
     else:
-        show_session(session, bucket, rows)
+        show_explanation(record.explanation)
+    show_styled(transcript_of(record, bucket).lines())
+    show_text("")
+    show_all_rewards(record.rewards)
 
 
 @app.command("compare")

@@ -10,7 +10,7 @@ The rows are named `reward`. An excluded outcome is censored there: nobody train
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -68,6 +68,16 @@ def standings(
 ) -> dict[str, Standing]:
     """The standing by the definition of each session in the rows or places. Sessions of a chain
     have one standing together."""
+    by_session: dict[str, Standing] = {}
+    for sessions, terms in term_standings(definition, rows, places):
+        by_session |= dict.fromkeys(sessions, combine(definition, terms))
+    return by_session
+
+
+def term_standings(
+    definition: Definition, rows: pa.Table, places: Mapping[str, ChainMember]
+) -> Iterator[tuple[set[str], dict[str, Standing]]]:
+    """Of each chain its sessions, and the standings of the rewards that count, by name."""
 
     def chain_of(session: str) -> str:
         return places[session].chain if session in places else session
@@ -84,11 +94,8 @@ def standings(
     for session, name, horizon_s, *part in row_tuples(rows, *names):
         if horizon_s == horizons[name]:
             parts[chain_of(session)][name].append(Standing(*part))
-    by_session: dict[str, Standing] = {}
     for chain, sessions in members.items():
-        standing = combine(definition, {name: together(own) for name, own in parts[chain].items()})
-        by_session |= dict.fromkeys(sessions, standing)
-    return by_session
+        yield sessions, {name: together(own) for name, own in parts[chain].items()}
 
 
 def together(parts: Sequence[Standing]) -> Standing:

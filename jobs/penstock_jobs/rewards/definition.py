@@ -213,6 +213,36 @@ def combine(definition: Definition, standings: Mapping[str, Standing]) -> Standi
     return Standing("scored", _clipped(total, definition.clip), left_out)
 
 
+@dataclass(frozen=True)
+class TermShare:
+    """What a term is in the reward of a session."""
+
+    name: str
+    weight: float
+    horizon_s: int | None
+    state: State
+    #: As it was measured, and what it adds to the reward: weighted and clipped.
+    value: float | None
+    counted: float | None
+    reason: str | None
+
+
+def term_shares(definition: Definition, standings: Mapping[str, Standing]) -> list[TermShare]:
+    """Of each term that counts: the largest share first, and last those without a value."""
+    terms = [(term, standings.get(term.reward.name, UNKNOWN)) for term in definition.counted()]
+    divisor = 1.0
+    if definition.combine == "mean":
+        divisor = sum(abs(term.weight) for term, own in terms if own.value is not None) or 1.0
+    shares = []
+    for term, own in terms:
+        counted = None
+        if own.value is not None:
+            counted = term.weight * _clipped(own.value, term.clip) / divisor
+        named = (term.reward.name, term.weight, term.horizon_s)
+        shares.append(TermShare(*named, own.state, own.value, counted, own.reason))
+    return sorted(shares, key=lambda share: -abs(share.counted or 0.0))
+
+
 def _clipped(value: float, bounds: Bounds) -> float:
     return value if bounds is None else min(max(value, bounds[0]), bounds[1])
 

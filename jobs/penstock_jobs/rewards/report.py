@@ -2,26 +2,19 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from difflib import unified_diff
 from textwrap import shorten
 from typing import Any
 
-import pyarrow as pa
-
 from penstock.terminal.output import say, show_table, show_text, time_of
 from penstock.visible_text import visible_line
-from penstock_jobs.rewards.bucket import Bucket, by_session
-from penstock_jobs.rewards.credit import rewards_of, score_bucket
-from penstock_jobs.rewards.definition import NAME, Definition, Term
+from penstock_jobs.rewards.definition import NAME
 from penstock_jobs.rewards.dissatisfaction import Dissatisfaction
+from penstock_jobs.rewards.explanation import Explanation
 from penstock_jobs.rewards.followups.judge import Evaluation, Quality
 from penstock_jobs.rewards.git_history import HistoryGaps
 from penstock_jobs.rewards.git_repository import Repository
-from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.rates import CheckpointRates
-from penstock_jobs.rewards.reward import all_rewards
 from penstock_jobs.rewards.runs import OutcomeKind, RewardRunReport, RowKind
-from penstock_jobs.rewards.texts.trail import named
 
 _STATES = ("scored", "pending", "censored", "invalid")
 _OUTCOMES = ("scored", "negative_by_rule", "pending", "censored", "excluded")
@@ -29,8 +22,6 @@ _OUTCOMES = ("scored", "negative_by_rule", "pending", "censored", "excluded")
 _SMALLEST_FIRST = ("edit", "turn", "session")
 _REASONS_MAX = 3
 _REASON_CHARS_MAX = 80
-_DIFF_LINES_MAX = 12
-_LINE_CHARS_MAX = 100
 Row = dict[str, Any]
 
 
@@ -181,34 +172,37 @@ def short(value: object) -> object:
     return f"{value:.3f}" if isinstance(value, float) else value
 
 
-def compute(
-    bucket: Bucket, definition: Definition | None, places: Mapping[str, ChainMember] | None = None
-) -> pa.Table:
-    """The rewards of a definition and its sum; without a definition all rewards that need no
-    settings, with their defaults. Raises InvalidInput, JudgeUnfit."""
-    if definition is None:
-        free = [reward for reward in all_rewards().values() if not reward.only_named]
-        return rewards_of(bucket, [Term(reward, reward.parameters()) for reward in free])
-    return score_bucket(bucket, definition, places=places).rewards
+def show_explanation(explanation: Explanation) -> None:
+    """Why a session is worth what it is, term by term."""
+    _say(explanation.sentence())
+    if len(explanation.chain) > 1:
+        _say("It shares its reward with its chain:")
+        rows = [[own.session_id, own.outcome, own.reason, short(own.value)]
+                for own in explanation.chain]  # fmt: skip
+        show_table(["session", "outcome", "why", "worth"], rows)
+    if not explanation.terms:
+        return
+    _say("")
+    rows = []
+    for term in explanation.terms:
+        at = "" if term.horizon_s is None else f" at {_duration(term.horizon_s)}"
+        counted = None if term.counted is None else f"{term.counted:+.3f}"
+        why = term.reason if term.state == "scored" else f"{term.state}: {term.reason}"
+        rows.append([term.name + at, f"{term.weight:g}", short(term.value), counted, why])
+    show_table(["term", "weight", "value", "adds", "why"], rows)
+    if explanation.total is not None:
+        clip = explanation.clip
+        bounds = f", kept within {clip[0]:g} and {clip[1]:g}" if clip else ""
+        _say(f"Together they are {explanation.total:+.3f}{bounds}.")
+    _say("")
 
 
-def show_session(session: str, bucket: Bucket, rows: Sequence[Row]) -> None:
-    edits = by_session(bucket.edits, "edit_id", "event_id", "path", "before", "after")
-    texts = dict(named(edits.get(session, ())))
-    for edit in _targets(rows, "edit"):
-        if edit in texts:
-            row = texts[edit]
-            _say(f"edit {edit}: {row['path']}")
-            before, after = (row["before"] or "").splitlines(), (row["after"] or "").splitlines()
-            lines = list(unified_diff(before, after, lineterm="", n=1))[2:]
-            for line in lines[:_DIFF_LINES_MAX]:
-                _say("  " + line[:_LINE_CHARS_MAX])
-            if len(lines) > _DIFF_LINES_MAX:
-                _say(f"  … {len(lines) - _DIFF_LINES_MAX} lines more")
-        _show_rewards([row for row in rows if row["target_id"] == edit], "edit")
-    for turn in _targets(rows, "turn"):
-        _say(f"turn {turn}")
-        _show_rewards([row for row in rows if row["target_id"] == turn], "turn")
+def show_all_rewards(rows: Sequence[Row]) -> None:
+    """Those of each edit, each turn and the session, by horizon."""
+    for kind in ("edit", "turn"):
+        for target in _targets(rows, kind):
+            _say(f"{kind} {target}")
+            _show_rewards([row for row in rows if row["target_id"] == target], kind)
     _say("session")
     _show_rewards(rows, "session")
 

@@ -1,6 +1,7 @@
 """`penstock shards`: build, list, show, verify, diff, export."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,10 +9,11 @@ import typer
 
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.desk import open_desk
 from penstock.lake.lake import Lake, open_existing
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of
-from penstock.terminal.output import encode, facts, say, show_json, show_table, show_text, time_of
+from penstock.terminal.output import encode, say, show_json, show_table, show_text
 
 if TYPE_CHECKING:
     from penstock.shards.manifest import Manifest
@@ -105,32 +107,32 @@ def _show_build(built: "ShardBuild") -> None:
 
 @app.command("list")
 def list_(
-    data: options.Data = None, tenant: options.Tenant = TENANT_DEFAULT, json: options.Json = False
+    data: options.DeskData = None,
+    url: options.Url = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
 ) -> None:
     """The shards that were built; the newest of a name comes last.
 
     Example: penstock shards list
     """
-    from penstock_jobs.shards.registration import list_shards, mark_consent, marks_of
+    from penstock_jobs.shards.calls import LIST_SHARDS, ShardsQuestion
 
-    with open_existing(data) as lake:
-        mark_consent(lake)
-        rows = [
-            facts(shard) | {"marked_sessions": len(marks_of(lake.database, shard.id))}
-            for shard in list_shards(lake.database, tenant)
-        ]
+    with open_desk(data, url, tenant) as desk:
+        shards = desk.ask(LIST_SHARDS, ShardsQuestion()).shards
     if json:
-        show_json(rows)
+        show_json(shards)
         return
     names = ("id", "name", "samples", "tokens", "trainable", "bytes", "marked_sessions")
     columns = [*names, "created_at"]
-    show_table(columns, [[row[name] for name in columns] for row in rows])
+    show_table(columns, [[getattr(shard, name) for name in columns] for shard in shards])
 
 
 @app.command()
 def show(
     shard: Shard,
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -138,37 +140,30 @@ def show(
 
     Example: penstock shards show sft-persistent
     """
-    import msgspec
+    from penstock_jobs.shards.calls import SHOW_SHARD, ShardQuestion
 
-    from penstock.checkpoints.lineage import learners
-    from penstock_jobs.shards.registration import find_shard, mark_consent, marks_of
-
-    with open_existing(data) as lake:
-        mark_consent(lake)
-        manifest = _read_manifest(lake, tenant, shard)
-        built_at = find_shard(lake.database, tenant, manifest.id).created_at
-        marks = marks_of(lake.database, manifest.id)
-        trained = learners(lake.database, tenant, manifest.id)
-    document = msgspec.to_builtins(manifest)
+    with open_desk(data, url, tenant) as desk:
+        details = desk.ask(SHOW_SHARD, ShardQuestion(shard=shard))
     if json:
-        named = [{"session_id": session, "reason": reason} for session, reason in marks]
-        show_json({"shard": manifest.id, "marks": named, "trained": trained, "manifest": document})
+        show_json(details)
         return
-    rows: list[list[object]] = [["shard", manifest.id], ["built at", time_of(built_at)]]
+    document = details.manifest
+    built_at = datetime.fromisoformat(details.built_at)
+    rows: list[list[object]] = [["shard", details.shard], ["built at", built_at]]
     rows += [[name, value] for name, value in document.items() if name not in ("files", "query")]
-    rows += [["marked", f"{session}: {reason}"] for session, reason in marks]
-    for learner in trained:
+    rows += [["marked", f"{mark.session_id}: {mark.reason}"] for mark in details.marks]
+    for learner in details.trained:
         through = f", from {learner.through}" if learner.through else ""
         rows.append(["trained", f"{learner.checkpoint} ({learner.state}{through})"])
     show_table(["what", "value"], rows)
     columns = ["name", "rows", "tokens", "trainable", "bytes", "sha256"]
     show_table(columns, [[part[name] for name in columns] for part in document["files"]])
-    show_text(manifest.query.strip())
+    show_text(str(document.get("query", "")).strip())
 
 
 def _read_manifest(lake: Lake, tenant: str, shard: str) -> "Manifest":
     from penstock.shards.manifest import read_manifest
-    from penstock_jobs.shards.registration import find_shard
+    from penstock.shards.registered_shards import find_shard
 
     return read_manifest(lake.store, find_shard(lake.database, tenant, shard).id)
 
@@ -244,7 +239,8 @@ def export(
     out: Annotated[
         Path, typer.Option("--out", parser=options.path, metavar="DIR", help="A new directory.")
     ],
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -254,14 +250,16 @@ def export(
 
     Example: penstock shards export sft-persistent --to trl-sft --out sft
     """
-    from penstock_jobs.shards.export import export_shard
-    from penstock_jobs.shards.registration import mark_consent, marks_of
+    from penstock.shards.service_store import shard_at_hand
+    from penstock_jobs.shards.calls import SHOW_SHARD, ShardQuestion
+    from penstock_jobs.shards.export import check_target, export_shard
 
-    with open_existing(data) as lake:
-        manifest = _read_manifest(lake, tenant, shard)
-        mark_consent(lake)
-        marked = len({session for session, _ in marks_of(lake.database, manifest.id)})
-        report = export_shard(lake.store, manifest, to, out)
+    check_target(to, out)
+    with open_desk(data, url, tenant) as desk:
+        marks = desk.ask(SHOW_SHARD, ShardQuestion(shard=shard)).marks
+        with shard_at_hand(desk, shard, out.absolute().parent) as (store, manifest):
+            report = export_shard(store, manifest, to, out)
+    marked = len({mark.session_id for mark in marks})
     if marked:
         say(f"{marked} sessions in it should be there no more: build it anew before training on it")
     if json:

@@ -326,16 +326,21 @@ def all_exporters() -> dict[str, Exporter]:
     return dict(sorted(by_name.items()))
 
 
+def check_target(target: str, out: Path) -> Exporter:
+    """Raises InvalidInput for a target that is not known, and for a directory that is used."""
+    known = all_exporters()
+    if target not in known:
+        raise InvalidInput(what=f"The target {target!r}", why=unknown(target, known))
+    _refuse_used(out.absolute())
+    return known[target]
+
+
 def export_shard(store: ObjectStore, manifest: Manifest, target: str, out: Path) -> ExportReport:
     """Write the shard into a directory, which appears when it is complete. Raises InvalidInput
     for an unknown target and for a directory that is not empty; ExportEmpty, where nothing can be
     written; ShardDamaged, what the store raises."""
-    known = all_exporters()
-    if target not in known:
-        raise InvalidInput(what=f"The target {target!r}", why=unknown(target, known))
-    exporter = known[target]
+    exporter = check_target(target, out)
     out = out.absolute()
-    _refuse_used(out)
     out.parent.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
     unfinished = out.with_name(f".{out.name}.{uuid.uuid4().hex[:12]}.unfinished")
     unfinished.mkdir(_FOLDER_MODE)

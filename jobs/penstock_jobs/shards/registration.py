@@ -5,7 +5,7 @@ A shard appears in one transaction, when its files and its manifest are in the s
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import BinaryIO
 
 import numpy as np
@@ -19,7 +19,6 @@ from penstock.lake.commits import NO_PARTITION, SHARD, announce_file, next_snap
 from penstock.lake.errors import FileLost
 from penstock.lake.lake import Lake
 from penstock.lake.tables import consent_change, segment_intent
-from penstock.shards.errors import ShardUnknown
 from penstock.shards.files import files_of, read_rows
 from penstock.shards.manifest import Manifest, folder_of, read_manifest
 from penstock.shards.tables import shard, shard_file, shard_mark
@@ -39,20 +38,6 @@ class AnnouncingStore:
     def create(self, name: str) -> AbstractContextManager[BinaryIO]:
         announce_file(self.database, name, NO_PARTITION, self.owner)
         return self.store.create(name)
-
-
-@dataclass(frozen=True)
-class RegisteredShard:
-    id: str
-    tenant: str
-    name: str
-    snapshot: str
-    snap: int
-    samples: int
-    tokens: int
-    trainable: int
-    bytes: int
-    created_at: int
 
 
 def announce_once(database: Database, shard_id: str, name: str, owner: str) -> bool:
@@ -110,28 +95,6 @@ def forget(database: Database, owner: str) -> None:
         connection.execute(sa.delete(segment_intent).where(segment_intent.c.owner == owner))
 
 
-def list_shards(database: Database, tenant: str) -> list[RegisteredShard]:
-    """The newest comes last."""
-    columns = [shard.c[column.name] for column in fields(RegisteredShard)]
-    query = sa.select(*columns).where(shard.c.tenant == tenant)
-    with database.read() as connection:
-        rows = connection.execute(query.order_by(shard.c.created_at, shard.c.id))
-        return [RegisteredShard(*row) for row in rows]
-
-
-def find_shard(database: Database, tenant: str, text: str) -> RegisteredShard:
-    """By its id, the beginning of it, or a name: then the newest of it. Raises ShardUnknown."""
-    known = list_shards(database, tenant)
-    digits = text.removeprefix("sha256:")
-    matches = [each for each in known if each.id == text]
-    matches = matches or [each for each in known if each.name == text][-1:]
-    start = f"sha256:{digits}"
-    matches = matches or [each for each in known if digits and each.id.startswith(start)]
-    if len(matches) != 1:
-        raise ShardUnknown(shard=text, why="several begin so" if matches else "there is none")
-    return matches[0]
-
-
 # Marks: a shard that holds a session which it should hold no more
 
 
@@ -187,11 +150,3 @@ def mark_consent(lake: Lake) -> int:
         ids = [SessionId(tenant, session) for session in refused]
         marked += mark_sessions(lake.database, lake.store, ids, NO_TRAIN)
     return marked
-
-
-def marks_of(database: Database, shard_id: str) -> list[tuple[str, str]]:
-    """(session, reason)."""
-    columns = (shard_mark.c.session_id, shard_mark.c.reason)
-    query = sa.select(*columns).where(shard_mark.c.shard == shard_id).order_by(*columns)
-    with database.read() as connection:
-        return [(row.session_id, row.reason) for row in connection.execute(query)]

@@ -2,9 +2,11 @@
 with one of the call's roles, and answers what the work does."""
 
 import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, get_origin
+from typing import Any, Protocol, get_origin
 
 import msgspec
 from litestar import MediaType, Request, Response, get, post
@@ -28,10 +30,20 @@ from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.terminal.output import encode
 
-_IN_PATH = re.compile(r"{(\w+)}")
+#: A field of the question; one that is a `path` may hold slashes.
+_IN_PATH = re.compile(r"{(\w+)(:path)?}")
+_BYTES = "application/octet-stream"
 #: What any call may be refused for; a body can be too slow or too large as well.
 _REFUSED = (400, 401, 403, 429, 503)
 _BODY_REFUSED = (408, 413)
+#: A name with a slash in it is another path.
+_NOTHING_THERE = "There is nothing at this path."
+
+
+class BodyMemory(Protocol):
+    """The memory of bodies that are being read, bounded for each tenant and for all."""
+
+    def holding(self, tenant: str) -> AbstractContextManager[Callable[[int], None]]: ...
 
 
 @dataclass
@@ -45,11 +57,13 @@ class CallRoutes:
     calls: RequestSlots
     queries: RequestSlots
     answers: UnreadAnswers
+    inflight: BodyMemory
 
     async def answer(self, call: Call[Any, Any], request: Request[Any, Any, Any]) -> Response[Any]:
         roles: Any = call.roles
         grant = await self.authorizer.authorize(request.headers.get("authorization"), *roles)
-        question = await _question(call, request)
+        with self.inflight.holding(grant.tenant) as hold:
+            question = await _question(call, request, hold)
         slots = self.calls
         if call.reads_rows:
             self.quotas.require(grant.tenant, "queries_per_hour")
@@ -57,7 +71,8 @@ class CallRoutes:
             slots = self.queries
         work = partial(_encoded_answer, call, self.lake, caller_of(grant), question)
         answer = await slots.run(work, tenant=grant.tenant)
-        return held_answer(self.answers, grant.tenant, answer, MediaType.JSON)
+        media_type = _BYTES if call.answer is bytes else MediaType.JSON
+        return held_answer(self.answers, grant.tenant, answer, media_type)
 
 
 def caller_of(grant: Grant) -> Caller:
@@ -66,7 +81,8 @@ def caller_of(grant: Grant) -> Caller:
 
 
 def _encoded_answer(call: Call[Any, Any], lake: Lake, caller: Caller, question: Question) -> bytes:
-    return encode(call.work(lake, caller, question))
+    answer = call.work(lake, caller, question)
+    return answer if isinstance(answer, bytes) else encode(answer)
 
 
 def route_of(call: Call[Any, Any]) -> HTTPRouteHandler:
@@ -78,38 +94,49 @@ def route_of(call: Call[Any, Any]) -> HTTPRouteHandler:
     # From it the document of the API has the type of the answer.
     answer_call.__annotations__["return"] = Response[call.answer]  # type: ignore[name-defined]
     statuses = {*_REFUSED, *call.refused, *call.problems()}
-    in_path = set(_IN_PATH.findall(call.path))
+    in_path = set(_fields_in(call.path))
     is_get = call.method == "GET"
+    said = {404: _NOTHING_THERE, **call.refused} if in_path else call.refused
+    statuses |= {*said}
     if not is_get:
         statuses |= {*_BODY_REFUSED}
-    responses = refusals(*sorted(statuses), said=call.refused, kinds=dict(call.problems()))
+    responses = refusals(*sorted(statuses), said=said, kinds=dict(call.problems()))
     operation = _asking(call.question, in_path) if is_get else _taking(call.question, in_path)
     return (get if is_get else post)(
-        _IN_PATH.sub(r"{\1:str}", call.path),
+        _IN_PATH.sub(lambda field: f"{{{field[1]}{field[2] or ':str'}}}", call.path),
         status_code=200,
+        # The name of the function would be that of all of them.
+        operation_id=re.sub(r"\W+", "_", f"{call.method.lower()}{call.path}").strip("_"),
         summary=call.summary,
         description=call.description or None,
+        media_type=_BYTES if call.answer is bytes else MediaType.JSON,
         operation_class=operation,
         responses=responses,
         security=KEY_NEEDED,
     )(answer_call)
 
 
-async def _question(call: Call[Any, Any], request: Request[Any, Any, Any]) -> Question:
+def _fields_in(path: str) -> list[str]:
+    return [field[1] for field in _IN_PATH.finditer(path)]
+
+
+async def _question(
+    call: Call[Any, Any], request: Request[Any, Any, Any], hold: Callable[[int], None]
+) -> Question:
     """Raises InvalidInput."""
-    in_path = _IN_PATH.findall(call.path)
+    in_path = _fields_in(call.path)
     if call.method == "GET":
         what, strict = "The query string", False
         fields = _query_fields(call.question, request)
     else:
         what, strict = "The request body", True
-        fields = await read_fields(request)
+        fields = await read_fields(request, call.body_bytes_max, hold)
     if twice := fields.keys() & set(in_path):
         raise InvalidInput(what=what, why=f"{', '.join(twice)} stands in the path")
     kinds = {field.name: field.type for field in msgspec.structs.fields(call.question)}
     try:
         for name in in_path:
-            text = request.path_params[name]
+            text = str(request.path_params[name]).removeprefix("/")
             fields[name] = msgspec.convert(text, kinds[name], strict=False)
         question: Question = msgspec.convert(fields, call.question, strict=strict)
     except msgspec.ValidationError as error:

@@ -2,8 +2,10 @@
 
 import msgspec
 
-from penstock.lake.desk import Call, Caller, Question
+from penstock.access import Role
+from penstock.lake.desk import Call, Caller, ListQuestion, Page, Question, page_of
 from penstock.lake.lake import Lake
+from penstock.terminal.output import facts
 
 
 class GrantAnswer(msgspec.Struct):
@@ -14,8 +16,74 @@ class GrantAnswer(msgspec.Struct):
     admin: bool
 
 
+class KeyAnswer(msgspec.Struct, kw_only=True):
+    """A key without its secret."""
+
+    id: str
+    tenant: str
+    role: str
+    note: str
+    created_at: str
+    revoked_at: str | None
+    expires_at: str | None
+
+
+class CreatedKey(KeyAnswer, kw_only=True):
+    """The only time that the secret is told."""
+
+    secret: str
+
+
+class KeysAnswer(Page):
+    keys: list[KeyAnswer]
+
+
+class KeyRevoked(msgspec.Struct):
+    revoked: str
+
+
 class GrantQuestion(Question):
     """Of the key that asks."""
+
+
+class CreateKey(Question):
+    """A key of the caller's tenant; it is refused from `expires_at` on, in microseconds since
+    1970."""
+
+    role: Role
+    note: str = ""
+    expires_at: int | None = None
+
+
+class KeysQuestion(ListQuestion):
+    """All of the tenant; on the machine of the lake, those of all."""
+
+
+class RevokeKey(Question):
+    id: str
+
+
+def _create(lake: Lake, caller: Caller, question: CreateKey) -> CreatedKey:
+    from penstock.access.keys import create_key
+
+    terms = question.note, question.expires_at
+    key, secret = create_key(lake.database, question.role, caller.tenant, *terms)
+    return msgspec.convert(facts(key) | {"secret": secret}, CreatedKey)
+
+
+def _list(lake: Lake, caller: Caller, question: KeysQuestion) -> KeysAnswer:
+    from penstock.access.keys import list_keys
+
+    keys = list_keys(lake.database, None if caller.at_the_lake else caller.tenant)
+    page, after = page_of(keys, question, lambda key: key.id)
+    return KeysAnswer([msgspec.convert(facts(key), KeyAnswer) for key in page], next=after)
+
+
+def _revoke(lake: Lake, caller: Caller, question: RevokeKey) -> KeyRevoked:
+    from penstock.access.keys import revoke_key
+
+    revoke_key(lake.database, question.id, None if caller.at_the_lake else caller.tenant)
+    return KeyRevoked(question.id)
 
 
 def _show_grant(_lake: Lake, caller: Caller, _question: GrantQuestion) -> GrantAnswer:
@@ -31,4 +99,31 @@ SHOW_GRANT = Call(
     summary="What the key of the request is",
 )
 
-CALLS = [SHOW_GRANT]
+CREATE_KEY = Call(
+    method="POST",
+    path="/v1/keys",
+    question=CreateKey,
+    answer=CreatedKey,
+    work=_create,
+    roles=(),
+    summary="Make a key of the own tenant",
+)
+LIST_KEYS = Call(
+    path="/v1/keys",
+    question=KeysQuestion,
+    answer=KeysAnswer,
+    work=_list,
+    roles=(),
+    summary="All keys of the own tenant, without their secrets",
+)
+REVOKE_KEY = Call(
+    method="POST",
+    path="/v1/keys/{id}/revoke",
+    question=RevokeKey,
+    answer=KeyRevoked,
+    work=_revoke,
+    roles=(),
+    summary="Revoke a key of the own tenant",
+)
+
+CALLS = [SHOW_GRANT, CREATE_KEY, LIST_KEYS, REVOKE_KEY]

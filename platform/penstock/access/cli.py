@@ -1,5 +1,6 @@
 """`penstock keys` and `penstock quotas`."""
 
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -7,10 +8,10 @@ import typer
 from penstock.access import QuotaName, Role
 from penstock.clock import SystemClock
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.lake import open_existing, open_or_make
-from penstock.settings import load_settings
+from penstock.lake.desk import open_desk
+from penstock.lake.lake import open_existing
 from penstock.terminal import options
-from penstock.terminal.output import facts, say, show_json, show_table, show_text, time_of
+from penstock.terminal.output import facts, say, show_json, show_table, show_text
 
 app = typer.Typer(help="Keys for the HTTP service.", no_args_is_help=True)
 
@@ -18,7 +19,8 @@ app = typer.Typer(help="Keys for the HTTP service.", no_args_is_help=True)
 @app.command("create")
 def create(
     role: Annotated[Role, typer.Option(help="What the key allows; admin allows all.")],
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     tenant: Annotated[str, typer.Option(help="Whose events it sends and reads.")] = TENANT_DEFAULT,
     *,
     note: Annotated[str, typer.Option(help="Who has it, and what for.")] = "",
@@ -32,36 +34,40 @@ def create(
 
     Example: penstock keys create --role ingest --note "editor fleet" --expires 90d
     """
-    from penstock.access.keys import create_key
+    from penstock.access.calls import CREATE_KEY, CreateKey
 
     expires_at = options.expires_us(expires) if expires is not None else None
-    with open_or_make(load_settings(data)) as lake:
-        key, secret = create_key(lake.database, role, tenant, note, expires_at)
+    with open_desk(data, url, tenant, make=True) as desk:
+        key = desk.ask(CREATE_KEY, CreateKey(role=role, note=note, expires_at=expires_at))
     if json:
-        show_json(facts(key) | {"secret": secret})
+        show_json(key)
         return
-    until = f", until {time_of(key.expires_at):%Y-%m-%d %H:%M} UTC" if key.expires_at else ""
+    at = datetime.fromisoformat(key.expires_at) if key.expires_at else None
+    until = f", until {at:%Y-%m-%d %H:%M} UTC" if at else ""
     say(f"key {key.id}, role {key.role}, tenant {key.tenant}{until}; its secret, shown this once:")
-    show_text(secret)
+    show_text(key.secret)
 
 
 @app.command("list")
-def list_(data: options.Data = None, json: options.Json = False) -> None:
+def list_(
+    data: options.DeskData = None, url: options.Url = None, json: options.Json = False
+) -> None:
     """All keys, without their secrets.
 
     Example: penstock keys list
     """
-    from penstock.access.keys import list_keys
+    from penstock.access.calls import LIST_KEYS, KeysQuestion
 
-    with open_existing(data) as lake:
-        keys = list_keys(lake.database)
+    with open_desk(data, url) as desk:
+        keys = desk.ask(LIST_KEYS, KeysQuestion()).keys
     if json:
-        show_json([facts(key) for key in keys])
+        show_json(keys)
         return
-    rows = []
+    rows: list[list[object]] = []
     for key in keys:
         created, expires, revoked = (
-            time_of(at) if at else None for at in (key.created_at, key.expires_at, key.revoked_at)
+            datetime.fromisoformat(at) if at else None
+            for at in (key.created_at, key.expires_at, key.revoked_at)
         )
         rows.append([key.id, key.tenant, key.role, created, expires, revoked, key.note])
     times = ["created (UTC)", "expires (UTC)", "revoked (UTC)"]
@@ -71,17 +77,18 @@ def list_(data: options.Data = None, json: options.Json = False) -> None:
 @app.command("revoke")
 def revoke(
     key_id: Annotated[str, typer.Argument(metavar="ID", help="From `penstock keys list`.")],
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     json: options.Json = False,
 ) -> None:
     """Revoke a key. Servers notice within seconds.
 
     Example: penstock keys revoke 1f0c2a9b
     """
-    from penstock.access.keys import revoke_key
+    from penstock.access.calls import REVOKE_KEY, RevokeKey
 
-    with open_existing(data) as lake:
-        revoke_key(lake.database, key_id)
+    with open_desk(data, url) as desk:
+        desk.ask(REVOKE_KEY, RevokeKey(id=key_id))
     show_json({"revoked": key_id}) if json else say(f"key {key_id} is revoked")
 
 

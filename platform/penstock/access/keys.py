@@ -22,6 +22,8 @@ from penstock.events.event import TENANT_DEFAULT, is_tenant
 from penstock.http.request_log import current_request
 
 _SECRET_BYTES = 24
+#: The year 9999, of which calendars know no later one.
+_EXPIRES_MAX_US = 253_370_764_800 * SECOND_US
 #: An unknown key makes the ring read the database, but not more often than this.
 _REFRESH_PAUSE_SECONDS = 1.0
 _KEY = re.compile(rf"bearer\s+pk_({'|'.join(ROLES)})_[\w-]{{32}}\s*", re.ASCII | re.IGNORECASE)
@@ -39,7 +41,7 @@ class Grant:
     def require(self, *roles: Role) -> None:
         """Accepts one of these roles, or admin. Raises RoleMissing."""
         if self.role not in (*roles, "admin"):
-            raise RoleMissing(role=" or ".join(roles))
+            raise RoleMissing(role=" or ".join(roles or ("admin",)))
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,9 @@ def create_key(
     if not is_tenant(tenant):
         why = "it is empty, too long or unprintable"
         raise InvalidInput(what=f"The tenant {tenant!r}", why=why)
+    if expires_at is not None and not 0 <= expires_at < _EXPIRES_MAX_US:
+        what = "The time at which the key expires"
+        raise InvalidInput(what=what, why="it is microseconds since 1970, up to the year 9999")
     with database.write() as connection:
         lock_table(connection, api_key, alone=False)
         key, secret = _insert(connection, role, tenant, note, expires_at)
@@ -95,14 +100,20 @@ def _insert(
     return Key(*connection.execute(insert.returning(*_KEY_COLUMNS)).one()), secret
 
 
-def list_keys(database: Database) -> list[Key]:
+def list_keys(database: Database, tenant: str | None = None) -> list[Key]:
+    """Of all tenants, or of one."""
+    query = sa.select(*_KEY_COLUMNS).order_by(api_key.c.created_at)
+    if tenant is not None:
+        query = query.where(api_key.c.tenant == tenant)
     with database.read() as connection:
-        query = sa.select(*_KEY_COLUMNS).order_by(api_key.c.created_at)
         return [Key(*row) for row in connection.execute(query)]
 
 
-def revoke_key(database: Database, key_id: str) -> None:
+def revoke_key(database: Database, key_id: str, tenant: str | None = None) -> None:
+    """A key of any tenant, or of this one. Raises InvalidInput."""
     valid = sa.update(api_key).where(api_key.c.id == key_id, api_key.c.revoked_at.is_(None))
+    if tenant is not None:
+        valid = valid.where(api_key.c.tenant == tenant)
     with database.write() as connection:
         revoked = connection.execute(valid.values(revoked_at=now_us()))
     if revoked.rowcount == 0:

@@ -5,21 +5,22 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.channels.promotion_cli import show_change
 from penstock.database.errors import DatabaseUnreachable
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.lake import open_existing, open_or_make
+from penstock.lake.desk import open_desk, service_url
+from penstock.lake.lake import open_existing
 from penstock.sealed_texts import SecretKeyUnfit
-from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.long_commands import on_end_signal
-from penstock.terminal.options import By, Reason, actor
+from penstock.terminal.options import By, Reason
 from penstock.terminal.output import (
     facts,
     say,
@@ -30,6 +31,10 @@ from penstock.terminal.output import (
     time_of,
 )
 
+if TYPE_CHECKING:
+    from penstock.channels.calls import AuditedChange
+    from penstock.channels.change import Change
+
 app = typer.Typer(
     help="What the serving fleet watches: each channel points at one checkpoint.",
     no_args_is_help=True,
@@ -37,34 +42,33 @@ app = typer.Typer(
 webhooks = typer.Typer(help="Addresses that are told of changes of channels.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The channel.")]
-Url = Annotated[
-    str | None,
-    typer.Option(help="Ask this service; its key is in PENSTOCK_KEY. Else the database is asked."),
-]
 
 _OUTAGE_PAUSE_SECONDS = 5.0
 
 
 @app.command("list")
 def list_channels(
-    data: options.Data = None, tenant: options.Tenant = TENANT_DEFAULT, json: options.Json = False
+    data: options.DeskData = None,
+    url: options.Url = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
 ) -> None:
     """All channels, and where each points.
 
     Example: penstock channels list
     """
-    from penstock.channels.channel import channel_answer, list_channels
+    from penstock.channels.calls import LIST_CHANNELS, ChannelsQuestion
 
-    with open_existing(data) as lake:
-        channels = list_channels(lake.database, tenant)
+    with open_desk(data, url, tenant) as desk:
+        channels = desk.ask(LIST_CHANNELS, ChannelsQuestion()).channels
     if json:
-        show_json([channel_answer(channel) for channel in channels])
+        show_json(channels)
         return
     rows: list[list[object]] = []
     for channel in channels:
-        since = time_of(channel.since) if channel.since is not None else None
+        since = datetime.fromisoformat(channel.since) if channel.since is not None else None
         canary = [channel.canary, channel.canary_share, "pinned" if channel.pinned else None]
-        rows.append([channel.name, channel.version, channel.checkpoint, since, *canary])
+        rows.append([channel.channel, channel.version, channel.checkpoint, since, *canary])
     columns = ["channel", "version", "checkpoint", "since (UTC)", "canary", "share", "pinned"]
     show_table(columns, rows)
 
@@ -72,7 +76,8 @@ def list_channels(
 @app.command("show")
 def show(
     name: Name,
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -82,10 +87,10 @@ def show(
     """
     import msgspec
 
-    from penstock.channels.channel import channel_answer, channel_state
+    from penstock.channels.calls import SHOW_CHANNEL, ChannelQuestion
 
-    with open_existing(data) as lake:
-        answer = channel_answer(channel_state(lake.database, tenant, name))
+    with open_desk(data, url, tenant) as desk:
+        answer = desk.ask(SHOW_CHANNEL, ChannelQuestion(name=name))
     document: dict[str, Any] = msgspec.to_builtins(answer)
     if json:
         show_json(document)
@@ -94,13 +99,11 @@ def show(
         show_table(["what", "value"], rows)
 
 
-def _gate_text(
-    verdict: str, outcomes: Mapping[str, str], left_out: Mapping[str, Mapping[str, list[str]]]
-) -> str:
+def _gate_text(verdict: str, outcome: str, left_out: Mapping[str, Mapping[str, list[str]]]) -> str:
     from penstock.channels.change import short_digest
 
     without = left_out.get(verdict, {}).items()
-    return f"{outcomes.get(verdict, '?')} {short_digest(verdict)}" + "".join(
+    return f"{outcome} {short_digest(verdict)}" + "".join(
         f", without {', '.join(tasks)} of {suite}" for suite, tasks in without
     )
 
@@ -108,10 +111,12 @@ def _gate_text(
 @app.command("history")
 def show_history(
     name: Name,
+    *,
     last: Annotated[
         int | None, typer.Option(help="Show so many changes, the newest; all by default.", min=1)
     ] = None,
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -124,38 +129,25 @@ def show_history(
 
     Example: penstock channels history production
     """
-    from penstock.channels import history
-    from penstock.channels.change import (
-        change_document,
-        change_marks,
-        describe_change,
-    )
+    from penstock.channels.calls import AUDIT_CHANNEL, AuditQuestion
+    from penstock.channels.change import change_marks, describe_change
     from penstock.channels.errors import HistoryDamaged
 
-    with open_existing(data) as lake:
-        of_channel = lake.database, tenant, name
-        # One more, to tell of each what was before it.
-        limit = last + 1 if last is not None else None
-        changes = history.channel_changes(*of_channel, limit=limit, latest=True)
-        outcomes = history.verdict_outcomes(*of_channel)
-        left_out = history.left_out_tasks(*of_channel)
-        misfit = history.verify_history(*of_channel)
-        unbound = history.unbound_versions(*of_channel)
-    steps = list(zip([None, *changes], changes, strict=False))[-(last or len(changes)) :]
+    with open_desk(data, url, tenant) as desk:
+        audit = desk.ask(AUDIT_CHANNEL, AuditQuestion(name=name, last=last))
+    changes, misfit, unbound = audit.changes, audit.misfit, audit.unbound
     if json:
-        documents = [
-            change_document(change) | {"outcome": outcomes.get(change.verdict or "")}
-            for _, change in steps
-        ]
-        past = {"channel": name, "changes": documents, "misfit": misfit, "unbound": unbound}
-        show_json(past | ({"left_out": left_out} if left_out else {}))
+        past = {"channel": name, "changes": changes, "misfit": misfit, "unbound": unbound}
+        show_json(past | ({"left_out": audit.left_out} if audit.left_out else {}))
     else:
         rows: list[list[object]] = []
-        for before, change in steps:
-            text, marks = describe_change(change, before), change_marks(change)
-            gate = _gate_text(change.verdict, outcomes, left_out) if change.verdict else ""
-            why = [marks, change.actor, change.reason]
-            rows.append([change.version, time_of(change.at), text, gate, *why])
+        for before, entry in zip([audit.before, *changes], changes, strict=False):
+            change = _change_of(entry)
+            text = describe_change(change, _change_of(before) if before else None)
+            outcome = entry.outcome or "?"
+            gate = _gate_text(entry.verdict, outcome, audit.left_out) if entry.verdict else ""
+            why = [change_marks(change), change.actor, change.reason]
+            rows.append([change.version, datetime.fromisoformat(entry.at), text, gate, *why])
         show_table(["version", "when (UTC)", "what", "gate", "marks", "who", "why"], rows)
     if misfit is not None:
         raise HistoryDamaged(channel=name, version=misfit.version, why=misfit.why)
@@ -164,6 +156,15 @@ def show_history(
         say(f"made before evidence was bound, so nobody checks their attempts: versions {versions}")
     if not json:
         say(f"the history fits: {changes[-1].version} changes, up to the hash {changes[-1].hash}")
+
+
+def _change_of(entry: "AuditedChange") -> "Change":
+    """For describing it: its time is not read."""
+    import msgspec
+
+    from penstock.channels.change import Change
+
+    return msgspec.convert(msgspec.to_builtins(entry) | {"at": 0}, Change)
 
 
 @app.command("policy")
@@ -176,7 +177,8 @@ def policy(
     ] = None,
     reason: Annotated[str, typer.Option("--reason", help="Why; kept for ever.")] = "",
     by: By = None,
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -185,40 +187,34 @@ def policy(
     Example: penstock channels policy production --set examples/policies/production.toml
     """
     if file is None:
-        _show_policy(name, data, tenant, json=json)
+        _show_policy(name, data, url, tenant, json=json)
         return
-    from penstock.channels import promotion
-    from penstock.checkpoints.suites import suite_names
+    from penstock.channels.calls import SET_POLICY, SetPolicyQuestion
     from penstock.gate.policy import parse
     from penstock.toml_document import read_text, unknown
 
     text = read_text(file)
-    parsed = parse(text, str(file))
-    with open_or_make(load_settings(data)) as lake:
-        known = suite_names(lake.database, tenant)
-        why = reason or f"set from {file.name}"
-        place = {"tenant": tenant, "channel": name}
-        change = promotion.set_policy(
-            lake.database, **place, text=text, reason=why, actor=actor(by)
-        )
-    for suite in sorted(set(parsed.suites) - set(known)):
-        hint = f" ({unknown(suite, known)})" if known else ""
+    parse(text, str(file))
+    question = SetPolicyQuestion(name=name, text=text, reason=reason or f"set from {file.name}")
+    with open_desk(data, url, tenant, by=by, make=True) as desk:
+        change = desk.ask(SET_POLICY, question)
+    for suite in change.unknown_suites:
+        hint = f" ({unknown(suite, change.known_suites)})" if change.known_suites else ""
         say(f"no suite {suite} is known yet{hint}: until it is, the gate says ERROR")
     show_change(change, json=json)
 
 
-def _show_policy(name: str, data: Path | None, tenant: str, *, json: bool) -> None:
-    from penstock.channels.channel import channel_state, policy_of
+def _show_policy(name: str, data: Path | None, url: str | None, tenant: str, *, json: bool) -> None:
+    from penstock.channels.calls import SHOW_POLICY, ChannelQuestion
 
-    with open_existing(data) as lake:
-        channel = channel_state(lake.database, tenant, name)
-        text = policy_of(lake.database, channel)
+    with open_desk(data, url, tenant) as desk:
+        policy = desk.ask(SHOW_POLICY, ChannelQuestion(name=name))
     if json:
-        show_json({"channel": name, "policy": channel.policy, "text": text})
-    elif text is None:
+        show_json(policy)
+    elif policy.text is None:
         say(f"{name} has no policy: nothing can be promoted to it without an override")
     else:
-        show_text(text.rstrip("\n"))
+        show_text(policy.text.rstrip("\n"))
 
 
 @app.command("release")
@@ -227,7 +223,8 @@ def release(
     *,
     reason: Reason,
     by: By = None,
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -235,11 +232,10 @@ def release(
 
     Example: penstock channels release production --reason "found it: a bad shard, and withdrew it"
     """
-    from penstock.channels import promotion
+    from penstock.channels.promotion_calls import RELEASE, ReleaseQuestion
 
-    who = {"tenant": tenant, "actor": actor(by)}
-    with open_existing(data) as lake:
-        change = promotion.release(lake.database, channel=name, reason=reason, **who)
+    with open_desk(data, url, tenant, by=by) as desk:
+        change = desk.ask(RELEASE, ReleaseQuestion(name=name, reason=reason))
     show_change(change, json=json)
 
 
@@ -254,8 +250,8 @@ def watch(
     changes: Annotated[
         int | None, typer.Option("--changes", min=1, help="End after so many changes.")
     ] = None,
-    url: Url = None,
-    data: options.Data = None,
+    url: options.Url = None,
+    data: options.DeskData = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -264,8 +260,9 @@ def watch(
 
     Example: penstock channels watch production --json
     """
-    if url is not None:
-        documents = _from_service(url, name, after)
+    service = service_url(data, url)
+    if service is not None:
+        documents = _from_service(service, name, after)
     else:
         documents = _from_database(data, tenant, name, after)
     try:

@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.lake import open_existing
+from penstock.lake.desk import open_desk
 from penstock.terminal import options
-from penstock.terminal.options import By, CheckpointName, Reason, actor
-from penstock.terminal.output import facts, say, show_json, show_table, show_text, time_of
+from penstock.terminal.options import By, CheckpointName, Reason
+from penstock.terminal.output import say, show_json, show_table, show_text
 
 if TYPE_CHECKING:
     from penstock.channels.change import Change
-    from penstock.channels.channel import Expected, ServingChannel
-    from penstock.checkpoints.lineage import Lineage
-    from penstock.database.engine import Database
-    from penstock.gate.frontier import FrontierPicture
-    from penstock.gate.verdict import Verdict
+    from penstock.channels.channel import ChangeAnswer, Expected
+    from penstock.channels.promotion_calls import LineageAnswer
 
 CHANNEL_DEFAULT = "production"
 
@@ -52,7 +49,8 @@ def promote(
     ] = False,
     key: _Key = None,
     by: By = None,
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -62,28 +60,23 @@ def promote(
 
     Example: penstock promote ckpt-0012 --expect ckpt-0011 --reason "better on core, as cheap"
     """
-    from penstock.channels.channel_verdict import gate_judge
-    from penstock.channels.promotion import Promotion, promote
+    from penstock.channels.promotion_calls import PROMOTE, PromoteQuestion
     from penstock.gate.errors import GateRefused
 
-    with open_existing(data) as lake:
-        database = lake.database
-        if override:
-            _check_override(database, tenant, key)
-        promotion = Promotion(
-            tenant=tenant,
-            channel=channel,
-            checkpoint=checkpoint,
-            reason=reason,
-            actor=actor(by),
-            expect=_expected(expect),
-            share=share,
-            override=override,
-        )
+    question = PromoteQuestion(
+        name=channel,
+        checkpoint=checkpoint,
+        reason=reason,
+        expect=_expected(expect),
+        share=share,
+        override=override,
+    )
+    with open_desk(data, url, tenant, by=by, key=key) as desk:
         try:
-            change = promote(database, promotion, gate_judge(database, tenant, share))
+            change = desk.ask(PROMOTE, question)
         except GateRefused as refused:
-            _show_verdict(refused.verdict, json=json)
+            fields = refused.http_fields
+            _show_verdict(fields["outcome"], fields["verdict_id"], fields["verdict"], json=json)
             raise
     show_change(change, json=json)
 
@@ -105,7 +98,8 @@ def rollback(
         typer.Option(metavar="CURRENT", help="Only if the channel points at this checkpoint."),
     ] = None,
     by: By = None,
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -116,22 +110,15 @@ def rollback(
 
     Example: penstock rollback --reason "it undoes edits that nobody asked about"
     """
-    from penstock.channels.history import channel_changes
-    from penstock.channels.rollback import Rollback, roll_back
+    import msgspec
 
-    order = Rollback(
-        tenant=tenant,
-        channel=channel,
-        reason=reason,
-        actor=actor(by),
-        to=to,
-        expect=_expected(expect),
-    )
-    with open_existing(data) as lake:
-        change = roll_back(lake.database, order)
-        after = change.version - 2
-        [before] = channel_changes(lake.database, tenant, channel, after=after, limit=1)
-    show_change(change, before, json=json)
+    from penstock.channels.promotion_calls import ROLL_BACK, RollbackQuestion
+
+    question = RollbackQuestion(name=channel, reason=reason, to=to, expect=_expected(expect))
+    with open_desk(data, url, tenant, by=by) as desk:
+        change = desk.ask(ROLL_BACK, question)
+    left = {"checkpoint": change.left, "canary": change.left_canary}
+    show_change(change, msgspec.structs.replace(change, **left), json=json)
     if not json:
         say(f"{channel} is pinned: `penstock channels release {channel}` lets it be promoted again")
 
@@ -159,25 +146,31 @@ def check(
         ),
     ] = None,
     tenant: options.Tenant = TENANT_DEFAULT,
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     json: options.Json = False,
 ) -> None:
     """What the gate says of a checkpoint, with its evidence. Exit 0 on PASS alone, else 1.
 
     Example: penstock gate check ckpt-0013 --channel production
     """
-    from penstock.channels.channel_verdict import judge
-    from penstock.gate.frontier import draw_html, draw_text
+    from penstock.channels.promotion_calls import ASK_GATE, VerdictQuestion
+    from penstock.gate.frontier import FrontierPicture, FrontierPoint, draw_html, draw_text
+    from penstock.gate.verdict import verdict_text
 
-    with open_existing(data) as lake:
-        verdict = judge(lake.database, tenant, channel, checkpoint, full=not canary)
-        pictures = _pictures(lake.database, tenant, verdict)
+    question = VerdictQuestion(name=channel, checkpoint=checkpoint, canary=canary)
+    with open_desk(data, url, tenant) as desk:
+        verdict = desk.ask(ASK_GATE, question)
+    pictures = []
+    for drawn in verdict.pictures:
+        points = [FrontierPoint(at.checkpoint, at.quality, at.cost) for at in drawn.points]
+        pictures.append(FrontierPicture(drawn.suite, drawn.cost, points, drawn.marks))
     if out is not None:
-        _write(out, verdict.text + "\n")
+        _write(out, verdict_text(verdict.verdict) + "\n")
     if plot is not None:
         title = f"{verdict.checkpoint} for {channel}: {verdict.outcome}"
         _write(plot, draw_html(pictures, title))
-    _show_verdict(verdict, json=json)
+    _show_verdict(verdict.outcome, verdict.id, verdict.verdict, json=json)
     if not json:
         for picture in pictures:
             show_text("", draw_text(picture))
@@ -187,7 +180,8 @@ def check(
 
 def lineage(
     name: CheckpointName,
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -196,27 +190,15 @@ def lineage(
 
     Example: penstock checkpoints lineage ckpt-0012
     """
-    from penstock.channels.channel import serving_channels
-    from penstock.checkpoints.lineage import lineage
+    from penstock.channels.promotion_calls import TRACE_CHECKPOINT
+    from penstock.checkpoints.calls import CheckpointQuestion
 
-    with open_existing(data) as lake:
-        line = lineage(lake.database, tenant, name)
-        channels = serving_channels(lake.database, tenant, line.checkpoint.name)
+    with open_desk(data, url, tenant) as desk:
+        line = desk.ask(TRACE_CHECKPOINT, CheckpointQuestion(name=name))
     if json:
-        moves = [facts(move) | {"at": time_of(move.at).isoformat()} for move in line.moves]
-        show_json(
-            {
-                "checkpoint": facts(line.checkpoint),
-                "parents": [facts(parent) for parent in line.parents],
-                "children": line.children,
-                "shards": line.shards,
-                "marks": [facts(mark) for mark in line.marks],
-                "channels": channels,
-                "moves": moves,
-            }
-        )
+        show_json(line)
         return
-    show_table(["what", "which", "more"], _lineage_rows(line, channels))
+    show_table(["what", "which", "more"], _lineage_rows(line))
     if line.marks:
         sessions = len({mark.session_id for mark in line.marks})
         shards = len({mark.shard for mark in line.marks})
@@ -231,61 +213,37 @@ def _expected(text: str | None) -> "Expected":
     return None if text == "none" else text
 
 
-def _check_override(database: "Database", tenant: str, key: str | None) -> None:
-    """An override takes an admin key of the tenant. While there is no key at all, whoever has the
-    database is the admin. Raises OverrideRefused."""
-    from penstock.access.errors import KeyRefused
-    from penstock.access.keys import KeyRing, list_keys
-    from penstock.channels.errors import OverrideRefused
-    from penstock.clock import SystemClock
-
-    if not list_keys(database):
-        return
-    if not key:
-        raise OverrideRefused(why="name one with --key or PENSTOCK_KEY")
-    ring = KeyRing(database, SystemClock())
-    ring.refresh()
-    try:
-        grant = ring.grant(f"Bearer {key}")
-    except KeyRefused as error:
-        raise OverrideRefused(why="the key is not known here, or was revoked") from error
-    if grant.role != "admin" or grant.tenant != tenant:
-        raise OverrideRefused(why=f"the key is {grant.role} of the tenant {grant.tenant}")
-
-
-def _show_verdict(verdict: "Verdict", *, json: bool) -> None:
+def _show_verdict(outcome: str, verdict: str, document: dict[str, Any], *, json: bool) -> None:
     from penstock.gate.cli import show_verdict
 
     if json:
-        show_json({"outcome": verdict.outcome, "id": verdict.id, "verdict": verdict.document})
+        show_json({"outcome": outcome, "id": verdict, "verdict": document})
     else:
-        show_verdict(verdict)
+        show_verdict(outcome, verdict, document)
 
 
-def show_change(change: "Change", before: "Change | None" = None, *, json: bool) -> None:
-    from penstock.channels.change import change_document, describe_change
+def show_change(
+    answer: "ChangeAnswer", before: "ChangeAnswer | None" = None, *, json: bool
+) -> None:
+    from penstock.channels.change import describe_change
 
     if json:
-        show_json(change_document(change))
+        show_json(answer)
         return
-    say(f"{change.channel} version {change.version}: {describe_change(change, before)}")
+    change = _change_of(answer)
+    text = describe_change(change, _change_of(before) if before else None)
+    say(f"{change.channel} version {change.version}: {text}")
     if change.overridden:
         say("it went past the gate, and is marked so for ever")
 
 
-def _pictures(database: "Database", tenant: str, verdict: "Verdict") -> "list[FrontierPicture]":
-    from penstock.gate.frontier import frontier_picture
+def _change_of(answer: "ChangeAnswer") -> "Change":
+    """For describing it: its time is not read."""
+    import msgspec
 
-    marks = {verdict.checkpoint: "candidate"}
-    if incumbent := verdict.document.get("incumbent"):
-        marks[incumbent["name"]] = "incumbent"
-    suites: dict[str, Any] = verdict.document.get("suites") or {}
-    return [
-        picture
-        for name, suite in suites.items()
-        if suite["version"] is not None
-        and (picture := frontier_picture(database, tenant, name, suite["version"], marks))
-    ]
+    from penstock.channels.change import Change
+
+    return msgspec.convert(msgspec.to_builtins(answer) | {"at": 0}, Change)
 
 
 def _write(path: Path, content: str) -> None:
@@ -298,14 +256,14 @@ def _write(path: Path, content: str) -> None:
     say(f"wrote {path}")
 
 
-def _lineage_rows(line: "Lineage", channels: "list[ServingChannel]") -> Iterator[list[object]]:
+def _lineage_rows(line: "LineageAnswer") -> Iterator[list[object]]:
     subject = line.checkpoint
     yield ["checkpoint", subject.name, f"{subject.form}, {subject.state}"]
     for parent in line.parents:
         yield ["parent", parent.name, f"{parent.form}, {parent.state}"]
     for child in line.children:
         yield ["child", child, None]
-    for channel in channels:
+    for channel in line.channels:
         yield ["serves", channel.channel, channel.arm]
     for shard in line.shards:
         yield ["shard", shard.name or shard.shard, f"of {shard.checkpoint}, {shard.shard}"]

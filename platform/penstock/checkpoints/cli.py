@@ -1,18 +1,20 @@
 """`penstock checkpoints`."""
 
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
+import msgspec
 import typer
 
 from penstock.checkpoints.checkpoint import State
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.lake import open_existing, open_or_make
+from penstock.lake.desk import LocalDesk, open_desk
 from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of_bytes
-from penstock.terminal.options import By, CheckpointName, Reason, actor
-from penstock.terminal.output import facts, say, show_json, show_table, show_text, time_of
+from penstock.terminal.options import By, CheckpointName, Reason
+from penstock.terminal.output import say, show_json, show_table, show_text
 
 app = typer.Typer(
     help="Model versions: their digests, where they lie, what they came from.", no_args_is_help=True
@@ -21,6 +23,12 @@ _UNCHECKED = {
     "unreachable": "its files cannot be reached from here: nobody compared them with the digest",
     "not_looked": "nobody compared its files with the digest",
 }
+
+
+class FilesDigest(NamedTuple):
+    uri: str
+    digest: str
+    bytes: int | None
 
 
 @app.command("register")
@@ -45,7 +53,8 @@ def register(
     ] = True,
     note: Annotated[str, typer.Option(help="What it is.")] = "",
     by: By = None,
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -56,27 +65,25 @@ def register(
 
     Example: penstock checkpoints register ckpt-0012 --uri /models/0012 --parent ckpt-0011
     """
-    from penstock.checkpoints import registration
+    from penstock.checkpoints.calls import REGISTER_CHECKPOINT, RegisterQuestion
 
-    settings = load_settings(data)
-    with open_or_make(settings) as lake, progress_of_bytes("reading") as progress:
-        checkpoint = registration.register(
-            lake.database,
-            settings,
-            tenant=tenant,
+    uri = _absolute(uri)
+    with open_desk(data, url, tenant, by=by, make=True) as desk:
+        if digest is None and not isinstance(desk, LocalDesk):
+            digest = _digest(uri, data).digest  # the service has not the files
+        question = RegisterQuestion(
             name=name,
-            uri=_absolute(uri),
-            digest=digest,
+            uri=uri,
+            digest=digest or "",
             parent=parent,
             form="delta" if delta else "whole",
             shards=[shard for listed in shards or () for shard in listed.split(",") if shard],
             note=note,
-            actor=actor(by),
             look=look,
-            progress=progress,
         )
+        checkpoint = desk.ask(REGISTER_CHECKPOINT, question)
     if json:
-        show_json(facts(checkpoint))
+        show_json(checkpoint)
         return
     say(f"{checkpoint.name} is {checkpoint.digest}, {checkpoint.state}")
     if why := _UNCHECKED.get(checkpoint.checked):
@@ -86,29 +93,24 @@ def register(
 @app.command("digest")
 def digest(
     uri: Annotated[str, typer.Argument(help="A file, a folder, or s3://…")],
-    data: options.Data = None,
+    data: options.DeskData = None,
     json: options.Json = False,
 ) -> None:
     """The digest of files, as `register` takes it.
 
     Example: penstock checkpoints digest /models/0012
     """
-    from penstock.checkpoints import digests
-    from penstock.errors import InvalidInput
-
-    uri = digests.check_uri(_absolute(uri))
-    with progress_of_bytes("reading") as progress:
-        files = digests.digest_files(uri, load_settings(data), progress)
-    if files.digest is None:
-        raise InvalidInput(what=uri, why=files.why)
-    document = {"uri": uri, "digest": files.digest, "bytes": files.bytes}
+    uri = _absolute(uri)
+    files = _digest(uri, data)
+    document = {"uri": files.uri, "digest": files.digest, "bytes": files.bytes}
     show_json(document) if json else show_text(files.digest)
 
 
 @app.command("list")
 def list_(
     state: Annotated[State | None, typer.Option(help="Only those in this state.")] = None,
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -116,23 +118,26 @@ def list_(
 
     Example: penstock checkpoints list --state serving
     """
-    from penstock.checkpoints.registration import list_checkpoints
+    from penstock.checkpoints.calls import LIST_CHECKPOINTS, CheckpointsQuestion
 
-    with open_existing(data) as lake:
-        checkpoints = list_checkpoints(lake.database, tenant, state=state)
+    with open_desk(data, url, tenant) as desk:
+        checkpoints = desk.ask(LIST_CHECKPOINTS, CheckpointsQuestion(state=state)).checkpoints
     if json:
-        show_json([facts(checkpoint) for checkpoint in checkpoints])
+        show_json(checkpoints)
         return
-    columns = {name: name for name in ("name", "state", "form", "parent", "digest", "checked")}
-    columns |= {"registered_at": "registered (UTC)", "registered_by": "by"}
-    rows = [vars(each) | {"registered_at": time_of(each.registered_at)} for each in checkpoints]
-    show_table([*columns.values()], [[row[name] for name in columns] for row in rows])
+    names = ["name", "state", "form", "parent", "digest", "checked"]
+    rows: list[list[object]] = []
+    for each in checkpoints:
+        registered = datetime.fromisoformat(each.registered_at)
+        rows.append([*(getattr(each, name) for name in names), registered, each.registered_by])
+    show_table([*names, "registered (UTC)", "by"], rows)
 
 
 @app.command("show")
 def show(
     name: CheckpointName,
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -140,19 +145,22 @@ def show(
 
     Example: penstock checkpoints show ckpt-0012
     """
-    from penstock.checkpoints.lineage import lineage
+    from penstock.checkpoints.calls import SHOW_MOVES, CheckpointQuestion
 
-    with open_existing(data) as lake:
-        line = lineage(lake.database, tenant, name)
-    moves = [facts(move) | {"at": time_of(move.at)} for move in line.moves]
-    document = facts(line.checkpoint)
+    with open_desk(data, url, tenant) as desk:
+        checkpoint = desk.ask(SHOW_MOVES, CheckpointQuestion(name=name))
     if json:
-        show_json(document | {"moves": [move | {"at": move["at"].isoformat()} for move in moves]})
+        show_json(checkpoint)
         return
+    document = msgspec.structs.asdict(checkpoint)
+    moves = document.pop("moves")
     show_table(["what", "value"], [pair for pair in document.items() if pair[1] is not None])
-    columns = {"at": "when (UTC)", "from_state": "from", "to_state": "to", "actor": "who"}
-    columns |= {"reason": "why"}
-    show_table([*columns.values()], [[move[name] for name in columns] for move in moves])
+    columns = ["when (UTC)", "from", "to", "who", "why"]
+    rows: list[list[object]] = []
+    for move in moves:
+        at = datetime.fromisoformat(move.at)
+        rows.append([at, move.from_state, move.to_state, move.actor, move.reason])
+    show_table(columns, rows)
 
 
 @app.command("withdraw")
@@ -161,7 +169,8 @@ def withdraw(
     *,
     reason: Reason,
     by: By = None,
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -169,13 +178,25 @@ def withdraw(
 
     Example: penstock checkpoints withdraw ckpt-0012 --reason "trained on sessions that were erased"
     """
-    from penstock.checkpoints import registration
+    from penstock.checkpoints.calls import WITHDRAW_CHECKPOINT, WithdrawQuestion
 
-    with open_existing(data) as lake:
-        checkpoint = registration.withdraw(
-            lake.database, tenant=tenant, name=name, reason=reason, actor=actor(by)
-        )
-    show_json(facts(checkpoint)) if json else say(f"{checkpoint.name} is withdrawn")
+    with open_desk(data, url, tenant, by=by) as desk:
+        question = WithdrawQuestion(name=name, reason=reason)
+        checkpoint = desk.ask(WITHDRAW_CHECKPOINT, question)
+    show_json(checkpoint) if json else say(f"{checkpoint.name} is withdrawn")
+
+
+def _digest(uri: str, data: Path | None) -> FilesDigest:
+    """Raises InvalidInput where the files cannot be read from here."""
+    from penstock.checkpoints import digests
+    from penstock.errors import InvalidInput
+
+    uri = digests.check_uri(uri)
+    with progress_of_bytes("reading") as progress:
+        files = digests.digest_files(uri, load_settings(data), progress)
+    if files.digest is None:
+        raise InvalidInput(what=uri, why=files.why)
+    return FilesDigest(uri, files.digest, files.bytes)
 
 
 def _absolute(uri: str) -> str:

@@ -14,26 +14,21 @@ from penstock.access import Role
 from penstock.access.keys import Authorizer, Grant
 from penstock.checkpoints import registration
 from penstock.checkpoints.artifact_roots import ArtifactRoots
-from penstock.checkpoints.checkpoint import Checkpoint, Form
+from penstock.checkpoints.calls import (
+    REGISTER_CHECKPOINT,
+    REGISTRY_REFUSALS,
+    CheckpointAnswer,
+    RegisterQuestion,
+    checkpoint_answer,
+)
 from penstock.database.engine import Database
 from penstock.http.body import read_document
 from penstock.http.openapi import KEY_NEEDED, RefusableOperation, operation_taking, refusals
 from penstock.http.problems import Problem
 from penstock.http.request_slots import RequestSlots
 from penstock.settings import Settings
-from penstock.terminal.output import facts
 
 HttpRequest = Request[Any, Any, Any]
-
-_REFUSALS = {
-    400: "The request cannot be used; the detail says why. Nothing was changed.",
-    403: "The key has another role.",
-    404: "There is no such checkpoint or channel.",
-    409: "The registry is in another state than this needs; the detail says in which. Where "
-    "another checkpoint was expected, `expected` and `found` name the two. Nothing was changed.",
-    422: "The gate does not say PASS, and `verdict` is what it says; or the files have another "
-    "digest. Nothing was changed.",
-}
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -78,7 +73,7 @@ def registry_get(
     path: str, summary: str, *statuses: int, **more: Any
 ) -> Callable[[Any], HTTPRouteHandler]:
     """A route that reads; each may be refused for its key, or for now."""
-    refused = refusals(*sorted((401, 403, 429, 503, *statuses)), said=_REFUSALS)
+    refused = refusals(*sorted((401, 403, 429, 503, *statuses)), said=REGISTRY_REFUSALS)
     more["responses"] = refused | more.get("responses", {})
     more |= {"operation_class": RefusableOperation, "security": KEY_NEEDED}
     return get(path, summary=summary, **more)
@@ -94,7 +89,7 @@ def registry_post(
 ) -> Callable[[Any], HTTPRouteHandler]:
     """A route that changes something; `kinds` are the refusals that have fields of their own."""
     statuses = (400, 401, 403, 404, 408, 409, 413, 429, 503, *statuses)
-    more["responses"] = refusals(*sorted(statuses), said=_REFUSALS, kinds=kinds)
+    more["responses"] = refusals(*sorted(statuses), said=REGISTRY_REFUSALS, kinds=kinds)
     more |= {"operation_class": operation, "security": KEY_NEEDED}
     return post(path, status_code=200, summary=summary, **more)
 
@@ -104,71 +99,22 @@ def key_actor(grant: Grant) -> str:
     return f"key {grant.key}"
 
 
-class RegisterRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """`look` compares the files with the digest where they are in an artifact root."""
-
-    name: str
-    uri: str
-    digest: str
-    parent: str | None = None
-    form: Form = "whole"
-    shards: list[str] = []
-    note: str = ""
-    look: bool = True
-
-
-class CheckpointAnswer(msgspec.Struct):
-    name: str
-    digest: str
-    uri: str
-    form: str
-    parent: str | None
-    shards: list[str]
-    state: str
-    checked: str
-    bytes: int | None
-    note: str
-    registered_by: str
-    registered_at: str
-
-
-class CheckpointsAnswer(msgspec.Struct):
-    checkpoints: list[CheckpointAnswer]
-
-
 @registry_post(
     "/v1/checkpoints",
-    "Register a checkpoint",
-    operation_taking(RegisterRequest),
+    REGISTER_CHECKPOINT.summary,
+    operation_taking(RegisterQuestion),
     422,
     description="The same facts again change nothing.",
 )
 async def post_checkpoint(request: HttpRequest, registry: Registry) -> CheckpointAnswer:
     grant = await registry.authorize(request, "train", "promote")
-    body = await read_document(request, RegisterRequest)
+    body = await read_document(request, RegisterQuestion)
     who = {"tenant": grant.tenant, "actor": key_actor(grant)}
     fields = msgspec.structs.asdict(body) | who
     # No role but the operator's own, on the machine itself, looks anywhere else.
     fields["roots"] = registry.artifact_roots.of_tenant(grant.tenant)
     register = partial(registration.register, registry.database, registry.settings, **fields)
-    return _answer(await registry.registrations.run(register, tenant=grant.tenant))
+    return checkpoint_answer(await registry.registrations.run(register, tenant=grant.tenant))
 
 
-@registry_get("/v1/checkpoints", "All checkpoints, the newest last")
-async def get_checkpoints(request: HttpRequest, registry: Registry) -> CheckpointsAnswer:
-    grant = await registry.authorize(request, "read")
-    checkpoints = await registry.call(grant.tenant, registration.list_checkpoints, grant.tenant)
-    return CheckpointsAnswer([_answer(checkpoint) for checkpoint in checkpoints])
-
-
-@registry_get("/v1/checkpoints/{name:str}", "A checkpoint, by its name or digest", 404)
-async def get_checkpoint(request: HttpRequest, registry: Registry, name: str) -> CheckpointAnswer:
-    grant = await registry.authorize(request, "read", "serve")
-    return _answer(await registry.call(grant.tenant, registration.find, grant.tenant, name))
-
-
-ROUTES = [post_checkpoint, get_checkpoints, get_checkpoint]
-
-
-def _answer(checkpoint: Checkpoint) -> CheckpointAnswer:
-    return msgspec.convert(facts(checkpoint), CheckpointAnswer)
+ROUTES = [post_checkpoint]

@@ -2,6 +2,7 @@
 at once. A test compares it with what the commands say of themselves."""
 
 SUMMARIES = {
+    "backup": "Copy an embedded lake as it is now, while it is served.",
     "bench": "Benchmarks: run suites in isolation, bring results, compare checkpoints.",
     "canary": "A checkpoint on a part of the traffic: look at it, give it more, or take it back.",
     "channels": "What the serving fleet watches: each channel points at one checkpoint.",
@@ -9,6 +10,7 @@ SUMMARIES = {
     "config": "Every setting, its value and where it came from.",
     "db": "The metadata database.",
     "demo": "Watch the whole loop on simulated production traffic, in six cycles.",
+    "examples": "Copy the examples: sessions, recipes, policies, suites, agents, trainers.",
     "gate": "What a checkpoint has to show before a channel may point at it.",
     "import": "Take sessions that agents keep, or events from files.",
     "keys": "Keys for the HTTP service.",
@@ -21,9 +23,11 @@ SUMMARIES = {
     "query": "Ask the lake with SQL; events that are not in a segment yet are included.",
     "quotas": "What each tenant may use.",
     "rejected": "Rejected lines: why, and sending them again.",
+    "restore": "Make a lake of a backup, in an empty data directory.",
     "rewards": "What sessions were worth, by what users did next.",
     "rollback": "Take a channel back to the last good checkpoint, and pin it there.",
     "serve": "Take events in and answer queries, until SIGTERM or Ctrl-C.",
+    "sessions": "Sessions, to be looked through and read.",
     "shards": "Training shards, built from queries.",
     "simulate": "Simulate sessions whose truth is known, and send their events.",
     "snapshots": "Names for the lake as it was: `query --as-of NAME` reads the same rows for ever.",

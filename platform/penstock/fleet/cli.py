@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.channels.cli import Name, Url
+from penstock.channels.cli import Name
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.fleet.fleet_status import PartName
+from penstock.lake.desk import service_url
 from penstock.lake.lake import open_existing
 from penstock.settings import load_settings
 from penstock.terminal import options
@@ -71,13 +72,13 @@ def follow(
     *,
     execute: _Execute,
     check: _Check = None,
-    url: Url = None,
+    url: options.Url = None,
     replica: _Replica,
     part: _Part = "main",
     into: _Into = None,
     once: _Once = False,
     assume_loaded: _AssumeLoaded = False,
-    data: options.Data = None,
+    data: options.DeskData = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -123,7 +124,8 @@ def _source(
     from penstock.channels.channel import channel_state
     from penstock.fleet.registry_source import DatabaseSource, ServiceSource
 
-    if url is not None:
+    # A sidecar's directory may be named beside the service.
+    if (url := service_url(None if url else data, url)) is not None:
         yield ServiceSource(url, name, part)
         return
     with open_existing(data) as lake:
@@ -156,8 +158,8 @@ def fleet(
     wait: Annotated[
         float, typer.Option(metavar="SECONDS", min=0, help="Wait so long until the fleet is whole.")
     ] = 0.0,
-    url: Url = None,
-    data: options.Data = None,
+    url: options.Url = None,
+    data: options.DeskData = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -187,7 +189,7 @@ def fleet(
 def _reader(
     url: str | None, data: Path | None, tenant: str, name: str
 ) -> Iterator[Callable[[], FleetDocument]]:
-    if url is not None:
+    if (url := service_url(data, url)) is not None:
         from penstock.channels.channel_watcher import channel_path
         from penstock.http.client import service_at
 

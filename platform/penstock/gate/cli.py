@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.lake import open_existing
+from penstock.lake.desk import open_desk
 from penstock.terminal import options
 from penstock.terminal.output import show_json, show_table, show_text, time_of
 
 if TYPE_CHECKING:
     from penstock.gate.power import PowerPlan
-    from penstock.gate.verdict import Verdict
 
 _COLUMNS = ["outcome", "candidate", "incumbent"]
 
@@ -58,7 +57,8 @@ def plan(
     errors: _Errors = None,
     unscored: _Unscored = None,
     tenant: options.Tenant = TENANT_DEFAULT,
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     json: options.Json = False,
 ) -> None:
     """How likely a candidate passes, before anyone spends on it, and what 80 % would take.
@@ -69,24 +69,24 @@ def plan(
 
     Example: penstock gate plan core --policy policy.toml --attempts 4
     """
+    from penstock.gate.calls import PLAN_POWER, PlanQuestion
     from penstock.gate.policy import parse
-    from penstock.gate.power import plan_power
     from penstock.toml_document import read_text
 
-    parsed = parse(read_text(policy), str(policy))
-    with open_existing(data) as lake:
-        plans = plan_power(
-            lake.database,
-            tenant,
-            suite,
-            parsed,
-            checkpoints=checkpoint or (),
-            attempts=attempts or (),
-            tasks=tasks or (),
-            difference=difference,
-            errors=errors,
-            unscored=unscored,
-        )
+    text = read_text(policy)
+    parse(text, str(policy))
+    question = PlanQuestion(
+        suite=suite,
+        policy=text,
+        checkpoints=checkpoint or [],
+        attempts=attempts or [],
+        tasks=tasks or [],
+        difference=difference,
+        errors=errors,
+        unscored=unscored,
+    )
+    with open_desk(data, url, tenant) as desk:
+        plans = desk.ask(PLAN_POWER, question).plans
     if json:
         show_json(plans)
         return
@@ -119,12 +119,12 @@ def _show_plan(plan: "PowerPlan") -> None:
     show_text("")
 
 
-def show_verdict(verdict: "Verdict") -> None:
+def show_verdict(outcome: str, verdict_id: str, document: Mapping[str, Any]) -> None:
     """The outcome first, then why, then the numbers."""
-    document = verdict.document
     incumbent = document.get("incumbent")
     against = f", after {incumbent['name']}" if incumbent else ", as its first checkpoint"
-    show_text(f"{verdict.outcome}: {verdict.checkpoint} for {verdict.channel}{against}")
+    candidate, channel = document["candidate"]["name"], document["channel"]
+    show_text(f"{outcome}: {candidate} for {channel}{against}")
     show_text(*(f"  {line}" for line in (*document.get("why", []), *document.get("notes", []))))
     if required := document.get("requirements"):
         show_text("")
@@ -136,7 +136,7 @@ def show_verdict(verdict: "Verdict") -> None:
         show_table(["guard", *_COLUMNS, *columns], map(_guard_row, guarded))
     if live := document.get("live"):
         show_text("", f"live  {live['outcome']}: {live['why']}")
-    show_text("", f"verdict  {verdict.id}", f"policy   {document.get('policy') or '(none)'}")
+    show_text("", f"verdict  {verdict_id}", f"policy   {document.get('policy') or '(none)'}")
     for name, suite in (document.get("suites") or {}).items():
         left_out = len(suite.get("left_out", ()))
         note = f", {_counted(left_out, 'task')} left out" if left_out else ""

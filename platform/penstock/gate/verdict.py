@@ -26,11 +26,15 @@ class Verdict:
     @property
     def text(self) -> str:
         """The document, the same text for the same facts."""
-        return msgspec.json.encode(self.document, order="sorted").decode()
+        return verdict_text(self.document)
 
     @property
     def id(self) -> str:
         return text_digest(self.text)
+
+
+def verdict_text(document: Mapping[str, Any]) -> str:
+    return msgspec.json.encode(document, order="sorted").decode()
 
 
 @dataclass(frozen=True)

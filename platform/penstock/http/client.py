@@ -285,7 +285,9 @@ class ServiceClient:
         the query of a GET, or the body. Raises the error that the service raised;
         ServerUnreachable, AnswerUnusable."""
         rest = dict(fields)
-        target = re.sub(r"{(\w+)}", lambda name: quote(str(rest.pop(name[1])), safe=""), path)
+        target = re.sub(
+            r"{(\w+)(?::path)?}", lambda name: quote(str(rest.pop(name[1])), safe=""), path
+        )
         body = None
         if method != "GET":
             body = msgspec.json.encode(rest)
@@ -294,6 +296,8 @@ class ServiceClient:
         answer = self._request(method, target, body, {})
         if answer.status != 200:
             raise self._refusal(answer.status, answer.body)
+        if kind is bytes:
+            return answer.body  # type: ignore[return-value]  # mypy does not see that it is T
         try:
             return msgspec.json.decode(answer.body, type=kind)
         except (ValueError, RecursionError) as error:
@@ -327,15 +331,16 @@ class ServiceClient:
         *,
         patience_s: float = _PATIENCE_SECONDS,
         tell: Tell = lambda _text: None,
+        **headers: str,
     ) -> dict[str, Any]:
         """Post events until they are acknowledged; the answer. `tell` hears once why that takes
-        longer. Raises ServerUnreachable."""
+        longer. Raises ServerUnreachable, and the error with which the service refuses them."""
         deadline = time.monotonic() + patience_s
         told = False
         while True:
             pause_s = 0.0
             try:
-                answer = self.post("/v1/events", lines)
+                answer = self.post("/v1/events", lines, **headers)
             except ServerUnreachable as error:
                 why = str(error.facts["why"])
             else:
@@ -344,7 +349,7 @@ class ServiceClient:
                     return accepted
                 why = f"{answer.status} {answer.body[:200].decode(errors='replace')}"
                 if answer.status not in _PASSING:
-                    raise ServerUnreachable(url=self.url, why=why)
+                    raise self._refusal(answer.status, answer.body)
                 pause_s = answer.retry_after_s
             if time.monotonic() > deadline:
                 raise ServerUnreachable(url=self.url, why=why)

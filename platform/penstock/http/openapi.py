@@ -128,6 +128,9 @@ def _schema(kind: Any) -> Schema:
         schema = _schema(arguments[0])
         for bounds in (part for part in arguments[1:] if isinstance(part, msgspec.Meta)):
             schema.minimum, schema.maximum = bounds.ge, bounds.le
+            more = bounds.extra_json_schema or {}
+            schema.exclusive_minimum = more.get("exclusiveMinimum")
+            schema.exclusive_maximum = more.get("exclusiveMaximum")
         return schema
     if get_origin(kind) is Literal:
         return Schema(type=OpenAPIType.STRING, enum=list(arguments))

@@ -1,23 +1,25 @@
 """`penstock ledger` and `penstock rejected`."""
 
+from datetime import datetime
 from typing import Annotated
 
+import msgspec
 import typer
 
-from penstock.clock import SystemClock
 from penstock.errors import InvalidInput
-from penstock.lake.lake import open_existing
+from penstock.lake.desk import Desk, LocalDesk, open_desk
 from penstock.terminal import options
 from penstock.terminal.options import since_us
-from penstock.terminal.output import data_output, facts, say, show_json, show_table, time_of
+from penstock.terminal.output import data_output, say, show_json, show_table
 
-_COUNTS = ("accepted", "stored", "duplicate", "rejected", "waiting")
 #: The largest number that the database has room for.
 _ID_MAX = 2**63 - 1
 
 
 def ledger(
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
+    *,
     since: Annotated[
         str | None, typer.Option(help="A time, or an age such as 24h or 7d; all by default.")
     ] = None,
@@ -35,38 +37,50 @@ def ledger(
 
     Example: penstock ledger --since 24h
     """
-    from penstock.ingest.ledger import read_ledger
-    from penstock.lake.commits import accept_gap as enter_acceptance
+    from penstock.ingest.calls import READ_LEDGER, LedgerQuestion
 
-    with open_existing(data) as lake:
+    question = LedgerQuestion(since=max(since_us(since), 0) if since else 0)
+    with open_desk(data, url) as desk:
         if accept_gap is not None:
-            what = f"--accept-gap {accept_gap}"
-            if not reason.strip():
-                raise InvalidInput(what=what, why="it needs --reason, which is stored")
-            if not enter_acceptance(lake.database, accept_gap, reason):
-                raise InvalidInput(what=what, why="there is no such gap")
-        report = read_ledger(lake, since_us(since) if since else 0)
-    totals = {name: sum(getattr(row, name) for row in report.rows) for name in _COUNTS}
+            _accept_gap(desk, accept_gap, reason)
+        report = desk.ask(READ_LEDGER, question)
+    totals = msgspec.structs.asdict(report.totals)
     if json:
-        rows, gaps = map(facts, report.rows), map(facts, report.gaps)
-        document = {"rows": list(rows), "totals": totals, "gaps": list(gaps)}
-        show_json(document | {"discrepancies": report.discrepancies})
+        show_json(report)
     else:
         table: list[list[object]] = []
         for row in report.rows:
-            place = [f"{time_of(row.hour):%Y-%m-%d %H}h", row.tenant, row.source or "(none)"]
-            table.append([*place, *(getattr(row, name) for name in _COUNTS)])
+            hour = datetime.fromisoformat(row.hour)
+            place = [f"{hour:%Y-%m-%d %H}h", row.tenant, row.source or "(none)"]
+            table.append([*place, *(getattr(row, name) for name in totals)])
         table.append(["total", "", "", *totals.values()])
-        show_table(["hour (UTC)", "tenant", "source", *_COUNTS], table)
+        show_table(["hour (UTC)", "tenant", "source", *totals], table)
         for gap in report.gaps:
             if gap.accepted_at is not None:
                 say(f"gap {gap.id} of partition {gap.partition} was accepted: {gap.accepted_why}")
         for sentence in report.discrepancies:
             say(f"does not add up: {sentence}")
+        if report.waiting is not None:
+            oldest = datetime.fromisoformat(report.waiting.since_at)
+            waiting = f"{report.waiting.events} events wait in the log"
+            say(f"{waiting} since {oldest:%Y-%m-%d %H:%M:%S} UTC: {report.waiting.why}.")
         if not report.discrepancies:
             say("It adds up: accepted = stored + duplicate + waiting in the log.")
     if report.discrepancies:
         raise typer.Exit(1)
+
+
+def _accept_gap(desk: Desk, gap: int, reason: str) -> None:
+    """Of all tenants, so that none of them does it."""
+    from penstock.lake.commits import accept_gap
+
+    what = f"--accept-gap {gap}"
+    if not isinstance(desk, LocalDesk):
+        raise InvalidInput(what=what, why="it is of all tenants; use it on the lake's machine")
+    if not reason.strip():
+        raise InvalidInput(what=what, why="it needs --reason, which is stored")
+    if not accept_gap(desk.lake.database, gap, reason):
+        raise InvalidInput(what=what, why="there is no such gap")
 
 
 rejected_app = typer.Typer(
@@ -76,7 +90,8 @@ rejected_app = typer.Typer(
 
 @rejected_app.command("list")
 def list_(
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     limit: Annotated[int, typer.Option(help="How many, the newest first.", min=1)] = 100,
     all_: Annotated[
         bool, typer.Option("--all", help="Also those that were sent again meanwhile.")
@@ -87,16 +102,16 @@ def list_(
 
     Example: penstock rejected list --limit 20
     """
-    from penstock.ingest.rejected_lines import list_rejected
+    from penstock.ingest.calls import LIST_REJECTED, RejectedQuestion
 
-    with open_existing(data) as lake:
-        entries = list_rejected(lake, limit, replayed=all_)
+    with open_desk(data, url) as desk:
+        lines = desk.ask(LIST_REJECTED, RejectedQuestion(limit=limit, replayed=all_)).lines
     if json:
-        show_json([facts(entry) for entry in entries])
+        show_json(lines)
         return
-    rows = []
-    for line in entries:
-        source, received = line.source or "(none)", time_of(line.received_at)
+    rows: list[list[object]] = []
+    for line in lines:
+        source, received = line.source or "(none)", datetime.fromisoformat(line.received_at)
         rows.append([line.id, received, line.tenant, source, line.line, line.lines, line.reason])
     columns = ["id", "received (UTC)", "tenant", "source", "line", "lines", "reason"]
     show_table(columns, rows)
@@ -107,7 +122,8 @@ def show(
     entry_id: Annotated[
         int, typer.Argument(metavar="ID", min=1, max=_ID_MAX, help="From `penstock rejected list`.")
     ],
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="The bytes of the line as they came, on a terminal too.")
     ] = False,
@@ -118,20 +134,22 @@ def show(
 
     Example: penstock rejected show 17
     """
-    from penstock.ingest.rejected_lines import read_rejected
+    from penstock.ingest.calls import SHOW_REJECTED, RejectedLineQuestion
 
-    with open_existing(data) as lake:
-        entry = read_rejected(lake, entry_id)
+    with open_desk(data, url) as desk:
+        answer = desk.ask(SHOW_REJECTED, RejectedLineQuestion(id=entry_id))
+    entry = answer.entry
     if json:
-        show_json(facts(entry))
+        show_json(entry)
         return
-    say(f"{entry.reason} (line {entry.line} of a request of {time_of(entry.received_at)})")
+    received = datetime.fromisoformat(entry.received_at)
+    say(f"{entry.reason} (line {entry.line} of a request of {received})")
     if entry.lines > 1 and not entry.acknowledged:
         say(f"It is the first of {entry.lines} such lines; the others were only counted.")
     if entry.truncated:
         say("Only the beginning was kept:")
     out = data_output(raw=raw)
-    out.write(entry.raw + b"\n")
+    out.write(answer.content + b"\n")
     out.flush()
 
 
@@ -141,17 +159,18 @@ def replay(
         list[int] | None,
         typer.Argument(metavar="[ID]…", min=1, max=_ID_MAX, help="All that wait, by default."),
     ] = None,
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     json: options.Json = False,
 ) -> None:
     """Check rejected lines again, and take those that are accepted now. Exit 1 when any is not.
 
     Example: penstock rejected replay 17 18
     """
-    from penstock.ingest.rejected_lines import replay_rejected
+    from penstock.ingest.calls import REPLAY_REJECTED, ReplayQuestion
 
-    with open_existing(data) as lake:
-        outcome = replay_rejected(lake, SystemClock(), ids)
+    with open_desk(data, url) as desk:
+        outcome = desk.ask(REPLAY_REJECTED, ReplayQuestion(ids=ids or []))
     if json:
         show_json(outcome)
     else:
@@ -163,24 +182,26 @@ def replay(
 
 
 @rejected_app.command("fuses")
-def fuses(data: options.Data = None, json: options.Json = False) -> None:
+def fuses(
+    data: options.DeskData = None, url: options.Url = None, json: options.Json = False
+) -> None:
     """Sources most of whose lines were rejected: the lines are counted, and the first of each kind
     is stored, until the fuse is released. All other lines are stored as ever.
 
     Example: penstock rejected fuses
     """
-    from penstock.ingest.rejected_lines import list_fuses
+    from penstock.ingest.calls import LIST_FUSES, FusesQuestion
 
-    with open_existing(data) as lake:
-        tripped = list_fuses(lake.database)
+    with open_desk(data, url) as desk:
+        tripped = desk.ask(LIST_FUSES, FusesQuestion()).fuses
     if json:
-        show_json([facts(fuse) for fuse in tripped])
+        show_json(tripped)
         return
     columns = ["tenant", "source", "tripped (UTC)", "rejected", "of lines", "last reason"]
-    rows = [
-        [fuse.tenant, fuse.source, time_of(fuse.tripped_at), fuse.rejected, fuse.seen, fuse.reason]
-        for fuse in tripped
-    ]
+    rows: list[list[object]] = []
+    for fuse in tripped:
+        at = datetime.fromisoformat(fuse.tripped_at)
+        rows.append([fuse.tenant, fuse.source, at, fuse.rejected, fuse.seen, fuse.reason])
     show_table(columns, rows)
 
 
@@ -188,17 +209,18 @@ def fuses(data: options.Data = None, json: options.Json = False) -> None:
 def release(
     tenant: Annotated[str, typer.Argument(help="The tenant of the source.")],
     source: Annotated[str, typer.Argument(help="The source; '' is lines that name none.")],
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     json: options.Json = False,
 ) -> None:
     """Store each rejected line of a source again, after somebody has looked.
 
     Example: penstock rejected release acme vscode
     """
-    from penstock.ingest.rejected_lines import release_fuse
+    from penstock.ingest.calls import RELEASE_FUSE, ReleaseFuseQuestion
 
-    with open_existing(data) as lake:
-        release_fuse(lake.database, tenant, source)
+    with open_desk(data, url) as desk:
+        desk.ask(RELEASE_FUSE, ReleaseFuseQuestion(tenant=tenant, source=source))
     if json:
         show_json({"tenant": tenant, "source": source})
         return

@@ -4,6 +4,7 @@ store; the database has a row for each that says where."""
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -169,20 +170,28 @@ def release_fuse(database: Database, tenant: str, source: str) -> None:
 # Reading
 
 
-def list_rejected(lake: Lake, limit: int, *, replayed: bool = False) -> list[RejectedEntry]:
-    """The newest first; with `replayed` also those that were sent again meanwhile."""
-    query = sa.select(rejected).order_by(rejected.c.id.desc()).limit(limit)
+def list_rejected(
+    lake: Lake, limit: int, *, replayed: bool = False, tenant: str | None = None
+) -> list[RejectedEntry]:
+    """The newest first, of all tenants or of one; with `replayed` also those that were sent again
+    meanwhile."""
+    query = _of(tenant).order_by(rejected.c.id.desc()).limit(limit)
     if not replayed:
         query = query.where(rejected.c.replayed_at.is_(None))
     return _read(lake, query)
 
 
-def read_rejected(lake: Lake, entry_id: int) -> RejectedEntry:
+def read_rejected(lake: Lake, entry_id: int, *, tenant: str | None = None) -> RejectedEntry:
     """Raises InvalidInput."""
-    entries = _read(lake, sa.select(rejected).where(rejected.c.id == entry_id))
+    entries = _read(lake, _of(tenant).where(rejected.c.id == entry_id))
     if not entries:
         raise InvalidInput(what=f"The rejected line {entry_id}", why="there is none")
     return entries[0]
+
+
+def _of(tenant: str | None) -> sa.Select[Any]:
+    query = sa.select(rejected)
+    return query if tenant is None else query.where(rejected.c.tenant == tenant)
 
 
 def _read(lake: Lake, query: sa.Select[tuple[object, ...]]) -> list[RejectedEntry]:
@@ -215,13 +224,15 @@ def _contents(store: ObjectStore, rows: Sequence[sa.RowMapping]) -> Iterator[tup
 # Sending again
 
 
-def replay_rejected(lake: Lake, clock: Clock, ids: list[int] | None = None) -> ReplayOutcome:
+def replay_rejected(
+    lake: Lake, clock: Clock, ids: list[int] | None = None, *, tenant: str | None = None
+) -> ReplayOutcome:
     """Validate these lines again, or all that were not replayed yet, and append those that are
     accepted now. After a kill it may be run again: a line that is appended twice is one event.
     Raises InvalidInput for an unknown id."""
     for entry_id in ids or ():
-        read_rejected(lake, entry_id)
-    query = sa.select(rejected).where(rejected.c.replayed_at.is_(None))
+        read_rejected(lake, entry_id, tenant=tenant)
+    query = _of(tenant).where(rejected.c.replayed_at.is_(None))
     if ids:
         query = query.where(rejected.c.id.in_(ids))
     query = query.order_by(rejected.c.id).limit(_BATCH)
@@ -258,7 +269,7 @@ def _accept_again(
     for line in lines:
         validate_line(line, lake.settings.room(EventLogSettings).event_bytes_max)
     acceptor = Acceptor.of(entry.tenant, lake.settings, lake.log)
-    for piece in acceptor.accept(entry.raw, clock.now_us()):
+    for piece in acceptor.accept([entry.raw], clock.now_us()):
         for partition, of_partition in piece.values.items():
             values[partition] += of_partition
     return len(lines)

@@ -69,6 +69,19 @@ class LakeDamaged(PenstockError):
     `penstock lake verify` lists all such files."""
 
 
+class BackupNotEmbedded(PenstockError, exit_status=2):
+    """This is of an embedded lake alone, and the setting {setting} names another place than
+    {data}. Back up what it names with its own tools; docs/backup.md says in which order."""
+
+
+class BackupDamaged(PenstockError, exit_status=2):
+    """{source} cannot be restored: {why}. Nothing was made of it; take another backup."""
+
+
+class RestoreCutOff(PenstockError, exit_status=2):
+    """{data} holds half a lake: restoring it was cut off. Run penstock restore again."""
+
+
 class JobResultUnfit(PenstockError):
     """The result of {function} for bucket {bucket} cannot be kept: {why}. A job returns a small
     value that JSON can hold; rows belong into files."""

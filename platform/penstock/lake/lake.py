@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from penstock.directories import make_directory, narrow
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.errors import LakeMissing
+from penstock.lake.errors import LakeMissing, RestoreCutOff
 from penstock.settings import MIB, Settings, load_settings
 from penstock.terminal.output import say
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from penstock.lake.statement_processes import StatementProcesses
     from penstock.storage import ObjectStore
 
+#: In a data directory, while a backup is restored.
+RESTORING = ".restoring"
 #: Memory for the ends of files that queries read from S3.
 TAILS_BYTES_MAX = 32 * MIB
 
@@ -101,11 +103,16 @@ def open_existing(data: Path | None) -> Lake:
     from penstock.database import migrations
 
     settings = load_settings(data)
+    check_lake(settings)
+    return _opened(settings, migrations.check)
+
+
+def check_lake(settings: Settings) -> None:
+    """Raises LakeMissing where the embedded lake is not there, and makes nothing."""
     _narrow(settings.data)
     embedded = _embedded_file(settings)
     if embedded is not None and not embedded.exists():
         raise LakeMissing(where=settings.data)
-    return _opened(settings, migrations.check)
 
 
 def open_or_make(settings: Settings) -> Lake:
@@ -115,6 +122,8 @@ def open_or_make(settings: Settings) -> Lake:
 
     embedded = _embedded_file(settings)
     if embedded is not None:
+        if not embedded.exists() and (settings.data / RESTORING).exists():
+            raise RestoreCutOff(data=settings.data)
         make_data_directory(embedded.parent)
     _narrow(settings.data)
     return _opened(settings, migrations.check if embedded is None else migrations.upgrade)

@@ -5,19 +5,21 @@ can open no files but those of the pinned lake.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from shutil import disk_usage
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 
+from penstock.errors import LibraryMissing
 from penstock.lake.catalog import READER_LEASE_SECONDS, Pin, pinned
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.fresh_events import NOTHING_FRESH, FreshEvents, arrivals_of, read_fresh
 from penstock.lake.pinned_files import PinnedFiles
-from penstock.lake.row_formats import WireFormat
+from penstock.lake.row_formats import AnswerBuffer, WireFormat
 from penstock.lake.rows import EVENT_ROWS
 from penstock.lake.segments import SESSION_PARTS, sessions_name
 from penstock.lake.settings import LakeSettings
@@ -38,6 +40,9 @@ from penstock.lake.view_sources import (
 )
 
 if TYPE_CHECKING:  # a lake makes queries
+    import pandas
+    import polars
+
     from penstock.lake.lake import Lake
 
 #: What a statement may spill, in the memory that it may use.
@@ -51,11 +56,13 @@ _CONSENT_CHANGES = pa.schema([(n, pa.string()) for n in ("tenant", "session_id",
 
 @dataclass(frozen=True)
 class OwnQuery:
-    """SQL of our own: it is not checked, may have parameters, and reads no views but `views`."""
+    """SQL of our own: it is not checked, may have parameters, and reads no views but `views`.
+    `variables` are for `getvariable`: they reach a statement that runs in another process too."""
 
     sql: str
     views: frozenset[str]
     parameters: Mapping[str, object] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -83,29 +90,54 @@ class _PreparedQuery:
     cut_off: bool
 
 
-@dataclass(frozen=True)
-class LakeQuery:
-    """Runs each time that its rows are asked for."""
+class QueryRows:
+    """The rows of a query, in the form that is asked for. The query runs each time."""
 
-    lake: "Lake"
-    sql: str | OwnQuery
-    as_of: str | int | None
-    tenant: str
+    def run(self) -> AbstractContextManager[Answer]:
+        """The answer with what is known of it, readable until the block ends. Raises QueryRefused,
+        QueryFailed, QueryLimitReached, SnapshotUnknown, HistoryRemoved."""
+        raise NotImplementedError
 
     def arrow(self) -> pa.Table:
+        """The rows as a table of Arrow."""
         with self.run() as answer:
             return answer.batches.read_all()
+
+    def df(self) -> "pandas.DataFrame":
+        """The rows as a data frame of pandas. Raises LibraryMissing."""
+        _library("pandas", "df()")
+        return self.arrow().to_pandas()
+
+    def pl(self) -> "polars.DataFrame":
+        """The rows as a data frame of polars. Raises LibraryMissing."""
+        polars = _library("polars", "pl()")
+        return polars.from_arrow(self.arrow())
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, a batch at a time: memory stays bounded whatever their number."""
         with self.run() as answer:
             yield from answer.batches
 
+
+def _library(name: str, what: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise LibraryMissing(what=what, library=name) from error
+
+
+@dataclass(frozen=True)
+class LakeQuery(QueryRows):
+    """A query of a lake: `arrow()`, `df()`, `pl()` or `batches()` gives its rows."""
+
+    lake: "Lake"
+    sql: str | OwnQuery
+    as_of: str | int | None
+    tenant: str
+
     @contextmanager
     def run(self) -> Iterator[Answer]:
-        """The answer with what is known of it, readable until the block ends; the statement runs
-        in this process. Raises QueryRefused, QueryFailed, QueryLimitReached, SnapshotUnknown,
-        HistoryRemoved."""
+        """The statement runs in this process."""
         with ExitStack() as closing:
             statement = LocalStatement(self._limits(closing))
             closing.callback(statement.close)
@@ -130,6 +162,14 @@ class LakeQuery:
             statement.write(prepared.query.sql, prepared.preparation, form, out)
             return WrittenAnswer(prepared.pin.snap, prepared.cut_off)
 
+    def table(self) -> pa.Table:
+        """All rows, from wherever statements of users run, within the limit of an answer. Raises
+        what `write` does."""
+        bytes_max = self.lake.settings.room(LakeSettings).query_answer_bytes_max
+        with AnswerBuffer(bytes_max) as out:
+            self.write("arrow", out, EndSignal())
+            return pa.ipc.open_stream(out.getvalue()).read_all()
+
     def _prepared(self, statement: StatementRunner, closing: ExitStack) -> "_PreparedQuery":
         lake, query = self.lake, self.sql
         if isinstance(query, str):
@@ -141,6 +181,8 @@ class LakeQuery:
         preparation = Preparation(files.distant)
         sources = ViewSources(preparation, files, lake.database, self.tenant, pin.snap, pin.moment)
         self._prepare(sources, query.views, pin, fresh)
+        for name, value in query.variables.items():
+            preparation.execute(f"SET VARIABLE {name} = ?", [value])
         return _PreparedQuery(query, preparation, pin, fresh.cut_off)
 
     def _limits(self, closing: ExitStack) -> StatementLimits:

@@ -1,12 +1,11 @@
 """`POST /v1/query`, as docs/http.md describes it."""
 
 import asyncio
-import io
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from litestar import MediaType, Request, Response, post
@@ -25,17 +24,12 @@ from penstock.http.openapi import KEY_NEEDED, operation_taking, refusals
 from penstock.http.request_slots import RequestSlots, cut_off_when_cancelled
 from penstock.http.unread_answers import UnreadAnswers, held_answer
 from penstock.lake.desk import ARROW_STREAM
-from penstock.lake.errors import QueryLimitReached
 from penstock.lake.lake import Lake
 from penstock.lake.query import LakeQuery, WrittenAnswer
-from penstock.lake.row_formats import encode
+from penstock.lake.row_formats import AnswerBuffer, encode
 from penstock.lake.settings import LakeSettings
 from penstock.lake.statements import EndSignal
 from penstock.metrics import Metrics
-
-if TYPE_CHECKING:  # only type checkers know it before Python 3.12
-    from typing_extensions import Buffer
-
 
 T = TypeVar("T")
 
@@ -138,7 +132,7 @@ async def _until_gone(request: Request[Any, Any, Any]) -> None:
 def _answer_of(
     query: LakeQuery, bytes_max: int, end: EndSignal, *, as_arrow: bool
 ) -> tuple[bytes, WrittenAnswer]:
-    with _BoundedBuffer(bytes_max) as out:
+    with AnswerBuffer(bytes_max) as out:
         if as_arrow:
             written = query.write("arrow", out, end)
         else:
@@ -147,20 +141,6 @@ def _answer_of(
             complete = encode(not written.cut_off)
             out.write(b', "snap": %d, "complete": %s}' % (written.snap, complete))
         return out.getvalue(), written
-
-
-class _BoundedBuffer(io.BytesIO):
-    """Collects bytes up to a limit; raises QueryLimitReached beyond."""
-
-    def __init__(self, bytes_max: int) -> None:
-        super().__init__()
-        self._bytes_max = bytes_max
-
-    def write(self, data: "Buffer") -> int:
-        if self.tell() + memoryview(data).nbytes > self._bytes_max:
-            limit = f"{self._bytes_max} bytes of answer"
-            raise QueryLimitReached(limit=limit, setting="PENSTOCK_QUERY_ANSWER_BYTES_MAX")
-        return super().write(data)
 
 
 ROUTES = [post_query]

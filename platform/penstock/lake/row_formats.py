@@ -1,11 +1,15 @@
 """The rows of an answer as JSON, CSV, Parquet or an Arrow stream."""
 
-from typing import Any, BinaryIO, Literal
+import io
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import msgspec
 import pyarrow as pa
 
-from penstock.lake.errors import QueryFailed
+from penstock.lake.errors import QueryFailed, QueryLimitReached
+
+if TYPE_CHECKING:  # only type checkers know it before Python 3.12
+    from typing_extensions import Buffer
 
 Format = Literal["json", "csv", "arrow", "parquet"]
 #: `members` are the first two of a JSON object: "columns" and "rows".
@@ -85,3 +89,17 @@ def _flat(column: pa.Array) -> pa.Array:
         return column
     texts = [value if value is None else encode(value).decode() for value in column.to_pylist()]
     return pa.array(texts, pa.string())
+
+
+class AnswerBuffer(io.BytesIO):
+    """Collects an answer up to a limit; raises QueryLimitReached beyond."""
+
+    def __init__(self, bytes_max: int) -> None:
+        super().__init__()
+        self._bytes_max = bytes_max
+
+    def write(self, data: "Buffer") -> int:
+        if self.tell() + memoryview(data).nbytes > self._bytes_max:
+            limit = f"{self._bytes_max} bytes of answer"
+            raise QueryLimitReached(limit=limit, setting="PENSTOCK_QUERY_ANSWER_BYTES_MAX")
+        return super().write(data)

@@ -268,10 +268,12 @@ def _serve(end: socket.socket, statement: LocalStatement, limits: StatementLimit
 def _answer(connection: Connection, statement: LocalStatement, limits: StatementLimits) -> None:
     common = [*COMMON_FILES, *(() if limits.lake else _OF_ASYNC_READS)]
     limit_files([*common, *filter(None, [limits.lake])], [limits.spill])
-    parse: Parse = connection.receive()
-    views = statement.views(parse.sql, frozenset(parse.names))
-    connection.send(ViewsRead(sorted(views)))
-    prepare: Prepare = connection.receive()
+    message = connection.receive()
+    if isinstance(message, Parse):  # SQL of a user; our own is not looked at
+        views = statement.views(message.sql, frozenset(message.names))
+        connection.send(ViewsRead(sorted(views)))
+        message = connection.receive()
+    prepare: Prepare = message
     limit_files([*common, *prepare.paths], [limits.spill])
     distant = _DistantFiles(connection)
     threading.Thread(target=distant.listen, daemon=True).start()

@@ -26,6 +26,7 @@ from penstock.http.request_log import RequestLog
 from penstock.ingest import routes as ingest
 from penstock.lake import routes as lake
 from penstock.lake.desk import all_calls
+from penstock.server.api_page import get_docs
 from penstock.server.service import Service
 from penstock.server.settings import ServerSettings
 
@@ -82,6 +83,7 @@ ROUTES = [
     get_healthz,
     get_readyz,
     get_metrics,
+    get_docs,
 ]
 
 

@@ -94,7 +94,13 @@ class Service:
             "calls", running_max=_CALLS_RUNNING_MAX, waiting_max=_CALLS_WAITING_MAX
         )
         self.call_routes = CallRoutes(
-            self.authorizer, self.quotas, self.lake, self.calls, self.queries, self.answers
+            authorizer=self.authorizer,
+            quotas=self.quotas,
+            lake=self.lake,
+            calls=self.calls,
+            queries=self.queries,
+            answers=self.answers,
+            inflight=self.gateway.inflight,
         )
         self._fuse_warnings: list[str] = []
         self._started = False

@@ -12,6 +12,10 @@ class ShardUnknown(PenstockError, exit_status=2, http_status=404):
     """The shard {shard!r} was not found: {why}. `penstock shards list` shows them."""
 
 
+class ShardFileUnknown(PenstockError, exit_status=2, http_status=404):
+    """The shard {shard} has no file {name!r}: its manifest, manifest.json, names those it has."""
+
+
 class ShardDamaged(PenstockError):
     """The shard file {path} cannot be used: {why}. `penstock shards verify` says what else is
     wrong with the shard; the recipe and the snapshot of its manifest make the same one again."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Lock
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -101,8 +101,14 @@ def check_digest(store: ObjectStore, path: str, part: ShardFile) -> None:
     _compare(path, digest.hexdigest(), part)
 
 
+class ReadableStore(Protocol):
+    """The part of an ObjectStore that copying needs; what it opens is read once, in order."""
+
+    def open(self, name: str) -> pa.NativeFile: ...
+
+
 def copy_part(
-    source: ObjectStore, path: str, target: ObjectStore, to: str, part: ShardFile
+    source: ReadableStore, path: str, target: ObjectStore, to: str, part: ShardFile
 ) -> None:
     """Nothing appears at `to` unless it has the checksum of the manifest. Raises ShardDamaged."""
     with reporting_damage(path), source.open(path) as file, target.create(to) as copy:
@@ -162,7 +168,7 @@ class LocalCopies:
         self._bytes_max = bytes_max
         self._copies = FileStore(directory)
 
-    def find(self, store: ObjectStore, path: str, part: ShardFile) -> tuple[ObjectStore, str]:
+    def find(self, store: ReadableStore, path: str, part: ShardFile) -> tuple[ObjectStore, str]:
         """Made where there is none. Raises ShardDamaged, and what the store raises."""
         name = f"{sha256_digits(part.sha256)}.parquet"
         if not self._is_there(name, part):

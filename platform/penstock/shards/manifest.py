@@ -18,6 +18,9 @@ from penstock.shards.schema import FORMAT, FORMATS
 from penstock.storage import ObjectStore
 
 ID_PREFIX = DIGEST_PREFIX
+#: Where shards lie in the store, each in a folder of its own.
+FOLDER = "shards"
+MANIFEST_NAME = "manifest.json"
 _FOLDER_HEX = 16
 _ID = re.compile(rf"{ID_PREFIX}[0-9a-f]{{{_FOLDER_HEX},64}}")
 
@@ -122,16 +125,21 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return sum(part.rows for part in self.files)
 
 
+def is_shard_id(text: str) -> bool:
+    """Whether it is one, or the beginning of one that is long enough to find its folder."""
+    return _ID.fullmatch(text) is not None
+
+
 def folder_of(shard_id: str) -> str:
     """Where in the store a shard lies. Raises InvalidInput for what is no id."""
     if not _ID.fullmatch(shard_id):
         why = f"a shard is named {ID_PREFIX} and {_FOLDER_HEX} to 64 hexadecimal digits"
         raise InvalidInput(what=f"The shard id {shard_id!r}", why=why)
-    return f"shards/{shard_id.removeprefix(ID_PREFIX)[:_FOLDER_HEX]}"
+    return f"{FOLDER}/{shard_id.removeprefix(ID_PREFIX)[:_FOLDER_HEX]}"
 
 
 def manifest_name(shard_id: str) -> str:
-    return f"{folder_of(shard_id)}/manifest.json"
+    return f"{folder_of(shard_id)}/{MANIFEST_NAME}"
 
 
 def read_manifest(store: ObjectStore, shard_id: str) -> Manifest:
@@ -142,9 +150,15 @@ def read_manifest(store: ObjectStore, shard_id: str) -> Manifest:
             content = bytes(source.read())
     except FileNotFoundError:
         raise ShardMissing(shard=shard_id, where=store.address(name)) from None
+    manifest = decoded_manifest(content, name)
+    if not manifest.id.startswith(shard_id):
+        raise ShardDamaged(path=name, why=f"it is the manifest of {manifest.id}")
+    return manifest
+
+
+def decoded_manifest(content: bytes, name: str) -> Manifest:
+    """The manifest with these bytes, which are in the file `name`. Raises ShardDamaged."""
     digest = ID_PREFIX + hashlib.sha256(content).hexdigest()
-    if not digest.startswith(shard_id):
-        raise ShardDamaged(path=name, why=f"it is the manifest of {digest}")
     try:
         manifest = msgspec.json.decode(content, type=Manifest)
     except msgspec.MsgspecError as error:

@@ -81,9 +81,9 @@ def actor(by: str | None) -> str:
         return f"uid {os.getuid()}"
 
 
-def since_us(text: str) -> int:
+def since_us(text: str, what: str = "--since") -> int:
     """A time, or an age such as 24h or 7d, in microseconds since 1970. Raises InvalidInput."""
-    return _moment_us(f"--since {text}", text, back=True)
+    return _moment_us(f"{what} {text}", text, back=True)
 
 
 def expires_us(text: str) -> int:

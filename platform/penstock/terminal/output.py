@@ -47,6 +47,22 @@ def show_text(*lines: str) -> None:
     sys.stdout.flush()
 
 
+def show_styled(lines: Iterable[Sequence[tuple[str, str]]]) -> None:
+    """Lines made of texts with their styles, such as `bold` and `green`: in colour on a terminal,
+    as plain text in a pipe."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(width=10_000, highlight=False)
+    for line in lines:
+        whole = Text()
+        for text, style in line:
+            whole.append(visible_line(text), style)
+        console.print(whole, soft_wrap=True)
+
+
 def encode(value: object) -> bytes:
     import msgspec
 

@@ -25,10 +25,9 @@ from penstock_jobs.rewards.measures.dissatisfied import (
     dissatisfied_follow_up,
 )
 from penstock_jobs.rewards.measures.dissatisfied import LocalJudgeParameters as OfLocal
-from penstock_jobs.rewards.report import compute
 from tests.rewards.followups.completions import Completions, completion, running_completions, spent
 from tests.support.lakes import Event, hand_lake, make_event
-from tests.support.reward_events import answered, bucket_of, edited, said
+from tests.support.reward_events import answered, bucket_of, compute, edited, said
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "rewards" / "with_llm.toml"
 RUN = "run-1"

@@ -120,7 +120,8 @@ def test_show_by_a_definition_that_names_it_asks_the_model(
         shown = penstock(*command)
         assert shown.returncode == 0, shown.stderr
         values = {
-            (row["name"], row["target_kind"]): row["value"] for row in json.loads(shown.stdout)
+            (row["name"], row["target_kind"]): row["value"]
+            for row in json.loads(shown.stdout)["rewards"]
         }
         assert values["dissatisfied_by_llm", "turn"] == -0.2
     assert len(server.requests) == 1

@@ -5,7 +5,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from msgspec import Raw, Struct
 
@@ -68,22 +68,18 @@ class ImportedTrial:
         return self.task, self.outcome, self.measures
 
 
-class TrialCollection:
-    """The trials of one import, each once."""
+class ImportProblems:
+    """What an import could not take as it stood: how often, and where first."""
 
-    ONLY_SUMMARY = "only the summary names it"
-    DIFFERENT_RESULTS = "of two results that differ neither was taken"
-
-    def __init__(self, path: Path, options: ReadOptions) -> None:
-        self.path, self.options = path, options
+    def __init__(self) -> None:
         self.problems: dict[str, ImportProblem] = {}
-        self._trials: dict[Hashable, ImportedTrial] = {}
-        #: Where the result of each attempt stands, once they are numbered.
-        self.sources: dict[tuple[str, int], str] = {}
-        self._places: set[tuple[Hashable, Hashable, bool]] = set()
 
-    def __iter__(self) -> Iterator[ImportedTrial]:
-        return iter(self._trials.values())
+    @classmethod
+    def of(cls, problems: Iterable[ImportProblem]) -> Self:
+        """With those that are known already."""
+        known = cls()
+        known.problems = {each.kind: replace(each, examples=[*each.examples]) for each in problems}
+        return known
 
     @property
     def sorted_problems(self) -> list[ImportProblem]:
@@ -94,6 +90,24 @@ class TrialCollection:
         problem.count += count
         if len(problem.examples) < 5:
             problem.examples.append(short(where))
+
+
+class TrialCollection(ImportProblems):
+    """The trials of one import, each once."""
+
+    ONLY_SUMMARY = "only the summary names it"
+    DIFFERENT_RESULTS = "of two results that differ neither was taken"
+
+    def __init__(self, path: Path, options: ReadOptions) -> None:
+        super().__init__()
+        self.path, self.options = path, options
+        self._trials: dict[Hashable, ImportedTrial] = {}
+        #: Where the result of each attempt stands, once they are numbered.
+        self.sources: dict[tuple[str, int], str] = {}
+        self._places: set[tuple[Hashable, Hashable, bool]] = set()
+
+    def __iter__(self) -> Iterator[ImportedTrial]:
+        return iter(self._trials.values())
 
     def decode(self, file: Path, kinds: Mapping[str, type[Struct]]) -> Struct | None:
         """The document as the first kind whose key it has. Raises Unfit."""

@@ -157,13 +157,17 @@ def talks(
     sessions: Iterable[SessionTurns], chains: Mapping[str, ChainMember]
 ) -> Iterator[SessionTurns]:
     """Sessions of which one goes on with what was said in another, as one. What a subagent is told
-    is said by the agent: it is a talk by itself."""
+    is said by the agent, whoever sends it as a user's message: it is a talk by itself, in which no
+    person says anything."""
     parts: dict[tuple[str, bool], list[SessionTurns]] = {}
     for session in sessions:
         place = chains.get(session.session_id, ChainMember(session.session_id))
         talk = session.session_id if place.subagent else place.chain
         parts.setdefault((talk, place.subagent), []).append(session)
-    for own in parts.values():
+    for (_, is_subagent), own in parts.items():
+        if is_subagent:
+            for turn in own[0].turns:
+                turn.text = None
         if len(own) == 1:
             yield own[0]
             continue

@@ -50,7 +50,8 @@ def asked_again(bucket: Bucket, parameters: RequestParameters) -> pa.Table:
 
     Range: −1, all of it, to 0.
     pending: never. censored: `silence`, no message followed; `short_request`, it says too little.
-    Turns in which the agent did nothing, and those without a request, have no row.
+    Turns in which the agent did nothing, and those without a request, have no row. What a subagent
+    is told is no message of the user.
     To game it: ask the user for something else at the end, so that the next message is about that;
     read it beside `asked_instead`. Somebody who asks again in other words is not noticed, and one
     who names many same things in a new request is.
@@ -64,7 +65,7 @@ def asked_again(bucket: Bucket, parameters: RequestParameters) -> pa.Table:
             text = row["text"]
             if text is not None and is_from_a_person(text):
                 words = set(words_of(text))
-                if acted is not None and request is not None:
+                if acted is not None and request is not None and not bucket.is_subagent(session):
                     scores[session, acted] = _score(request, words, parameters)
                 request, acted = words, None
             if request is not None and (row["model_calls"] or row["tool_calls"] or row["edits"]):

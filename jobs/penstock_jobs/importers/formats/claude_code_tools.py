@@ -1,0 +1,179 @@
+"""What Claude Code writes down of a tool's result: edits, observations of files, refusals."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from penstock_jobs.importers import fields
+from penstock_jobs.importers.edit_tools import FileEdit, edit_of, edits_of, replacement
+from penstock_jobs.importers.patches import FilePatch, Hunk
+from penstock_jobs.importers.report import Notes
+
+_REFUSED = (
+    "The user doesn't want to proceed",
+    "The user doesn't want to take this action",
+    "[Request interrupted by user",
+)
+_INVALID = ("InputValidationError", "<tool_use_error>InputValidationError")
+#: Fields of results that events are made of, or that the output repeats.
+_USED = (
+    "content", "durationMs", "edits", "file", "filePath", "newString", "new_source", "oldString",
+    "originalFile", "originalFileContents", "original_file", "replaceAll", "stdout",
+    "structuredPatch", "totalDurationMs", "updated_file", "userModified",
+)  # fmt: skip
+_EDITING = {"Edit", "MultiEdit", "Write", "NotebookEdit", "str_replace_based_edit_tool"}
+
+
+class ToolUse(NamedTuple):
+    name: str
+    arguments: Mapping[str, Any]
+
+
+#: The part of the row, the type and the payload of an event.
+ToolEvent = tuple[str, str, dict[str, Any]]
+
+
+def tool_events(
+    block: Mapping[str, Any], result: object, use: ToolUse | None, notes: Notes, kept: object
+) -> Iterator[ToolEvent]:
+    """The result, and what it shows of files. `result` is the client's own record of it."""
+    facts = result if isinstance(result, dict) else {}
+    call_id = fields.text(block, "tool_use_id")
+    failed = block.get("is_error") is True
+    output = _output(block.get("content"), notes)
+    payload = {
+        "call_id": call_id,
+        "tool": use.name if use else None,
+        "ok": not failed,
+        "error_class": _error_class(output) if failed else None,
+        "output": output,
+        "duration_ms": fields.count(facts, "durationMs") or fields.count(facts, "totalDurationMs"),
+        "claude_code": (fields.without(facts, *_USED) | _as_dict(kept)) or None,
+    }
+    yield "result", "tool_result", payload
+    if failed:
+        if payload["error_class"] == "user_aborted":
+            yield "reject", "feedback", {"kind": "reject", "target": call_id}
+        return
+    for place, edit in enumerate(_edits(facts, use)):
+        modified = True if facts.get("userModified") is True else None
+        edit_id = f"{call_id}-{place}" if place else call_id
+        change = edit.payload(call_id, edit_id=edit_id, user_modified=modified)
+        yield f"edit-{place}" if place else "edit", "edit", change
+    seen = observed(facts)
+    if seen is not None:
+        yield "file", "file_observed", seen
+
+
+def observed(facts: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a look at a file says, where it shows the whole file."""
+    file = fields.mapping(facts, "file")
+    path, text = fields.text(file, "filePath"), fields.text(file, "content")
+    whole = file.get("startLine") in (None, 1) and file.get("numLines") == file.get("totalLines")
+    if facts.get("type") != "text" or path is None or text is None or not whole:
+        return None
+    return {"path": path, "text": text}
+
+
+def _edits(facts: Mapping[str, Any], use: ToolUse | None) -> Iterator[FileEdit]:
+    path = fields.text(facts, "filePath") or fields.text(facts, "notebook_path")
+    if path is None:
+        if use is not None and use.name in _EDITING:
+            yield from edits_of(use.arguments)
+            if use.name == "NotebookEdit":
+                yield from _cell(use.arguments, use.arguments)
+        return
+    before = next(
+        (
+            text
+            for name in ("originalFile", "originalFileContents", "original_file")
+            if (text := fields.text(facts, name)) is not None
+        ),
+        None,
+    )
+    after = fields.text(facts, "content") or fields.text(facts, "updated_file")
+    changes = fields.rows(facts, "edits")
+    if after is not None and (before is not None or facts.get("type") == "create"):
+        yield FileEdit(path, before or "", after, is_whole=True)
+    elif after is not None:
+        yield FileEdit(path, _before_patch(after, facts), after, is_whole=True)
+    elif facts.get("userModified") is True and before is not None:
+        yield edit_of(FilePatch(path, "update", _hunks(facts)), before)
+    elif changes:
+        yield from _replacements(path, before, changes)
+    elif "new_source" in facts:
+        yield from _cell(facts, use.arguments if use else {})
+    elif edit := replacement(path, before, facts):
+        yield edit
+
+
+def _replacements(
+    path: str, before: str | None, changes: list[dict[str, Any]]
+) -> Iterator[FileEdit]:
+    """Several in one call are one edit of the whole file where it is known."""
+    text = before
+    regions = []
+    for change in changes:
+        edit = replacement(path, text, change)
+        if edit is None:
+            continue
+        regions.append(edit)
+        text = edit.after if edit.is_whole else None
+    if regions and before is not None and text is not None:
+        yield FileEdit(path, before, text, is_whole=True)
+    else:
+        yield from (edit for edit in regions if not edit.is_whole)
+
+
+def _cell(facts: Mapping[str, Any], arguments: Mapping[str, Any]) -> Iterator[FileEdit]:
+    """A cell of a notebook, of which the text before is not known."""
+    path = fields.text(facts, "notebook_path") or fields.text(arguments, "notebook_path")
+    source = fields.text(facts, "new_source")
+    mode = fields.text(facts, "edit_mode") or fields.text(arguments, "edit_mode")
+    if path is not None and source is not None and mode != "delete":
+        yield FileEdit(path, fields.text(facts, "old_source") or "", source)
+
+
+def _hunks(facts: Mapping[str, Any]) -> tuple[Hunk, ...]:
+    hunks = []
+    for hunk in fields.rows(facts, "structuredPatch"):
+        lines = [line for line in fields.items(hunk, "lines") if isinstance(line, str)]
+        lines = [line for line in lines if not line.startswith("\\")]
+        before = tuple(line[1:] for line in lines if line[:1] != "+")
+        after = tuple(line[1:] for line in lines if line[:1] != "-")
+        hunks.append(Hunk(before, after, fields.count(hunk, "oldStart")))
+    return tuple(hunks)
+
+
+def _before_patch(after: str, facts: Mapping[str, Any]) -> str:
+    """The text before a whole file was written, by the patch that the client made of it."""
+    turned = tuple(Hunk(hunk.after, hunk.before) for hunk in _hunks(facts))
+    return FilePatch("", "update", turned).applied(after) or "" if turned else ""
+
+
+def _output(content: object, notes: Notes) -> object:
+    """The text of a result; what is no text stays as it is, but for the bytes of pictures."""
+    if not isinstance(content, list):
+        return content
+    blocks = [block for block in content if isinstance(block, dict)]
+    if len(blocks) == len(content) and all(block.get("type") == "text" for block in blocks):
+        return "\n".join(fields.text(block, "text") or "" for block in blocks)
+    kept: list[object] = []
+    for block in content:
+        source = fields.mapping(block, "source") if isinstance(block, dict) else {}
+        if "data" in source:
+            notes.skip("bytes of a picture in a result", str(source.get("media_type")))
+            kept.append({**block, "source": fields.without(source, "data")})
+        else:
+            kept.append(block)
+    return kept
+
+
+def _error_class(output: object) -> str:
+    text = output if isinstance(output, str) else ""
+    if text.startswith(_REFUSED):
+        return "user_aborted"
+    return "invalid_arguments" if text.startswith(_INVALID) else "unknown"
+
+
+def _as_dict(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

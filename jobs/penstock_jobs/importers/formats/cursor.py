@@ -1,0 +1,209 @@
+"""Cursor: its database `state.vscdb`, and the transcripts of its agent, a message a line.
+
+The database also holds what Cursor logs in with. Only keys of conversations are read, and of their
+values only the fields that are named here: what else is in them is not kept.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from penstock_jobs.importers import fields
+from penstock_jobs.importers.databases import DatabaseSource, database_of, has_tables
+from penstock_jobs.importers.file_changes import TextChange, arguments_of
+from penstock_jobs.importers.importer import ImportedEvent, Importer
+from penstock_jobs.importers.report import Notes
+from penstock_jobs.importers.session_draft import SessionDraft, moment_us, present, usage_of
+from penstock_jobs.importers.sources import Candidate, Source
+from penstock_jobs.importers.transcript import Transcript, json_of
+
+_TABLE = "cursorDiskKV"
+#: Keys from the first to before the second: `;` follows `:`.
+_CONVERSATIONS = ("composerData:", "composerData;")
+_LIST = f"SELECT key FROM {_TABLE} WHERE key >= ? AND key < ? ORDER BY key"
+_READ = f"SELECT value FROM {_TABLE} WHERE key = ?"
+_USER, _ASSISTANT = 1, 2
+_DONE = ("completed", "error", "cancelled")
+
+
+class CursorImporter(Importer):
+    name = "cursor"
+    homes = (
+        "~/.config/Cursor/User/globalStorage",
+        "~/Library/Application Support/Cursor/User/globalStorage",
+        "$APPDATA/Cursor/User/globalStorage",
+    )
+
+    def recognises(self, candidate: Candidate) -> bool:
+        if candidate.name.endswith(".vscdb"):
+            return has_tables(candidate, _TABLE)
+        return candidate.name.endswith(".jsonl") and any(map(_is_message, candidate.first_rows))
+
+    def sources(self, candidate: Candidate) -> Iterator[Source]:
+        is_database = candidate.name.endswith(".vscdb")
+        yield database_of(candidate) if is_database else candidate.source()
+
+    def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
+        if isinstance(source, DatabaseSource):
+            yield from _read_database(source, notes)
+        else:
+            yield from _read_transcript(source, notes)
+
+
+def _is_message(row: Mapping[str, Any]) -> bool:
+    content = fields.mapping(row, "message").get("content")
+    return (
+        row.get("role") in ("user", "assistant")
+        and isinstance(content, list)
+        and ("uuid" not in row)
+    )
+
+
+def _read_transcript(source: Source, notes: Notes) -> Iterator[ImportedEvent]:
+    """Without times. The conversation may stand in the database too: the session is another."""
+    name = source.name.removesuffix(".gz").removesuffix(".zst").removesuffix(".jsonl")
+    draft = SessionDraft(f"{name}/transcript", "cursor", source.changed_us())
+    draft.start = {"client": "cursor", "conversation": name}
+    transcript = Transcript(draft)
+    for number, row in source.rows(notes):
+        if _is_message(row):
+            message = {"role": row["role"]} | row["message"]
+            transcript.take(message, f"line-{number}", moment_us(row.get("timestamp")))
+        elif row.get("type") != "turn_ended":
+            notes.skip("line that is no message", f"line {number}")
+    yield from draft.finished()
+
+
+def _read_database(source: DatabaseSource, notes: Notes) -> Iterator[ImportedEvent]:
+    with source.connection() as connection:
+
+        def read(key: str) -> dict[str, Any] | None:
+            row = connection.execute(_READ, (key,)).fetchone()
+            value = row["value"] if row is not None else None
+            text = value.decode(errors="replace") if isinstance(value, bytes) else value
+            found = json_of(text)
+            return found if isinstance(found, dict) else None
+
+        for row in connection.execute(_LIST, _CONVERSATIONS).fetchall():
+            name = str(row["key"]).partition(":")[2]
+            composer = read(f"composerData:{name}")
+            if composer is None:
+                notes.skip("conversation that is no object", name)
+                continue
+            conversation = _ComposerConversation(name, composer, source, notes)
+            told = fields.rows(composer, "conversation")
+            headers = fields.rows(composer, "fullConversationHeadersOnly")
+            for bubble in told or [{"bubbleId": each.get("bubbleId")} for each in headers]:
+                key = str(bubble.get("bubbleId"))
+                inline = fields.mapping(composer, "conversationMap").get(key)
+                found = bubble if "type" in bubble else inline or read(f"bubbleId:{name}:{key}")
+                if isinstance(found, dict):
+                    conversation.take(found, key)
+                else:
+                    notes.skip("message that is not in the database", key)
+            yield from conversation.events()
+
+
+class _ComposerConversation:
+    def __init__(
+        self, name: str, composer: Mapping[str, Any], source: Source, notes: Notes
+    ) -> None:
+        self._notes = notes
+        created = moment_us(composer.get("createdAt")) or source.changed_us()
+        draft = SessionDraft(name, "cursor", created)
+        draft.start = {
+            "client": "cursor",
+            "branch": fields.text(composer, "createdOnBranch"),
+            "title": fields.text(composer, "name"),
+            "mode": composer.get("unifiedMode") or composer.get("forceMode"),
+        }
+        model = fields.text(fields.mapping(composer, "modelConfig"), "modelName")
+        self._draft, self._transcript = draft, Transcript(draft, model=model)
+        self._thinking: list[str] = []
+
+    def events(self) -> list[ImportedEvent]:
+        if self._thinking:
+            self._transcript.answered("thinking", thinking="\n".join(self._thinking))
+        return self._draft.finished()
+
+    def take(self, bubble: Mapping[str, Any], key: str) -> None:
+        timing = fields.mapping(bubble, "timingInfo")
+        moment = moment_us(bubble.get("createdAt")) or moment_us(timing.get("clientRpcSendTime"))
+        if moment is not None:
+            self._draft.clock_us = max(moment, self._draft.clock_us)
+        if bubble.get("type") == _USER:
+            self._take_prompt(bubble, key)
+        elif bubble.get("type") == _ASSISTANT:
+            self._take_answer(bubble, key)
+        else:
+            self._notes.skip("message of an unknown kind", key)
+
+    def _take_prompt(self, bubble: Mapping[str, Any], key: str) -> None:
+        folders = [each for each in fields.items(bubble, "workspaceUris") if isinstance(each, str)]
+        if self._draft.project is None and folders:
+            self._draft.project = folders[0].removeprefix("file://")
+        model = fields.text(fields.mapping(bubble, "modelInfo"), "modelName")
+        self._transcript.model = model or self._transcript.model
+        self._transcript.asked(fields.text(bubble, "text") or "", key)
+
+    def _take_answer(self, bubble: Mapping[str, Any], key: str) -> None:
+        """What the model thought stands before what it said or called, as a message of its own."""
+        thought = fields.text(fields.mapping(bubble, "thinking"), "text")
+        if thought:
+            self._thinking.append(thought)
+        tool = fields.mapping(bubble, "toolFormerData")
+        text = fields.text(bubble, "text")
+        named = tool.get("name") or tool.get("tool")
+        counts = fields.mapping(bubble, "tokenCount")
+        usage = usage_of(counts) if any(counts.values()) else None
+        if not text and named is None and usage is None:
+            return
+        call_id = str(tool.get("toolCallId") or f"{key}:call")
+        arguments = tool.get("rawArgs") or tool.get("params")
+        call = present({"id": call_id, "name": str(named), "arguments": arguments})
+        said = {
+            "text": text or None,
+            "thinking": "\n".join(self._thinking) or None,
+            "usage": usage,
+        }
+        self._thinking = []
+        calls = [call] if named is not None else []
+        self._transcript.answered(key, tool_calls=calls, **present(said))
+        if named is not None:
+            self._take_result(tool, call_id)
+
+    def _take_result(self, tool: Mapping[str, Any], call_id: str) -> None:
+        status, decision = tool.get("status"), tool.get("userDecision")
+        if status not in _DONE:
+            self._notes.skip("call of a tool without a result", call_id)
+            return
+        refused = decision == "rejected" or status == "cancelled"
+        ok = status == "completed" and not refused
+        facts: dict[str, Any] = {"error_class": "user_aborted" if refused else None}
+        if ok and (changes := _told_changes(tool)):
+            facts["changes"] = changes
+        output = tool.get("result") or tool.get("error")
+        key = f"{call_id}:result"
+        self._transcript.returned(call_id, output, key, ok=ok, **present(facts))
+        if decision in ("accepted", "rejected"):
+            kind = "accept" if decision == "accepted" else "reject"
+            told = {"kind": kind, "target": call_id}
+            self._draft.add("feedback", told, f"{call_id}:{kind}")
+
+
+def _told_changes(tool: Mapping[str, Any]) -> list[TextChange]:
+    """Of an edit whose result tells the lines that changed."""
+    arguments = arguments_of(tool.get("params")) | arguments_of(tool.get("rawArgs"))
+    named = ("relativeWorkspacePath", "target_file", "file_path", "path")
+    path = next((value for name in named if (value := fields.text(arguments, name))), None)
+    diff = fields.mapping(arguments_of(tool.get("result")), "diff")
+    changes = []
+    for chunk in fields.rows(diff, "chunks"):
+        lines = (fields.text(chunk, "diffString") or "").splitlines()
+        before = "".join(f"{line[1:]}\n" for line in lines if not line.startswith("+"))
+        after = "".join(f"{line[1:]}\n" for line in lines if not line.startswith("-"))
+        if path and before != after:
+            changes.append(TextChange(path, before, after))
+    return changes
+
+
+IMPORTER = CursorImporter()

@@ -1,0 +1,221 @@
+"""Gemini CLI: chats as a log of records since 2026, and one JSON document before.
+
+A record with an `id` is a message, and takes the place of an earlier one of the same id; `$set`
+changes facts of the session, all its messages among them; `$rewindTo` takes back that message and
+all behind it. What was taken back was said: it is kept, and marked. The project is a hash of its
+folder, unless the folder is named.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from penstock_jobs.importers import fields
+from penstock_jobs.importers.importer import ImportedEvent, Importer
+from penstock_jobs.importers.report import Notes, Unfit
+from penstock_jobs.importers.session_draft import SessionDraft, moment_us, present, usage_of
+from penstock_jobs.importers.sources import Candidate, Source
+from penstock_jobs.importers.transcript import Transcript
+
+_HEAD = {"sessionId", "startTime", "lastUpdated"}
+#: How the first message begins that Gemini CLI writes itself.
+_CONTEXT = ("<session_context>", "This is the Gemini CLI. We are setting up the context")
+_BY_USER = "cancelled"
+
+
+class GeminiImporter(Importer):
+    name = "gemini-cli"
+    homes = ("~/.gemini/tmp",)
+
+    def recognises(self, candidate: Candidate) -> bool:
+        if candidate.name.endswith(".jsonl"):
+            return _is_log(candidate.first_rows)
+        begins = candidate.beginning[:4096]
+        return candidate.name.endswith(".json") and (
+            b'"sessionId"' in begins and b'"projectHash"' in begins and b'"messages"' in begins
+        )
+
+    def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
+        chat = _Chat(notes)
+        if source.name.removesuffix(".gz").removesuffix(".zst").endswith(".jsonl"):
+            for number, record in source.rows(notes):
+                chat.take(record, number)
+        else:
+            document = source.document()
+            if not isinstance(document, dict):
+                raise Unfit("it is no object")
+            chat.take({"$set": document}, 1)
+        if not isinstance(chat.facts.get("sessionId"), str):
+            raise Unfit("it names no session")
+        yield from chat.events(source)
+
+
+def _is_log(rows: Sequence[Mapping[str, Any]]) -> bool:
+    return bool(rows) and rows[0].keys() >= _HEAD and not rows[0].keys() & {"uuid", "type"}
+
+
+class _Chat:
+    """The log of a chat, replayed."""
+
+    def __init__(self, notes: Notes) -> None:
+        self.facts: dict[str, Any] = {}
+        self._notes = notes
+        self._messages: dict[str, dict[str, Any]] = {}
+        #: Messages that were taken back, in their order.
+        self._rewound: dict[str, dict[str, Any]] = {}
+
+    def take(self, record: Mapping[str, Any], number: int) -> None:
+        if isinstance(record.get("$rewindTo"), str):
+            self._rewind(record["$rewindTo"])
+        elif isinstance(record.get("$set"), dict):
+            facts = record["$set"]
+            if told := {message.get("id") for message in fields.rows(facts, "messages")}:
+                for name in [name for name in self._messages if name not in told]:
+                    self._rewound[name] = self._messages.pop(name)
+            for message in fields.rows(facts, "messages"):
+                self._upsert(message)
+            self.facts |= fields.without(facts, "messages")
+        elif isinstance(record.get("id"), str):
+            self._upsert(record)
+        elif "sessionId" in record:
+            self.facts |= record
+        else:
+            self._notes.skip("record of an unknown kind", f"line {number}")
+
+    def _upsert(self, message: Mapping[str, Any]) -> None:
+        name = message.get("id")
+        if isinstance(name, str):
+            self._rewound.pop(name, None)
+            self._messages[name] = dict(message)
+        else:
+            self._notes.skip("message without an id")
+
+    def _rewind(self, name: str) -> None:
+        """A message that is not known takes all back, as the CLI itself reads it."""
+        names = list(self._messages)
+        for taken in names[names.index(name) if name in names else 0 :]:
+            self._rewound[taken] = self._messages.pop(taken)
+
+    def events(self, source: Source) -> list[ImportedEvent]:
+        facts = self.facts
+        clock_us = moment_us(facts.get("startTime")) or source.changed_us()
+        draft = SessionDraft(facts["sessionId"], "gemini-cli", clock_us)
+        directories = [each for each in fields.items(facts, "directories") if isinstance(each, str)]
+        draft.project = directories[0] if directories else fields.text(facts, "projectHash")
+        parent = (
+            source.names[-2] if facts.get("kind") == "subagent" and len(source.names) > 1 else None
+        )
+        draft.start = {
+            "client": "gemini-cli",
+            "parent_session": parent,
+            "link": "subagent" if parent else None,
+            "summary": facts.get("summary"),
+            "project_hash": facts.get("projectHash"),
+        }
+        transcript = Transcript(draft)
+        said = [(message, False) for message in self._messages.values()]
+        said += [(message, True) for message in self._rewound.values()]
+        said.sort(key=lambda each: moment_us(each[0].get("timestamp")) or 0)
+        for message, rewound in said:
+            _take_message(transcript, message, {"rewound": True} if rewound else {})
+        return draft.finished()
+
+
+def _take_message(
+    transcript: Transcript, message: Mapping[str, Any], facts: dict[str, Any]
+) -> None:
+    key, kind = str(message["id"]), message.get("type")
+    ts_us = moment_us(message.get("timestamp"))
+    content = message.get("displayContent") or message.get("content")
+    text = parts_text(content)
+    if kind == "user":
+        if text.lstrip().startswith(_CONTEXT):
+            facts |= {"synthetic": True}
+        transcript.asked(text, key, ts_us, **facts)
+    elif kind == "gemini":
+        _take_answer(transcript, message, key, ts_us, facts)
+    elif kind == "error":
+        transcript.draft.add("error", {"message": text} | facts, key, ts_us)
+    else:
+        transcript.draft.add("x_notice", {"text": text, "level": kind} | facts, key, ts_us)
+
+
+def _take_answer(
+    transcript: Transcript,
+    message: Mapping[str, Any],
+    key: str,
+    ts_us: int | None,
+    facts: dict[str, Any],
+) -> None:
+    thoughts = [
+        f"{thought.get('subject') or ''}: {thought.get('description') or ''}".strip(": ")
+        for thought in fields.rows(message, "thoughts")
+    ]
+    tools = fields.rows(message, "toolCalls")
+    calls = [
+        present(
+            {
+                "id": str(tool.get("id") or f"{key}:call:{at}"),
+                "name": str(tool.get("name") or "unknown"),
+                "arguments": tool.get("args"),
+            }
+        )
+        for at, tool in enumerate(tools)
+    ]
+    said = {
+        "text": parts_text(message.get("content")) or None,
+        "thinking": "\n".join(thoughts) or None,
+        "model": message.get("model"),
+        "usage": usage_of(message.get("tokens")),
+    }
+    transcript.answered(key, ts_us, tool_calls=calls, **present(said), **facts)
+    for tool, call in zip(tools, calls, strict=True):
+        status = tool.get("status")
+        if status not in ("success", "error", _BY_USER):
+            continue
+        result = {
+            "error_class": "user_aborted" if status == _BY_USER else None,
+            "display": tool.get("resultDisplay"),
+            "agent": tool.get("agentId"),
+        }
+        output = function_output(tool.get("result"))
+        when = moment_us(tool.get("timestamp"))
+        transcript.returned(
+            call["id"],
+            output,
+            f"{call['id']}:result",
+            when,
+            ok=status == "success",
+            **present(result),
+        )
+
+
+def parts_text(content: object) -> str:
+    """The text of parts as Gemini has them, without thoughts."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else [content]
+    texts = [
+        part if isinstance(part, str) else part.get("text")
+        for part in parts
+        if isinstance(part, str) or (isinstance(part, dict) and not part.get("thought"))
+    ]
+    return "".join(text for text in texts if isinstance(text, str))
+
+
+def function_output(result: object) -> Any:
+    """What functions returned: the text, where there is nothing else."""
+    parts = result if isinstance(result, list) else [result]
+    outputs = []
+    for part in parts:
+        response = part.get("functionResponse") if isinstance(part, dict) else None
+        told = response.get("response") if isinstance(response, dict) else None
+        outputs.append(told if isinstance(told, dict) else part)
+    if len(outputs) == 1:
+        only = outputs[0]
+        if isinstance(only, dict):
+            return only.get("output", only.get("error", only))
+        return only
+    return outputs
+
+
+IMPORTER = GeminiImporter()

@@ -1,0 +1,238 @@
+"""OpenHands from version 1 on: a folder with `base_state.json` and `events/`, or a file with an
+event a line. Actions of one answer of the model have its `llm_response_id`: they are one model
+call. Its tokens are told behind it, without log-probabilities.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from penstock_jobs.importers.engine_tokens import engine_tokens
+from penstock_jobs.importers.file_changes import TextChange
+from penstock_jobs.importers.importer import ImportedEvent, Importer
+from penstock_jobs.importers.report import Notes, Unfit
+from penstock_jobs.importers.runs import add_run_usage
+from penstock_jobs.importers.session_draft import (
+    SessionDraft,
+    count_of,
+    digest_of,
+    moment_us,
+    present,
+    usage_of,
+)
+from penstock_jobs.importers.sources import Candidate, Source
+from penstock_jobs.importers.transcript import Transcript, plain_content, text_of
+
+_STATE, _EVENTS = "base_state.json", "events"
+_RESULTS = ("ObservationEvent", "AgentErrorEvent", "UserRejectObservation")
+
+
+class OpenHandsV1Importer(Importer):
+    name = "openhands"
+    homes = ("~/.openhands/conversations",)
+
+    def recognises(self, candidate: Candidate) -> bool:
+        if candidate.is_folder:
+            return candidate.entries >= {_STATE, _EVENTS}
+        if not candidate.name.endswith(".jsonl"):
+            return False
+        return any(_is_event(row) for row in candidate.first_rows[:3])
+
+    def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
+        if not source.is_folder:
+            events = [row for _, row in source.rows(notes)]
+            first = next((event.get("id") for event in events), None)
+            name = f"openhands-{digest_of(first)[:16]}"
+            yield from _EventLog(name, {}, source, notes).read(events)
+            return
+        state = source.below(_STATE).document()
+        if not isinstance(state, dict):
+            raise Unfit("its state is no object")
+        log = _EventLog(str(state.get("id") or source.name), state, source, notes)
+        yield from log.read(_stored_events(source, notes))
+
+
+def _stored_events(folder: Source, notes: Notes) -> Iterator[dict[str, Any]]:
+    files = [file for file in folder.below(_EVENTS).files() if file.name.startswith("event-")]
+    for file in sorted(files, key=lambda each: each.name):
+        try:
+            event = file.document()
+        except Unfit as error:
+            notes.skip("event that cannot be read", f"{file.name}: {error}")
+            continue
+        if isinstance(event, dict):
+            yield event
+
+
+def _is_event(row: Mapping[str, Any]) -> bool:
+    kind = row.get("kind")
+    named = isinstance(kind, str) and (
+        kind.endswith("Event") or kind in (*_RESULTS, "Condensation")
+    )
+    return named and {"id", "timestamp", "source"} <= row.keys()
+
+
+class _EventLog:
+    def __init__(
+        self, session_id: str, state: Mapping[str, Any], source: Source, notes: Notes
+    ) -> None:
+        self._state, self._notes = state, notes
+        agent = state.get("agent")
+        llm = agent.get("llm") if isinstance(agent, dict) else None
+        workspace = state.get("workspace")
+        folder = workspace.get("working_dir") if isinstance(workspace, dict) else None
+        draft = SessionDraft(session_id, "openhands", clock_us=source.changed_us(), project=folder)
+        draft.start = {"client": "openhands"}
+        model = llm.get("model") if isinstance(llm, dict) else None
+        self._draft, self._transcript = draft, Transcript(draft, model=model)
+        #: The event of the model call whose actions are being read.
+        self._call: ImportedEvent | None = None
+        self._totals: dict[str, Any] = {}
+        self._usages = {
+            str(usage.get("response_id")): usage
+            for metrics in _metrics(state.get("stats"))
+            for usage in metrics.get("token_usages") or ()
+            if isinstance(usage, dict) and usage.get("response_id")
+        }
+
+    def read(self, events: Iterable[Mapping[str, Any]]) -> list[ImportedEvent]:
+        for at, event in enumerate(events):
+            ts_us = moment_us(event.get("timestamp"))
+            if ts_us is not None:
+                self._draft.clock_us = ts_us
+            self._take(event, str(event.get("id") or f"event-{at}"))
+        if not self._usages:
+            self._add_totals()
+        return self._draft.finished()
+
+    def _take(self, event: Mapping[str, Any], key: str) -> None:
+        kind = event.get("kind")
+        if kind == "ActionEvent":
+            self._take_action(event, key)
+        elif kind in _RESULTS:
+            self._take_result(event, key, str(kind))
+        elif kind == "MessageEvent":
+            self._take_message(event, key)
+        elif kind == "SystemPromptEvent":
+            self._transcript.instructed(text_of([event.get("system_prompt")]), key)
+            self._draft.start.setdefault("tools", _tools(event.get("tools")))
+        elif kind == "TokenEvent":
+            self._take_tokens(event, key)
+        elif kind in ("PauseEvent", "InterruptEvent"):
+            self._draft.add("interrupt", {"reason": event.get("reason") or kind}, key)
+        elif kind == "Condensation":
+            facts = {"trigger": "auto", "summary": event.get("summary")}
+            facts["forgotten"] = event.get("forgotten_event_ids")
+            self._draft.add("compaction", facts, key)
+        elif kind in ("ConversationErrorEvent", "ServerErrorEvent"):
+            message = event.get("detail") or event.get("error")
+            self._draft.add("error", {"message": str(message), "code": event.get("code")}, key)
+        elif kind == "ConversationStateUpdateEvent" and event.get("key") == "stats":
+            for metrics in _metrics(event.get("value")):
+                self._totals[metrics["usage_id"]] = metrics
+        else:
+            self._notes.skip(f"event of the harness itself: {kind}", key)
+
+    def _take_action(self, event: Mapping[str, Any], key: str) -> None:
+        name = str(event.get("llm_response_id") or key)
+        told = event.get("tool_call")
+        told = told if isinstance(told, dict) else {}
+        call = present(
+            {
+                "id": str(event.get("tool_call_id") or told.get("id") or key),
+                "name": str(event.get("tool_name") or told.get("name") or "unknown"),
+                "arguments": told.get("arguments", event.get("action")),
+                "security_risk": event.get("security_risk"),
+                "summary": event.get("summary"),
+            }
+        )
+        if self._call is not None and self._call.event_id == name:
+            self._call.payload.setdefault("tool_calls", []).append(call)
+            self._transcript.open_call(call)
+            return
+        facts = {
+            "text": text_of(event.get("thought")) or None,
+            "thinking": event.get("reasoning_content") or None,
+            "usage": usage_of(self._usages.get(name)),
+            "critic_result": event.get("critic_result"),
+        }
+        self._call = self._transcript.answered(name, tool_calls=[call], **present(facts))
+
+    def _take_result(self, event: Mapping[str, Any], key: str, kind: str) -> None:
+        observation = event.get("observation")
+        observation = observation if isinstance(observation, dict) else {}
+        call_id = event.get("tool_call_id")
+        facts: dict[str, Any] = {
+            "tool": event.get("tool_name"),
+            "exit_code": observation.get("exit_code"),
+            "ok": not observation["is_error"] if "is_error" in observation else None,
+        }
+        output = observation.get("content", observation.get("output"))
+        if kind == "AgentErrorEvent":
+            facts |= {"ok": False, "error_class": "unknown"}
+            output = event.get("error")
+        elif kind == "UserRejectObservation":
+            facts |= {"ok": False, "error_class": "user_aborted"}
+            output = event.get("rejection_reason")
+            comment = {"kind": "reject", "target": call_id, "comment": output}
+            self._draft.add("feedback", comment, f"{key}:reject")
+        change = _told_change(observation)
+        facts |= {"changes": [change]} if change else {}
+        self._transcript.returned(call_id, plain_content(output), key, **present(facts))
+
+    def _take_message(self, event: Mapping[str, Any], key: str) -> None:
+        message = event.get("llm_message")
+        message = message if isinstance(message, dict) else {}
+        if event.get("source") == "user":
+            text = text_of(message.get("content"))
+            extended = text_of(event.get("extended_content")) or None
+            self._transcript.asked(text, key, **present({"extended": extended}))
+            return
+        facts = {"usage": usage_of(self._usages.get(str(event.get("llm_response_id"))))}
+        plain = {"content": message.get("content"), "role": "assistant"}
+        plain["reasoning_content"] = message.get("reasoning_content")
+        name = str(event.get("llm_response_id") or key)
+        self._transcript.take_answer(plain, name, **present(facts))
+        self._call = self._draft.events[-1]
+
+    def _take_tokens(self, event: Mapping[str, Any], key: str) -> None:
+        prompt, completion = event.get("prompt_token_ids"), event.get("response_token_ids")
+        tokens = engine_tokens(prompt, completion, None, self._notes)
+        if tokens is None or self._call is None or "tokens" in self._call.payload:
+            self._notes.skip("tokens of no known model call", key)
+        else:
+            self._call.payload["tokens"] = tokens
+
+    def _add_totals(self) -> None:
+        """What the harness counted, which names no call."""
+        totals = [each.get("accumulated_token_usage") or {} for each in self._totals.values()]
+        names = {"prompt": "prompt_tokens", "completion": "completion_tokens",
+                 "cached": "cache_read_tokens", "thinking": "reasoning_tokens"}  # fmt: skip
+        usage = {
+            name: sum(count_of(each.get(told)) or 0 for each in totals)
+            for name, told in names.items()
+        }
+        if any(usage.values()):
+            add_run_usage(self._draft, usage)
+
+
+def _metrics(stats: object) -> list[dict[str, Any]]:
+    told = stats.get("usage_to_metrics") if isinstance(stats, dict) else None
+    values = told.items() if isinstance(told, dict) else ()
+    return [each | {"usage_id": name} for name, each in values if isinstance(each, dict)]
+
+
+def _tools(tools: object) -> Any:
+    plain = isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)
+    return tools or None if plain else None
+
+
+def _told_change(observation: Mapping[str, Any]) -> TextChange | None:
+    path, before, after = (observation.get(name) for name in ("path", "old_content", "new_content"))
+    if observation.get("command") == "view" or not isinstance(path, str):
+        return None
+    if not isinstance(after, str) or observation.get("is_error"):
+        return None
+    return TextChange(path, before if isinstance(before, str) else "", after, whole=True)
+
+
+IMPORTER = OpenHandsV1Importer()

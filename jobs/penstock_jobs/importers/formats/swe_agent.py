@@ -1,0 +1,242 @@
+"""SWE-agent's trajectories, `.traj`: those of demonstrations hold the messages alone.
+
+Its windowed editor names lines, not texts: what stood there is what the last window showed. A
+file whose edits cannot be seen, such as one that a command wrote, has those of the final patch.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+from penstock_jobs.importers.file_changes import TextChange, arguments_of
+from penstock_jobs.importers.importer import ImportedEvent, Importer
+from penstock_jobs.importers.report import Notes, Unfit
+from penstock_jobs.importers.runs import add_run_usage, end_run, is_unfinished, run_name
+from penstock_jobs.importers.session_draft import SessionDraft, present
+from penstock_jobs.importers.sources import Candidate, Source
+from penstock_jobs.importers.transcript import Transcript, json_of, text_of, tool_calls_of
+
+_BEGINS = re.compile(rb'"(?:trajectory|history)"\s*:\s*\[')
+_STEP_FIELDS = frozenset(
+    ("action", "observation", "response", "thought", "execution_time", "state", "query",
+     "messages", "extra_info")
+)  # fmt: skip
+
+
+class SweAgentImporter(Importer):
+    name = "swe-agent"
+
+    def recognises(self, candidate: Candidate) -> bool:
+        return candidate.name.endswith(".traj") and bool(_BEGINS.search(candidate.beginning))
+
+    def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
+        document = source.document()
+        if not isinstance(document, dict):
+            raise Unfit("it is no object")
+        info = document.get("info")
+        info = info if isinstance(info, dict) else {}
+        ended = "info" not in document or bool(info.get("exit_status"))
+        if not is_unfinished(source, notes, ended=ended):
+            yield from _Run(document, info, source, notes).events()
+
+
+class _Run:
+    def __init__(
+        self, document: Mapping[str, Any], info: Mapping[str, Any], source: Source, notes: Notes
+    ) -> None:
+        self._notes, self._info = notes, info
+        self._steps = _objects(document.get("trajectory"))
+        self._history = _objects(document.get("history"))
+        replay = json_of(document.get("replay_config"))
+        self._replay: Mapping[str, Any] = replay if isinstance(replay, dict) else {}
+        task = self._fact("problem_statement", "id") or source.name.removesuffix(".traj")
+        seconds = [step.get("execution_time") for step in self._steps]
+        self._seconds = [each if isinstance(each, int | float) else 0 for each in seconds]
+        start_us = source.changed_us() - int(sum(self._seconds) * 1_000_000)
+        self._draft = SessionDraft(run_name(task, document), "swe-agent", clock_us=start_us)
+        self._draft.start = {
+            "client": "swe-agent",
+            "client_version": info.get("swe_agent_version"),
+            "repo": self._fact("env", "repo", "github_url")
+            or self._fact("env", "repo", "repo_name"),
+            "commit": self._fact("env", "repo", "base_commit"),
+            "task_id": task,
+            "environment": document.get("environment"),
+        }
+        model = self._fact("agent", "model", "name")
+        self._transcript = Transcript(self._draft, model=model)
+        self._editor = _Editor(self._transcript, notes)
+
+    def _fact(self, *names: str) -> Any:
+        value: Any = self._replay
+        for name in names:
+            value = value.get(name) if isinstance(value, dict) else None
+        return value
+
+    def events(self) -> list[ImportedEvent]:
+        if self._steps:
+            self._take_steps()
+        else:
+            for at, message in enumerate(self._history):
+                self._take_message(message, f"message-{at}")
+        patch = self._info.get("submission")
+        if isinstance(patch, str) and patch:
+            self._transcript.changes.add_final_patch(patch.replace("\r\n", "\n"), "submission")
+        stats = self._info.get("model_stats")
+        stats = stats if isinstance(stats, dict) else {}
+        usage = {"prompt": stats.get("tokens_sent"), "completion": stats.get("tokens_received")}
+        add_run_usage(self._draft, usage, cost_usd=stats.get("instance_cost") or None)
+        end_run(self._draft, self._info.get("exit_status"))
+        return self._draft.finished()
+
+    def _take_steps(self) -> None:
+        """The steps, behind the messages that came before the first."""
+        answers = [m for m in self._history if m.get("role") == "assistant" and not _is_demo(m)]
+        first = next((at for at, m in enumerate(self._history) if m in answers), None)
+        for at, message in enumerate(self._history[: first or 0]):
+            self._take_message(message, f"message-{at}")
+        told = 0
+        for at, step in enumerate(self._steps):
+            message = answers[told] if told < len(answers) else {}
+            same = message.get("action") == step.get("action")
+            told += same
+            calls = tool_calls_of(message, f"step-{at}") if same else []
+            self._take_step(at, step, calls)
+
+    def _take_step(self, at: int, step: Mapping[str, Any], calls: Sequence[dict[str, Any]]) -> None:
+        key, seconds = f"step-{at}", self._seconds[at]
+        response, action = step.get("response"), step.get("action")
+        text = response if isinstance(response, str) else None
+        unknown = present({name: step[name] for name in step.keys() - _STEP_FIELDS})
+        facts = present({"text": text, "action": action, "extra": unknown or None})
+        self._transcript.answered(key, tool_calls=calls, **facts)
+        observation = step.get("observation")
+        output = observation if isinstance(observation, str) else ""
+        call_id = calls[0]["id"] if calls else None
+        ts_us = self._draft.clock_us + int(seconds * 1_000_000)
+        state = json_of(step.get("state"))
+        result = {"duration_ms": seconds * 1000 or None, "state": state}
+        self._transcript.returned(call_id, output, f"{key}:result", ts_us, **present(result))
+        name = calls[0]["name"] if calls else ""
+        arguments = arguments_of(calls[0].get("arguments")) if calls else {}
+        if isinstance(action, str) and name not in ("str_replace_editor", "bash"):
+            folder = state.get("working_dir") if isinstance(state, dict) else None
+            place = _Place(key, call_id, folder if isinstance(folder, str) else "/")
+            self._editor.take(action, arguments, output, place)
+
+    def _take_message(self, message: Mapping[str, Any], key: str) -> None:
+        """Of the history. A demonstration is none of this session's doing."""
+        known = {
+            name: value
+            for name, value in message.items()
+            if name not in ("agent", "message_type", "is_demo", "thought", "action", "tags")
+        }
+        call_ids = known.pop("tool_call_ids", None)
+        if call_ids:
+            known["tool_call_id"] = call_ids[0]
+        if _is_demo(message):
+            text = text_of(message.get("content"))
+            self._transcript.asked(text, key, synthetic=True, demonstration=True)
+        else:
+            self._transcript.take(known, key)
+
+
+class _Place(NamedTuple):
+    """Where a step stands: its key, the call of a tool, and the folder that it ran in."""
+
+    key: str
+    call_id: str | None
+    folder: str
+
+
+class _Editor:
+    """The windowed editor: which lines of which file were seen, and what edits made of them."""
+
+    def __init__(self, transcript: Transcript, notes: Notes) -> None:
+        self._changes = transcript.changes
+        self._notes = notes
+        self._lines: dict[str, dict[int, str]] = {}
+        self._cursors = (1, 1)
+
+    def take(
+        self, action: str, arguments: Mapping[str, Any], observation: str, place: _Place
+    ) -> None:
+        command, _, rest = action.strip().partition("\n")
+        words = command.split()
+        verb = words[0] if words else ""
+        if verb == "set_cursors" and len(words) == 3 and words[1].isdigit() and words[2].isdigit():
+            self._cursors = int(words[1]), int(words[2])
+        window = None if _is_refused(observation) else _read_window(observation, place.folder)
+        if window is None:
+            return
+        path, lines = window
+        if verb == "create":
+            self._cursors = 1, 1
+        elif verb in ("edit", "insert"):
+            self._add(self._change(path, command, rest, arguments, action), place)
+        self._lines[path] = lines
+
+    def _add(self, change: TextChange | None, place: _Place) -> None:
+        if change is None:
+            self._notes.skip("edit of lines that were not shown before", place.key)
+        else:
+            self._changes.add(change, f"{place.key}:edit", place.call_id)
+
+    def _change(
+        self, path: str, command: str, rest: str, arguments: Mapping[str, Any], action: str
+    ) -> TextChange | None:
+        verb = command.split(maxsplit=1)[0]
+        if isinstance(old := arguments.get("search"), str):
+            new = arguments.get("replace")
+            return TextChange(path, old, new) if isinstance(new, str) else None
+        if verb == "insert" and isinstance(text := arguments.get("text"), str):
+            return TextChange(path, "", f"{text}\n")
+        lines = re.match(r"(?:edit|insert)\s+(\d+):(\d+)", command)
+        if verb == "insert" or (command != "edit" and not lines):
+            return _quoted_change(path, verb, action)
+        first, last = (int(lines[1]), int(lines[2])) if lines else self._cursors
+        shown = self._lines.get(path, {})
+        before = [shown.get(number) for number in range(first, last + 1)]
+        if any(line is None for line in before):
+            return None
+        after = re.sub(r"\n?end_of_edit\s*\Z", "", rest)
+        text = "".join(f"{line}\n" for line in before)
+        return TextChange(path, text if text.strip() else "", f"{after}\n" if after else "")
+
+
+def _quoted_change(path: str, verb: str, action: str) -> TextChange | None:
+    try:
+        words = shlex.split(action)
+    except ValueError:
+        return None
+    if verb == "insert" and len(words) >= 2:
+        return TextChange(path, "", f"{words[1]}\n")
+    return TextChange(path, words[1], words[2]) if len(words) >= 3 else None
+
+
+def _is_refused(observation: str) -> bool:
+    """Whether the editor did nothing. Then it shows what an edit would have done."""
+    return "[File:" not in observation or "edit has introduced new syntax error" in observation
+
+
+def _read_window(observation: str, folder: str) -> tuple[str, dict[int, str]] | None:
+    """The file that a window shows, and its lines by their numbers."""
+    head = re.search(r"\[File: (.+?)(?: \(\d+ lines total\))?\]\r?\n?", observation)
+    if head is None:
+        return None
+    found = (re.match(r"(\d+):(.*)", line) for line in observation[head.end() :].splitlines())
+    lines = {int(match[1]): match[2] for match in found if match}
+    return str(PurePosixPath(folder, head[1])), lines
+
+
+def _is_demo(message: Mapping[str, Any]) -> bool:
+    return bool(message.get("is_demo"))
+
+
+def _objects(value: object) -> list[dict[str, Any]]:
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+IMPORTER = SweAgentImporter()

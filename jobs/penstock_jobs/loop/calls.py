@@ -1,0 +1,139 @@
+"""What can be asked of loops."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from penstock.clock import SECOND_US
+from penstock.lake.desk import Call, Caller, Question
+from penstock.lake.lake import Lake
+from penstock.terminal.output import facts, time_of
+from penstock_jobs.loop.cycles import Cycle, CycleStage
+
+_CYCLES_MAX = 10_000
+
+
+class StageAnswer(msgspec.Struct, kw_only=True):
+    """`silent` says that the owner was not heard of for too long: the next runner takes over.
+    `again_at` is when a stage that waits is tried again."""
+
+    stage: str
+    state: str
+    owner: str | None
+    failures: int
+    not_before: str | None
+    why: str
+    inputs: dict[str, Any] | None
+    inputs_digest: str | None
+    result: dict[str, Any] | None
+    started_at: str | None
+    ended_at: str | None
+    claims: int
+    took_s: float | None
+    silent: bool
+    again_at: str | None
+
+
+class CycleAnswer(msgspec.Struct, kw_only=True):
+    loop: str
+    cycle: int
+    channel: str
+    budget_s: int
+    parent: str | None
+    checkpoint: str | None
+    outcome: str | None
+    why: str
+    opened_at: str
+    began_at: str | None
+    ended_at: str | None
+    took_s: float | None
+    over_budget: bool
+    stages: list[StageAnswer]
+
+
+class CyclesAnswer(msgspec.Struct):
+    cycles: list[CycleAnswer]
+
+
+class LoopsQuestion(Question):
+    """`loop` asks for one alone."""
+
+    loop: str | None = None
+
+
+class CyclesQuestion(Question):
+    """The newest, so many of all loops or of one."""
+
+    loop: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=_CYCLES_MAX)] = 20
+
+
+def cycle_answer(cycle: Cycle, now_us: int | None = None) -> CycleAnswer:
+    """Without `now_us` what is under way has taken no time yet."""
+    begun, ended = cycle.began_at, cycle.ended_at or now_us
+    took_s = None if begun is None or ended is None else (ended - begun) / SECOND_US
+    document = facts(cycle) | {"cycle": cycle.number, "took_s": took_s}
+    document["over_budget"] = took_s is not None and took_s > cycle.budget_s
+    document["stages"] = [_stage_document(cycle, stage, now_us) for stage in cycle.stages]
+    return msgspec.convert(document, CycleAnswer)
+
+
+def _stage_document(cycle: Cycle, stage: CycleStage, now_us: int | None) -> dict[str, Any]:
+    not_before = time_of(stage.not_before).isoformat() if stage.not_before else None
+    later = now_us is not None and stage.not_before > now_us
+    running = stage.state == "running"
+    return facts(stage) | {
+        "claims": stage.epoch,
+        "owner": stage.owner if running else None,
+        "not_before": not_before,
+        "took_s": _stage_s(cycle, stage, now_us),
+        "silent": running and now_us is not None and stage.lease_until < now_us,
+        "again_at": not_before if later and stage.state == "waiting" else None,
+    }
+
+
+def _stage_s(cycle: Cycle, stage: CycleStage, now_us: int | None) -> float | None:
+    """How long it took, pauses included. The time before the cycle began does not count."""
+    begun, ended = stage.started_at, stage.ended_at or now_us
+    if begun is None or ended is None or cycle.began_at is None:
+        return None
+    return max(ended - max(begun, cycle.began_at), 0) / SECOND_US
+
+
+def _status(lake: Lake, caller: Caller, question: LoopsQuestion) -> CyclesAnswer:
+    from penstock_jobs.loop.cycles import cycles_of, database_now
+
+    now_us = database_now(lake.database)
+    newest: dict[str, Cycle] = {}
+    for cycle in cycles_of(lake.database, caller.tenant, question.loop):
+        newest.setdefault(cycle.loop, cycle)
+    return CyclesAnswer([cycle_answer(cycle, now_us) for cycle in newest.values()])
+
+
+def _history(lake: Lake, caller: Caller, question: CyclesQuestion) -> CyclesAnswer:
+    from penstock_jobs.loop.cycles import cycles_of, database_now
+
+    now_us = database_now(lake.database)
+    cycles = cycles_of(lake.database, caller.tenant, question.loop, limit=question.limit)
+    return CyclesAnswer([cycle_answer(cycle, now_us) for cycle in cycles[::-1]])
+
+
+SHOW_LOOPS = Call(
+    path="/v1/loops",
+    question=LoopsQuestion,
+    answer=CyclesAnswer,
+    work=_status,
+    roles=("read",),
+    summary="The newest cycle of each loop: what it does, and what it waits for",
+)
+SHOW_CYCLES = Call(
+    path="/v1/loops/cycles",
+    question=CyclesQuestion,
+    answer=CyclesAnswer,
+    work=_history,
+    roles=("read",),
+    summary="How cycles ended and why, the newest last",
+)
+
+CALLS = [SHOW_LOOPS, SHOW_CYCLES]

@@ -1,0 +1,203 @@
+"""Why a session is worth what it is: its outcome, the terms of the definition with what each adds,
+and the chain that it shares its reward with."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from importlib.resources import files
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+
+from penstock.clock import SystemClock
+from penstock.errors import InvalidInput
+from penstock.events.event import CONSENT_UNKNOWN
+from penstock.lake.buckets import SessionId
+from penstock.lake.lake import Lake
+from penstock.lake.query import OwnQuery
+from penstock_jobs.rewards.chains import gather_chain
+from penstock_jobs.rewards.credit import score_bucket, term_standings
+from penstock_jobs.rewards.definition import (
+    Bounds,
+    Combine,
+    Definition,
+    TermShare,
+    parse_definition,
+    term_shares,
+)
+from penstock_jobs.rewards.due_sessions import definition_known_as
+from penstock_jobs.rewards.followups.labels import labels_of
+from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
+from penstock_jobs.rewards.lives import ChainMember
+from penstock_jobs.rewards.outcomes import RULES, STILL_OPEN, no_agent
+
+_VIEWS = frozenset({"rewards", "outcomes"})
+#: Of one session. What is beyond is left out, and `rewards_cut_off` says so.
+_ROWS_MAX = 20_000
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ChainOutcome:
+    """A session of the chain, and how it ended."""
+
+    session_id: str
+    outcome: str
+    reason: str | None
+    value: float | None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """`why` is the reason in words. Before the clip, `total` is what the terms add up to."""
+
+    session_id: str
+    definition: str
+    definition_version: str
+    computed_at: datetime | None
+    outcome: str
+    reason: str | None
+    why: str | None
+    value: float | None
+    total: float | None
+    combine: Combine
+    clip: Bounds
+    terms: list[TermShare]
+    chain: list[ChainOutcome]
+
+    def sentence(self) -> str:
+        by = f"by {self.definition} ({self.definition_version})"
+        if self.value is None:
+            why = self.why or self.reason
+            return f"{self.session_id} is {self.outcome} {by}" + (f": {why}" if why else "")
+        worth = f"{self.session_id} is worth {self.value:+.3f} {by}"
+        if self.outcome == "negative_by_rule":
+            return f"{worth}, negative by the rule {self.reason}: {self.why}"
+        return f"{worth}, {self.reason}" if self.reason else worth
+
+
+@dataclass(frozen=True)
+class SessionRewards:
+    """Why a session is worth what it is, and all rows about it."""
+
+    explanation: Explanation
+    rows: list[Row]
+    cut_off: bool
+
+
+def stored_rewards(
+    lake: Lake, session: str, tenant: str, definition: str | None = None
+) -> SessionRewards | None:
+    """What the newest run said of a session, by a definition of this name or version if one is
+    named; None where no run has computed it."""
+    known = definition_known_as(lake.database, definition).version if definition else ""
+    variables = {"session": session, "version": known}
+    outcomes: list[Row] = _ask(lake, "chain_outcomes.sql", tenant, variables).to_pylist()
+    own = next((row for row in outcomes if row["session_id"] == session), None)
+    if own is None:
+        return None
+    variables |= {"version": own["definition_version"], "chain": own["chain"]}
+    table = _ask(lake, "session_rewards.sql", tenant, variables | {"rows_max": str(_ROWS_MAX + 1)})
+    places = {row["session_id"]: ChainMember(row["chain"]) for row in outcomes}
+    explanation = _explanation(_definition_of(lake, own), table, places, outcomes, own)
+    rows = [row for row in table.to_pylist() if row["session_id"] == session]
+    return SessionRewards(explanation, rows[:_ROWS_MAX], table.num_rows > _ROWS_MAX)
+
+
+def computed_rewards(
+    lake: Lake, session: str, tenant: str, definition: Definition, consent: str = CONSENT_UNKNOWN
+) -> SessionRewards:
+    """The same, computed now from what the segments hold. Raises SessionUnknown, JudgeUnfit."""
+    joined = definition.sessions == "joined"
+    now_us, key = SystemClock().now_us(), SessionId(tenant, session)
+    bucket, places = gather_chain(lake, key, now_us, joined=joined)
+    check_judge(definition, lake.settings)
+    ids = bucket.turns["session_id"].unique().to_pylist()
+    bucket = replace(
+        bucket,
+        labels=labels_of(lake.database, tenant, ids),
+        llm_judge=open_judge(lake.settings, lake.database, f"show-{uuid4()}"),
+    )
+    scored = score_bucket(bucket, definition, places=places, consents={session: consent})
+    chain = places[session].chain if session in places else session
+    outcomes: list[Row] = [
+        {
+            "session_id": outcome.session_id,
+            "outcome": outcome.kind,
+            "reason": outcome.without or outcome.reason,
+            "value": outcome.value,
+        }
+        for outcome, _ in scored.outcomes
+        if places.get(outcome.session_id, ChainMember(outcome.session_id)).chain == chain
+    ]
+    nothing = {"session_id": session, "outcome": "excluded", "reason": no_agent.__name__}
+    named = {"definition": definition.name, "definition_version": definition.version}
+    own = next((row for row in outcomes if row["session_id"] == session), nothing | {"value": None})
+    explanation = _explanation(definition, scored.rewards, places, outcomes, own | named)
+    rows = [row for row in scored.rewards.to_pylist() if row["session_id"] == session]
+    return SessionRewards(explanation, rows, cut_off=False)
+
+
+def _explanation(
+    definition: Definition | None,
+    rows: pa.Table,
+    places: Mapping[str, ChainMember],
+    outcomes: Sequence[Row],
+    own: Row,
+) -> Explanation:
+    shares: list[TermShare] = []
+    if definition is not None:
+        for sessions, terms in term_standings(definition, rows, places):
+            if own["session_id"] in sessions:
+                shares = term_shares(definition, terms)
+    counted = [share.counted for share in shares if share.counted is not None]
+    reason = own["reason"] or next(
+        (
+            row["reason"]
+            for row in rows.to_pylist()
+            if (row["name"], row["target_id"]) == ("reward", own["session_id"])
+        ),
+        None,
+    )
+    return Explanation(
+        session_id=own["session_id"],
+        definition=own["definition"],
+        definition_version=own["definition_version"],
+        computed_at=own.get("computed_at"),
+        outcome=own["outcome"],
+        reason=reason,
+        why=_in_words(reason),
+        value=own["value"],
+        total=sum(counted) if counted else None,
+        combine=definition.combine if definition else "sum",
+        clip=definition.clip if definition else None,
+        terms=shares,
+        chain=[
+            ChainOutcome(row["session_id"], row["outcome"], row["reason"], row["value"])
+            for row in outcomes
+        ],
+    )
+
+
+def _in_words(reason: str | None) -> str | None:
+    """What the rule of this name says; else the reason itself."""
+    if reason == STILL_OPEN:
+        return "it is open still: what comes may change what a rule says"
+    rules = {rule.reason: rule.holds.__doc__ for rule in RULES}
+    return rules.get(reason or "") or reason
+
+
+def _definition_of(lake: Lake, outcome: Row) -> Definition | None:
+    """As it was written when it ran; None where this Penstock cannot read it any more."""
+    progress = definition_known_as(lake.database, outcome["definition_version"])
+    try:
+        definition = parse_definition(progress.text, progress.name)
+    except InvalidInput:
+        return None
+    return replace(definition, name=progress.name, version=progress.version)
+
+
+def _ask(lake: Lake, file: str, tenant: str, variables: Mapping[str, str]) -> pa.Table:
+    sql = files("penstock_jobs.rewards").joinpath(file).read_text(encoding="utf-8")
+    return lake.query(OwnQuery(sql, _VIEWS, variables=variables), tenant=tenant).table()

@@ -1,0 +1,1 @@
+"""Sessions as people read them: which there are, and what one was worth and why."""

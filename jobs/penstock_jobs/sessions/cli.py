@@ -1,0 +1,116 @@
+"""`penstock sessions`: which there are, and one as a person reads it."""
+
+from typing import Annotated, cast, get_args
+
+import typer
+
+from penstock.errors import InvalidInput
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.desk import open_desk
+from penstock.terminal import options
+from penstock.terminal.output import say, show_json, show_styled, show_table
+
+app = typer.Typer(help="Sessions, to be looked through and read.", no_args_is_help=True)
+
+Definition = Annotated[
+    str | None,
+    typer.Option(
+        "--definition",
+        metavar="NAME",
+        help="Rewards by this definition, by name or version; else by the one that ran last.",
+    ),
+]
+
+
+@app.command("list")
+def list_(
+    *,
+    project: Annotated[str | None, typer.Option("--project", help="Of this project.")] = None,
+    checkpoint: Annotated[
+        str | None, typer.Option("--checkpoint", help="Served by this one last.")
+    ] = None,
+    outcome: Annotated[
+        str | None,
+        typer.Option("--outcome", help="scored, negative_by_rule, censored, excluded or pending."),
+    ] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", help="Heard of since: a time, or an age such as 24h.")
+    ] = None,
+    definition: Definition = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many.")] = 50,
+    cursor: Annotated[
+        str, typer.Option("--cursor", help="Those behind: the `next` of a list before.")
+    ] = "",
+    data: options.DeskData = None,
+    url: options.Url = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Sessions, the newest first, with how they ended.
+
+    Example: penstock sessions list --outcome negative_by_rule --since 24h
+    """
+    from penstock_jobs.rewards.outcomes import Kind
+    from penstock_jobs.sessions.calls import LIST_SESSIONS, SessionsQuestion
+
+    if outcome is not None and outcome not in get_args(Kind):
+        why = f"outcomes are {', '.join(get_args(Kind))}"
+        raise InvalidInput(what=f"--outcome {outcome}", why=why)
+    question = SessionsQuestion(
+        project=project,
+        checkpoint=checkpoint,
+        outcome=cast(Kind | None, outcome),
+        since=since,
+        definition=definition,
+        cursor=cursor,
+        limit=limit,
+    )
+    with open_desk(data, url, tenant) as desk:
+        page = desk.ask(LIST_SESSIONS, question)
+    if json:
+        show_json(page)
+        return
+    columns = ["session", "last heard of", "project", "checkpoint", "turns", "edits", "outcome"]
+    rows = []
+    for listed in page.sessions:
+        worth = None if listed.value is None else f"{listed.value:+.3f}"
+        served = (listed.project, listed.checkpoint, listed.user_messages, listed.edits)
+        rows.append(
+            [listed.session_id, listed.last_ts, *served, listed.outcome, worth, listed.reason]
+        )
+    show_table([*columns, "worth", "why"], rows)
+    if page.next:
+        say(f"There are more: --cursor {page.next}")
+
+
+@app.command("show")
+def show(
+    session: Annotated[str, typer.Argument(metavar="SESSION", help="Its id.")],
+    *,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="All of long texts, outputs and diffs.")
+    ] = False,
+    definition: Definition = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """One session: messages, thinking, tool calls, edits with what became of them, and rewards.
+
+    Lines of an edit that are there still are green, those that the agent did again yellow, those
+    that are gone red.
+
+    Example: penstock sessions show s-81f3
+    """
+    from penstock_jobs.sessions.transcript import head_lines, transcript_of
+    from penstock_jobs.sessions.whole_session import bucket_of, read_whole_session
+
+    with open_desk(data, url, tenant) as desk:
+        record = read_whole_session(desk, session, definition)
+        if json:
+            show_json(record)
+            return
+        bucket = bucket_of(desk, record)
+    show_styled(head_lines(record))
+    show_styled(transcript_of(record, bucket, whole=whole).lines())

@@ -1,0 +1,123 @@
+"""A session as a document: what is known of it, its events, its rewards, and why it is worth what
+it is. Commands and HTTP give the same one."""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from datetime import datetime
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+from penstock.errors import InvalidInput
+from penstock.lake.lake import Lake
+from penstock.lake.query import OwnQuery
+from penstock_jobs.rewards.errors import SessionUnknown
+from penstock_jobs.rewards.explanation import Explanation, stored_rewards
+
+EVENTS_MAX = 1_000
+#: Of payloads on one page, unless a single event is larger.
+_PAGE_BYTES_MAX = 4 * 1024 * 1024
+_SESSIONS = frozenset({"sessions"})
+_EVENTS = frozenset({"events"})
+
+
+class EventRecord(msgspec.Struct):
+    """An event as it was sent; `extra` holds its unknown fields."""
+
+    ts: datetime
+    type: str
+    payload: msgspec.Raw
+    seq: int | None = None
+    event_id: str | None = None
+    source: str | None = None
+    source_key: str | None = None
+    checkpoint: str | None = None
+    extra: msgspec.Raw | None = None
+
+
+class SessionRecord(msgspec.Struct):
+    """`session` is its row of the view `sessions`, `rewards` are its rows of the view `rewards` by
+    the definition that `explanation` names. A page after the first has events alone. `next` is the
+    cursor of the page that follows."""
+
+    session: dict[str, Any] | None
+    explanation: Explanation | None
+    rewards: list[dict[str, Any]]
+    rewards_cut_off: bool
+    events: list[EventRecord]
+    next: str | None
+
+
+def read_session(
+    lake: Lake,
+    session: str,
+    tenant: str,
+    *,
+    definition: str | None = None,
+    cursor: str = "",
+    limit: int,
+) -> SessionRecord:
+    """A page of it. Raises SessionUnknown, InvalidInput, what queries raise."""
+    events, follows = _read_page(lake, session, tenant, cursor, limit)
+    if cursor:
+        return SessionRecord(None, None, [], False, events, follows)
+    query = OwnQuery(
+        "select * from sessions where session_id = getvariable('session')",
+        _SESSIONS,
+        variables={"session": session},
+    )
+    summaries = lake.query(query, tenant=tenant).table().to_pylist()
+    if not summaries:
+        raise SessionUnknown(session=session, tenant=tenant)
+    stored = stored_rewards(lake, session, tenant, definition)
+    if stored is None:
+        return SessionRecord(summaries[0], None, [], False, events, follows)
+    explanation, cut_off = stored.explanation, stored.cut_off
+    return SessionRecord(summaries[0], explanation, stored.rows, cut_off, events, follows)
+
+
+def _read_page(
+    lake: Lake, session: str, tenant: str, cursor: str, limit: int
+) -> tuple[list[EventRecord], str | None]:
+    """Its events, and the cursor of the page that follows."""
+    place = decode_cursor(cursor, 3) if cursor else ["", "", ""]
+    names = ("session", "after_ts", "after_place", "after_tie", "rows_max", "bytes_max")
+    values = (session, *place, str(limit), str(_PAGE_BYTES_MAX))
+    query = OwnQuery(sql_of("events.sql"), _EVENTS, variables=dict(zip(names, values, strict=True)))
+    rows = lake.query(query, tenant=tenant).table().to_pylist()
+    events = [_event_of(row) for row in rows]
+    if not rows or rows[0]["remaining"] == len(rows):
+        return events, None
+    return events, encode_cursor(rows[-1]["ts_us"], rows[-1]["place"], rows[-1]["tie"])
+
+
+def _event_of(row: Mapping[str, Any]) -> EventRecord:
+    fields = {name: row[name] for name in EventRecord.__struct_fields__}
+    for name in ("payload", "extra"):
+        fields[name] = msgspec.Raw(row[name].encode()) if row[name] is not None else None
+    return EventRecord(**fields)
+
+
+# Cursors: where a page ended, so that the next begins behind it whatever came in between
+
+
+def encode_cursor(*place: object) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str, length: int) -> list[str]:
+    """Raises InvalidInput."""
+    try:
+        content = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        place = msgspec.json.decode(content, type=list[str | int])
+    except (ValueError, binascii.Error, RecursionError):
+        place = []
+    if len(place) != length:
+        raise InvalidInput(what="The cursor", why="it is none that an answer gave as `next`")
+    return [str(part) for part in place]
+
+
+def sql_of(file: str) -> str:
+    return files("penstock_jobs.sessions").joinpath("sql", file).read_text(encoding="utf-8")

@@ -1,0 +1,112 @@
+"""What can be asked of shards."""
+
+from typing import Any
+
+import msgspec
+
+from penstock.checkpoints.lineage import Learner
+from penstock.lake.desk import Call, Caller, ListQuestion, Page, Question, page_of
+from penstock.lake.lake import Lake
+
+
+class ShardAnswer(msgspec.Struct):
+    id: str
+    tenant: str
+    name: str
+    snapshot: str
+    snap: int
+    samples: int
+    tokens: int
+    trainable: int
+    bytes: int
+    created_at: str
+    marked_sessions: int
+
+
+class ShardsAnswer(Page):
+    """The newest of a name comes last."""
+
+    shards: list[ShardAnswer]
+
+
+class MarkAnswer(msgspec.Struct):
+    """A session that the shard holds, and should hold no more."""
+
+    session_id: str
+    reason: str
+
+
+class ShardDetails(msgspec.Struct):
+    shard: str
+    built_at: str
+    marks: list[MarkAnswer]
+    trained: list[Learner]
+    manifest: dict[str, Any]
+
+
+class ShardsQuestion(ListQuestion):
+    """All of them."""
+
+
+class ShardQuestion(Question):
+    """By its id, the beginning of it, or its name."""
+
+    shard: str
+
+
+def _list(lake: Lake, caller: Caller, question: ShardsQuestion) -> ShardsAnswer:
+    from penstock.shards.registered_shards import list_shards, marks_of
+    from penstock.terminal.output import facts
+    from penstock_jobs.shards.registration import mark_consent
+
+    mark_consent(lake)
+    known = list_shards(lake.database, caller.tenant)
+    page, after = page_of(known, question, lambda shard: shard.id)
+    shards = []
+    for shard in page:
+        marked = len(marks_of(lake.database, shard.id))
+        document = facts(shard) | {"marked_sessions": marked}
+        shards.append(msgspec.convert(document, ShardAnswer))
+    return ShardsAnswer(shards, next=after)
+
+
+def _show(lake: Lake, caller: Caller, question: ShardQuestion) -> ShardDetails:
+    from penstock.checkpoints.lineage import learners
+    from penstock.shards.manifest import read_manifest
+    from penstock.shards.registered_shards import find_shard, marks_of
+    from penstock.terminal.output import time_of
+    from penstock_jobs.shards.registration import mark_consent
+
+    mark_consent(lake)
+    shard = find_shard(lake.database, caller.tenant, question.shard)
+    manifest = read_manifest(lake.store, shard.id)
+    return ShardDetails(
+        shard=shard.id,
+        built_at=time_of(shard.created_at).isoformat(),
+        marks=[MarkAnswer(*mark) for mark in marks_of(lake.database, shard.id)],
+        trained=learners(lake.database, caller.tenant, shard.id),
+        manifest=msgspec.to_builtins(manifest),
+    )
+
+
+LIST_SHARDS = Call(
+    path="/v1/shards",
+    question=ShardsQuestion,
+    answer=ShardsAnswer,
+    work=_list,
+    roles=("read", "train"),
+    summary="All shards",
+    reads_rows=True,
+)
+SHOW_SHARD = Call(
+    path="/v1/shards/{shard}",
+    question=ShardQuestion,
+    answer=ShardDetails,
+    work=_show,
+    roles=("read", "train"),
+    summary="A shard: its manifest, what marks it, which checkpoints were trained on it",
+    refused={404: "There is no such shard."},
+    reads_rows=True,
+)
+
+CALLS = [LIST_SHARDS, SHOW_SHARD]

@@ -1,0 +1,224 @@
+"""What can be asked of channels: where they point, how they got there, what they demand."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+from msgspec import Meta
+
+from penstock.channels.change import Change, Misfit, change_document
+from penstock.channels.channel import (
+    ChangeAnswer,
+    ChannelAnswer,
+    channel_answer,
+    channel_state,
+    list_channels,
+    policy_of,
+)
+from penstock.checkpoints.calls import (
+    refused_for,
+)
+from penstock.lake.desk import Call, Caller, ListQuestion, Page, Question, page_of
+from penstock.lake.lake import Lake
+
+if TYPE_CHECKING:
+    from penstock.database.engine import Database
+
+# Answers
+
+
+class ChannelsAnswer(Page):
+    channels: list[ChannelAnswer]
+
+
+class PolicyAnswer(msgspec.Struct):
+    """`policy` is the digest of the text; both are null where the channel has no policy."""
+
+    channel: str
+    policy: str | None
+    text: str | None
+
+
+class PolicyChangeAnswer(ChangeAnswer, kw_only=True):
+    """`unknown_suites` are those that the policy names and nobody has registered yet."""
+
+    unknown_suites: list[str]
+    known_suites: list[str]
+
+
+class AuditedChange(msgspec.Struct):
+    """A change as the history holds it, and the outcome of its verdict."""
+
+    tenant: str
+    version: int
+    checkpoint: str | None
+    digest: str | None
+    previous: str | None
+    canary: str | None
+    canary_share: float | None
+    pinned: bool
+    policy: str | None
+    hash: str
+    channel: str
+    action: str
+    verdict: str | None
+    overridden: bool
+    actor: str
+    reason: str
+    at: str
+    previous_hash: str
+    outcome: str | None
+
+
+class AuditAnswer(msgspec.Struct):
+    """The whole history is checked: `misfit` is the first version that is not as it was written,
+    `unbound` those whose evidence nobody can check. `before` is the change before those that are
+    shown, `left_out` the tasks that policies left out, by verdict."""
+
+    channel: str
+    changes: list[AuditedChange]
+    before: AuditedChange | None
+    misfit: Misfit | None
+    unbound: list[int]
+    left_out: dict[str, dict[str, list[str]]]
+
+
+# Questions
+
+
+class ChannelsQuestion(ListQuestion):
+    """All of them."""
+
+
+class ChannelQuestion(Question):
+    name: str
+
+
+class AuditQuestion(Question):
+    """`last` shows so many changes, the newest; all without it."""
+
+    name: str
+    last: Annotated[int, Meta(ge=1, le=2**31)] | None = None
+
+
+class SetPolicyQuestion(Question):
+    name: str
+    text: str
+    reason: str
+
+
+# Work
+
+
+def _list(lake: Lake, caller: Caller, question: ChannelsQuestion) -> ChannelsAnswer:
+    channels = list_channels(lake.database, caller.tenant)
+    page, after = page_of(channels, question, lambda channel: channel.name)
+    return ChannelsAnswer([channel_answer(channel) for channel in page], next=after)
+
+
+def _show(lake: Lake, caller: Caller, question: ChannelQuestion) -> ChannelAnswer:
+    return channel_answer(channel_state(lake.database, caller.tenant, question.name))
+
+
+def _audit(lake: Lake, caller: Caller, question: AuditQuestion) -> AuditAnswer:
+    from penstock.channels import history
+
+    of_channel = lake.database, caller.tenant, question.name
+    # One more, to tell of each what was before it.
+    limit = question.last + 1 if question.last is not None else None
+    changes = history.channel_changes(*of_channel, limit=limit, latest=True)
+    outcomes = history.verdict_outcomes(*of_channel)
+    answers = [
+        msgspec.convert(
+            change_document(change) | {"outcome": outcomes.get(change.verdict or "")},
+            AuditedChange,
+        )
+        for change in changes
+    ]
+    shown = answers[-question.last :] if question.last is not None else answers
+    return AuditAnswer(
+        channel=question.name,
+        changes=shown,
+        before=answers[-len(shown) - 1] if len(answers) > len(shown) else None,
+        misfit=history.verify_history(*of_channel),
+        unbound=history.unbound_versions(*of_channel),
+        left_out=history.left_out_tasks(*of_channel),
+    )
+
+
+def _show_policy(lake: Lake, caller: Caller, question: ChannelQuestion) -> PolicyAnswer:
+    channel = channel_state(lake.database, caller.tenant, question.name)
+    return PolicyAnswer(question.name, channel.policy, policy_of(lake.database, channel))
+
+
+def _set_policy(lake: Lake, caller: Caller, question: SetPolicyQuestion) -> PolicyChangeAnswer:
+    from penstock.channels.promotion import set_policy
+    from penstock.checkpoints.suites import suite_names
+    from penstock.gate.policy import parse
+
+    known = suite_names(lake.database, caller.tenant)
+    unknown = sorted(set(parse(question.text, "the policy").suites) - set(known))
+    order = {"text": question.text, "reason": question.reason, "actor": caller.actor}
+    change = set_policy(lake.database, tenant=caller.tenant, channel=question.name, **order)
+    fields = msgspec.structs.asdict(committed(lake.database, change))
+    return PolicyChangeAnswer(**fields, unknown_suites=unknown, known_suites=list(known))
+
+
+def committed(database: "Database", change: Change) -> ChangeAnswer:
+    """A change as everybody is told of it."""
+    from penstock.channels.notices import notices_after
+
+    place = (change.tenant, change.channel, change.version - 1)
+    [notice] = notices_after(database, *place, up_to=change.version)
+    return msgspec.json.decode(notice.body, type=ChangeAnswer)
+
+
+# Calls
+
+
+LIST_CHANNELS = Call(
+    path="/v1/channels",
+    question=ChannelsQuestion,
+    answer=ChannelsAnswer,
+    work=_list,
+    roles=("read",),
+    summary="All channels",
+    refused=refused_for(),
+)
+#: Its route can wait for a change: see `channels/routes.py`.
+SHOW_CHANNEL = Call(
+    path="/v1/channels/{name}",
+    question=ChannelQuestion,
+    answer=ChannelAnswer,
+    work=_show,
+    roles=("read", "serve"),
+    summary="A channel, or its next change",
+)
+AUDIT_CHANNEL = Call(
+    path="/v1/channels/{name}/audit",
+    question=AuditQuestion,
+    answer=AuditAnswer,
+    work=_audit,
+    roles=("read",),
+    summary="The history of a channel, checked",
+    refused=refused_for(404),
+)
+SHOW_POLICY = Call(
+    path="/v1/channels/{name}/policy",
+    question=ChannelQuestion,
+    answer=PolicyAnswer,
+    work=_show_policy,
+    roles=("read",),
+    summary="What the gate demands for a channel",
+    refused=refused_for(404) | {500: "The policy is not there as it was written."},
+)
+SET_POLICY = Call(
+    method="POST",
+    path="/v1/channels/{name}/policy",
+    question=SetPolicyQuestion,
+    answer=PolicyChangeAnswer,
+    work=_set_policy,
+    roles=(),
+    summary="Give a channel a policy; one that is not there yet is made",
+    refused=refused_for(),
+)
+CALLS = [LIST_CHANNELS, AUDIT_CHANNEL, SHOW_POLICY, SET_POLICY]

@@ -1,0 +1,278 @@
+"""What can be asked of promotions: to make one, to take one back, what the gate says of it, and
+where a checkpoint came from and serves."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from penstock.channels.calls import committed
+from penstock.channels.channel import (
+    ANY,
+    ChangeAnswer,
+    Expected,
+    ServingChannel,
+    serving_channels,
+)
+from penstock.checkpoints.calls import (
+    CheckpointAnswer,
+    CheckpointQuestion,
+    MoveAnswer,
+    checkpoint_answer,
+    move_answer,
+    refused_for,
+)
+from penstock.checkpoints.lineage import TrainingShard
+from penstock.lake.desk import Call, Caller, Question
+from penstock.lake.lake import Lake
+from penstock.terminal.output import facts
+
+if TYPE_CHECKING:
+    from penstock.gate.frontier import FrontierPicture
+    from penstock.http.problems import Problem
+
+# Answers
+
+
+class RollbackAnswer(ChangeAnswer, kw_only=True):
+    """`left` is the checkpoint that the channel was at, `left_canary` its canary."""
+
+    left: str | None
+    left_canary: str | None
+
+
+class PicturePoint(msgspec.Struct):
+    checkpoint: str
+    quality: float
+    cost: float
+
+
+class PictureAnswer(msgspec.Struct):
+    """Quality against cost at a suite."""
+
+    suite: str
+    cost: str
+    points: list[PicturePoint]
+    marks: dict[str, str]
+
+
+class VerdictAnswer(msgspec.Struct):
+    outcome: str
+    id: str
+    verdict: dict[str, Any]
+    channel: str
+    checkpoint: str
+    pictures: list[PictureAnswer]
+
+
+class LineageMark(msgspec.Struct):
+    checkpoint: str
+    shard: str
+    session_id: str
+    reason: str
+    marked_at: str
+
+
+class LineageAnswer(msgspec.Struct):
+    """`parents` begin with the nearest; `shards` and `marks` include those of the parents."""
+
+    checkpoint: CheckpointAnswer
+    parents: list[CheckpointAnswer]
+    children: list[str]
+    shards: list[TrainingShard]
+    marks: list[LineageMark]
+    channels: list[ServingChannel]
+    moves: list[MoveAnswer]
+
+
+# Questions
+
+
+class PromoteQuestion(Question):
+    """`expect` is the checkpoint that the channel is at, by name or digest, and null where it has
+    none; without it, whichever it is at when the call begins. `share` makes a canary."""
+
+    name: str
+    checkpoint: str
+    reason: str
+    expect: Expected = ANY
+    expect_version: int | None = None
+    share: (
+        Annotated[float, Meta(extra_json_schema={"exclusiveMinimum": 0, "exclusiveMaximum": 1})]
+        | None
+    ) = None
+    override: bool = False
+
+
+class RollbackQuestion(Question):
+    """Without `to`, to the last good one; `expect` as in a promotion."""
+
+    name: str
+    reason: str
+    to: str | None = None
+    expect: Expected = ANY
+    expect_version: int | None = None
+
+
+class ReleaseQuestion(Question):
+    name: str
+    reason: str
+
+
+class VerdictQuestion(Question):
+    """`canary` asks for a part of the traffic: live metrics come later."""
+
+    name: str
+    checkpoint: str
+    canary: bool = False
+
+
+# Work
+
+
+def _promote(lake: Lake, caller: Caller, question: PromoteQuestion) -> ChangeAnswer:
+    from penstock.channels.channel_verdict import gate_judge
+    from penstock.channels.override import check_override
+    from penstock.channels.promotion import Promotion, promote
+
+    if question.override:
+        check_override(lake.database, caller)
+    fields = msgspec.structs.asdict(question)
+    channel = fields.pop("name")
+    order = Promotion(tenant=caller.tenant, channel=channel, actor=caller.actor, **fields)
+    judge = gate_judge(lake.database, caller.tenant, question.share)
+    return committed(lake.database, promote(lake.database, order, judge))
+
+
+def _roll_back(lake: Lake, caller: Caller, question: RollbackQuestion) -> RollbackAnswer:
+    from penstock.channels.history import channel_changes
+    from penstock.channels.rollback import Rollback, roll_back
+
+    fields = msgspec.structs.asdict(question)
+    channel = fields.pop("name")
+    order = Rollback(tenant=caller.tenant, channel=channel, actor=caller.actor, **fields)
+    change = roll_back(lake.database, order)
+    place = lake.database, caller.tenant, channel
+    [before] = channel_changes(*place, after=change.version - 2, limit=1)
+    answer = msgspec.structs.asdict(committed(lake.database, change))
+    return RollbackAnswer(**answer, left=before.checkpoint, left_canary=before.canary)
+
+
+def _release(lake: Lake, caller: Caller, question: ReleaseQuestion) -> ChangeAnswer:
+    from penstock.channels.promotion import release
+
+    order = {"reason": question.reason, "actor": caller.actor}
+    change = release(lake.database, tenant=caller.tenant, channel=question.name, **order)
+    return committed(lake.database, change)
+
+
+def _judge(lake: Lake, caller: Caller, question: VerdictQuestion) -> VerdictAnswer:
+    from penstock.channels.channel_verdict import judge
+    from penstock.gate.frontier import frontier_picture
+
+    place = lake.database, caller.tenant
+    verdict = judge(*place, question.name, question.checkpoint, full=not question.canary)
+    marks = {verdict.checkpoint: "candidate"}
+    if incumbent := verdict.document.get("incumbent"):
+        marks[incumbent["name"]] = "incumbent"
+    suites: dict[str, Any] = verdict.document.get("suites") or {}
+    pictures = [
+        _picture_answer(picture)
+        for name, suite in suites.items()
+        if suite["version"] is not None
+        and (picture := frontier_picture(*place, name, suite["version"], marks))
+    ]
+    return VerdictAnswer(
+        outcome=verdict.outcome,
+        id=verdict.id,
+        verdict=dict(verdict.document),
+        channel=verdict.channel,
+        checkpoint=verdict.checkpoint,
+        pictures=pictures,
+    )
+
+
+def _picture_answer(picture: "FrontierPicture") -> PictureAnswer:
+    return msgspec.convert(asdict(picture), PictureAnswer)
+
+
+def _trace(lake: Lake, caller: Caller, question: CheckpointQuestion) -> LineageAnswer:
+    from penstock.checkpoints.lineage import lineage
+
+    line = lineage(lake.database, caller.tenant, question.name)
+    return LineageAnswer(
+        checkpoint=checkpoint_answer(line.checkpoint),
+        parents=[checkpoint_answer(parent) for parent in line.parents],
+        children=list(line.children),
+        shards=list(line.shards),
+        marks=[msgspec.convert(facts(mark), LineageMark) for mark in line.marks],
+        channels=serving_channels(lake.database, caller.tenant, line.checkpoint.name),
+        moves=[move_answer(move) for move in line.moves],
+    )
+
+
+# Calls
+
+
+def _change_problems() -> "Mapping[int, type[Problem]]":
+    from penstock.channels.problems import ConflictProblem, GateProblem
+
+    return {409: ConflictProblem, 422: GateProblem}
+
+
+PROMOTE = Call(
+    method="POST",
+    path="/v1/channels/{name}/promote",
+    question=PromoteQuestion,
+    answer=ChangeAnswer,
+    work=_promote,
+    roles=("promote",),
+    summary="Promote a checkpoint",
+    description="Through the gate, if the channel is where it is expected.",
+    refused=refused_for(404, 409, 422),
+    problems=_change_problems,
+)
+ROLL_BACK = Call(
+    method="POST",
+    path="/v1/channels/{name}/rollback",
+    question=RollbackQuestion,
+    answer=RollbackAnswer,
+    work=_roll_back,
+    roles=("promote",),
+    summary="Roll a channel back",
+    description="Without the gate. The channel is pinned until somebody releases it.",
+    refused=refused_for(404, 409),
+    problems=lambda: {409: _change_problems()[409]},
+)
+RELEASE = Call(
+    method="POST",
+    path="/v1/channels/{name}/release",
+    question=ReleaseQuestion,
+    answer=ChangeAnswer,
+    work=_release,
+    roles=("promote",),
+    summary="Let a channel be promoted again after a rollback",
+    refused=refused_for(404, 409),
+)
+ASK_GATE = Call(
+    path="/v1/channels/{name}/verdict",
+    question=VerdictQuestion,
+    answer=VerdictAnswer,
+    work=_judge,
+    roles=("read", "promote"),
+    summary="What the gate says of a checkpoint for a channel; nothing is changed",
+    refused=refused_for(404),
+)
+TRACE_CHECKPOINT = Call(
+    path="/v1/checkpoints/{name}/lineage",
+    question=CheckpointQuestion,
+    answer=LineageAnswer,
+    work=_trace,
+    roles=("read",),
+    summary="What a checkpoint came from, and what came of it",
+    refused=refused_for(404, 409),
+)
+
+CALLS = [PROMOTE, ROLL_BACK, RELEASE, ASK_GATE, TRACE_CHECKPOINT]

@@ -1,0 +1,281 @@
+"""What can be asked of what came in: the ledger, and rejected lines. Whoever asks over HTTP is told
+of the own tenant alone."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from penstock.errors import InvalidInput
+from penstock.lake.desk import Call, Caller, Question
+from penstock.lake.lake import Lake
+from penstock.terminal.output import facts
+
+#: The largest number that the database has room for.
+ID_MAX = 2**63 - 1
+_LINES_MAX = 10_000
+
+LineId = Annotated[int, Meta(ge=1, le=ID_MAX)]
+
+
+class LedgerLine(msgspec.Struct):
+    tenant: str
+    source: str
+    hour: str
+    accepted: int
+    stored: int
+    duplicate: int
+    rejected: int
+    waiting: int
+
+
+class LedgerTotals(msgspec.Struct):
+    accepted: int
+    stored: int
+    duplicate: int
+    rejected: int
+    waiting: int
+
+
+class GapAnswer(msgspec.Struct):
+    """Offsets that were lost to the log before the lake had them."""
+
+    id: int
+    partition: int
+    log_id: str
+    from_offset: int
+    to_offset: int
+    reason: str
+    found_at: str
+    accepted_at: str | None
+    accepted_why: str | None
+
+
+class WaitingAnswer(msgspec.Struct):
+    """Events that only the event log has, since when, and why."""
+
+    events: int
+    since_at: str
+    why: str
+
+
+class LedgerAnswer(msgspec.Struct):
+    """`discrepancies` are sentences, one for each thing that does not add up."""
+
+    rows: list[LedgerLine]
+    totals: LedgerTotals
+    gaps: list[GapAnswer]
+    discrepancies: list[str]
+    waiting: WaitingAnswer | None = None
+
+
+class RejectedLine(msgspec.Struct, kw_only=True):
+    """`raw` is the line as text; `lines` says for how many of its kind it stands."""
+
+    tenant: str
+    source: str
+    received_at: str
+    line: int
+    reason: str
+    raw: str
+    truncated: bool
+    acknowledged: bool
+    id: int
+    replayed_at: str | None
+    lines: int
+
+
+class RejectedAnswer(msgspec.Struct):
+    """The newest first."""
+
+    lines: list[RejectedLine]
+
+
+class RejectedBytes(msgspec.Struct):
+    """A line, and its bytes in base64."""
+
+    entry: RejectedLine
+    content: bytes
+
+
+class ReplayAnswer(msgspec.Struct):
+    """`refused` says by id why a line was rejected again."""
+
+    accepted: int
+    refused: dict[int, str]
+
+
+class FuseAnswer(msgspec.Struct):
+    """A source most of whose lines were rejected when its fuse tripped."""
+
+    tenant: str
+    source: str
+    tripped_at: str
+    rejected: int
+    seen: int
+    reason: str
+
+
+class FusesAnswer(msgspec.Struct):
+    fuses: list[FuseAnswer]
+
+
+class FuseReleased(msgspec.Struct):
+    tenant: str
+    source: str
+
+
+class LedgerQuestion(Question):
+    """From the hour of `since` on, in microseconds since 1970."""
+
+    since: Annotated[int, Meta(ge=0, le=ID_MAX)] = 0
+
+
+class RejectedQuestion(Question):
+    """With `replayed` also those that were sent again meanwhile."""
+
+    limit: Annotated[int, Meta(ge=1, le=_LINES_MAX)] = 100
+    replayed: bool = False
+
+
+class RejectedLineQuestion(Question):
+    id: LineId
+
+
+class ReplayQuestion(Question):
+    """These lines; all that wait without any."""
+
+    ids: list[LineId] = []  # noqa: RUF012  # msgspec copies it
+
+
+class FusesQuestion(Question):
+    """All that have tripped."""
+
+
+class ReleaseFuseQuestion(Question):
+    tenant: str
+    source: str
+
+
+def _tenant_of(caller: Caller) -> str | None:
+    """Whose lines are meant: at the lake itself, those of all."""
+    return None if caller.at_the_lake else caller.tenant
+
+
+def _ledger(lake: Lake, caller: Caller, question: LedgerQuestion) -> LedgerAnswer:
+    from penstock.ingest.ledger import read_ledger
+
+    report = read_ledger(lake, question.since, tenant=_tenant_of(caller))
+    names = LedgerTotals.__struct_fields__
+    totals = {name: sum(getattr(row, name) for row in report.rows) for name in names}
+    document = {"rows": [facts(row) for row in report.rows], "totals": totals}
+    document |= {"gaps": [facts(gap) for gap in report.gaps]}
+    held_up = facts(report.waiting) if report.waiting else None
+    more = {"discrepancies": report.discrepancies, "waiting": held_up}
+    return msgspec.convert(document | more, LedgerAnswer)
+
+
+def _list(lake: Lake, caller: Caller, question: RejectedQuestion) -> RejectedAnswer:
+    from penstock.ingest.rejected_lines import list_rejected
+
+    whose = {"tenant": _tenant_of(caller)}
+    entries = list_rejected(lake, question.limit, replayed=question.replayed, **whose)
+    return msgspec.convert({"lines": [facts(entry) for entry in entries]}, RejectedAnswer)
+
+
+def _show(lake: Lake, caller: Caller, question: RejectedLineQuestion) -> RejectedBytes:
+    from penstock.ingest.rejected_lines import read_rejected
+
+    entry = read_rejected(lake, question.id, tenant=_tenant_of(caller))
+    return RejectedBytes(msgspec.convert(facts(entry), RejectedLine), entry.raw)
+
+
+def _replay(lake: Lake, caller: Caller, question: ReplayQuestion) -> ReplayAnswer:
+    from penstock.clock import SystemClock
+    from penstock.ingest.rejected_lines import replay_rejected
+
+    whose = {"tenant": _tenant_of(caller)}
+    outcome = replay_rejected(lake, SystemClock(), question.ids or None, **whose)
+    return ReplayAnswer(outcome.accepted, outcome.refused)
+
+
+def _list_fuses(lake: Lake, caller: Caller, _question: FusesQuestion) -> FusesAnswer:
+    from penstock.ingest.rejected_lines import list_fuses
+
+    tripped = list_fuses(lake.database)
+    mine = [fuse for fuse in tripped if _tenant_of(caller) in (None, fuse.tenant)]
+    return FusesAnswer([msgspec.convert(facts(fuse), FuseAnswer) for fuse in mine])
+
+
+def _release(lake: Lake, caller: Caller, question: ReleaseFuseQuestion) -> FuseReleased:
+    from penstock.ingest.rejected_lines import release_fuse
+
+    if _tenant_of(caller) not in (None, question.tenant):
+        raise InvalidInput(what=f"The tenant {question.tenant!r}", why="the key is of another one")
+    release_fuse(lake.database, question.tenant, question.source)
+    return FuseReleased(question.tenant, question.source)
+
+
+READ_LEDGER = Call(
+    path="/v1/ledger",
+    question=LedgerQuestion,
+    answer=LedgerAnswer,
+    work=_ledger,
+    roles=("read", "ingest"),
+    summary="What came in, per source and hour, and what became of it",
+    reads_rows=True,
+)
+LIST_REJECTED = Call(
+    path="/v1/rejected",
+    question=RejectedQuestion,
+    answer=RejectedAnswer,
+    work=_list,
+    roles=("read", "ingest"),
+    summary="Rejected lines with their reasons",
+    reads_rows=True,
+)
+SHOW_REJECTED = Call(
+    path="/v1/rejected/{id}",
+    question=RejectedLineQuestion,
+    answer=RejectedBytes,
+    work=_show,
+    roles=("read", "ingest"),
+    summary="A rejected line, whole",
+    reads_rows=True,
+)
+REPLAY_REJECTED = Call(
+    method="POST",
+    path="/v1/rejected/replay",
+    question=ReplayQuestion,
+    answer=ReplayAnswer,
+    work=_replay,
+    roles=(),
+    summary="Check rejected lines again, and take those that are accepted now",
+    reads_rows=True,
+)
+LIST_FUSES = Call(
+    path="/v1/rejected/fuses",
+    question=FusesQuestion,
+    answer=FusesAnswer,
+    work=_list_fuses,
+    roles=("read", "ingest"),
+    summary="Sources most of whose lines were rejected",
+)
+RELEASE_FUSE = Call(
+    method="POST",
+    path="/v1/rejected/release",
+    question=ReleaseFuseQuestion,
+    answer=FuseReleased,
+    work=_release,
+    roles=(),
+    summary="Store each rejected line of a source again",
+)
+
+CALLS = [
+    READ_LEDGER,
+    LIST_REJECTED,
+    SHOW_REJECTED,
+    REPLAY_REJECTED,
+    LIST_FUSES,
+    RELEASE_FUSE,
+]

@@ -1,0 +1,53 @@
+"""The shards that the metadata database knows, and the marks on them."""
+
+from dataclasses import dataclass, fields
+
+import sqlalchemy as sa
+
+from penstock.database.engine import Database
+from penstock.shards.errors import ShardUnknown
+from penstock.shards.tables import shard, shard_mark
+
+
+@dataclass(frozen=True)
+class RegisteredShard:
+    id: str
+    tenant: str
+    name: str
+    snapshot: str
+    snap: int
+    samples: int
+    tokens: int
+    trainable: int
+    bytes: int
+    created_at: int
+
+
+def list_shards(database: Database, tenant: str) -> list[RegisteredShard]:
+    """The newest comes last."""
+    columns = [shard.c[column.name] for column in fields(RegisteredShard)]
+    query = sa.select(*columns).where(shard.c.tenant == tenant)
+    with database.read() as connection:
+        rows = connection.execute(query.order_by(shard.c.created_at, shard.c.id))
+        return [RegisteredShard(*row) for row in rows]
+
+
+def find_shard(database: Database, tenant: str, text: str) -> RegisteredShard:
+    """By its id, the beginning of it, or a name: then the newest of it. Raises ShardUnknown."""
+    known = list_shards(database, tenant)
+    digits = text.removeprefix("sha256:")
+    matches = [each for each in known if each.id == text]
+    matches = matches or [each for each in known if each.name == text][-1:]
+    start = f"sha256:{digits}"
+    matches = matches or [each for each in known if digits and each.id.startswith(start)]
+    if len(matches) != 1:
+        raise ShardUnknown(shard=text, why="several begin so" if matches else "there is none")
+    return matches[0]
+
+
+def marks_of(database: Database, shard_id: str) -> list[tuple[str, str]]:
+    """(session, reason)."""
+    columns = (shard_mark.c.session_id, shard_mark.c.reason)
+    query = sa.select(*columns).where(shard_mark.c.shard == shard_id).order_by(*columns)
+    with database.read() as connection:
+        return [(row.session_id, row.reason) for row in connection.execute(query)]

@@ -1,0 +1,183 @@
+"""Agents in terminals and editors: what each store hides, and what becomes of it."""
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from penstock_jobs.importers.file_changes import ToolUse, changes_of, has_failed, view_of
+from tests.support.session_sources import FIXTURES, Event, events_of, report_of
+
+
+def of(events: list[Event], kind: str) -> list[dict[str, Any]]:
+    return [event["payload"] for event in events if event["type"] == kind]
+
+
+# OpenCode
+
+
+def test_database_and_store_give_a_session_the_same_events() -> None:
+    database = events_of(FIXTURES / "opencode/database")
+    store = events_of(FIXTURES / "opencode/store")
+
+    def of_session(events: list[Event]) -> dict[str, Any]:
+        return {
+            event["event_id"]: event["payload"]
+            for event in events
+            if event["session_id"] == "ses_1"
+        }
+
+    assert of_session(database) == of_session(store)
+    assert of_session(database)["oc1:edit"]["before"] == "# r\nr = 1\n"
+
+
+def test_tokens_of_a_cache_are_read_too() -> None:
+    first, _ = of(events_of(FIXTURES / "opencode/database"), "model_call")
+    assert first["usage"] == {"prompt": 65, "completion": 4, "thinking": 1, "cached": 20}
+
+
+def test_rows_that_are_only_in_the_log_of_a_database_are_taken(tmp_path: Path) -> None:
+    """As while OpenCode runs; nothing beside its own files is left behind."""
+    folder = tmp_path / "opencode"
+    shutil.copytree(FIXTURES / "opencode/database", folder)
+    path = folder / "opencode.db"
+    with closing(sqlite3.connect(path)) as writer:
+        writer.execute("PRAGMA journal_mode = WAL")
+        writer.execute("PRAGMA wal_autocheckpoint = 0")
+        writer.execute(
+            "INSERT INTO message VALUES ('msg_z', 'ses_2', 1778054409000, ?)",
+            ('{"role":"user","time":{"created":1778054409000}}',),
+        )
+        writer.execute("""INSERT INTO part VALUES ('prt_z', 'msg_z', 'ses_2', 1,
+            '{"type":"text","text":"In the log."}')""")
+        writer.commit()
+        before = path.read_bytes()
+        texts = [user["text"] for user in of(events_of(folder), "user_message")]
+        assert "In the log." in texts
+        assert path.read_bytes() == before
+    assert {file.name for file in folder.iterdir()} == {"opencode.db", "expected.json"}
+
+
+def test_broken_or_locked_database_is_reported_and_costs_no_other(tmp_path: Path) -> None:
+    shutil.copytree(FIXTURES / "opencode/database", tmp_path / "good")
+    whole = (tmp_path / "good/opencode.db").read_bytes()
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad/opencode.db").write_bytes(whole[: len(whole) // 2])
+    report = report_of(tmp_path)
+    assert report.formats["opencode"].taken.counts["model_call"] == 2
+
+
+# Gemini CLI and Qwen Code
+
+
+def test_what_was_taken_back_is_kept_and_marked() -> None:
+    events = events_of(FIXTURES / "gemini-cli/log")
+    said = [(each["text"], each.get("rewound")) for each in of(events, "user_message")]
+    assert said[1:] == [("Change h.", None), ("No, leave it.", True), ("Thanks.", None)]
+    assert of(events, "user_message")[0]["synthetic"]
+
+
+def test_message_that_is_told_again_takes_the_place_of_the_first() -> None:
+    first, _ = of(events_of(FIXTURES / "gemini-cli/log"), "model_call")
+    assert first["text"] == "I change it."
+    assert first["usage"] == {"prompt": 90, "completion": 8, "thinking": 4, "cached": 30}
+
+
+def test_gemini_project_is_its_folder_where_it_is_told() -> None:
+    assert {event["project"] for event in events_of(FIXTURES / "gemini-cli/log")} == {"/p"}
+    assert {event["project"] for event in events_of(FIXTURES / "gemini-cli/batch")} == {"f00d"}
+
+
+def test_telemetry_before_an_answer_tells_its_tokens() -> None:
+    first, second = of(events_of(FIXTURES / "qwen-code"), "model_call")
+    assert first["usage"] == {"prompt": 77, "completion": 9, "thinking": 3, "cached": 7}
+    assert (first["thinking"], first["latency_ms"]) == ("a thought", 500)
+    assert second["usage"]["prompt"] == 100
+
+
+# Copilot
+
+
+def test_prompt_that_stands_twice_is_one_message() -> None:
+    events = events_of(FIXTURES / "copilot-cli")
+    assert [user["text"] for user in of(events, "user_message")] == ["Change k.", "Change k."]
+    assert of(events, "x_run_usage")[0]["prompt"] == 410
+
+
+def test_changes_of_a_chat_are_replayed() -> None:
+    events = events_of(FIXTURES / "vscode-chat/log")
+    (answer,) = of(events, "model_call")
+    assert (answer["text"], answer["thinking"]) == ("I change n.", "where is n")
+    (edit,) = of(events, "edit")
+    assert (edit["before"], edit["after"]) == ("n = 1", "n = 2")
+    assert of(events, "feedback")[0]["value"] == "down"
+
+
+# Cursor
+
+
+def test_nothing_of_a_login_is_read() -> None:
+    events = events_of(FIXTURES / "cursor")
+    assert "login-token-of-nobody" not in str(events)
+    (edit,) = of(events, "edit")
+    assert (edit["path"], edit["before"], edit["after"]) == ("q.py", "q = 1\n", "q = 2\n")
+    assert of(events, "feedback")[0]["kind"] == "accept"
+
+
+# Cline and Roo
+
+
+def test_calls_in_the_text_are_edits_unless_the_user_said_no() -> None:
+    events = events_of(FIXTURES / "cline/xml")
+    assert [(edit["path"], edit["after"]) for edit in of(events, "edit")] == [("o.py", "o = 1\n")]
+    assert [user["text"] for user in of(events, "user_message")] == ["Write o.", "Not like that."]
+    first = of(events, "model_call")[0]
+    assert first["usage"] == {"prompt": 17, "completion": 3, "cached": 5}
+
+
+def test_roo_diff_is_an_edit_of_its_region() -> None:
+    (edit,) = of(events_of(FIXTURES / "cline/roo"), "edit")
+    assert (edit["before"], edit["after"]) == ("p = 1\n", "p = 2\n")
+
+
+# What tools did to files
+
+
+def use(tool: str, output: str = "", ok: bool | None = None, **arguments: Any) -> ToolUse:
+    return ToolUse("c", tool, arguments, ok, output)
+
+
+def test_changes_are_known_by_their_arguments() -> None:
+    edits = [{"oldText": "a", "newText": "b"}, {"oldText": "c", "newText": "d"}]
+    patch = "*** Begin Patch\n*** Update File: s.py\n@@\n a\n-b\n+c\n*** End Patch"
+    cases = [
+        (use("edit", path="s.py", edits=edits), [("s.py", "a", "b"), ("s.py", "c", "d")]),
+        (use("apply_patch", input=patch), [("s.py", "a\nb\n", "a\nc\n")]),
+        (use("file_editor", command="insert", path="s.py", insert_line=1, new_str="x"),
+         [("s.py", "", "x")]),
+        (use("file_editor", command="view", path="s.py"), []),
+        (use("bash", command="ls"), []),
+    ]  # fmt: skip
+    for tool_use, expected in cases:
+        assert [change[:3] for change in changes_of(tool_use, {})] == expected
+
+
+def test_write_of_a_known_file_has_what_was_there() -> None:
+    (change,) = changes_of(use("write_file", path="s.py", content="new\n"), {"s.py": "old\n"})
+    assert change == ("s.py", "old\n", "new\n", True)
+
+
+def test_failures_are_told_in_words_too() -> None:
+    assert has_failed(use("edit", "Error: no such file"))
+    assert has_failed(use("patch", '{"success": false, "error": "no match"}'))
+    assert not has_failed(use("patch", '{"success": true, "diff": "+error"}'))
+    assert not has_failed(use("edit", "Error handling was edited", ok=True))
+
+
+def test_only_files_that_are_shown_whole_are_observed() -> None:
+    assert view_of(use("Read", "     1\ta\n     2\tb", file_path="s")) == ("s", "a\nb\n")
+    assert view_of(use("Read", "     5\ta", file_path="s")) is None
+    assert view_of(use("Read", "     1\ta", file_path="s", limit=1)) is None
+    assert view_of(use("Read", "     1\ta\n... truncated", file_path="s")) is None
+    assert view_of(use("Grep", "     1\ta", path="s")) is None
