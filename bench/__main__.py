@@ -17,6 +17,7 @@ from bench.gate_decision import measure_gate_decision
 from bench.importing import measure_importing
 from bench.increments import measure_increments
 from bench.ingest import Ingested, ingest_at_full_speed, ingest_at_rate
+from bench.installation import measure_installation
 from bench.kafka import OverKafka, ingest_over_kafka, running_servers, store_with_writers
 from bench.loading import measure_loading
 from bench.promotion_notice import measure_promotion_notice
@@ -78,6 +79,9 @@ def _measure(here: Path, events: int, lake_events: int) -> Iterator[Figure]:
     say("building shards and reading them")
     yield from measure_building(here)
     yield from measure_loading(here / "loading")
+
+    say("installing the wheel, and starting its commands")
+    yield from measure_installation(here / "installation")
 
     say("deciding at the gate")
     yield from measure_gate_decision(here / "gate")
