@@ -3,7 +3,6 @@ checkout."""
 
 import json
 import re
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +45,7 @@ def blocks() -> list[Block]:
 
 def script(port: int) -> str:
     """All blocks in one shell, whose variables live on, each followed by a mark and its status."""
-    parts = ["trap 'kill $SERVER 2>/dev/null' EXIT"]
+    parts = ["trap 'kill $SERVER 2>/dev/null' EXIT", "penstock examples"]
     for number, block in enumerate(blocks()):
         text = block.text.replace("127.0.0.1:8787", f"127.0.0.1:{port}")
         if block.language == "python":
@@ -56,7 +55,7 @@ def script(port: int) -> str:
             text = ""
         parts.append(f"{text}\nSTATUS=$?; echo; echo '{_MARK}' {number} $STATUS")
         if "penstock shards build" in text:
-            first = "print(json.load(sys.stdin)[0]['id'], end='')"
+            first = 'print(json.load(sys.stdin)[0]["id"], end="")'
             parts.append(
                 f"penstock shards list --json | python -c 'import json, sys; {first}' > id"
             )
@@ -88,7 +87,6 @@ def test_each_block_of_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     wheel = install_wheel(tmp_path)
     directory = tmp_path / "walk"
     directory.mkdir()
-    shutil.copytree(ROOT / "examples", directory / "examples")
     walked, seen = outputs(wheel, directory), set()
     for number, block in enumerate(blocks()):
         assert number in walked, f"the walk ended before: {block.text}"
