@@ -14,19 +14,24 @@ from subprocess import CompletedProcess
 import pytest
 import sqlalchemy as sa
 
+import penstock as penstock_api
 from penstock.access import ROLES
 from penstock.access.keys import create_key
 from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
+from penstock.errors import PenstockError
 from penstock.events.event import TENANT_DEFAULT
 from penstock.http.login import login_path
 from penstock.lake.desk import Call, all_calls
+from penstock.lake.errors import QueryFailed
 from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
+from penstock.shards.errors import ShardUnknown
+from penstock.shards.reader import ReadingOptions
 from penstock_jobs.demo.server import Server, running_server
 from penstock_jobs.loop.tables import loop_cycle, loop_stage
 from tests.support.commands import penstock
-from tests.support.lakes import START_US
+from tests.support.lakes import START_US, body_of, make_event
 
 #: Commands that change nothing.
 READING: dict[str, list[str]] = {
@@ -60,7 +65,6 @@ READING: dict[str, list[str]] = {
     "gate plan wrong": ["gate", "plan", "nothing", "--policy", "POLICY"],
     "ledger": ["ledger"],
     "ledger --since": ["ledger", "--since", "2026-01-01T00:00Z"],
-    "keys list": ["keys", "list"],
     "rejected list": ["rejected", "list", "--limit", "5"],
     "rejected show": ["rejected", "show", "1"],
     "rejected show none": ["rejected", "show", "99"],
@@ -103,6 +107,11 @@ class World:
     server: Server
     keys: dict[str, str]
 
+    def arguments(self, name: str) -> list[str]:
+        folder = self.data.parent
+        files = {"POLICY": str(folder / "policy.toml"), "RESULTS": str(folder / "results.jsonl")}
+        return [files.get(text, text) for text in READING[name]]
+
     def here(self, *arguments: str) -> CompletedProcess[str]:
         return penstock(*arguments, "--data", str(self.data))
 
@@ -129,7 +138,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     ):
         done = penstock(*command, "--data", str(data))
         assert done.returncode == 0, done.stderr
-    (folder / "lines.jsonl").write_text('{"session_id": "s", "type": "edti"}\n')
+    wrong = b'{"session_id": "s", "type": "edti"}\n'
+    (folder / "lines.jsonl").write_bytes(body_of([make_event("s", 1)]) + wrong)
     (folder / "policy.toml").write_text(POLICY)
     results = [{"task": task, "attempt": 0, "score": 1.0} for task in TASKS[:3]]
     results += [{"task": "t-003", "error": "timeout: 30 s"}, {"task": "other", "score": 0.0}]
@@ -192,12 +202,15 @@ def timeless(text: str) -> str:
 
 
 def documents(text: str) -> list[object]:
-    """One, or one a line."""
-    text = timeless(text)
+    """One, or one a line. An error from afar names its request, too."""
     try:
-        return [json.loads(text)] if text else []
+        found = [json.loads(timeless(text))] if text else []
     except ValueError:
-        return [json.loads(line) for line in text.splitlines()]
+        found = [json.loads(line) for line in timeless(text).splitlines()]
+    for document in found:
+        if isinstance(document, dict):
+            document.pop("request_id", None)
+    return found
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]], ids=["text", "json"])
@@ -205,9 +218,7 @@ def documents(text: str) -> list[object]:
 def test_the_answer_is_the_same_here_and_from_afar(
     world: World, name: str, form: list[str]
 ) -> None:
-    folder = world.data.parent
-    files = {"POLICY": str(folder / "policy.toml"), "RESULTS": str(folder / "results.jsonl")}
-    arguments = [files.get(text, text) for text in READING[name]] + form
+    arguments = world.arguments(name) + form
     here, afar = world.here(*arguments), world.afar(*arguments)
     if form:  # the fields of an object may come in another order
         assert documents(afar.stdout) == documents(here.stdout)
@@ -233,6 +244,19 @@ def test_a_route_is_open_to_the_roles_of_its_call(world: World, call: Call) -> N
             assert reply.json()["error"] == "RoleMissing"
     with world.server.client("no") as client:
         assert client.post("/v1/query", b"{}").status == 401
+
+
+@pytest.mark.parametrize("name", sorted(READING))
+def test_a_command_is_refused_to_the_roles_that_its_route_refuses(world: World, name: str) -> None:
+    done = world.afar(*world.arguments(name), key="serve")
+    open_to_serve = {"channels show", "channels show none", "channels watch", "channels fleet"}
+    # What is wrong with a file or a word is said before anybody is asked.
+    wrong = {"bench import wrong", "gate plan wrong"}
+    if name in open_to_serve:
+        assert "needs the role" not in done.stderr
+    elif name not in wrong:
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "penstock: The key is known, but this needs the role " in done.stderr
 
 
 def test_a_role_that_may_not_is_refused_by_the_command_as_by_the_route(world: World) -> None:
@@ -313,14 +337,33 @@ def test_results_that_no_importer_reads_are_refused(
     world: World, fields: dict[str, object], why: str
 ) -> None:
     attempts = [{"task": "t", "attempt": 0, "score": 1.0}]
-    body = {"checkpoint": "a", "format": "penstock", "source": "x", "attempts": attempts}
-    body |= fields
-    body.setdefault("places", ["x"] * len(body["attempts"]))  # type: ignore[arg-type]
-    if not body["attempts"]:
-        body["places"] = ["x"]
+    count = 2 if why == "it is there twice" else 1
+    body: dict[str, object] = {"checkpoint": "a", "format": "penstock", "source": "x"}
+    body |= {"attempts": attempts, "places": ["x"] * count} | fields
     with world.server.client(world.keys["promote"]) as client:
         reply = client.post("/v1/suites/core/results", json.dumps(body).encode())
     assert (reply.status, why in reply.json()["detail"]) == (400, True), reply.body
+
+
+def test_files_are_imported_from_afar(world: World, tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_bytes(
+        body_of(make_event("from-afar", number) for number in range(30)) + b"nothing\n"
+    )
+    (tmp_path / "array.json").write_text(json.dumps([make_event("from-afar", 30)]))
+    for attempt in range(2):
+        done = world.afar("import", str(tmp_path), "--json", key="ingest")
+        summary = json.loads(done.stdout)
+        counts = {"accepted": 31, "rejected": 1, "files": 2}
+        assert summary | counts == summary, attempt
+        sql = "select count(*) as n from events where session_id = 'from-afar'"
+        assert json.loads(world.afar("query", sql, "--json").stdout) == [{"n": 31}]
+    refused = world.afar("import", str(tmp_path), key="read")
+    assert (refused.returncode, "needs the role ingest" in refused.stderr) == (1, True)
+    wrong = world.afar("import", str(tmp_path), key="nonsense")
+    assert (wrong.returncode, "The key is not valid" in wrong.stderr) == (1, True)
+    (tmp_path / "array.json").write_text("[{]")
+    broken = world.afar("import", str(tmp_path / "array.json"), key="ingest")
+    assert broken.returncode == world.here("import", str(tmp_path / "array.json")).returncode
 
 
 def test_rejected_lines_are_replayed_and_fuses_released_from_afar(world: World) -> None:
@@ -360,8 +403,44 @@ def test_keys_are_made_and_revoked_from_afar_for_the_own_tenant(world: World) ->
     assert [key["id"] for key in listed] == [stranger[0].id]
     assert world.afar("keys", "revoke", made["id"]).returncode == 0
     keys = json.loads(world.here("keys", "list", "--json").stdout)
+    own = [key for key in keys if key["tenant"] == TENANT_DEFAULT]
+    assert json.loads(world.afar("keys", "list", "--json").stdout) == own
     assert [key["id"] for key in keys if key["revoked_at"]] == [made["id"]]
     assert world.here("keys", "revoke", stranger[0].id).returncode == 0
+
+
+def test_python_reads_the_lake_of_a_service(world: World, tmp_path: Path) -> None:
+    sql = "select type, count(*) as n from events where session_id <> 'from-afar' group by all"
+    digest = json.loads(world.here("shards", "show", "sft-persistent", "--json").stdout)["shard"]
+    with (
+        penstock_api.open(world.data) as here,
+        penstock_api.open(world.server.url, key=world.keys["read"]) as afar,
+    ):
+        order = f"{sql} order by all"
+        assert afar.query(order).arrow() == here.query(order).arrow()
+        with pytest.raises(QueryFailed, match="nonsense"):
+            afar.query("select nonsense from events").arrow()
+        assert afar.checkpoint("a") == here.checkpoint(here.checkpoint("a").digest)
+        assert afar.checkpoints() == here.checkpoints()
+        channels = [lake.channel("production") for lake in (here, afar)]
+        assert penstock_api.assign(channels[0], "u") == penstock_api.assign(channels[1], "u")
+        options: ReadingOptions = {"batch_samples": 2, "seed": 7, "columns": ["sample_id"]}
+        copied: ReadingOptions = {**options, "cache": tmp_path}
+        readers = [
+            here.read_shard("sft-persistent", **options),
+            penstock_api.read_shard(world.data, digest[:30], **options),
+            afar.read_shard("sft-persistent", **copied),
+        ]
+        told = [[list(batch["sample_id"]) for batch in reader] for reader in readers]
+        assert told[0] == told[1] == told[2]
+        assert sum(map(len, told[0])) == 3
+        for reader in readers:
+            reader.close()
+        with pytest.raises(ShardUnknown):
+            afar.read_shard("nothing", cache=tmp_path)
+    wrong = penstock_api.open(world.server.url, key="nonsense")
+    with wrong, pytest.raises(PenstockError, match="The key is not valid"):
+        wrong.checkpoints()
 
 
 def test_an_export_from_afar_has_the_same_bytes(world: World, tmp_path: Path) -> None:
@@ -428,6 +507,9 @@ def test_what_needs_the_files_says_so_where_a_service_is_named(
         done = penstock(*command)
         assert done.returncode == 2, command
         assert "works on the files of a lake" in done.stderr
+    monkeypatch.delenv("PENSTOCK_URL")
+    done = penstock("rewards", "run", "--url", "http://127.0.0.1:1")
+    assert (done.returncode, "No such option: --url" in done.stderr) == (2, True)
     done = penstock("db", "check", "--data", str(tmp_path / "none"))
     assert "There is no lake at" in done.stderr
 

@@ -106,6 +106,7 @@ WRITERS: dict[str, Callable[[str], None]] = {
     "show_text": output.show_text,
     "show_table": lambda text: output.show_table([text], [[text], [[text]], [{text: text}]]),
     "show_error": lambda text: output.show_error(InvalidInput(what=text, why=text)),
+    "show_error_document": lambda text: output.show_error_document("Error", _encodable(text), 1),
     "show_json": lambda text: output.show_json(_encodable(text)),
     "show_json_line": lambda text: output.show_json_line({"text": _encodable(text)}),
     "data_output": lambda text: _write_data(text, json=False),

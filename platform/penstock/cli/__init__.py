@@ -7,6 +7,7 @@ that belongs to another room's group of commands has both names: `channels.follo
 import sys
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from itertools import takewhile
 from typing import Annotated, Any
 
 import typer
@@ -14,8 +15,9 @@ from typer.core import TyperCommand, TyperGroup
 
 import penstock
 from penstock.cli.summaries import SUMMARIES
-from penstock.errors import PenstockError
-from penstock.terminal.output import guard_terminal, show_error, show_text
+from penstock.errors import PenstockError, one_line
+from penstock.terminal.interruption import INTERRUPTED, listening_to_ctrl_c
+from penstock.terminal.output import guard_terminal, show_error, show_error_document, show_text
 
 _STYLE: dict[str, Any] = {
     "context_settings": {"help_option_names": ["-h", "--help"]},
@@ -93,14 +95,43 @@ app.callback()(_about)
 
 
 def main() -> None:
-    """Runs a command; a PenstockError becomes its message and its exit status."""
-    status = 0
+    """Runs a command. An error becomes its message and its exit status, with --json on standard
+    output too; so does Ctrl-C, without a message."""
     guard_terminal()
+    with listening_to_ctrl_c() as interruption:
+        try:
+            status = _run()
+        except Exception:
+            if not interruption.known:
+                raise
+            status = INTERRUPTED  # libraries have errors of their own for it
+        if interruption.known and status:
+            status = INTERRUPTED
+    sys.exit(status)
+
+
+def _run() -> int:
     try:
-        app(standalone_mode=True)
+        status = app(standalone_mode=False)
+    except typer.TyperException as error:  # wrong usage
+        if _answers_json():
+            show_error_document("WrongUsage", error.format_message(), error.exit_code)
+        error.show()  # type: ignore[attr-defined]  # all that it raises have it
+        return error.exit_code
+    except typer.Abort:  # the end of what was asked for
+        return INTERRUPTED
     except PenstockError as error:
+        if _answers_json():
+            name, fields = type(error).__name__, error.http_fields
+            show_error_document(name, one_line(error), error.exit_status, fields)
         show_error(error)
-        status = error.exit_status
+        return error.exit_status
     except BrokenPipeError:  # the reader of a pipe has seen enough
         sys.stderr.close()  # noqa: TID251  # nothing is written
-    sys.exit(status)
+        return 0
+    return status if isinstance(status, int) else 0
+
+
+def _answers_json() -> bool:
+    """Whether a program reads the answer; the command may not have come as far as to know it."""
+    return "--json" in takewhile(lambda argument: argument != "--", sys.argv)

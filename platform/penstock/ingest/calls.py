@@ -51,6 +51,14 @@ class GapAnswer(msgspec.Struct):
     accepted_why: str | None
 
 
+class WaitingAnswer(msgspec.Struct):
+    """Events that only the event log has, since when, and why."""
+
+    events: int
+    since_at: str
+    why: str
+
+
 class LedgerAnswer(msgspec.Struct):
     """`discrepancies` are sentences, one for each thing that does not add up."""
 
@@ -58,9 +66,10 @@ class LedgerAnswer(msgspec.Struct):
     totals: LedgerTotals
     gaps: list[GapAnswer]
     discrepancies: list[str]
+    waiting: WaitingAnswer | None = None
 
 
-class RejectedLine(msgspec.Struct, kw_only=True):
+class RejectedLineAnswer(msgspec.Struct, kw_only=True):
     """`raw` is the line as text; `lines` says for how many of its kind it stands."""
 
     tenant: str
@@ -79,13 +88,13 @@ class RejectedLine(msgspec.Struct, kw_only=True):
 class RejectedAnswer(msgspec.Struct):
     """The newest first."""
 
-    lines: list[RejectedLine]
+    lines: list[RejectedLineAnswer]
 
 
 class RejectedBytes(msgspec.Struct):
     """A line, and its bytes in base64."""
 
-    entry: RejectedLine
+    entry: RejectedLineAnswer
     content: bytes
 
 
@@ -161,7 +170,9 @@ def _ledger(lake: Lake, caller: Caller, question: LedgerQuestion) -> LedgerAnswe
     totals = {name: sum(getattr(row, name) for row in report.rows) for name in names}
     document = {"rows": [facts(row) for row in report.rows], "totals": totals}
     document |= {"gaps": [facts(gap) for gap in report.gaps]}
-    return msgspec.convert(document | {"discrepancies": report.discrepancies}, LedgerAnswer)
+    held_up = facts(report.waiting) if report.waiting else None
+    more = {"discrepancies": report.discrepancies, "waiting": held_up}
+    return msgspec.convert(document | more, LedgerAnswer)
 
 
 def _list(lake: Lake, caller: Caller, question: RejectedQuestion) -> RejectedAnswer:
@@ -176,7 +187,7 @@ def _show(lake: Lake, caller: Caller, question: RejectedLineQuestion) -> Rejecte
     from penstock.ingest.rejected_lines import read_rejected
 
     entry = read_rejected(lake, question.id, tenant=_tenant_of(caller))
-    return RejectedBytes(msgspec.convert(facts(entry), RejectedLine), entry.raw)
+    return RejectedBytes(msgspec.convert(facts(entry), RejectedLineAnswer), entry.raw)
 
 
 def _replay(lake: Lake, caller: Caller, question: ReplayQuestion) -> ReplayAnswer:

@@ -8,6 +8,7 @@ import codecs
 import getpass
 import logging
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
@@ -23,9 +24,14 @@ if TYPE_CHECKING:
 _CELL_CHARS_MAX = 200
 
 
+#: Set once the one document of a command with --json is written.
+_document_shown = threading.Event()
+
+
 def show_json(value: object) -> None:
     import msgspec
 
+    _document_shown.set()
     sys.stdout.write(visible_json(msgspec.json.format(encode(value), indent=2).decode()) + "\n")
 
 
@@ -111,8 +117,21 @@ def show_error(error: PenstockError) -> None:
     say(f"penstock: {one_line(error)}")
 
 
+def show_error_document(
+    name: str, message: str, exit_status: int, fields: Mapping[str, Any] | None = None
+) -> None:
+    """What went wrong, for a program: its names are those of an answer over HTTP. A command that
+    gave its answer already, such as a verdict, has said it there."""
+    if not _document_shown.is_set():
+        show_json_line(
+            {"error": name, "detail": message, "exit_status": exit_status} | (fields or {})
+        )
+
+
 def guard_terminal() -> None:
-    """Errors that nobody expected, and what libraries log, are shown by these functions too."""
+    """Errors that nobody expected, and what libraries log, are shown by these functions too.
+    A command begins."""
+    _document_shown.clear()
     sys.excepthook = _show_crash
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_LibraryFormatter("%(levelname)s: %(message)s"))
