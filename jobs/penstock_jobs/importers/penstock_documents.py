@@ -5,7 +5,7 @@ and events that the form knows nothing of, stand beside it under the name `penst
 pass over it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -141,7 +141,7 @@ def own_session(row: Mapping[str, Any]) -> list[ImportedEvent] | None:
 
 def _own_events(
     own: Mapping[str, Any],
-    parts: list[tuple[Mapping[str, Any], Payload]],
+    parts: Sequence[tuple[Mapping[str, Any], Payload]],
     beside: Callable[[Mapping[str, Any]], Mapping[str, Any]],
 ) -> list[ImportedEvent] | None:
     session = own.get("session_id")
