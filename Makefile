@@ -27,7 +27,7 @@ test: .venv/ready ## the tests, in random order
 	$(BIN)/pytest $(ARGS)
 
 .PHONY: test-system
-test-system: .venv/ready ## the tests of clusters (PostgreSQL, Kafka, S3, Ray), outages, kills, whole loops
+test-system: .venv/ready ## the tests of clusters (PostgreSQL, Kafka, S3, Ray), sandboxes, outages, kills, whole loops
 	$(BIN)/pytest -m "system and not slow" $(ARGS)
 
 .PHONY: test-long
@@ -94,9 +94,10 @@ plots: .venv/ready ## draw the plots of the pages on rewards anew, from the func
 	$(BIN)/python -m bench.plots $(ARGS)
 
 .PHONY: docs
-docs: .venv/ready ## write the lists of docs/sql.md and docs/settings.md anew, from views and settings
+docs: .venv/ready ## write docs/python.md and the lists of docs/sql.md and docs/settings.md anew, from the code
 	$(BIN)/python -m bench.sql_page
 	$(BIN)/python -m bench.settings_page
+	$(BIN)/python -m bench.python_page
 
 .PHONY: mutation
 mutation: .venv/ready ## how many small faults the tests notice in five central modules (ARGS="--samples 40")

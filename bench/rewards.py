@@ -1,7 +1,7 @@
 """What it costs to compute all rewards of a definition, from segments to rows."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,8 +15,11 @@ from penstock.lake.lake import Lake
 from penstock_jobs.rewards.bucket import as_bucket
 from penstock_jobs.rewards.credit import score_bucket
 from penstock_jobs.rewards.definition import Definition, find_definition
+from penstock_jobs.rewards.followups.judge import Message
+from penstock_jobs.rewards.followups.local_judge import NEWEST, LocalJudge
 from penstock_jobs.rewards.reward import columns_of
 from penstock_jobs.rewards.runs import without_garbage_collection
+from tests.support.labelled_messages import HELD_OUT, TRAINING, labelled_messages
 from tests.support.lakes import hand_lake
 
 _GOAL = 20_000
@@ -40,6 +43,26 @@ def measure_rewards(traffic: Traffic) -> Iterator[Figure]:
     yield at_least("all rewards of events, per CPU second", traffic.events / cpu_s, _GOAL)
     what = "rewards of an event against the ceiling of taking it in"
     yield Figure(what, f"{cpu_s / ceiling_s:.2f}")
+    yield from _judge_speed()
+
+
+def _judge_speed() -> Iterator[Figure]:
+    """Of the local judges, on the labelled messages, which are in twenty languages."""
+    messages = [
+        example.message for name in (*TRAINING, HELD_OUT) for example in labelled_messages(name)
+    ]
+    for generation, name in ((1, "first"), (NEWEST, "second")):
+        judge = LocalJudge(generation)
+        judge.judge(messages)
+        cpu_s = min(_judge_seconds(judge, messages) for _ in range(_TRIES))
+        what = f"messages that the {name} local judge reads, per CPU second"
+        yield Figure(what, f"{len(messages) / cpu_s:.0f}")
+
+
+def _judge_seconds(judge: LocalJudge, messages: Sequence[Message]) -> float:
+    started = time.process_time()
+    judge.judge(messages)
+    return time.process_time() - started
 
 
 def _cpu_seconds(lake: Lake, buckets: list[Bucket], definition: Definition) -> float:

@@ -23,10 +23,12 @@ _LONGEST = (
     "tests/faults/test_round.py",
     "tests/loop/test_kills.py",
 )
-#: Where whole clusters, outages, kills and simulations are tested: `make test-system`.
+#: Where whole clusters, sandboxes, outages, kills and simulations are tested: `make test-system`.
 _SYSTEM = (
     "tests/benchmarks/test_lint.py",
-    "tests/benchmarks/test_running.py::test_killed_at_any_point",
+    "tests/benchmarks/test_machine_sockets.py",
+    "tests/benchmarks/test_running.py",
+    "tests/benchmarks/test_sandbox.py",
     "tests/benchmarks/test_shipped_suites.py",
     "tests/canary/test_look.py",
     "tests/canary/test_watch.py",
@@ -50,6 +52,7 @@ _SYSTEM = (
     "tests/lake/test_sorted_merge.py",
     "tests/lake/test_views.py::test_parts_merge_to_the_same_sessions",
     "tests/loop/test_asking.py",
+    "tests/loop/test_commands.py",
     "tests/loop/test_examples.py",
     "tests/loop/test_kills.py",
     "tests/loop/test_live.py",
@@ -62,11 +65,12 @@ _SYSTEM = (
     "tests/rewards/test_rates.py",
     "tests/rewards/test_run_commands.py::test_a_run_that_is_killed",
     "tests/rewards/test_run_elsewhere.py",
+    "tests/server/test_channel_watching.py::test_a_server_that_stops",
     "tests/server/test_fleet_routes.py::test_metrics_tell",
     "tests/server/test_overload_and_end.py",
     "tests/shards/test_building.py::test_a_build_that_is_killed",
     "tests/shards/test_building.py::test_a_session_of_a_million_tokens",
-    "tests/shards/test_building.py::test_the_same_bytes_in_another_lake",
+    "tests/shards/test_building.py::test_the_same_bytes_",
     "tests/shards/test_order.py::test_each_comes_first",
     "tests/shards/test_outside.py",
     "tests/simulator/test_hacks.py",

@@ -1,8 +1,19 @@
 """Penstock: trajectories of coding agents, from production to training and back.
 
 import penstock
-lake = penstock.open("penstock-data")
-lake.query("select type, count(*) from events group by all").arrow()
+
+with penstock.open("penstock-data") as lake:  # or a service: penstock.open("https://…")
+    rows = lake.query("select type, count(*) from events group by all")
+    rows.df()  # a data frame of pandas; .pl() of polars, .arrow() a table
+    lake.checkpoint("ckpt-0012").digest
+    channel = lake.channel("production")
+
+penstock.assign(channel, "user-7").checkpoint  # which checkpoint serves this user
+
+for batch in penstock.read_shard("penstock-data", "sft-persistent", rank=0, world=8):
+    batch["input_ids"]  # numpy, in the same order on every machine
+
+Errors are a PenstockError. docs/python.md lists all of it; `penstock --help` the commands.
 """
 
 from importlib import import_module
@@ -14,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
     from penstock.lake.query import LakeQuery as Query
     from penstock.python_api import LakeWithChannels as Lake
+    from penstock.python_api import RemoteLake
     from penstock.python_api import open_lake as open
     from penstock.shards.reader import read_shard
 
@@ -23,6 +35,7 @@ __all__ = [
     "Lake",
     "PenstockError",
     "Query",
+    "RemoteLake",
     "__version__",
     "assign",
     "open",
@@ -35,6 +48,7 @@ _PLACES = {
     "Lake": ("penstock.python_api", "LakeWithChannels"),
     "PenstockError": ("penstock.errors", "PenstockError"),
     "Query": ("penstock.lake.query", "LakeQuery"),
+    "RemoteLake": ("penstock.python_api", "RemoteLake"),
     "assign": ("penstock.channels.channel", "assign"),
     "open": ("penstock.python_api", "open_lake"),
     "read_shard": ("penstock.shards.reader", "read_shard"),

@@ -75,6 +75,10 @@ class ExtraMissing(PenstockError, exit_status=2):
     """{what} needs more than the base install: pip install 'penstock[{extra}]'."""
 
 
+class LibraryMissing(PenstockError, exit_status=2):
+    """{what} needs {library}, which is not installed: pip install {library}."""
+
+
 class InvalidInput(PenstockError, exit_status=2, http_status=400):
     """{what} cannot be used: {why}."""
 

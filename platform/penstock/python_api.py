@@ -1,19 +1,165 @@
-"""The lake as `penstock.open` gives it: with the channels, which the lake itself does not know."""
+"""What `penstock.open` gives: a lake on this machine, or that of a service, asked alike."""
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
+import msgspec
+
+from penstock.channels.calls import SHOW_CHANNEL, ChannelQuestion
 from penstock.channels.channel import ChannelState, channel_state
+from penstock.checkpoints.calls import (
+    LIST_CHECKPOINTS,
+    SHOW_CHECKPOINT,
+    CheckpointAnswer,
+    CheckpointQuestion,
+    CheckpointsQuestion,
+)
+from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake import lake
+from penstock.lake.desk import Caller, Desk, LocalDesk, RemoteDesk
+from penstock.lake.lake import Lake, check_lake
+from penstock.lake.query import Answer, QueryRows
 from penstock.settings import load_settings
 
+if TYPE_CHECKING:
+    from penstock.checkpoints.checkpoint import State
+    from penstock.http.client import ServiceClient
+    from penstock.shards.reader import ReadingOptions, ShardReader
 
-class LakeWithChannels(lake.Lake):
+_ANSWER_SECONDS_MAX = 600.0
+
+
+class _Registry:
+    """What is asked alike of a lake here and of a service."""
+
+    def _desk(self, tenant: str) -> Desk:
+        raise NotImplementedError
+
+    def checkpoint(self, name: str, *, tenant: str = TENANT_DEFAULT) -> CheckpointAnswer:
+        """A checkpoint, by its name or its digest. Raises CheckpointUnknown."""
+        return self._desk(tenant).ask(SHOW_CHECKPOINT, CheckpointQuestion(name=name))
+
+    def checkpoints(
+        self, *, state: "State | None" = None, tenant: str = TENANT_DEFAULT
+    ) -> list[CheckpointAnswer]:
+        """All checkpoints, or those in one state; the newest comes last."""
+        question = CheckpointsQuestion(state=state)
+        return self._desk(tenant).ask(LIST_CHECKPOINTS, question).checkpoints
+
+
+class LakeWithChannels(_Registry, Lake):
+    """A lake on this machine. Use it as a context manager, or close it. Whoever opens it is its
+    operator: `tenant` says whose rows and names are meant."""
+
     def channel(self, name: str, *, tenant: str = TENANT_DEFAULT) -> ChannelState:
         """Where a channel points now; see `penstock.assign`. Raises ChannelUnknown."""
         return channel_state(self.database, tenant, name)
 
+    def read_shard(self, shard: str, **options: "Unpack[ReadingOptions]") -> "ShardReader":
+        """A reader of a shard, by its id, the beginning of it, or its name: `penstock.read_shard`
+        says what the options do. Raises ShardUnknown."""
+        from penstock.shards.reader import read_shard
 
-def open_lake(data: str | Path | None = None) -> LakeWithChannels:
-    """The lake of a data directory; settings come from its file and the environment."""
-    return LakeWithChannels(load_settings(data))
+        return read_shard(self.settings.data, shard, **options)
+
+    def _desk(self, tenant: str) -> Desk:
+        return LocalDesk(self, Caller(tenant, "python", at_the_lake=True))
+
+
+@dataclass(frozen=True)
+class RemoteQuery(QueryRows):
+    """A query that a service runs: `arrow()`, `df()`, `pl()` or `batches()` gives its rows."""
+
+    desk: Desk
+    sql: str
+    as_of: str | None
+
+    @contextmanager
+    def run(self) -> Iterator[Answer]:
+        """The same; the rows are read as they come."""
+        with self.desk.rows(self.sql, self.as_of) as answer:
+            yield answer
+
+
+class RemoteLake(_Registry):
+    """The lake of a service. Its key says whose rows it reads. Use it as a context manager, or
+    close it; not shared between threads."""
+
+    def __init__(self, url: str, key: str | None = None) -> None:
+        """Without `key` it is the one of PENSTOCK_KEY, or of `penstock login`. Raises
+        InvalidInput."""
+        self.url = url
+        self._key = key
+        self._closing = ExitStack()
+        self._service = self._closing.enter_context(_client(url, key))
+
+    def query(self, sql: str, *, as_of: str | None = None) -> RemoteQuery:
+        """A query to be run; docs/sql.md has the views. `as_of` names a snapshot, or a time."""
+        return RemoteQuery(RemoteDesk(self._service), sql, as_of)
+
+    def channel(self, name: str) -> ChannelState:
+        """Where a channel points now; see `penstock.assign`. Raises ChannelUnknown."""
+        answer = RemoteDesk(self._service).ask(SHOW_CHANNEL, ChannelQuestion(name=name))
+        fields: dict[str, Any] = msgspec.to_builtins(answer)
+        times = {name: _us(fields[name]) for name in ("since", "changed_at")}
+        named = {"name": fields["channel"], "tenant": ""}
+        return msgspec.convert(fields | times | named, ChannelState)
+
+    def read_shard(self, shard: str, **options: "Unpack[ReadingOptions]") -> "ShardReader":
+        """A reader of a shard, by its id, the beginning of it, or its name: `penstock.read_shard`
+        says what the options do. Raises ShardUnknown."""
+        from penstock.shards.reader import read_shard
+
+        options.setdefault("key", self._key)
+        return read_shard(self.url, shard, **options)
+
+    def close(self) -> None:
+        self._closing.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.close()
+
+    def _desk(self, tenant: str) -> Desk:
+        if tenant != TENANT_DEFAULT:
+            raise InvalidInput(what=f"tenant={tenant!r}", why="the key says whose lake it is")
+        return RemoteDesk(self._service)
+
+
+@overload
+def open_lake(data: str | Path | None = None) -> LakeWithChannels: ...
+
+
+@overload
+def open_lake(data: str, *, key: str | None) -> RemoteLake: ...
+
+
+def open_lake(
+    data: str | Path | None = None, *, key: str | None = None
+) -> LakeWithChannels | RemoteLake:
+    """The lake of a data directory, whose settings come from its file and the environment; or that
+    of a service, at its URL. For a service `key` is one that may read; else it is the one of
+    PENSTOCK_KEY or of `penstock login`. Nothing is made: raises LakeMissing where there is no lake.
+    """
+    if isinstance(data, str) and data.startswith(("http://", "https://")):
+        return RemoteLake(data, key)
+    settings = load_settings(data)
+    check_lake(settings)
+    return LakeWithChannels(settings)
+
+
+def _client(url: str, key: str | None) -> "ServiceClient":
+    from penstock.http.client import ServiceClient
+    from penstock.http.login import service_key
+
+    return ServiceClient(url, key or service_key(url), _ANSWER_SECONDS_MAX)
+
+
+def _us(text: str | None) -> int | None:
+    return None if text is None else round(datetime.fromisoformat(text).timestamp() * 1_000_000)

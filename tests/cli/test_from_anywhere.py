@@ -14,19 +14,24 @@ from subprocess import CompletedProcess
 import pytest
 import sqlalchemy as sa
 
+import penstock as penstock_api
 from penstock.access import ROLES
 from penstock.access.keys import create_key
 from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
+from penstock.errors import PenstockError
 from penstock.events.event import TENANT_DEFAULT
 from penstock.http.login import login_path
 from penstock.lake.desk import Call, all_calls
+from penstock.lake.errors import QueryFailed
 from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
+from penstock.shards.errors import ShardUnknown
+from penstock.shards.reader import ReadingOptions
 from penstock_jobs.demo.server import Server, running_server
 from penstock_jobs.loop.tables import loop_cycle, loop_stage
 from tests.support.commands import penstock
-from tests.support.lakes import START_US
+from tests.support.lakes import START_US, body_of, make_event
 
 #: Commands that change nothing.
 READING: dict[str, list[str]] = {
@@ -313,14 +318,33 @@ def test_results_that_no_importer_reads_are_refused(
     world: World, fields: dict[str, object], why: str
 ) -> None:
     attempts = [{"task": "t", "attempt": 0, "score": 1.0}]
-    body = {"checkpoint": "a", "format": "penstock", "source": "x", "attempts": attempts}
-    body |= fields
-    body.setdefault("places", ["x"] * len(body["attempts"]))  # type: ignore[arg-type]
-    if not body["attempts"]:
-        body["places"] = ["x"]
+    count = 2 if why == "it is there twice" else 1
+    body: dict[str, object] = {"checkpoint": "a", "format": "penstock", "source": "x"}
+    body |= {"attempts": attempts, "places": ["x"] * count} | fields
     with world.server.client(world.keys["promote"]) as client:
         reply = client.post("/v1/suites/core/results", json.dumps(body).encode())
     assert (reply.status, why in reply.json()["detail"]) == (400, True), reply.body
+
+
+def test_files_are_imported_from_afar(world: World, tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_bytes(
+        body_of(make_event("from-afar", number) for number in range(30)) + b"nothing\n"
+    )
+    (tmp_path / "array.json").write_text(json.dumps([make_event("from-afar", 30)]))
+    for attempt in range(2):
+        done = world.afar("import", str(tmp_path), "--json", key="ingest")
+        summary = json.loads(done.stdout)
+        counts = {"accepted": 31, "rejected": 1, "files": 2}
+        assert summary | counts == summary, attempt
+        sql = "select count(*) as n from events where session_id = 'from-afar'"
+        assert json.loads(world.afar("query", sql, "--json").stdout) == [{"n": 31}]
+    refused = world.afar("import", str(tmp_path), key="read")
+    assert (refused.returncode, "needs the role ingest" in refused.stderr) == (1, True)
+    wrong = world.afar("import", str(tmp_path), key="nonsense")
+    assert (wrong.returncode, "The key is not valid" in wrong.stderr) == (1, True)
+    (tmp_path / "array.json").write_text("[{]")
+    broken = world.afar("import", str(tmp_path / "array.json"), key="ingest")
+    assert broken.returncode == world.here("import", str(tmp_path / "array.json")).returncode
 
 
 def test_rejected_lines_are_replayed_and_fuses_released_from_afar(world: World) -> None:
@@ -362,6 +386,40 @@ def test_keys_are_made_and_revoked_from_afar_for_the_own_tenant(world: World) ->
     keys = json.loads(world.here("keys", "list", "--json").stdout)
     assert [key["id"] for key in keys if key["revoked_at"]] == [made["id"]]
     assert world.here("keys", "revoke", stranger[0].id).returncode == 0
+
+
+def test_python_reads_the_lake_of_a_service(world: World, tmp_path: Path) -> None:
+    sql = "select type, count(*) as n from events where session_id <> 'from-afar' group by all"
+    digest = json.loads(world.here("shards", "show", "sft-persistent", "--json").stdout)["shard"]
+    with (
+        penstock_api.open(world.data) as here,
+        penstock_api.open(world.server.url, key=world.keys["read"]) as afar,
+    ):
+        order = f"{sql} order by all"
+        assert afar.query(order).arrow() == here.query(order).arrow()
+        with pytest.raises(QueryFailed, match="nonsense"):
+            afar.query("select nonsense from events").arrow()
+        assert afar.checkpoint("a") == here.checkpoint(here.checkpoint("a").digest)
+        assert afar.checkpoints() == here.checkpoints()
+        channels = [lake.channel("production") for lake in (here, afar)]
+        assert penstock_api.assign(channels[0], "u") == penstock_api.assign(channels[1], "u")
+        options: ReadingOptions = {"batch_samples": 2, "seed": 7, "columns": ["sample_id"]}
+        copied: ReadingOptions = {**options, "cache": tmp_path}
+        readers = [
+            here.read_shard("sft-persistent", **options),
+            penstock_api.read_shard(world.data, digest[:30], **options),
+            afar.read_shard("sft-persistent", **copied),
+        ]
+        told = [[list(batch["sample_id"]) for batch in reader] for reader in readers]
+        assert told[0] == told[1] == told[2]
+        assert sum(map(len, told[0])) == 3
+        for reader in readers:
+            reader.close()
+        with pytest.raises(ShardUnknown):
+            afar.read_shard("nothing", cache=tmp_path)
+    wrong = penstock_api.open(world.server.url, key="nonsense")
+    with wrong, pytest.raises(PenstockError, match="The key is not valid"):
+        wrong.checkpoints()
 
 
 def test_an_export_from_afar_has_the_same_bytes(world: World, tmp_path: Path) -> None:

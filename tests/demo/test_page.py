@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from penstock_jobs.demo.story import StoryEnding, UserReaction, bars, plots, span, write_page
+from penstock_jobs.demo.story import (
+    COLUMNS,
+    StoryEnding,
+    UserReaction,
+    bars,
+    largest_miss,
+    plots,
+    span,
+    table_rows,
+    write_page,
+)
 from tests.demo.chapters import chapter
 
 VOID = {"meta"}
@@ -114,3 +124,46 @@ def test_points_of_what_a_cycle_made_say_what_became_of_it() -> None:
     ]
     assert scores.lines[0].points[1].title == "demo-0001: 40.0%"
     assert scores.lines[1].points[1].title == "demo-0002: 50.0%"
+
+
+def test_each_colour_of_a_point_is_explained() -> None:
+    *shares, scores = plots([chapter(1), chapter(2, outcome="refused")], ENDING)
+    assert scores.outcomes == ["promoted", "refused"]
+    assert [plot.outcomes for plot in shares] == [[], []]
+
+
+def test_columns_tell_what_was_measured_from_what_is_true(tmp_path: Path) -> None:
+    first = chapter(1, measured=UserReaction(0.8, 0.4, 0.034, 0.06))
+    [row, last] = table_rows([first], ENDING)
+    named = dict(zip(COLUMNS, row, strict=True))
+    assert len(named) == len(COLUMNS)
+    assert (named["edits kept: measured"], named["edits kept: truth"]) == ("80% ± 3", "75%")
+    assert (named["dissatisfied: measured"], named["dissatisfied: truth"]) == ("40% ± 6", "50%")
+    assert (last[0], last[-1]) == ("after", "serves")
+    write_page(tmp_path / "page.html", [first], ENDING)
+    page = (tmp_path / "page.html").read_text()
+    for name in COLUMNS:  # a phone shows it beside each cell
+        assert page.count(f'data-column="{name}"') == 2
+
+
+def test_the_page_says_whether_the_largest_miss_is_within_its_interval(tmp_path: Path) -> None:
+    wide = chapter(1, measured=UserReaction(0.74, 0.41, 0.02, 0.11))
+    text = largest_miss([wide], ENDING)
+    assert "9 points: 41% of turns dissatisfied in cycle 1, and 50% in truth" in text
+    assert "That is within the interval of ± 11 points" in text
+    narrow = chapter(2, measured=UserReaction(0.74, 0.41, 0.02, 0.05))
+    assert "more than the interval of ± 5 points" in largest_miss([narrow], ENDING)
+    assert largest_miss([chapter(1)], ENDING) == ""  # no interval is known
+    write_page(tmp_path / "page.html", [wide], ENDING)
+    assert text in read(tmp_path / "page.html").text
+
+
+def test_a_verdict_is_a_list(tmp_path: Path) -> None:
+    why = "the gate says FAIL of demo-0002: sums: 0.31 worse; at most 0.1; tokens: 34 % more"
+    refused = chapter(2, outcome="refused", why=why)
+    points = ["sums: 0.31 worse; at most 0.1", "tokens: 34 % more"]
+    assert refused.reasons == ("the gate says FAIL of demo-0002", points)
+    assert chapter(1, why="the trainer ended").reasons == ("the trainer ended", [])
+    write_page(tmp_path / "page.html", [refused], ENDING)
+    page = (tmp_path / "page.html").read_text()
+    assert re.findall(r"<li>(.*?)</li>", page) == points

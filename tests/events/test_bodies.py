@@ -1,5 +1,6 @@
 """Bodies are cut into lines in one way, whatever the chunks, and a broken part costs no other."""
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.events import bodies
-from penstock.events.bodies import CHUNK_LINES_MAX, split_body
+from penstock.events.bodies import CHUNK_LINES_MAX, ArrayTooLarge, split_body
 
 CHUNK = 256 * 1024
 
@@ -20,7 +21,7 @@ def numbered(body: bytes, chunk_bytes: int = CHUNK, first_line: int = 1) -> list
     """All lines that are not blank, with their numbers."""
     return [
         (number, line)
-        for first, lines in split_body(body, chunk_bytes, first_line)
+        for first, lines in split_body([body], chunk_bytes, first_line)
         for number, line in enumerate(lines, first)
         if line.strip()
     ]
@@ -60,10 +61,53 @@ def test_byte_order_mark_costs_nothing() -> None:
 
 
 def test_100_000_lines_come_in_small_chunks() -> None:
-    chunks = list(split_body(b"{}\n" * 100_000, CHUNK))
+    chunks = list(split_body([b"{}\n" * 100_000], CHUNK))
     assert sum(len(lines) for _, lines in chunks) == 100_000
     assert max(len(lines) for _, lines in chunks) <= CHUNK_LINES_MAX
     assert [first for first, _ in chunks] == sorted({first for first, _ in chunks})
+
+
+@given(
+    bodies_of_lines | st.just(b"[1,\n[2],3]\nbehind"),
+    st.lists(st.integers(0, 200)),
+    st.integers(1, 60),
+    st.booleans(),
+)
+def test_where_parts_are_cut_does_not_matter(
+    body: bytes, cuts: list[int], chunk_bytes: int, ndjson: bool
+) -> None:
+    places = [0, *sorted(min(cut, len(body)) for cut in cuts), len(body)]
+    parts = [body[start:end] for start, end in itertools.pairwise(places)]
+    chunks = split_body(parts, chunk_bytes, ndjson=ndjson)
+    lines = [(at, line) for first, chunk in chunks for at, line in enumerate(chunk, first)]
+    whole = split_body([body], chunk_bytes, ndjson=ndjson)
+    expected = [(at, line) for first, chunk in whole for at, line in enumerate(chunk, first)]
+    assert lines == expected
+
+
+def test_large_body_of_lines_is_never_held_whole() -> None:
+    """Its lines come before its last parts do."""
+    parts = iter([b'{"a":1}\n' * 10_000] * 100)
+    assert next(lines for _, lines in split_body(parts, CHUNK) if lines)
+    assert sum(1 for _ in parts) == 99
+
+
+def test_array_over_the_limit_is_refused_before_it_is_whole() -> None:
+    parts = iter([b"[1", *[b",1" * 50_000] * 100, b"]"])
+    with pytest.raises(ArrayTooLarge, match="more than 300000 bytes"):
+        list(split_body(parts, CHUNK, array_bytes_max=300_000))
+    assert next(parts)
+
+
+@pytest.mark.parametrize("around", [(b"", b""), (b"[", b"]")])
+def test_of_a_line_over_the_limit_only_the_beginning_comes(around: tuple[bytes, bytes]) -> None:
+    between = b"," if around[0] else b"\n"
+    long = b'{"text":"' + b"x" * 5_000_000 + b'"}'
+    body = around[0] + between.join([event("a"), long, event("b"), long, event("c")]) + around[1]
+    parts = [body[start : start + 100_000] for start in range(0, len(body), 100_000)]
+    chunks = split_body(parts, CHUNK, line_bytes_max=1_000)
+    lines = [line for _, chunk in chunks for line in chunk if line]
+    assert lines == [event("a"), long[:1001], event("b"), long[:1001], event("c")]
 
 
 # Arrays
@@ -166,7 +210,7 @@ def test_the_search_for_whole_events_is_bounded() -> None:
 
 def test_ndjson_may_begin_with_a_bracket() -> None:
     body = b"[1, 2]\n" + event("a") + b"\n"
-    lines = [line for _, chunk in split_body(body, CHUNK, ndjson=True) for line in chunk]
+    lines = [line for _, chunk in split_body([body], CHUNK, ndjson=True) for line in chunk]
     assert lines[:2] == [b"[1, 2]", event("a")]
 
 
@@ -182,7 +226,7 @@ def test_array_of_very_many_elements_is_never_held_at_once(
     at_once = elements(body)
     monkeypatch.setattr(bodies, "ARRAY_BYTES_AT_ONCE_MAX", 1)
     assert elements(body) == at_once
-    chunks = split_body(b"[" + b"1," * 100_000 + b"1]", CHUNK)
+    chunks = split_body([b"[" + b"1," * 100_000 + b"1]"], CHUNK)
     assert len(next(chunks)[1]) == CHUNK_LINES_MAX
 
 
@@ -211,8 +255,8 @@ class _Steps:
         self._pattern = pattern
         self._passed = most
 
-    def match(self, body: bytes, at: int) -> "re.Match[bytes] | None":
-        found = self._pattern.match(body, at)
+    def match(self, body: bytes, at: int, last: int) -> "re.Match[bytes] | None":
+        found = self._pattern.match(body, at, last)
         self._passed[0] += 1 + (found.end() - at if found else 0)
         return found
 

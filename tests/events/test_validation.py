@@ -256,10 +256,10 @@ def test_reason_is_exact_and_for_the_producer(line: bytes, reason: str) -> None:
     assert reason_of(line, 1_000_000) == reason
 
 
-def test_event_over_the_limit_is_refused_with_both_sizes() -> None:
+def test_event_over_the_limit_is_refused() -> None:
     line = with_fields()
     assert reason_of(line, len(line)) is None
-    assert reason_of(line, len(line) - 1) == "the event has 100 bytes, over the limit of 99"
+    assert reason_of(line, len(line) - 1) == "the event is over the limit of 99 bytes"
 
 
 def test_reason_is_never_long() -> None:

@@ -144,6 +144,7 @@ def test_a_running_server_stores_what_is_imported_beside_it(tmp_path: Path) -> N
             client.send_events(body_of(EVENTS[:200]))
         done = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
         assert (done["accepted"], done["by_server"], done["waiting"]) == (300, True, False)
+        assert (done["stored"], done["duplicate"]) == (100, 200)
         with open_lake(data) as lake:  # what is in segments, as rewards see it
             assert sum(one.rows for one in current(lake.database).segments) == 300
         body = json.dumps({"sql": "select count(*) as n from events"}).encode()

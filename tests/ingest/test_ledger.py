@@ -12,7 +12,7 @@ from penstock.eventlog import settings as eventlog
 from penstock.ingest.ledger import LedgerRow, read_ledger
 from penstock.lake.catalog import current
 from penstock.lake.merges import merge
-from penstock.lake.tables import ledger, segment
+from penstock.lake.tables import ledger, log_partition, segment
 from tests.support.commands import penstock
 from tests.support.lakes import HandLake, hand_lake, make_event
 
@@ -138,3 +138,26 @@ def test_a_gap_counts_until_somebody_accepts_it(tmp_path: Path) -> None:
     assert (status, found["discrepancies"]) == (0, [])
     assert found["gaps"][0]["accepted_why"] == "it was a test"
     assert ask()[0] == 0
+
+
+def test_what_waits_is_told_with_since_when_and_why(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        lake.store([make_event("s", 0)])
+        assert read_ledger(lake.lake).waiting is None
+        since = lake.clock.now_us()
+        lake.send([make_event("s", 1), make_event("s", 2)])
+        lake.clock.advance(60)
+        lake.send([make_event("s", 3)])
+        waiting = read_ledger(lake.lake, tenant="default").waiting
+        assert waiting is not None
+        assert (waiting.events, waiting.since_at) == (3, since)
+        assert waiting.why.startswith("no writer runs")
+        assert read_ledger(lake.lake, tenant="umbrella").waiting is None
+        held = sa.update(log_partition).values(owner="w", lease_until=2**62)
+        with lake.lake.database.write() as connection:
+            connection.execute(held)
+        held_up = read_ledger(lake.lake).waiting
+        assert held_up is not None
+        assert not held_up.why.startswith("no writer")
+    done = penstock("ledger", "--data", str(tmp_path))
+    assert "3 events wait in the log since 20" in done.stderr

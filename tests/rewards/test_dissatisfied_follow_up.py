@@ -8,8 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.errors import JudgeUnfit
-from penstock_jobs.rewards.followups.judge import Judgement, Message
+from penstock_jobs.rewards.followups.judge import Judgement, Message, Unjudged
+from penstock_jobs.rewards.followups.labels import SessionLabels, StoredLabel, digest_of
 from penstock_jobs.rewards.followups.llm_judge import judge_version
 from penstock_jobs.rewards.followups.local_judge import judge_of_version
 from penstock_jobs.rewards.measures.dissatisfied import (
@@ -23,6 +25,7 @@ from penstock_jobs.rewards.measures.dissatisfied import (
 from tests.support.lakes import Event, make_event
 from tests.support.reward_events import answered, bucket_of, said
 
+UNCLEAR_TALK = [said(1, "fix it"), answered(2, text="Done."), said(3, "hm, about that")]
 PRAISE = "perfect, thanks! Next: add a button that exports the table as CSV"
 REPROACH = "no, that is wrong, you broke the login. revert it"
 
@@ -61,8 +64,7 @@ def test_a_definition_cannot_ask_for_a_judge_that_is_not_there(parameters: Any) 
 
 
 def test_the_first_version_is_computed_as_ever(tmp_path: Path) -> None:
-    events = [said(1, "fix it"), answered(2, text="Done."), said(3, "hm, about that")]
-    bucket = bucket_of(tmp_path, events)
+    bucket = bucket_of(tmp_path, UNCLEAR_TALK)
     [row, _] = dissatisfied_follow_up(bucket, FirstJudgeParameters()).to_pylist()
     message = Message(text="hm, about that", agent="Done.", previous="fix it")
     [judged] = judge_of_version(FIRST_JUDGE).judge([message])
@@ -70,8 +72,7 @@ def test_the_first_version_is_computed_as_ever(tmp_path: Path) -> None:
 
 
 def test_what_the_judge_cannot_tell_is_censored_and_never_0(tmp_path: Path) -> None:
-    events = [said(1, "fix it"), answered(2, text="Done."), said(3, "hm, about that")]
-    bucket = bucket_of(tmp_path, events)
+    bucket = bucket_of(tmp_path, UNCLEAR_TALK)
     [row, _] = dissatisfied_follow_up(bucket, LocalJudgeParameters(unsure=(0.0, 1.0))).to_pylist()
     assert (row["state"], row["reason"], row["value"]) == ("censored", "unsure", None)
     [row, _] = dissatisfied_follow_up(bucket, LocalJudgeParameters(unsure=(0.5, 0.5))).to_pylist()
@@ -94,10 +95,51 @@ class Model:
 def test_a_model_settles_only_what_the_judge_cannot_tell(
     unsure: tuple[float, float], asked: bool, tmp_path: Path
 ) -> None:
-    events = [said(1, "fix it"), answered(2, text="Done."), said(3, "hm, about that")]
-    bucket = replace(bucket_of(tmp_path, events), llm_judge=Model())
+    bucket = replace(bucket_of(tmp_path, UNCLEAR_TALK), llm_judge=Model())
     parameters = LocalJudgeParameters(unsure=unsure, settled_by="m")
     [row, _] = dissatisfied_follow_up(bucket, parameters).to_pylist()
     assert (row["value"] == -0.9) == asked
     with pytest.raises(JudgeUnfit, match="no judge is set"):
         dissatisfied_follow_up(replace(bucket, llm_judge=None), parameters)
+
+
+def test_being_unclear_wins_nothing_in_the_default(tmp_path: Path) -> None:
+    """A policy whose answers make users write what no judge can read must not be worth more than
+    one that they thank: what nobody settled counts as the judge's probability."""
+    parameters = LocalJudgeParameters(unsure=(0.0, 1.0), unsettled="judged")
+    bucket = bucket_of(tmp_path, UNCLEAR_TALK)
+    [row, _] = dissatisfied_follow_up(bucket, parameters).to_pylist()
+    [judged, _] = judged_follow_up(bucket, RawJudgeParameters()).to_pylist()
+    assert (row["state"], row["value"], row["reason"]) == ("scored", -judged["value"], "unsure")
+    [term] = [
+        term for term in find_definition().terms if term.reward.name == "dissatisfied_follow_up"
+    ]
+    assert term.weight > 0
+    assert term.parameters.unsettled == "judged"
+    assert (term.reward.version, term.parameters.judge) == (2, RawJudgeParameters().judge)
+
+
+def test_a_model_settles_what_the_judge_cannot_tell_in_the_default_too(tmp_path: Path) -> None:
+    label = StoredLabel(
+        "s", 2, digest_of(Message(text="hm, about that")), "moves_on",
+        drawn=True, until_us=0, by="llm m", is_model=True, at=0,
+    )  # fmt: skip
+    bucket = replace(bucket_of(tmp_path, UNCLEAR_TALK), labels=SessionLabels.of([label]))
+    parameters = LocalJudgeParameters(unsure=(0.0, 1.0), unsettled="judged")
+    [row, _] = dissatisfied_follow_up(bucket, parameters).to_pylist()
+    assert (row["value"], row["reason"]) == (0, None)
+
+
+class Unreachable:
+    name, version = Model.name, Model.version
+
+    def judge(self, messages: Sequence[Message]) -> list[Unjudged]:
+        return ["unreachable" for _ in messages]
+
+
+def test_a_model_that_could_not_be_asked_is_asked_again(tmp_path: Path) -> None:
+    bucket = replace(bucket_of(tmp_path, UNCLEAR_TALK), llm_judge=Unreachable())
+    parameters = LocalJudgeParameters(unsure=(0.0, 1.0), settled_by="m", unsettled="judged")
+    [row, _] = dissatisfied_follow_up(bucket, parameters).to_pylist()
+    assert (row["state"], row["reason"]) == ("scored", "unreachable")
+    assert row["due_us"] is not None

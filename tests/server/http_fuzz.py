@@ -185,7 +185,13 @@ class Generator:
         return made
 
     def _anything(self, depth: int) -> Any:
-        plain = [None, True, self._chance.choice(_TEXTS), self._chance.choice(_INTEGERS), 1e300]
+        plain: list[Any] = [
+            None,
+            True,
+            self._chance.choice(_TEXTS),
+            self._chance.choice(_INTEGERS),
+            1e300,
+        ]
         if depth < _DEEP:
             plain += [[self._anything(depth + 1)], {"a": self._anything(depth + 1)}, math.inf]
         return self._chance.choice(plain)

@@ -15,10 +15,11 @@ import pytest
 
 import penstock
 from penstock.http.client import HttpAnswer
+from penstock.ingest.routes import ARRAY_BYTES_MAX
 from penstock.metrics import CATALOGUE, PREFIX
 
 KIB, MIB = 1024, 1024 * 1024
-BODY, DECODED, EVENT = 4 * MIB, 16 * MIB, MIB
+BODY, DECODED, EVENT = 4 * MIB, 20 * MIB, MIB
 
 
 @pytest.fixture(scope="module")
@@ -227,6 +228,13 @@ def test_any_body_within_the_limits_fits_when_no_other_is_there(service: Any) ->
     plain = line * (BODY // len(line))
     assert service.post("/v1/events", plain).status == 200
     assert service.post("/v1/events", zstd(body), Content_Encoding="zstd").status == 200
+
+
+def test_array_over_the_limit_is_413_and_says_what_may_be_larger(service: Any) -> None:
+    array = b"[" + b"1," * (ARRAY_BYTES_MAX // 2) + b"1]"
+    detail = problem(service.post("/v1/events", gzip.compress(array), Content_Encoding="gzip"), 413)
+    limit = f"over the limit of {ARRAY_BYTES_MAX} bytes for an array after decompression"
+    assert detail.startswith(f"The request body is {limit}, where events a line may have more.")
 
 
 def test_body_over_the_limit_is_413_and_the_connection_lives_on(service: Any) -> None:

@@ -154,10 +154,10 @@ def test_large_body_is_judged_in_small_steps() -> None:
     line = (
         b'{"session_id":"s","ts":1795255200000000,"type":"user_message","payload":{"text":"hi"}}\n'
     )
-    steps = [piece.accepted for piece in acceptor.accept(line * 10_000, 0)]
+    steps = [piece.accepted for piece in acceptor.accept([line * 10_000], 0)]
     assert sum(steps) == 10_000
     assert max(steps) <= 4096
-    small = [len(piece.rejections) for piece in acceptor.accept(b"1\n" * 10_000, 0)]
+    small = [len(piece.rejections) for piece in acceptor.accept([b"1\n" * 10_000], 0)]
     assert sum(small) == 10_000
     assert max(small) <= 4096
     assert len(small) >= 10_000 // PART_LINES

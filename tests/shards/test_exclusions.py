@@ -16,7 +16,7 @@ from penstock_jobs.shards.exclusion import (
     spread_over_chains,
 )
 from penstock_jobs.shards.exclusion.copies import copied, only_copies
-from penstock_jobs.shards.exclusion.eligibility import without_consent
+from penstock_jobs.shards.exclusion.eligibility import of_vendors, without_consent
 from penstock_jobs.shards.session_facts import SessionProfile
 
 
@@ -325,3 +325,13 @@ def test_which_stay_does_not_depend_on_the_order(rows: list[Any], cap: int, rand
 @pytest.mark.parametrize("seed", [0, 2**63 - 1])
 def test_any_seed(seed: int) -> None:
     assert eligibility.over_caps(of_user("u", "a", "\ud800"), seed, per_user=1)
+
+
+# Vendors' models
+
+
+def test_what_a_vendor_s_model_wrote_is_left_out_with_its_chain() -> None:
+    marked = [{"session_id": "b", "model": "claude-opus-4-5", "vendor": "Anthropic"}]
+    found = of_vendors(marked, {"a": "a", "b": "a", "c": "c"})
+    assert reasons(found) == {"a": "not_trainable", "b": "not_trainable"}
+    assert found["b"].detail == "claude-opus-4-5 of Anthropic"

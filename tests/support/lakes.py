@@ -82,7 +82,7 @@ class HandLake:
         body = events if isinstance(events, bytes) else body_of(events)
         acceptor = Acceptor.of(tenant, self.lake.settings, self.lake.log)
         whole = Acceptance()
-        for piece in acceptor.accept(body, self.clock.now_us()):
+        for piece in acceptor.accept([body], self.clock.now_us()):
             whole.add(piece)
         if whole.values:
             self.lake.log.append(whole.values)

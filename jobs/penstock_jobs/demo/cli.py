@@ -6,8 +6,7 @@ import shlex
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import astuple
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +19,7 @@ from penstock.terminal.output import say, show_json, show_table
 
 if TYPE_CHECKING:
     from penstock_jobs.demo.player import DemoFolders
-    from penstock_jobs.demo.story import Chapter, StoryEnding
+    from penstock_jobs.demo.story import Chapter
 
 #: Before this process changes it.
 _PATH = os.environ.get("PATH", "")
@@ -65,7 +64,7 @@ def demo(
     from penstock.lake.lake import open_existing
     from penstock_jobs.demo.player import Player, make_folders
     from penstock_jobs.demo.server import running_server
-    from penstock_jobs.demo.story import ACTS, write_page
+    from penstock_jobs.demo.story import ACTS, COLUMNS, largest_miss, table_rows, write_page
 
     started = time.monotonic()
     folders = make_folders(data, isolated=_can_isolate())
@@ -92,7 +91,8 @@ def demo(
         show_json({"chapters": chapters, "ending": ending})
     else:
         say("")
-        show_table(_COLUMNS, _rows(chapters, ending))
+        show_table(COLUMNS, table_rows(chapters, ending))
+        say(f"\n{largest_miss(chapters, ending)}")
         _say_what_next(folders, chapters)
     if any(chapter.outcome == "failed" for chapter in chapters):
         raise typer.Exit(1)
@@ -108,28 +108,6 @@ def _can_isolate() -> bool:
         say(f"{error} The scripted agent of the demonstration runs without isolation.")
         return False
     return True
-
-
-_COLUMNS = [
-    "cycle", "served by", "edits kept", "in truth", "dissatisfied", "in truth",
-    "made", "benchmark", "gate", "what became of it",
-]  # fmt: skip
-
-
-def _rows(chapters: Sequence["Chapter"], ending: "StoryEnding") -> Iterator[list[object]]:
-    from penstock_jobs.demo.story import percent
-
-    def shares(part: "Chapter | StoryEnding") -> list[str]:
-        pairs = zip(astuple(part.measured), astuple(part.known), strict=True)
-        return [percent(share) for pair in pairs for share in pair]
-
-    for chapter in chapters:
-        score = ""
-        if chapter.score is not None and chapter.score_before is not None:
-            score = f"{chapter.score_before:.2f} → {chapter.score:.2f}"
-        results = [chapter.checkpoint, score, chapter.gate, chapter.outcome.replace("_", " ")]
-        yield [chapter.number, chapter.parent, *shares(chapter), *results]
-    yield ["", ending.checkpoint, *shares(ending), "", "", "", "serves"]
 
 
 def _say_what_next(folders: "DemoFolders", chapters: Sequence["Chapter"]) -> None:

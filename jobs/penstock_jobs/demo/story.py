@@ -1,6 +1,7 @@
 """The story of the demonstration: its cycles in their order, and how they are told."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from math import ceil, floor
@@ -32,10 +33,13 @@ class Act:
 
 @dataclass(frozen=True)
 class UserReaction:
-    """The shares of edits that users kept, and of turns that left them dissatisfied."""
+    """The shares of edits that users kept, and of turns that left them dissatisfied. The margins
+    are half of the 95 % interval of what was measured, from session to session."""
 
     kept: float | None
     dissatisfied: float | None
+    kept_margin: float | None = None
+    dissatisfied_margin: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +69,12 @@ class Chapter:
         return f"{self.verdict} ({self.act.gate})" if self.act.gate else self.verdict
 
     @property
+    def reasons(self) -> tuple[str, list[str]]:
+        """Why it ended so: what comes first, and its points."""
+        head, colon, points = self.why.partition(": ")
+        return (head, _POINT.split(points)) if colon else (self.why, [])
+
+    @property
     def as_meant(self) -> bool:
         return self.outcome == self.act.meant
 
@@ -79,6 +89,8 @@ class StoryEnding:
 
 
 LEARN = "learn.toml"
+#: A point begins with what it is about; there are semicolons within points too.
+_POINT = re.compile(r"; (?=[^;:]+: )")
 ACTS = (
     Act(
         LEARN, "A weak model serves", "Much of what it writes is thrown away. It learns from that."
@@ -119,16 +131,73 @@ EXPLANATIONS = {
 }
 
 
-def percent(share: float | None) -> str:
-    return "—" if share is None else f"{share:.0%}"
+#: The columns of the table: the measured shares beside the true ones.
+COLUMNS = [
+    "cycle", "served by", "edits kept: measured", "edits kept: truth", "dissatisfied: measured",
+    "dissatisfied: truth", "made", "benchmark before → after", "gate", "what became of it",
+]  # fmt: skip
+#: What each share is called in a sentence.
+_SHARES = {"kept": "of edits kept", "dissatisfied": "of turns dissatisfied"}
+
+
+def percent(share: float | None, margin: float | None = None) -> str:
+    if share is None:
+        return "—"
+    return f"{share:.0%}" if margin is None else f"{share:.0%} ± {100 * margin:.0f}"
+
+
+def table_rows(chapters: Sequence[Chapter], ending: StoryEnding) -> Iterator[list[str]]:
+    """By the columns above."""
+
+    def shares(part: Chapter | StoryEnding) -> list[str]:
+        measured, known = part.measured, part.known
+        return [
+            percent(measured.kept, measured.kept_margin),
+            percent(known.kept),
+            percent(measured.dissatisfied, measured.dissatisfied_margin),
+            percent(known.dissatisfied),
+        ]
+
+    for chapter in chapters:
+        score = ""
+        if chapter.score is not None and chapter.score_before is not None:
+            score = f"{chapter.score_before:.2f} → {chapter.score:.2f}"
+        results = [chapter.checkpoint or "", score, chapter.gate, chapter.outcome.replace("_", " ")]
+        yield [str(chapter.number), chapter.parent, *shares(chapter), *results]
+    yield ["after", ending.checkpoint, *shares(ending), "", "", "", "serves"]
+
+
+def largest_miss(chapters: Sequence[Chapter], ending: StoryEnding) -> str:
+    """What separates the measured shares from the true ones, at most, and why; nothing where
+    nothing is known."""
+    misses = []
+    parts: list[tuple[str, Chapter | StoryEnding]] = [("the end", ending)]
+    parts += [(f"cycle {chapter.number}", chapter) for chapter in chapters]
+    for number, part in parts:
+        for share, name in _SHARES.items():
+            measured, true = getattr(part.measured, share), getattr(part.known, share)
+            margin = getattr(part.measured, f"{share}_margin")
+            if measured is not None and true is not None and margin is not None:
+                text = f"{measured:.0%} {name} in {number}, and {true:.0%} in truth"
+                misses.append((abs(measured - true), margin, text))
+    if not misses:
+        return ""
+    miss, margin, text = max(misses)
+    within = "within" if miss <= margin else "more than"
+    return (
+        f"The largest miss is {100 * miss:.0f} points: {text}. That is {within} the interval of "
+        f"± {100 * margin:.0f} points by which as many other sessions of the same checkpoint would "
+        "differ: no decision may rest on less. What users wrote is judged by rules, which take "
+        "mild complaints for none; the truth knows what they thought."
+    )
 
 
 # The story as one HTML page with plots, which loads nothing from elsewhere
 
 _SOURCES = {"measured": "as Penstock measures it", "known": "as the simulator knows it"}
 #: The size of a plot in its own units, and the margins for the text around it.
-WIDTH, HEIGHT = 640, 220
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 16, 12, 30
+WIDTH, HEIGHT = 640, 260
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 8, 16, 40
 #: The scale of a plot, in hundredths: from one number to the next, and at least so many steps.
 _STEP, _STEPS_MIN = 10, 3
 
@@ -170,6 +239,8 @@ class PlotLine:
 class Plot:
     title: str
     lines: Sequence[PlotLine]
+    #: Those that points of it have, in colours of their own.
+    outcomes: Sequence[str]
     #: Numbers beside the plot and names below it, with their places.
     rungs: Sequence[tuple[float, str]]
     columns: Sequence[tuple[float, str]]
@@ -191,7 +262,14 @@ def write_page(path: Path, chapters: Sequence[Chapter], ending: StoryEnding) -> 
     source = files("penstock_jobs.demo").joinpath("page.html.jinja").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     sizes = {"width": WIDTH, "height": HEIGHT, "left": _LEFT, "right": WIDTH - _RIGHT}
-    story = {"chapters": chapters, "ending": ending, "plots": plots(chapters, ending)}
+    story = {
+        "chapters": chapters,
+        "ending": ending,
+        "plots": plots(chapters, ending),
+        "columns": COLUMNS,
+        "rows": list(table_rows(chapters, ending)),
+        "miss": largest_miss(chapters, ending),
+    }
     stages = [bars(chapter, chapters) for chapter in chapters]
     page = environment.from_string(source).render(story, bars=stages, **sizes)
     path.write_text(page, encoding="utf-8")
@@ -200,7 +278,7 @@ def write_page(path: Path, chapters: Sequence[Chapter], ending: StoryEnding) -> 
 def plots(chapters: Sequence[Chapter], ending: StoryEnding) -> list[Plot]:
     served = [chapter.parent for chapter in chapters] + [ending.checkpoint]
     made = [chapter.checkpoint for chapter in chapters]
-    columns = [f"cycle {chapter.number}" for chapter in chapters] + ["after"]
+    columns = [str(chapter.number) for chapter in chapters] + ["after"]
     none, outcomes = [""] * len(columns), [chapter.outcome for chapter in chapters]
 
     def compared(title: str, share: str) -> Plot:
@@ -259,4 +337,5 @@ def _plot(title: str, series: Sequence[_Series], columns: Sequence[str]) -> Plot
         ]
         lines.append(PlotLine(name, kind, points))
     rungs = [(height(value), f"{value}%") for value in range(low, high + 1, _STEP)]
-    return Plot(title, lines, rungs, list(zip(places, columns, strict=True)))
+    outcomes = sorted({point.outcome for line in lines for point in line.points} - {""})
+    return Plot(title, lines, outcomes, rungs, list(zip(places, columns, strict=True)))

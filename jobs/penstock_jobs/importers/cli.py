@@ -1,5 +1,7 @@
 """`penstock import`: files of events, and sessions that agents keep."""
 
+import time
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -8,10 +10,9 @@ import typer
 
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.lake import Lake, open_or_make
-from penstock.settings import load_settings
+from penstock.lake.desk import Desk, LocalDesk, open_desk
 from penstock.terminal import options
-from penstock.terminal.long_commands import progress_of
+from penstock.terminal.long_commands import ended_as_by_ctrl_c, progress_of
 from penstock.terminal.options import since_us
 from penstock.terminal.output import say, show_json, show_text
 
@@ -22,13 +23,19 @@ if TYPE_CHECKING:
     from penstock_jobs.importers.report import ImportReport
     from penstock_jobs.importers.session_import import Selection, SessionImporter
 
+#: Between two looks at files that may have changed.
+_WATCH_SECONDS = 2.0
+#: The end of a file that somebody may still have been writing is looked at again after this.
+_LOOK_AGAIN_SECONDS = 60.0
+
 
 def import_(
     paths: Annotated[
         list[Path] | None,
         typer.Argument(parser=options.path, help="Files, or folders of files."),
     ] = None,
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     *,
     form: Annotated[
         str,
@@ -42,6 +49,16 @@ def import_(
         str | None, typer.Option(help="Only files that changed since; an age such as 7d too.")
     ] = None,
     project: Annotated[str | None, typer.Option(help="Only sessions of this project.")] = None,
+    git: Annotated[
+        bool,
+        typer.Option(
+            "--git/--no-git",
+            help="Take commits of the sessions' repositories, which say what became of edits.",
+        ),
+    ] = True,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on with what changes, until Ctrl-C.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would take, and take nothing.")
     ] = False,
@@ -69,9 +86,14 @@ def import_(
     if dry_run:
         _show(_count(plan, selection), None, plan.left_out, json=json)
         return
-    with open_or_make(load_settings(data)) as lake:
-        report, summary = _take(lake, plan, selection, tenant)
-    _show(report, summary, plan.left_out, json=json)
+    with open_desk(data, url, tenant, make=True) as desk:
+        report, summary = _take(desk, plan, selection, git=git)
+        _show(report, summary, plan.left_out, json=json)
+        if summary.rejected and not summary.accepted:
+            raise typer.Exit(2)  # nothing of it is in the lake
+        if watch:
+            with suppress(KeyboardInterrupt), ended_as_by_ctrl_c():
+                _watch(desk, named, form, selection, git=git)
 
 
 def _named_paths(paths: list[Path], *, discover: bool) -> list[Path]:
@@ -96,21 +118,58 @@ def _count(plan: "ImportPlan", selection: "Selection") -> "ImportReport":
     return importer.report
 
 
+def _watch(desk: Desk, paths: list[Path], form: str, selection: "Selection", *, git: bool) -> None:
+    """Look again and again, and say what came. A file that cannot be read says so once."""
+    from penstock_jobs.importers.plan import plan_import
+    from penstock_jobs.importers.progress import WatchedSources
+
+    said: set[tuple[str, str]] = set()
+    looks = WatchedSources(_LOOK_AGAIN_SECONDS)
+    say("Watching for changes; Ctrl-C ends it.")
+    while True:
+        time.sleep(_WATCH_SECONDS)
+        plan = plan_import(paths, form)
+        plan.event_files.clear()
+        plan.sources = [each for each in plan.sources if looks.is_due(each[0], each[1])]
+        if not plan.sources:
+            continue
+        report, summary = _take(desk, plan, selection, git=git)
+        report.unknown.clear()
+        report.unfit = [each for each in report.unfit if each not in said]
+        said.update(report.unfit)
+        if summary.stored or (summary.by_server and report.totals()) or report.unfit:
+            for line in report.lines():
+                say(line)
+
+
 def _take(
-    lake: Lake, plan: "ImportPlan", selection: "Selection", tenant: str
+    desk: Desk, plan: "ImportPlan", selection: "Selection", *, git: bool
 ) -> "tuple[ImportReport, ImportSummary]":
-    from penstock.ingest.file_import import FileImporter
+    from penstock.access.errors import RoleMissing
+    from penstock.ingest.file_import import event_importer
+    from penstock_jobs.importers.commits import GIT, commits_of_sessions
     from penstock_jobs.importers.progress import ImportProgress
     from penstock_jobs.importers.session_import import SessionImporter
 
-    lake_import = FileImporter(lake, tenant)
-    importer = SessionImporter(lake_import, ImportProgress(lake.database, tenant), selection)
+    lake_import = event_importer(desk)
+    progress = None  # a service knows nothing of the files here, and each event again
+    if isinstance(desk, LocalDesk):
+        progress = ImportProgress(desk.lake.database, desk.caller.tenant)
+    importer = SessionImporter(lake_import, progress, selection)
     _go_through(plan, importer)
     for file in plan.event_files:
         with progress_of(file.path.name) as follow:
             for read, size in lake_import.take(file):
                 follow(read, size)
-    return importer.report, lake_import.finish()
+    summary = lake_import.finish()
+    if git and plan.sources:
+        problems = importer.report.unfit
+        try:
+            importer.take_events(commits_of_sessions(desk, problems), GIT)
+        except RoleMissing as error:  # a key that may only send
+            problems.append(("commits of the sessions", str(error)))
+        summary = lake_import.finish()
+    return importer.report, summary
 
 
 def _go_through(plan: "ImportPlan", importer: "SessionImporter") -> None:
@@ -146,8 +205,6 @@ def _show(
         say(f"{summary.files} files: {counts}")
     if summary.waiting:
         say("The running server has not stored them yet. Queries see them now, rewards do then.")
-    elif summary.by_server:
-        say("The running server has stored them.")
     else:
         say(f"{summary.stored} were new, {summary.duplicate} the lake had already")
     if summary.rejected:

@@ -4,7 +4,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from penstock.errors import InvalidInput
-from penstock.ingest.event_files import EventFile, LeftOut, find_files, named_as_events
+from penstock.ingest.event_files import (
+    EventFile,
+    LeftOut,
+    find_files,
+    named_as_events,
+    problem_of,
+)
 from penstock_jobs.importers.importer import Importer
 from penstock_jobs.importers.registry import importer_named, recognise
 from penstock_jobs.importers.report import LeftOutKind, Notes
@@ -35,9 +41,27 @@ def plan_import(paths: list[Path], form: str = AUTO) -> ImportPlan:
             if fixed is not None:
                 raise InvalidInput(what=f"{path}", why=f"it holds nothing of the format {form}")
             files, left_out = find_files([path])
-            plan.event_files += files
             plan.left_out += left_out
+            plan.event_files += _with_events(files, plan.left_out, is_folder=path.is_dir())
     return plan
+
+
+def _with_events(
+    files: list[EventFile], left_out: list[LeftOut], *, is_folder: bool
+) -> list[EventFile]:
+    """Nothing of an import is taken if a file that was named holds something else; in a folder
+    such files are left out, as long as there are others. Raises InvalidInput."""
+    fit: list[EventFile] = []
+    problems: list[LeftOut] = []
+    for file in files:
+        if problem := problem_of(file):
+            problems.append(LeftOut(file.path, problem))
+        else:
+            fit.append(file)
+    if problems and not (fit and is_folder):
+        raise InvalidInput(what=f"The file {problems[0].path}", why=problems[0].why)
+    left_out += problems
+    return fit
 
 
 def _add_sessions(plan: ImportPlan, path: Path, fixed: Importer | None) -> bool:

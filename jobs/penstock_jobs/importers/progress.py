@@ -1,6 +1,8 @@
 """What was imported before: only sources that changed since are read again."""
 
 import os
+import time
+from pathlib import Path
 
 import sqlalchemy as sa
 from xxhash import xxh3_128_hexdigest
@@ -39,6 +41,26 @@ class ImportProgress:
                 statement.on_conflict_do_update(index_elements=list(key), set_=values)
             )
         self._marks[digest] = mark
+
+
+class WatchedSources:
+    """Which sources a watcher has to look at: those that changed, and all now and then."""
+
+    def __init__(self, again_s: float) -> None:
+        self._again_s = again_s
+        self._looks: dict[Path, tuple[str, float]] = {}
+
+    def is_due(self, source: Source, importer: Importer) -> bool:
+        try:
+            mark = mark_of(source, importer)
+        except OSError:
+            return False
+        now = time.monotonic()
+        known, until = self._looks.get(source.real, ("", now))
+        if mark == known and now < until:
+            return False
+        self._looks[source.real] = mark, now + self._again_s
+        return True
 
 
 def mark_of(source: Source, importer: Importer) -> str:

@@ -79,6 +79,10 @@ class ImportReport:
     def of(self, name: str) -> FormatReport:
         return self.formats.setdefault(name, FormatReport())
 
+    def totals(self) -> int:
+        """How many events were taken."""
+        return sum(sum(each.taken.counts.values()) for each in self.formats.values())
+
     def document(self) -> dict[str, Any]:
         """The report for programs."""
         formats = {
@@ -93,15 +97,23 @@ class ImportReport:
         }
         unfit = [{"path": path, "why": why} for path, why in self.unfit]
         unknown = {suffix: asdict(items) for suffix, items in self.unknown.items()}
-        return {"formats": formats, "unfit": unfit, "unknown": unknown}
+        document = {"formats": formats, "unfit": unfit, "unknown": unknown}
+        # Names of files need not be UTF-8.
+        mended: dict[str, Any] = _as_unicode(document)
+        return mended
 
     def lines(self) -> Iterable[str]:
         """The report as people read it."""
         for name, report in sorted(self.formats.items()):
             unchanged = f", {report.unchanged} unchanged" if report.unchanged else ""
-            yield f"{name}: {report.sources} sources read{unchanged}"
-            if report.sources:
-                yield f"  taken: {report.taken.sentence()}"
+            if report.sources or report.unchanged:
+                yield f"{name}: {report.sources} sources read{unchanged}"
+            if report.taken.counts:
+                yield (
+                    f"  taken: {report.taken.sentence()}"
+                    if report.sources
+                    else (f"{name}: {report.taken.sentence()}")
+                )
             if report.growing:
                 yield (
                     f"  {report.growing} may still grow: their last message is taken by a later "
@@ -113,3 +125,11 @@ class ImportReport:
             yield f"left out: {shown}: {why}"
         for suffix, items in sorted(self.unknown.items()):
             yield f"of no known format: {items.count} × {suffix}; such as {items.example}"
+
+
+def _as_unicode(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_as_unicode(name): _as_unicode(item) for name, item in value.items()}
+    return [_as_unicode(item) for item in value] if isinstance(value, list) else value

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from penstock.checkpoints.lineage import Learner
-from penstock.lake.desk import Call, Caller, Question
+from penstock.lake.desk import Call, Caller, ListQuestion, Page, Question, page_of
 from penstock.lake.lake import Lake
 
 
@@ -23,7 +23,7 @@ class ShardAnswer(msgspec.Struct):
     marked_sessions: int
 
 
-class ShardsAnswer(msgspec.Struct):
+class ShardsAnswer(Page):
     """The newest of a name comes last."""
 
     shards: list[ShardAnswer]
@@ -44,7 +44,7 @@ class ShardDetails(msgspec.Struct):
     manifest: dict[str, Any]
 
 
-class ShardsQuestion(Question):
+class ShardsQuestion(ListQuestion):
     """All of them."""
 
 
@@ -54,18 +54,20 @@ class ShardQuestion(Question):
     shard: str
 
 
-def _list(lake: Lake, caller: Caller, _question: ShardsQuestion) -> ShardsAnswer:
+def _list(lake: Lake, caller: Caller, question: ShardsQuestion) -> ShardsAnswer:
     from penstock.shards.registered_shards import list_shards, marks_of
     from penstock.terminal.output import facts
     from penstock_jobs.shards.registration import mark_consent
 
     mark_consent(lake)
+    known = list_shards(lake.database, caller.tenant)
+    page, after = page_of(known, question, lambda shard: shard.id)
     shards = []
-    for shard in list_shards(lake.database, caller.tenant):
+    for shard in page:
         marked = len(marks_of(lake.database, shard.id))
         document = facts(shard) | {"marked_sessions": marked}
         shards.append(msgspec.convert(document, ShardAnswer))
-    return ShardsAnswer(shards)
+    return ShardsAnswer(shards, next=after)
 
 
 def _show(lake: Lake, caller: Caller, question: ShardQuestion) -> ShardDetails:

@@ -24,6 +24,7 @@ from penstock_jobs.shards.exclusion.eligibility import (
     behind_channel,
     behind_checkpoint,
     lot,
+    of_vendors,
     over_caps,
     stale,
     with_repeats,
@@ -150,7 +151,11 @@ def _exclude(
     parents = {session: repeats[session] for session in profiles if session in repeats}
     consents = with_repeats(facts.consents, chains, parents)
     denied = without_consent(consents, chains, exclude.consent)
-    exclusions = first_reasons([denied, spread_over_chains(copies.exclusions, chains)])
+    marked: Exclusions = {}
+    if exclude.vendor_models:
+        marked = of_vendors(sessions.read("vendors", sessions=sorted(profiles)).to_pylist(), chains)
+    repeated = spread_over_chains(copies.exclusions, chains)
+    exclusions = first_reasons([denied, marked, repeated])
     if suites:
         others = {name: profile for name, profile in profiles.items() if name not in exclusions}
         contaminated = find_contaminated(sessions, others, suites, exclude)

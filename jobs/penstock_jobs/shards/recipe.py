@@ -89,6 +89,8 @@ class Staleness:
 class Exclude:
     suites: tuple[str, ...] = ()
     consent: Consent = "train"
+    #: Sessions that importers marked as written by a vendor's model.
+    vendor_models: bool = True
     #: Texts of a suite's tasks are compared by runs of so many words.
     overlap_words: Positive = 13
     #: A session with this share of a task's runs, or more, is left out.
@@ -168,6 +170,9 @@ class Recipe(RecipeFile):
         values["tokens"] = asdict(self.tokens)
         if self.tokens.other_tokenizer == "refuse":  # recipes did not have it once
             del values["tokens"]["other_tokenizer"]
+        values["exclude"] = asdict(self.exclude)
+        if self.exclude.vendor_models:  # nor this
+            del values["exclude"]["vendor_models"]
         return msgspec.json.encode(values, order="sorted").decode()
 
 

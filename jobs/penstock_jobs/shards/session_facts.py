@@ -25,7 +25,7 @@ _SQL = files("penstock_jobs.shards").joinpath("sql")
 _VIEWS = {
     "facts": "sessions", "links": "sessions", "outcomes": "outcomes", "rewards": "rewards",
     "credits": "rewards", "histories": "events", "same_keys": "events", "sampled": "events",
-    "served": "promotions",
+    "served": "promotions", "vendors": "events",
 }  # fmt: skip
 ValueT = TypeVar("ValueT")
 ResultT = TypeVar("ResultT")

@@ -3,7 +3,7 @@
 import msgspec
 
 from penstock.access import Role
-from penstock.lake.desk import Call, Caller, Question
+from penstock.lake.desk import Call, Caller, ListQuestion, Page, Question, page_of
 from penstock.lake.lake import Lake
 from penstock.terminal.output import facts
 
@@ -34,7 +34,7 @@ class CreatedKey(KeyAnswer, kw_only=True):
     secret: str
 
 
-class KeysAnswer(msgspec.Struct):
+class KeysAnswer(Page):
     keys: list[KeyAnswer]
 
 
@@ -55,7 +55,7 @@ class CreateKey(Question):
     expires_at: int | None = None
 
 
-class KeysQuestion(Question):
+class KeysQuestion(ListQuestion):
     """All of the tenant; on the machine of the lake, those of all."""
 
 
@@ -71,11 +71,12 @@ def _create(lake: Lake, caller: Caller, question: CreateKey) -> CreatedKey:
     return msgspec.convert(facts(key) | {"secret": secret}, CreatedKey)
 
 
-def _list(lake: Lake, caller: Caller, _question: KeysQuestion) -> KeysAnswer:
+def _list(lake: Lake, caller: Caller, question: KeysQuestion) -> KeysAnswer:
     from penstock.access.keys import list_keys
 
     keys = list_keys(lake.database, None if caller.at_the_lake else caller.tenant)
-    return KeysAnswer([msgspec.convert(facts(key), KeyAnswer) for key in keys])
+    page, after = page_of(keys, question, lambda key: key.id)
+    return KeysAnswer([msgspec.convert(facts(key), KeyAnswer) for key in page], next=after)
 
 
 def _revoke(lake: Lake, caller: Caller, question: RevokeKey) -> KeyRevoked:

@@ -17,7 +17,7 @@ from penstock.channels.channel import (
 from penstock.checkpoints.calls import (
     refused_for,
 )
-from penstock.lake.desk import Call, Caller, Question
+from penstock.lake.desk import Call, Caller, ListQuestion, Page, Question, page_of
 from penstock.lake.lake import Lake
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # Answers
 
 
-class ChannelsAnswer(msgspec.Struct):
+class ChannelsAnswer(Page):
     channels: list[ChannelAnswer]
 
 
@@ -85,7 +85,7 @@ class AuditAnswer(msgspec.Struct):
 # Questions
 
 
-class ChannelsQuestion(Question):
+class ChannelsQuestion(ListQuestion):
     """All of them."""
 
 
@@ -109,9 +109,10 @@ class SetPolicyQuestion(Question):
 # Work
 
 
-def _list(lake: Lake, caller: Caller, _question: ChannelsQuestion) -> ChannelsAnswer:
+def _list(lake: Lake, caller: Caller, question: ChannelsQuestion) -> ChannelsAnswer:
     channels = list_channels(lake.database, caller.tenant)
-    return ChannelsAnswer([channel_answer(channel) for channel in channels])
+    page, after = page_of(channels, question, lambda channel: channel.name)
+    return ChannelsAnswer([channel_answer(channel) for channel in page], next=after)
 
 
 def _show(lake: Lake, caller: Caller, question: ChannelQuestion) -> ChannelAnswer:

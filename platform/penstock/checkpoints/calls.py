@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.checkpoints.checkpoint import Checkpoint, Form, State
-from penstock.lake.desk import Call, Caller, Question
+from penstock.lake.desk import Call, Caller, ListQuestion, Page, Question, page_of
 from penstock.lake.lake import Lake
 from penstock.terminal.output import facts, time_of
 
@@ -44,7 +44,7 @@ class CheckpointAnswer(msgspec.Struct):
     tenant: str = ""
 
 
-class CheckpointsAnswer(msgspec.Struct):
+class CheckpointsAnswer(Page):
     """The newest comes last."""
 
     checkpoints: list[CheckpointAnswer]
@@ -79,7 +79,7 @@ class RegisterQuestion(Question):
     look: bool = True
 
 
-class CheckpointsQuestion(Question):
+class CheckpointsQuestion(ListQuestion):
     state: State | None = None
 
 
@@ -120,7 +120,8 @@ def _list(lake: Lake, caller: Caller, question: CheckpointsQuestion) -> Checkpoi
     from penstock.checkpoints.registration import list_checkpoints
 
     known = list_checkpoints(lake.database, caller.tenant, state=question.state)
-    return CheckpointsAnswer([checkpoint_answer(checkpoint) for checkpoint in known])
+    page, after = page_of(known, question, lambda checkpoint: checkpoint.name)
+    return CheckpointsAnswer([checkpoint_answer(checkpoint) for checkpoint in page], next=after)
 
 
 def _show(lake: Lake, caller: Caller, question: CheckpointQuestion) -> CheckpointAnswer:

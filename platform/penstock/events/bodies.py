@@ -1,8 +1,11 @@
 """A request body, cut into lines: NDJSON, or a JSON array with one event an element."""
 
+import io
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 import msgspec
 
@@ -20,34 +23,94 @@ EVENT_BYTES_MAX = 256 * 1024
 
 Chunk = tuple[int, list[bytes]]
 
-_BEGINS_ARRAY = re.compile(rb"[ \t\r\n]{0,65536}+\[")
+_WHITE_BYTES_MAX = 65_536
+_BEGINS_ARRAY = re.compile(rb"[ \t\r\n]{0,%d}+\[" % _WHITE_BYTES_MAX)
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+#: So much tells whether a body is an array.
+_HEAD_BYTES = len(_BYTE_ORDER_MARK) + _WHITE_BYTES_MAX + 1
+
+
+class ArrayTooLarge(ValueError):
+    """An array is in memory as a whole, and this one is larger than it may be."""
 
 
 def split_body(
-    body: bytes, chunk_bytes: int, first_line: int = 1, *, ndjson: bool = False
+    parts: Iterable[bytes],
+    chunk_bytes: int,
+    first_line: int = 1,
+    *,
+    ndjson: bool = False,
+    line_bytes_max: int = sys.maxsize,
+    array_bytes_max: int = sys.maxsize,
 ) -> Iterator[Chunk]:
     """Chunks of consecutive lines, each with the number of its first line. In an array the
     elements count as lines; a broken one is rejected later, and costs no other. `ndjson` says that
-    the body is no array, whatever it begins with."""
-    start = len(_BYTE_ORDER_MARK) if body.startswith(_BYTE_ORDER_MARK) else 0
-    array = None if ndjson else _BEGINS_ARRAY.match(body, start)
-    if array:
-        yield from _split_array(body, array.end(), chunk_bytes)
-    else:
-        yield from _split_lines(body, start, chunk_bytes, first_line)
+    the body is no array, whatever it begins with. Of a longer line only the beginning comes, which
+    is over the limit too.
+
+    Lines come as their parts do, so that a large body is never held whole; an array is. A chunk
+    may be empty: a turn for others. Raises ArrayTooLarge."""
+    rest = iter(parts)
+    head = next(rest, b"")
+    while len(head) < _HEAD_BYTES and (part := next(rest, None)) is not None:
+        head += part
+    start = len(_BYTE_ORDER_MARK) if head.startswith(_BYTE_ORDER_MARK) else 0
+    if ndjson or not (array := _BEGINS_ARRAY.match(head, start)):
+        yield from _split_lines(
+            chain([head[start:] if start else head], rest), chunk_bytes, first_line, line_bytes_max
+        )
+        return
+    whole = io.BytesIO(head)  # a single part is neither copied here nor below
+    whole.seek(0, io.SEEK_END)
+    for part in rest:
+        if whole.write(part) and whole.tell() > array_bytes_max:
+            raise ArrayTooLarge(f"the array has more than {array_bytes_max} bytes")
+        yield first_line, []
+    yield from _split_array(whole.getvalue(), array.end(), chunk_bytes, line_bytes_max)
 
 
-def _split_lines(data: bytes, start: int, chunk_bytes: int, number: int) -> Iterator[Chunk]:
-    while start < len(data):
-        cut = data.rfind(b"\n", start, start + chunk_bytes)
+def _split_lines(
+    parts: Iterable[bytes], chunk_bytes: int, number: int, bytes_max: int
+) -> Iterator[Chunk]:
+    kept, kept_bytes = [], 0  # of a line that goes on in the next part
+    for part in parts:
+        end, start = part.rfind(b"\n"), 0
+        if end < 0:
+            kept.append(part[: bytes_max + 1 - kept_bytes])
+            kept_bytes += len(kept[-1])
+            yield number, []
+            continue
+        if kept_bytes:
+            first = part.find(b"\n")
+            kept.append(part[: min(first, bytes_max + 1 - kept_bytes)])
+            yield number, [b"".join(kept)]
+            number, start = number + 1, first + 1
+        for lines in _lines_of(part, start, end + 1, chunk_bytes, bytes_max):
+            yield number, lines
+            number += len(lines)
+        kept = [part[end + 1 : end + 2 + bytes_max]]
+        kept_bytes = len(kept[0])
+    if kept_bytes:
+        yield number, [b"".join(kept)]
+
+
+def _lines_of(
+    data: bytes, start: int, end: int, chunk_bytes: int, bytes_max: int
+) -> Iterator[list[bytes]]:
+    """What lies between these places, where a line begins and where one has ended."""
+    while start < end:
+        last = min(end, start + chunk_bytes)
+        if (count := data.count(b"\n", start, last)) > CHUNK_LINES_MAX:
+            # Of very short lines a smaller piece holds as many.
+            last = start + max(1, (last - start) * CHUNK_LINES_MAX // count)
+        cut = data.rfind(b"\n", start, last)
         if cut < 0:  # one line is longer than a chunk
-            cut = data.find(b"\n", start)
-        cut = len(data) if cut < 0 else cut
-        lines = data[start:cut].split(b"\n")
+            cut = data.find(b"\n", start, end)
+            lines = [data[start : min(cut, start + bytes_max + 1)]]
+        else:
+            lines = data[start:cut].split(b"\n")
         for first in range(0, len(lines), CHUNK_LINES_MAX):
-            yield number + first, lines[first : first + CHUNK_LINES_MAX]
-        number += len(lines)
+            yield lines[first : first + CHUNK_LINES_MAX]
         start = cut + 1
 
 
@@ -56,7 +119,7 @@ def _split_lines(data: bytes, start: int, chunk_bytes: int, number: int) -> Iter
 _array_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def _split_array(body: bytes, start: int, chunk_bytes: int) -> Iterator[Chunk]:
+def _split_array(body: bytes, start: int, chunk_bytes: int, bytes_max: int) -> Iterator[Chunk]:
     if len(body) <= ARRAY_BYTES_AT_ONCE_MAX:
         try:
             whole = _array_decoder.decode(memoryview(body)[start - 1 :])
@@ -66,12 +129,18 @@ def _split_array(body: bytes, start: int, chunk_bytes: int) -> Iterator[Chunk]:
             for number, elements in _group(map(bytes, whole), chunk_bytes):
                 yield number, list(map(_on_one_line, elements))
             return
-    number = 1
-    for first, elements in _group(_elements(body, start), chunk_bytes):
+    number, end = 1, start
+
+    def texts() -> Iterator[bytes]:
+        nonlocal end
+        for begin, end in _elements(body, start, bytes_max):
+            yield body[begin : min(end, begin + bytes_max + 1)]
+
+    for first, elements in _group(texts(), chunk_bytes):
         number = first + len(elements)
-        start += sum(map(len, elements)) + len(elements)
         yield first, list(map(_on_one_line, elements))
-    yield from _split_lines(body, start, chunk_bytes, number)  # the text behind the array
+    # The text behind the array.
+    yield from _split_lines([body[end + 1 :]], chunk_bytes, number, bytes_max)
 
 
 # Cutting by brackets alone is slower, but a broken element does not cost the others. A text
@@ -82,20 +151,23 @@ _BETWEEN_ELEMENTS = re.compile(rb'(?:[^"\[\]{},]++|' + _TEXT + rb")*+", re.DOTAL
 _IN_ELEMENT = re.compile(rb'(?:[^"\[\]{}]++|' + _TEXT + rb")*+", re.DOTALL)
 
 
-def _elements(body: bytes, start: int) -> Iterator[bytes]:
-    """The elements as they are; one comma or bracket follows each in the body."""
+def _elements(body: bytes, start: int, bytes_max: int) -> Iterator[tuple[int, int]]:
+    """Where each begins and ends; one comma or bracket follows it in the body."""
     places_left = PLACES_MAX
     while True:
-        end = _element_end(body, start)
-        if not _is_json(memoryview(body)[start:end]):
-            for place in _EVENT_MAY_BEGIN.finditer(body, start, end):
+        end = _element_end(body, start, bytes_max)
+        too_long = end - start > bytes_max
+        if too_long or not _is_json(memoryview(body)[start:end]):
+            look = end if too_long else start
+            end = len(body) if too_long else end
+            for place in _EVENT_MAY_BEGIN.finditer(body, look, end):
                 places_left -= 1
                 if places_left < 0:
                     break
                 if _begins_event(body, place.end()):
                     end = place.start()
                     break
-        yield body[start:end]
+        yield start, end
         if body[end : end + 1] != b",":
             return
         start = end + 1
@@ -125,14 +197,15 @@ def _begins_event(body: bytes, at: int) -> bool:
     return isinstance(event, dict) and {"session_id", "ts", "type"} <= event.keys()
 
 
-def _element_end(body: bytes, at: int) -> int:
-    """The position of the comma or bracket behind the element, or the end of the body."""
-    depth = 0
+def _element_end(body: bytes, at: int, bytes_max: int) -> int:
+    """The position of the comma or bracket behind the element, or the end of the body. What is
+    longer is searched no further: others would have no turn."""
+    depth, last = 0, min(len(body), at + bytes_max + 1)
     for _ in range(ELEMENT_BRACKETS_MAX):
-        match = (_IN_ELEMENT if depth else _BETWEEN_ELEMENTS).match(body, at)
+        match = (_IN_ELEMENT if depth else _BETWEEN_ELEMENTS).match(body, at, last)
         at = match.end() if match else at
         mark = body[at : at + 1]
-        if not mark or (not depth and mark in b",]"):
+        if at >= last or not mark or (not depth and mark in b",]"):
             return at
         depth += 1 if mark in b"[{" else -1 if depth else 0
         at += 1

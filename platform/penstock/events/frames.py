@@ -263,7 +263,7 @@ class FrameDecoder:
             rejection = Rejection(1, reason, frame.body, None)
             yield from pack(ValidatedLines([], [], [], [rejection]), *place)
             return
-        for number, lines in split_body(frame.body, _CHUNK_BYTES):
+        for number, lines in split_body([frame.body], _CHUNK_BYTES):
             yield from pack(validate_lines(lines, number, self.event_bytes_max), *place)
 
 

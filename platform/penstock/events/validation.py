@@ -84,7 +84,7 @@ def validate_parts(
 def validate_line(line: bytes, event_bytes_max: int) -> tuple[bytes, Envelope]:
     """The line as the log keeps it, and its envelope. Raises EventInvalid."""
     if len(line) > event_bytes_max:
-        raise EventInvalid(f"the event has {len(line)} bytes, over the limit of {event_bytes_max}")
+        raise EventInvalid(f"the event is over the limit of {event_bytes_max} bytes")
     value = _decode(line)
     if not isinstance(value, dict):
         raise EventInvalid("an event is a JSON object")

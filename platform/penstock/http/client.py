@@ -331,15 +331,16 @@ class ServiceClient:
         *,
         patience_s: float = _PATIENCE_SECONDS,
         tell: Tell = lambda _text: None,
+        **headers: str,
     ) -> dict[str, Any]:
         """Post events until they are acknowledged; the answer. `tell` hears once why that takes
-        longer. Raises ServerUnreachable."""
+        longer. Raises ServerUnreachable, and the error with which the service refuses them."""
         deadline = time.monotonic() + patience_s
         told = False
         while True:
             pause_s = 0.0
             try:
-                answer = self.post("/v1/events", lines)
+                answer = self.post("/v1/events", lines, **headers)
             except ServerUnreachable as error:
                 why = str(error.facts["why"])
             else:
@@ -348,7 +349,7 @@ class ServiceClient:
                     return accepted
                 why = f"{answer.status} {answer.body[:200].decode(errors='replace')}"
                 if answer.status not in _PASSING:
-                    raise ServerUnreachable(url=self.url, why=why)
+                    raise self._refusal(answer.status, answer.body)
                 pause_s = answer.retry_after_s
             if time.monotonic() > deadline:
                 raise ServerUnreachable(url=self.url, why=why)

@@ -51,6 +51,14 @@ class GapAnswer(msgspec.Struct):
     accepted_why: str | None
 
 
+class WaitingAnswer(msgspec.Struct):
+    """Events that only the event log has, since when, and why."""
+
+    events: int
+    since_at: str
+    why: str
+
+
 class LedgerAnswer(msgspec.Struct):
     """`discrepancies` are sentences, one for each thing that does not add up."""
 
@@ -58,6 +66,7 @@ class LedgerAnswer(msgspec.Struct):
     totals: LedgerTotals
     gaps: list[GapAnswer]
     discrepancies: list[str]
+    waiting: WaitingAnswer | None = None
 
 
 class RejectedLine(msgspec.Struct, kw_only=True):
@@ -161,7 +170,9 @@ def _ledger(lake: Lake, caller: Caller, question: LedgerQuestion) -> LedgerAnswe
     totals = {name: sum(getattr(row, name) for row in report.rows) for name in names}
     document = {"rows": [facts(row) for row in report.rows], "totals": totals}
     document |= {"gaps": [facts(gap) for gap in report.gaps]}
-    return msgspec.convert(document | {"discrepancies": report.discrepancies}, LedgerAnswer)
+    held_up = facts(report.waiting) if report.waiting else None
+    more = {"discrepancies": report.discrepancies, "waiting": held_up}
+    return msgspec.convert(document | more, LedgerAnswer)
 
 
 def _list(lake: Lake, caller: Caller, question: RejectedQuestion) -> RejectedAnswer:

@@ -60,6 +60,10 @@ def ledger(
                 say(f"gap {gap.id} of partition {gap.partition} was accepted: {gap.accepted_why}")
         for sentence in report.discrepancies:
             say(f"does not add up: {sentence}")
+        if report.waiting is not None:
+            oldest = datetime.fromisoformat(report.waiting.since_at)
+            waiting = f"{report.waiting.events} events wait in the log"
+            say(f"{waiting} since {oldest:%Y-%m-%d %H:%M:%S} UTC: {report.waiting.why}.")
         if not report.discrepancies:
             say("It adds up: accepted = stored + duplicate + waiting in the log.")
     if report.discrepancies:

@@ -14,6 +14,7 @@ from typing import BinaryIO, NamedTuple, cast
 
 from penstock.errors import InvalidInput
 from penstock.ingest.decompression import PIECE_BYTES, decompressed
+from penstock.ingest.file_looks import unlike_events
 
 #: A body is at least so large, except the last.
 BODY_BYTES = 8 * 1024 * 1024
@@ -133,6 +134,18 @@ def read_bodies(file: EventFile) -> Iterator[FileBody]:
             yield from _bodies(file.path, opened)
     except OSError as error:
         raise _refusal(file.path, error.strerror or str(error)) from error
+
+
+def problem_of(file: EventFile) -> str | None:
+    """Why there can be no events in it, by how it begins; None where there may be. Raises
+    InvalidInput for what is no text, and what cannot be read."""
+    try:
+        with open_unbuffered(file) as opened:
+            piece = next(_pieces(file.path, opened), b"")
+    except OSError as error:
+        raise _refusal(file.path, error.strerror or str(error)) from error
+    _check_text(file.path, piece)
+    return unlike_events(piece)
 
 
 def open_unbuffered(file: EventFile) -> BinaryIO:

@@ -3,9 +3,11 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from penstock.clock import SystemClock
-from penstock.errors import Backlogged, InvalidInput
+from penstock.errors import Backlogged, InvalidInput, one_line
+from penstock.http.client import ServiceClient
 from penstock.ingest.errors import BodyUnreadable
 from penstock.ingest.event_files import EventFile, read_bodies
 from penstock.ingest.gateway import Acceptance, Acceptor
@@ -13,9 +15,12 @@ from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.writer import Writer
 from penstock.lake.catalog import read_next_offsets
+from penstock.lake.desk import Desk, LocalDesk, RemoteDesk
 from penstock.lake.fresh_events import start_of
 from penstock.lake.lake import Lake
+from penstock.lake.query import OwnQuery
 from penstock.metrics import Metrics
+from penstock.terminal.output import say
 
 #: How long a running server may take to make room in the log.
 _ROOM_SECONDS_MAX = 120
@@ -26,8 +31,8 @@ _POLL_SECONDS = 0.05
 
 @dataclass
 class ImportSummary:
-    """`stored` and `duplicate` stay 0 where a running server stores the events; `waiting` says
-    that it has not done so yet."""
+    """`stored` are those that the lake did not have. `waiting` says that a running server has not
+    stored them yet; then nobody knows which are new."""
 
     files: int = 0
     accepted: int = 0
@@ -38,8 +43,64 @@ class ImportSummary:
     waiting: bool = False
 
 
+class EventImporter(Protocol):
+    """Takes events of one tenant in; what was taken stays, and may be taken again."""
+
+    summary: ImportSummary
+
+    def take(self, file: EventFile) -> Iterator[tuple[int, int]]:
+        """The events of a file; yields how many bytes of it were read so far, of how many. Raises
+        InvalidInput, Backlogged."""
+
+    def take_body(self, content: bytes, first_line: int = 1, *, ndjson: bool = True) -> None:
+        """The events of these whole lines. Raises BodyUnreadable, Backlogged."""
+
+    def finish(self) -> ImportSummary:
+        """Once all was taken."""
+
+
+def event_importer(desk: Desk) -> EventImporter:
+    if isinstance(desk, LocalDesk):
+        return FileImporter(desk.lake, desk.caller.tenant)
+    assert isinstance(desk, RemoteDesk)
+    return ServiceImporter(desk.service)
+
+
+class ServiceImporter:
+    """Sends events to a service, as an editor would."""
+
+    def __init__(self, service: ServiceClient) -> None:
+        self._service = service
+        self.summary = ImportSummary(by_server=True)
+
+    def take(self, file: EventFile) -> Iterator[tuple[int, int]]:
+        for body in read_bodies(file):
+            try:
+                self.take_body(body.content, ndjson=not body.is_array)
+            except BodyUnreadable as error:
+                why = str(error.facts["why"])
+                raise InvalidInput(what=f"The file {file.path}", why=why) from error
+            yield body.read, body.size
+        self.summary.files += 1
+
+    def take_body(self, content: bytes, first_line: int = 1, *, ndjson: bool = True) -> None:
+        """Raises also what the service refuses, ServerUnreachable."""
+        kind = "application/x-ndjson" if ndjson else "application/json"
+        try:
+            answer = self._service.send_events(content, tell=say, Content_Type=kind)
+        except BodyUnreadable as error:
+            raise BodyUnreadable(why=one_line(error)) from error
+        self.summary.accepted += answer["accepted"]
+        self.summary.rejected += len(answer["rejected"])
+
+    def finish(self) -> ImportSummary:
+        """Events are on the service's disk; when they are stored, the ledger says."""
+        self.summary.waiting = self.summary.accepted > 0
+        return self.summary
+
+
 class FileImporter:
-    """Imports files of one tenant."""
+    """Takes files into the log of a lake on this machine."""
 
     def __init__(self, lake: Lake, tenant: str) -> None:
         self._lake = lake
@@ -48,12 +109,12 @@ class FileImporter:
         self._tenant = tenant
         self._acceptor = Acceptor.of(tenant, lake.settings, lake.log)
         self._writer = Writer(WriterParts(lake, self._clock, self._metrics))
+        #: When its events came in: what a running server stored of them has these times.
+        self._received_us: list[int] = []
         self.summary = ImportSummary()
 
     def take(self, file: EventFile) -> Iterator[tuple[int, int]]:
-        """Append the events of a file to the log; yields how many bytes of it were read so far, of
-        how many. Raises InvalidInput, Backlogged. Events that were appended before stay, and may
-        be imported again."""
+        """Append the events of a file to the log."""
         first_line = 1
         for body in read_bodies(file):
             try:
@@ -65,9 +126,9 @@ class FileImporter:
         self.summary.files += 1
 
     def take_body(self, content: bytes, first_line: int = 1, *, ndjson: bool = True) -> None:
-        """Append the events of these whole lines to the log. Raises BodyUnreadable, Backlogged."""
         now_us = self._clock.now_us()
-        for piece in self._acceptor.accept(content, now_us, first_line, ndjson=ndjson):
+        self._received_us.append(now_us)
+        for piece in self._acceptor.accept([content], now_us, first_line, ndjson=ndjson):
             self._append(piece)
 
     def finish(self) -> ImportSummary:
@@ -80,9 +141,26 @@ class FileImporter:
                 self._lake.settings.room(IngestSettings).flush_seconds_max + _STORE_SECONDS_MAX
             )
             summary.waiting = not wait_until_stored(self._lake, patience_s)
+            if not summary.waiting:
+                summary.stored = self._stored_by_server()
+                summary.duplicate = summary.accepted - summary.stored
+            return summary
         summary.stored = int(metrics.value("events_stored_total", tenant=self._tenant))
         summary.duplicate = int(metrics.value("events_duplicate_total", tenant=self._tenant))
         return summary
+
+    def _stored_by_server(self) -> int:
+        """An event that the lake had already kept the time at which it came in first."""
+        if not self._received_us:
+            return 0
+        first, last = self._received_us[0], self._received_us[-1]
+        sql = (
+            "select count(*) as n from events"
+            f" where received_at between make_timestamptz({first}) and make_timestamptz({last})"
+            f" and epoch_us(received_at) in ({', '.join(map(str, self._received_us))})"
+        )
+        query = self._lake.query(OwnQuery(sql, frozenset({"events"})), tenant=self._tenant)
+        return int(query.arrow()["n"][0].as_py())
 
     def _append(self, piece: Acceptance) -> None:
         waited_s, drained = 0, False

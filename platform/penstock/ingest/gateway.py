@@ -1,10 +1,11 @@
 """The gateway: from a request body to values of the event log, durable before the answer."""
 
 import asyncio
+import sys
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Self
@@ -38,19 +39,19 @@ APPEND_BYTES_MAX = 512 * 1024
 _FAILURE_SECONDS = 5.0
 
 
-def decompress(body: bytes, encoding: str, bytes_max: int) -> Iterator[bytes]:
-    """The body before its `Content-Encoding`, a part at a time, and no further than the limit.
+def decompress(sent: Sequence[bytes], encoding: str, bytes_max: int) -> Iterator[bytes]:
+    """A body before its `Content-Encoding`, a part at a time, and no further than the limit.
     Raises EncodingUnknown, BodyUnreadable, BodyTooLarge."""
     if encoding in ("", "identity"):
-        if len(body) > bytes_max:
+        if sum(map(len, sent)) > bytes_max:
             raise BodyTooLarge(limit_bytes=bytes_max, measure="after decompression")
-        yield body
+        yield from sent
         return
     if encoding not in CODECS:
         raise EncodingUnknown(encoding=encoding[:64])
     size = 0
     try:
-        for part in decompressed([body], encoding):
+        for part in decompressed(sent, encoding):
             size += len(part)
             if size > bytes_max:
                 raise BodyTooLarge(limit_bytes=bytes_max, measure="after decompression")
@@ -98,13 +99,28 @@ class Acceptor:
         )
 
     def accept(
-        self, body: bytes, received_us: int, first_line: int = 1, *, ndjson: bool = False
+        self,
+        parts: Iterable[bytes],
+        received_us: int,
+        first_line: int = 1,
+        *,
+        ndjson: bool = False,
+        array_bytes_max: int = sys.maxsize,
     ) -> Iterator[Acceptance]:
-        """A piece at a time, so that the caller may do something else in between.
-        Raises BodyUnreadable when hardly any line of the body is an event."""
+        """Of a body in parts. A piece at a time, so that the caller may do something else in
+        between. Raises BodyUnreadable when hardly any line of the body is an event, and
+        ArrayTooLarge."""
         place = (self.tenant, received_us, self.partitions, self.rejected_line_bytes_max)
         rejected = 0
-        for number, lines in split_body(body, CHUNK_BYTES, first_line, ndjson=ndjson):
+        chunks = split_body(
+            parts,
+            CHUNK_BYTES,
+            first_line,
+            ndjson=ndjson,
+            line_bytes_max=self.event_bytes_max,
+            array_bytes_max=array_bytes_max,
+        )
+        for number, lines in chunks:
             validated = ValidatedLines([], [], [], [])
             for part in validate_parts(lines, number, self.event_bytes_max):
                 if validated.rejections:

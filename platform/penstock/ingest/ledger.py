@@ -8,14 +8,16 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from penstock.database.engine import clock_us, now_us
 from penstock.eventlog import EventLog
 from penstock.events.frames import FrameDecoder
 from penstock.ingest.flush import hour_of
+from penstock.ingest.settings import IngestSettings
 from penstock.lake.catalog import CoveredOffset, read_next_offsets
 from penstock.lake.commits import LogGap, read_gaps
 from penstock.lake.fresh_events import arrivals_of, start_of
 from penstock.lake.lake import Lake
-from penstock.lake.tables import ledger, segment
+from penstock.lake.tables import ledger, log_partition, segment
 
 _READ_BYTES = 4 * 1024 * 1024
 
@@ -36,12 +38,23 @@ class LedgerRow:
 
 
 @dataclass(frozen=True)
+class WaitingEvents:
+    """Events that only the log has: how many, when the oldest came in, in microseconds, and why
+    they wait."""
+
+    events: int
+    since_at: int
+    why: str
+
+
+@dataclass(frozen=True)
 class LedgerReport:
     rows: list[LedgerRow]
     #: Sentences, one for each thing that does not add up.
     discrepancies: list[str]
     #: Accepted ones included.
     gaps: list[LogGap]
+    waiting: WaitingEvents | None = None
 
 
 _Key = tuple[str, str, int]
@@ -56,7 +69,7 @@ def read_ledger(lake: Lake, since_us: int = 0, *, tenant: str | None = None) -> 
         sums, live_rows, gaps, next_offsets = _read_stored(lake)
         if next_offsets == before:
             break  # the writer did not take the events over: a gap that is not entered yet
-        waiting, refused, overtaken = _count_log(lake.log, decoder, next_offsets)
+        waiting, refused, oldest_us, overtaken = _count_log(lake.log, decoder, next_offsets)
         before = next_offsets
     accepted, stored, duplicate, rejected = (
         Counter({(row.tenant, row.source, row.hour): getattr(row, name) for row in sums})
@@ -88,7 +101,32 @@ def read_ledger(lake: Lake, since_us: int = 0, *, tenant: str | None = None) -> 
             lost = f"from offset {gap.from_offset}{to} (gap {gap.id})"
             discrepancies.append(f"partition {gap.partition} has a gap {lost}: {gap.reason}")
     hour_min = hour_of(since_us)
-    return LedgerReport([row for row in rows if row.hour >= hour_min], discrepancies, gaps)
+    rows = [row for row in rows if row.hour >= hour_min]
+    since = [at for whose, at in oldest_us.items() if tenant in (None, whose)]
+    events = sum(row.waiting for row in rows)
+    held_up = (
+        WaitingEvents(events, min(since), _why(lake, min(since))) if events and since else None
+    )
+    return LedgerReport(rows, discrepancies, gaps, held_up)
+
+
+#: A writer that is well stores events so much later than a flush is due.
+_LATE_SECONDS = 10
+
+
+def _why(lake: Lake, since_us: int) -> str:
+    flush_s = lake.settings.room(IngestSettings).flush_seconds_max
+    holds = sa.select(sa.func.count()).where(
+        log_partition.c.lease_until >= now_us(), log_partition.c.owner.is_not(None)
+    )
+    with lake.database.read() as connection:
+        writers = connection.execute(holds).scalar_one()
+        age_s = (clock_us(connection) - since_us) / 1_000_000
+    if not writers:
+        return "no writer runs: `penstock serve` stores them, and so does the next import"
+    if age_s < flush_s + _LATE_SECONDS:
+        return f"a writer gathers events for up to {flush_s:g} s before it stores them"
+    return "a writer runs, but has stored nothing of them: /readyz and its log say what is wrong"
 
 
 def _read_stored(
@@ -107,11 +145,12 @@ def _read_stored(
 
 def _count_log(
     log: EventLog, decoder: FrameDecoder, next_offsets: dict[int, CoveredOffset]
-) -> tuple[Counter[_Key], Counter[_Key], bool]:
-    """The events and the rejected lines in the log beyond the lake; and whether the log let go
-    of some of them meanwhile."""
+) -> tuple[Counter[_Key], Counter[_Key], dict[str, int], bool]:
+    """The events and the rejected lines in the log beyond the lake; when the oldest events of each
+    tenant came in; and whether the log let go of some of them meanwhile."""
     events: Counter[_Key] = Counter()
     rejected: Counter[_Key] = Counter()
+    oldest_us: dict[str, int] = {}
     overtaken = False
     for partition in range(log.partitions):
         offset = start = start_of(log, partition, next_offsets)
@@ -119,8 +158,11 @@ def _count_log(
             values = (value for entry in entries for value in entry.values)
             for header in (frame.header for value in values for frame in decoder.frames(value)):
                 counter = events if header.kind == "events" else rejected
+                if header.kind == "events":
+                    known_us = oldest_us.get(header.tenant, header.received_us)
+                    oldest_us[header.tenant] = min(known_us, header.received_us)
                 for source, count in header.counts.items():
                     counter[header.tenant, source, hour_of(header.received_us)] += count
             offset = entries[-1].next_offset
         overtaken = overtaken or log.bounds(partition).first > start
-    return events, rejected, overtaken
+    return events, rejected, oldest_us, overtaken

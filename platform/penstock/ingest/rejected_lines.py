@@ -269,7 +269,7 @@ def _accept_again(
     for line in lines:
         validate_line(line, lake.settings.room(EventLogSettings).event_bytes_max)
     acceptor = Acceptor.of(entry.tenant, lake.settings, lake.log)
-    for piece in acceptor.accept(entry.raw, clock.now_us()):
+    for piece in acceptor.accept([entry.raw], clock.now_us()):
         for partition, of_partition in piece.values.items():
             values[partition] += of_partition
     return len(lines)

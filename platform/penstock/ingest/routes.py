@@ -1,7 +1,7 @@
 """`POST /v1/events`, as docs/http.md describes it."""
 
-import io
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,17 +14,21 @@ from penstock.access.keys import Authorizer
 from penstock.access.quotas import Quotas
 from penstock.clock import Clock
 from penstock.errors import InvalidInput, PenstockError
-from penstock.http.body import read_body
+from penstock.events.bodies import ArrayTooLarge
+from penstock.http.body import read_parts
+from penstock.http.errors import BodyTooLarge
 from penstock.http.openapi import KEY_NEEDED, TEXT, RefusableOperation, refusals
 from penstock.http.request_slots import cut_off_when_cancelled
-from penstock.ingest.gateway import Acceptance, Acceptor, GroupCommit, InflightBytes, decompress
+from penstock.ingest.gateway import Acceptor, GroupCommit, InflightBytes, decompress
 from penstock.ingest.settings import IngestSettings
-from penstock.ingest.work_turns import BodyTurns, WorkTurns
+from penstock.ingest.work_turns import WorkTurns
 from penstock.lake.lake import Lake
 from penstock.metrics import Metrics
-from penstock.settings import Settings
+from penstock.settings import MIB, Settings
 
 _NDJSON = "application/x-ndjson"
+#: An array is in memory as a whole: to put a larger one together would keep others waiting.
+ARRAY_BYTES_MAX = 16 * MIB
 
 
 @dataclass
@@ -103,16 +107,15 @@ async def post_events(request: Request[Any, Any, Any], gateway: Gateway) -> Resp
     started = time.perf_counter()
     try:
         with cut_off_when_cancelled():
-            acceptance = await _take_in(request, gateway)
+            answer = await _take_in(request, gateway)
     except PenstockError as error:
         gateway.metrics.add("requests_refused_total", status=str(error.http_status))
         raise
     gateway.metrics.observe("request_seconds", time.perf_counter() - started)
-    refused = [Refused(line.line, line.reason) for line in acceptance.rejections]
-    return Response(Accepted(acceptance.accepted, refused))
+    return Response(answer)
 
 
-async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Acceptance:
+async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepted:
     grant = await gateway.authorizer.authorize(request.headers.get("authorization"), "ingest")
     if gateway.commits is None:
         raise InvalidInput(what="This process", why="it was started without the gateway role")
@@ -120,45 +123,50 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepta
     limits = settings.room(IngestSettings)
     gateway.quotas.require(grant.tenant, "events_per_hour", "stored_bytes")
     with gateway.inflight.holding(grant.tenant) as hold:
-        sent = await read_body(request, limits.body_bytes_max, hold)
+        sent = await read_parts(request, limits.body_bytes_max, hold)
         encoding = request.headers.get("content-encoding", "").strip().lower()
         acceptor = Acceptor.of(grant.tenant, settings, gateway.lake.log)
-        whole = Acceptance()
+        answer = Accepted(0, [])
+        values: defaultdict[int, list[bytes]] = defaultdict(list)
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         async with gateway.turns.of(grant.tenant) as turns:
             parts = decompress(sent, encoding, limits.body_decoded_bytes_max)
-            body = await _joined(parts, len(sent), hold, turns)
+            held = _held(parts, sum(map(len, sent)), hold)
             del sent, parts
-            for piece in acceptor.accept(body, gateway.clock.now_us(), ndjson=kind == _NDJSON):
-                whole.add(piece)
-                await turns.give()
-        del body
-        if whole.values:
-            await gateway.commits.append(whole.values)
-    gateway.quotas.count(grant.tenant, "events_per_hour", whole.accepted)
-    gateway.metrics.add("events_accepted_total", whole.accepted, tenant=grant.tenant)
-    gateway.metrics.add("events_rejected_total", len(whole.rejections), tenant=grant.tenant)
-    return whole
+            pieces = acceptor.accept(
+                held,
+                gateway.clock.now_us(),
+                ndjson=kind == _NDJSON,
+                array_bytes_max=ARRAY_BYTES_MAX,
+            )
+            try:
+                for piece in pieces:
+                    answer.accepted += piece.accepted
+                    answer.rejected += [Refused(bad.line, bad.reason) for bad in piece.rejections]
+                    for partition, of_partition in piece.values.items():
+                        values[partition] += of_partition
+                    await turns.give()
+            except ArrayTooLarge:
+                measure = "for an array after decompression, where events a line may have more"
+                raise BodyTooLarge(limit_bytes=ARRAY_BYTES_MAX, measure=measure) from None
+        del held, pieces
+        if values:
+            await gateway.commits.append(values)
+    gateway.quotas.count(grant.tenant, "events_per_hour", answer.accepted)
+    gateway.metrics.add("events_accepted_total", answer.accepted, tenant=grant.tenant)
+    gateway.metrics.add("events_rejected_total", len(answer.rejected), tenant=grant.tenant)
+    return answer
 
 
-async def _joined(
-    parts: Iterator[bytes], sent_size: int, hold: Callable[[int], None], turns: BodyTurns
-) -> bytes:
-    """Holds the larger of the two forms, so that any body within the limits fits when no other
-    is there."""
-    # It takes a single part and gives the whole away without a copy: that of a large body would
-    # keep others waiting.
-    whole = io.BytesIO()
+def _held(parts: Iterator[bytes], sent_size: int, hold: Callable[[int], None]) -> Iterator[bytes]:
+    """The parts, accounted for as the larger of the two forms, so that any body within the limits
+    fits when no other is there."""
+    size = 0
     for part in parts:
-        before = max(whole.tell(), sent_size)
-        if whole.tell():
-            whole.write(part)
-        else:
-            whole = io.BytesIO(part)
-            whole.seek(0, io.SEEK_END)
-        hold(max(whole.tell(), sent_size) - before)
-        await turns.give()
-    return whole.getvalue()
+        before = max(size, sent_size)
+        size += len(part)
+        hold(max(size, sent_size) - before)
+        yield part
 
 
 ROUTES = [post_events]

@@ -103,11 +103,16 @@ def open_existing(data: Path | None) -> Lake:
     from penstock.database import migrations
 
     settings = load_settings(data)
+    check_lake(settings)
+    return _opened(settings, migrations.check)
+
+
+def check_lake(settings: Settings) -> None:
+    """Raises LakeMissing where the embedded lake is not there, and makes nothing."""
     _narrow(settings.data)
     embedded = _embedded_file(settings)
     if embedded is not None and not embedded.exists():
         raise LakeMissing(where=settings.data)
-    return _opened(settings, migrations.check)
 
 
 def open_or_make(settings: Settings) -> Lake:

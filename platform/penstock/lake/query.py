@@ -5,14 +5,16 @@ can open no files but those of the pinned lake.
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from pathlib import Path
 from shutil import disk_usage
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 
+from penstock.errors import LibraryMissing
 from penstock.lake.catalog import READER_LEASE_SECONDS, Pin, pinned
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.fresh_events import NOTHING_FRESH, FreshEvents, arrivals_of, read_fresh
@@ -38,6 +40,9 @@ from penstock.lake.view_sources import (
 )
 
 if TYPE_CHECKING:  # a lake makes queries
+    import pandas
+    import polars
+
     from penstock.lake.lake import Lake
 
 #: What a statement may spill, in the memory that it may use.
@@ -85,29 +90,54 @@ class _PreparedQuery:
     cut_off: bool
 
 
-@dataclass(frozen=True)
-class LakeQuery:
-    """Runs each time that its rows are asked for."""
+class QueryRows:
+    """The rows of a query, in the form that is asked for. The query runs each time."""
 
-    lake: "Lake"
-    sql: str | OwnQuery
-    as_of: str | int | None
-    tenant: str
+    def run(self) -> AbstractContextManager[Answer]:
+        """The answer with what is known of it, readable until the block ends. Raises QueryRefused,
+        QueryFailed, QueryLimitReached, SnapshotUnknown, HistoryRemoved."""
+        raise NotImplementedError
 
     def arrow(self) -> pa.Table:
+        """The rows as a table of Arrow."""
         with self.run() as answer:
             return answer.batches.read_all()
+
+    def df(self) -> "pandas.DataFrame":
+        """The rows as a data frame of pandas. Raises LibraryMissing."""
+        _library("pandas", "df()")
+        return self.arrow().to_pandas()
+
+    def pl(self) -> "polars.DataFrame":
+        """The rows as a data frame of polars. Raises LibraryMissing."""
+        polars = _library("polars", "pl()")
+        return polars.from_arrow(self.arrow())
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, a batch at a time: memory stays bounded whatever their number."""
         with self.run() as answer:
             yield from answer.batches
 
+
+def _library(name: str, what: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise LibraryMissing(what=what, library=name) from error
+
+
+@dataclass(frozen=True)
+class LakeQuery(QueryRows):
+    """A query of a lake: `arrow()`, `df()`, `pl()` or `batches()` gives its rows."""
+
+    lake: "Lake"
+    sql: str | OwnQuery
+    as_of: str | int | None
+    tenant: str
+
     @contextmanager
     def run(self) -> Iterator[Answer]:
-        """The answer with what is known of it, readable until the block ends; the statement runs
-        in this process. Raises QueryRefused, QueryFailed, QueryLimitReached, SnapshotUnknown,
-        HistoryRemoved."""
+        """The statement runs in this process."""
         with ExitStack() as closing:
             statement = LocalStatement(self._limits(closing))
             closing.callback(statement.close)

@@ -80,10 +80,17 @@ class ViewSources:
         self.connection.register(name, pa.Table.from_arrays(arrays, schema=pa.schema(types)))
 
     def bind_files(
-        self, name: str, file_names: Sequence[str], schema: pa.Schema, *, with_paths: bool = False
+        self,
+        name: str,
+        file_names: Sequence[str],
+        schema: pa.Schema,
+        *,
+        with_paths: bool = False,
+        some_are_older: bool = False,
     ) -> list[str]:
         """A relation of the rows of these Parquet files; of none, it has the columns of `schema`.
-        The column `filename` says which of the returned paths a row is from, if `with_paths`."""
+        The column `filename` says which of the returned paths a row is from, if `with_paths`.
+        Where some are older, they may lack columns of `schema`, which are null then."""
         if not file_names:
             self.connection.register(name, schema.empty_table())
             return []
@@ -91,8 +98,13 @@ class ViewSources:
         self.connection.paths += paths
         self.connection.execute(f"SET VARIABLE {name}_files = ?", [paths])
         option = ", filename = true" if with_paths else ""
-        source = f"read_parquet(getvariable('{name}_files'){option})"
-        self.connection.execute(f"CREATE VIEW {name} AS SELECT * FROM {source}")
+        if some_are_older:
+            option += ", union_by_name = true"
+        rows = f"SELECT * FROM read_parquet(getvariable('{name}_files'){option})"
+        if some_are_older:
+            self.connection.register(f"{name}_columns", schema.empty_table())
+            rows += f" UNION ALL BY NAME SELECT * FROM {name}_columns"
+        self.connection.execute(f"CREATE VIEW {name} AS {rows}")
         return paths
 
     def known(self, at: sa.Column[int]) -> sa.ColumnElement[bool]:

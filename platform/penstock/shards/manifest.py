@@ -125,6 +125,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return sum(part.rows for part in self.files)
 
 
+def is_shard_id(text: str) -> bool:
+    """Whether it is one, or the beginning of one that is long enough to find its folder."""
+    return _ID.fullmatch(text) is not None
+
+
 def folder_of(shard_id: str) -> str:
     """Where in the store a shard lies. Raises InvalidInput for what is no id."""
     if not _ID.fullmatch(shard_id):
@@ -145,9 +150,15 @@ def read_manifest(store: ObjectStore, shard_id: str) -> Manifest:
             content = bytes(source.read())
     except FileNotFoundError:
         raise ShardMissing(shard=shard_id, where=store.address(name)) from None
+    manifest = decoded_manifest(content, name)
+    if not manifest.id.startswith(shard_id):
+        raise ShardDamaged(path=name, why=f"it is the manifest of {manifest.id}")
+    return manifest
+
+
+def decoded_manifest(content: bytes, name: str) -> Manifest:
+    """The manifest with these bytes, which are in the file `name`. Raises ShardDamaged."""
     digest = ID_PREFIX + hashlib.sha256(content).hexdigest()
-    if not digest.startswith(shard_id):
-        raise ShardDamaged(path=name, why=f"it is the manifest of {digest}")
     try:
         manifest = msgspec.json.decode(content, type=Manifest)
     except msgspec.MsgspecError as error:

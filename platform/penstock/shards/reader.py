@@ -16,13 +16,13 @@ from typing import Any, Self, TypedDict, Unpack
 import msgspec
 
 from penstock.errors import InvalidInput
-from penstock.settings import load_settings
+from penstock.events.event import TENANT_DEFAULT
 from penstock.shards.balance import BatchBudget
 from penstock.shards.batches import Batch, check_columns, make_batch
 from penstock.shards.errors import PositionRefused
 from penstock.shards.files import LocalCopies
-from penstock.shards.manifest import read_manifest
 from penstock.shards.settings import ShardSettings
+from penstock.shards.shard_places import shard_place
 from penstock.shards.sources import (
     Exhausted,
     Mixture,
@@ -32,7 +32,6 @@ from penstock.shards.sources import (
     ShardPosition,
     global_batches,
 )
-from penstock.storage import open_store
 
 _STATE_FORMAT = 1
 
@@ -51,6 +50,8 @@ class ReadingOptions(TypedDict, total=False):
     prefetch: int | None
     threads: int | None
     cache: bool | str | Path | None
+    tenant: str
+    key: str | None
 
 
 @dataclass(kw_only=True)
@@ -69,6 +70,8 @@ class ReadingPlan:
     prefetch: int | None = None
     threads: int | None = None
     cache: bool | str | Path | None = None
+    tenant: str = TENANT_DEFAULT
+    key: str | None = field(default=None, repr=False)
     budget: BatchBudget = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,11 +86,15 @@ class ReadingPlan:
 
 
 def read_shard(data: str | Path, shard_id: str, **options: Unpack[ReadingOptions]) -> "ShardReader":
-    """A reader of the shard `shard_id` in a data directory, or in a store named by its URL.
+    """A reader of a shard in a data directory, in a store named by its URL, or of a service at its
+    URL. `shard_id` is its id, or the beginning of it; in a data directory and at a service also the
+    name of the shard, and then the newest of it.
 
     A global batch has at most `batch_samples` samples or `batch_tokens` tokens, over all `world`
     ranks; 64 samples when neither is given. `columns` are those of docs/loader.md. `cache` says
-    where copies of files from S3 are kept, or whether any are.
+    where copies of files from elsewhere are kept, or whether any are. `tenant` says whose name it
+    is in a data directory; to a service its `key` says that, else the one of PENSTOCK_KEY or of
+    `penstock login`. Raises ShardUnknown, ShardMissing, LakeMissing.
     """
     return read_mixture(data, [(shard_id, 1.0)], exhausted="stop", **options)
 
@@ -105,16 +112,16 @@ def read_mixture(
     mixture = Mixture(tuple(float(weight) for _, weight in shards), exhausted)
     plan = ReadingPlan(mixture=mixture, **options)
     columns, cache = check_columns(plan.columns), plan.cache
-    by_url = isinstance(data, str) and "://" in data
-    settings = load_settings(flags={"store_url": data}) if by_url else load_settings(data)
-    store, copies = open_store(settings), None
-    if cache is not False and not (store.local and cache in (None, True)):
+    place = shard_place(data, tenant=plan.tenant, key=plan.key)
+    settings, copies = place.settings, None
+    if cache is not False and not (place.store.local and cache in (None, True)):
         own = settings.data / "cache" / "shards"
         directory = own if cache in (None, True) else Path(str(cache))
         copies = LocalCopies(directory, settings.room(ShardSettings).shard_cache_bytes_max)
-    opened = [
-        OpenShard(store, read_manifest(store, shard_id), columns, copies) for shard_id, _ in shards
-    ]
+    if copies is None and not place.random_access:
+        why = "files of a service are read from copies: name a directory for them, or leave it out"
+        raise InvalidInput(what="cache=False", why=why)
+    opened = [OpenShard(place.store, place.manifest(shard), columns, copies) for shard, _ in shards]
     return ShardReader(opened, plan)
 
 

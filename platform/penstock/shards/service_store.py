@@ -1,9 +1,8 @@
 """The files of shards as a service gives them, for readers that are far from the lake."""
 
-import hashlib
 import io
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,16 +11,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.directories import SHARED_MODE, make_directory
-from penstock.lake.desk import Desk, LocalDesk
-from penstock.safe_names import DIGEST_PREFIX, relative_name
+from penstock.lake.desk import Desk, LocalDesk, open_desk
+from penstock.safe_names import relative_name
 from penstock.shards.calls import PIECE_BYTES_MAX, READ_SHARD_FILE, ShardFileQuestion
 from penstock.shards.files import copy_part, files_of
 from penstock.shards.manifest import (
     FOLDER,
     MANIFEST_NAME,
     Manifest,
+    decoded_manifest,
     folder_of,
-    manifest_name,
     read_manifest,
 )
 from penstock.shards.registered_shards import find_shard
@@ -37,6 +36,8 @@ class _FilePieces(io.RawIOBase):
     def __init__(self, desk: Desk, shard: str, name: str) -> None:
         self._desk = desk
         self._shard, self._name = shard, name
+        #: What is closed with it.
+        self.at_end = ExitStack()
         self._start = 0
         self._piece = self._next_piece()
 
@@ -51,6 +52,10 @@ class _FilePieces(io.RawIOBase):
         room[:count], self._piece = self._piece[:count], self._piece[count:]
         return count
 
+    def close(self) -> None:
+        self.at_end.close()
+        super().close()
+
     def _next_piece(self) -> memoryview:
         question = ShardFileQuestion(shard=self._shard, name=self._name, start=self._start)
         piece = self._desk.ask(READ_SHARD_FILE, question)
@@ -60,32 +65,40 @@ class _FilePieces(io.RawIOBase):
 
 @dataclass(frozen=True)
 class ServiceStore:
-    """The part of an ObjectStore that reads a shard, over HTTP and from beginning to end."""
+    """The part of an ObjectStore that reads shards, over HTTP and each file from its beginning to
+    its end. Each file has a desk of its own, which threads cannot share."""
 
-    desk: Desk
+    desk: Callable[[], AbstractContextManager[Desk]]
+    local = False
 
     def open(self, name: str) -> pa.NativeFile:
         """Raises ShardUnknown, ShardFileUnknown."""
         folder, digits, file = relative_name(name).split("/", 2)
         assert folder == FOLDER
-        pieces = _FilePieces(self.desk, digits, file)
-        return pa.PythonFile(io.BufferedReader(pieces, PIECE_BYTES_MAX), mode="r")
+        return pa.PythonFile(self._file(digits, file), mode="r")
+
+    def manifest(self, shard: str) -> Manifest:
+        """Of a shard by its id, the beginning of it, or its name. Raises ShardUnknown,
+        ShardDamaged."""
+        with self._file(shard, MANIFEST_NAME) as file:
+            return decoded_manifest(file.read(), MANIFEST_NAME)
+
+    def address(self, name: str) -> str:
+        return name
+
+    def _file(self, shard: str, name: str) -> io.BufferedReader:
+        with ExitStack() as closing:
+            desk = closing.enter_context(self.desk())
+            pieces = _FilePieces(desk, shard, name)
+            pieces.at_end = closing.pop_all()
+        return io.BufferedReader(pieces, PIECE_BYTES_MAX)
 
 
-def copied_shard(desk: Desk, shard: str, copies: FileStore) -> Manifest:
-    """The manifest of a shard whose files are in `copies` when this returns. Raises ShardUnknown,
-    ShardDamaged."""
-    pieces = _FilePieces(desk, shard, MANIFEST_NAME)
-    content = io.BufferedReader(pieces, PIECE_BYTES_MAX).read()
-    shard_id = DIGEST_PREFIX + hashlib.sha256(content).hexdigest()
-    with copies.create(manifest_name(shard_id)) as file:
-        file.write(content)
-    manifest = read_manifest(copies, shard_id)
-    source = ServiceStore(desk)
-    for part in files_of(manifest):
-        name = f"{folder_of(shard_id)}/{part.name}"
-        copy_part(source, name, copies, name, part)
-    return manifest
+@contextmanager
+def service_desk(url: str, key: str | None) -> Iterator[Desk]:
+    """With this key, else with the one that is kept. Raises InvalidInput."""
+    with open_desk(None, url, key=key) as desk:
+        yield desk
 
 
 @contextmanager
@@ -97,7 +110,12 @@ def shard_at_hand(desk: Desk, shard: str, folder: Path) -> Iterator[tuple[Object
         lake, tenant = desk.lake, desk.caller.tenant
         yield lake.store, read_manifest(lake.store, find_shard(lake.database, tenant, shard).id)
         return
+    source = ServiceStore(lambda: nullcontext(desk))
+    manifest = source.manifest(shard)
     make_directory(folder, SHARED_MODE)
     with TemporaryDirectory(prefix=".penstock-", dir=folder) as directory:
         copies = FileStore(Path(directory))
-        yield copies, copied_shard(desk, shard, copies)
+        for part in files_of(manifest):
+            name = f"{folder_of(manifest.id)}/{part.name}"
+            copy_part(source, name, copies, name, part)
+        yield copies, manifest

@@ -13,7 +13,8 @@ _COLUMNS = [
 _SAMPLE_COLUMNS = [
     *("sample_id", "session_id", "rollout_id", "group_id", "task_id", "branch_index", "chain_pos"),
     *("n_tokens", "n_trainable", "min_policy_version", "max_policy_version", "reward", "advantage"),
-    *("loss_weight", "status", "token_source", "checkpoint_id", "split", "consent", "created_at"),
+    *("loss_weight", "status", "token_source", "tokenizer_id", "checkpoint_id", "license"),
+    *("split", "consent", "created_at"),
 ]
 #: What `samples` reads of the shards' files, where there are none.
 _SAMPLE_ROWS = pa.schema(
@@ -45,7 +46,9 @@ def bind_views(sources: ViewSources, views: frozenset[str]) -> None:
         )
         with sources.database.read() as connection:
             shards = {row.name: row.shard for row in connection.execute(files)}
-        paths = sources.bind_files("stored_samples", list(shards), _SAMPLE_ROWS, with_paths=True)
+        paths = sources.bind_files(
+            "stored_samples", list(shards), _SAMPLE_ROWS, with_paths=True, some_are_older=True
+        )
         columns = [pa.array(values, pa.string()) for values in (paths, shards.values())]
         shard_paths = pa.Table.from_arrays(columns, names=["filename", "shard"])
         sources.connection.register("shard_paths", shard_paths)

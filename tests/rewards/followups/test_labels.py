@@ -163,6 +163,21 @@ def test_people_outrank_models(lake: HandLake) -> None:
     assert counted.by == "llm m"
 
 
+def test_labels_are_a_view(lake: HandLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all that was taken back, without any text, and of one's own tenant alone."""
+    label(lake, "mcu?", monkeypatch, "--chosen", "0")
+    rows = lake.rows("select * from labels order by labelled_at")
+    assert [(row["label"], row["dissatisfied"]) for row in rows] == [
+        ("moves_on", 0.0), ("corrects", 1.0), (None, None), ("unclear", 0.5),
+    ]  # fmt: skip
+    assert [row["superseded_at"] is None for row in rows] == [True, False, False, True]
+    assert {(row["labelled_by"], row["is_model"], row["drawn"]) for row in rows} == {
+        ("ann", False, True)
+    }
+    assert lake.rows("select * from labels", tenant="other") == []
+    assert lake.rows("select * from labels", "1970-01-02T00:00:00Z") == []
+
+
 def frame(judged: dict[str, list[float]]) -> QuestionFrame:
     found = [
         JudgedFollowUp(session, turn, chance, "c", 0, 1)

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock_jobs.rewards.followups.judge import Message
+from penstock_jobs.rewards.followups.judge import Message, Tests
+from penstock_jobs.rewards.followups.local_judge import LocalJudge
 from penstock_jobs.rewards.followups.message_parts import speech_of
 from penstock_jobs.rewards.followups.speech_features import columns, features, read
 
@@ -74,3 +75,20 @@ def test_any_text_has_features_within_the_columns(text: str, agent: str) -> None
 def test_long_runs_cost_no_more_than_their_length() -> None:
     for run in ("." * 6_000, "a@" * 3_000, "_" * 6_000, "> " * 3_000, "但" * 6_000):
         assert read(Message(text=run)).text is not None
+
+
+OUTCOMES: tuple[Tests | None, ...] = (None, "passed", "failed")
+
+
+@pytest.mark.parametrize("text", ["No, that is wrong. I had to revert it.", "hm, about that", "ok"])
+def test_what_an_agent_can_bring_about_says_nothing_of_its_work(text: str) -> None:
+    """Else a trivial test that passes, and a claim, would buy a better word from the judge."""
+    judge = LocalJudge()
+    [plain, *others] = judge.judge(
+        [
+            Message(text=text, agent=agent, edited=True, tests=tests)
+            for agent in ("Here it is.", "Done: all tests pass, everything works perfectly now.")
+            for tests in OUTCOMES
+        ]
+    )
+    assert {judged.dissatisfied for judged in others} == {plain.dissatisfied}

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import msgspec
 from xxhash import xxh3_64_hexdigest
 
 from penstock_jobs.importers import fields
@@ -56,6 +57,9 @@ _USED = (
 _REMEMBERED = 100_000
 #: A session whose last row is younger may still be written.
 _QUIET_SECONDS = 600
+
+
+_encoder = msgspec.json.Encoder()
 
 
 class _Remembered(OrderedDict[Any, Any]):
@@ -218,17 +222,17 @@ class _SessionFile:
     def _key(self, row: dict[str, Any], session_id: str, number: int) -> str | None:
         """The row's id; None for one that stood in the file before."""
         uuid = fields.identifier(row, "uuid")
-        content = repr((row.get("type"), row.get("message"), row.get("content"))).encode()
+        said = xxh3_64_hexdigest(_encoder.encode((row.get("type"), row.get("message"))))
         if uuid is None:
-            return f"row-{xxh3_64_hexdigest(f'{self._ts}'.encode() + content)}"
-        known, said = self._rows.get((session_id, uuid)), hash(content)
+            return f"row-{said}-{self._ts}"
+        known = self._rows.get((session_id, uuid))
         self._rows[session_id, uuid] = said
         if known is None:
             return uuid
         if known == said:
             self._notes.skip("row that stands twice", f"line {number}")
             return None
-        return f"{uuid}-{xxh3_64_hexdigest(content)}"
+        return f"{uuid}-{said}"
 
     # Rows
 

@@ -77,7 +77,7 @@ class Generation:
 
 GENERATIONS = (
     Generation("model_1.npz", features.features, (features.CUES,), 1),
-    Generation("model_2.npz", speech_features.features, (features.CUES, speech_features.SIGNS), 2),
+    Generation("model_2.npz", speech_features.features, (features.CUES, speech_features.SIGNS), 3),
 )
 NEWEST = len(GENERATIONS)
 

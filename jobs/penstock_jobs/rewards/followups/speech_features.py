@@ -249,7 +249,7 @@ def _pairs(reading: Reading) -> Iterator[tuple[int, float]]:
     end, said = reading.end, reading.end | reading.opening
     pairs = {f"{one}&{other}" for one in end for other in end if one < other}
     pairs |= {f"{one}>{other}" for one in reading.opening for other in end}
-    pairs |= {f"a:{one}>{other}" for one in reading.agent & {"offer", "claim"} for other in said}
+    pairs |= {f"a:{one}>{other}" for one in reading.agent & {"offer"} for other in said}
     counts: dict[int, float] = {}
     for pair in pairs:
         column = crc32(pair.encode()) % _PAIR_COLUMNS
@@ -280,13 +280,10 @@ def _flags(message: Message, reading: Reading) -> tuple[bool, ...]:
         reading.speech.quotes,
         *(low <= count < high for low, high in pairwise((0, 3, 6, 12, 25, 50, inf))),
         message.edited,
-        message.tests == "passed",
-        message.tests == "failed",
         agent_asks,
         agent_asks and "plain_no" in reading.opening and not _BAD & reading.groups.keys(),
         agent_asks and "plain_yes" in reading.opening,
         "offer" in reading.agent,
-        "claim" in reading.agent,
         "claim" in reading.agent and "repeated" in reading.groups,
         not message.agent,
         reading.turned,

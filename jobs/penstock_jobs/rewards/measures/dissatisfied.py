@@ -3,6 +3,8 @@ language model."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,7 +20,13 @@ from penstock_jobs.rewards.followups.follow_ups import (
     sessions_of,
     verdict_of,
 )
-from penstock_jobs.rewards.followups.judge import DISSATISFIED, Judge, Judgement, Unjudged
+from penstock_jobs.rewards.followups.judge import (
+    DISSATISFIED,
+    Judge,
+    Judgement,
+    Message,
+    Unjudged,
+)
 from penstock_jobs.rewards.followups.labels import UNCLEAR, MessagePlace
 from penstock_jobs.rewards.followups.llm_judge import judge_version, prompt_version
 from penstock_jobs.rewards.followups.local_judge import LocalJudge, judge_of_version
@@ -34,6 +42,31 @@ _AGAIN_US = 3_600 * SECOND
 
 #: The version of the judge of the reward's first version.
 FIRST_JUDGE = "7f3d88d61b66"
+
+
+#: What the local judges said of the messages of a bucket: two rewards ask the same of them.
+_judged: WeakKeyDictionary[Bucket, dict[tuple[str, tuple[Message, ...]], list[Judgement]]] = (
+    WeakKeyDictionary()
+)
+
+
+@dataclass(frozen=True)
+class _BucketJudge:
+    """A local judge that reads each list of a bucket's messages once."""
+
+    bucket: Bucket
+    version: str
+
+    @property
+    def name(self) -> str:
+        return judge_of_version(self.version).name
+
+    def judge(self, messages: Sequence[Message]) -> list[Judgement]:
+        known = _judged.setdefault(self.bucket, {})
+        key = self.version, tuple(messages)
+        if key not in known:
+            known[key] = judge_of_version(self.version).judge(messages)
+        return known[key]
 
 
 def _known_judge(version: str) -> None:
@@ -56,11 +89,13 @@ class FirstJudgeParameters:
 class LocalJudgeParameters:
     """`judge` is the version of the local judge: it is part of what a definition computes.
     From the first to below the second probability of `unsure` the judge cannot tell; (0.5, 0.5)
-    has it tell always. `settled_by` names the language model that is asked then."""
+    has it tell always. `settled_by` names the language model that is asked then. What nobody
+    settled is censored, or, with `unsettled = "judged"`, worth what the judge says all the same."""
 
     judge: str = field(default_factory=lambda: LocalJudge().version)
     unsure: tuple[float, float] = (0.35, 0.65)
     settled_by: str = ""
+    unsettled: Literal["censored", "judged"] = "censored"
     prompt: str = field(default_factory=prompt_version)
     message_chars_max: int = RewardSettings.judge_message_chars_max
 
@@ -97,20 +132,22 @@ def dissatisfied_follow_up(
     messages about one turn the worst counts; −1 where the user stopped the session or the agent and
     said nothing more. A session is the mean of its turns. Where a person labelled the message
     (`penstock rewards label`), their word counts: −1 or 0. Where the probability lies within
-    `unsure`, a language model's label counts, or the model `settled_by` is asked.
+    `unsure`, a language model's label counts, or the model `settled_by` is asked. What is not
+    settled by that is censored, or with `unsettled = "judged"` − the probability all the same: so
+    it is in `default`, since being unclear must win nothing.
 
     Range: −1 to 0.
     pending: never. censored: `silence`, nobody has answered: most who are content say nothing, and
-    so do most who are not; `unsure`, the judge cannot tell and nobody else said; `unclear`, a
-    person could not tell either; `budget`, `unreachable`, `unreadable_answer`, the language model
-    said nothing: after the first two a run an hour later asks again. Turns in which the agent did
-    nothing have no row.
+    so do most who are not. Unless `unsettled` says otherwise: `unsure`, the judge cannot tell and
+    nobody else said; `unclear`, a person could not tell either; `budget`, `unreachable`,
+    `unreadable_answer`, the language model said nothing. After `budget` and `unreachable` a run an
+    hour later asks again. Turns in which the agent did nothing have no row.
     To game it: flatter, promise, or ask, so that the next message is an answer: read it beside
     `asked_instead`. The judge is a small model trained on written examples: it tells checkpoints
     apart by many sessions, not sessions by one message, and its rates are biased: those that
     `penstock rewards rates` corrects by labels are not.
     """
-    judge = judge_of_version(parameters.judge)
+    judge = _BucketJudge(bucket, parameters.judge)
     if isinstance(parameters, FirstJudgeParameters):
         return score_follow_ups("dissatisfied_follow_up", bucket, judge)
     settle = _Settlement(bucket, parameters)
@@ -123,6 +160,7 @@ class _Settlement:
 
     def __init__(self, bucket: Bucket, parameters: LocalJudgeParameters) -> None:
         self._labels, self._unsure = bucket.labels, parameters.unsure
+        self._counts_unsettled = parameters.unsettled == "judged"
         # A message is shown with what was said before, in whatever session of the chain.
         self._chain_of = bucket.chain_of
         self._refused = {bucket.chain_of(session) for session in _refusing(bucket)}
@@ -133,30 +171,40 @@ class _Settlement:
     def __call__(
         self, follow_ups: Sequence[FollowUp], judgements: Sequence[Judgement | Unjudged]
     ) -> list[Verdict]:
-        verdicts: list[Verdict] = []
-        open_: list[int] = []
-        for follow_up, judgement in zip(follow_ups, judgements, strict=True):
-            verdict = self._known(follow_up, judgement)
-            may_be_sent = self._chain_of(follow_up.session_id) not in self._refused
-            if verdict is None and self._model and may_be_sent:
-                open_.append(len(verdicts))
-            verdicts.append(verdict or Verdict(TurnScore(None, "unsure")))
-        if self._model and open_:
-            answers = self._model.judge([follow_ups[at].message for at in open_])
-            for at, answer in zip(open_, answers, strict=True):
-                verdicts[at] = verdict_of(answer)
+        verdicts = list(map(self._settled, follow_ups, judgements))
+        if self._model:
+            open_ = [
+                number
+                for number, follow_up in enumerate(follow_ups)
+                if verdicts[number].score.reason == "unsure"
+                and self._chain_of(follow_up.session_id) not in self._refused
+            ]
+            answers = self._model.judge([follow_ups[number].message for number in open_])
+            for number, answer in zip(open_, answers, strict=True):
+                verdicts[number] = verdict_of(answer)
+        if self._counts_unsettled:
+            verdicts = list(map(_counted, verdicts, judgements))
         return verdicts
 
-    def _known(self, follow_up: FollowUp, judgement: Judgement | Unjudged) -> Verdict | None:
+    def _settled(self, follow_up: FollowUp, judgement: Judgement | Unjudged) -> Verdict:
         place = MessagePlace(follow_up.session_id, follow_up.turn)
         label = self._labels.of_message(place, follow_up.message)
         low, high = self._unsure
         is_sure = isinstance(judgement, Judgement) and not low <= judgement.dissatisfied < high
         if label is None or (label.is_model and is_sure):
-            return verdict_of(judgement) if is_sure else None
+            return verdict_of(judgement) if is_sure else Verdict(TurnScore(None, "unsure"))
         if label.label is None or label.label == UNCLEAR:
             return Verdict(TurnScore(None, UNCLEAR))
         return Verdict(TurnScore(0.0 - float(label.label in DISSATISFIED)), label.label)
+
+
+def _counted(verdict: Verdict, judgement: Judgement | Unjudged) -> Verdict:
+    """What the judge says where nobody settled it; the reason stays, so that whoever could not be
+    asked is asked again."""
+    if verdict.score.value is not None:
+        return verdict
+    judged = verdict_of(judgement)
+    return judged._replace(score=judged.score._replace(reason=verdict.score.reason))
 
 
 def judged_follow_up(bucket: Bucket, parameters: FirstJudgeParameters) -> pa.Table:
@@ -174,7 +222,7 @@ def judged_follow_up(bucket: Bucket, parameters: FirstJudgeParameters) -> pa.Tab
     To game it: as dissatisfied_follow_up. Give it no weight: it counts what a person settled
     otherwise.
     """
-    judge = judge_of_version(parameters.judge)
+    judge = _BucketJudge(bucket, parameters.judge)
     found = list(follow_ups(sessions_of(bucket)))
     judgements = judge.judge([follow_up.message for follow_up in found])
     scores = {

@@ -12,7 +12,7 @@
 --   horizon_s                       seconds after the edit; null for rewards without horizons
 --   value                           null unless it is scored
 --   state                           `scored`, `pending`, `censored`, `invalid`
---   reason                          why there is no value; of `reward`, which rewards it was scored without
+--   reason                          why there is no value, or none but a judge's; of `reward`, which rewards it was scored without
 --   definition, definition_version  its name and its digest
 --   checkpoint                      where the target had one alone
 --   computed_at                     as of when

@@ -1,17 +1,18 @@
 """Exclusion: which chosen sessions a shard leaves out, and why.
 
-A session has one reason, the first in this order: consent, copies, contamination, staleness,
-near-duplicates, caps. Caps come last, so that sessions that are left out anyway use up nobody's
-share. The plan of a shard applies them in this order.
+A session has one reason, the first in this order: consent, vendors' models, copies,
+contamination, staleness, near-duplicates, caps. Caps come last, so that sessions that are left out
+anyway use up nobody's share. The plan of a shard applies them in this order.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 ExclusionReason = Literal[
-    "consent_denied", "consent_unknown", "copy", "contaminated_task", "contaminated_repo",
-    "contaminated_commit", "contaminated_text", "stale_version", "stale_unknown_version",
-    "stale_age", "near_duplicate", "cap_user", "cap_repo", "cap_sessions", "other_side",
+    "consent_denied", "consent_unknown", "not_trainable", "copy", "contaminated_task",
+    "contaminated_repo", "contaminated_commit", "contaminated_text", "stale_version",
+    "stale_unknown_version", "stale_age", "near_duplicate", "cap_user", "cap_repo",
+    "cap_sessions", "other_side",
 ]  # fmt: skip
 
 

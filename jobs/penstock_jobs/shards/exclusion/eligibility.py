@@ -73,6 +73,15 @@ def without_consent(
     return spread_over_chains(unknown, chains) | spread_over_chains(denied, chains)
 
 
+def of_vendors(marked: Iterable[Mapping[str, str]], chains: Mapping[str, str]) -> Exclusions:
+    """Sessions that a vendor's model wrote in: its terms mostly forbid to train on them."""
+    exclusions = {
+        row["session_id"]: Exclusion("not_trainable", f"{row['model']} of {row['vendor']}")
+        for row in marked
+    }
+    return spread_over_chains(exclusions, chains)
+
+
 def stale(
     profiles: Iterable[SessionProfile],
     chains: Mapping[str, str],

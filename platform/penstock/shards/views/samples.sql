@@ -16,12 +16,15 @@
 --   loss_weight                             what it weighs in the loss
 --   status                                  `completed`, `truncated`, `aborted`, `failed`, `masked`
 --   token_source                            `engine` or `renderer`
+--   tokenizer_id                            what the engine, or the recipe, called the tokenizer
 --   checkpoint_id                           the checkpoint that wrote last
+--   license                                 of the code, as the session's start said
 --   split                                   `train` or `eval`
 --   consent                                 when the shard was built
 --   created_at                              when it was written
 select paths.shard, sample_id, session_id, rollout_id, group_id, task_id, branch_index, chain_pos,
        n_tokens, n_trainable, min_policy_version, max_policy_version, reward, advantage,
-       loss_weight, status, token_source, checkpoint_id, split, consent, created_at
+       loss_weight, status, token_source, tokenizer_id, checkpoint_id, license, split, consent,
+       created_at
 from stored_samples
 join shard_paths as paths on paths.filename = stored_samples.filename

@@ -1,0 +1,121 @@
+"""Commits of the repositories that imported sessions worked in, as later states of their edits.
+
+Agents' own files do not say what became of an edit. The repository does, where it is on this
+machine: its commits become `vcs_commit` events of the sessions, by the same reading as
+`penstock rewards run --git`.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from penstock.clock import SECOND_US, SystemClock
+from penstock.errors import InvalidInput
+from penstock.lake.desk import Desk
+from penstock_jobs.importers.importer import ImportedEvent
+from penstock_jobs.rewards.bucket import Bucket, EditParameters
+from penstock_jobs.rewards.git_history import history_events
+from penstock_jobs.rewards.git_repository import Repository
+from penstock_jobs.rewards.lives import ChainMember
+from penstock_jobs.rewards.rows import row_tuples
+
+#: Sessions that ended earlier have their commits: each import looks at the others again.
+_AGE = timedelta(days=30)
+#: A repository is asked about so many sessions at once.
+_SESSIONS_AT_ONCE = 200
+#: The source of these events.
+GIT = "git"
+_SESSIONS = """SELECT session_id, repo, project, parent_session, link FROM sessions
+    WHERE edits > 0 AND repo IS NOT NULL AND epoch_us(last_ts) >= {since_us}"""
+_EDITS = """SELECT session_id, ts, path, before, after FROM edits
+    WHERE session_id IN ({sessions}) ORDER BY ts, seq"""
+_LOOKS = """SELECT session_id, ts, path FROM observations
+    WHERE session_id IN ({sessions}) ORDER BY ts, seq"""
+
+
+@dataclass(frozen=True)
+class _Session:
+    session_id: str
+    project: str | None
+    member: ChainMember | None
+
+
+def commits_of_sessions(desk: Desk, problems: list[tuple[str, str]]) -> Iterator[ImportedEvent]:
+    """Of the sessions of the last weeks, where their repositories are here. A repository that
+    cannot be read goes to `problems`, with the reason."""
+    now_us = SystemClock().now_us()
+    since_us = now_us - round(_AGE.total_seconds()) * SECOND_US
+    for directory, sessions in sorted(_by_repository(desk, since_us).items()):
+        for start in range(0, len(sessions), _SESSIONS_AT_ONCE):
+            some = sessions[start : start + _SESSIONS_AT_ONCE]
+            try:
+                yield from _commits(desk, directory, some, now_us)
+            except InvalidInput as error:
+                problems.append((str(directory), str(error.facts.get("why", error))))
+                break
+
+
+def repository_of(folder: str) -> Path | None:
+    """The root of the Git repository that a folder lies in, if both are here."""
+    path = Path(folder)
+    if not path.is_absolute():
+        return None
+    try:
+        return next((each for each in (path, *path.parents) if (each / ".git").exists()), None)
+    except OSError:
+        return None
+
+
+def _by_repository(desk: Desk, since_us: int) -> Mapping[Path, list[_Session]]:
+    found: defaultdict[Path, list[_Session]] = defaultdict(list)
+    table = _rows(desk, _SESSIONS.format(since_us=since_us))
+    for row in table.to_pylist():
+        directory = repository_of(row["repo"])
+        if directory is None:
+            continue
+        is_agent = row["link"] == "subagent" and row["parent_session"] is not None
+        member = ChainMember(row["parent_session"], subagent=True) if is_agent else None
+        found[directory].append(_Session(row["session_id"], row["project"], member))
+    return found
+
+
+def _rows(desk: Desk, sql: str) -> pa.Table:
+    with desk.rows(sql, None) as answer:
+        return answer.batches.read_all()
+
+
+def _commits(
+    desk: Desk, directory: Path, sessions: Sequence[_Session], now_us: int
+) -> Iterator[ImportedEvent]:
+    """Raises InvalidInput."""
+    names = ", ".join("'" + each.session_id.replace("'", "''") + "'" for each in sessions)
+    edits, looks = (_rows(desk, sql.format(sessions=names)) for sql in (_EDITS, _LOOKS))
+    chains = {each.session_id: each.member for each in sessions if each.member is not None}
+    empty = pa.table({})
+    others = dict.fromkeys(
+        ("turns", "user_messages", "model_calls", "tool_calls", "feedback", "events"), empty
+    )
+    bucket = Bucket(now_us, edits, looks, **others, chains=chains)
+    projects = {each.session_id: each.project for each in sessions}
+    horizons_s = EditParameters().horizons_s
+    history = history_events(bucket, Repository(directory), horizons_s=horizons_s)
+    columns = ("session_id", "event_id", "ts", "seq", "payload")
+    for session, event_id, ts_us, seq, payload in row_tuples(history.rows, *columns):
+        decoded: dict[str, Any] = msgspec.json.decode(payload)
+        yield ImportedEvent(
+            session_id=session,
+            ts=ts_us,
+            type="vcs_commit",
+            payload=decoded,
+            event_id=event_id,
+            seq=seq,
+            source=GIT,
+            source_key=event_id,
+            project=projects.get(session),
+        )
