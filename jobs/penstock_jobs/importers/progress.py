@@ -9,6 +9,7 @@ from xxhash import xxh3_128_hexdigest
 
 from penstock.database.engine import Database, clock_us, insert_of
 from penstock_jobs.importers.importer import Importer
+from penstock_jobs.importers.registry import all_importers
 from penstock_jobs.importers.sources import Source
 from penstock_jobs.importers.tables import imported_source
 
@@ -21,12 +22,24 @@ class ImportProgress:
         self._database = database
         self._tenant = tenant
         columns = imported_source.c
-        stored = sa.select(columns.digest, columns.mark).where(columns.tenant == tenant)
+        stored = sa.select(columns.digest, columns.mark, columns.format)
         with database.read() as connection:
-            self._marks = {row.digest: row.mark for row in connection.execute(stored)}
+            rows = connection.execute(stored.where(columns.tenant == tenant)).all()
+        self._marks = {row.digest: row.mark for row in rows}
+        self._formats = {row.digest: row.format for row in rows}
 
     def knows(self, source: Source, mark: str) -> bool:
         return self._marks.get(_digest(source)) == mark
+
+    def importer_of(self, source: Source) -> Importer | None:
+        """Whose it was when it was read, if it did not change since."""
+        name = self._formats.get(_digest(source))
+        importer = next((each for each in all_importers() if each.name == name), None)
+        try:
+            unchanged = importer is not None and self.knows(source, mark_of(source, importer))
+        except OSError:
+            return None
+        return importer if unchanged else None
 
     def note(self, source: Source, importer: Importer, mark: str) -> None:
         """All events of the source, as it was then, are in the log."""
@@ -40,7 +53,7 @@ class ImportProgress:
             connection.execute(
                 statement.on_conflict_do_update(index_elements=list(key), set_=values)
             )
-        self._marks[digest] = mark
+        self._marks[digest], self._formats[digest] = mark, importer.name
 
 
 class WatchedSources:
