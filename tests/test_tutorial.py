@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.commands import penstock
 from tests.support.installed_wheel import InstalledWheel, install_wheel
 from tests.support.servers.ports import free_port
 
@@ -114,3 +115,13 @@ def test_the_tutorial_has_blocks_to_be_walked() -> None:
     for part in (*EXPECTED, *STATUSES):
         assert sum(part in text for text in texts) == 1, part
     assert not any("pkill" in text for text in texts)
+
+
+def test_the_examples_are_copied_to_where_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = penstock("examples")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "examples" / "recipes" / "sft-persistent.toml").is_file()
+    assert penstock("examples").returncode == 2  # it overwrites nothing
