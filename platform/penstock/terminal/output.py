@@ -73,8 +73,11 @@ def _plain(value: object) -> object:
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
 
-def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table as wide as the terminal; in a pipe as wide as it needs to be."""
+def show_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, nothing: str = ""
+) -> None:
+    """A table as wide as the terminal; in a pipe as wide as it needs to be. `nothing` stands for
+    None: where an empty text is something else."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -86,16 +89,16 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
     for name in columns:
         table.add_column(Text(visible_line(name)), overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(value) for value in row))
+        table.add_row(*(_cell(value, nothing) for value in row))
     console.print(table, soft_wrap=not console.is_terminal)
 
 
-def _cell(value: object) -> "Text":
+def _cell(value: object, nothing: str) -> "Text":
     """Plain text: marks such as [bold] and :smile: mean nothing in it."""
     from rich.text import Text
 
     if value is None:
-        return Text()
+        return Text(nothing, "dim")
     if isinstance(value, datetime):
         return Text(value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3])
     text = encode(value).decode() if isinstance(value, Mapping | list) else str(value)
@@ -123,9 +126,8 @@ def show_error_document(
     """What went wrong, for a program: its names are those of an answer over HTTP. A command that
     gave its answer already, such as a verdict, has said it there."""
     if not _document_shown.is_set():
-        show_json_line(
-            {"error": name, "detail": message, "exit_status": exit_status} | (fields or {})
-        )
+        fixed = {"error": name, "detail": message, "exit_status": exit_status}
+        show_json_line({**fixed, **(fields or {})})
 
 
 def guard_terminal() -> None:
