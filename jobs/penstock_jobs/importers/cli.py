@@ -172,6 +172,7 @@ def _take(
         progress = ImportProgress(desk.lake.database, desk.caller.tenant)
     importer = SessionImporter(lake_import, progress, selection)
     _go_through(plan, importer)
+    importer.flush()
     for file in plan.event_files:
         with progress_of(file.path.name) as follow:
             for read, size in lake_import.take(file):
