@@ -14,8 +14,10 @@ from bench.commits import commits_per_second, seconds_to_pin
 from bench.demonstration import measure_demonstration
 from bench.figures import Figure, at_least, at_most, show
 from bench.gate_decision import measure_gate_decision
+from bench.importing import measure_importing
 from bench.increments import measure_increments
 from bench.ingest import Ingested, ingest_at_full_speed, ingest_at_rate
+from bench.installation import measure_installation
 from bench.kafka import OverKafka, ingest_over_kafka, running_servers, store_with_writers
 from bench.loading import measure_loading
 from bench.promotion_notice import measure_promotion_notice
@@ -64,6 +66,9 @@ def _measure(here: Path, events: int, lake_events: int) -> Iterator[Figure]:
 
     yield from _over_kafka(here / "kafka", traffic, full)
 
+    say("importing sessions")
+    yield from measure_importing(here / "importing")
+
     say("computing rewards")
     yield from measure_rewards(make_traffic(20_000, _BATCH))
     yield from measure_increments(here)
@@ -74,6 +79,9 @@ def _measure(here: Path, events: int, lake_events: int) -> Iterator[Figure]:
     say("building shards and reading them")
     yield from measure_building(here)
     yield from measure_loading(here / "loading")
+
+    say("installing the wheel, and starting its commands")
+    yield from measure_installation(here / "installation")
 
     say("deciding at the gate")
     yield from measure_gate_decision(here / "gate")

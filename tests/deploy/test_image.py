@@ -28,7 +28,9 @@ def arguments() -> dict[str, str]:
 
 def test_what_the_wheel_is_made_of_is_copied() -> None:
     build = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
-    needed = {*build["packages"], *build["force-include"]}
+    project = PROJECT["project"]
+    needed = {*build["packages"], *build["force-include"], project["readme"]}
+    needed |= set(project["license-files"])
     roots = {PurePosixPath(one).parts[0] for one in needed}
     assert copied() == roots | {"pyproject.toml", "requirements.lock"}
 

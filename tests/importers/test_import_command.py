@@ -34,12 +34,26 @@ def test_only_what_changed_is_read_again(home: Path) -> None:
     data = ("--data", str(home / "data"))
     first = report(str(home / ".claude"), *data)
     assert first["formats"]["claude-code"]["sources"] == 2
-    assert first["stored"] == 6
+    assert first["stored"] == 8
     write(home / ".claude/projects/-work-shop", *ROWS, asks(2, "Thanks"))
     second = report(str(home / ".claude"), *data)["formats"]["claude-code"]
     assert (second["sources"], second["unchanged"]) == (1, 1)
     assert report(str(home / ".claude"), *data)["formats"]["claude-code"]["unchanged"] == 2
-    assert len(stored(home / "data")) == 7
+    assert len(stored(home / "data")) == 9
+
+
+def test_what_did_not_change_is_not_opened(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = ("--data", str(home / "data"))
+    report(str(home / ".claude"), *data)
+    opened: list[object] = []
+
+    def refuse(file: object) -> object:
+        opened.append(file)
+        raise OSError("not to be opened")
+
+    monkeypatch.setattr("penstock_jobs.importers.sources.open_unbuffered", refuse)
+    again = report(str(home / ".claude"), *data)["formats"]["claude-code"]
+    assert (again["unchanged"], opened) == (2, [])
 
 
 def test_a_dry_run_says_the_same_and_takes_nothing(home: Path) -> None:
@@ -53,7 +67,7 @@ def test_one_project_alone_leaves_the_others_to_a_later_import(home: Path) -> No
     taken = report(str(home / ".claude"), "--project", "mail", *data)["formats"]["claude-code"]
     assert taken["taken"]["sessions"] == 1
     assert taken["skipped"]["event of another project"]["count"] == 3
-    assert report(str(home / ".claude"), *data)["stored"] == 3
+    assert report(str(home / ".claude"), *data)["stored"] == 4
 
 
 def test_what_did_not_change_since_is_left_out(home: Path) -> None:
@@ -70,6 +84,10 @@ def test_discover_looks_where_agents_keep_their_sessions(
         monkeypatch.delenv(name, raising=False)
     found = report("--discover", "--yes", "--data", str(home / "data"))
     assert found["formats"]["claude-code"]["sources"] == 2
+    (home / "new" / ".claude" / "projects").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home / "new"))
+    fresh = report("--discover", "--yes", "--data", str(home / "data"))
+    assert fresh["formats"] == {}
     monkeypatch.setenv("HOME", str(home / "nowhere"))
     nothing = penstock("import", "--discover", "--data", str(home / "data"))
     assert nothing.returncode == 2
@@ -82,7 +100,7 @@ def test_events_and_sessions_may_lie_side_by_side(home: Path) -> None:
     events.write_text(json.dumps(event | {"payload": {"text": "Hi"}}) + "\n")
     (home / ".claude" / "settings.json").write_text('{"theme": "dark"}')
     taken = report(str(home / ".claude"), "--data", str(home / "data"))
-    assert taken["accepted"] == 7
+    assert taken["accepted"] == 9
     assert taken["unknown"][".json"]["count"] == 1
     assert taken["rejected"] == 0
 
@@ -108,5 +126,5 @@ def test_watching_takes_what_is_appended(home: Path, monkeypatch: pytest.MonkeyP
     data = str(home / "data")
     done = penstock("import", str(home / ".claude"), "--watch", "--data", data)
     assert done.returncode == 0, done.stderr
-    assert len(stored(home / "data")) == 7
+    assert len(stored(home / "data")) == 9
     assert {row[0] for row in stored(home / "data")} == {SESSION, OTHER}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock_jobs.importers.vendors import vendor_of
+from penstock_jobs.importers.vendors import VENDOR_MODEL, vendor_of
 from tests.support.claude_code_rows import SESSION, answers, asks, said, write
 from tests.support.commands import penstock
 from tests.support.session_sources import events_of, take
@@ -41,7 +41,8 @@ def test_the_name_of_a_model_says_whose_it_is(model: str | None, vendor: str | N
 
 def test_a_session_is_marked_once_with_its_first_answer(tmp_path: Path) -> None:
     rows = [asks(0, "Fix it"), answers(1, "m1", said("Yes.")), answers(2, "m2", said("Done."))]
-    [mark] = [event for event in events_of(write(tmp_path, *rows)) if event["type"][:2] == "x_"]
+    events = events_of(write(tmp_path, *rows), marks=True)
+    [mark] = [event for event in events if event["type"] == VENDOR_MODEL]
     assert mark["payload"] == {
         "vendor": "Anthropic",
         "model": "claude-opus-4-5",

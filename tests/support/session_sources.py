@@ -14,6 +14,7 @@ from penstock_jobs.importers.plan import plan_import
 from penstock_jobs.importers.progress import ImportProgress
 from penstock_jobs.importers.report import ImportReport
 from penstock_jobs.importers.session_import import SessionImporter
+from penstock_jobs.importers.vendors import VENDOR_MODEL
 
 Event = dict[str, Any]
 
@@ -28,13 +29,15 @@ def cases() -> Iterator[tuple[str, Path]]:
         yield folder.parent.name, folder
 
 
-def events_of(*paths: Path, form: str = "auto") -> list[Event]:
-    """The events that sources give, in their order, without a lake."""
+def events_of(*paths: Path, form: str = "auto", marks: bool = False) -> list[Event]:
+    """The events that sources give, in their order, without a lake; with `marks` also those that
+    say whose model wrote a session."""
     kept: list[Event] = []
 
     class Keeping(SessionImporter):
         def _add(self, body: bytearray, event: Any, _notes: Any) -> None:
-            kept.append(msgspec.to_builtins(event))
+            if marks or event.type != VENDOR_MODEL:
+                kept.append(msgspec.to_builtins(event))
 
     importer = Keeping(None, None)
     for source, of_format, _size in plan_import(list(paths), form).sources:
@@ -53,14 +56,15 @@ def report_of(*paths: Path, form: str = "auto") -> ImportReport:
 
 
 def take(data: Path, paths: Iterable[Path]) -> tuple[ImportReport, ImportSummary]:
-    """As `penstock import`, each path as a run of its own; what the last one says."""
-    for path in paths:
-        with closing(open_or_make(load_settings(data))) as lake:
+    """As `penstock import`, each path as an import of its own; what the last one says."""
+    with closing(open_or_make(load_settings(data))) as lake:
+        for path in paths:
             files = FileImporter(lake, "default")
             importer = SessionImporter(files, ImportProgress(lake.database, "default"))
             for source, of_format, _size in plan_import([path]).sources:
                 for _ in importer.take(source, of_format):
                     pass
+            importer.flush()
             outcome = importer.report, files.finish()
     return outcome
 

@@ -37,6 +37,7 @@ from penstock_jobs.canary.watch import gate
 from penstock_jobs.demo import story
 from penstock_jobs.demo.server import Server
 from penstock_jobs.demo.story import LEARN, Act, Chapter, StoryEnding, UserReaction, percent
+from penstock_jobs.examples import LEFT_BEHIND, examples_folder
 from penstock_jobs.loop.cycles import Cycle
 from penstock_jobs.loop.loop_file import load_loop
 from penstock_jobs.loop.runner import Runner
@@ -108,10 +109,8 @@ def make_folders(data: Path | None, *, isolated: bool = True) -> DemoFolders:
             make_directory(folder)
             (folder / _MARK).write_text(_MARK_TEXT, encoding="utf-8")
         (lake / FILE_NAME).write_text(_SETTINGS, encoding="utf-8")
-        # In a wheel the files lie beside this module, in a checkout in examples.
-        shipped = Path(__file__).with_name("_files")
-        source = shipped if shipped.exists() else Path(__file__).parents[3] / "examples" / "demo"
-        shutil.copytree(source, folders.loops, ignore=shutil.ignore_patterns("__pycache__"))
+        source = examples_folder() / "demo"
+        shutil.copytree(source, folders.loops, ignore=shutil.ignore_patterns(*LEFT_BEHIND))
         folders.models.mkdir()
         # The commands use this Python, which has what the trainer needs.
         python = shlex.quote(sys.executable).replace("\\", "\\\\").replace('"', '\\"')

@@ -97,7 +97,10 @@ class ImportReport:
         }
         unfit = [{"path": path, "why": why} for path, why in self.unfit]
         unknown = {suffix: asdict(items) for suffix, items in self.unknown.items()}
-        return {"formats": formats, "unfit": unfit, "unknown": unknown}
+        document = {"formats": formats, "unfit": unfit, "unknown": unknown}
+        # Names of files need not be UTF-8.
+        mended: dict[str, Any] = _as_unicode(document)
+        return mended
 
     def lines(self) -> Iterable[str]:
         """The report as people read it."""
@@ -122,3 +125,11 @@ class ImportReport:
             yield f"left out: {shown}: {why}"
         for suffix, items in sorted(self.unknown.items()):
             yield f"of no known format: {items.count} × {suffix}; such as {items.example}"
+
+
+def _as_unicode(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_as_unicode(name): _as_unicode(item) for name, item in value.items()}
+    return [_as_unicode(item) for item in value] if isinstance(value, list) else value

@@ -8,7 +8,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,8 @@ from penstock_jobs.importers.report import Notes, Unfit
 
 #: What importers look at to recognise a file.
 BEGINNING_BYTES = 64 * 1024
+#: A row that a file begins with may be longer: instructions, or what somebody pasted.
+_FIRST_LINE_BYTES_MAX = 16 * 1024 * 1024
 #: No row is so long; one that is costs itself alone.
 LINE_BYTES_MAX = 64 * 1024 * 1024
 #: A document that is decoded as a whole.
@@ -208,22 +210,28 @@ class Candidate:
     @cached_property
     def beginning(self) -> bytes:
         """What the file begins with, decompressed; nothing of a file that cannot be read."""
-        content = b""
+        return self._begins(BEGINNING_BYTES)[:BEGINNING_BYTES]
+
+    def _begins(self, bytes_min: int, *, first_line: bool = False) -> bytes:
+        """At least so much, or with the first line of a file whose first line is longer."""
+        content = bytearray()
         if not self.is_folder:
-            try:
+            with suppress(Unfit):
                 for piece in self.source().pieces():
                     content += piece
-                    if len(content) >= BEGINNING_BYTES:
+                    ended = not first_line or b"\n" in content
+                    if len(content) >= (bytes_min if ended else _FIRST_LINE_BYTES_MAX):
                         break
-            except Unfit:
-                return content[:BEGINNING_BYTES]
-        return content[:BEGINNING_BYTES]
+        return bytes(content)
 
     @cached_property
     def first_rows(self) -> list[dict[str, Any]]:
         """The JSON objects of its first lines, as far as they are whole; at most twenty."""
-        lines = self.beginning.split(b"\n")
-        whole = lines if len(self.beginning) < BEGINNING_BYTES else lines[:-1]
+        begins = self.beginning
+        if len(begins) == BEGINNING_BYTES and b"\n" not in begins and begins.lstrip()[:1] == b"{":
+            begins = self._begins(BEGINNING_BYTES, first_line=True)
+        lines = begins.split(b"\n")
+        whole = lines if len(begins) < BEGINNING_BYTES else lines[:-1]
         rows = []
         for line in whole[:20]:
             try:
