@@ -8,7 +8,8 @@ import sys
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from itertools import takewhile
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -31,7 +32,21 @@ def _entries() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group="penstock.commands")}
 
 
-class RoomCommands(TyperGroup):
+class CommandGroup(TyperGroup):
+    """Commands in a list that says of each what it does, in a whole sentence."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, self.summary(ctx, name)) for name in self.list_commands(ctx)]
+            )
+
+    def summary(self, ctx: Any, name: str) -> str:
+        command: Any = self.get_command(ctx, name)
+        return str(command.get_short_help_str(1_000))
+
+
+class RoomCommands(CommandGroup):
     """The commands of all rooms, each loaded when it is asked for."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -42,20 +57,14 @@ class RoomCommands(TyperGroup):
             self.commands[cmd_name] = _load_command(cmd_name)
         return self.commands.get(cmd_name)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(self._summaries(ctx))
-
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        outlines = [TyperCommand(name, help=summary) for name, summary in self._summaries(ctx)]
+        names = self.list_commands(ctx)
+        outlines = [TyperCommand(name, help=self.summary(ctx, name)) for name in names]
         return super().shell_complete(typer.Context(TyperGroup(commands=outlines)), incomplete)
 
-    def _summaries(self, ctx: Any) -> list[tuple[str, str]]:
-        """What each command does, in a sentence. Those of somebody else's package are loaded."""
-        return [
-            (name, SUMMARIES.get(name) or self.get_command(ctx, name).get_short_help_str(1_000))
-            for name in self.list_commands(ctx)
-        ]
+    def summary(self, ctx: Any, name: str) -> str:
+        """That of somebody else's package is loaded."""
+        return SUMMARIES.get(name) or super().summary(ctx, name)
 
 
 def _load_command(name: str) -> Any:
@@ -66,11 +75,32 @@ def _load_command(name: str) -> Any:
             group, _, command = entry.name.partition(".")
             if command and group == name:
                 room.command(command)(entry.load())
-        loaded.add_typer(room, name=name)
+        loaded.add_typer(room, name=name, cls=CommandGroup)
     else:
         loaded.callback()(_about)
         loaded.command(name)(room)
-    return typer.main.get_group(loaded).commands[name]
+    whole = typer.main.get_group(loaded).commands[name]
+    _name_values(whole)
+    return whole
+
+
+#: What the help calls a value that has no name of its own there.
+_VALUE_NAMES = {int: "N", float: "NUMBER", Path: "PATH"}
+
+
+def _name_values(command: Any) -> None:
+    """Help calls a value by what it is, `CHECKPOINT`, and not by how it is checked."""
+    for part in getattr(command, "commands", {}).values():
+        _name_values(part)
+    for param in command.params:
+        kind = param.type_descriptor
+        if kind.is_choice or getattr(param, "is_flag", False):
+            continue
+        if param.param_type_name == "argument":
+            param.display_type_rich = lambda ctx: None
+        if param.metavar is None:
+            (annotation,) = get_args(kind.annotation) if kind.is_list else (kind.annotation,)
+            param.metavar = _VALUE_NAMES.get(annotation) or param.name.rstrip("_").upper()
 
 
 def _show_version(wanted: bool) -> None:
