@@ -67,13 +67,18 @@ class Comparison:
     unscored: int = 0
 
     def add(self, alive: Iterable[str], blamed: Iterable[str], lines: Iterable[str]) -> None:
-        """Which of two equal lines is the older nobody can say, so their texts are counted."""
-        kept, still = Counter(alive), Counter(blamed)
-        for text, count in Counter(lines).items():
-            own = min(kept[text], count)
-            self.generous += max(own - still[text], 0)
-            self.strict += max(still[text] - own, 0)
-            self.agreeing += count - abs(own - still[text])
+        """Of an edit. Which of two equal lines is the older nobody can say, so their texts are
+        counted. Both shares are of the same lines: those that blame gives to the edit's commit."""
+        kept, still, counts = Counter(alive), Counter(blamed), Counter(lines)
+        if not counts:
+            return
+        own = {text: min(kept[text], count) for text, count in counts.items()}
+        for text, count in counts.items():
+            self.generous += max(own[text] - still[text], 0)
+            self.strict += max(still[text] - own[text], 0)
+            self.agreeing += count - abs(own[text] - still[text])
+        total = counts.total()
+        self.shares.append((sum(own.values()) / total, still.total() / total))
 
 
 @dataclass(frozen=True)
@@ -196,8 +201,6 @@ def compare(history: History, first: int, last: int, comparison: Comparison) -> 
         texts = ([ink(rows[at - 1]) for _, at in own] for own in (alive, still, blamed))
         comparison.add(*texts)
         comparison.copied += len(set(places) - blamed)
-        if places and blamed:
-            comparison.shares.append((len(alive) / len(places), len(still) / len(blamed)))
 
 
 def _edits(history: History, step: Step) -> list[Row]:

@@ -3,13 +3,13 @@ checkout."""
 
 import json
 import re
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.support.commands import penstock
 from tests.support.installed_wheel import InstalledWheel, install_wheel
 from tests.support.servers.ports import free_port
 
@@ -46,7 +46,7 @@ def blocks() -> list[Block]:
 
 def script(port: int) -> str:
     """All blocks in one shell, whose variables live on, each followed by a mark and its status."""
-    parts = ["trap 'kill $SERVER 2>/dev/null' EXIT"]
+    parts = ["trap 'kill $SERVER 2>/dev/null' EXIT", "penstock examples"]
     for number, block in enumerate(blocks()):
         text = block.text.replace("127.0.0.1:8787", f"127.0.0.1:{port}")
         if block.language == "python":
@@ -56,7 +56,7 @@ def script(port: int) -> str:
             text = ""
         parts.append(f"{text}\nSTATUS=$?; echo; echo '{_MARK}' {number} $STATUS")
         if "penstock shards build" in text:
-            first = "print(json.load(sys.stdin)[0]['id'], end='')"
+            first = 'print(json.load(sys.stdin)[0]["id"], end="")'
             parts.append(
                 f"penstock shards list --json | python -c 'import json, sys; {first}' > id"
             )
@@ -88,7 +88,6 @@ def test_each_block_of_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     wheel = install_wheel(tmp_path)
     directory = tmp_path / "walk"
     directory.mkdir()
-    shutil.copytree(ROOT / "examples", directory / "examples")
     walked, seen = outputs(wheel, directory), set()
     for number, block in enumerate(blocks()):
         assert number in walked, f"the walk ended before: {block.text}"
@@ -116,3 +115,13 @@ def test_the_tutorial_has_blocks_to_be_walked() -> None:
     for part in (*EXPECTED, *STATUSES):
         assert sum(part in text for text in texts) == 1, part
     assert not any("pkill" in text for text in texts)
+
+
+def test_the_examples_are_copied_to_where_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = penstock("examples")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "examples" / "recipes" / "sft-persistent.toml").is_file()
+    assert penstock("examples").returncode == 2  # it overwrites nothing

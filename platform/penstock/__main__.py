@@ -1,5 +1,23 @@
-"""`python -m penstock`."""
+"""The program `penstock`, also as `python -m penstock`."""
 
-from penstock.cli import main
+import sys
 
-main()
+from penstock.terminal.interruption import INTERRUPTED, end_now
+
+
+def main() -> None:
+    """Ctrl-C shows no traceback, be it while modules are loaded or while threads end."""
+    try:
+        from penstock.cli import main
+
+        main()
+    except KeyboardInterrupt:
+        end_now()
+    except SystemExit as ended:
+        if ended.code == INTERRUPTED:
+            end_now()
+        raise
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -88,8 +88,8 @@ class SettingInvalid(PenstockError, exit_status=2):
 
 
 class StoreNeeded(PenstockError, exit_status=2):
-    """`{command}` works on the files of a lake, and PENSTOCK_URL names a service: run it on a
-    machine that has the lake, with --data DIR."""
+    """`{command}` works on the files of a lake, and a service is named: run it on a machine that
+    has the lake, with --data DIR."""
 
 
 class Backlogged(PenstockError, http_status=503):

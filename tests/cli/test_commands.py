@@ -135,6 +135,26 @@ def test_wrong_usage_exits_2_and_shows_no_traceback(
 
 
 @pytest.mark.parametrize(
+    ("arguments", "document"),
+    [
+        (("query", "drop table events"), {"error": "QueryRefused", "exit_status": 2}),
+        (("rejected", "show", "999"), {"error": "InvalidInput", "exit_status": 2}),
+        (("rejected", "show", "none"), {"error": "WrongUsage", "exit_status": 2}),
+        (("ledger", "--bogus"), {"error": "WrongUsage", "exit_status": 2}),
+    ],
+)
+def test_with_json_an_error_is_a_document_too(
+    filled: Run, arguments: tuple[str, ...], document: dict[str, Any]
+) -> None:
+    outcome = filled(*arguments, "--json")
+    answer = outcome.json()
+    assert answer.items() >= document.items()
+    assert answer["detail"].removesuffix(".") in " ".join(outcome.err.split())
+    assert outcome.status == document["exit_status"]
+    assert filled(*arguments).out == ""
+
+
+@pytest.mark.parametrize(
     "arguments",
     [
         ("query", "select 1"),

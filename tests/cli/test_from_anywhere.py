@@ -65,7 +65,6 @@ READING: dict[str, list[str]] = {
     "gate plan wrong": ["gate", "plan", "nothing", "--policy", "POLICY"],
     "ledger": ["ledger"],
     "ledger --since": ["ledger", "--since", "2026-01-01T00:00Z"],
-    "keys list": ["keys", "list"],
     "rejected list": ["rejected", "list", "--limit", "5"],
     "rejected show": ["rejected", "show", "1"],
     "rejected show none": ["rejected", "show", "99"],
@@ -108,6 +107,11 @@ class World:
     server: Server
     keys: dict[str, str]
 
+    def arguments(self, name: str) -> list[str]:
+        folder = self.data.parent
+        files = {"POLICY": str(folder / "policy.toml"), "RESULTS": str(folder / "results.jsonl")}
+        return [files.get(text, text) for text in READING[name]]
+
     def here(self, *arguments: str) -> CompletedProcess[str]:
         return penstock(*arguments, "--data", str(self.data))
 
@@ -134,7 +138,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     ):
         done = penstock(*command, "--data", str(data))
         assert done.returncode == 0, done.stderr
-    (folder / "lines.jsonl").write_text('{"session_id": "s", "type": "edti"}\n')
+    wrong = b'{"session_id": "s", "type": "edti"}\n'
+    (folder / "lines.jsonl").write_bytes(body_of([make_event("s", 1)]) + wrong)
     (folder / "policy.toml").write_text(POLICY)
     results = [{"task": task, "attempt": 0, "score": 1.0} for task in TASKS[:3]]
     results += [{"task": "t-003", "error": "timeout: 30 s"}, {"task": "other", "score": 0.0}]
@@ -197,12 +202,15 @@ def timeless(text: str) -> str:
 
 
 def documents(text: str) -> list[object]:
-    """One, or one a line."""
-    text = timeless(text)
+    """One, or one a line. An error from afar names its request, too."""
     try:
-        return [json.loads(text)] if text else []
+        found = [json.loads(timeless(text))] if text else []
     except ValueError:
-        return [json.loads(line) for line in text.splitlines()]
+        found = [json.loads(line) for line in timeless(text).splitlines()]
+    for document in found:
+        if isinstance(document, dict):
+            document.pop("request_id", None)
+    return found
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]], ids=["text", "json"])
@@ -210,9 +218,7 @@ def documents(text: str) -> list[object]:
 def test_the_answer_is_the_same_here_and_from_afar(
     world: World, name: str, form: list[str]
 ) -> None:
-    folder = world.data.parent
-    files = {"POLICY": str(folder / "policy.toml"), "RESULTS": str(folder / "results.jsonl")}
-    arguments = [files.get(text, text) for text in READING[name]] + form
+    arguments = world.arguments(name) + form
     here, afar = world.here(*arguments), world.afar(*arguments)
     if form:  # the fields of an object may come in another order
         assert documents(afar.stdout) == documents(here.stdout)
@@ -238,6 +244,19 @@ def test_a_route_is_open_to_the_roles_of_its_call(world: World, call: Call) -> N
             assert reply.json()["error"] == "RoleMissing"
     with world.server.client("no") as client:
         assert client.post("/v1/query", b"{}").status == 401
+
+
+@pytest.mark.parametrize("name", sorted(READING))
+def test_a_command_is_refused_to_the_roles_that_its_route_refuses(world: World, name: str) -> None:
+    done = world.afar(*world.arguments(name), key="serve")
+    open_to_serve = {"channels show", "channels show none", "channels watch", "channels fleet"}
+    # What is wrong with a file or a word is said before anybody is asked.
+    wrong = {"bench import wrong", "gate plan wrong"}
+    if name in open_to_serve:
+        assert "needs the role" not in done.stderr
+    elif name not in wrong:
+        assert (done.returncode, done.stdout) == (1, "")
+        assert "penstock: The key is known, but this needs the role " in done.stderr
 
 
 def test_a_role_that_may_not_is_refused_by_the_command_as_by_the_route(world: World) -> None:
@@ -384,6 +403,8 @@ def test_keys_are_made_and_revoked_from_afar_for_the_own_tenant(world: World) ->
     assert [key["id"] for key in listed] == [stranger[0].id]
     assert world.afar("keys", "revoke", made["id"]).returncode == 0
     keys = json.loads(world.here("keys", "list", "--json").stdout)
+    own = [key for key in keys if key["tenant"] == TENANT_DEFAULT]
+    assert json.loads(world.afar("keys", "list", "--json").stdout) == own
     assert [key["id"] for key in keys if key["revoked_at"]] == [made["id"]]
     assert world.here("keys", "revoke", stranger[0].id).returncode == 0
 
@@ -486,6 +507,9 @@ def test_what_needs_the_files_says_so_where_a_service_is_named(
         done = penstock(*command)
         assert done.returncode == 2, command
         assert "works on the files of a lake" in done.stderr
+    monkeypatch.delenv("PENSTOCK_URL")
+    done = penstock("rewards", "run", "--url", "http://127.0.0.1:1")
+    assert (done.returncode, "No such option: --url" in done.stderr) == (2, True)
     done = penstock("db", "check", "--data", str(tmp_path / "none"))
     assert "There is no lake at" in done.stderr
 

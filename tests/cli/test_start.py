@@ -1,6 +1,7 @@
 """How much a command loads before it does anything: what is not needed costs each start its time.
 Modules are counted, not seconds."""
 
+import re
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -118,3 +119,15 @@ def test_a_shell_completes_commands(words: str, completed: list[str]) -> None:
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ended.stdout.split() == completed
+
+
+def test_help_names_values_by_what_they_are() -> None:
+    def helps(command: Any, name: str) -> str:
+        context = typer.Context(command, info_name=name, terminal_width=200)
+        parts = getattr(command, "commands", {})
+        return str(command.get_help(context)) + "".join(map(helps, parts.values(), parts))
+
+    group = commands()
+    for name in group.list_commands(None):
+        text = helps(group.get_command(None, name), name)
+        assert not re.findall(r"<(?:str|int|float|Path|list)\b[^>]*>", text), name

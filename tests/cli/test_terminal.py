@@ -28,6 +28,7 @@ from penstock.terminal import output
 from penstock.terminal.long_commands import progress_of, progress_of_bytes, spinner_of
 from penstock.visible_text import visible, visible_json, visible_line
 from tests.cli.conftest import Run
+from tests.support.manual_clock import ManualClock
 
 #: A title, a cleared screen, an answer to be typed in, 8-bit control sequences, turned text.
 HOSTILE = (
@@ -106,6 +107,7 @@ WRITERS: dict[str, Callable[[str], None]] = {
     "show_text": output.show_text,
     "show_table": lambda text: output.show_table([text], [[text], [[text]], [{text: text}]]),
     "show_error": lambda text: output.show_error(InvalidInput(what=text, why=text)),
+    "show_error_document": lambda text: output.show_error_document("Error", _encodable(text), 1),
     "show_json": lambda text: output.show_json(_encodable(text)),
     "show_json_line": lambda text: output.show_json_line({"text": _encodable(text)}),
     "data_output": lambda text: _write_data(text, json=False),
@@ -275,3 +277,20 @@ def test_a_pipe_gets_the_bytes_of_a_rejected_line(hostile_lake: OnTerminal, run:
 def test_a_terminal_gets_no_parquet(hostile_lake: OnTerminal) -> None:
     said = hostile_lake("query", "select 1", "--format", "parquet")
     assert "a terminal shows text; add --out FILE, or use a pipe" in said
+
+
+def test_without_a_terminal_long_work_says_a_line_every_ten_seconds(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = ManualClock()
+    with progress_of("sessions", clock) as follow:
+        for done in range(0, 50, 2):
+            follow(done, 1_000)
+            clock.advance(2.0)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [f"sessions: {done} of 1,000" for done in (10, 20, 30, 40)]
+
+
+def test_nothing_can_be_told_from_an_empty_text(capsys: pytest.CaptureFixture[str]) -> None:
+    output.show_table(["a", "b"], [[None, ""]], nothing="NULL")
+    assert capsys.readouterr().out.splitlines()[1].split() == ["NULL"]

@@ -68,6 +68,16 @@ def test_a_good_candidate_passes_with_a_crash_in_eighty() -> None:
     assert theirs.startswith("core: old has no score at 1 of 80 tasks (t-007)")
 
 
+def test_errors_are_named_with_a_verdict_too() -> None:
+    whole = side(even(tasks=EIGHTY))
+    crashed = SideEvidence(
+        [failed(one) if at < 2 else one for at, one in enumerate(whole.attempts)]
+    )
+    notes = decide(evidence(suite(crashed, whole), policy=WIDE)).document["notes"]
+    [note] = [note for note in notes if note.startswith("core: errors of new: 2 × ")]
+    assert "t-000" in note
+
+
 def test_what_is_whole_says_nothing_of_what_is_missing() -> None:
     """So a document of whole evidence is as it was."""
     document = on(even(tasks=EIGHTY), even(tasks=EIGHTY)).document

@@ -5,7 +5,7 @@ import base64
 import pytest
 
 from penstock.errors import InvalidInput
-from penstock.http.address import HttpAddress
+from penstock.http.address import HttpAddress, is_loopback
 
 
 def of(text: str) -> HttpAddress:
@@ -67,3 +67,17 @@ def test_what_is_none_is_refused_without_being_shown(text: str) -> None:
         of(text)
     assert str(refused.value).startswith("The address of the test cannot be used: ")
     assert len(str(refused.value)) < 120
+
+
+@pytest.mark.parametrize(
+    ("url", "own"),
+    [
+        ("http://127.0.0.1:8787", True),
+        ("http://[::1]:8787/", True),
+        ("http://localhost", True),
+        ("http://penstock.example.com", False),
+        ("http://10.0.0.1", False),
+    ],
+)
+def test_it_is_known_which_address_no_network_lies_before(url: str, own: bool) -> None:
+    assert is_loopback(url) is own

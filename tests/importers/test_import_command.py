@@ -42,6 +42,20 @@ def test_only_what_changed_is_read_again(home: Path) -> None:
     assert len(stored(home / "data")) == 9
 
 
+def test_what_did_not_change_is_not_opened(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = ("--data", str(home / "data"))
+    report(str(home / ".claude"), *data)
+    opened: list[object] = []
+
+    def refuse(file: object) -> object:
+        opened.append(file)
+        raise OSError("not to be opened")
+
+    monkeypatch.setattr("penstock_jobs.importers.sources.open_unbuffered", refuse)
+    again = report(str(home / ".claude"), *data)["formats"]["claude-code"]
+    assert (again["unchanged"], opened) == (2, [])
+
+
 def test_a_dry_run_says_the_same_and_takes_nothing(home: Path) -> None:
     counted = report(str(home / ".claude"), "--dry-run", "--data", str(home / "data"))
     assert counted["formats"]["claude-code"]["taken"]["model_call"] == 2

@@ -155,3 +155,24 @@ def test_rollouts_of_a_task_are_a_group_and_each_is_a_session() -> None:
         end["reason"] for end in of(events_of(FIXTURES / "nemo-gym/rollouts"), "session_end")
     ]
     assert reasons == ["completed", "crash", "timeout", "completed"]
+
+
+# verifiers
+
+
+def test_branches_of_a_trace_are_sessions_that_fork() -> None:
+    events = events_of(FIXTURES / "verifiers/traces")
+    main = [event for event in events if event["session_id"] == "tr1"]
+    fork = [event for event in events if event["session_id"] == "tr1/1"]
+    assert [call["text"] for call in calls(main)] == ["Left.", "Back."]
+    assert calls(main)[1]["tokens"] == {
+        "prompt_ids": [1, 2, 3, 4, 5, 6, 7],
+        "completion_ids": [8],
+        "logprobs": [-1.5],
+    }
+    assert of(fork, "session_start")[0]["link"] == "fork"
+    assert [user.get("is_copied_context") for user in of(fork, "user_message")] == [True]
+    assert {reward["name"]: reward["value"] for reward in of(main, "x_reward")} == {
+        "exit": 0.5,
+        "steps": -0.1,
+    }

@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+import subprocess
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,42 @@ def test_calls_in_the_text_are_edits_unless_the_user_said_no() -> None:
 def test_roo_diff_is_an_edit_of_its_region() -> None:
     (edit,) = of(events_of(FIXTURES / "cline/roo"), "edit")
     assert (edit["before"], edit["after"]) == ("p = 1\n", "p = 2\n")
+
+
+# aider
+
+
+def test_commands_are_no_prompts_and_blocks_are_edits_where_git_tells_nothing() -> None:
+    events = events_of(FIXTURES / "aider/history")
+    assert [user["text"] for user in of(events, "user_message")] == [
+        "change u\nto two",
+        "thanks",
+        "hello",
+    ]
+    (edit,) = of(events, "edit")
+    assert (edit["path"], edit["before"], edit["after"]) == ("u.py", "u = 1\n", "u = 2\n")
+    assert of(events, "feedback") == [{"kind": "undo"}]
+    assert of(events, "model_call")[0]["usage"] == {"prompt": 2300, "completion": 1120}
+
+
+def test_commits_of_aider_tell_whole_files(tmp_path: Path) -> None:
+    def git(*arguments: str) -> str:
+        who = ["-c", "user.name=a", "-c", "user.email=a@example.com"]
+        command = ["git", "-C", str(tmp_path), *who, *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    git("init", "-q")
+    for text in ("# u\nu = 1\n", "# u\nu = 2\n"):
+        (tmp_path / "u.py").write_text(text)
+        git("add", "u.py")
+        git("commit", "-qm", "u")
+    name = git("rev-parse", "--short", "HEAD")
+    history = (FIXTURES / "aider/history/.aider.chat.history.md").read_text()
+    (tmp_path / ".aider.chat.history.md").write_text(history.replace("abc1234", name))
+    events = events_of(tmp_path)
+    (edit,) = of(events, "edit")
+    assert (edit["before"], edit["after"]) == ("# u\nu = 1\n", "# u\nu = 2\n")
+    assert of(events, "vcs_commit")[0]["files"] == ["u.py"]
 
 
 # What tools did to files

@@ -289,6 +289,22 @@ def test_what_the_user_left_is_chosen_over_what_the_agent_wrote(
     assert answers(pair, "chosen") == [f"I wrote\n{LEFT}"]
 
 
+def test_a_side_without_text_has_the_lines_around_it(
+    pairs_of: Callable[..., dict[str, list[Row]]],
+) -> None:
+    """An answer that says nothing teaches nothing: the user only put a line in, or took one out."""
+    put_in = NEW.replace("c = b", "log_it(b)\nc = b")
+    taken_out = NEW.replace("c = b + 1\n", "")
+    found = pairs_of(
+        edited("more", '{"path": "a.py"}', put_in), edited("less", '{"path": "a.py"}', taken_out)
+    )
+    [pair] = found["more"]
+    assert answers(pair, "chosen") == ["b = compute(2)\nlog_it(b)\nc = b + 1\n"]
+    assert answers(pair, "rejected") == ["b = compute(2)\nc = b + 1\n"]
+    for pair in found.get("less", []):
+        assert all(text.strip() for side in ("chosen", "rejected") for text in answers(pair, side))
+
+
 def test_what_is_no_correction_makes_no_pair(
     pairs_of: Callable[..., dict[str, list[Row]]],
 ) -> None:

@@ -56,14 +56,15 @@ def report_of(*paths: Path, form: str = "auto") -> ImportReport:
 
 
 def take(data: Path, paths: Iterable[Path]) -> tuple[ImportReport, ImportSummary]:
-    """As `penstock import`, each path as a run of its own; what the last one says."""
-    for path in paths:
-        with closing(open_or_make(load_settings(data))) as lake:
+    """As `penstock import`, each path as an import of its own; what the last one says."""
+    with closing(open_or_make(load_settings(data))) as lake:
+        for path in paths:
             files = FileImporter(lake, "default")
             importer = SessionImporter(files, ImportProgress(lake.database, "default"))
             for source, of_format, _size in plan_import([path]).sources:
                 for _ in importer.take(source, of_format):
                     pass
+            importer.flush()
             outcome = importer.report, files.finish()
     return outcome
 

@@ -31,7 +31,7 @@ Paths = list[Path] | None
 
 SuiteFolder = Annotated[Path, typer.Argument(parser=options.path, metavar="SUITE_DIR")]
 NoIsolation = Annotated[bool, typer.Option("--no-isolation", help="The record will say so.")]
-Checkpoint = Annotated[str, typer.Option(metavar="NAME", help="A registered checkpoint.")]
+Checkpoint = Annotated[str, typer.Option(metavar="CHECKPOINT", help="A registered checkpoint.")]
 Serving = Annotated[Text, typer.Option(metavar="URL", help="Where the checkpoint is served.")]
 Until = Annotated[bool, typer.Option("--until-decided", help="Go on until the verdict stands.")]
 AttemptsMax = Annotated[

@@ -139,6 +139,13 @@ COLUMNS = [
 #: What each share is called in a sentence.
 _SHARES = {"kept": "of edits kept", "dissatisfied": "of turns dissatisfied"}
 
+#: Why it cannot be measured exactly.
+_SOURCES_OF_MISSES = {
+    "kept": "What became of an edit is known as far as somebody looked at its file.",
+    "dissatisfied": "What users wrote is judged by a small model: it takes some mild complaints "
+    "for none, and some wishes for complaints; the truth knows what they thought.",
+}
+
 
 def percent(share: float | None, margin: float | None = None) -> str:
     if share is None:
@@ -179,16 +186,15 @@ def largest_miss(chapters: Sequence[Chapter], ending: StoryEnding) -> str:
             margin = getattr(part.measured, f"{share}_margin")
             if measured is not None and true is not None and margin is not None:
                 text = f"{measured:.0%} {name} in {number}, and {true:.0%} in truth"
-                misses.append((abs(measured - true), margin, text))
+                misses.append((abs(measured - true), margin, text, _SOURCES_OF_MISSES[share]))
     if not misses:
         return ""
-    miss, margin, text = max(misses)
+    miss, margin, text, source = max(misses)
     within = "within" if miss <= margin else "more than"
     return (
         f"The largest miss is {100 * miss:.0f} points: {text}. That is {within} the interval of "
         f"± {100 * margin:.0f} points by which as many other sessions of the same checkpoint would "
-        "differ: no decision may rest on less. What users wrote is judged by rules, which take "
-        "mild complaints for none; the truth knows what they thought."
+        f"differ: no decision may rest on less. {source}"
     )
 
 

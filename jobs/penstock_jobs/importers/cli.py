@@ -19,7 +19,7 @@ from penstock.terminal.output import say, show_json, show_text
 if TYPE_CHECKING:
     from penstock.ingest.event_files import LeftOut
     from penstock.ingest.file_import import ImportSummary
-    from penstock_jobs.importers.plan import ImportPlan
+    from penstock_jobs.importers.plan import ImportPlan, Remembered
     from penstock_jobs.importers.report import ImportReport
     from penstock_jobs.importers.session_import import Selection, SessionImporter
 
@@ -76,7 +76,7 @@ def import_(
     from penstock_jobs.importers.session_import import Selection
 
     named = _named_paths(paths or [], discover=discover)
-    plan = plan_import(named, form)
+    plan = plan_import(named, form, _remembered(data, url, tenant))
     selection = Selection(since_us=since_us(since) if since else None, project=project)
     if discover and not dry_run and not yes:
         preview = _count(plan, selection)
@@ -94,6 +94,18 @@ def import_(
         if watch:
             with suppress(KeyboardInterrupt), ended_as_by_ctrl_c():
                 _watch(desk, named, form, selection, git=git)
+
+
+def _remembered(data: Path | None, url: str | None, tenant: str) -> "Remembered":
+    """By the lake, if there is one here."""
+    from penstock.database.errors import DatabaseOutdated
+    from penstock.lake.errors import LakeMissing
+    from penstock_jobs.importers.progress import ImportProgress
+
+    with suppress(LakeMissing, DatabaseOutdated), open_desk(data, url, tenant) as desk:
+        if isinstance(desk, LocalDesk):
+            return ImportProgress(desk.lake.database, tenant).importer_of
+    return lambda _source: None
 
 
 def _named_paths(paths: list[Path], *, discover: bool) -> list[Path]:
@@ -121,14 +133,17 @@ def _count(plan: "ImportPlan", selection: "Selection") -> "ImportReport":
 def _watch(desk: Desk, paths: list[Path], form: str, selection: "Selection", *, git: bool) -> None:
     """Look again and again, and say what came. A file that cannot be read says so once."""
     from penstock_jobs.importers.plan import plan_import
-    from penstock_jobs.importers.progress import WatchedSources
+    from penstock_jobs.importers.progress import ImportProgress, WatchedSources
 
     said: set[tuple[str, str]] = set()
+    remembered: Remembered = lambda _source: None  # noqa: E731
+    if isinstance(desk, LocalDesk):
+        remembered = ImportProgress(desk.lake.database, desk.caller.tenant).importer_of
     looks = WatchedSources(_LOOK_AGAIN_SECONDS)
     say("Watching for changes; Ctrl-C ends it.")
     while True:
         time.sleep(_WATCH_SECONDS)
-        plan = plan_import(paths, form)
+        plan = plan_import(paths, form, remembered)
         plan.event_files.clear()
         plan.sources = [each for each in plan.sources if looks.is_due(each[0], each[1])]
         if not plan.sources:
@@ -157,6 +172,7 @@ def _take(
         progress = ImportProgress(desk.lake.database, desk.caller.tenant)
     importer = SessionImporter(lake_import, progress, selection)
     _go_through(plan, importer)
+    importer.flush()
     for file in plan.event_files:
         with progress_of(file.path.name) as follow:
             for read, size in lake_import.take(file):

@@ -1,5 +1,6 @@
 """What an import reads: which of the files that somebody named are of which format."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,13 +32,20 @@ class ImportPlan:
     unknown: dict[str, LeftOutKind] = field(default_factory=dict)
 
 
-def plan_import(paths: list[Path], form: str = AUTO) -> ImportPlan:
+#: The importer of a source that was read before and did not change.
+Remembered = Callable[[Source], Importer | None]
+
+
+def plan_import(
+    paths: list[Path], form: str = AUTO, remembered: Remembered = lambda _source: None
+) -> ImportPlan:
     """With `auto`, what no importer knows is read as events, unless it lies in a folder beside
-    sessions and does not look like events. Raises InvalidInput."""
+    sessions and does not look like events. What is `remembered` is not opened. Raises
+    InvalidInput."""
     plan = ImportPlan()
     fixed = importer_named(form) if form not in (AUTO, EVENTS) else None
     for path in paths:
-        if form == EVENTS or not _add_sessions(plan, path, fixed):
+        if form == EVENTS or not _add_sessions(plan, path, fixed, remembered):
             if fixed is not None:
                 raise InvalidInput(what=f"{path}", why=f"it holds nothing of the format {form}")
             files, left_out = find_files([path])
@@ -64,50 +72,47 @@ def _with_events(
     return fit
 
 
-def _add_sessions(plan: ImportPlan, path: Path, fixed: Importer | None) -> bool:
-    """Whether there were any."""
+def _add_sessions(
+    plan: ImportPlan, path: Path, fixed: Importer | None, remembered: Remembered
+) -> bool:
+    """Whether there were any. Nothing of what was looked at stays in memory but names."""
     notes = Notes(str(path))
-    importers: dict[Candidate, Importer] = {}
+    whole: dict[tuple[str, ...], Importer] = {}
+
+    def importer_of(candidate: Candidate) -> Importer | None:
+        if fixed is not None:
+            return fixed if fixed.recognises(candidate) else None
+        return recognise(candidate)
 
     def is_whole(folder: Candidate) -> bool:
-        return _importer_of(folder, fixed, importers) is not None
+        importer = importer_of(folder)
+        if importer is not None:
+            whole[folder.names] = importer
+        return importer is not None
 
-    unknown: list[Candidate] = []
+    unknown: list[tuple[EventFile, bool]] = []
     sources: list[tuple[Source, Importer, int]] = []
     for candidate in candidates(path, notes, is_whole):
-        importer = _importer_of(candidate, fixed, importers)
-        if importer is None:
-            unknown.append(candidate)
-            continue
-        sources += [(source, importer, _size(source)) for source in importer.sources(candidate)]
+        known = None if candidate.is_folder or fixed else remembered(candidate.source())
+        importer = whole.get(candidate.names) if candidate.is_folder else None
+        importer = importer or known or importer_of(candidate)
+        if importer is not None:
+            sources += [(each, importer, _size(each)) for each in importer.sources(candidate)]
+        else:
+            file = EventFile(candidate.path, candidate.root, candidate.names)
+            unknown.append((file, _looks_like_events(candidate)))
     if not sources:
         return False
     plan.sources += sources
     for kind, items in notes.skipped.items():
         plan.left_out.append(LeftOut(Path(items.example), f"{items.count} × {kind}"))
-    for candidate in unknown:
-        if _looks_like_events(candidate):
-            plan.event_files.append(EventFile(candidate.path, candidate.root, candidate.names))
+    for file, has_events in unknown:
+        if has_events:
+            plan.event_files.append(file)
         else:
-            known = plan.unknown.setdefault(
-                candidate.path.suffix or "(no suffix)", LeftOutKind(0, str(candidate.path))
-            )
-            known.count += 1
+            suffix = file.path.suffix or "(no suffix)"
+            plan.unknown.setdefault(suffix, LeftOutKind(0, str(file.path))).count += 1
     return True
-
-
-def _importer_of(
-    candidate: Candidate, fixed: Importer | None, importers: dict[Candidate, Importer]
-) -> Importer | None:
-    if candidate in importers:
-        return importers[candidate]
-    if fixed is None:
-        importer = recognise(candidate)
-    else:
-        importer = fixed if fixed.recognises(candidate) else None
-    if importer is not None:
-        importers[candidate] = importer
-    return importer
 
 
 def _looks_like_events(candidate: Candidate) -> bool:

@@ -63,7 +63,14 @@ class Correction:
         first, last = self.ranges[0].start, self.ranges[-1].end
         if not self.after.endswith("\n", 0, last):
             last = self.after.find("\n", last) + 1 or len(self.after)
-        return self.after.rfind("\n", 0, first) + 1, last
+        first = self.after.rfind("\n", 0, first) + 1
+        # Where lines were only put in or taken out, one side is no text without those around them.
+        while not (ink(self.after[first:last]) and ink(self._corrected(first, last))):
+            if (first, last) == (0, len(self.after)):
+                break
+            first = self.after.rfind("\n", 0, max(first - 1, 0)) + 1
+            last = self.after.find("\n", last) + 1 or len(self.after)
+        return first, last
 
     def in_text(self, text: str) -> str | None:
         """The text with what the user left. None, where it does not hold what was changed."""

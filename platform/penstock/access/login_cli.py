@@ -23,6 +23,7 @@ def login(
     Example: penstock login https://penstock.example.com
     """
     from penstock.access.calls import SHOW_GRANT, GrantQuestion
+    from penstock.http.address import is_loopback
     from penstock.http.login import Login, keep_login
     from penstock.lake.desk import open_desk
 
@@ -36,6 +37,8 @@ def login(
     admin = ", an admin's" if grant.admin else ""
     say(f"Commands ask {url} from now on, by {grant.actor} of the tenant {grant.tenant}{admin}.")
     say(f"The key is in {path}; `penstock logout` removes it.")
+    if url.startswith("http://") and not is_loopback(url):
+        say("The key and all rows go there unencrypted: name https:// where the service has it.")
 
 
 def _asked_key(url: str) -> str:

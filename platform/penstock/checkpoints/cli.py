@@ -25,7 +25,7 @@ _UNCHECKED = {
 }
 
 
-class FilesDigest(NamedTuple):
+class DigestedFiles(NamedTuple):
     uri: str
     digest: str
     bytes: int | None
@@ -186,7 +186,7 @@ def withdraw(
     show_json(checkpoint) if json else say(f"{checkpoint.name} is withdrawn")
 
 
-def _digest(uri: str, data: Path | None) -> FilesDigest:
+def _digest(uri: str, data: Path | None) -> DigestedFiles:
     """Raises InvalidInput where the files cannot be read from here."""
     from penstock.checkpoints import digests
     from penstock.errors import InvalidInput
@@ -196,7 +196,7 @@ def _digest(uri: str, data: Path | None) -> FilesDigest:
         files = digests.digest_files(uri, load_settings(data), progress)
     if files.digest is None:
         raise InvalidInput(what=uri, why=files.why)
-    return FilesDigest(uri, files.digest, files.bytes)
+    return DigestedFiles(uri, files.digest, files.bytes)
 
 
 def _absolute(uri: str) -> str:

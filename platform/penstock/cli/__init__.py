@@ -7,15 +7,18 @@ that belongs to another room's group of commands has both names: `channels.follo
 import sys
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Annotated, Any
+from itertools import takewhile
+from pathlib import Path
+from typing import Annotated, Any, get_args
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 import penstock
 from penstock.cli.summaries import SUMMARIES
-from penstock.errors import PenstockError
-from penstock.terminal.output import guard_terminal, show_error, show_text
+from penstock.errors import PenstockError, one_line
+from penstock.terminal.interruption import INTERRUPTED, listening_to_ctrl_c
+from penstock.terminal.output import guard_terminal, show_error, show_error_document, show_text
 
 _STYLE: dict[str, Any] = {
     "context_settings": {"help_option_names": ["-h", "--help"]},
@@ -29,7 +32,21 @@ def _entries() -> dict[str, EntryPoint]:
     return {entry.name: entry for entry in entry_points(group="penstock.commands")}
 
 
-class RoomCommands(TyperGroup):
+class CommandGroup(TyperGroup):
+    """Commands in a list that says of each what it does, in a whole sentence."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [(name, self.summary(ctx, name)) for name in self.list_commands(ctx)]
+            )
+
+    def summary(self, ctx: Any, name: str) -> str:
+        command: Any = self.get_command(ctx, name)
+        return str(command.get_short_help_str(1_000))
+
+
+class RoomCommands(CommandGroup):
     """The commands of all rooms, each loaded when it is asked for."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -40,20 +57,14 @@ class RoomCommands(TyperGroup):
             self.commands[cmd_name] = _load_command(cmd_name)
         return self.commands.get(cmd_name)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(self._summaries(ctx))
-
     def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
-        outlines = [TyperCommand(name, help=summary) for name, summary in self._summaries(ctx)]
+        names = self.list_commands(ctx)
+        outlines = [TyperCommand(name, help=self.summary(ctx, name)) for name in names]
         return super().shell_complete(typer.Context(TyperGroup(commands=outlines)), incomplete)
 
-    def _summaries(self, ctx: Any) -> list[tuple[str, str]]:
-        """What each command does, in a sentence. Those of somebody else's package are loaded."""
-        return [
-            (name, SUMMARIES.get(name) or self.get_command(ctx, name).get_short_help_str(1_000))
-            for name in self.list_commands(ctx)
-        ]
+    def summary(self, ctx: Any, name: str) -> str:
+        """That of somebody else's package is loaded."""
+        return SUMMARIES.get(name) or super().summary(ctx, name)
 
 
 def _load_command(name: str) -> Any:
@@ -64,11 +75,32 @@ def _load_command(name: str) -> Any:
             group, _, command = entry.name.partition(".")
             if command and group == name:
                 room.command(command)(entry.load())
-        loaded.add_typer(room, name=name)
+        loaded.add_typer(room, name=name, cls=CommandGroup)
     else:
         loaded.callback()(_about)
         loaded.command(name)(room)
-    return typer.main.get_group(loaded).commands[name]
+    whole = typer.main.get_group(loaded).commands[name]
+    _name_values(whole)
+    return whole
+
+
+#: What the help calls a value that has no name of its own there.
+_VALUE_NAMES = {int: "N", float: "NUMBER", Path: "PATH"}
+
+
+def _name_values(command: Any) -> None:
+    """Help calls a value by what it is, `CHECKPOINT`, and not by how it is checked."""
+    for part in getattr(command, "commands", {}).values():
+        _name_values(part)
+    for param in command.params:
+        kind = param.type_descriptor
+        if kind.is_choice or getattr(param, "is_flag", False):
+            continue
+        if param.param_type_name == "argument":
+            param.display_type_rich = lambda ctx: None
+        if param.metavar is None:
+            (annotation,) = get_args(kind.annotation) if kind.is_list else (kind.annotation,)
+            param.metavar = _VALUE_NAMES.get(annotation) or param.name.rstrip("_").upper()
 
 
 def _show_version(wanted: bool) -> None:
@@ -93,14 +125,43 @@ app.callback()(_about)
 
 
 def main() -> None:
-    """Runs a command; a PenstockError becomes its message and its exit status."""
-    status = 0
+    """Runs a command. An error becomes its message and its exit status, with --json on standard
+    output too; so does Ctrl-C, without a message."""
     guard_terminal()
+    with listening_to_ctrl_c() as interruption:
+        try:
+            status = _run()
+        except Exception:
+            if not interruption.known:
+                raise
+            status = INTERRUPTED  # libraries have errors of their own for it
+        if interruption.known and status:
+            status = INTERRUPTED
+    sys.exit(status)
+
+
+def _run() -> int:
     try:
-        app(standalone_mode=True)
+        status = app(standalone_mode=False)
+    except typer.TyperException as error:  # wrong usage
+        if _answers_json():
+            show_error_document("WrongUsage", error.format_message(), error.exit_code)
+        error.show()  # type: ignore[attr-defined]  # all that it raises have it
+        return error.exit_code
+    except typer.Abort:  # the end of what was asked for
+        return INTERRUPTED
     except PenstockError as error:
+        if _answers_json():
+            name, fields = type(error).__name__, error.http_fields
+            show_error_document(name, one_line(error), error.exit_status, fields)
         show_error(error)
-        status = error.exit_status
+        return error.exit_status
     except BrokenPipeError:  # the reader of a pipe has seen enough
         sys.stderr.close()  # noqa: TID251  # nothing is written
-    sys.exit(status)
+        return 0
+    return status if isinstance(status, int) else 0
+
+
+def _answers_json() -> bool:
+    """Whether a program reads the answer; the command may not have come as far as to know it."""
+    return "--json" in takewhile(lambda argument: argument != "--", sys.argv)

@@ -169,6 +169,11 @@ def _missing_notes(results: SuiteResults) -> list[str]:
         others = side.errors - sum(side.tried.get(task, 0) for task in unscored)
         if others:
             notes.append(f"{side.name} has errors beside its scores ({others}): each counts {how}")
+        if side.errors:
+            notes.append(
+                f"errors of {side.name}: {side.errors_text}; a score of the same attempt takes the"
+                " place of each"
+            )
     return notes
 
 

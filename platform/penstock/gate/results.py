@@ -33,6 +33,8 @@ class SideResults:
     #: The attempts that count: fresh enough and no errors, in their order.
     scored: Sequence[RecordedAttempt]
     errors: int
+    #: What went wrong, how often and where; nothing without errors.
+    errors_text: str
     stale: int
     #: By task, how many attempts were made that are fresh enough, errors among them.
     tried: Mapping[str, int]
@@ -143,6 +145,7 @@ def _side_results(
         digest=side.digest,
         scored=scored,
         errors=errors,
+        errors_text=_errors_text(fresh),
         stale=stale,
         tried=tried,
         stale_tasks=sorted({each.result.task for each in side.attempts} - tried.keys()),
@@ -167,10 +170,10 @@ def _side_results(
         return results, (
             f"{errors} of {len(fresh)} attempts of {name} on {suite.suite} are errors,"
             f" {by_task:.1%} of a task's on average; at most {rules.max_error_share:.1%} are"
-            f" allowed: {_errors_text(fresh)}"
+            f" allowed: {results.errors_text}"
         )
     if not scored:
-        reason = "are too old" if stale else f"are errors: {_errors_text(fresh)}"
+        reason = "are too old" if stale else f"are errors: {results.errors_text}"
         return results, f"all results of {name} on {suite.suite} {reason}"
     return results, None
 

@@ -2,6 +2,7 @@
 
 import base64
 import http.client
+import ipaddress
 from dataclasses import dataclass, field, replace
 from typing import Self
 from urllib.parse import urlsplit
@@ -78,3 +79,12 @@ class HttpAddress:
             # TLS is spoken above it, with the name that is in the address.
             setattr(connection, "_create_connection", egress.connect)  # noqa: B010  # not in its type
         return connection
+
+
+def is_loopback(url: str) -> bool:
+    """Whether it is of this machine, which no network lies before. Raises InvalidInput."""
+    host = HttpAddress.of(url, "The address").host
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -69,7 +69,7 @@ class LedgerAnswer(msgspec.Struct):
     waiting: WaitingAnswer | None = None
 
 
-class RejectedLine(msgspec.Struct, kw_only=True):
+class RejectedLineAnswer(msgspec.Struct, kw_only=True):
     """`raw` is the line as text; `lines` says for how many of its kind it stands."""
 
     tenant: str
@@ -88,13 +88,13 @@ class RejectedLine(msgspec.Struct, kw_only=True):
 class RejectedAnswer(msgspec.Struct):
     """The newest first."""
 
-    lines: list[RejectedLine]
+    lines: list[RejectedLineAnswer]
 
 
 class RejectedBytes(msgspec.Struct):
     """A line, and its bytes in base64."""
 
-    entry: RejectedLine
+    entry: RejectedLineAnswer
     content: bytes
 
 
@@ -187,7 +187,7 @@ def _show(lake: Lake, caller: Caller, question: RejectedLineQuestion) -> Rejecte
     from penstock.ingest.rejected_lines import read_rejected
 
     entry = read_rejected(lake, question.id, tenant=_tenant_of(caller))
-    return RejectedBytes(msgspec.convert(facts(entry), RejectedLine), entry.raw)
+    return RejectedBytes(msgspec.convert(facts(entry), RejectedLineAnswer), entry.raw)
 
 
 def _replay(lake: Lake, caller: Caller, question: ReplayQuestion) -> ReplayAnswer:

@@ -99,7 +99,7 @@ def _show_rows(answer: "Answer") -> None:
         rows += [list(row.values()) for row in rows_of(batch)]
         if len(rows) > _TABLE_ROWS_MAX:
             break
-    show_table(answer.batches.schema.names, rows[:_TABLE_ROWS_MAX])
+    show_table(answer.batches.schema.names, rows[:_TABLE_ROWS_MAX], nothing="NULL")
     if len(rows) > _TABLE_ROWS_MAX:
         say(f"(the first {_TABLE_ROWS_MAX} rows; --format json or --out FILE gives all)")
 

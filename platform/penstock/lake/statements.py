@@ -7,7 +7,7 @@ statements end the engine or cannot be interrupted.
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import BinaryIO, Protocol, Self
 
@@ -19,6 +19,7 @@ from penstock.lake.errors import QueryFailed, QueryLimitReached
 from penstock.lake.pinned_files import DistantFile, make_filesystem
 from penstock.lake.query_guard import check_query
 from penstock.lake.row_formats import WireFormat, write_rows
+from penstock.terminal.interruption import interrupted_by_ctrl_c
 
 BATCH_ROWS = 10_000
 #: Reads of another store that are under way at the same time; those of a disk need no threads.
@@ -148,6 +149,8 @@ class LocalStatement:
         self._limit("max_temp_directory_size", f"{limits.spill_bytes // 1024}KiB")
         self._timer = threading.Timer(limits.seconds, self.connection.interrupt)
         self._timer.daemon = True
+        self._ending = ExitStack()
+        self._ending.enter_context(interrupted_by_ctrl_c(self.end))
 
     def _limit(self, name: str, value: str) -> None:
         self.connection.execute(f"SET {name} = ?", [value])
@@ -196,9 +199,11 @@ class LocalStatement:
         write_rows(self.answer(sql, preparation, {}), form, out)
 
     def end(self) -> None:
-        self.connection.interrupt()
+        with suppress(duckdb.ConnectionException):  # it is closed already
+            self.connection.interrupt()
 
     def close(self) -> None:
+        self._ending.close()
         self._timer.cancel()
         self.connection.close()
 

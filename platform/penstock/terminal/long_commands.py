@@ -1,23 +1,31 @@
-"""What long commands share: a progress bar on standard error, where that is a terminal, and an end
-that gives back what they hold."""
+"""What long commands share: progress on standard error, as a bar where that is a terminal and else
+as a line now and then; and an end that gives back what they hold."""
 
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
+from penstock.clock import Clock, SystemClock
+from penstock.terminal.output import say
 from penstock.visible_text import visible_line
 
+#: From one line of progress to the next, where no bar is shown.
+_LINE_SECONDS = 10.0
 _ENDS = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextmanager
-def progress_of(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A function that takes how many are done, and of how many. The block shows a bar of it."""
+def progress_of(what: str, clock: Clock | None = None) -> Iterator[Callable[[int, int], None]]:
+    """A function that takes how many are done, and of how many. The block shows it."""
     from rich.console import Console
     from rich.progress import Progress
 
     console = Console(stderr=True)
-    with Progress(console=console, disable=not console.is_terminal) as progress:
+    if not console.is_terminal:
+        lines = _ProgressLines(what, clock or SystemClock())
+        yield lambda done, of: lines.show(f"{done:,} of {of:,}")
+        return
+    with Progress(console=console) as progress:
         bar = progress.add_task(_plain(what))
         yield lambda done, of: progress.update(bar, completed=done, total=of)
 
@@ -30,8 +38,17 @@ def progress_of_bytes(what: str) -> Iterator[Callable[[int], object]]:
 
     console = Console(stderr=True)
     columns = ("{task.description}", DownloadColumn(), TransferSpeedColumn())
-    hidden = not console.is_terminal
-    with Progress(*columns, console=console, disable=hidden, transient=True) as progress:
+    if not console.is_terminal:
+        lines, bytes_done = _ProgressLines(what, SystemClock()), 0
+
+        def add(count: int) -> None:
+            nonlocal bytes_done
+            bytes_done += count
+            lines.show(f"{bytes_done / 1_000_000:,.0f} MB")
+
+        yield add
+        return
+    with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(_plain(what), total=None)
         yield lambda count: progress.advance(task, count)
 
@@ -43,6 +60,21 @@ def spinner_of(what: str) -> Iterator[None]:
 
     with Console(stderr=True).status(_plain(what)):
         yield
+
+
+class _ProgressLines:
+    """For whoever reads a log: quick work has none of them."""
+
+    def __init__(self, what: str, clock: Clock) -> None:
+        self._what = what
+        self._clock = clock
+        self._last_s = clock.elapsed_s()
+
+    def show(self, state: str) -> None:
+        now_s = self._clock.elapsed_s()
+        if now_s - self._last_s >= _LINE_SECONDS:
+            self._last_s = now_s
+            say(f"{self._what}: {state}")
 
 
 def _plain(text: str) -> str:

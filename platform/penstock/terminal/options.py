@@ -13,9 +13,9 @@ from penstock.errors import InvalidInput, StoreNeeded
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-def path(text: str) -> Path:
-    """A path that somebody named: nothing at all is not the current directory."""
-    if not text.strip():
+def path(text: str | Path) -> Path:
+    """A path that somebody named, or a default: nothing at all is not the current directory."""
+    if not str(text).strip():
         raise typer.BadParameter("it is empty")
     return Path(text)
 

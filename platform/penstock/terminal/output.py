@@ -8,6 +8,7 @@ import codecs
 import getpass
 import logging
 import sys
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
@@ -23,9 +24,14 @@ if TYPE_CHECKING:
 _CELL_CHARS_MAX = 200
 
 
+#: Set once the one document of a command with --json is written.
+_document_shown = threading.Event()
+
+
 def show_json(value: object) -> None:
     import msgspec
 
+    _document_shown.set()
     sys.stdout.write(visible_json(msgspec.json.format(encode(value), indent=2).decode()) + "\n")
 
 
@@ -67,8 +73,11 @@ def _plain(value: object) -> object:
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
 
-def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A table as wide as the terminal; in a pipe as wide as it needs to be."""
+def show_table(
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, nothing: str = ""
+) -> None:
+    """A table as wide as the terminal; in a pipe as wide as it needs to be. `nothing` stands for
+    None: where an empty text is something else."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -80,16 +89,16 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
     for name in columns:
         table.add_column(Text(visible_line(name)), overflow="fold")
     for row in rows:
-        table.add_row(*(_cell(value) for value in row))
+        table.add_row(*(_cell(value, nothing) for value in row))
     console.print(table, soft_wrap=not console.is_terminal)
 
 
-def _cell(value: object) -> "Text":
+def _cell(value: object, nothing: str) -> "Text":
     """Plain text: marks such as [bold] and :smile: mean nothing in it."""
     from rich.text import Text
 
     if value is None:
-        return Text()
+        return Text(nothing, "dim")
     if isinstance(value, datetime):
         return Text(value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3])
     text = encode(value).decode() if isinstance(value, Mapping | list) else str(value)
@@ -111,8 +120,20 @@ def show_error(error: PenstockError) -> None:
     say(f"penstock: {one_line(error)}")
 
 
+def show_error_document(
+    name: str, message: str, exit_status: int, fields: Mapping[str, Any] | None = None
+) -> None:
+    """What went wrong, for a program: its names are those of an answer over HTTP. A command that
+    gave its answer already, such as a verdict, has said it there."""
+    if not _document_shown.is_set():
+        fixed = {"error": name, "detail": message, "exit_status": exit_status}
+        show_json_line({**fixed, **(fields or {})})
+
+
 def guard_terminal() -> None:
-    """Errors that nobody expected, and what libraries log, are shown by these functions too."""
+    """Errors that nobody expected, and what libraries log, are shown by these functions too.
+    A command begins."""
+    _document_shown.clear()
     sys.excepthook = _show_crash
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(_LibraryFormatter("%(levelname)s: %(message)s"))

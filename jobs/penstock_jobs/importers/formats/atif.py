@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock_jobs.importers.engine_tokens import engine_tokens
 from penstock_jobs.importers.importer import ImportedEvent, Importer
+from penstock_jobs.importers.penstock_documents import own_trajectory
 from penstock_jobs.importers.report import Notes, Unfit
 from penstock_jobs.importers.session_draft import (
     SessionDraft,
@@ -60,6 +61,9 @@ class AtifImporter(Importer):
                 if not source.is_folder:
                     raise Unfit("it has no list of steps")
                 notes.skip("trajectory without steps", file.name)
+                continue
+            if (own := own_trajectory(document)) is not None:
+                yield from own
                 continue
             is_first = trial is not None and file.name == "trajectory.json"
             yield from _Trajectory(document, file, notes, trial if is_first else None).events()
@@ -203,7 +207,6 @@ class _Trajectory:
         elif index and not self._document.get("trajectory_id"):
             before = f"{self._family}.cont-{index - 1}" if index > 1 else self._family
             start |= {"parent_session": before, "link": "compaction"}
-        start |= _own_facts(self._document)
         if self._trial is not None:
             start |= {"task_id": self._trial.task}
             start |= {"group_id": f"{self._trial.job}:{self._trial.task}"}
@@ -328,13 +331,6 @@ class _Trajectory:
                     if name not in ("call_id", "output")
                 },
             )
-
-
-def _own_facts(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the start of a session, as Penstock's own documents have them."""
-    extra = document.get("extra")
-    told = extra.get("session_start") if isinstance(extra, dict) else None
-    return told if isinstance(told, dict) else {}
 
 
 def _tokens_of(

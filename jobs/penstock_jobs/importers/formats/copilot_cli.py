@@ -50,6 +50,7 @@ class _ClientRun:
         self._transcript = Transcript(self._draft)
         self._last_prompt: tuple[object, str] | None = None
         self._thinking: str | None = None
+        self._tells_completions = False
 
     def events(self) -> list[ImportedEvent]:
         return self._draft.finished()
@@ -136,6 +137,7 @@ class _ClientRun:
             for at, call in enumerate(fields.rows(data, "toolRequests"))
         ]
         thinking, self._thinking = self._thinking, None
+        self._tells_completions |= fields.count(data, "outputTokens") is not None
         said = {
             "text": fields.text(data, "content") or None,
             "thinking": fields.text(data, "reasoningText") or thinking,
@@ -160,7 +162,10 @@ class _ClientRun:
     def _end(self, data: Mapping[str, Any], key: str) -> None:
         for model, metrics in fields.mapping(data, "modelMetrics").items():
             told = metrics.get("usage") if isinstance(metrics, dict) else None
-            if usage := usage_of(_plain(told)):
+            usage = usage_of(_plain(told)) or {}
+            if self._tells_completions:  # by answer
+                usage.pop("completion", None)
+            if usage:
                 self._draft.add("x_run_usage", usage | {"model": model}, f"{key}:{model}")
         changes = fields.mapping(data, "codeChanges")
         self._draft.add("x_shutdown", {"kind": data.get("shutdownType"), "changes": changes}, key)

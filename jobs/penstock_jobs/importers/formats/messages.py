@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock_jobs.importers.importer import ImportedEvent, Importer
-from penstock_jobs.importers.penstock_messages import own_session
+from penstock_jobs.importers.penstock_documents import own_session
 from penstock_jobs.importers.report import Notes, Unfit
 from penstock_jobs.importers.session_draft import (
     SessionDraft,

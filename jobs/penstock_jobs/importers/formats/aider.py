@@ -1,0 +1,224 @@
+"""aider: `.aider.chat.history.md`, all chats of a project, one behind the other.
+
+Edits are those of the commits that aider says it made, where the project's Git repository has
+them; else the blocks of the answer, for files that aider says it changed. Times have no zone, and
+are taken for UTC: those within a chat are the chat's.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+from typing import Any
+
+from penstock.errors import InvalidInput
+from penstock_jobs.importers.file_changes import TextChange
+from penstock_jobs.importers.importer import ImportedEvent, Importer
+from penstock_jobs.importers.report import Notes
+from penstock_jobs.importers.session_draft import SessionDraft, digest_of, moment_us
+from penstock_jobs.importers.sources import Candidate, Source
+from penstock_jobs.importers.transcript import Transcript
+from penstock_jobs.rewards.git_repository import ChangedFile, Commit, Repository, read_branch
+from penstock_jobs.rewards.git_repository import read_texts as read_blobs
+
+_BEGIN = "# aider chat started at "
+_PROMPT, _NOTICE = "####", "> "
+_MODEL = re.compile(r"(?:Main model|Model|Models): (\S+)")
+_VERSION = re.compile(r"Aider v(\S+)", re.IGNORECASE)
+_TOKENS = re.compile(r"Tokens: ([\d.,]+[kM]?) sent.*?([\d.,]+[kM]?) received")
+_COMMIT = re.compile(r"Commit ([0-9a-f]{7,40}) (.*)")
+_APPLIED = re.compile(r"Applied edit to (.+)")
+_BLOCK = re.compile(
+    r"^(?P<path>[^\n]+)\n(?:```|~~~)[^\n]*\n<{5,9} SEARCH\n(?P<old>.*?)^={5,9}\n"
+    r"(?P<new>.*?)^>{5,9} REPLACE",
+    re.DOTALL | re.MULTILINE,
+)
+_SCALES = {"k": 1_000, "M": 1_000_000}
+_GIT_SECONDS_MAX = 30.0
+
+
+class AiderImporter(Importer):
+    name = "aider"
+
+    def recognises(self, candidate: Candidate) -> bool:
+        return candidate.name.endswith(".md") and candidate.beginning.lstrip().startswith(
+            _BEGIN.encode()
+        )
+
+    def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
+        commits = _Commits(source, notes)
+        chat: _AiderChat | None = None
+        times: dict[str, int] = {}
+        for line in _lines(source, notes):
+            if line.startswith(_BEGIN):
+                if chat is not None:
+                    yield from chat.events()
+                begun = line.removeprefix(_BEGIN).strip()
+                nth = times[begun] = times.get(begun, 0) + 1
+                chat = _AiderChat(begun, nth, source, commits)
+            elif chat is not None:
+                chat.take(line)
+            elif line:
+                notes.skip("line before the first chat", line)
+        if chat is not None:
+            yield from chat.events()
+
+
+def _lines(source: Source, notes: Notes) -> Iterator[str]:
+    """Also the blank ones: they stand in blocks of edits."""
+    last = 0
+    for number, line in source.lines(notes):
+        yield from [""] * (number - last - 1)
+        yield line.decode(errors="replace").rstrip()
+        last = number
+
+
+class _AiderChat:
+    def __init__(self, begun: str, nth: int, source: Source, commits: "_Commits") -> None:
+        clock_us = moment_us(begun) or source.changed_us()
+        self._draft = SessionDraft("", "aider", clock_us)
+        self._begun = begun, nth
+        self._draft.start = {"client": "aider"}
+        self._transcript = Transcript(self._draft)
+        self._commits = commits
+        self._prompt: list[str] = []
+        self._first = ""
+        self._answer: list[str] = []
+        self._usage: dict[str, int] | None = None
+        self._blocks: dict[str, list[TextChange]] = {}
+        self._turn = self._answers = 0
+
+    def events(self) -> list[ImportedEvent]:
+        self._end_prompt()
+        self._end_answer()
+        for path in list(self._blocks):
+            self._apply(path)
+        # Chats have no ids: when one began, and with what.
+        self._draft.session_id = f"aider-{digest_of(*self._begun, self._first)[:16]}"
+        for event in self._draft.events:
+            event.session_id = self._draft.session_id
+        return self._draft.finished()
+
+    def take(self, line: str) -> None:
+        if line.startswith(_PROMPT):
+            self._end_answer()
+            self._prompt.append(line.removeprefix(_PROMPT).removeprefix(" "))
+            return
+        self._end_prompt()
+        if f"{line} ".startswith(_NOTICE):
+            self._take_notice(line.removeprefix(_NOTICE).strip())
+        else:
+            self._answer.append(line)
+
+    def _take_notice(self, text: str) -> None:
+        if told := _MODEL.match(text):
+            self._transcript.model = told[1]
+        elif told := _VERSION.match(text):
+            self._draft.start["client_version"] = told[1]
+        elif told := _TOKENS.match(text):
+            self._usage = {"prompt": _number(told[1]), "completion": _number(told[2])}
+            self._end_answer()
+        elif told := _COMMIT.match(text):
+            self._end_answer()
+            self._take_commit(told[1], told[2])
+        elif told := _APPLIED.match(text):
+            self._end_answer()
+            if not self._commits.known:
+                self._apply(told[1].strip())
+
+    def _end_prompt(self) -> None:
+        """Lines of one prompt stand together; a command of aider is none."""
+        if not self._prompt:
+            return
+        text, self._prompt = "\n".join(self._prompt).strip(), []
+        self._turn += 1
+        self._first = self._first or text
+        key = f"prompt-{self._turn}"
+        if text.startswith("/") and not text.startswith(("/ask ", "/code ", "/architect ")):
+            kind = "undo" if text.split(maxsplit=1)[0] == "/undo" else None
+            if kind:
+                self._draft.add("feedback", {"kind": "undo"}, key)
+            else:
+                self._draft.add("x_command", {"text": text}, key)
+        else:
+            self._transcript.asked(text, key)
+
+    def _end_answer(self) -> None:
+        text, self._answer = "\n".join(self._answer).strip(), []
+        usage, self._usage = self._usage, None
+        if not text and usage is None:
+            return
+        self._answers += 1
+        facts: dict[str, Any] = {"text": text or None, "usage": usage}
+        self._transcript.answered(f"answer-{self._answers}", **facts)
+        for block in _BLOCK.finditer(text):
+            path = block["path"].strip().strip("`*")
+            self._blocks.setdefault(path, []).append(TextChange(path, block["old"], block["new"]))
+
+    def _apply(self, path: str) -> None:
+        """The blocks of the answer for a file; aider said that it changed it."""
+        for at, change in enumerate(self._blocks.pop(path, [])):
+            key = f"answer-{self._answers}:{path}:{at}"
+            self._transcript.changes.add(change, key, f"answer-{self._answers}")
+
+    def _take_commit(self, name: str, message: str) -> None:
+        commit = self._commits.find(name)
+        files = list(self._commits.changes(commit)) if commit is not None else []
+        for change in files:
+            self._blocks.pop(change.path, None)
+            key = f"{name}:{change.path}"
+            self._transcript.changes.add(change, key, f"answer-{self._answers}")
+        for path in list(self._blocks):
+            self._apply(path)  # not in this repository
+        facts = {
+            "commit": commit.name if commit is not None else name,
+            "message": message,
+            "files": [change.path for change in files] or None,
+        }
+        ts_us = commit.ts_us if commit is not None else None
+        self._draft.add("vcs_commit", facts, f"commit-{name}", ts_us)
+
+
+class _Commits:
+    """Of the Git repository that the file lies in, if it lies in one."""
+
+    def __init__(self, source: Source, notes: Notes) -> None:
+        folder = source.real.parent
+        self._repository = Repository(folder, seconds_max=_GIT_SECONDS_MAX)
+        self._commits: dict[str, Commit] = {}
+        if (folder / ".git").exists():
+            try:
+                self._commits = {
+                    commit.name: commit for commit in read_branch(self._repository, 0).commits
+                }
+            except InvalidInput as error:
+                notes.skip("repository that cannot be read", str(error))
+
+    @property
+    def known(self) -> bool:
+        return bool(self._commits)
+
+    def find(self, name: str) -> Commit | None:
+        return next((each for full, each in self._commits.items() if full.startswith(name)), None)
+
+    def changes(self, commit: Commit) -> Iterator[TextChange]:
+        files = commit.changed[0] if commit.changed else ()
+        blobs = [blob for file in files for blob in (file.blob, file.before) if blob]
+        texts = read_blobs(self._repository, blobs).texts
+        for file in files:
+            if file.blob is None or file.blob in texts:
+                yield _change(file, texts)
+
+
+def _change(file: ChangedFile, texts: dict[str, str]) -> TextChange:
+    path = str(PurePosixPath(file.path))
+    before, after = texts.get(file.before or "", ""), texts.get(file.blob or "", "")
+    return TextChange(path, before, after, whole=True)
+
+
+def _number(text: str) -> int:
+    """Such as 1,234 and 2.3k."""
+    plain = text.replace(",", "")
+    return int(float(plain.rstrip("kM")) * _SCALES.get(plain[-1:], 1))
+
+
+IMPORTER = AiderImporter()

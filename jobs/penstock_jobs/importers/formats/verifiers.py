@@ -1,0 +1,213 @@
+"""verifiers: `results.jsonl` of its evaluations, a rollout a line, and `traces.jsonl` since version
+1, an episode a line with the traces of its agents.
+
+A trace is a graph of messages. The path to each of its ends is what the model saw: the longest is
+the session, the others are sessions of their own that fork from it, where what stands before the
+fork is a copy. Tokens of a node are what it adds; a prompt is all before it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from penstock_jobs.importers import fields
+from penstock_jobs.importers.engine_tokens import engine_tokens
+from penstock_jobs.importers.importer import ImportedEvent, Importer
+from penstock_jobs.importers.report import Notes
+from penstock_jobs.importers.runs import add_run_usage, run_name
+from penstock_jobs.importers.session_draft import (
+    SessionDraft,
+    digest_of,
+    moment_us,
+    present,
+    usage_of,
+)
+from penstock_jobs.importers.sources import Candidate, Source
+from penstock_jobs.importers.transcript import Transcript
+
+_RESULT = {"example_id", "prompt", "completion", "reward"}
+_TAKEN = ("prompt", "completion", "reward", "tool_defs", "token_usage", "trajectory")
+_LIMITS = ("max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens",
+           "context_length", "harness_timeout")  # fmt: skip
+
+
+class VerifiersImporter(Importer):
+    name = "verifiers"
+
+    def recognises(self, candidate: Candidate) -> bool:
+        if not candidate.name.endswith(".jsonl"):
+            return False
+        if candidate.first_rows:
+            row = candidate.first_rows[0]
+            return row.keys() >= _RESULT or bool(_traces_of(row))
+        begins = candidate.beginning
+        return (b'"nodes"' in begins and b'"sampled"' in begins) or (
+            begins.startswith(b'{"example_id"') and b'"completion"' in begins
+        )
+
+    def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
+        for number, row in source.rows(notes):
+            if traces := _traces_of(row):
+                for trace in traces:
+                    yield from _Trace(trace, row, source, notes).events()
+            elif row.keys() >= _RESULT:
+                yield from _result(row, source)
+            else:
+                notes.skip("line that is neither a rollout nor an episode", f"line {number}")
+
+
+def _traces_of(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Of an episode, or of a line that is a trace itself."""
+    traces = fields.rows(row, "traces") if "traces" in row else [dict(row)]
+    return [trace for trace in traces if isinstance(trace.get("nodes"), list)]
+
+
+def _result(row: Mapping[str, Any], source: Source) -> list[ImportedEvent]:
+    example = row.get("example_id")
+    task = row.get("task")
+    draft = SessionDraft(run_name(f"example-{example}", row), "verifiers", source.changed_us())
+    draft.start = {
+        "client": "verifiers",
+        "task_id": f"{task or 'example'}-{example}",
+        "group_id": f"{task or 'rollouts'}:{example}:{digest_of(row.get('prompt'))[:12]}",
+        "tools": row.get("tool_defs") or None,
+    }
+    transcript = Transcript(draft)
+    for part in ("prompt", "completion"):
+        told = row.get(part)
+        messages = [{"role": "user", "content": told}] if isinstance(told, str) else told
+        for at, message in enumerate(messages if isinstance(messages, list) else []):
+            if isinstance(message, dict):
+                given = part == "prompt" and message.get("role") == "assistant"
+                facts = {"is_copied_context": True} if given else {}
+                transcript.take(message, f"{part}-{at}", **facts)
+    add_run_usage(draft, usage_of(row.get("token_usage")))
+    _reward(draft, "reward", row.get("reward"))
+    rest = fields.without(row, *_TAKEN)
+    draft.add("x_rollout", rest, "rollout")
+    truncated, failed = row.get("is_truncated"), row.get("error")
+    reason = "timeout" if truncated else "crash" if failed else "completed"
+    draft.add("session_end", {"reason": reason}, "end")
+    return draft.finished()
+
+
+def _reward(draft: SessionDraft, name: str, value: object) -> None:
+    if isinstance(value, int | float):
+        payload = {"name": name, "value": value, "given_by": "verifiers"}
+        draft.add("x_reward", payload, f"reward-{name}")
+
+
+class _Trace:
+    def __init__(
+        self, trace: Mapping[str, Any], episode: Mapping[str, Any], source: Source, notes: Notes
+    ) -> None:
+        self._trace, self._episode, self._notes, self._source = trace, episode, notes, source
+        self._nodes = fields.rows(trace, "nodes")
+        self._name = fields.text(trace, "id") or digest_of(trace)
+        self._calls = {
+            call["node"]: call
+            for call in fields.rows(trace, "calls")
+            if isinstance(call.get("node"), int)
+        }
+
+    def events(self) -> Iterator[ImportedEvent]:
+        told: set[int] = set()
+        paths = sorted(_paths(self._nodes), key=len, reverse=True)
+        for at, path in enumerate(paths):
+            yield from self._branch(path, told, at)
+            told.update(path)
+
+    def _branch(self, path: Sequence[int], told: set[int], at: int) -> list[ImportedEvent]:
+        timing = fields.mapping(self._trace, "timing")
+        clock_us = moment_us(timing.get("start")) or self._source.changed_us()
+        name = f"{self._name}/{at}" if at else self._name
+        draft = SessionDraft(name, "verifiers", clock_us)
+        draft.start = self._start(at)
+        transcript = Transcript(draft)
+        prompt: list[int] = []
+        for number in path:
+            node = self._nodes[number]
+            message = fields.mapping(node, "message")
+            facts: dict[str, Any] = {"is_copied_context": True} if number in told else {}
+            if node.get("sampled") and number not in told:
+                facts |= self._sampled(node, self._calls.get(number, {}), prompt)
+            elif message.get("role") == "assistant":
+                facts["is_copied_context"] = True  # given, and said by nobody here
+            if message.get("role") == "tool" and facts:
+                facts = {"copied": True}
+            transcript.take(message, f"node-{number}", **facts)
+            prompt += [each for each in fields.items(node, "token_ids") if isinstance(each, int)]
+        if not at:
+            self._finish(draft)
+        return draft.finished()
+
+    def _start(self, branch: int) -> dict[str, Any]:
+        trace = self._trace
+        task = fields.mapping(trace, "task") or fields.mapping(self._episode, "task")
+        data = fields.mapping(task, "data")
+        name = next((data[key] for key in ("id", "idx", "name", "example_id") if key in data), None)
+        environment = fields.text(self._episode, "env") or task.get("type")
+        start = {
+            "client": "verifiers",
+            "client_version": fields.mapping(trace, "verifiers").get("version"),
+            "task_id": None if name is None else f"{environment}-{name}",
+            "group_id": f"{environment}:{digest_of(data)[:16]}" if data else None,
+            "tools": trace.get("tools") or None,
+            "role": trace.get("role"),
+            "trainable": trace.get("trainable"),
+        }
+        if branch:
+            start |= {"parent_session": self._name, "link": "fork"}
+        return start
+
+    def _sampled(
+        self, node: Mapping[str, Any], call: Mapping[str, Any], prompt: Sequence[int]
+    ) -> dict[str, Any]:
+        ids, mask = fields.items(node, "token_ids"), fields.items(node, "mask")
+        scaffold = next((at for at, own in enumerate(mask) if own), len(ids))
+        tokens = engine_tokens(
+            [*prompt, *ids[:scaffold]], ids[scaffold:], node.get("logprobs"), self._notes
+        )
+        time = fields.mapping(call, "time")
+        began, ended = moment_us(time.get("start")), moment_us(time.get("end"))
+        sampling = fields.mapping(call, "sampling")
+        agent = fields.mapping(self._trace, "agent")
+        facts = {
+            "model": call.get("model") or agent.get("model"),
+            "usage": usage_of(call.get("usage")),
+            "tokens": tokens,
+            "sampling": sampling or None,
+            "finish_reason": call.get("finish_reason") or node.get("finish_reason"),
+            "latency_ms": (ended - began) / 1000 if began and ended and ended >= began else None,
+            "ts_us": ended,
+        }
+        return present(facts)
+
+    def _finish(self, draft: SessionDraft) -> None:
+        trace = self._trace
+        for name, value in fields.mapping(trace, "rewards").items():
+            _reward(draft, str(name), value)
+        names = ("metrics", "info", "stop_condition", "errors", "run", "runtime")
+        if rest := present({name: trace.get(name) for name in names}):
+            draft.add("x_rollout", rest, "rollout")
+        condition = trace.get("stop_condition")
+        reason = "timeout" if condition in _LIMITS else "crash" if trace.get("errors") else None
+        if trace.get("is_completed") or reason:
+            draft.add("session_end", {"reason": reason or "completed"}, "end")
+
+
+def _paths(nodes: Sequence[Mapping[str, Any]]) -> Iterator[list[int]]:
+    """From a root to each end, in the order of the ends. A node's parent comes before it."""
+    parents = [node.get("parent") for node in nodes]
+    inner = set(parents)
+    for end in range(len(nodes)):
+        if end in inner:
+            continue
+        path: list[int] = []
+        at: Any = end
+        while isinstance(at, int) and 0 <= at < len(nodes) and (not path or at < path[-1]):
+            path.append(at)
+            at = parents[at]
+        yield path[::-1]
+
+
+IMPORTER = VerifiersImporter()

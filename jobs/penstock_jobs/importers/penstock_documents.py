@@ -1,0 +1,162 @@
+"""Sessions that left Penstock in a common form, and come back as they were.
+
+What the form has a field for stands there, and counts when it is read again. The rest of an event,
+and events that the form knows nothing of, stand beside it under the name `penstock`: other readers
+pass over it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from penstock_jobs.importers import fields
+from penstock_jobs.importers.importer import ImportedEvent
+from penstock_jobs.importers.session_draft import present
+
+Payload = dict[str, Any]
+#: Under this name other forms keep what is Penstock's own.
+OWN = "penstock"
+#: Fields of an event beside its payload.
+ENVELOPE = (
+    "ts", "type", "event_id", "seq", "source", "source_key", "checkpoint", "user", "project",
+)  # fmt: skip
+_USAGE = {
+    "prompt": "prompt_tokens", "completion": "completion_tokens", "cached": "cached_tokens",
+}  # fmt: skip
+_TOKENS = {
+    "prompt_ids": "prompt_token_ids", "completion_ids": "completion_token_ids",
+    "logprobs": "logprobs",
+}  # fmt: skip
+
+# What each part of a form says of a payload. Writer and reader use the same, so that what the
+# writer finds missing in it is what it has to keep beside.
+
+
+def step_payload(step: Mapping[str, Any]) -> Payload:
+    """Of a step of ATIF, without its observation."""
+    payload: Payload = {"text": step.get("message")}
+    if step.get("is_copied_context"):
+        payload["is_copied_context"] = True
+    if step.get("source") != "agent":
+        return payload
+    metrics = fields.mapping(step, "metrics")
+    payload |= {
+        "thinking": step.get("reasoning_content"),
+        "model": step.get("model_name"),
+        "usage": _renamed(metrics, _USAGE),
+        "tokens": _renamed(metrics, _TOKENS),
+        "tool_calls": [
+            {
+                "id": call.get("tool_call_id"),
+                "name": call.get("function_name"),
+                "arguments": call.get("arguments"),
+            }
+            for call in fields.rows(step, "tool_calls")
+        ]
+        or None,
+    }
+    return present(payload)
+
+
+def result_payload(result: Mapping[str, Any]) -> Payload:
+    """Of a result in an observation of ATIF."""
+    told = {"call_id": result.get("source_call_id"), "output": result.get("content")}
+    return present(told)
+
+
+def message_payload(message: Mapping[str, Any]) -> Payload:
+    """Of a message in OpenAI's form."""
+    if message.get("role") == "tool":
+        told = {"call_id": message.get("tool_call_id"), "output": message.get("content")}
+        return present(told | {"tool": message.get("name")})
+    payload: Payload = {"text": message.get("content")}
+    if message.get("role") == "assistant":
+        payload["thinking"] = message.get("reasoning_content")
+        calls = fields.rows(message, "tool_calls")
+        payload["tool_calls"] = [
+            {"id": call.get("id")}
+            | {name: fields.mapping(call, "function").get(name) for name in ("name", "arguments")}
+            for call in calls
+        ] or None
+    return present(payload)
+
+
+def _renamed(told: Mapping[str, Any], names: Mapping[str, str]) -> Payload | None:
+    found = {name: told[other] for name, other in names.items() if told.get(other) is not None}
+    return found or None
+
+
+def step_metrics(payload: Mapping[str, Any]) -> Payload:
+    """The tokens of a model call as ATIF names them."""
+    usage, tokens = fields.mapping(payload, "usage"), fields.mapping(payload, "tokens")
+    metrics = {other: usage.get(name) for name, other in _USAGE.items()}
+    return present(metrics | {other: tokens.get(name) for name, other in _TOKENS.items()})
+
+
+# Beside it
+
+
+def kept_beside(event: Mapping[str, Any], said: Payload) -> Payload:
+    """What `said` does not say of an event: its envelope, and the rest of its payload."""
+    payload = event["payload"]
+    rest = {
+        name: value for name, value in payload.items() if name not in said or said[name] != value
+    }
+    absent = [name for name in said if name not in payload]
+    own = {name: event.get(name) for name in ENVELOPE} | {"payload": rest or None}
+    return present(own | {"absent": absent or None})
+
+
+def _restored(session: str, own: Mapping[str, Any], said: Payload) -> ImportedEvent:
+    absent = fields.items(own, "absent")
+    payload = {name: value for name, value in said.items() if name not in absent}
+    told = {name: own[name] for name in ENVELOPE if name in own}
+    whole = told | {"payload": payload | fields.mapping(own, "payload"), "session_id": session}
+    return msgspec.convert(whole, ImportedEvent)
+
+
+def own_trajectory(document: Mapping[str, Any]) -> list[ImportedEvent] | None:
+    """The events of a document of ATIF that Penstock wrote; None of any other, and of one whose
+    own part somebody spoilt."""
+    own = fields.mapping(fields.mapping(document, "extra"), OWN)
+    if not own:
+        return None
+    parts: list[tuple[Mapping[str, Any], Payload]] = []
+    for step in fields.rows(document, "steps"):
+        parts.append((step, step_payload(step)))
+        results = fields.rows(fields.mapping(step, "observation"), "results")
+        parts += [(result, result_payload(result)) for result in results]
+    return _own_events(own, parts, lambda part: fields.mapping(part, "extra"))
+
+
+def own_session(row: Mapping[str, Any]) -> list[ImportedEvent] | None:
+    """The same of a line of messages."""
+    own = fields.mapping(row, OWN)
+    if not own:
+        return None
+    parts = [(message, message_payload(message)) for message in fields.rows(row, "messages")]
+    return _own_events(own, parts, lambda part: part)
+
+
+def _own_events(
+    own: Mapping[str, Any],
+    parts: Sequence[tuple[Mapping[str, Any], Payload]],
+    beside: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+) -> list[ImportedEvent] | None:
+    session = own.get("session_id")
+    if not isinstance(session, str):
+        return None
+
+    def events() -> Iterator[ImportedEvent]:
+        for event in fields.rows(own, "events"):
+            yield _restored(session, event, {})
+        for part, said in parts:
+            if event := fields.mapping(beside(part), OWN):
+                yield _restored(session, event, said)
+
+    try:
+        restored = list(events())
+    except (msgspec.ValidationError, KeyError, TypeError):
+        return None
+    return sorted(restored, key=lambda event: (event.seq is None, event.seq or 0))

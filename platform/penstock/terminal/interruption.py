@@ -1,0 +1,96 @@
+"""Ctrl-C ends a program within a second, with status 130 and without a traceback.
+
+Python raises KeyboardInterrupt when the main thread is back in Python. A library may be away for
+minutes, so a thread of our own listens too: it asks what runs to stop, and ends the program where
+that does not help. What has to be right after a crash is right after this."""
+
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from types import FrameType
+
+INTERRUPTED = 130
+#: After which a library is not waited for.
+_AWAY_SECONDS_MAX = 0.5
+#: After which nobody waits for what is being given back: processes, leases, unfinished files.
+_CLEAN_UP_SECONDS_MAX = 10.0
+_SHOW_CURSOR = "\x1b[?25h"
+
+_interrupts: list[Callable[[], object]] = []
+
+
+@contextmanager
+def interrupted_by_ctrl_c(interrupt: Callable[[], object]) -> Iterator[None]:
+    """Ctrl-C within the block calls `interrupt`, on another thread and at once."""
+    _interrupts.append(interrupt)
+    try:
+        yield
+    finally:
+        _interrupts.remove(interrupt)
+
+
+class Interruption:
+    """Whether Ctrl-C was pressed, and the main thread knows it."""
+
+    def __init__(self) -> None:
+        self._known = threading.Event()
+        self._over = threading.Event()
+
+    @property
+    def known(self) -> bool:
+        return self._known.is_set()
+
+    def on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        if not self.known:  # some send it twice: what is being given back is given back whole
+            self._known.set()
+            raise KeyboardInterrupt
+
+    def over(self) -> None:
+        """Nothing is left to be interrupted."""
+        self._over.set()
+
+    def listen(self, numbers: socket.socket) -> None:
+        """On a thread of its own, until no more numbers of signals can come."""
+        while number := numbers.recv(1):
+            # A command with an end of its own has another handler while it runs.
+            if number[0] != signal.SIGINT or signal.getsignal(signal.SIGINT) != self.on_signal:
+                continue
+            for interrupt in _interrupts:
+                interrupt()
+            if not (self._known.wait(_AWAY_SECONDS_MAX) and self._over.wait(_CLEAN_UP_SECONDS_MAX)):
+                end_now()
+
+
+def end_now() -> None:
+    """Ends the program with all its threads."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # nobody reads it
+            stream.write(_SHOW_CURSOR if stream.isatty() else "")
+            stream.flush()
+    os._exit(INTERRUPTED)
+
+
+@contextmanager
+def listening_to_ctrl_c() -> Iterator[Interruption]:
+    """Within the block Ctrl-C does what this module says. Only the main thread hears signals."""
+    interruption = Interruption()
+    if threading.current_thread() is not threading.main_thread():
+        yield interruption
+        return
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    listener = threading.Thread(target=interruption.listen, args=[ours], daemon=True)
+    with ours, ExitStack() as closing:
+        closing.callback(listener.join)
+        closing.enter_context(theirs)
+        number = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        closing.callback(signal.set_wakeup_fd, number)
+        handler = signal.signal(signal.SIGINT, interruption.on_signal)
+        closing.callback(signal.signal, signal.SIGINT, handler)
+        closing.callback(interruption.over)
+        listener.start()
+        yield interruption
