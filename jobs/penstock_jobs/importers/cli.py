@@ -223,5 +223,7 @@ def _show(
         say("The running server has not stored them yet. Queries see them now, rewards do then.")
     else:
         say(f"{summary.stored} were new, {summary.duplicate} the lake had already")
+    for key, known in sorted(summary.near_misses.items()):
+        say(f"warning: nothing reads `{key}`; `{known}` is known")
     if summary.rejected:
         say("`penstock rejected list` shows why")
