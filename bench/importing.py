@@ -38,6 +38,7 @@ def measure_importing(here: Path) -> Iterator[Figure]:
         for each, of_format, _size in plan_import([source]).sources:
             for _ in importer.take(each, of_format):
                 pass
+        importer.flush()
         files.finish()
         spent = time.process_time() - began
     rate = source.stat().st_size / 1e6 / spent

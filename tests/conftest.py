@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
@@ -11,6 +12,10 @@ from tests.support.servers.broker import Broker, running_broker
 from tests.support.servers.postgres import PostgresServer, running_postgres
 from tests.support.servers.ray_cluster import RayCluster, running_ray
 from tests.support.servers.s3 import S3Server, s3_server
+
+# A property says what is right, not how fast: a slow machine makes none of them false.
+settings.register_profile("penstock", deadline=None)
+settings.load_profile("penstock")
 
 #: Each process has servers of its own, of some GB together.
 _PROCESSES_MAX = 4

@@ -32,6 +32,9 @@ CATALOGUE: dict[str, Metric] = {
     "build_info": Metric(Gauge, "1, of the release that runs", ("version", "python", "role")),
     "events_accepted_total": Metric(Counter, "events acknowledged, on disk", ("tenant",)),
     "events_rejected_total": Metric(Counter, "lines refused", ("tenant",)),
+    "near_miss_keys_total": Metric(
+        Counter, "keys of accepted events that nothing reads, and that are nearly known ones"
+    ),
     "events_stored_total": Metric(Counter, "events committed to the lake", ("tenant",)),
     "events_duplicate_total": Metric(Counter, "events that the lake had already", ("tenant",)),
     "request_seconds": Metric(

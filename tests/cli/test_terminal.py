@@ -295,3 +295,20 @@ def test_without_a_terminal_long_work_says_a_line_every_ten_seconds(
 def test_nothing_can_be_told_from_an_empty_text(capsys: pytest.CaptureFixture[str]) -> None:
     output.show_table(["a", "b"], [[None, ""]], nothing="NULL")
     assert capsys.readouterr().out.splitlines()[1].split() == ["NULL"]
+
+
+@pytest.mark.parametrize("width", [40, 60, 100])
+def test_a_narrow_terminal_splits_no_word(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = ["checkpoint", "nothing", "what became of it", "why"]
+    row = ["ckpt-0012", None, "it was promoted by hand after the gate", "an explanation of words"]
+    monkeypatch.setenv("TERM", "xterm")  # a dumb one always has 80 columns
+    monkeypatch.setenv("COLUMNS", str(width))
+    shown = Terminal()
+    with redirect_stdout(shown):
+        output.show_table(columns, [row, row], nothing="NULL")
+    text = re.sub("\x1b\\[[0-9;]*m", "", shown.getvalue())
+    assert {*" ".join(columns).split(), *" ".join(map(str, row)).split()} - {"None"} <= {
+        *text.split()
+    }
+    assert "NULL" in text.split()
+    assert all(len(line) <= width for line in text.splitlines())

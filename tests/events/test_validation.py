@@ -30,6 +30,7 @@ SAMPLES: dict[str, Event] = {
         "client": "editor", "client_version": "1.2", "repo": "shop", "branch": "main",
         "commit": "abc", "consent": "train", "task_id": "t", "group_id": "g", "arm": "a",
         "parent_session": "s-0", "link": "fork", "license": "Apache-2.0",
+        "system": "Be careful.", "tools": [{"name": "read"}],
     },
     "session_end": {"reason": "completed"},
     "user_message": {"text": "the streaming is broken: fix {it}"},
@@ -38,7 +39,7 @@ SAMPLES: dict[str, Event] = {
         "tool_calls": [{"id": "k", "name": "grep", "arguments": {"q": "[{"}}],
         "usage": {"prompt": 10, "completion": 2, "thinking": 0, "cached": 5},
         "latency_ms": 12.5, "ttft_ms": 3, "finish_reason": "stop", "sampling": {"top_p": 0.9},
-        "regenerates": "c-0",
+        "regenerates": "c-0", "system": "Be careful.", "tools": [{"name": "read"}],
         "tokens": {
             "prompt_ids": [1, 2], "completion_ids": [3], "logprobs": [-0.5], "tokenizer": "t",
             "template": "x", "policy_version_runs": [[0, "v1"]],
@@ -484,7 +485,7 @@ def test_fast_proof_gives_the_same_answers_as_line_by_line(
 ) -> None:
     judged = validate_lines(some, 5, bytes_max)
     bare = [one._replace(source=None) for one in judged.rejections]
-    assert judged._replace(rejections=bare) == one_by_one(some, 5, bytes_max)
+    assert judged._replace(rejections=bare, near_misses=None) == one_by_one(some, 5, bytes_max)
 
 
 @pytest.mark.parametrize(
@@ -501,7 +502,7 @@ def test_fast_proof_gives_the_same_answers_as_line_by_line(
 def test_fast_proof_is_not_fooled(some: list[bytes]) -> None:
     judged = validate_lines(some, 1, 1_000_000)
     bare = [one._replace(source=None) for one in judged.rejections]
-    assert judged._replace(rejections=bare) == one_by_one(some, 1, 1_000_000)
+    assert judged._replace(rejections=bare, near_misses=None) == one_by_one(some, 1, 1_000_000)
 
 
 # Nothing is lost between the producer and the lake

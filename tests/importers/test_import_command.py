@@ -84,6 +84,10 @@ def test_discover_looks_where_agents_keep_their_sessions(
         monkeypatch.delenv(name, raising=False)
     found = report("--discover", "--yes", "--data", str(home / "data"))
     assert found["formats"]["claude-code"]["sources"] == 2
+    (home / "new" / ".claude" / "projects").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home / "new"))
+    fresh = report("--discover", "--yes", "--data", str(home / "data"))
+    assert fresh["formats"] == {}
     monkeypatch.setenv("HOME", str(home / "nowhere"))
     nothing = penstock("import", "--discover", "--data", str(home / "data"))
     assert nothing.returncode == 2

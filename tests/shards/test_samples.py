@@ -109,6 +109,18 @@ def test_messages_are_the_same_bytes_each_time() -> None:
     assert (first["messages"], first["tools"]) == ("[]", None)
 
 
+@pytest.mark.parametrize("place", ["session_start", "model_call"])
+def test_the_system_prompt_and_the_tools_are_in_the_row(place: str) -> None:
+    """Exports of messages write both columns as they are."""
+    offered = {"system": "Be careful.", "tools": [{"name": "read"}]}
+    talk = Talk().start(**(offered if place == "session_start" else {})).user("go")
+    talk.model("a", tokens=tokens([1], [2]), **(offered if place == "model_call" else {}))
+    [row] = sample(talk)[0]
+    first = json.loads(row["messages"])[0]
+    assert (first["role"], first["content"]) == ("system", "Be careful.")
+    assert json.loads(row["tools"]) == offered["tools"]
+
+
 def test_an_id_is_of_the_session_the_branch_and_the_tokens() -> None:
     def ids(session: str, completion: int) -> list[str]:
         talk = Talk(session).user("go").model("a", tokens=tokens([1], [completion]))

@@ -64,6 +64,7 @@ def take(data: Path, paths: Iterable[Path]) -> tuple[ImportReport, ImportSummary
             for source, of_format, _size in plan_import([path]).sources:
                 for _ in importer.take(source, of_format):
                     pass
+            importer.flush()
             outcome = importer.report, files.finish()
     return outcome
 

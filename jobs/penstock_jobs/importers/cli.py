@@ -172,6 +172,7 @@ def _take(
         progress = ImportProgress(desk.lake.database, desk.caller.tenant)
     importer = SessionImporter(lake_import, progress, selection)
     _go_through(plan, importer)
+    importer.flush()
     for file in plan.event_files:
         with progress_of(file.path.name) as follow:
             for read, size in lake_import.take(file):
@@ -222,5 +223,7 @@ def _show(
         say("The running server has not stored them yet. Queries see them now, rewards do then.")
     else:
         say(f"{summary.stored} were new, {summary.duplicate} the lake had already")
+    for key, known in sorted(summary.near_misses.items()):
+        say(f"warning: nothing reads `{key}`; `{known}` is known")
     if summary.rejected:
         say("`penstock rejected list` shows why")

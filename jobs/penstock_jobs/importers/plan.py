@@ -13,7 +13,7 @@ from penstock.ingest.event_files import (
     problem_of,
 )
 from penstock_jobs.importers.importer import Importer
-from penstock_jobs.importers.registry import importer_named, recognise
+from penstock_jobs.importers.registry import homes, importer_named, recognise
 from penstock_jobs.importers.report import LeftOutKind, Notes
 from penstock_jobs.importers.sources import Candidate, Source, candidates
 
@@ -44,8 +44,11 @@ def plan_import(
     InvalidInput."""
     plan = ImportPlan()
     fixed = importer_named(form) if form not in (AUTO, EVENTS) else None
+    usual = {home for _importer, home in homes()}
     for path in paths:
-        if form == EVENTS or not _add_sessions(plan, path, fixed, remembered):
+        if path in usual and form != EVENTS:  # an agent that is installed may have no session yet
+            _add_sessions(plan, path, fixed, remembered)
+        elif form == EVENTS or not _add_sessions(plan, path, fixed, remembered):
             if fixed is not None:
                 raise InvalidInput(what=f"{path}", why=f"it holds nothing of the format {form}")
             files, left_out = find_files([path])

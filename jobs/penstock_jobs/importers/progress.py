@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -12,6 +13,8 @@ from penstock_jobs.importers.importer import Importer
 from penstock_jobs.importers.registry import all_importers
 from penstock_jobs.importers.sources import Source
 from penstock_jobs.importers.tables import imported_source
+
+_CHANGING = ("path", "format", "mark", "imported_at")
 
 
 class ImportProgress:
@@ -41,19 +44,30 @@ class ImportProgress:
             return None
         return importer if unchanged else None
 
-    def note(self, source: Source, importer: Importer, mark: str) -> None:
-        """All events of the source, as it was then, are in the log."""
-        digest = _digest(source)
-        key = {"tenant": self._tenant, "digest": digest}
-        path = os.fsencode(source.real).decode(errors="backslashreplace")
-        facts = {"path": path, "format": importer.name, "mark": mark}
+    def note(self, sources: Sequence[tuple[Source, Importer, str]]) -> None:
+        """All events of these sources, as they were with these marks, are in the log."""
+        if not sources:
+            return
         with self._database.write() as connection:
-            values = facts | {"imported_at": clock_us(connection)}
-            statement = insert_of(connection)(imported_source).values(**key, **values)
-            connection.execute(
-                statement.on_conflict_do_update(index_elements=list(key), set_=values)
-            )
-        self._marks[digest], self._formats[digest] = mark, importer.name
+            now_us = clock_us(connection)
+            rows = [
+                {
+                    "tenant": self._tenant,
+                    "digest": _digest(source),
+                    "path": os.fsencode(source.real).decode(errors="backslashreplace"),
+                    "format": importer.name,
+                    "mark": mark,
+                    "imported_at": now_us,
+                }
+                for source, importer, mark in sources
+            ]
+            insert = insert_of(connection)(imported_source)
+            newest = {name: insert.excluded[name] for name in _CHANGING}
+            keys = ["tenant", "digest"]
+            connection.execute(insert.on_conflict_do_update(index_elements=keys, set_=newest), rows)
+        for source, importer, mark in sources:
+            digest = _digest(source)
+            self._marks[digest], self._formats[digest] = mark, importer.name
 
 
 class WatchedSources:

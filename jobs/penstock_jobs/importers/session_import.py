@@ -6,7 +6,6 @@ from dataclasses import dataclass
 import msgspec
 from msgspec.structs import replace
 
-from penstock.ingest.errors import BodyUnreadable
 from penstock.ingest.file_import import EventImporter
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.progress import ImportProgress, mark_of
@@ -14,8 +13,9 @@ from penstock_jobs.importers.report import FormatReport, ImportReport, Notes, Un
 from penstock_jobs.importers.sources import Source
 from penstock_jobs.importers.vendors import VENDOR_MODEL, vendor_of
 
-#: So much goes to the log at once.
+#: So much goes to the log at once, or so many sources.
 _BODY_BYTES = 4 * 1024 * 1024
+_SOURCES_AT_ONCE = 500
 #: What a row of an unexpected shape may cause in an importer. It costs its source, and no other.
 _SHAPES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 #: Between two steps of the progress bar.
@@ -45,59 +45,81 @@ class SessionImporter:
         self._progress = progress
         self._selection = selection
         self._encoder = msgspec.json.Encoder()
+        self._body = bytearray()
+        #: Sources that were read whole, with their marks; their last events are in the body.
+        self._read: list[tuple[Source, Importer, str]] = []
 
     def take(self, source: Source, importer: Importer) -> Iterator[tuple[int, int]]:
-        """Append the events of a source to the log; yields how many bytes of it were read so far,
-        of how many. A source that cannot be read costs no other. Raises Backlogged."""
+        """Take the events of a source; yields how many bytes of it were read so far, of how many.
+        A source that cannot be read costs no other. Small sources go to the log together: call
+        `flush` at the end. Raises Backlogged, BodyUnreadable."""
         report, notes = self.report.of(importer.name), Notes(str(source.path))
         try:
             # Before it is read: what is appended to it meanwhile is a change.
             mark, size = mark_of(source, importer), source.size()
             if self._is_old(source, report, mark):
                 return
-            report.sources += 1
-            body, made, marked = bytearray(), 0, set[tuple[str, str]]()
-            for event in importer.read(source, notes):
-                if self._selection.project not in (None, event.project):
-                    notes.skip("event of another project", event.project or "")
-                    continue
-                made += 1
-                report.taken.add(event.session_id, event.type, event.payload)
-                self._add(body, event, notes)
-                if (vendor := _vendor_mark(event, marked)) is not None:
-                    self._add(body, vendor, notes)
-                if len(body) >= _BODY_BYTES:
-                    self._append(body)
-                if made % _STEP_EVENTS == 0:
-                    yield source.progress[0], size
-            self._append(body)
-        except Unfit as error:
-            self.report.unfit.append((str(source.path), str(error)))
-            self._append(body)
-        except _SHAPES as error:
-            why = f"it has a shape that nobody expected: {type(error).__name__}: {error}"
-            self.report.unfit.append((str(source.path), why))
-            self._append(body)
         except OSError as error:
-            self.report.unfit.append((str(source.path), error.strerror or str(error)))
+            self._leave_out(source, error.strerror or str(error))
             return
-        else:
-            if notes.held is not None:
-                report.growing += 1
-            elif self._progress is not None and self._selection.project is None:
-                self._progress.note(source, importer, mark)
+        report.sources += 1
+        made, marked, problems = 0, set[tuple[str, str]](), len(self.report.unfit)
+        for event in self._events(source, importer, notes):
+            if self._selection.project not in (None, event.project):
+                notes.skip("event of another project", event.project or "")
+                continue
+            made += 1
+            report.taken.add(event.session_id, event.type, event.payload)
+            self._add(self._body, event, notes)
+            if (vendor := _vendor_mark(event, marked)) is not None:
+                self._add(self._body, vendor, notes)
+            if len(self._body) >= _BODY_BYTES:
+                self.flush()
+            if made % _STEP_EVENTS == 0:
+                yield source.progress[0], size
+        if notes.held is not None:
+            report.growing += 1
+        elif len(self.report.unfit) == problems and self._selection.project is None:
+            self._read.append((source, importer, mark))
         report.add_skipped(notes)
+        if len(self._read) >= _SOURCES_AT_ONCE:
+            self.flush()
 
     def take_events(self, events: Iterable[ImportedEvent], name: str) -> None:
-        """Append events that no source holds; the report has them by this name."""
-        report, notes, body = self.report.of(name), Notes(name), bytearray()
+        """Take events that no source holds; the report has them by this name. Raises as `take`."""
+        report, notes = self.report.of(name), Notes(name)
         for event in events:
             report.taken.add(event.session_id, event.type, event.payload)
-            self._add(body, event, notes)
-            if len(body) >= _BODY_BYTES:
-                self._append(body)
-        self._append(body)
+            self._add(self._body, event, notes)
+            if len(self._body) >= _BODY_BYTES:
+                self.flush()
+        self.flush()
         report.add_skipped(notes)
+
+    def flush(self) -> None:
+        """Append what was taken to the log; then remember the sources that it is all of. Raises
+        as `take`."""
+        if self._body and self._lake_import is not None:
+            self._lake_import.take_body(bytes(self._body))
+        self._body.clear()
+        if self._progress is not None:
+            self._progress.note(self._read)
+        self._read.clear()
+
+    def _events(self, source: Source, importer: Importer, notes: Notes) -> Iterator[ImportedEvent]:
+        """Until the source cannot be read any further."""
+        try:
+            yield from importer.read(source, notes)
+        except Unfit as error:
+            self._leave_out(source, str(error))
+        except OSError as error:
+            self._leave_out(source, error.strerror or str(error))
+        except _SHAPES as error:
+            kind = type(error).__name__
+            self._leave_out(source, f"it has a shape that nobody expected: {kind}: {error}")
+
+    def _leave_out(self, source: Source, why: str) -> None:
+        self.report.unfit.append((str(source.path), why))
 
     def _is_old(self, source: Source, report: FormatReport, mark: str) -> bool:
         since_us = self._selection.since_us
@@ -110,20 +132,14 @@ class SessionImporter:
         return False
 
     def _add(self, body: bytearray, event: ImportedEvent, notes: Notes) -> None:
+        start = len(body)
         try:
-            self._encoder.encode_into(event, body, len(body))
-        except (ValueError, RecursionError, UnicodeEncodeError) as error:
+            self._encoder.encode_into(event, body, start)
+        except (ValueError, RecursionError) as error:
+            del body[start:]
             notes.skip(f"{event.type} that is no event: {error}", event.event_id)
             return
         body += b"\n"
-
-    def _append(self, body: bytearray) -> None:
-        if body and self._lake_import is not None:
-            try:
-                self._lake_import.take_body(bytes(body))
-            except BodyUnreadable as error:
-                raise Unfit(error.facts["why"]) from error
-        body.clear()
 
 
 def _vendor_mark(event: ImportedEvent, marked: set[tuple[str, str]]) -> ImportedEvent | None:

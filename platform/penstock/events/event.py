@@ -13,6 +13,11 @@ Count = Annotated[int, Meta(ge=0)]
 Milliseconds = Annotated[float, Meta(ge=0)]
 Consent = Literal["train", "no_train", "unknown"]
 Link = Literal["resume", "fork", "compaction", "subagent"]
+#: They were kept before they were known: any value is accepted, and these are read.
+SystemPrompt = Annotated[Any, Meta(extra_json_schema={"type": ["string", "null"]})]
+Tools = Annotated[
+    Any, Meta(extra_json_schema={"type": ["array", "null"], "items": {"type": "object"}})
+]
 ErrorClass = Literal[
     "invalid_arguments", "unexpected_environment", "provider_error", "user_aborted", "timeout",
     "unknown",
@@ -37,6 +42,8 @@ class SessionStart(Payload):
     arm: str | None = None
     parent_session: str | None = None
     link: Link | None = None
+    system: SystemPrompt = None
+    tools: Tools = None
 
 
 class SessionEnd(Payload):
@@ -91,6 +98,9 @@ class ModelCall(Payload):
     regenerates: str | None = None
     sampling: dict[str, Any] | None = None
     tokens: Tokens | None = None
+    #: Where they are others than those of the session's start.
+    system: SystemPrompt = None
+    tools: Tools = None
 
 
 class ToolResult(Payload):

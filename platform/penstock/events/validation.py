@@ -29,6 +29,7 @@ from penstock.events.event import (
     Id,
     microseconds,
 )
+from penstock.events.near_misses import NearMisses, suspects
 
 #: Deeper than any real payload; JSON readers downstream recurse.
 NESTING_MAX = 200
@@ -56,6 +57,8 @@ class ValidatedLines(NamedTuple):
     sessions: list[str]
     sources: list[str | None]
     rejections: list[Rejection]
+    #: Of the accepted lines.
+    near_misses: NearMisses | None = None
 
 
 class EventInvalid(ValueError):
@@ -64,7 +67,7 @@ class EventInvalid(ValueError):
 
 def validate_lines(lines: Sequence[bytes], first_line: int, event_bytes_max: int) -> ValidatedLines:
     """Validate consecutive lines; blank ones are skipped but counted."""
-    valid = _prove_all_valid(lines, event_bytes_max)
+    valid = _prove_all_valid(lines, first_line, event_bytes_max)
     return valid or _validate_each(lines, first_line, event_bytes_max)
 
 
@@ -73,7 +76,7 @@ def validate_parts(
 ) -> Iterator[ValidatedLines]:
     """The same, a part at a time where each line has to be looked at: that takes ten times as
     long."""
-    if (valid := _prove_all_valid(lines, event_bytes_max)) is not None:
+    if (valid := _prove_all_valid(lines, first_line, event_bytes_max)) is not None:
         yield valid
         return
     for start in range(0, len(lines), PART_LINES):
@@ -83,6 +86,11 @@ def validate_parts(
 
 def validate_line(line: bytes, event_bytes_max: int) -> tuple[bytes, Envelope]:
     """The line as the log keeps it, and its envelope. Raises EventInvalid."""
+    in_log, envelope, _ = _judged(line, event_bytes_max)
+    return in_log, envelope
+
+
+def _judged(line: bytes, event_bytes_max: int) -> tuple[bytes, Envelope, dict[str, Any]]:
     if len(line) > event_bytes_max:
         raise EventInvalid(f"the event is over the limit of {event_bytes_max} bytes")
     value = _decode(line)
@@ -97,7 +105,7 @@ def validate_line(line: bytes, event_bytes_max: int) -> tuple[bytes, Envelope]:
         extra = {name: raw for name, raw in raw_fields.items() if name in unknown}
         envelope.extra = msgspec.Raw(_encoder.encode(extra))
         line = _encoder.encode(envelope)
-    return line, envelope
+    return line, envelope, value
 
 
 # The proof for many lines at once
@@ -135,8 +143,11 @@ _encoder = msgspec.json.Encoder()
 _HIDING_ESCAPES = re.compile(rb"\\u00(?:00|3[aA])")
 
 
-def _prove_all_valid(lines: Sequence[bytes], event_bytes_max: int) -> ValidatedLines | None:
+def _prove_all_valid(
+    lines: Sequence[bytes], first_line: int, event_bytes_max: int
+) -> ValidatedLines | None:
     """All lines, accepted as they are; None when that is not certain."""
+    sent = lines
     lines = [line for line in lines if line.strip()]
     if not lines:
         return ValidatedLines([], [], [], [])
@@ -162,7 +173,15 @@ def _prove_all_valid(lines: Sequence[bytes], event_bytes_max: int) -> ValidatedL
     )
     if not certain:
         return None
-    return ValidatedLines(lines, [e.session_id for e in events], [e.source for e in events], [])
+    misses = None
+    if places := suspects(values):
+        misses = NearMisses()
+        numbers = [number for number, line in enumerate(sent, first_line) if line.strip()]
+        for at in places:
+            misses.look_at(values[at], numbers[at])
+    sessions, sources = [e.session_id for e in events], [e.source for e in events]
+    misses = misses if misses and misses.counts else None
+    return ValidatedLines(lines, sessions, sources, [], misses)
 
 
 def _convert_all(values: list[Any]) -> list[Any]:
@@ -202,20 +221,23 @@ def _timestamps_plausible(stamps: list[Any]) -> bool:
 
 
 def _validate_each(lines: Sequence[bytes], first_line: int, event_bytes_max: int) -> ValidatedLines:
+    misses = NearMisses()
     validated = ValidatedLines([], [], [], [])
     for number, line in enumerate(lines, first_line):
         if not line.strip():
             continue
         try:
-            line_in_log, envelope = validate_line(line, event_bytes_max)
+            line_in_log, envelope, value = _judged(line, event_bytes_max)
         except EventInvalid as error:
             reason = str(error)[:REASON_CHARS_MAX]
             validated.rejections.append(Rejection(number, reason, line, _source_of(line)))
             continue
+        if envelope.extra or suspects([value]):
+            misses.look_at(value, number)
         validated.lines.append(line_in_log)
         validated.sessions.append(envelope.session_id)
         validated.sources.append(envelope.source)
-    return validated
+    return validated._replace(near_misses=misses) if misses.counts else validated
 
 
 def _decode(line: bytes) -> Any:

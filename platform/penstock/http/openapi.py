@@ -140,3 +140,28 @@ def _schema(kind: Any) -> Schema:
     if msgspec.UnsetType in arguments:
         return Schema(type=[_TYPES[value], OpenAPIType.NULL])
     return _schema(value)
+
+
+_KEYWORDS = {
+    "type": "type", "title": "title", "description": "description", "format": "format",
+    "required": "required", "enum": "enum", "const": "const", "pattern": "pattern",
+    "minimum": "minimum", "maximum": "maximum", "minLength": "min_length",
+    "maxLength": "max_length", "minItems": "min_items", "maxItems": "max_items",
+}  # fmt: skip
+_INNER = {"anyOf": "any_of", "oneOf": "one_of", "prefixItems": "prefix_items"}
+
+
+def schema_of(document: Mapping[str, Any]) -> Schema:
+    """A JSON Schema without references, as a part of the OpenAPI document."""
+    fields: dict[str, Any] = {
+        ours: document[name] for name, ours in _KEYWORDS.items() if name in document
+    }
+    for name, ours in _INNER.items():
+        if name in document:
+            fields[ours] = [schema_of(part) for part in document[name]]
+    if "properties" in document:
+        parts = document["properties"]
+        fields["properties"] = {name: schema_of(part) for name, part in parts.items()}
+    if isinstance(items := document.get("items"), Mapping):
+        fields["items"] = schema_of(items)
+    return Schema(**fields)

@@ -1,4 +1,4 @@
-"""`penstock ledger` and `penstock rejected`."""
+"""`penstock ledger`, `penstock rejected` and `penstock events`."""
 
 from datetime import datetime
 from typing import Annotated
@@ -225,3 +225,27 @@ def release(
         show_json({"tenant": tenant, "source": source})
         return
     say(f"Rejected lines of {source or '(no source)'} of {tenant} are stored again.")
+
+
+events_app = typer.Typer(help="What an event is.", no_args_is_help=True)
+
+
+@events_app.callback()
+def _about_events() -> None:
+    """One command stands below the name still."""
+
+
+@events_app.command("schema")
+def schema(
+    kind: Annotated[
+        str, typer.Argument(metavar="[TYPE]", help="Of this type alone, such as edit.")
+    ] = "",
+    json: options.Json = False,
+) -> None:
+    """The JSON Schema of events, with its version in $id. It says what is accepted.
+
+    Example: penstock events schema model_call
+    """
+    from penstock.events.schemas import event_schema
+
+    show_json(event_schema(kind or None))

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from penstock.clock import SystemClock
@@ -41,6 +41,8 @@ class ImportSummary:
     duplicate: int = 0
     by_server: bool = False
     waiting: bool = False
+    #: Keys of accepted events that are nearly known ones: which, and which are known.
+    near_misses: dict[str, str] = field(default_factory=dict)
 
 
 class EventImporter(Protocol):
@@ -92,6 +94,8 @@ class ServiceImporter:
             raise BodyUnreadable(why=one_line(error)) from error
         self.summary.accepted += answer["accepted"]
         self.summary.rejected += len(answer["rejected"])
+        for warning in answer.get("warnings", ()):
+            self.summary.near_misses[warning["key"]] = warning["known"]
 
     def finish(self) -> ImportSummary:
         """Events are on the service's disk; when they are stored, the ledger says."""
@@ -177,6 +181,7 @@ class FileImporter:
                     waited_s += full.retry_after_s
         self.summary.accepted += piece.accepted
         self.summary.rejected += len(piece.rejections)
+        self.summary.near_misses |= {miss.key: miss.known for miss in piece.near_misses.counts}
 
 
 def wait_until_stored(lake: Lake, patience_s: float) -> bool:

@@ -20,6 +20,7 @@ from penstock.events.frames import (
     encode_values,
     pack,
 )
+from penstock.events.near_misses import NearMisses
 from penstock.events.validation import Rejection, ValidatedLines, validate_parts
 from penstock.http.errors import BodyTooLarge
 from penstock.ingest.decompression import CODECS, decompressed
@@ -67,10 +68,12 @@ class Acceptance:
     accepted: int = 0
     rejections: list[Rejection] = field(default_factory=list)
     values: defaultdict[int, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    near_misses: NearMisses = field(default_factory=NearMisses)
 
     def add(self, other: "Acceptance") -> None:
         self.accepted += other.accepted
         self.rejections += other.rejections
+        self.near_misses.update(other.near_misses)
         for partition, values in other.values.items():
             self.values[partition] += values
 
@@ -121,7 +124,7 @@ class Acceptor:
             array_bytes_max=array_bytes_max,
         )
         for number, lines in chunks:
-            validated = ValidatedLines([], [], [], [])
+            validated, misses = ValidatedLines([], [], [], []), NearMisses()
             for part in validate_parts(lines, number, self.event_bytes_max):
                 if validated.rejections:
                     yield Acceptance()  # a turn for others: who looks at each line takes long
@@ -129,6 +132,8 @@ class Acceptor:
                 validated.sessions.extend(part.sessions)
                 validated.sources.extend(part.sources)
                 validated.rejections.extend(part.rejections)
+                if part.near_misses is not None:
+                    misses.update(part.near_misses)
                 rejected += len(part.rejections)
                 if rejected > REJECTED_LINES_MAX:
                     last = part.rejections[-1]
@@ -136,7 +141,7 @@ class Acceptor:
                         why=f"more than {REJECTED_LINES_MAX} of its lines are no events; "
                         f"line {last.line}: {last.reason}"
                     )
-            piece = Acceptance(len(validated.lines), validated.rejections)
+            piece = Acceptance(len(validated.lines), validated.rejections, near_misses=misses)
             for partition, frame in pack(validated, *place):
                 piece.values[partition] += encode_values(frame, self.value_bytes_max)
             yield piece

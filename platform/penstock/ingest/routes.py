@@ -8,16 +8,18 @@ from typing import Any
 
 import msgspec
 from litestar import MediaType, Request, Response, post
-from litestar.openapi.spec import OpenAPIFormat, OpenAPIMediaType, OpenAPIType, RequestBody, Schema
+from litestar.openapi.spec import OpenAPIMediaType, OpenAPIType, RequestBody, Schema
 
 from penstock.access.keys import Authorizer
 from penstock.access.quotas import Quotas
 from penstock.clock import Clock
 from penstock.errors import InvalidInput, PenstockError
 from penstock.events.bodies import ArrayTooLarge
+from penstock.events.near_misses import NearMisses
+from penstock.events.schemas import event_schema, inlined
 from penstock.http.body import read_parts
 from penstock.http.errors import BodyTooLarge
-from penstock.http.openapi import KEY_NEEDED, TEXT, RefusableOperation, refusals
+from penstock.http.openapi import KEY_NEEDED, RefusableOperation, refusals, schema_of
 from penstock.http.request_slots import cut_off_when_cancelled
 from penstock.ingest.gateway import Acceptor, GroupCommit, InflightBytes, decompress
 from penstock.ingest.settings import IngestSettings
@@ -27,6 +29,7 @@ from penstock.metrics import Metrics
 from penstock.settings import MIB, Settings
 
 _NDJSON = "application/x-ndjson"
+_WARNINGS_MAX = 20
 #: An array is in memory as a whole: to put a larger one together would keep others waiting.
 ARRAY_BYTES_MAX = 16 * MIB
 
@@ -54,11 +57,23 @@ class Refused(msgspec.Struct):
     error: str
 
 
+class KeyWarning(msgspec.Struct):
+    """A key that nothing reads, in so many accepted events, the first in this line; `known` is the
+    key that was probably meant."""
+
+    key: str
+    known: str
+    events: int
+    line: int
+
+
 class Accepted(msgspec.Struct):
-    """What became of the lines of a body: the accepted ones are on disk."""
+    """What became of the lines of a body: the accepted ones are on disk. `warnings` are there where
+    keys of accepted events are nearly known ones."""
 
     accepted: int
     rejected: list[Refused]
+    warnings: list[KeyWarning] | msgspec.UnsetType = msgspec.UNSET
 
 
 @dataclass
@@ -67,23 +82,8 @@ class EventsOperation(RefusableOperation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        text, whole = OpenAPIType.STRING, OpenAPIType.INTEGER
-        about_ts = "RFC 3339 with a zone, or microseconds since 1970."
-        times = [Schema(type=text, format=OpenAPIFormat.DATE_TIME), Schema(type=whole)]
-        optional = ("event_id", "source", "source_key", "checkpoint", "user", "project")
-        event = Schema(
-            type=OpenAPIType.OBJECT,
-            required=["session_id", "ts", "type", "payload"],
-            properties={
-                "session_id": TEXT,
-                "ts": Schema(description=about_ts, one_of=times),
-                "type": TEXT,
-                "payload": Schema(type=OpenAPIType.OBJECT),
-                "seq": Schema(type=whole, minimum=0),
-                **dict.fromkeys(optional, TEXT),
-            },
-        )
-        lines = Schema(type=text, description="An event a line.")
+        lines = Schema(type=OpenAPIType.STRING, description="An event a line.")
+        event = schema_of(inlined(event_schema()))
         array = Schema(type=OpenAPIType.ARRAY, items=event)
         forms = {_NDJSON: lines, "application/json": array}
         self.request_body = RequestBody(
@@ -126,7 +126,7 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepte
         sent = await read_parts(request, limits.body_bytes_max, hold)
         encoding = request.headers.get("content-encoding", "").strip().lower()
         acceptor = Acceptor.of(grant.tenant, settings, gateway.lake.log)
-        answer = Accepted(0, [])
+        answer, misses = Accepted(0, []), NearMisses()
         values: defaultdict[int, list[bytes]] = defaultdict(list)
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         async with gateway.turns.of(grant.tenant) as turns:
@@ -142,6 +142,7 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepte
             try:
                 for piece in pieces:
                     answer.accepted += piece.accepted
+                    misses.update(piece.near_misses)
                     answer.rejected += [Refused(bad.line, bad.reason) for bad in piece.rejections]
                     for partition, of_partition in piece.values.items():
                         values[partition] += of_partition
@@ -152,10 +153,22 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepte
         del held, pieces
         if values:
             await gateway.commits.append(values)
+    if misses.counts:
+        answer.warnings = _warnings(misses)
+        gateway.metrics.add("near_miss_keys_total", sum(misses.counts.values()))
     gateway.quotas.count(grant.tenant, "events_per_hour", answer.accepted)
     gateway.metrics.add("events_accepted_total", answer.accepted, tenant=grant.tenant)
     gateway.metrics.add("events_rejected_total", len(answer.rejected), tenant=grant.tenant)
     return answer
+
+
+def _warnings(misses: NearMisses) -> list[KeyWarning]:
+    """The commonest."""
+    common = sorted(misses.counts, key=lambda miss: (-misses.counts[miss], miss))
+    return [
+        KeyWarning(miss.key, miss.known, misses.counts[miss], misses.lines[miss])
+        for miss in common[:_WARNINGS_MAX]
+    ]
 
 
 def _held(parts: Iterator[bytes], sent_size: int, hold: Callable[[int], None]) -> Iterator[bytes]:

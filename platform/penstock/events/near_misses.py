@@ -1,0 +1,137 @@
+"""Keys that are nearly those of the contract: events that have them are accepted, and their
+producer is told which key would have been read."""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from operator import itemgetter, le
+from typing import Any, NamedTuple
+
+from penstock.events.event import FIELDS, PAYLOADS, Tokens, Usage
+
+#: Names that others give to the same thing, by type of event; `` is the event itself.
+_ALIASES: Mapping[str, Mapping[str, str]] = {
+    "": {
+        "session": "session_id", "conversation_id": "session_id", "timestamp": "ts", "time": "ts",
+        "id": "event_id", "uuid": "event_id", "user_id": "user", "project_id": "project",
+        "sequence": "seq", "index": "seq", "model_version": "checkpoint",
+    },
+    "session_start": {
+        "repository": "repo", "commit_sha": "commit", "parent": "parent_session",
+        "parent_session_id": "parent_session", "parent_id": "parent_session",
+        "system_prompt": "system", "version": "client_version",
+    },
+    "model_call": {
+        "id": "call_id", "content": "text", "output": "text", "reasoning": "thinking",
+        "reasoning_content": "thinking", "stop_reason": "finish_reason",
+        "duration_ms": "latency_ms",
+        "model_name": "model", "prompt_tokens": "usage.prompt", "input_tokens": "usage.prompt",
+        "completion_tokens": "usage.completion", "output_tokens": "usage.completion",
+        "logprobs": "tokens.logprobs", "token_ids": "tokens.completion_ids",
+        "system_prompt": "system", "temperature": "sampling.temperature",
+    },
+    "model_call.usage": {
+        "prompt_tokens": "usage.prompt", "input_tokens": "usage.prompt", "input": "usage.prompt",
+        "completion_tokens": "usage.completion", "output_tokens": "usage.completion",
+        "output": "usage.completion", "reasoning_tokens": "usage.thinking",
+        "thinking_tokens": "usage.thinking", "cached_tokens": "usage.cached",
+        "cache_read_input_tokens": "usage.cached", "cached_input_tokens": "usage.cached",
+    },
+    "tool_result": {
+        "tool_call_id": "call_id", "tool_use_id": "call_id", "id": "call_id", "name": "tool",
+        "tool_name": "tool", "result": "output", "content": "output", "success": "ok",
+        "is_error": "ok", "elapsed_ms": "duration_ms",
+    },
+    "edit": {"id": "edit_id", "tool_call_id": "call_id", "lang": "language"},
+    "file_observed": {"content": "text", "is_deleted": "deleted"},
+    "feedback": {"rating": "value", "score": "value", "text": "comment", "target_id": "target"},
+    "compaction": {"pre_tokens": "tokens_before", "post_tokens": "tokens_after"},
+    "vcs_commit": {"sha": "commit", "hash": "commit"},
+    "test_result": {"success": "ok", "failures": "failed"},
+    "error": {"text": "message", "type": "error_class"},
+}  # fmt: skip
+
+_KEYS = {name: frozenset(payload.__struct_fields__) for name, payload in PAYLOADS.items()}
+_KEYS |= {
+    "": FIELDS,
+    "model_call.usage": frozenset(Usage.__struct_fields__),
+    "model_call.tokens": frozenset(Tokens.__struct_fields__),
+}
+#: They are read although no type lists them.
+_READ_TOO = frozenset({"synthetic", "is_copied_context", "summary"})
+_USAGE_KEYS, _TOKENS_KEYS = _KEYS["model_call.usage"], _KEYS["model_call.tokens"]
+_OF_TYPE = {name: _KEYS[name] | _READ_TOO for name in PAYLOADS}
+_type_of, _payload_of = itemgetter("type"), itemgetter("payload")
+_squeeze = re.compile(r"[^a-z0-9]")
+#: A producer makes up no more names than this before they are forgotten.
+_NAMES_MAX = 4096
+
+
+class NearMiss(NamedTuple):
+    """A key as it was sent, and the known one."""
+
+    key: str
+    known: str
+
+
+class NearMisses:
+    """How often each was sent, and the line where it was first."""
+
+    def __init__(self) -> None:
+        self.counts: dict[NearMiss, int] = {}
+        self.lines: dict[NearMiss, int] = {}
+
+    def add(self, miss: NearMiss, line: int, count: int = 1) -> None:
+        self.counts[miss] = self.counts.get(miss, 0) + count
+        self.lines.setdefault(miss, line)
+
+    def update(self, other: "NearMisses") -> None:
+        for miss, count in other.counts.items():
+            self.add(miss, other.lines[miss], count)
+
+    def look_at(self, event: Mapping[str, Any], line: int) -> None:
+        """At one event whose line is valid."""
+        name, payload = event["type"], event["payload"]
+        places: list[tuple[str, str, Mapping[str, Any]]] = [("", "", event)]
+        if name in _KEYS:
+            places.append((name, "payload.", payload))
+        if name == "model_call":
+            inner = ((part, payload.get(part)) for part in ("usage", "tokens"))
+            places += [(f"{name}.{part}", f"payload.{part}.", own) for part, own in inner if own]
+        for place, prefix, own in places:
+            for key in own.keys() - _KEYS[place]:
+                known = _known_key(place, key)
+                if known and known.rpartition(".")[2] not in own:
+                    self.add(NearMiss(prefix + key, known), line)
+
+
+def suspects(events: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Which of these valid events have a key in the payload that their type does not know. It is a
+    few calls into C for a chunk: good events cost next to nothing."""
+    payloads, types = list(map(_payload_of, events)), list(map(_type_of, events))
+    keys = list(map(dict.keys, payloads))
+    # What is no type of ours may have any key.
+    known = list(map(le, keys, map(_OF_TYPE.get, types, keys)))
+    for at, name in enumerate(types):
+        if name == "model_call":
+            usage, tokens = payloads[at].get("usage"), payloads[at].get("tokens")
+            if (usage and not usage.keys() <= _USAGE_KEYS) or (
+                tokens and not tokens.keys() <= _TOKENS_KEYS
+            ):
+                known[at] = False
+    return [] if all(known) else [at for at, is_known in enumerate(known) if not is_known]
+
+
+@lru_cache(_NAMES_MAX)
+def _known_key(place: str, key: str) -> str | None:
+    """With its place in the event."""
+    squeezed = _squeeze.sub("", key.lower())
+    inner = place.partition(".")[2]
+    prefix = "payload." * bool(place)
+    for known in _KEYS[place]:
+        if _squeeze.sub("", known) == squeezed:
+            return prefix + (f"{inner}." if inner else "") + known
+    for alias, known in _ALIASES.get(place, {}).items():
+        if _squeeze.sub("", alias) == squeezed:
+            return prefix + known
+    return None
