@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
@@ -13,8 +13,10 @@ from tests.support.servers.postgres import PostgresServer, running_postgres
 from tests.support.servers.ray_cluster import RayCluster, running_ray
 from tests.support.servers.s3 import S3Server, s3_server
 
-# A property says what is right, not how fast: a slow machine makes none of them false.
-settings.register_profile("penstock", deadline=None)
+#: The same examples each time, and no clock: the tests run on machines that are slow for a while.
+settings.register_profile(
+    "penstock", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("penstock")
 
 #: Each process has servers of its own, of some GB together.

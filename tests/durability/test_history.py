@@ -167,7 +167,6 @@ def test_any_order_keeps_what_is_held() -> None:
         settings=settings(
             max_examples=15,
             stateful_step_count=15,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )
@@ -180,7 +179,6 @@ def test_any_long_order_keeps_what_is_held() -> None:
         settings=settings(
             max_examples=200,
             stateful_step_count=40,
-            deadline=None,
             suppress_health_check=list(HealthCheck),
         ),
     )

@@ -386,7 +386,7 @@ def test_any_order_of_operations_agrees_with_a_list(place: Place) -> None:
     @given(operations=OPERATIONS)
     @settings(
         max_examples=8 if isinstance(place, KafkaPlace) else 40,
-        deadline=None,  # the disk's time is not the code's
+        # the disk's time is not the code's
     )
     def agree(operations: list[Operation]) -> None:
         agrees_with_a_list(place, operations)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.events import bodies
@@ -123,7 +123,6 @@ layouts: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 
 
 @given(st.lists(values.filter(bool)), layouts, st.integers(1, 60), st.booleans())
-@settings(deadline=None)
 def test_array_is_its_elements(
     sent: list[object], layout: dict[str, Any], chunk_bytes: int, broken: bool
 ) -> None:

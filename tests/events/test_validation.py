@@ -479,7 +479,7 @@ def one_by_one(some: list[bytes], first_line: int, bytes_max: int) -> ValidatedL
 
 
 @given(lines, st.sampled_from([BYTES_MAX, 150]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_fast_proof_gives_the_same_answers_as_line_by_line(
     some: list[bytes], bytes_max: int
 ) -> None:
@@ -529,7 +529,7 @@ def moment(ts: object) -> int:
 
 
 @given(st.lists(events(), min_size=1, max_size=3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_accepted_event_comes_back_whole(sent: list[tuple[bytes, Event, str]]) -> None:
     """The payload byte for byte, each field of the envelope, and each unknown field."""
     decoded = through_the_log([line for line, _, _ in sent])
@@ -568,7 +568,7 @@ JUDGES: list[Callable[[bytes], object]] = [
 
 
 @given(st.binary(max_size=200) | mutated(), st.sampled_from(JUDGES))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_no_bytes_raise(line: bytes, how: Callable[[bytes], object]) -> None:
     """Whatever comes is accepted or refused, never a fault of the service."""
     how(line.replace(b"\n", b""))

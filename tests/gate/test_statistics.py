@@ -31,7 +31,7 @@ def compared(pairs: list[tuple[list[float], list[float]]], *, swapped: bool = Fa
 
 
 @given(SIDES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_swapping_candidate_and_incumbent_turns_every_sign(
     pairs: list[tuple[list[float], list[float]]],
 ) -> None:
@@ -45,7 +45,7 @@ def test_swapping_candidate_and_incumbent_turns_every_sign(
 
 
 @given(SIDES, st.randoms(use_true_random=False))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_the_order_of_rows_does_not_matter(
     pairs: list[tuple[list[float], list[float]]], random: Random
 ) -> None:
@@ -58,7 +58,7 @@ def test_the_order_of_rows_does_not_matter(
 
 
 @given(SIDES)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_min_is_max_with_the_sides_swapped(pairs: list[tuple[list[float], list[float]]]) -> None:
     candidate = {f"t{at}": ours for at, (ours, _) in enumerate(pairs)}
     incumbent = {f"t{at}": theirs for at, (_, theirs) in enumerate(pairs)}

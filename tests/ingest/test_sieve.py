@@ -102,9 +102,7 @@ near_events = st.fixed_dictionaries(
 )
 
 
-@settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(near_events | st.dictionaries(st.sampled_from(FIELDS), json_values), max_size=8))
 def test_whatever_the_gateway_accepts_can_be_stored_and_read(
     tmp_path: Path, values: list[object]

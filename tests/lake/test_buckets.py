@@ -34,7 +34,7 @@ def buckets_of(lake: HandLake) -> list[Bucket]:
     return plan_buckets(lake.lake, current(lake.lake.database))
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(flushes, st.integers(1, 3000))
 def test_every_event_is_in_one_bucket_and_sessions_are_whole(
     stored: list[tuple[str, list[tuple[str, int]]]], target: int

@@ -68,7 +68,7 @@ def write(store: FileStore, summariser: Summariser, table: pa.Table, limits: Row
     return name
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.lists(rows_of_a_segment, min_size=1, max_size=6), st.sampled_from([1, 3000, 1 << 20]))
 def test_a_merge_is_a_stable_sort_however_little_is_read_ahead(
     tmp_path_factory: pytest.TempPathFactory,

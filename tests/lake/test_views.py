@@ -373,7 +373,7 @@ def events_of_sessions(draw: st.DrawFn) -> Row:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.lists(st.tuples(events_of_sessions(), st.integers(0, 3)), min_size=1, max_size=12),
     st.randoms(use_true_random=False),

@@ -3,7 +3,7 @@
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_jobs.rewards.texts.changes import (
@@ -65,7 +65,6 @@ def test_a_stretch_at_another_place_has_moved() -> None:
     assert change("}\n" + rest, rest + "}\n").moved == []
 
 
-@settings(deadline=None)
 @given(CODE, CODE)
 def test_blocks_are_alike_in_order_and_apart(old: str, new: str) -> None:
     found = change(old, new)
@@ -85,7 +84,6 @@ def test_blocks_are_alike_in_order_and_apart(old: str, new: str) -> None:
         seen_new.update(range(j, j + n))
 
 
-@settings(deadline=None)
 @given(CODE)
 def test_nothing_changed(text: str) -> None:
     assert change(text, text) == TextChange([Block(0, 0, len(text))] if text else [], [])

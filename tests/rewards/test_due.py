@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.events.event import TENANT_DEFAULT
@@ -45,7 +45,6 @@ def stories(draw: st.DrawFn) -> tuple[Story, int]:
     return story, START_US + round((at + 0.2) * SECOND)
 
 
-@settings(deadline=None)
 @given(stories(), st.sampled_from(sorted(MEASURES)), st.integers(0, 2_000), st.data())
 def test_nothing_changes_before_the_earliest_due_and_something_does_then(
     told: tuple[Story, int], name: str, waited_s: int, data: st.DataObject

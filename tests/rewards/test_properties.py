@@ -36,7 +36,6 @@ def measured(name: str, story: Story, horizon_s: int = 30, edit: str = "e-1") ->
     return str(row["reason"]) if number is None else number
 
 
-@settings(deadline=None)
 @given(TEXT, TEXT)
 def test_untouched_is_1(before: str, after: str) -> None:
     for name in set(MEASURES) - {"self_rework"}:
@@ -45,7 +44,6 @@ def test_untouched_is_1(before: str, after: str) -> None:
         assert (row["value"] or row["reason"]) in (1.0, "nothing_written")
 
 
-@settings(deadline=None)
 @given(TEXT, TEXT)
 def test_reverted_is_0(before: str, after: str) -> None:
     story = Story().edit(0, before, after).look(31, before)
@@ -53,7 +51,6 @@ def test_reverted_is_0(before: str, after: str) -> None:
         assert measured(name, story) in (0.0, "nothing_written")
 
 
-@settings(deadline=None)
 @given(st.text(LETTERS, min_size=4, max_size=60), st.text("αβγδεζηθικλμ", min_size=4, max_size=60))
 def test_a_replaced_line_that_is_put_back_is_0_in_the_range_forms(old: str, new: str) -> None:
     # Two lines that have no character in common.
@@ -102,7 +99,6 @@ def test_a_line_that_is_taken_back_is_not_0_in_the_presence_form() -> None:
     assert measured("edit_persistence", story) == 0
 
 
-@settings(deadline=None)
 @given(TEXT, TEXT, TEXT)
 def test_all_values_are_between_0_and_1(before: str, after: str, now: str) -> None:
     story = Story().edit(0, before, after).edit(1, after, now).look(31.5, before).look(121, now)
@@ -122,7 +118,6 @@ def lines(draw: st.DrawFn, count: int) -> list[str]:
     return ["".join(dice.sample(LETTERS, size)) + "\n" for size in sizes]
 
 
-@settings(deadline=None)
 @given(lines(5), st.data())
 def test_deleting_more_never_raises_it(written: list[str], data: st.DataObject) -> None:
     now = "".join(written)
@@ -136,7 +131,6 @@ def test_deleting_more_never_raises_it(written: list[str], data: st.DataObject) 
     assert values == sorted(values, reverse=True, key=float)
 
 
-@settings(deadline=None)
 @given(lines(5), st.data())
 def test_deleting_more_lines_never_raises_it(written: list[str], data: st.DataObject) -> None:
     now = list(written)
@@ -189,7 +183,6 @@ def test_no_revert_may_rise_when_more_is_deleted() -> None:
     assert measured("edit_no_revert", story, 120) == 1
 
 
-@settings(deadline=None)
 @given(lines(12), st.data())
 def test_edits_elsewhere_change_nothing(some: list[str], data: st.DataObject) -> None:
     # The lines beside the edit stay: what is put at its edges joins a range.
@@ -205,7 +198,6 @@ def test_edits_elsewhere_change_nothing(some: list[str], data: st.DataObject) ->
         assert measured(name, other) == measured(name, plain), name
 
 
-@settings(deadline=None)
 @given(lines(12), st.data())
 def test_edits_right_beside_it_change_nothing(some: list[str], data: st.DataObject) -> None:
     head, written, tail = some[:4], some[4:8], some[8:]
@@ -329,7 +321,7 @@ def test_events_shuffled_over_several_commits_and_buckets(
     assert rows == in_order
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(st.data())
 def test_rows_in_any_order_and_any_chunks_are_the_same(data: st.DataObject) -> None:
     texts = data.draw(st.lists(TEXT, min_size=2, max_size=5))

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_jobs.rewards.texts.similarity import (
@@ -46,7 +46,6 @@ def test_code_units_of_a_lone_surrogate() -> None:
     assert len(code_units("a\ud800𝄞")) == 4
 
 
-@settings(deadline=None)
 @given(st.text("ab𝄞\n", max_size=40), st.text("ab𝄞\n", max_size=40))
 def test_sim4_is_as_the_formula_says(a: str, b: str) -> None:
     one, other = code_units(a), code_units(b)
@@ -67,7 +66,6 @@ def test_presence() -> None:
     assert SearchedFile("xabx").presence("abc") == 0
 
 
-@settings(deadline=None)
 @given(st.text("ab", max_size=30), st.text("ab", max_size=30))
 def test_presence_is_as_the_formula_says(chunk: str, file: str) -> None:
     grams = [chunk[i : i + 4] for i in range(len(chunk) - 3)]

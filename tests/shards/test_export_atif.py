@@ -31,7 +31,7 @@ def has_object_arguments(row: Row) -> bool:
     return call in (ARGUMENTS, "{}")
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(shard_rows())
 def test_a_document_has_what_the_row_has(rows: list[Row]) -> None:
     with exported(rows, "atif") as (out, told):

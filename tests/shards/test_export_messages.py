@@ -24,7 +24,7 @@ from tests.support.export_rows import (
 )
 
 SPLITS = ("train", "eval")
-EXAMPLES = settings(max_examples=25, deadline=None)
+EXAMPLES = settings(max_examples=25)
 
 
 def group_of(row: Row) -> str:

@@ -66,7 +66,7 @@ def test_what_was_written_is_read_back(store: FileStore) -> None:
         check_digest(store, f"{folder_of(manifest.id)}/{part.name}", part)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(cuts=st.sets(st.integers(1, ROWS.num_rows - 1), max_size=20))
 def test_how_rows_are_handed_in_changes_no_byte(
     tmp_path_factory: pytest.TempPathFactory, cuts: set[int]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
@@ -337,7 +337,6 @@ TEXT = st.text(st.characters(codec="utf-8", exclude_characters="<|>"), max_size=
 STEPS = st.lists(st.tuples(st.sampled_from(["user", "model", "call", "tool"]), TEXT), max_size=8)
 
 
-@settings(deadline=None)
 @given(STEPS, st.sampled_from(["own", "plain", "forgetful"]))
 def test_exactly_what_the_model_wrote_is_trained(
     renderers: dict[str, Renderer], steps: list[tuple[str, str]], name: str

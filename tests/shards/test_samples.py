@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
@@ -395,7 +395,6 @@ CALLS = st.lists(
 )  # fmt: skip
 
 
-@settings(deadline=None)
 @given(CALLS, st.sampled_from(["engine", "render", "prefer-engine"]), st.booleans())
 def test_rows_keep_the_rules_of_a_shard(
     calls: list[tuple[str, bool]], source: Any, is_cut: bool

@@ -45,7 +45,7 @@ def broken(rows: pa.Table, routes: pa.Table | None = None) -> dict[str, Any]:
     return caught.value.facts
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10_000), step=st.integers(1, 40))
 def test_rows_that_keep_the_rules_pass(seed: int, step: int) -> None:
     rows = table_of(make_groups(12, seed=seed))
@@ -204,7 +204,7 @@ def test_each_corruption_is_found_by_its_own_rule(rule: str, change: Change) -> 
     assert found["file"] == "part-00000.parquet"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(number=st.integers(0, len(CORRUPTIONS) - 4), data=st.data())
 def test_a_corruption_is_found_in_any_row(number: int, data: st.DataObject) -> None:
     rule, change = CORRUPTIONS[number]
@@ -302,7 +302,7 @@ def test_a_group_is_in_one_file() -> None:
         validator.check(table_of([make_row("a", 1)]))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.lists(st.integers(0, 60), max_size=8), max_size=12))
 def test_seen_is_a_set(batches: list[list[int]]) -> None:
     seen, there = DigestSet(), set[int]()

@@ -118,11 +118,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @cached_property
     def id(self) -> str:
         """Of one that was read, that of its bytes, which may lack fields that joined later."""
-        return ID_PREFIX + hashlib.sha256(self.canonical()).hexdigest()
+        return _digest_of(self.canonical())
 
     @property
     def rows(self) -> int:
         return sum(part.rows for part in self.files)
+
+
+def _digest_of(content: bytes) -> str:
+    return ID_PREFIX + hashlib.sha256(content).hexdigest()
 
 
 def is_shard_id(text: str) -> bool:
@@ -150,15 +154,13 @@ def read_manifest(store: ObjectStore, shard_id: str) -> Manifest:
             content = bytes(source.read())
     except FileNotFoundError:
         raise ShardMissing(shard=shard_id, where=store.address(name)) from None
-    manifest = decoded_manifest(content, name)
-    if not manifest.id.startswith(shard_id):
-        raise ShardDamaged(path=name, why=f"it is the manifest of {manifest.id}")
-    return manifest
+    if not (digest := _digest_of(content)).startswith(shard_id):
+        raise ShardDamaged(path=name, why=f"it is the manifest of {digest}")
+    return decoded_manifest(content, name)
 
 
 def decoded_manifest(content: bytes, name: str) -> Manifest:
     """The manifest with these bytes, which are in the file `name`. Raises ShardDamaged."""
-    digest = ID_PREFIX + hashlib.sha256(content).hexdigest()
     try:
         manifest = msgspec.json.decode(content, type=Manifest)
     except msgspec.MsgspecError as error:
@@ -167,7 +169,7 @@ def decoded_manifest(content: bytes, name: str) -> Manifest:
         known = ", ".join(map(str, FORMATS))
         why = f"it has the format {manifest.format}, and this Penstock reads {known}"
         raise ShardDamaged(path=name, why=why)
-    manifest.__dict__["id"] = digest
+    manifest.__dict__["id"] = _digest_of(content)
     return manifest
 
 
