@@ -72,6 +72,33 @@ def problem(reply: HttpAnswer, status: int) -> str:
 # What comes in
 
 
+def test_keys_that_are_nearly_right_are_told_in_the_answer(service: Any) -> None:
+    payload = {"text": "hi", "usage": {"prompt_tokens": 3}}
+    near = [event("near", type="model_call", payload=payload, event_id=f"n{n}") for n in range(2)]
+    fine = event("near", type="model_call", payload={"usage": {"prompt": 3}}, event_id="f")
+    answer = service.post("/v1/events", b"\n".join([fine, *near])).json()
+    assert answer == {
+        "accepted": 3,
+        "rejected": [],
+        "warnings": [
+            {
+                "key": "payload.usage.prompt_tokens",
+                "known": "payload.usage.prompt",
+                "events": 2,
+                "line": 2,
+            }
+        ],
+    }
+    assert "warnings" not in service.post("/v1/events", fine).json()
+
+
+def test_openapi_has_the_schema_of_events(service: Any) -> None:
+    route = service.get("/openapi.json").json()["paths"]["/v1/events"]["post"]
+    array = route["requestBody"]["content"]["application/json"]["schema"]
+    kinds = [kind["properties"]["type"].get("const") for kind in array["items"]["oneOf"]]
+    assert {"edit", "model_call", "session_start"} <= set(kinds)
+
+
 @pytest.mark.parametrize(
     ("name", "pack", "encoding"),
     [
