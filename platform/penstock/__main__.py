@@ -1,7 +1,5 @@
 """The program `penstock`, also as `python -m penstock`."""
 
-import sys
-
 from penstock.terminal.interruption import INTERRUPTED, end_now
 
 
@@ -20,4 +18,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -8,18 +8,19 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from penstock_jobs.importers.chat_payloads import answer_of
 from penstock_jobs.importers.importer import ImportedEvent, Importer
+from penstock_jobs.importers.model_calls import CallSessions, ModelCall
 from penstock_jobs.importers.penstock_documents import own_session
 from penstock_jobs.importers.report import Notes, Unfit
 from penstock_jobs.importers.session_draft import (
     SessionDraft,
     digest_of,
     moment_us,
-    present,
     usage_of,
 )
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import Transcript, json_of, text_of, tool_calls_of
+from penstock_jobs.importers.transcript import Transcript, text_of
 
 _BEGINS = re.compile(
     rb'"(?:messages|conversations)"\s*:\s*\[\s*\{\s*"(?:role|content|from|value|tool_calls|name)"'
@@ -29,6 +30,11 @@ _LOGGED = re.compile(rb'"response"\s*:\s*\{')
 _OTHERS = (".traj.json", ".messages.json", ".traj")
 _SHARE_GPT = {"human": "user", "gpt": "assistant", "system": "system", "tool": "tool",
               "user": "user", "assistant": "assistant", "observation": "tool"}  # fmt: skip
+#: Documents of those who trace calls, in which messages stand deeper.
+_TRACED = re.compile(
+    rb'"(?:episode_id|parentObservationId|parent_observation_id|mlflow\.traceRequestId'
+    rb'|span_kind)"\s*:'
+)
 _TAKEN = ("messages", "conversations", "tools", "response", "raw_messages", "raw_response",
           "raw_completion")  # fmt: skip
 
@@ -43,10 +49,11 @@ class MessagesImporter(Importer):
             return False
         if candidate.name.endswith(".jsonl") and candidate.first_rows:
             return all(_messages_of(row) is not None for row in candidate.first_rows[:3])
-        return bool(_BEGINS.search(candidate.beginning[:8192]))
+        begins = candidate.beginning
+        return bool(_BEGINS.search(begins[:8192])) and not _TRACED.search(begins)
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-        logs = _CallLogs(notes)
+        logs = CallSessions(self.name)
         if source.is_folder:
             files = [file for file in source.files() if file.name.endswith(".json")]
             for file in sorted(files, key=lambda each: each.name):
@@ -56,7 +63,7 @@ class MessagesImporter(Importer):
                     notes.skip("log that cannot be read", f"{file.name}: {error}")
                     continue
                 if isinstance(row, dict) and _is_log(row):
-                    yield from logs.take(row, file)
+                    yield from logs.take(_call(row, file))
                 else:
                     notes.skip("file that is no log of a call", file.name)
             return
@@ -65,7 +72,7 @@ class MessagesImporter(Importer):
             if messages is None:
                 notes.skip("line without messages", f"line {number}")
             elif _is_log(row):
-                yield from logs.take(row, source)
+                yield from logs.take(_call(row, source))
             elif (own := own_session(row)) is not None:
                 yield from own
             else:
@@ -143,95 +150,25 @@ def _conversation(
     return draft.finished()
 
 
-class _CallLogs:
-    """Logs that come in the order of their calls, as far as their names tell it."""
-
-    def __init__(self, notes: Notes) -> None:
-        self._notes = notes
-        #: The sessions whose last message ends this chain of messages.
-        self._sessions: dict[str, _LoggedSession] = {}
-
-    def take(self, row: Mapping[str, Any], source: Source) -> Iterator[ImportedEvent]:
-        told = row.get("raw_messages") or _messages_of(row) or []
-        messages = [message for message in told if isinstance(message, dict)]
-        chains = list(_chains(messages))
-        known = next(
-            (at for at in reversed(range(len(chains))) if chains[at] in self._sessions), -1
-        )
-        response = row["response"]
-        if known >= 0:
-            session = self._sessions[chains[known]]
-        else:
-            session = _LoggedSession(row, f"calls-{digest_of(chains[-1:], response)[:16]}", source)
-        sent = len(session.draft.events)
-        session.take(messages[known + 1 :], chains[known + 1 :], row)
-        answer = _answer_of(response)
-        end = _chain(chains[-1] if chains else "", answer)
-        session.answer(answer, end, row)
-        self._sessions[end] = session
-        events = session.draft.finished()
-        yield from events[sent + 1 if sent else 0 :]
-
-
-class _LoggedSession:
-    def __init__(self, row: Mapping[str, Any], name: str, source: Source) -> None:
-        clock_us = moment_us(row.get("timestamp")) or source.changed_us()
-        self.draft = SessionDraft(name, "messages", clock_us)
-        self.draft.start = {"tools": row.get("tools") or None}
-        self._transcript = Transcript(self.draft)
-
-    def take(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        chains: Sequence[str],
-        row: Mapping[str, Any],
-    ) -> None:
-        """What was said since the last call; answers among it were given before the logs begin."""
-        ts_us = moment_us(row.get("timestamp"))
-        for message, chain in zip(messages, chains, strict=True):
-            copied = message.get("role") == "assistant"
-            facts = {"is_copied_context": True} if copied else {}
-            self._transcript.take(message, chain, ts_us, **facts)
-
-    def answer(self, answer: Mapping[str, Any], key: str, row: Mapping[str, Any]) -> None:
-        response, seconds = row["response"], row.get("latency_sec")
-        rest = {name: row[name] for name in row.keys() - {*_TAKEN, "timestamp", "latency_sec"}}
-        facts = {
-            "model": response.get("model"),
-            "usage": usage_of(response.get("usage")),
-            "latency_ms": seconds * 1000 if isinstance(seconds, int | float) else None,
-            "request": rest or None,
-        }
-        call_id = response.get("id")
-        self._transcript.take_answer(answer, key, **present(facts | {"call_id": call_id}))
-
-
-def _answer_of(response: Mapping[str, Any]) -> dict[str, Any]:
-    """The message of a response of either form."""
-    choices = response.get("choices")
-    if isinstance(choices, list) and choices and isinstance(choices[0], dict):
-        message = choices[0].get("message")
-        message = message if isinstance(message, dict) else {}
-        return {"role": "assistant", "finish_reason": choices[0].get("finish_reason")} | message
-    facts = {name: response.get(name) for name in ("content", "stop_reason")}
-    return {"role": "assistant"} | present(facts)
-
-
-def _chains(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    chain = ""
-    for message in messages:
-        chain = _chain(chain, message)
-        yield chain
-
-
-def _chain(before: str, message: Mapping[str, Any]) -> str:
-    """What was said, whatever the form that it is repeated in."""
-    calls = [(call["name"], json_of(call.get("arguments"))) for call in tool_calls_of(message, "")]
-    content = message.get("content")
-    text = text_of(content).strip() or (None if isinstance(content, str | None) else content)
-    if message.get("role") == "assistant":
-        text = text_of(content).strip()
-    return digest_of(before, message.get("role"), text, calls, message.get("tool_call_id"))
+def _call(row: Mapping[str, Any], source: Source) -> ModelCall:
+    told = row.get("raw_messages") or _messages_of(row) or []
+    response, seconds = row["response"], row.get("latency_sec")
+    rest = {name: row[name] for name in row.keys() - {*_TAKEN, "timestamp", "latency_sec"}}
+    facts = {
+        "model": response.get("model"),
+        "usage": usage_of(response.get("usage")),
+        "latency_ms": seconds * 1000 if isinstance(seconds, int | float) else None,
+        "request": rest or None,
+        "call_id": response.get("id"),
+    }
+    return ModelCall(
+        id=response,
+        began_us=moment_us(row.get("timestamp")) or source.changed_us(),
+        messages=[message for message in told if isinstance(message, dict)],
+        answer=answer_of(response),
+        tools=row.get("tools"),
+        facts=facts,
+    )
 
 
 IMPORTER = MessagesImporter()

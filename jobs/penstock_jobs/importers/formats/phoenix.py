@@ -1,0 +1,184 @@
+"""Phoenix: traces and spans as its command line saves them, and its table of spans as JSON or
+Parquet. Attributes are those of OpenInference, nested or with dots in their names. Spans of the
+kind LLM are calls of a model."""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from penstock_jobs.importers import fields
+from penstock_jobs.importers.chat_payloads import answer_of, messages_of
+from penstock_jobs.importers.export_rows import Row, columns_of, is_export, rows_of
+from penstock_jobs.importers.importer import ImportedEvent, Importer
+from penstock_jobs.importers.model_calls import ModelCall, Score, sessions_of, skip_other
+from penstock_jobs.importers.report import Notes
+from penstock_jobs.importers.session_draft import (
+    count_of,
+    digest_of,
+    moment_us,
+    present,
+)
+from penstock_jobs.importers.sources import Candidate, Source
+from penstock_jobs.importers.transcript import json_of
+
+_KIND = re.compile(rb'"(?:span_kind|openinference\.span\.kind)"\s*:')
+_CONTEXT = re.compile(rb'"context\.trace_id"\s*:|"context"\s*:\s*\{[^{}]*"trace_id"\s*:')
+#: Names with more dots are nobody's.
+_DOTS_MAX = 30
+
+
+class PhoenixImporter(Importer):
+    name = "phoenix"
+
+    def recognises(self, candidate: Candidate) -> bool:
+        if not is_export(candidate):
+            return False
+        begins = candidate.beginning
+        return bool(_KIND.search(begins) and _CONTEXT.search(begins)) or (
+            {"span_kind", "context.trace_id"} <= columns_of(candidate)
+        )
+
+    def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
+        yield from sessions_of(_items(source, notes), self.name, source, notes)
+
+
+def _items(source: Source, notes: Notes) -> Iterator[ModelCall | Score]:
+    for where, row in rows_of(source, notes, "data"):
+        held = "spans" in row
+        for span in fields.rows(row, "spans") if held else [row]:
+            facts = _facts(span)
+            context = fields.mapping(facts, "context")
+            trace, name = fields.identifier(context, "trace_id"), fields.text(context, "span_id")
+            if trace is None or name is None:
+                notes.skip("row that is no span", where)
+                continue
+            attributes = fields.mapping(facts, "attributes")
+            session = fields.mapping(attributes, "session").get("id")
+            owner = session if isinstance(session, str) and session else trace
+            if facts.get("span_kind") == "LLM":
+                yield _call(facts, attributes, owner, name, source)
+            else:
+                skip_other(notes, f"span of the kind {facts.get('span_kind')}", facts.get("name"))
+            for note in fields.rows(span, "annotations"):
+                yield _score(note, owner, name, source)
+
+
+def _facts(span: Row) -> dict[str, Any]:
+    """A span, or a row of the table of spans, as one tree."""
+    tree = nested({name: value for name, value in span.items() if value is not None})
+    return tree if isinstance(tree, dict) else {}
+
+
+def nested(value: Any) -> Any:
+    """With dots in names as levels; levels that are numbered are lists."""
+    if isinstance(value, list):
+        return [nested(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    tree: dict[str, Any] = {}
+    for name, given in value.items():
+        *path, last = name.split(".", _DOTS_MAX)
+        level = tree
+        for part in path:
+            below = level.get(part)
+            if not isinstance(below, dict):
+                below = level[part] = {}
+            level = below
+        item = nested(given)
+        known = level.get(last)
+        level[last] = known | item if isinstance(known, dict) and isinstance(item, dict) else item
+    return _listed(tree)
+
+
+def _listed(tree: dict[str, Any]) -> Any:
+    level: dict[str, Any] = {
+        name: _listed(item) if isinstance(item, dict) else item for name, item in tree.items()
+    }
+    if level and all(name.isascii() and name.isdigit() and len(name) < 9 for name in level):
+        return [level[name] for name in sorted(level, key=int)]
+    return level
+
+
+def _call(
+    span: Mapping[str, Any], attributes: Mapping[str, Any], owner: str, name: str, source: Source
+) -> ModelCall:
+    llm = fields.mapping(attributes, "llm")
+    began = moment_us(span.get("start_time")) or source.changed_us()
+    ended = moment_us(span.get("end_time"))
+    messages = [_message(each) for each in fields.rows(llm, "input_messages")]
+    answers = [_message(each) for each in fields.rows(llm, "output_messages")]
+    given, gave = (fields.mapping(attributes, each).get("value") for each in ("input", "output"))
+    user = fields.mapping(attributes, "user").get("id")
+    message = span.get("status_message")
+    tools = [json_of(fields.mapping(each, "tool").get("json_schema"))
+             for each in fields.rows(llm, "tools")]  # fmt: skip
+    return ModelCall(
+        id=name,
+        began_us=began,
+        ended_us=ended,
+        messages=messages or messages_of(given),
+        answer={"role": "assistant"} | answers[0] if answers else answer_of(gave),
+        session=owner,
+        span=name,
+        parent=fields.text(span, "parent_id"),
+        user=user if isinstance(user, str) and user else None,
+        tools=[tool for tool in tools if tool is not None],
+        error=message if isinstance(message, str) and message else None,
+        facts={
+            "call_id": name,
+            "model": llm.get("model_name"),
+            "usage": _usage(fields.mapping(llm, "token_count")),
+            "sampling": json_of(llm.get("invocation_parameters")) or None,
+            "latency_ms": (ended - began) / 1000 if ended and ended >= began else None,
+            "phoenix": present(
+                {"name": span.get("name"), "metadata": json_of(attributes.get("metadata"))}
+            ),
+        },
+    )
+
+
+def _message(held: Mapping[str, Any]) -> dict[str, Any]:
+    message = dict(fields.mapping(held, "message"))
+    parts = [fields.mapping(each, "message_content") for each in fields.rows(message, "contents")]
+    calls = [fields.mapping(each, "tool_call") for each in fields.rows(message, "tool_calls")]
+    content = message.get("content")
+    return present(
+        {
+            "role": str(message.get("role") or "user"),
+            "content": content if content is not None else parts or None,
+            "tool_calls": calls or None,
+            "tool_call_id": message.get("tool_call_id"),
+            "name": message.get("name"),
+        }
+    )
+
+
+def _usage(counts: Mapping[str, Any]) -> dict[str, int] | None:
+    read, wrote = (
+        fields.mapping(counts, each) for each in ("prompt_details", "completion_details")
+    )
+    usage = {
+        "prompt": count_of(counts.get("prompt")),
+        "completion": count_of(counts.get("completion")),
+        "cached": count_of(read.get("cache_read")),
+        "thinking": count_of(wrote.get("reasoning")),
+    }
+    return present(usage) or None
+
+
+def _score(note: Row, owner: str, span: str, source: Source) -> Score:
+    result = fields.mapping(note, "result")
+    score = result.get("score")
+    return Score(
+        id=str(note.get("id") or digest_of(span, note)),
+        session=owner,
+        name=str(note.get("name")),
+        value=result.get("label") if score is None else score,
+        given_by=f"phoenix:{str(note.get('annotator_kind') or 'unknown').lower()}",
+        ts_us=moment_us(note.get("created_at")) or source.changed_us(),
+        comment=fields.text(result, "explanation"),
+        call_id=span,
+    )
+
+
+IMPORTER = PhoenixImporter()
