@@ -67,6 +67,21 @@ def test_check_tells_the_outcome_first_then_why_and_the_numbers(
     assert (tmp_path / "verdict.json").read_text().startswith('{"at":')
 
 
+def test_without_an_incumbent_no_row_says_that_a_margin_was_passed(scored: Run, data: Path) -> None:
+    """An idle part keeps nobody out and shows nothing: its row does not contradict the verdict."""
+    staging = ("--channel", "staging")
+    with open_or_make(load_settings(data)) as lake:
+        set_policy(lake.database, POLICY, "staging")
+    told = scored("gate", "check", "good", *staging)
+    assert told.out.startswith("INCONCLUSIVE: good for staging, as its first checkpoint")
+    rows = [line for line in told.out.splitlines() if line.startswith("core ")]
+    assert len(rows) == 2
+    assert all("no incumbent" in row and "PASS" not in row for row in rows)
+    verdict = scored("gate", "check", "good", *staging, "--json").json()["verdict"]
+    for part in (*verdict["requirements"], *verdict["guards"]):
+        assert (part["idle"], part["why"]) == (True, "there is no incumbent to compare with")
+
+
 def test_check_of_what_is_not_there_is_no_pass(scored: Run) -> None:
     assert scored("gate", "check", "nobody").status == 2
     other = scored("gate", "check", "good", "--channel", "staging")

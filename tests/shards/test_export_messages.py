@@ -137,6 +137,7 @@ def test_dpo_counts_what_is_in_no_pair() -> None:
         "b": [1.0],
         "c": [0.5, 0.5],
         "d": [None, 1.0],
+        "e": [None],  # alone: a reward would make no pair of it
     }
     rows = [
         talked(group, rollout, reward=reward)
@@ -144,8 +145,8 @@ def test_dpo_counts_what_is_in_no_pair() -> None:
         for rollout, reward in enumerate(some)
     ]
     with exported(in_order(rows), "trl-dpo") as (out, told):
-        assert told.left_out == {"between": 2, "no_pair": 4, "no_reward": 1}
-        assert told.counted == {"groups_without_pair": 3, "pairs": 1, "pairs_group": 1}
+        assert told.left_out == {"between": 2, "no_pair": 5, "no_reward": 1}
+        assert told.counted == {"groups_without_pair": 4, "pairs": 1, "pairs_group": 1}
         (pair,) = in_table(out, "train")
         assert pair["chosen"][0]["content"] == "I look, a-r0#0"
         assert pair["rejected"][0]["content"] == "I look, a-r2#0"

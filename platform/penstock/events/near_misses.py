@@ -4,7 +4,8 @@ producer is told which key would have been read."""
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from operator import itemgetter, le
+from itertools import compress
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from penstock.events.event import FIELDS, PAYLOADS, Tokens, Usage
@@ -63,8 +64,8 @@ _USAGE_KEYS, _TOKENS_KEYS = _KEYS["model_call.usage"], _KEYS["model_call.tokens"
 _OF_TYPE = {name: _KEYS[name] | _READ_TOO for name in PAYLOADS}
 _type_of, _payload_of = itemgetter("type"), itemgetter("payload")
 _squeeze = re.compile(r"[^a-z0-9]")
-#: A producer makes up no more names than this before they are forgotten.
-_NAMES_MAX = 4096
+#: Names that are remembered: no more, and no long ones. Producers make them up.
+_REMEMBERED_MAX, _KEY_CHARS_MAX = 4096, 64
 
 
 class NearMiss(NamedTuple):
@@ -100,29 +101,43 @@ class NearMisses:
             places += [(f"{name}.{part}", f"payload.{part}.", own) for part, own in inner if own]
         for place, prefix, own in places:
             for key in own.keys() - _KEYS[place]:
-                known = _known_key(place, key)
+                known = _known_key(place, key) if len(key) <= _KEY_CHARS_MAX else None
                 if known and known.rpartition(".")[2] not in own:
                     self.add(NearMiss(prefix + key, known), line)
 
 
 def suspects(events: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Which of these valid events have a key in the payload that their type does not know. It is a
-    few calls into C for a chunk: good events cost next to nothing."""
-    payloads, types = list(map(_payload_of, events)), list(map(_type_of, events))
-    keys = list(map(dict.keys, payloads))
-    # What is no type of ours may have any key.
-    known = list(map(le, keys, map(_OF_TYPE.get, types, keys)))
-    for at, name in enumerate(types):
-        if name == "model_call":
-            usage, tokens = payloads[at].get("usage"), payloads[at].get("tokens")
-            if (usage and not usage.keys() <= _USAGE_KEYS) or (
-                tokens and not tokens.keys() <= _TOKENS_KEYS
-            ):
-                known[at] = False
-    return [] if all(known) else [at for at, is_known in enumerate(known) if not is_known]
+    """Which of these valid events have a key that their type does not know. Events are looked at by
+    their shapes, which are few: the good ones cost next to nothing."""
+    types, payloads = list(map(_type_of, events)), list(map(_payload_of, events))
+    shapes = list(zip(types, map(tuple, payloads), strict=True))
+    odd = {shape for shape in set(shapes) if not _is_known(*shape)}
+    calls = compress(payloads, map("model_call".__eq__, types))
+    inner = set(map(_inner_shape, calls))
+    odd_inner = {shape for shape in inner if not _is_known_inside(*shape)}
+    if not odd and not odd_inner:
+        return []
+    return [
+        at
+        for at, shape in enumerate(shapes)
+        if shape in odd
+        or (odd_inner and shape[0] == "model_call" and _inner_shape(payloads[at]) in odd_inner)
+    ]
 
 
-@lru_cache(_NAMES_MAX)
+def _inner_shape(call: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    return tuple(call.get("usage") or ()), tuple(call.get("tokens") or ())
+
+
+def _is_known(name: str, keys: tuple[str, ...]) -> bool:
+    return name not in _OF_TYPE or _OF_TYPE[name].issuperset(keys)  # of custom types any key is
+
+
+def _is_known_inside(usage: tuple[str, ...], tokens: tuple[str, ...]) -> bool:
+    return _USAGE_KEYS.issuperset(usage) and _TOKENS_KEYS.issuperset(tokens)
+
+
+@lru_cache(_REMEMBERED_MAX)
 def _known_key(place: str, key: str) -> str | None:
     """With its place in the event."""
     squeezed = _squeeze.sub("", key.lower())

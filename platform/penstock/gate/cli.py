@@ -195,7 +195,8 @@ def _guard_row(part: Mapping[str, Any]) -> list[str]:
 
 def _means(part: Mapping[str, Any]) -> list[str]:
     means = [_number(part.get(f"{role}_mean"), ".4g") for role in ("candidate", "incumbent")]
-    return [f"{part['suite']} {part['metric']}", part["outcome"], *means]
+    outcome = "no incumbent" if part.get("idle") else part["outcome"]
+    return [f"{part['suite']} {part['metric']}", outcome, *means]
 
 
 def _change(part: Mapping[str, Any], name: str, form: str) -> list[str]:

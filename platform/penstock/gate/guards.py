@@ -54,7 +54,7 @@ def measure_guard(guard: Guard, amounts: MetricAmounts) -> PartVerdict:
     if sign is not None:
         over = ours.shifted(-limit) if sign > 0 else -ours.shifted(-limit)
     elif len(amounts.sides) == 1:
-        return PartVerdict("PASS", "there is no incumbent to compare with", facts)
+        return PartVerdict("PASS", "there is no incumbent to compare with", facts, idle=True)
     else:
         before, theirs = amounts.ranges(amounts.sides[1])
         facts["incumbent_mean"], scales = before, theirs.means

@@ -44,12 +44,13 @@ class PartVerdict:
     outcome: Outcome
     why: str
     facts: dict[str, Any] = field(default_factory=dict)
-    #: Nothing had to be shown, since there is no incumbent.
+    #: Nothing had to be shown, since there is no incumbent. It keeps nobody out, and shows nothing.
     idle: bool = False
 
     @property
     def document(self) -> dict[str, Any]:
-        return {"outcome": self.outcome, "why": self.why, **self.facts}
+        idle = {"idle": True} if self.idle else {}
+        return {"outcome": self.outcome, "why": self.why, **idle, **self.facts}
 
 
 def finite(value: float) -> float | None:

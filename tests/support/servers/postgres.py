@@ -65,7 +65,7 @@ class PostgresServer:
 
     def stop(self) -> None:
         """Those that are connected are told, and what they have not committed is taken back."""
-        self._end(signal.SIGINT)
+        self.end(signal.SIGINT)
 
     def kill(self) -> None:
         """All its processes at once, with no chance to finish anything."""
@@ -76,7 +76,7 @@ class PostgresServer:
         children = _children_of(process.pid)
         for child in children:
             os.kill(child, signal.SIGKILL)
-        self._end(signal.SIGKILL)
+        self.end(signal.SIGKILL)
         while any(_is_running(child) for child in children):
             time.sleep(0.001)  # they hold the memory that the next server wants
 
@@ -176,7 +176,7 @@ class PostgresServer:
             autocommit=True,
         )
 
-    def _end(self, number: signal.Signals) -> None:
+    def end(self, number: signal.Signals) -> None:
         process, self._process = self._process, None
         if process is not None:
             end_child(process, number, _STOP_SECONDS)

@@ -100,17 +100,25 @@ def _write_group(rows: Iterable[dict[str, Any]], output: ExportOutput, number: i
     or by why it is in none."""
     rivals: dict[tuple[Any, ...], _Rivals] = {}
     reasons: dict[int, str | None] = {}
+    unscored: dict[int, tuple[Any, ...]] = {}
+    answers: Counter[tuple[Any, ...]] = Counter()
     exported = (row for row in rows if row["exported"])
     for at, row in enumerate(exported):
-        answer = "no_reward" if row["reward"] is None else read_split(row["messages"])
+        answer = read_split(row["messages"])
         reasons[at] = answer if isinstance(answer, str) else None
         if not isinstance(answer, str):
-            scored = (row["reward"], at, answer.completion)
             key = (row["split"], row["tools"], repr(answer.prompt))
-            first = _Rivals(answer.prompt, row["tools"], row["split"], scored, scored)
-            rivals.setdefault(key, first).add(*scored)
+            answers[key] += 1
+            if row["reward"] is None:
+                unscored[at] = key
+            else:
+                scored = (row["reward"], at, answer.completion)
+                first = _Rivals(answer.prompt, row["tools"], row["split"], scored, scored)
+                rivals.setdefault(key, first).add(*scored)
         if _write_preferences(row, output, number):
             reasons[at] = "paired"
+    for at, key in unscored.items():  # alone, it would be in no pair with a reward either
+        reasons[at] = reasons[at] or ("no_reward" if answers[key] > 1 else "no_pair")
     pairs = 0
     for own in rivals.values():
         (best, chosen_row, chosen), (worst, rejected_row, rejected) = own.best, own.worst
