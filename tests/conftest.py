@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from tests.support.installed_wheel import InstalledWheel, install_wheel
 from tests.support.servers.broker import Broker, running_broker
 from tests.support.servers.postgres import PostgresServer, running_postgres
 from tests.support.servers.ray_cluster import RayCluster, running_ray
@@ -156,6 +157,12 @@ def _usual_umask() -> Iterator[None]:
     os.umask(0o022)
     yield
     os.umask(0o022)
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> InstalledWheel:
+    """One environment for all tests of the wheel: they change nothing in it."""
+    return install_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="session")

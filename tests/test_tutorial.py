@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.commands import penstock
-from tests.support.installed_wheel import InstalledWheel, install_wheel
+from tests.support.installed_wheel import InstalledWheel
 from tests.support.servers.ports import free_port
 
 ROOT = Path(__file__).parents[1]
@@ -84,8 +84,9 @@ def outputs(wheel: InstalledWheel, directory: Path) -> dict[int, tuple[int, str]
 
 
 @pytest.mark.system
-def test_each_block_of_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
-    wheel = install_wheel(tmp_path)
+def test_each_block_of_the_tutorial_does_what_it_says(
+    wheel: InstalledWheel, tmp_path: Path
+) -> None:
     directory = tmp_path / "walk"
     directory.mkdir()
     walked, seen = outputs(wheel, directory), set()
