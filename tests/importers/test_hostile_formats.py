@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from penstock_jobs.importers import databases, sources
-from penstock_jobs.importers.report import ImportReport
+from penstock_jobs.importers.report import SessionImportReport
 from tests.support.claude_code_rows import asks, write
 from tests.support.commands import penstock
 from tests.support.session_sources import EXPECTED, cases, report_of
@@ -38,7 +38,7 @@ def files_of(home: Path) -> list[Path]:
     return [path for path in files if path.parent.name != "good"]
 
 
-def assert_good_is_in(report: ImportReport) -> None:
+def assert_good_is_in(report: SessionImportReport) -> None:
     assert hash("good-session") in report.formats["claude-code"].taken.sessions
 
 
@@ -89,7 +89,12 @@ def test_parents_in_a_circle(name: str, case: Path, tmp_path: Path) -> None:
 
     home = home_of(case, tmp_path)
     whole: list[dict[str, Any]] = []
-    rewrite(home, lambda value: whole.extend(rows(value)) or value)
+
+    def listed(value: Any) -> Any:
+        whole.extend(rows(value))
+        return value
+
+    rewrite(home, listed)
     ids = [next((row[key] for key in IDS if key in row), None) for row in whole]
     after = dict(zip(ids, [*ids[1:], *ids[:1]], strict=True))
 
@@ -109,7 +114,7 @@ def test_parents_in_a_circle(name: str, case: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "case"), CASES)
 def test_values_of_every_wrong_type(name: str, case: Path, tmp_path: Path) -> None:
     """A row of a strange shape may cost its source, and nothing else."""
-    kinds = iter([None, 7, [], {}, "x", [[]], -1.5, True] * 10_000)
+    kinds: Iterator[Any] = iter([None, 7, [], {}, "x", [[]], -1.5, True] * 10_000)
 
     def spoil(value: Any, depth: int = 0) -> Any:
         if depth > 2 and not isinstance(value, dict | list):

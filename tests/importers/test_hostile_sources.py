@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from penstock_jobs.importers import sources
-from penstock_jobs.importers.report import Unfit
+from penstock_jobs.importers.report import SourceUnfit
 from tests.support.claude_code_rows import asks, write
 from tests.support.commands import penstock
 from tests.support.session_sources import events_of, report_of
@@ -48,7 +48,7 @@ def test_a_file_that_becomes_a_link_meanwhile_is_not_read(folder: Path, tmp_path
     source = sources.Candidate(folder / GOOD, folder, (GOOD,)).source()
     (folder / GOOD).unlink()
     (folder / GOOD).symlink_to(secret)
-    with pytest.raises(Unfit):
+    with pytest.raises(SourceUnfit):
         list(source.pieces())
 
 

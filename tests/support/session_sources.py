@@ -12,7 +12,7 @@ from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
 from penstock_jobs.importers.plan import plan_import
 from penstock_jobs.importers.progress import ImportProgress
-from penstock_jobs.importers.report import ImportReport
+from penstock_jobs.importers.report import SessionImportReport
 from penstock_jobs.importers.session_import import SessionImporter
 from penstock_jobs.importers.vendors import VENDOR_MODEL
 
@@ -46,7 +46,7 @@ def events_of(*paths: Path, form: str = "auto", marks: bool = False) -> list[Eve
     return kept
 
 
-def report_of(*paths: Path, form: str = "auto") -> ImportReport:
+def report_of(*paths: Path, form: str = "auto") -> SessionImportReport:
     """What an import of these says, without a lake."""
     importer = SessionImporter(None, None)
     for source, of_format, _size in plan_import(list(paths), form).sources:
@@ -55,7 +55,7 @@ def report_of(*paths: Path, form: str = "auto") -> ImportReport:
     return importer.report
 
 
-def take(data: Path, paths: Iterable[Path]) -> tuple[ImportReport, ImportSummary]:
+def take(data: Path, paths: Iterable[Path]) -> tuple[SessionImportReport, ImportSummary]:
     """As `penstock import`, each path as an import of its own; what the last one says."""
     with closing(open_or_make(load_settings(data))) as lake:
         for path in paths:

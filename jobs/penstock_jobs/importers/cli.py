@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.ingest.event_files import LeftOut
     from penstock.ingest.file_import import ImportSummary
     from penstock_jobs.importers.plan import ImportPlan, Remembered
-    from penstock_jobs.importers.report import ImportReport
+    from penstock_jobs.importers.report import SessionImportReport
     from penstock_jobs.importers.session_import import SessionImporter, SourceSelection
 
 #: Between two looks at files that may have changed.
@@ -79,10 +79,7 @@ def import_(
     plan = plan_import(named, form, _remembered(data, url, tenant))
     selection = SourceSelection(since_us=since_us(since) if since else None, project=project)
     if discover and not dry_run and not yes:
-        preview = _count(plan, selection)
-        show_text(*preview.lines())
-        if not typer.confirm("Import these?", err=True):
-            raise typer.Exit(1)
+        _ask(plan, selection)
     if dry_run:
         _show(_count(plan, selection), None, plan.left_out, json=json)
         return
@@ -94,6 +91,13 @@ def import_(
         if watch:
             with suppress(KeyboardInterrupt), ended_as_by_ctrl_c():
                 _watch(desk, named, form, selection, git=git)
+
+
+def _ask(plan: "ImportPlan", selection: "SourceSelection") -> None:
+    """Ends the command where the answer is no."""
+    show_text(*_count(plan, selection).lines())
+    if not typer.confirm("Import these?", err=True):
+        raise typer.Exit(1)
 
 
 def _remembered(data: Path | None, url: str | None, tenant: str) -> "Remembered":
@@ -122,7 +126,7 @@ def _named_paths(paths: list[Path], *, discover: bool) -> list[Path]:
     return [*paths, *there]
 
 
-def _count(plan: "ImportPlan", selection: "SourceSelection") -> "ImportReport":
+def _count(plan: "ImportPlan", selection: "SourceSelection") -> "SessionImportReport":
     from penstock_jobs.importers.session_import import SessionImporter
 
     importer = SessionImporter(None, None, selection)
@@ -161,7 +165,7 @@ def _watch(
 
 def _take(
     desk: Desk, plan: "ImportPlan", selection: "SourceSelection", *, git: bool
-) -> "tuple[ImportReport, ImportSummary]":
+) -> "tuple[SessionImportReport, ImportSummary]":
     from penstock.access.errors import RoleMissing
     from penstock.ingest.file_import import event_importer
     from penstock_jobs.importers.commits import GIT, commits_of_sessions
@@ -203,7 +207,7 @@ def _go_through(plan: "ImportPlan", importer: "SessionImporter") -> None:
 
 
 def _show(
-    report: "ImportReport",
+    report: "SessionImportReport",
     summary: "ImportSummary | None",
     left_out: "list[LeftOut]",
     *,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from penstock_jobs.importers.report import Unfit
+from penstock_jobs.importers.report import SourceUnfit
 from penstock_jobs.importers.sources import Candidate, Source
 
 _HEAD = b"SQLite format 3\x00"
@@ -35,9 +35,9 @@ class DatabaseSource(Source):
 
     @contextmanager
     def connection(self) -> Iterator[sqlite3.Connection]:
-        """Read-only. Raises Unfit, also for what goes wrong while it is used."""
+        """Read-only. Raises SourceUnfit, also for what goes wrong while it is used."""
         if not self.exists():
-            raise Unfit("it is no regular file")
+            raise SourceUnfit("it is no regular file")
         # Without a log nobody writes, and SQLite need not make files of its own beside it.
         mode = "mode=ro" if self._has_log() else "mode=ro&immutable=1"
         address = f"file:{quote(str(self.real))}?{mode}"
@@ -46,7 +46,7 @@ class DatabaseSource(Source):
                 _bound(connection)
                 yield connection
         except sqlite3.Error as error:
-            raise Unfit(f"its database cannot be read: {error}") from error
+            raise SourceUnfit(f"its database cannot be read: {error}") from error
 
     def _has_log(self) -> bool:
         journal = self.real.with_name(f"{self.name}-journal")
@@ -96,7 +96,7 @@ def is_database_with(candidate: Candidate, usual_name: str, *tables: str) -> boo
     try:
         with database_of(candidate).connection() as connection:
             return set(tables) <= tables_of(connection).keys()
-    except Unfit:
+    except SourceUnfit:
         return candidate.name == usual_name
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock_jobs.importers.report import Notes, Unfit
+from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.sources import Candidate, Source
 
 _PARQUET = b"PAR1"
@@ -30,13 +30,13 @@ def columns_of(candidate: Candidate) -> frozenset[str]:
     try:
         with _parquet(candidate.source()) as file:
             return frozenset(file.schema_arrow.names)
-    except Unfit:
+    except SourceUnfit:
         return frozenset()
 
 
 def rows_of(source: Source, notes: Notes, *holders: str) -> Iterator[tuple[str, Row]]:
     """With where each stands. A document is a list of rows, an object that holds one under one of
-    the names of `holders`, or one row. Raises Unfit."""
+    the names of `holders`, or one row. Raises SourceUnfit."""
     name = source.name.removesuffix(".gz").removesuffix(".zst")
     if name.endswith(".jsonl"):
         for number, row in source.rows(notes):
@@ -84,13 +84,13 @@ def _plain(value: Any) -> Any:
 
 @contextmanager
 def _parquet(source: Source) -> Iterator[pq.ParquetFile]:
-    """Raises Unfit, also for what goes wrong while it is read."""
+    """Raises SourceUnfit, also for what goes wrong while it is read."""
     with source.opened() as opened:
         try:
             file = pq.ParquetFile(opened, memory_map=False)
             groups = (file.metadata.row_group(at) for at in range(file.metadata.num_row_groups))
             if any(group.total_byte_size > _GROUP_BYTES_MAX for group in groups):
-                raise Unfit("it has a row group of more than 2 GiB")
+                raise SourceUnfit("it has a row group of more than 2 GiB")
             yield file
         except (pa.ArrowException, OSError) as error:
-            raise Unfit(f"it is no Parquet file that can be read: {error}") from error
+            raise SourceUnfit(f"it is no Parquet file that can be read: {error}") from error

@@ -15,7 +15,7 @@ from penstock_jobs.importers.patches import is_v4a, read_unified, read_v4a
 from penstock_jobs.importers.session_draft import SessionDraft
 
 
-class TextChange(NamedTuple):
+class ToolChange(NamedTuple):
     path: str
     before: str
     after: str
@@ -82,7 +82,7 @@ class FileChanges:
             payload = {"path": path, "text": text, "call_id": use.call_id}
             self.draft.add("file_observed", payload, f"{use.call_id}:view")
 
-    def add(self, change: TextChange, key: str, call_id: str | None) -> None:
+    def add(self, change: ToolChange, key: str, call_id: str | None) -> None:
         self._remember(change)
         if change.before == change.after:
             return
@@ -103,7 +103,7 @@ class FileChanges:
             if not any(path.endswith(f"/{change.path}") or path == change.path for path in known):
                 self.add(change, f"{key}:{at}", call_id)
 
-    def _remember(self, change: TextChange) -> None:
+    def _remember(self, change: ToolChange) -> None:
         if change.whole:
             self.texts[change.path] = change.after
         elif change.path in self.texts:
@@ -142,7 +142,7 @@ def _text(arguments: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
     return next(found, None)
 
 
-def changes_of(use: ToolUse, texts: Mapping[str, str]) -> Iterator[TextChange]:
+def changes_of(use: ToolUse, texts: Mapping[str, str]) -> Iterator[ToolChange]:
     arguments = use.arguments
     path = _text(arguments, _PATHS)
     patch = _text(arguments, _PATCHES)
@@ -157,12 +157,12 @@ def changes_of(use: ToolUse, texts: Mapping[str, str]) -> Iterator[TextChange]:
             continue
         old, new = _text(edit, _OLD), _text(edit, _NEW)
         if arguments.get("command") == "insert" and new is not None:
-            yield TextChange(path, "", new)
+            yield ToolChange(path, "", new)
         elif old is not None and (new is not None or arguments.get("command") == "str_replace"):
-            yield TextChange(path, old, new or "", whole=not old and path not in texts)
+            yield ToolChange(path, old, new or "", whole=not old and path not in texts)
     content = _text(arguments, _CONTENT)
     if content is not None and _writes(use):
-        yield TextChange(path, texts.get(path, ""), content, whole=True)
+        yield ToolChange(path, texts.get(path, ""), content, whole=True)
 
 
 def _reads_only(arguments: Mapping[str, Any]) -> bool:
@@ -174,9 +174,9 @@ def _writes(use: ToolUse) -> bool:
     return command == "create" if isinstance(command, str) else bool(_WRITES.search(use.tool))
 
 
-def _patched(patch: str, path: str | None, texts: Mapping[str, str]) -> list[TextChange]:
+def _patched(patch: str, path: str | None, texts: Mapping[str, str]) -> list[ToolChange]:
     blocks = [
-        TextChange(path, _BLOCK_HEAD.sub("", match[1]), match[2])
+        ToolChange(path, _BLOCK_HEAD.sub("", match[1]), match[2])
         for match in _BLOCK.finditer(patch)
         if path
     ]
@@ -210,7 +210,7 @@ def view_of(use: ToolUse) -> tuple[str, str] | None:
     return (path, "\n".join([*text, ""])) if text else None
 
 
-def patch_changes(patch: str, texts: Mapping[str, str]) -> Iterator[TextChange]:
+def patch_changes(patch: str, texts: Mapping[str, str]) -> Iterator[ToolChange]:
     """Of a unified patch, or of one as `apply_patch` takes it: a change of each file."""
     files = read_v4a(patch) if is_v4a(patch) else read_unified(patch)
     for file in files:
@@ -218,6 +218,6 @@ def patch_changes(patch: str, texts: Mapping[str, str]) -> Iterator[TextChange]:
         text = texts.get(file.path)
         applied = file.applied(text) if text is not None and file.action == "update" else None
         if text is not None and applied is not None:
-            yield TextChange(path, text, applied, whole=True)
+            yield ToolChange(path, text, applied, whole=True)
         else:
-            yield TextChange(path, *file.regions(), whole=file.action == "add")
+            yield ToolChange(path, *file.regions(), whole=file.action == "add")

@@ -107,4 +107,4 @@ class Importer(ABC):
     @abstractmethod
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
         """The events of a source in bounded memory. What is not taken goes to `notes`, by kind.
-        Raises Unfit for a source that cannot be read at all; what came before stays."""
+        Raises SourceUnfit for a source that cannot be read at all; what came before stays."""

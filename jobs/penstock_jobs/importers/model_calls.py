@@ -13,14 +13,14 @@ from penstock_jobs.importers.importer import ImportedEvent
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.session_draft import SessionDraft, digest_of, present
 from penstock_jobs.importers.sources import Source
-from penstock_jobs.importers.transcript import Transcript, json_of, text_of, tool_calls_of
+from penstock_jobs.importers.transcript import ImportedTranscript, json_of, text_of, tool_calls_of
 
 #: So much of an export is put in the order of time, and chained, at once.
 _PIECE_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelCall:
+class ExportedCall:
     #: What is this call's alone; the id of a session that it begins is made of it.
     id: object
     began_us: int
@@ -63,7 +63,7 @@ class CallSessions:
         self._sessions: dict[tuple[str | None, str], _CallSession] = {}
         self._first: set[str] = set()
 
-    def take(self, call: ModelCall) -> Iterator[ImportedEvent]:
+    def take(self, call: ExportedCall) -> Iterator[ImportedEvent]:
         chains = list(_chains(call.messages))
         ends = (at for at in reversed(range(len(chains))))
         known = next((at for at in ends if (call.session, chains[at]) in self._sessions), -1)
@@ -78,7 +78,7 @@ class CallSessions:
         events = session.draft.finished()
         yield from events[sent + 1 if sent else 0 :]
 
-    def _begun(self, call: ModelCall, chains: Sequence[str]) -> "_CallSession":
+    def _begun(self, call: ExportedCall, chains: Sequence[str]) -> "_CallSession":
         digest = digest_of(chains[-1:], call.id)[:16]
         if call.session is None:
             return _CallSession(call, f"calls-{digest}", self._source)
@@ -91,12 +91,12 @@ class CallSessions:
 
 
 class _CallSession:
-    def __init__(self, call: ModelCall, name: str, source: str) -> None:
+    def __init__(self, call: ExportedCall, name: str, source: str) -> None:
         self.draft = SessionDraft(name, source, call.began_us, user=call.user)
         self.draft.start = {"tools": call.tools or None}
-        self._transcript = Transcript(self.draft)
+        self._transcript = ImportedTranscript(self.draft)
 
-    def take(self, call: ModelCall, new: int, chains: Sequence[str]) -> None:
+    def take(self, call: ExportedCall, new: int, chains: Sequence[str]) -> None:
         """What was said since the last call; answers among it were given before the log begins."""
         for message, chain in zip(call.messages[new:], chains[new:], strict=True):
             if message.get("role") == "assistant":
@@ -106,7 +106,7 @@ class _CallSession:
             else:
                 self._transcript.take(message, chain, call.began_us)
 
-    def answer(self, call: ModelCall, said: str) -> str:
+    def answer(self, call: ExportedCall, said: str) -> str:
         """The chain that whatever goes on from here begins with."""
         if call.answer is None:
             message = call.error or "the export holds no answer of this call"
@@ -121,12 +121,12 @@ class _CallSession:
 
 
 def sessions_of(
-    items: Iterable[ModelCall | Score], name: str, source: Source, notes: Notes
+    items: Iterable[ExportedCall | Score], name: str, source: Source, notes: Notes
 ) -> Iterator[ImportedEvent]:
     """The sessions of an export, which need not be in the order of time. One longer than 32 MiB is
     read in pieces: a session that goes on in the next piece repeats there what was answered
     before, as copies."""
-    piece: list[ModelCall | Score] = []
+    piece: list[ExportedCall | Score] = []
     begins = source.progress[0]
     for item in items:
         piece.append(item)
@@ -137,10 +137,10 @@ def sessions_of(
 
 
 def _chained(
-    piece: Iterable[ModelCall | Score], name: str, notes: Notes
+    piece: Iterable[ExportedCall | Score], name: str, notes: Notes
 ) -> Iterator[ImportedEvent]:
     items = list(piece)
-    calls = [item for item in items if isinstance(item, ModelCall)]
+    calls = [item for item in items if isinstance(item, ExportedCall)]
     spans = {call.span for call in calls if call.span}
     sessions = CallSessions(name)
     for call in sorted(calls, key=lambda each: (each.began_us, str(each.id))):

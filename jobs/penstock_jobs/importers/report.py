@@ -12,7 +12,7 @@ _KINDS_MAX = 200
 _OTHERS = "other kinds"
 
 
-class Unfit(Exception):
+class SourceUnfit(Exception):
     """Why a source, or a document in it, cannot be read."""
 
 
@@ -69,7 +69,7 @@ class FormatReport:
 
 
 @dataclass
-class ImportReport:
+class SessionImportReport:
     formats: dict[str, FormatReport] = field(default_factory=dict)
     #: Files that no importer knows, by the end of their names, with one of each.
     unknown: dict[str, LeftOutKind] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from penstock.ingest.file_import import EventImporter
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.progress import ImportProgress, mark_of
-from penstock_jobs.importers.report import FormatReport, ImportReport, Notes, Unfit
+from penstock_jobs.importers.report import FormatReport, Notes, SessionImportReport, SourceUnfit
 from penstock_jobs.importers.sources import Source
 from penstock_jobs.importers.vendors import VENDOR_MODEL, vendor_of
 
@@ -40,7 +40,7 @@ class SessionImporter:
         progress: ImportProgress | None,
         selection: SourceSelection = SourceSelection(),  # immutable
     ) -> None:
-        self.report = ImportReport()
+        self.report = SessionImportReport()
         self._lake_import = lake_import
         self._progress = progress
         self._selection = selection
@@ -110,7 +110,7 @@ class SessionImporter:
         """Until the source cannot be read any further."""
         try:
             yield from importer.read(source, notes)
-        except Unfit as error:
+        except SourceUnfit as error:
             self._leave_out(source, str(error))
         except OSError as error:
             self._leave_out(source, error.strerror or str(error))

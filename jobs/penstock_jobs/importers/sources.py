@@ -19,7 +19,7 @@ import msgspec
 from penstock.errors import InvalidInput
 from penstock.ingest.decompression import PIECE_BYTES, decompressed
 from penstock.ingest.event_files import CODECS_BY_SUFFIX, EventFile, open_unbuffered, unfit
-from penstock_jobs.importers.report import Notes, Unfit
+from penstock_jobs.importers.report import Notes, SourceUnfit
 
 #: What importers look at to recognise a file.
 BEGINNING_BYTES = 64 * 1024
@@ -101,24 +101,24 @@ class Source:
 
     @contextmanager
     def opened(self) -> Iterator[BinaryIO]:
-        """The bytes of the file as they are on disk. Raises Unfit."""
+        """The bytes of the file as they are on disk. Raises SourceUnfit."""
         try:
             with open_unbuffered(EventFile(self.path, self.root, self.names)) as file:
                 yield file
         except InvalidInput as error:
-            raise Unfit(str(error.facts.get("why", error))) from error
+            raise SourceUnfit(str(error.facts.get("why", error))) from error
         except OSError as error:
-            raise Unfit(error.strerror or str(error)) from error
+            raise SourceUnfit(error.strerror or str(error)) from error
 
     def pieces(self) -> Iterator[bytes]:
-        """What the file holds, decompressed. Raises Unfit."""
+        """What the file holds, decompressed. Raises SourceUnfit."""
         with self.opened() as file:
             read = 0
             for piece in _plain_pieces(file, CODECS_BY_SUFFIX.get(self.real.suffix)):
                 read += len(piece)
                 self.progress[0] = file.tell()
                 if read > _BOMB_BYTES_MIN and read > _RATIO_MAX * file.tell():
-                    raise Unfit("it is compressed more tightly than any session")
+                    raise SourceUnfit("it is compressed more tightly than any session")
                 yield piece
 
     def lines(self, notes: Notes) -> Iterator[tuple[int, bytes]]:
@@ -156,7 +156,7 @@ class Source:
                 torn = None
             try:
                 row = decode(line)
-            except Unfit as error:
+            except SourceUnfit as error:
                 torn = number, line, str(error)
                 continue
             if isinstance(row, dict):
@@ -167,16 +167,16 @@ class Source:
             notes.skip("last line that is torn or still being written", f"line {torn[0]}")
 
     def document(self) -> Any:
-        """The JSON document that the file is. Raises Unfit."""
+        """The JSON document that the file is. Raises SourceUnfit."""
         return decode(self.content())
 
     def content(self, bytes_max: int = DOCUMENT_BYTES_MAX) -> bytes:
-        """Raises Unfit for more."""
+        """Raises SourceUnfit for more."""
         content = bytearray()
         for piece in self.pieces():
             content += piece
             if len(content) > bytes_max:
-                raise Unfit(f"it is longer than {bytes_max // 2**20} MiB")
+                raise SourceUnfit(f"it is longer than {bytes_max // 2**20} MiB")
         return bytes(content)
 
 
@@ -216,7 +216,7 @@ class Candidate:
         """At least so much, or with the first line of a file whose first line is longer."""
         content = bytearray()
         if not self.is_folder:
-            with suppress(Unfit):
+            with suppress(SourceUnfit):
                 for piece in self.source().pieces():
                     content += piece
                     ended = not first_line or b"\n" in content
@@ -236,7 +236,7 @@ class Candidate:
         for line in whole[:20]:
             try:
                 row = decode(line) if line.strip() else None
-            except Unfit:
+            except SourceUnfit:
                 continue
             if isinstance(row, dict):
                 rows.append(row)
@@ -278,16 +278,16 @@ def candidates(
 
 
 def decode(content: bytes) -> Any:
-    """JSON of others. Raises Unfit."""
+    """JSON of others. Raises SourceUnfit."""
     try:
         return _decoder.decode(content.removeprefix(b"\xef\xbb\xbf"))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         mended = _decoded_leniently(content)
         if mended is None:
-            raise Unfit(f"it is no JSON: {error}") from error
+            raise SourceUnfit(f"it is no JSON: {error}") from error
         return mended
     except RecursionError as error:
-        raise Unfit("it is nested too deeply") from error
+        raise SourceUnfit("it is nested too deeply") from error
 
 
 #: What many programs write though JSON and UTF-8 do not have it: half of a character, no number.
@@ -322,7 +322,7 @@ def _plain_pieces(file: BinaryIO, codec: str | None) -> Iterator[bytes]:
     try:
         yield from filter(None, decompressed(iter(lambda: file.read(PIECE_BYTES), b""), codec))
     except ValueError as error:
-        raise Unfit(f"it is not valid {codec}: {error}") from error
+        raise SourceUnfit(f"it is not valid {codec}: {error}") from error
 
 
 def _listing(folder: Path, skipped: Notes) -> list[os.DirEntry[str]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from penstock_jobs.importers.file_changes import FileChanges, TextChange, ToolUse, arguments_of
+from penstock_jobs.importers.file_changes import FileChanges, ToolChange, ToolUse, arguments_of
 from penstock_jobs.importers.importer import ImportedEvent
 from penstock_jobs.importers.session_draft import Payload, SessionDraft, present, usage_of
 
@@ -21,7 +21,7 @@ _TEXT_PARTS = ("text", "input_text", "output_text")
 
 
 @dataclass
-class Transcript:
+class ImportedTranscript:
     """Adds messages to a session in their order, and what their tools did to files."""
 
     draft: SessionDraft
@@ -75,7 +75,7 @@ class Transcript:
         *,
         ok: bool | None = None,
         copied: bool = False,
-        changes: Sequence[TextChange] | None = None,
+        changes: Sequence[ToolChange] | None = None,
         **facts: Any,
     ) -> ImportedEvent:
         """The result of a tool. What it did to files follows: the `changes`, where the source

@@ -12,7 +12,7 @@ from typing import Any
 from penstock_jobs.importers.engine_tokens import engine_tokens
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.penstock_documents import own_trajectory
-from penstock_jobs.importers.report import Notes, Unfit
+from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.session_draft import (
     SessionDraft,
     digest_of,
@@ -21,7 +21,7 @@ from penstock_jobs.importers.session_draft import (
     usage_of,
 )
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import Transcript, plain_content, text_of
+from penstock_jobs.importers.transcript import ImportedTranscript, plain_content, text_of
 
 _BEGINS = re.compile(rb'"schema_version"\s*:\s*"ATIF-v1')
 _TRAJECTORY = re.compile(r"trajectory.*\.json")
@@ -52,14 +52,14 @@ class AtifImporter(Importer):
         for file in _trajectories(source) if source.is_folder else [source]:
             try:
                 document = file.document()
-            except Unfit as error:
+            except SourceUnfit as error:
                 if not source.is_folder:
                     raise
                 notes.skip("trajectory that cannot be read", f"{file.name}: {error}")
                 continue
             if not isinstance(document, dict) or not isinstance(document.get("steps"), list):
                 if not source.is_folder:
-                    raise Unfit("it has no list of steps")
+                    raise SourceUnfit("it has no list of steps")
                 notes.skip("trajectory without steps", file.name)
                 continue
             if (own := own_trajectory(document)) is not None:
@@ -97,7 +97,7 @@ class _Trial:
         if not told and file.exists():
             try:
                 told = {"reward": float(file.content(1024))}
-            except (ValueError, Unfit):
+            except (ValueError, SourceUnfit):
                 self._notes.skip("reward that is no number", file.name)
         return {str(name): value for name, value in told.items() if isinstance(value, int | float)}
 
@@ -115,7 +115,7 @@ def _object(file: Source, notes: Notes) -> dict[str, Any]:
         return {}
     try:
         document = file.document()
-    except Unfit as error:
+    except SourceUnfit as error:
         notes.skip("file of a trial that cannot be read", f"{file.name}: {error}")
         return {}
     return document if isinstance(document, dict) else {}
@@ -139,7 +139,7 @@ class _Trajectory:
         draft = SessionDraft(self._session_id(), "atif", clock_us=file.changed_us())
         draft.start = self._start()
         self._draft = draft
-        self._transcript = Transcript(draft, model=self._agent.get("model_name"))
+        self._transcript = ImportedTranscript(draft, model=self._agent.get("model_name"))
 
     def events(self) -> Iterator[ImportedEvent]:
         for at, step in enumerate(self._document["steps"]):

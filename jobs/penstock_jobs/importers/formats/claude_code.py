@@ -29,7 +29,7 @@ from penstock_jobs.importers.formats.claude_code_texts import (
     text_of,
     usage_of,
 )
-from penstock_jobs.importers.formats.claude_code_tools import ToolUse, observed, tool_events
+from penstock_jobs.importers.formats.claude_code_tools import ClaudeToolUse, observed, tool_events
 from penstock_jobs.importers.importer import ImportedEvent, Importer, SessionEvents
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.sources import Candidate, Source
@@ -134,7 +134,7 @@ class _SessionFile:
         self._sessions: dict[str, SessionEvents] = {}
         self._open: dict[str, _Answer] = {}
         self._ended = _Remembered()
-        self._tools: dict[str, ToolUse] = _Remembered()
+        self._tools: dict[str, ClaudeToolUse] = _Remembered()
         self._rows = _Remembered()
         self._chains = _Remembered()
         self._prompted = _Remembered()
@@ -272,7 +272,9 @@ class _SessionFile:
                 return
             arguments = block.get("input")
             answer.calls.append({"id": call_id, "name": name, "arguments": arguments})
-            self._tools[call_id] = ToolUse(name, arguments if isinstance(arguments, dict) else {})
+            self._tools[call_id] = ClaudeToolUse(
+                name, arguments if isinstance(arguments, dict) else {}
+            )
         else:
             answer.kept.setdefault("blocks", []).append(block)
 

@@ -23,7 +23,7 @@ _USED = (
 _EDITING = {"Edit", "MultiEdit", "Write", "NotebookEdit", "str_replace_based_edit_tool"}
 
 
-class ToolUse(NamedTuple):
+class ClaudeToolUse(NamedTuple):
     name: str
     arguments: Mapping[str, Any]
 
@@ -33,7 +33,7 @@ ToolEvent = tuple[str, str, dict[str, Any]]
 
 
 def tool_events(
-    block: Mapping[str, Any], result: object, use: ToolUse | None, notes: Notes, kept: object
+    block: Mapping[str, Any], result: object, use: ClaudeToolUse | None, notes: Notes, kept: object
 ) -> Iterator[ToolEvent]:
     """The result, and what it shows of files. `result` is the client's own record of it."""
     facts = result if isinstance(result, dict) else {}
@@ -74,7 +74,7 @@ def observed(facts: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"path": path, "text": text}
 
 
-def _edits(facts: Mapping[str, Any], use: ToolUse | None) -> Iterator[FileEdit]:
+def _edits(facts: Mapping[str, Any], use: ClaudeToolUse | None) -> Iterator[FileEdit]:
     path = fields.text(facts, "filePath") or fields.text(facts, "notebook_path")
     if path is None:
         if use is not None and use.name in _EDITING:

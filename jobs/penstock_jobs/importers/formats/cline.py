@@ -12,10 +12,10 @@ from typing import Any
 from penstock_jobs.importers import fields
 from penstock_jobs.importers.file_changes import ToolUse
 from penstock_jobs.importers.importer import ImportedEvent, Importer
-from penstock_jobs.importers.report import Notes, Unfit
+from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.session_draft import SessionDraft, moment_us, present, usage_of
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import Transcript, json_of, text_of
+from penstock_jobs.importers.transcript import ImportedTranscript, json_of, text_of
 
 _HISTORY, _SHOWN, _ITEM = (
     "api_conversation_history.json", "ui_messages.json", "history_item.json",
@@ -65,7 +65,7 @@ class ClineImporter(Importer):
             messages = document.get("messages") if isinstance(document, dict) else None
             task = _Task(source, notes, document)
         if not isinstance(messages, list):
-            raise Unfit("it has no list of messages")
+            raise SourceUnfit("it has no list of messages")
         for at, message in enumerate(messages):
             if isinstance(message, dict):
                 task.take(message, at)
@@ -101,7 +101,7 @@ class _Task:
             "title": facts.get("task") or fields.mapping(facts, "metadata").get("title"),
         }
         model = fields.text(facts, "modelId") or fields.text(facts, "model")
-        self._draft, self._transcript = draft, Transcript(draft, model=model)
+        self._draft, self._transcript = draft, ImportedTranscript(draft, model=model)
         self._requests = _requests(self._shown)
         self._answers = 0
         #: Calls in the text of the last answer, without results yet.
@@ -210,7 +210,7 @@ def _task_of(folder: Source) -> dict[str, Any]:
 def _document(file: Source) -> Any:
     try:
         return file.document() if file.exists() else None
-    except Unfit:
+    except SourceUnfit:
         return None
 
 

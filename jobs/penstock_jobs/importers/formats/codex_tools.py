@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from penstock_jobs.importers import fields
 from penstock_jobs.importers.edit_tools import FileEdit, edits_of_patch
 from penstock_jobs.importers.patches import is_v4a
-from penstock_jobs.importers.report import Unfit
+from penstock_jobs.importers.report import SourceUnfit
 from penstock_jobs.importers.sources import decode
 
 _EXIT = re.compile(r"(?:Process exited with code|Exit code:|exit code:?) (-?\d+)")
@@ -34,7 +34,7 @@ def arguments_of(item: Mapping[str, Any]) -> object:
         if isinstance(value, str) and value[:1] == "{":
             try:
                 return decode(value.encode())
-            except (Unfit, UnicodeEncodeError):
+            except (SourceUnfit, UnicodeEncodeError):
                 return value
         return value
     return None
@@ -45,7 +45,7 @@ def outcome_of(output: object) -> CallOutcome:
     kept: dict[str, Any] = {}
     success: bool | None = None
     if isinstance(output, str) and output.startswith('{"output":'):
-        with suppress(Unfit, UnicodeEncodeError):
+        with suppress(SourceUnfit, UnicodeEncodeError):
             output = decode(output.encode())
     if isinstance(output, dict):
         success = fields.flag(output, "success")

@@ -12,7 +12,7 @@ from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.session_draft import SessionDraft, moment_us, present, usage_of
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import Transcript
+from penstock_jobs.importers.transcript import ImportedTranscript
 
 _TYPES = ("session.", "user.message", "assistant.", "system.message", "tool.", "subagent.", "abort")
 _QUIET = ("assistant.turn_start", "assistant.turn_end", "tool.execution_start", "session.idle")
@@ -47,7 +47,7 @@ class _ClientRun:
         self._notes = notes
         self._draft = SessionDraft(folder, "copilot-cli", source.changed_us())
         self._draft.start = {"client": "copilot-cli"}
-        self._transcript = Transcript(self._draft)
+        self._transcript = ImportedTranscript(self._draft)
         self._last_prompt: tuple[object, str] | None = None
         self._thinking: str | None = None
         self._tells_completions = False

@@ -9,12 +9,12 @@ from typing import Any
 
 from penstock_jobs.importers import fields
 from penstock_jobs.importers.databases import DatabaseSource, database_of, is_database_with
-from penstock_jobs.importers.file_changes import TextChange, arguments_of
+from penstock_jobs.importers.file_changes import ToolChange, arguments_of
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.session_draft import SessionDraft, moment_us, present, usage_of
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import Transcript, json_of
+from penstock_jobs.importers.transcript import ImportedTranscript, json_of
 
 _TABLE = "cursorDiskKV"
 #: Keys from the first to before the second: `;` follows `:`.
@@ -63,7 +63,7 @@ def _read_transcript(source: Source, notes: Notes) -> Iterator[ImportedEvent]:
     name = source.name.removesuffix(".gz").removesuffix(".zst").removesuffix(".jsonl")
     draft = SessionDraft(f"{name}/transcript", "cursor", source.changed_us())
     draft.start = {"client": "cursor", "conversation": name}
-    transcript = Transcript(draft)
+    transcript = ImportedTranscript(draft)
     for number, row in source.rows(notes):
         if _is_message(row):
             message = {"role": row["role"]} | row["message"]
@@ -117,7 +117,7 @@ class _ComposerConversation:
             "mode": composer.get("unifiedMode") or composer.get("forceMode"),
         }
         model = fields.text(fields.mapping(composer, "modelConfig"), "modelName")
-        self._draft, self._transcript = draft, Transcript(draft, model=model)
+        self._draft, self._transcript = draft, ImportedTranscript(draft, model=model)
         self._thinking: list[str] = []
 
     def events(self) -> list[ImportedEvent]:
@@ -190,7 +190,7 @@ class _ComposerConversation:
             self._draft.add("feedback", told, f"{call_id}:{kind}")
 
 
-def _told_changes(tool: Mapping[str, Any]) -> list[TextChange]:
+def _told_changes(tool: Mapping[str, Any]) -> list[ToolChange]:
     """Of an edit whose result tells the lines that changed."""
     arguments = arguments_of(tool.get("params")) | arguments_of(tool.get("rawArgs"))
     named = ("relativeWorkspacePath", "target_file", "file_path", "path")
@@ -202,7 +202,7 @@ def _told_changes(tool: Mapping[str, Any]) -> list[TextChange]:
         before = "".join(f"{line[1:]}\n" for line in lines if not line.startswith("+"))
         after = "".join(f"{line[1:]}\n" for line in lines if not line.startswith("-"))
         if path and before != after:
-            changes.append(TextChange(path, before, after))
+            changes.append(ToolChange(path, before, after))
     return changes
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from penstock_jobs.importers import fields
 from penstock_jobs.importers.importer import ImportedEvent, Importer
-from penstock_jobs.importers.report import Notes, Unfit
+from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.session_draft import SessionDraft, moment_us, present, usage_of
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import Transcript
+from penstock_jobs.importers.transcript import ImportedTranscript
 
 _HEAD = {"sessionId", "startTime", "lastUpdated"}
 #: How the first message begins that Gemini CLI writes itself.
@@ -42,10 +42,10 @@ class GeminiImporter(Importer):
         else:
             document = source.document()
             if not isinstance(document, dict):
-                raise Unfit("it is no object")
+                raise SourceUnfit("it is no object")
             chat.take({"$set": document}, 1)
         if not isinstance(chat.facts.get("sessionId"), str):
-            raise Unfit("it names no session")
+            raise SourceUnfit("it names no session")
         yield from chat.events(source)
 
 
@@ -111,7 +111,7 @@ class _Chat:
             "summary": facts.get("summary"),
             "project_hash": facts.get("projectHash"),
         }
-        transcript = Transcript(draft)
+        transcript = ImportedTranscript(draft)
         said = [(message, False) for message in self._messages.values()]
         said += [(message, True) for message in self._rewound.values()]
         said.sort(key=lambda each: moment_us(each[0].get("timestamp")) or 0)
@@ -121,7 +121,7 @@ class _Chat:
 
 
 def _take_message(
-    transcript: Transcript, message: Mapping[str, Any], facts: dict[str, Any]
+    transcript: ImportedTranscript, message: Mapping[str, Any], facts: dict[str, Any]
 ) -> None:
     key, kind = str(message["id"]), message.get("type")
     ts_us = moment_us(message.get("timestamp"))
@@ -140,7 +140,7 @@ def _take_message(
 
 
 def _take_answer(
-    transcript: Transcript,
+    transcript: ImportedTranscript,
     message: Mapping[str, Any],
     key: str,
     ts_us: int | None,

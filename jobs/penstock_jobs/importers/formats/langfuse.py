@@ -12,7 +12,7 @@ from penstock_jobs.importers import fields
 from penstock_jobs.importers.chat_payloads import answer_of, messages_of
 from penstock_jobs.importers.export_rows import Row, columns_of, is_export, rows_of
 from penstock_jobs.importers.importer import ImportedEvent, Importer
-from penstock_jobs.importers.model_calls import ModelCall, Score, sessions_of, skip_other
+from penstock_jobs.importers.model_calls import ExportedCall, Score, sessions_of, skip_other
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.session_draft import count_of, moment_us, present
 from penstock_jobs.importers.sources import Candidate, Source
@@ -46,7 +46,7 @@ class LangfuseImporter(Importer):
         yield from sessions_of(_items(source, notes), self.name, source, notes)
 
 
-def _items(source: Source, notes: Notes) -> Iterator[ModelCall | Score]:
+def _items(source: Source, notes: Notes) -> Iterator[ExportedCall | Score]:
     for where, row in rows_of(source, notes, "data"):
         observations = row.get("observations")
         if not isinstance(observations, list):
@@ -60,7 +60,7 @@ def _items(source: Source, notes: Notes) -> Iterator[ModelCall | Score]:
 
 def _item(
     row: Row, trace: Mapping[str, Any], source: Source, notes: Notes, where: str
-) -> Iterator[ModelCall | Score]:
+) -> Iterator[ExportedCall | Score]:
     kind, name = row.get("type"), fields.identifier(row, "id")
     owner = _owner(row, trace)
     if name is None or owner is None:
@@ -78,7 +78,9 @@ def _owner(row: Row, trace: Mapping[str, Any]) -> str | None:
     return next((each for each in told if isinstance(each, str) and each), None)
 
 
-def _call(row: Row, trace: Mapping[str, Any], source: Source, name: str, owner: str) -> ModelCall:
+def _call(
+    row: Row, trace: Mapping[str, Any], source: Source, name: str, owner: str
+) -> ExportedCall:
     began = moment_us(_of(row, "start_time")) or source.changed_us()
     ended, first = (moment_us(_of(row, each)) for each in ("end_time", "completion_start_time"))
     parameters = json_of(_of(row, "model_parameters"))
@@ -86,7 +88,7 @@ def _call(row: Row, trace: Mapping[str, Any], source: Source, name: str, owner: 
     if calls and not (answer or {}).get("tool_calls"):
         answer = {"role": "assistant", "content": None} | (answer or {}) | {"tool_calls": calls}
     user = _of(row, "user_id") or _of(trace, "user_id")
-    return ModelCall(
+    return ExportedCall(
         id=name,
         began_us=began,
         ended_us=ended,

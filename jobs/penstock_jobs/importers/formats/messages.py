@@ -10,9 +10,9 @@ from typing import Any
 
 from penstock_jobs.importers.chat_payloads import answer_of
 from penstock_jobs.importers.importer import ImportedEvent, Importer
-from penstock_jobs.importers.model_calls import CallSessions, ModelCall
+from penstock_jobs.importers.model_calls import CallSessions, ExportedCall
 from penstock_jobs.importers.penstock_documents import own_session
-from penstock_jobs.importers.report import Notes, Unfit
+from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.session_draft import (
     SessionDraft,
     digest_of,
@@ -20,7 +20,7 @@ from penstock_jobs.importers.session_draft import (
     usage_of,
 )
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import Transcript, text_of
+from penstock_jobs.importers.transcript import ImportedTranscript, text_of
 
 _BEGINS = re.compile(
     rb'"(?:messages|conversations)"\s*:\s*\[\s*\{\s*"(?:role|content|from|value|tool_calls|name)"'
@@ -59,7 +59,7 @@ class MessagesImporter(Importer):
             for file in sorted(files, key=lambda each: each.name):
                 try:
                     row = file.document()
-                except Unfit as error:
+                except SourceUnfit as error:
                     notes.skip("log that cannot be read", f"{file.name}: {error}")
                     continue
                 if isinstance(row, dict) and _is_log(row):
@@ -124,7 +124,7 @@ def _holds_logs(folder: Candidate) -> bool:
 def _is_whole_log(file: Candidate) -> bool:
     try:
         row = file.source().document()
-    except Unfit:
+    except SourceUnfit:
         return False
     return isinstance(row, dict) and _messages_of(row) is not None and _is_log(row)
 
@@ -142,7 +142,7 @@ def _conversation(
     )
     draft.start = {"tools": row.get("tools") or None, "extra": rest or None}
     model = row.get("model")
-    transcript = Transcript(draft, model=model if isinstance(model, str) else None)
+    transcript = ImportedTranscript(draft, model=model if isinstance(model, str) else None)
     if system := text_of(row.get("system")):
         transcript.instructed(system, "system")
     for at, message in enumerate(messages):
@@ -150,7 +150,7 @@ def _conversation(
     return draft.finished()
 
 
-def _call(row: Mapping[str, Any], source: Source) -> ModelCall:
+def _call(row: Mapping[str, Any], source: Source) -> ExportedCall:
     told = row.get("raw_messages") or _messages_of(row) or []
     response, seconds = row["response"], row.get("latency_sec")
     rest = {name: row[name] for name in row.keys() - {*_TAKEN, "timestamp", "latency_sec"}}
@@ -161,7 +161,7 @@ def _call(row: Mapping[str, Any], source: Source) -> ModelCall:
         "request": rest or None,
         "call_id": response.get("id"),
     }
-    return ModelCall(
+    return ExportedCall(
         id=response,
         began_us=moment_us(row.get("timestamp")) or source.changed_us(),
         messages=[message for message in told if isinstance(message, dict)],

@@ -8,13 +8,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from penstock_jobs.importers.file_changes import TextChange
+from penstock_jobs.importers.file_changes import ToolChange
 from penstock_jobs.importers.importer import ImportedEvent, Importer
-from penstock_jobs.importers.report import Notes, Unfit
+from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.runs import add_run_usage, end_run, is_unfinished, run_name
 from penstock_jobs.importers.session_draft import SessionDraft, moment_us, present, usage_of
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import Transcript, text_of
+from penstock_jobs.importers.transcript import ImportedTranscript, text_of
 
 _RETURN_CODE = re.compile(r"<returncode>(-?\d+)</returncode>")
 _BLOCK = re.compile(r"```(?:mswea_bash_command|bash)\s*\n(.*?)\n```", re.DOTALL)
@@ -40,7 +40,7 @@ class MiniSweAgentImporter(Importer):
         messages = document if bare else (document or {}).get("messages")
         info = {} if bare else document.get("info") or {}
         if not isinstance(messages, list) or not isinstance(info, dict):
-            raise Unfit("it has no list of messages")
+            raise SourceUnfit("it has no list of messages")
         if not is_unfinished(source, notes, ended=bare or bool(info.get("exit_status"))):
             run = _ShellRun(document, info, source)
             for at, message in enumerate(messages):
@@ -65,7 +65,7 @@ class _ShellRun:
             "config": config,
         }
         self._info, self._draft = info, draft
-        self._transcript = Transcript(draft, model=model.get("model_name"))
+        self._transcript = ImportedTranscript(draft, model=model.get("model_name"))
         self._command = ""
         self._patch: str | None = None
         self._has_usage = False
@@ -149,13 +149,13 @@ def _is_output(extra: Mapping[str, Any]) -> bool:
     return extra.get("interrupt_type") != _BY_PEOPLE
 
 
-def _written(command: str) -> Iterator[TextChange]:
+def _written(command: str) -> Iterator[ToolChange]:
     """The files that a command writes as a whole."""
     for match in _HEREDOC.finditer(command):
         path, end = match[3] or match[4], match[2] or match[6]
         text, found, _ = command[match.end() :].partition(f"\n{end}")
         if found:
-            yield TextChange(path.strip("'\""), "", f"{text}\n", whole=True)
+            yield ToolChange(path.strip("'\""), "", f"{text}\n", whole=True)
 
 
 IMPORTER = MiniSweAgentImporter()

@@ -12,7 +12,7 @@ from penstock_jobs.importers import fields
 from penstock_jobs.importers.chat_payloads import answer_of, messages_of
 from penstock_jobs.importers.export_rows import Row, columns_of, is_export, rows_of
 from penstock_jobs.importers.importer import ImportedEvent, Importer
-from penstock_jobs.importers.model_calls import ModelCall, Score, sessions_of, skip_other
+from penstock_jobs.importers.model_calls import ExportedCall, Score, sessions_of, skip_other
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.session_draft import digest_of, moment_us, present, usage_of
 from penstock_jobs.importers.sources import Candidate, Source
@@ -39,7 +39,7 @@ class MlflowImporter(Importer):
         yield from sessions_of(_items(source, notes), self.name, source, notes)
 
 
-def _items(source: Source, notes: Notes) -> Iterator[ModelCall | Score]:
+def _items(source: Source, notes: Notes) -> Iterator[ExportedCall | Score]:
     for where, row in rows_of(source, notes, "traces"):
         trace = json_of(row.get("trace")) if "trace" in row else row
         trace = trace if isinstance(trace, dict) else row
@@ -76,7 +76,7 @@ def _decoded(value: Any) -> Any:
         return value
 
 
-def _call(span: Row, info: Mapping[str, Any], session: str, source: Source) -> ModelCall:
+def _call(span: Row, info: Mapping[str, Any], session: str, source: Source) -> ExportedCall:
     attributes, context = _attributes(span), fields.mapping(span, "context")
     given, gave = attributes.get("mlflow.spanInputs"), attributes.get("mlflow.spanOutputs")
     request = given if isinstance(given, dict) else {}
@@ -88,7 +88,7 @@ def _call(span: Row, info: Mapping[str, Any], session: str, source: Source) -> M
     user = _metadata(info).get("mlflow.trace.user")
     usage = attributes.get("mlflow.chat.tokenUsage") or response.get("usage")
     parent = _first(span, "parent_span_id", "parent_id")
-    return ModelCall(
+    return ExportedCall(
         id=name,
         began_us=began,
         ended_us=ended,

@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock_jobs.importers.engine_tokens import engine_tokens
 from penstock_jobs.importers.importer import ImportedEvent, Importer
-from penstock_jobs.importers.report import Notes, Unfit
+from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.runs import add_run_usage, run_name
 from penstock_jobs.importers.session_draft import (
     SessionDraft,
@@ -20,7 +20,7 @@ from penstock_jobs.importers.session_draft import (
     usage_of,
 )
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import Transcript, text_of
+from penstock_jobs.importers.transcript import ImportedTranscript, text_of
 
 _RESPONSE = re.compile(rb'"object"\s*:\s*"response"')
 _SAMPLED = ("reasoning", "function_call", "custom_tool_call")
@@ -61,7 +61,7 @@ def _rollout_of(document: object) -> dict[str, Any]:
     for response in (found, *found.values()):
         if isinstance(response, dict) and response.get("object") == "response":
             return {"response": response}
-    raise Unfit("it holds no response")
+    raise SourceUnfit("it holds no response")
 
 
 class _GymRollout:
@@ -86,7 +86,7 @@ class _GymRollout:
             "metadata": metadata or None,
         }
         self._draft = draft
-        self._transcript = Transcript(draft, model=self._response.get("model"))
+        self._transcript = ImportedTranscript(draft, model=self._response.get("model"))
 
     def _group(self, agent: str | None) -> str | None:
         """Rollouts of one task by one agent: the same input under the same number."""

@@ -15,13 +15,13 @@ from penstock_jobs.importers.databases import (
     row_of,
     tables_of,
 )
-from penstock_jobs.importers.file_changes import TextChange
+from penstock_jobs.importers.file_changes import ToolChange
 from penstock_jobs.importers.importer import ImportedEvent, Importer
-from penstock_jobs.importers.report import Notes, Unfit
+from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.runs import is_unfinished
 from penstock_jobs.importers.session_draft import SessionDraft, count_of, moment_us, present
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import Transcript, json_of
+from penstock_jobs.importers.transcript import ImportedTranscript, json_of
 
 _DB = ("session", "message", "part")
 #: Parts that say how the store works, and nothing of the conversation.
@@ -77,7 +77,7 @@ class OpenCodeImporter(Importer):
         elif isinstance(source, StoredSession):
             session = source.document()
             if not isinstance(session, dict):
-                raise Unfit("it is no object")
+                raise SourceUnfit("it is no object")
             project = source.store.below("project", f"{session.get('projectID')}.json")
             if "directory" not in session and project.exists():
                 session["directory"] = (_object(project, notes) or {}).get("worktree")
@@ -145,7 +145,7 @@ def _stored_messages(session: StoredSession, notes: Notes) -> list[StoredMessage
 def _object(file: Source, notes: Notes) -> dict[str, Any] | None:
     try:
         document = file.document()
-    except Unfit as error:
+    except SourceUnfit as error:
         notes.skip("file of a message that cannot be read", f"{file.name}: {error}")
         return None
     if isinstance(document, dict):
@@ -172,7 +172,7 @@ class _Conversation:
             "link": "subagent" if parent else None,
             "title": session.get("title"),
         }
-        self._draft, self._transcript = draft, Transcript(draft)
+        self._draft, self._transcript = draft, ImportedTranscript(draft)
 
     def events(self, messages: Sequence[StoredMessage]) -> list[ImportedEvent]:
         ordered = sorted(messages, key=lambda message: (_created(message.facts) or 0, message.id))
@@ -345,12 +345,12 @@ def _latest(part: Mapping[str, Any]) -> int | None:
     return max(filter(None, moments), default=None)
 
 
-def _told_change(metadata: Mapping[str, Any]) -> TextChange | None:
+def _told_change(metadata: Mapping[str, Any]) -> ToolChange | None:
     change = fields.mapping(metadata, "filediff")
     path, before, after = (fields.text(change, name) for name in ("file", "before", "after"))
     if path is None or before is None or after is None:
         return None
-    return TextChange(path, before, after, whole=True)
+    return ToolChange(path, before, after, whole=True)
 
 
 IMPORTER = OpenCodeImporter()

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from penstock_jobs.importers.file_changes import TextChange
+from penstock_jobs.importers.file_changes import ToolChange
 from penstock_jobs.importers.importer import ImportedEvent, Importer
-from penstock_jobs.importers.report import Notes, Unfit
+from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.runs import end_run, run_name
 from penstock_jobs.importers.session_draft import (
     SessionDraft,
@@ -20,7 +20,7 @@ from penstock_jobs.importers.session_draft import (
     usage_of,
 )
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import Transcript, tool_calls_of
+from penstock_jobs.importers.transcript import ImportedTranscript, tool_calls_of
 
 _BEGINS = re.compile(
     rb'\s*\[\s*\{(?=[^\]]{0,4000}"source")(?=[^\]]{0,8000}"(?:action|observation)")'
@@ -57,7 +57,7 @@ class OpenHandsV0Importer(Importer):
             return
         events = source.document()
         if not isinstance(events, list):
-            raise Unfit("it is no array of events")
+            raise SourceUnfit("it is no array of events")
         yield from _EventStream(events, {}, source, notes).events()
 
 
@@ -82,7 +82,7 @@ class _EventStream:
         }
         llm = metadata.get("llm_config")
         model = llm.get("model") if isinstance(llm, dict) else None
-        self._draft, self._transcript = draft, Transcript(draft, model=model)
+        self._draft, self._transcript = draft, ImportedTranscript(draft, model=model)
         self._responses: set[str] = set()
         #: Calls that have no id, by the event that they came from.
         self._unnamed: dict[Any, str] = {}
@@ -191,11 +191,11 @@ class _EventStream:
             end_run(self._draft, str(error) if error else "finished")
 
 
-def _told_change(extras: Mapping[str, Any]) -> TextChange | None:
+def _told_change(extras: Mapping[str, Any]) -> ToolChange | None:
     path, before, after = (extras.get(name) for name in ("path", "old_content", "new_content"))
     if not isinstance(path, str) or not isinstance(after, str):
         return None
-    return TextChange(path, before if isinstance(before, str) else "", after, whole=True)
+    return ToolChange(path, before if isinstance(before, str) else "", after, whole=True)
 
 
 IMPORTER = OpenHandsV0Importer()

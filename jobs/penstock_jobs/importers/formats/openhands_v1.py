@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from penstock_jobs.importers.engine_tokens import engine_tokens
-from penstock_jobs.importers.file_changes import TextChange
+from penstock_jobs.importers.file_changes import ToolChange
 from penstock_jobs.importers.importer import ImportedEvent, Importer
-from penstock_jobs.importers.report import Notes, Unfit
+from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.runs import add_run_usage
 from penstock_jobs.importers.session_draft import (
     SessionDraft,
@@ -20,7 +20,7 @@ from penstock_jobs.importers.session_draft import (
     usage_of,
 )
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import Transcript, plain_content, text_of
+from penstock_jobs.importers.transcript import ImportedTranscript, plain_content, text_of
 
 _STATE, _EVENTS = "base_state.json", "events"
 _RESULTS = ("ObservationEvent", "AgentErrorEvent", "UserRejectObservation")
@@ -46,7 +46,7 @@ class OpenHandsV1Importer(Importer):
             return
         state = source.below(_STATE).document()
         if not isinstance(state, dict):
-            raise Unfit("its state is no object")
+            raise SourceUnfit("its state is no object")
         log = _EventLog(str(state.get("id") or source.name), state, source, notes)
         yield from log.read(_stored_events(source, notes))
 
@@ -56,7 +56,7 @@ def _stored_events(folder: Source, notes: Notes) -> Iterator[dict[str, Any]]:
     for file in sorted(files, key=lambda each: each.name):
         try:
             event = file.document()
-        except Unfit as error:
+        except SourceUnfit as error:
             notes.skip("event that cannot be read", f"{file.name}: {error}")
             continue
         if isinstance(event, dict):
@@ -83,7 +83,7 @@ class _EventLog:
         draft = SessionDraft(session_id, "openhands", clock_us=source.changed_us(), project=folder)
         draft.start = {"client": "openhands"}
         model = llm.get("model") if isinstance(llm, dict) else None
-        self._draft, self._transcript = draft, Transcript(draft, model=model)
+        self._draft, self._transcript = draft, ImportedTranscript(draft, model=model)
         #: The event of the model call whose actions are being read.
         self._call: ImportedEvent | None = None
         self._totals: dict[str, Any] = {}
@@ -226,13 +226,13 @@ def _tools(tools: object) -> Any:
     return tools or None if plain else None
 
 
-def _told_change(observation: Mapping[str, Any]) -> TextChange | None:
+def _told_change(observation: Mapping[str, Any]) -> ToolChange | None:
     path, before, after = (observation.get(name) for name in ("path", "old_content", "new_content"))
     if observation.get("command") == "view" or not isinstance(path, str):
         return None
     if not isinstance(after, str) or observation.get("is_error"):
         return None
-    return TextChange(path, before if isinstance(before, str) else "", after, whole=True)
+    return ToolChange(path, before if isinstance(before, str) else "", after, whole=True)
 
 
 IMPORTER = OpenHandsV1Importer()

@@ -10,7 +10,7 @@ from penstock_jobs.importers import fields
 from penstock_jobs.importers.chat_payloads import answer_of, messages_of
 from penstock_jobs.importers.export_rows import Row, columns_of, is_export, rows_of
 from penstock_jobs.importers.importer import ImportedEvent, Importer
-from penstock_jobs.importers.model_calls import ModelCall, Score, sessions_of, skip_other
+from penstock_jobs.importers.model_calls import ExportedCall, Score, sessions_of, skip_other
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.session_draft import (
     count_of,
@@ -42,7 +42,7 @@ class PhoenixImporter(Importer):
         yield from sessions_of(_items(source, notes), self.name, source, notes)
 
 
-def _items(source: Source, notes: Notes) -> Iterator[ModelCall | Score]:
+def _items(source: Source, notes: Notes) -> Iterator[ExportedCall | Score]:
     for where, row in rows_of(source, notes, "data"):
         held = "spans" in row
         for span in fields.rows(row, "spans") if held else [row]:
@@ -101,7 +101,7 @@ def _listed(tree: dict[str, Any]) -> Any:
 
 def _call(
     span: Mapping[str, Any], attributes: Mapping[str, Any], owner: str, name: str, source: Source
-) -> ModelCall:
+) -> ExportedCall:
     llm = fields.mapping(attributes, "llm")
     began = moment_us(span.get("start_time")) or source.changed_us()
     ended = moment_us(span.get("end_time"))
@@ -112,7 +112,7 @@ def _call(
     message = span.get("status_message")
     tools = [json_of(fields.mapping(each, "tool").get("json_schema"))
              for each in fields.rows(llm, "tools")]  # fmt: skip
-    return ModelCall(
+    return ExportedCall(
         id=name,
         began_us=began,
         ended_us=ended,

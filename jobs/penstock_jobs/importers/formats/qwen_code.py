@@ -12,7 +12,7 @@ from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.session_draft import SessionDraft, moment_us, present, usage_of
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import Transcript
+from penstock_jobs.importers.transcript import ImportedTranscript
 
 _KEYS = {"uuid", "sessionId", "type", "timestamp"}
 _BY_PEOPLE = (None, "real_user")
@@ -59,7 +59,7 @@ class _QwenChat:
             "client_version": record.get("version"),
             "branch": record.get("gitBranch"),
         }
-        self._draft, self._transcript = draft, Transcript(draft)
+        self._draft, self._transcript = draft, ImportedTranscript(draft)
         #: Of the call whose answer comes next.
         self._telemetry: Mapping[str, Any] = {}
 

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from penstock_jobs.importers.file_changes import TextChange, arguments_of
+from penstock_jobs.importers.file_changes import ToolChange, arguments_of
 from penstock_jobs.importers.importer import ImportedEvent, Importer
-from penstock_jobs.importers.report import Notes, Unfit
+from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.runs import add_run_usage, end_run, is_unfinished, run_name
 from penstock_jobs.importers.session_draft import SessionDraft, present
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import Transcript, json_of, text_of, tool_calls_of
+from penstock_jobs.importers.transcript import ImportedTranscript, json_of, text_of, tool_calls_of
 
 _BEGINS = re.compile(rb'"(?:trajectory|history)"\s*:\s*\[')
 _STEP_FIELDS = frozenset(
@@ -34,7 +34,7 @@ class SweAgentImporter(Importer):
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
         document = source.document()
         if not isinstance(document, dict):
-            raise Unfit("it is no object")
+            raise SourceUnfit("it is no object")
         info = document.get("info")
         info = info if isinstance(info, dict) else {}
         ended = "info" not in document or bool(info.get("exit_status"))
@@ -66,7 +66,7 @@ class _Run:
             "environment": document.get("environment"),
         }
         model = self._fact("agent", "model", "name")
-        self._transcript = Transcript(self._draft, model=model)
+        self._transcript = ImportedTranscript(self._draft, model=model)
         self._editor = _Editor(self._transcript, notes)
 
     def _fact(self, *names: str) -> Any:
@@ -154,7 +154,7 @@ class _Place(NamedTuple):
 class _Editor:
     """The windowed editor: which lines of which file were seen, and what edits made of them."""
 
-    def __init__(self, transcript: Transcript, notes: Notes) -> None:
+    def __init__(self, transcript: ImportedTranscript, notes: Notes) -> None:
         self._changes = transcript.changes
         self._notes = notes
         self._lines: dict[str, dict[int, str]] = {}
@@ -178,7 +178,7 @@ class _Editor:
             self._add(self._change(path, command, rest, arguments, action), place)
         self._lines[path] = lines
 
-    def _add(self, change: TextChange | None, place: _Place) -> None:
+    def _add(self, change: ToolChange | None, place: _Place) -> None:
         if change is None:
             self._notes.skip("edit of lines that were not shown before", place.key)
         else:
@@ -186,13 +186,13 @@ class _Editor:
 
     def _change(
         self, path: str, command: str, rest: str, arguments: Mapping[str, Any], action: str
-    ) -> TextChange | None:
+    ) -> ToolChange | None:
         verb = command.split(maxsplit=1)[0]
         if isinstance(old := arguments.get("search"), str):
             new = arguments.get("replace")
-            return TextChange(path, old, new) if isinstance(new, str) else None
+            return ToolChange(path, old, new) if isinstance(new, str) else None
         if verb == "insert" and isinstance(text := arguments.get("text"), str):
-            return TextChange(path, "", f"{text}\n")
+            return ToolChange(path, "", f"{text}\n")
         lines = re.match(r"(?:edit|insert)\s+(\d+):(\d+)", command)
         if verb == "insert" or (command != "edit" and not lines):
             return _quoted_change(path, verb, action)
@@ -203,17 +203,17 @@ class _Editor:
             return None
         after = re.sub(r"\n?end_of_edit\s*\Z", "", rest)
         text = "".join(f"{line}\n" for line in before)
-        return TextChange(path, text if text.strip() else "", f"{after}\n" if after else "")
+        return ToolChange(path, text if text.strip() else "", f"{after}\n" if after else "")
 
 
-def _quoted_change(path: str, verb: str, action: str) -> TextChange | None:
+def _quoted_change(path: str, verb: str, action: str) -> ToolChange | None:
     try:
         words = shlex.split(action)
     except ValueError:
         return None
     if verb == "insert" and len(words) >= 2:
-        return TextChange(path, "", f"{words[1]}\n")
-    return TextChange(path, words[1], words[2]) if len(words) >= 3 else None
+        return ToolChange(path, "", f"{words[1]}\n")
+    return ToolChange(path, words[1], words[2]) if len(words) >= 3 else None
 
 
 def _is_refused(observation: str) -> bool:

@@ -9,7 +9,7 @@ from penstock_jobs.importers import fields
 from penstock_jobs.importers.chat_payloads import answer_of, messages_of
 from penstock_jobs.importers.export_rows import Row, is_export, rows_of
 from penstock_jobs.importers.importer import ImportedEvent, Importer
-from penstock_jobs.importers.model_calls import ModelCall, sessions_of
+from penstock_jobs.importers.model_calls import ExportedCall, sessions_of
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.session_draft import count_of, moment_us, present
 from penstock_jobs.importers.sources import Candidate, Source
@@ -32,7 +32,7 @@ class TensorZeroImporter(Importer):
         yield from sessions_of(_calls(source, notes), self.name, source, notes)
 
 
-def _calls(source: Source, notes: Notes) -> Iterator[ModelCall]:
+def _calls(source: Source, notes: Notes) -> Iterator[ExportedCall]:
     for where, row in rows_of(source, notes, "inferences", "data"):
         name = fields.identifier(row, "inference_id") or fields.identifier(row, "id")
         episode = fields.identifier(row, "episode_id")
@@ -42,12 +42,12 @@ def _calls(source: Source, notes: Notes) -> Iterator[ModelCall]:
             yield _call(row, source, name, episode)
 
 
-def _call(row: Row, source: Source, name: str, episode: str) -> ModelCall:
+def _call(row: Row, source: Source, name: str, episode: str) -> ExportedCall:
     parameters, took = json_of(row.get("tool_params")), count_of(row.get("processing_time_ms"))
     began = moment_us(row.get("timestamp")) or _made_us(name) or source.changed_us()
     tools = parameters if isinstance(parameters, dict) else {}
     request = present({each: json_of(row.get(each)) or None for each in _KEPT})
-    return ModelCall(
+    return ExportedCall(
         id=name,
         began_us=began,
         ended_us=began + took * 1000 if took is not None else None,

@@ -22,7 +22,7 @@ from penstock_jobs.importers.session_draft import (
     usage_of,
 )
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import Transcript
+from penstock_jobs.importers.transcript import ImportedTranscript
 
 _RESULT = {"example_id", "prompt", "completion", "reward"}
 _TAKEN = ("prompt", "completion", "reward", "tool_defs", "token_usage", "trajectory")
@@ -71,7 +71,7 @@ def _result(row: Mapping[str, Any], source: Source) -> list[ImportedEvent]:
         "group_id": f"{task or 'rollouts'}:{example}:{digest_of(row.get('prompt'))[:12]}",
         "tools": row.get("tool_defs") or None,
     }
-    transcript = Transcript(draft)
+    transcript = ImportedTranscript(draft)
     for part in ("prompt", "completion"):
         told = row.get(part)
         messages = [{"role": "user", "content": told}] if isinstance(told, str) else told
@@ -122,7 +122,7 @@ class _Trace:
         name = f"{self._name}/{at}" if at else self._name
         draft = SessionDraft(name, "verifiers", clock_us)
         draft.start = self._start(at)
-        transcript = Transcript(draft)
+        transcript = ImportedTranscript(draft)
         prompt: list[int] = []
         for number in path:
             node = self._nodes[number]

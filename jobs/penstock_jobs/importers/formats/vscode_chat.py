@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.file_changes import TextChange
+from penstock_jobs.importers.file_changes import ToolChange
 from penstock_jobs.importers.importer import ImportedEvent, Importer
-from penstock_jobs.importers.report import Notes, Unfit
+from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.runs import is_unfinished
 from penstock_jobs.importers.session_draft import SessionDraft, moment_us, present
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import Transcript
+from penstock_jobs.importers.transcript import ImportedTranscript
 
 _INITIAL, _SET, _PUSH, _DELETE = range(4)
 _WHOLE = re.compile(rb'"requests"\s*:\s*\[')
@@ -60,7 +60,7 @@ class VsCodeChatImporter(Importer):
         else:
             session = source.document()
         if not isinstance(session, dict) or not isinstance(session.get("sessionId"), str):
-            raise Unfit("it holds no session")
+            raise SourceUnfit("it holds no session")
         yield from _ChatSession(session, source, notes).events()
 
 
@@ -133,7 +133,7 @@ class _ChatSession:
             "title": session.get("customTitle"),
             "responder": session.get("responderUsername"),
         }
-        self._draft, self._transcript = draft, Transcript(draft)
+        self._draft, self._transcript = draft, ImportedTranscript(draft)
 
     def events(self) -> list[ImportedEvent]:
         for at, request in enumerate(self._requests):
@@ -244,7 +244,7 @@ class _ChatSession:
         ]
         known = self._transcript.changes.edited  # the call of a tool told what was there before
         if isinstance(path, str) and any(texts) and path not in known:
-            self._transcript.changes.add(TextChange(path, "", "".join(texts)), f"{key}:edit", None)
+            self._transcript.changes.add(ToolChange(path, "", "".join(texts)), f"{key}:edit", None)
 
 
 def _markdown(part: Mapping[str, Any]) -> str:
