@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock_jobs.rewards.bucket import Bucket
@@ -296,6 +296,7 @@ def made(rows: list[Any], marks: list[Any], as_of: int) -> Bucket:
     return Bucket(as_of_us=as_of * 1_000_000, **built)
 
 
+@settings(max_examples=40)
 @given(ROWS, MARKS, st.integers(0, 40), st.dictionaries(st.sampled_from("abcde"), STANDINGS))
 def test_every_session_has_exactly_one_outcome(
     rows: list[Any], marks: list[Any], as_of: int, standings: Mapping[str, Standing]

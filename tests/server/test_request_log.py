@@ -111,13 +111,13 @@ def test_every_line_of_a_server_is_json_and_failures_carry_the_id(tmp_path: Path
         key = (tmp_path / "first-admin-key").read_text().strip()
         with ServiceClient(server.url, key) as client:
             eventually(lambda: client.get("/readyz").status == 200)
-            client.get("/v1/channels?after=secret", X_Request_Id="seen-1")
+            client.get("/v1/sessions?project=secret", X_Request_Id="seen-1")
             statement = json.dumps({"sql": "select 1/0 from nothing"}).encode()
             assert client.post("/v1/query", statement, X_Request_Id="seen-2").status == 400
         first = server.wait_for_line(event="request", request_id="seen-1")
         facts = ("method", "path", "status", "tenant", "address")
         assert [first[name] for name in facts] == [
-            *("GET", "/v1/channels", 200, "default", "127.0.0.1")
+            *("GET", "/v1/sessions", 200, "default", "127.0.0.1")
         ]
         assert first["key"] is not None
         assert first["bytes"] > 0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.ingest.file_import import ImportSummary
     from penstock_jobs.importers.plan import ImportPlan, Remembered
     from penstock_jobs.importers.report import ImportReport
-    from penstock_jobs.importers.session_import import Selection, SessionImporter
+    from penstock_jobs.importers.session_import import SessionImporter, SourceSelection
 
 #: Between two looks at files that may have changed.
 _WATCH_SECONDS = 2.0
@@ -73,11 +73,11 @@ def import_(
     Example: penstock import ~/.claude/projects
     """
     from penstock_jobs.importers.plan import plan_import
-    from penstock_jobs.importers.session_import import Selection
+    from penstock_jobs.importers.session_import import SourceSelection
 
     named = _named_paths(paths or [], discover=discover)
     plan = plan_import(named, form, _remembered(data, url, tenant))
-    selection = Selection(since_us=since_us(since) if since else None, project=project)
+    selection = SourceSelection(since_us=since_us(since) if since else None, project=project)
     if discover and not dry_run and not yes:
         preview = _count(plan, selection)
         show_text(*preview.lines())
@@ -122,7 +122,7 @@ def _named_paths(paths: list[Path], *, discover: bool) -> list[Path]:
     return [*paths, *there]
 
 
-def _count(plan: "ImportPlan", selection: "Selection") -> "ImportReport":
+def _count(plan: "ImportPlan", selection: "SourceSelection") -> "ImportReport":
     from penstock_jobs.importers.session_import import SessionImporter
 
     importer = SessionImporter(None, None, selection)
@@ -130,7 +130,9 @@ def _count(plan: "ImportPlan", selection: "Selection") -> "ImportReport":
     return importer.report
 
 
-def _watch(desk: Desk, paths: list[Path], form: str, selection: "Selection", *, git: bool) -> None:
+def _watch(
+    desk: Desk, paths: list[Path], form: str, selection: "SourceSelection", *, git: bool
+) -> None:
     """Look again and again, and say what came. A file that cannot be read says so once."""
     from penstock_jobs.importers.plan import plan_import
     from penstock_jobs.importers.progress import ImportProgress, WatchedSources
@@ -158,7 +160,7 @@ def _watch(desk: Desk, paths: list[Path], form: str, selection: "Selection", *, 
 
 
 def _take(
-    desk: Desk, plan: "ImportPlan", selection: "Selection", *, git: bool
+    desk: Desk, plan: "ImportPlan", selection: "SourceSelection", *, git: bool
 ) -> "tuple[ImportReport, ImportSummary]":
     from penstock.access.errors import RoleMissing
     from penstock.ingest.file_import import event_importer

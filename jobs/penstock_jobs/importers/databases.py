@@ -88,15 +88,16 @@ def tables_of(connection: sqlite3.Connection) -> dict[str, set[str]]:
     return found
 
 
-def has_tables(candidate: Candidate, *names: str) -> bool:
-    """Whether a file is a database with these tables."""
+def is_database_with(candidate: Candidate, usual_name: str, *tables: str) -> bool:
+    """Whether a file is a database with these tables. One that is broken or locked is taken for
+    what its name says, so that reading it tells what is wrong."""
     if not is_database(candidate):
         return False
     try:
         with database_of(candidate).connection() as connection:
-            return set(names) <= tables_of(connection).keys()
+            return set(tables) <= tables_of(connection).keys()
     except Unfit:
-        return False
+        return candidate.name == usual_name
 
 
 def row_of(row: sqlite3.Row) -> dict[str, Any]:

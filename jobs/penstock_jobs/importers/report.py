@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from penstock_jobs.importers.tally import Tally
+from penstock_jobs.importers.tally import SessionTally
 
 _EXAMPLE_CHARS_MAX = 200
 #: Of one format; more are counted together.
@@ -59,7 +59,7 @@ class FormatReport:
     unchanged: int = 0
     #: Their ends are not taken yet.
     growing: int = 0
-    taken: Tally = field(default_factory=Tally)
+    taken: SessionTally = field(default_factory=SessionTally)
     skipped: dict[str, LeftOutKind] = field(default_factory=dict)
 
     def add_skipped(self, notes: Notes) -> None:

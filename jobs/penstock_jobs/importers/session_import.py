@@ -23,7 +23,7 @@ _STEP_EVENTS = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class Selection:
+class SourceSelection:
     """What of the sources is taken."""
 
     #: Sources that did not change since are left out.
@@ -38,7 +38,7 @@ class SessionImporter:
         self,
         lake_import: EventImporter | None,
         progress: ImportProgress | None,
-        selection: Selection = Selection(),  # immutable
+        selection: SourceSelection = SourceSelection(),  # immutable
     ) -> None:
         self.report = ImportReport()
         self._lake_import = lake_import

@@ -15,7 +15,7 @@ _TOKENS = ("prompt", "completion", "cached")
 
 
 @dataclass
-class Tally:
+class SessionTally:
     """Sessions are kept as digests: a home of 100,000 sessions fits."""
 
     counts: dict[str, int] = field(default_factory=dict)

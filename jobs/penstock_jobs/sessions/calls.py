@@ -8,7 +8,7 @@ from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.terminal.options import since_us
 from penstock_jobs.rewards.outcomes import Kind
-from penstock_jobs.sessions.listing import LISTED_MAX, ListFilter, SessionPage, list_sessions
+from penstock_jobs.sessions.session_list import LISTED_MAX, ListFilter, SessionPage, list_sessions
 from penstock_jobs.sessions.session_record import EVENTS_MAX, SessionRecord, read_session
 
 

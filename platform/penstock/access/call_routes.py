@@ -176,12 +176,12 @@ def _taking(question: type[Question], in_path: set[str]) -> type[Operation]:
     """An operation whose body are the fields of the question that are not in the path."""
 
     @dataclass
-    class Taking(operation_taking_part(question, in_path)):  # type: ignore[misc]
+    class CallOperation(operation_taking_part(question, in_path)):  # type: ignore[misc]
         def __post_init__(self) -> None:
             super().__post_init__()
             self.parameters = _parameters(question, in_path, all_fields=False)
 
-    return Taking
+    return CallOperation
 
 
 def _parameters(

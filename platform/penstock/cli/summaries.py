@@ -10,6 +10,7 @@ SUMMARIES = {
     "config": "Every setting, its value and where it came from.",
     "db": "The metadata database.",
     "demo": "Watch the whole loop on simulated production traffic, in six cycles.",
+    "events": "What an event is.",
     "examples": "Copy the examples: sessions, recipes, policies, suites, agents, trainers.",
     "gate": "What a checkpoint has to show before a channel may point at it.",
     "import": "Take sessions that agents keep, or events from files.",

@@ -97,7 +97,7 @@ def operation_taking_part(
     schemas = {field.name: _schema(field.type) for field in fields} | dict(properties)
 
     @dataclass
-    class Taking(RefusableOperation):
+    class PartOperation(RefusableOperation):
         def __post_init__(self) -> None:
             super().__post_init__()
             schema = Schema(
@@ -106,7 +106,7 @@ def operation_taking_part(
             content = {"application/json": OpenAPIMediaType(schema=schema)}
             self.request_body = RequestBody(required=True, content=content)
 
-    return Taking
+    return PartOperation
 
 
 _TYPES = {

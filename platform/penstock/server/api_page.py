@@ -44,7 +44,7 @@ class Body:
 
 
 @dataclass(frozen=True)
-class Answer:
+class DeclaredAnswer:
     status: str
     description: str
     #: By media type.
@@ -60,7 +60,7 @@ class Operation:
     needs_key: bool
     parameters: list[Field]
     bodies: list[Body]
-    answers: list[Answer]
+    answers: list[DeclaredAnswer]
 
     @property
     def anchor(self) -> str:
@@ -108,12 +108,12 @@ def _parameter(parameter: Document) -> Field:
     )
 
 
-def _answer(status: str, response: Document) -> Answer:
+def _answer(status: str, response: Document) -> DeclaredAnswer:
     types = {
         kind: type_text(each.get("schema", {}))
         for kind, each in response.get("content", {}).items()
     }
-    return Answer(status, response.get("description", ""), types)
+    return DeclaredAnswer(status, response.get("description", ""), types)
 
 
 def _fields(schema: Document) -> Iterator[Field]:

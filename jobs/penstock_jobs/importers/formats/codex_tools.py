@@ -17,7 +17,7 @@ _FAILED = ("apply_patch verification failed", "failed to parse function argument
 _REFUSED = ("rejected by user", "user rejected", "aborted by user")
 
 
-class Outcome(NamedTuple):
+class CallOutcome(NamedTuple):
     output: object
     ok: bool | None
     error_class: str | None
@@ -40,7 +40,7 @@ def arguments_of(item: Mapping[str, Any]) -> object:
     return None
 
 
-def outcome_of(output: object) -> Outcome:
+def outcome_of(output: object) -> CallOutcome:
     """Of a result in any of the forms that there have been."""
     kept: dict[str, Any] = {}
     success: bool | None = None
@@ -67,7 +67,7 @@ def outcome_of(output: object) -> Outcome:
     refused = any(phrase in text[:200].lower() for phrase in _REFUSED)
     error_class = ("user_aborted" if refused else "unknown") if ok is False else None
     duration = seconds * 1000 if isinstance(seconds, int | float) and seconds >= 0 else None
-    return Outcome(output, ok, error_class, duration, kept)
+    return CallOutcome(output, ok, error_class, duration, kept)
 
 
 class Patches:

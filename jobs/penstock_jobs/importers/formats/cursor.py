@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.databases import DatabaseSource, database_of, has_tables
+from penstock_jobs.importers.databases import DatabaseSource, database_of, is_database_with
 from penstock_jobs.importers.file_changes import TextChange, arguments_of
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes
@@ -35,7 +35,7 @@ class CursorImporter(Importer):
 
     def recognises(self, candidate: Candidate) -> bool:
         if candidate.name.endswith(".vscdb"):
-            return has_tables(candidate, _TABLE)
+            return is_database_with(candidate, "state.vscdb", _TABLE)
         return candidate.name.endswith(".jsonl") and any(map(_is_message, candidate.first_rows))
 
     def sources(self, candidate: Candidate) -> Iterator[Source]:

@@ -52,7 +52,7 @@ class NemoGymImporter(Importer):
             if not isinstance(response, dict) or not isinstance(response.get("output"), list):
                 notes.skip("rollout without a response", f"line {number}")
                 continue
-            yield from _Rollout(row, source, notes).events()
+            yield from _GymRollout(row, source, notes).events()
 
 
 def _rollout_of(document: object) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def _rollout_of(document: object) -> dict[str, Any]:
     raise Unfit("it holds no response")
 
 
-class _Rollout:
+class _GymRollout:
     def __init__(self, row: Mapping[str, Any], source: Source, notes: Notes) -> None:
         self._row, self._notes = row, notes
         self._response: Mapping[str, Any] = row["response"]

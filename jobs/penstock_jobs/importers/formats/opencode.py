@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from penstock_jobs.importers import fields
 from penstock_jobs.importers.databases import (
     DatabaseSource,
-    has_tables,
+    is_database_with,
     row_of,
     tables_of,
 )
@@ -59,7 +59,7 @@ class OpenCodeImporter(Importer):
             return candidate.entries >= {"session", "message"} and candidate.name == "storage"
         if candidate.names[-3:-2] == ("session",):
             return candidate.name.endswith(".json") and b'"projectID"' in candidate.beginning
-        return candidate.name.endswith(".db") and has_tables(candidate, *_DB)
+        return candidate.name.endswith(".db") and is_database_with(candidate, "opencode.db", *_DB)
 
     def sources(self, candidate: Candidate) -> Iterator[Source]:
         if not candidate.is_folder:

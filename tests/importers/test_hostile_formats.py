@@ -1,0 +1,211 @@
+"""What is true of hostile files in every format: nothing hurts, what is wrong is said, and the
+other files are in."""
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock_jobs.importers import databases, sources
+from penstock_jobs.importers.report import ImportReport
+from tests.support.claude_code_rows import asks, write
+from tests.support.commands import penstock
+from tests.support.session_sources import EXPECTED, cases, report_of
+
+CASES = [pytest.param(*case, id=f"{case[0]}-{case[1].name}") for case in cases()]
+TEXTS = (".json", ".jsonl", ".traj")
+PARENTS = ("parentUuid", "parent", "parent_id", "parentId", "parentID", "parent_span_id",
+           "parent_observation_id", "parentObservationId", "parent_uuid")  # fmt: skip
+IDS = ("uuid", "id", "span_id", "messageId")
+GOOD = asks(0, "Mend it", sessionId="good-session")
+
+
+def home_of(case: Path, to: Path) -> Path:
+    """The case beside a good session."""
+    shutil.copytree(case, to / "home" / case.name, ignore=shutil.ignore_patterns(EXPECTED))
+    write(to / "home" / "good", GOOD, name="5d1f0c52-7a51-4b0e-9d4e-0c8f2c3f1a77.jsonl")
+    return to / "home"
+
+
+def files_of(home: Path) -> list[Path]:
+    files = (path for path in sorted(home.rglob("*")) if path.is_file())
+    return [path for path in files if path.parent.name != "good"]
+
+
+def assert_good_is_in(report: ImportReport) -> None:
+    assert hash("good-session") in report.formats["claude-code"].taken.sessions
+
+
+def rewrite(home: Path, change: Callable[[Any], Any]) -> None:
+    """Every JSON text of a case, changed."""
+    for path in files_of(home):
+        if path.suffix in TEXTS:
+            whole = path.read_text()
+            texts = [line for line in whole.splitlines() if line.strip()]
+            with suppress(json.JSONDecodeError):  # some fixtures have a torn file
+                rows = map(json.loads, texts if path.suffix == ".jsonl" else [whole])
+                path.write_text("".join(json.dumps(change(row)) + "\n" for row in [*rows]))
+
+
+@pytest.mark.parametrize(("name", "case"), CASES)
+@pytest.mark.parametrize("kept", [0.5, 0.97])
+def test_truncated(name: str, case: Path, kept: float, tmp_path: Path) -> None:
+    home = home_of(case, tmp_path)
+    for path in files_of(home):
+        content = path.read_bytes()
+        path.write_bytes(content[: int(len(content) * kept)])
+    report = report_of(home)
+    assert_good_is_in(report)
+    assert not any("nobody expected" in why for _path, why in report.unfit)
+
+
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_links_out_of_the_folder_are_not_followed(name: str, case: Path, tmp_path: Path) -> None:
+    home = home_of(case, tmp_path)
+    for at, path in enumerate(files_of(home)):
+        outside = tmp_path / "outside" / f"{at}{path.suffix}"
+        outside.parent.mkdir(exist_ok=True)
+        path.rename(outside)
+        path.symlink_to(outside)
+    report = report_of(home)
+    assert_good_is_in(report)
+    assert sum(len(each.taken.sessions) for each in report.formats.values()) == 1
+
+
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_parents_in_a_circle(name: str, case: Path, tmp_path: Path) -> None:
+    def rows(value: Any) -> Iterator[dict[str, Any]]:
+        if isinstance(value, dict):
+            yield value
+        for item in value.values() if isinstance(value, dict) else value:
+            if isinstance(item, dict | list):
+                yield from rows(item)
+
+    home = home_of(case, tmp_path)
+    whole: list[dict[str, Any]] = []
+    rewrite(home, lambda value: whole.extend(rows(value)) or value)
+    ids = [next((row[key] for key in IDS if key in row), None) for row in whole]
+    after = dict(zip(ids, [*ids[1:], *ids[:1]], strict=True))
+
+    def in_a_circle(value: Any) -> Any:
+        for row in rows(value):
+            for key in set(PARENTS) & row.keys():
+                own = next((row[each] for each in IDS if each in row), None)
+                row[key] = row[key] + 1 if isinstance(row[key], int) else after.get(own)
+        return value
+
+    rewrite(home, in_a_circle)
+    report = report_of(home)
+    assert_good_is_in(report)
+    assert report.unfit == []
+
+
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_values_of_every_wrong_type(name: str, case: Path, tmp_path: Path) -> None:
+    """A row of a strange shape may cost its source, and nothing else."""
+    kinds = iter([None, 7, [], {}, "x", [[]], -1.5, True] * 10_000)
+
+    def spoil(value: Any, depth: int = 0) -> Any:
+        if depth > 2 and not isinstance(value, dict | list):
+            return next(kinds)
+        if isinstance(value, dict):
+            return {key: spoil(item, depth + 1) for key, item in value.items()}
+        return [spoil(item, depth + 1) for item in value] if isinstance(value, list) else value
+
+    home = home_of(case, tmp_path)
+    rewrite(home, spoil)
+    assert_good_is_in(report_of(home))
+
+
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_a_bomb_of_zstd_is_given_up(
+    name: str, case: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = files_of(home_of(case, tmp_path))
+    if any(path.suffix != ".jsonl" for path in lines):
+        pytest.skip("no file of lines, which alone are read compressed")
+    monkeypatch.setattr(sources, "_BOMB_BYTES_MIN", 500_000)
+    monkeypatch.setattr(sources, "_RATIO_MAX", 100)
+    monkeypatch.setattr(sources, "LINE_BYTES_MAX", 100_000)
+    for path in lines:
+        bomb = path.read_bytes() + b" " * 8_000_000
+        path.with_name(f"{path.name}.zst").write_bytes(pa.compress(bomb, "zstd", asbytes=True))
+        path.unlink()
+    report = report_of(tmp_path / "home")
+    assert_good_is_in(report)
+    of_format = report.formats.get(name)
+    if name != "claude-code" and of_format is not None and of_format.sources:
+        assert {why for _path, why in report.unfit} == {
+            "it is compressed more tightly than any session"
+        }
+
+
+def test_no_terminal_is_controlled_by_any_format(tmp_path: Path) -> None:
+    def poison(value: Any) -> Any:
+        if isinstance(value, str):
+            return value if len(value) < 40 and value.isascii() else f"{value}\x1b[2J"
+        if isinstance(value, dict):
+            return {key: poison(item) for key, item in value.items()}
+        return [poison(item) for item in value] if isinstance(value, list) else value
+
+    for name, case in cases():
+        home = home_of(case, tmp_path / name / case.name)
+        rewrite(home, poison)
+        for path in files_of(home):
+            if path.suffix == ".jsonl":
+                with path.open("a") as file:
+                    file.write('{"type": "\\u001b[31mred", "role": "\\u001b[2J"}\n')
+    done = penstock("import", str(tmp_path), "--dry-run", "--data", str(tmp_path / "data"))
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+DATABASES = [
+    pytest.param(case, path.relative_to(case), id=name)
+    for name, case in cases()
+    for path in case.rglob("*")
+    if path.suffix in (".db", ".vscdb")
+]
+
+
+@pytest.mark.parametrize(("case", "file"), DATABASES)
+def test_a_broken_database_is_said_to_be_one(case: Path, file: Path, tmp_path: Path) -> None:
+    home = home_of(case, tmp_path)
+    database = home / case.name / file
+    content = database.read_bytes()
+    for broken in (content[:100] + b"\xff" * 8000, content[:4096]):
+        database.write_bytes(broken)
+        report = report_of(home)
+        assert_good_is_in(report)
+        ((path, why),) = report.unfit
+        assert path == str(database)
+        assert why.startswith("its database cannot be read: ")
+
+
+@pytest.mark.parametrize(("case", "file"), DATABASES)
+def test_a_locked_database_is_said_to_be_locked(
+    case: Path, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(databases, "_BUSY_SECONDS", 0.01)
+    home = home_of(case, tmp_path)
+    database = home / case.name / file
+    writer = sqlite3.connect(database)
+    writer.execute("PRAGMA locking_mode = EXCLUSIVE")
+    writer.execute("CREATE TABLE held (a)")
+    writer.commit()
+    writer.execute("BEGIN EXCLUSIVE")
+    writer.execute("INSERT INTO held VALUES (1)")
+    try:
+        report = report_of(home)
+    finally:
+        writer.close()
+    assert_good_is_in(report)
+    assert [why for _path, why in report.unfit] == [
+        "its database cannot be read: database is locked"
+    ]
