@@ -4,6 +4,7 @@ import ctypes
 import gc
 import ipaddress
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -198,6 +199,8 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """uvicorn waits for requests that are under way: those that only wait are answered now."""
+        # Ray's own handler, which comes before this one, has the system abort the process in 3 s.
+        signal.alarm(0)
         self._end_soon()
         super().handle_exit(sig, frame)
 
