@@ -87,7 +87,7 @@ def test_the_judge_is_mostly_right_about_dissatisfaction(
             if said is not None and turn.dissatisfied is not None:
                 found[turn.dissatisfied].append(said > 0.5)
     assert np.mean(found[True]) > 0.75
-    assert np.mean(found[False]) < 0.18
+    assert np.mean(found[False]) < 0.15
 
 
 def mean_of(lived: list[SimulatedSession], value: Callable[[TurnTruth], float]) -> float:
