@@ -107,7 +107,7 @@ def test_what_stands_as_an_item_and_as_an_event_is_said_once(tmp_path: Path, fir
 
 
 def test_a_paginated_thread_says_it_by_completed_items(tmp_path: Path) -> None:
-    done = {"type": "ToolChange", "id": "c1", "status": "completed"}
+    done = {"type": "FileChange", "id": "c1", "status": "completed"}
     changes = {"a.py": {"type": "update", "unified_diff": "@@ -1 +1 @@\n-a\n+b\n"}}
     file = write(
         tmp_path,
