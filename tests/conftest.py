@@ -30,6 +30,7 @@ _LONGEST = (
     "tests/execution/",
     "tests/faults/test_round.py",
     "tests/loop/test_kills.py",
+    "tests/test_tutorial.py",
 )
 #: Where whole clusters, sandboxes, outages, kills and simulations are tested: `make test-system`.
 _SYSTEM = (
