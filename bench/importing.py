@@ -80,7 +80,7 @@ def _with_ids(row: dict[str, Any], number: int) -> dict[str, Any]:
     clock = f"{number // 3600 % 24:02}:{number // 60 % 60:02}:{number % 60:02}.000Z"
     ids = {"uuid": f"{number:08x}-0000-4000-8000-0123456789ab", "sessionId": _SESSION}
     ids |= {"parentUuid": f"{number - 1:08x}-0000-4000-8000-0123456789ab"}
-    place = {"cwd": "/work/shop", "version": "2.1.80", "gitBranch": "main", "isSidechain": False}
+    place = {"cwd": "/code/shop", "version": "2.1.80", "gitBranch": "main", "isSidechain": False}
     return ids | place | {"timestamp": f"2026-11-{1 + number // 86_400:02}T{clock}"} | row
 
 
@@ -91,16 +91,16 @@ def _call(number: int, texts: _Texts, chance: random.Random) -> list[dict[str, A
     if drawn < 0.2:
         start = chance.randrange(len(texts.file) - 100)
         old, new = texts.file[start : start + 80], texts.of(80)
-        record: dict[str, Any] = {"filePath": "/work/shop/a.py", "originalFile": texts.file}
+        record: dict[str, Any] = {"filePath": "/code/shop/a.py", "originalFile": texts.file}
         record |= {"oldString": old, "newString": new, "userModified": False}
         asked: dict[str, Any] = {"name": "Edit", "input": {"old_string": old, "new_string": new}}
         texts.file = texts.file.replace(old, new, 1)[:_FILE_CHARS]
         output = texts.of(500)
     elif drawn < 0.5:
         output = texts.file
-        facts = {"filePath": "/work/shop/a.py", "content": output, "startLine": 1}
+        facts = {"filePath": "/code/shop/a.py", "content": output, "startLine": 1}
         record = {"type": "text", "file": facts | {"numLines": 9, "totalLines": 9}}
-        asked = {"name": "Read", "input": {"file_path": "/work/shop/a.py"}}
+        asked = {"name": "Read", "input": {"file_path": "/code/shop/a.py"}}
     else:
         output = texts.of(2_500)
         record = {"stdout": output, "stderr": "", "interrupted": False}

@@ -36,7 +36,7 @@ def test_an_answer_over_several_rows_is_one_call_with_its_last_usage(tmp_path: P
         answers(3, "msg_1", uses("t1", "Bash", command="ls"), usage=3),
         result(4, "t1", "a.py"),
         answers(5, "msg_1", uses("t2", "Bash", command="pwd"), usage=40),
-        result(6, "t2", "/work/shop"),
+        result(6, "t2", "/code/shop"),
         answers(7, "msg_2", said("Done."), usage=5),
     )
     events = events_of(file)

@@ -34,7 +34,7 @@ def line(number: int, kind: str, **payload: Any) -> Row:
 
 
 def head(session: str = SESSION, **more: Any) -> Row:
-    return line(0, "session_meta", id=session, cwd="/work/shop", cli_version="0.150.0", **more)
+    return line(0, "session_meta", id=session, cwd="/code/shop", cli_version="0.150.0", **more)
 
 
 def item(number: int, kind: str, **payload: Any) -> Row:
@@ -70,7 +70,7 @@ def test_a_call_ends_with_its_tokens_and_a_repeated_count_adds_none(tmp_path: Pa
     file = write(
         tmp_path,
         head(),
-        line(1, "turn_context", model="gpt-5.5", cwd="/work/shop"),
+        line(1, "turn_context", model="gpt-5.5", cwd="/code/shop"),
         says(2, "user", "Fix it"),
         item(3, "reasoning", summary=[{"type": "summary_text", "text": "Where?"}]),
         says(4, "assistant", "I look."),
@@ -124,7 +124,7 @@ def test_a_paginated_thread_says_it_by_completed_items(tmp_path: Path) -> None:
     assert [payload["text"] for payload in of_type(events, "user_message")] == ["Go"]
     assert [payload["text"] for payload in of_type(events, "model_call")] == ["Alone"]
     [edit] = of_type(events, "edit")
-    assert (edit["path"], edit["before"], edit["after"]) == ("/work/shop/a.py", "a\n", "b\n")
+    assert (edit["path"], edit["before"], edit["after"]) == ("/code/shop/a.py", "a\n", "b\n")
     assert [payload["kind"] for payload in of_type(events, "x_context")] == ["item plan"]
 
 
@@ -143,10 +143,10 @@ def test_a_patch_is_edits_in_whatever_form_it_was_asked(tmp_path: Path, call: Ro
     output = item(2, "function_call_output", call_id="c1", output="Success. Updated")
     edits = of_type(events_of(write(tmp_path, head(), call, output)), "edit")
     assert [(edit["path"], edit["before"], edit["after"]) for edit in edits] == [
-        ("/work/shop/src/app.py", "a = 1\nb = 2\n", "a = 1\nb = 3\n"),
-        ("/work/shop/src/app.py", "x\n", "y\n"),
-        ("/work/shop/new.py", "", "one\ntwo\n"),
-        ("/work/shop/old.py", "", ""),
+        ("/code/shop/src/app.py", "a = 1\nb = 2\n", "a = 1\nb = 3\n"),
+        ("/code/shop/src/app.py", "x\n", "y\n"),
+        ("/code/shop/new.py", "", "one\ntwo\n"),
+        ("/code/shop/old.py", "", ""),
     ]
     assert len({edit["edit_id"] for edit in edits}) == 4
     refused = item(2, "function_call_output", call_id="c1", output={"success": False})
@@ -154,7 +154,7 @@ def test_a_patch_is_edits_in_whatever_form_it_was_asked(tmp_path: Path, call: Ro
 
 
 def test_what_the_client_says_of_a_patch_stands_for_it(tmp_path: Path) -> None:
-    changes = {"/work/shop/old.py": {"type": "delete", "content": "gone\n"}}
+    changes = {"/code/shop/old.py": {"type": "delete", "content": "gone\n"}}
     file = write(
         tmp_path,
         head(),

@@ -112,7 +112,7 @@ def test_a_folder_that_cannot_be_read_costs_itself_alone(
 
 
 def test_a_terminal_is_not_controlled_by_names_and_texts(folder: Path, tmp_path: Path) -> None:
-    evil = asks(0, "Hi", sessionId="s\x1b[2J", cwd="/work/\x1b]0;x\x07")
+    evil = asks(0, "Hi", sessionId="s\x1b[2J", cwd="/code/\x1b]0;x\x07")
     odd = dict(evil, type="\x1b[31mred", uuid="u9")
     write(folder, evil, odd, {"type": "\x1b[2J"}, name="a\x1b[2Jb.jsonl")
     (folder / "b\udcff.jsonl").write_text("{}")

@@ -18,7 +18,7 @@ ROWS = [asks(0, "Fix it"), answers(1, "m1", said("Fixed."))]
 def home(tmp_path: Path) -> Path:
     projects = tmp_path / "home" / ".claude" / "projects"
     write(projects / "-work-shop", *ROWS)
-    mail = [row | {"sessionId": OTHER, "cwd": "/work/mail"} for row in ROWS]
+    mail = [row | {"sessionId": OTHER, "cwd": "/code/mail"} for row in ROWS]
     write(projects / "-work-mail", *mail, name=f"{OTHER}.jsonl")
     return tmp_path / "home"
 

@@ -13,7 +13,7 @@ def row(kind: str, number: int, **more: Any) -> Row:
     base = {
         "parentUuid": f"u{number - 1}" if number else None,
         "isSidechain": False,
-        "cwd": "/work/shop",
+        "cwd": "/code/shop",
         "sessionId": SESSION,
         "version": "2.1.80",
         "gitBranch": "main",
