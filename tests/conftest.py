@@ -110,6 +110,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker("system")
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Bytes have their length for a name. Their content may hold the time of day, as gzip's does,
+    and then two processes know one test under two names."""
+    return f"{len(val)}-bytes" if isinstance(val, bytes) else None
+
+
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """All tests are spread among processes. Some of them are done sooner in this one, unless
     `-n 2` says otherwise."""
