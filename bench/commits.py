@@ -14,6 +14,7 @@ from penstock.eventlog import OffsetBounds
 from penstock.lake import commits
 from penstock.lake.catalog import current
 from penstock.lake.commits import (
+    CoveredSegment,
     LedgerCounts,
     LedgerKey,
     LogShape,
@@ -21,6 +22,7 @@ from penstock.lake.commits import (
     agree_on_shape,
     claim_partition,
 )
+from penstock.lake.intents import announce_file
 from penstock.lake.segments import SegmentFile
 from penstock.lake.tables import segment
 from tests.support.servers.postgres import PostgresServer
@@ -55,7 +57,7 @@ def commits_per_second(postgres: PostgresServer, writers: int) -> float:
             together.wait()
             for number in range(_COMMITS_EACH):
                 name = f"events/{partition}-{number}.parquet"
-                commits.announce_file(database, name, partition, claim.owner, claim.epoch)
+                announce_file(database, name, partition, claim.owner, claim.epoch)
                 change = _change(name, number + 1)
                 claim = commits.advance(database, claim, change, lease_s=_LEASE_SECONDS)
 
@@ -93,7 +95,8 @@ def _change(name: str, to_offset: int) -> PartitionAdvance:
     key = LedgerKey("default", "bench", 0)
     return PartitionAdvance(
         to_offset=to_offset,
-        segment=_file(name),
+        segments=[CoveredSegment(_file(name), to_offset - 1, to_offset)],
+        ahead={},
         counts={key: LedgerCounts(accepted=_EVENTS, stored=_EVENTS)},
         consents={},
     )
@@ -102,6 +105,7 @@ def _change(name: str, to_offset: int) -> PartitionAdvance:
 def _file(name: str) -> SegmentFile:
     return SegmentFile(
         name=name,
+        tenant="default",
         rows=_EVENTS,
         bytes=_EVENTS * 380,
         sha256="0" * 64,

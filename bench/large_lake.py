@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from penstock.lake import commits
 from penstock.lake.commits import (
+    CoveredSegment,
     LedgerCounts,
     LedgerKey,
     PartitionAdvance,
@@ -18,6 +19,7 @@ from penstock.lake.commits import (
     claim_partition,
     release_claim,
 )
+from penstock.lake.intents import announce_file
 from penstock.lake.lake import Lake, open_or_make
 from penstock.lake.rows import EVENT_ROWS, ROW_GROUPS
 from penstock.lake.segments import SegmentWriter, new_name
@@ -69,15 +71,16 @@ def _rows(number: int) -> pa.Table:
 
 
 def _store(lake: Lake, claim: PartitionClaim, rows: pa.Table) -> PartitionClaim:
-    name = new_name(0, "made")
-    commits.announce_file(lake.database, name, 0, claim.owner, claim.epoch)
-    writer = SegmentWriter(lake.store, name, ROW_GROUPS, lake.summariser)
+    name = new_name("default", 0, "made")
+    announce_file(lake.database, name, 0, claim.owner, claim.epoch)
+    writer = SegmentWriter(lake.store, name, "default", ROW_GROUPS, lake.summariser)
     with writer:
         writer.write(rows)
     key = LedgerKey("default", "made", 0)
     change = PartitionAdvance(
         to_offset=claim.next_offset,
-        segment=writer.finished,
+        segments=[CoveredSegment(writer.finished, claim.next_offset, claim.next_offset)],
+        ahead={},
         counts={key: LedgerCounts(accepted=rows.num_rows, stored=rows.num_rows)},
         consents={},
     )

@@ -16,6 +16,7 @@ from penstock.safe_names import (
     relative_name,
     sha256_digest,
     sha256_digits,
+    tenant_folder,
 )
 
 #: Pieces of paths, together with any text.
@@ -87,3 +88,15 @@ def test_what_only_looks_like_a_digest_is_refused(prefix: str, digits: str) -> N
     for check in (sha256_digest, sha256_digits):
         with pytest.raises(NameUnsafe):
             check(prefix + digits)
+
+
+def test_folders_of_tenants_differ_and_are_safe_names() -> None:
+    tenants = ["acme", "Acme", "ACME", "a.b", "a b", "a_b", "..", "/", "é", "e\u0301", "x" * 40]
+    tenants += ["x" * 41, "x" * 128, "acme.0123456789ab", "\ud800"]
+    folders = [tenant_folder(tenant) for tenant in tenants]
+    assert folders[0] == "t-acme"
+    assert len({folder.casefold() for folder in folders}) == len(tenants)
+    for folder in folders:
+        assert relative_name(folder) == folder
+        assert "/" not in folder
+        assert len(folder) < 80

@@ -3,6 +3,7 @@
 A path is made of such a text only after it went through here.
 """
 
+import hashlib
 import os
 import re
 import unicodedata
@@ -21,6 +22,11 @@ _PLAIN = re.compile(
     r"(?:[A-Za-z0-9_-][A-Za-z0-9_.-]{0,200}/){0,4}[A-Za-z0-9_-][A-Za-z0-9_.-]{0,200}"
 )
 _DIGITS = re.compile("[0-9a-f]{64}")
+_READABLE_CHARS_MAX = 40
+_PLAIN_TENANT = re.compile(f"[a-z0-9_-]{{1,{_READABLE_CHARS_MAX}}}")
+_NOT_PLAIN = re.compile("[^a-z0-9_-]")
+#: Of a digest, in a folder's name: no two tenants of a service share 96 bits.
+_TENANT_DIGITS = 24
 #: Characters that move a cursor or end a line.
 _UNSEEN = {"Cc", "Zl", "Zp"}
 
@@ -55,6 +61,17 @@ def sha256_digest(text: str) -> str:
         why = "a digest is `sha256:` and 64 hexadecimal digits"
         raise NameUnsafe(what=f"The digest {text[:_SHOWN_CHARS_MAX]!r}", why=why)
     return text
+
+
+def tenant_folder(tenant: str) -> str:
+    """The part of a path that only this tenant's files lie under. Where its name is not plain, or
+    differs from a plain one in case alone, which some file systems pass over, a digest tells it
+    from all others; a plain name holds no dot."""
+    if _PLAIN_TENANT.fullmatch(tenant):
+        return f"t-{tenant}"
+    readable = _NOT_PLAIN.sub("_", tenant.lower())[:_READABLE_CHARS_MAX]
+    digest = hashlib.sha256(tenant.encode(errors="surrogatepass")).hexdigest()
+    return f"t-{readable}.{digest[:_TENANT_DIGITS]}"
 
 
 def _unfit(name: str) -> str:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,14 +24,16 @@ def mark(task: MergeTask[Segment, SegmentFile]) -> int:
     return before
 
 
-def die_amid_the_first(task: MergeTask[Segment, SegmentFile]) -> SegmentFile | MergeFailure:
+def die_amid_the_first(
+    task: MergeTask[Segment, SegmentFile],
+) -> Sequence[SegmentFile] | MergeFailure:
     """Of partition 0: half of a file is written then."""
     if mark(task) == 0 and task.group[0].partition == 0:
         _die_amid_writing()
     return write_on_worker(task)
 
 
-def die_amid_each(task: MergeTask[Segment, SegmentFile]) -> SegmentFile | MergeFailure:
+def die_amid_each(task: MergeTask[Segment, SegmentFile]) -> Sequence[SegmentFile] | MergeFailure:
     """Of partition 0."""
     mark(task)
     if task.group[0].partition == 0:

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from penstock.lake import commits
 from penstock.lake.catalog import current
 from penstock.lake.errors import LogGrew
+from penstock.lake.intents import announce_file, intents_kept, withdraw_intent
 from penstock.lake.tables import lake_commit, segment_intent, writer
 from tests.support.lakes import hand_lake, make_event
 
@@ -62,11 +63,11 @@ def test_commits_count_by_one(tmp_path: Path) -> None:
 def test_intents_that_are_kept_are_renewed(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as lake:
         database = lake.lake.database
-        commits.announce_file(database, "events/p-0000/x.parquet", 0, "merger")
+        announce_file(database, "events/t-default/p-0000/x.parquet", 0, "merger")
         with database.write() as connection:
             connection.execute(sa.update(segment_intent).values(created_at=0))
-        with commits.intents_kept(database, "merger", grace_s=0.1):
+        with intents_kept(database, "merger", grace_s=0.1):
             pass
         with database.write() as connection:
-            assert commits.withdraw_intent(connection, "events/p-0000/x.parquet")
-            assert not commits.withdraw_intent(connection, "events/p-0000/x.parquet")
+            assert withdraw_intent(connection, "events/t-default/p-0000/x.parquet")
+            assert not withdraw_intent(connection, "events/t-default/p-0000/x.parquet")

@@ -21,7 +21,7 @@ TARGET = 10_000
 def live(sizes: list[tuple[int, int]]) -> list[Segment]:
     """Segments of (partition, bytes)."""
     return [
-        Segment(number, f"n{number}", partition, 10, size, number)
+        Segment(number, f"n{number}", partition, 10, size, number, "a")
         for number, (partition, size) in enumerate(sizes)
     ]
 
@@ -53,7 +53,13 @@ def test_merging_again_and_again_comes_to_an_end(segments: list[Segment]) -> Non
         gone = {one.id for group in plan for one in group}
         merged = [
             Segment(
-                1000 * (rounds + 1) + n, "", group[0].partition, 0, sum(o.bytes for o in group), 0
+                1000 * (rounds + 1) + n,
+                "",
+                group[0].partition,
+                0,
+                sum(o.bytes for o in group),
+                0,
+                group[0].tenant,
             )
             for n, group in enumerate(plan)
         ]
@@ -69,13 +75,13 @@ def test_a_row_is_rewritten_a_few_times_not_with_every_neighbour() -> None:
     segments: list[Segment] = []
     written = 0
     for number in range(2000):
-        segments.append(Segment(number, "", 0, 1, 100, 0))
+        segments.append(Segment(number, "", 0, 1, 100, 0, "a"))
         for group in choose_merges(segments, 8, 1_000_000):
             gone = {one.id for one in group}
             size = sum(one.bytes for one in group)
             written += size
             segments = [one for one in segments if one.id not in gone]
-            segments.append(Segment(10_000 + written, "", 0, 1, size, 0))
+            segments.append(Segment(10_000 + written, "", 0, 1, size, 0, "a"))
     assert written <= 6 * 2000 * 100
     assert len(segments) <= 50
 

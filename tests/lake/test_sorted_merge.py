@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.lake.commits import insert_segment, next_snap
-from penstock.lake.merges import in_row_groups, merge_sorted
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY, RowGroupLimits, cut, payload_sizes
 from penstock.lake.segments import SegmentWriter, Summariser, new_name
+from penstock.lake.sorted_merge import in_row_groups, merge_sorted
 from penstock.storage import FileStore
 from tests.support.lakes import hand_lake
 
@@ -62,8 +62,8 @@ def summariser() -> Summariser:
 
 
 def write(store: FileStore, summariser: Summariser, table: pa.Table, limits: RowGroupLimits) -> str:
-    name = new_name(0, "test")
-    with SegmentWriter(store, name, limits, summariser) as writer:
+    name = new_name("several", 0, "test")
+    with SegmentWriter(store, name, None, limits, summariser) as writer:
         writer.write(table)
     return name
 
@@ -139,8 +139,8 @@ def test_the_memory_of_a_merge_is_bounded_by_settings(
                 ],
                 number,
             )
-            name = new_name(0, "test")
-            with SegmentWriter(lake.store, name, limits, lake.summariser) as writer:
+            name = new_name("several", 0, "test")
+            with SegmentWriter(lake.store, name, None, limits, lake.summariser) as writer:
                 writer.write(rows)
             with lake.database.write() as connection:
                 snap = next_snap(connection, "test")

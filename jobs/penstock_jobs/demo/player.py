@@ -293,7 +293,7 @@ class Player:
         with closing(HttpSink(self.server.url, self.server.key)) as sink:
             _send(sink, lines)
         _sleep_until(until_us)
-        if not wait_until_stored(self.lake, _STORED_SECONDS_MAX):
+        if not wait_until_stored(self.lake, TENANT_DEFAULT, _STORED_SECONDS_MAX):
             why = f"it stored no more events for {_STORED_SECONDS_MAX:g} s, and some are missing"
             raise ServerUnreachable(url=self.server.url, why=why)
         return TrafficTruth([session.truth for session in sessions], len(lines), from_us, _now_us())

@@ -12,24 +12,29 @@ from dataclasses import asdict, dataclass
 from operator import attrgetter
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.database.engine import Database
-from penstock.lake.catalog import pinned, visible_at
-from penstock.lake.commits import NO_PARTITION, announce_file, next_snap, withdraw_intent
+from penstock.lake.catalog import holds_rows_of, pinned, visible_at
+from penstock.lake.commits import next_snap
 from penstock.lake.errors import CompactionConflict, FileLost
+from penstock.lake.intents import NO_PARTITION, announce_file, withdraw_intent
 from penstock.lake.lake import Lake
 from penstock.lake.merges import Merger, choose_groups, merge_each
 from penstock.lake.segments import ZSTD_LEVEL, DigestingFile, open_segment, sessions_name
 from penstock.lake.settings import LakeSettings
+from penstock.safe_names import tenant_folder
 from penstock.storage import ObjectStore
 from penstock_jobs.rewards.rows import OUTCOME_FILE_ROWS, REWARD_FILE_ROWS
 from penstock_jobs.rewards.tables import reward_file
 
 _ROW_GROUP_ROWS = 100_000
 _FILE_ROWS_MAX = 1_000_000
+#: Files of before tenants were apart that a round writes again, as one for each tenant.
+_MIXED_FILES_MAX = 8
 _OUTCOME_ORDER = ["tenant", "session_id", "computed_at"]
 _REWARD_ORDER = [*_OUTCOME_ORDER, "target_kind", "target_id", "name", "horizon_s"]
 
@@ -39,6 +44,8 @@ class RewardFile:
     """A finished file of rewards, as the metadata database will know it."""
 
     name: str
+    #: None: it is from before tenants were apart, and may hold rewards of several.
+    tenant: str | None
     definition_version: str
     rows: int
     bytes: int
@@ -51,10 +58,10 @@ class RewardFile:
 
 
 def write_rewards(
-    lake: Lake, version: str, lake_snap: int, *, rewards: pa.Table, outcomes: pa.Table
+    lake: Lake, version: str, lake_snap: int, tenant: str, *, rewards: pa.Table, outcomes: pa.Table
 ) -> RewardFile:
-    """Writes both files, sorted; no query sees them before `add_rewards`."""
-    name = f"rewards/{version}/{uuid.uuid4().hex[:16]}.parquet"
+    """Writes both files of a tenant's rows, sorted; no query sees them before `add_rewards`."""
+    name = f"rewards/{tenant_folder(tenant)}/{version}/{uuid.uuid4().hex[:16]}.parquet"
     announce_file(lake.database, name, NO_PARTITION, owner=uuid.uuid4().hex)
     written = _write(lake.store, name, rewards.cast(REWARD_FILE_ROWS), _REWARD_ORDER)
     beside = _write(
@@ -62,6 +69,7 @@ def write_rewards(
     )
     return RewardFile(
         name=name,
+        tenant=tenant,
         definition_version=version,
         rows=rewards.num_rows,
         bytes=written.size,
@@ -105,10 +113,14 @@ def add_rewards(connection: Connection, file: RewardFile, snap: int | None = Non
     return snap
 
 
-def rewards_at(database: Database, snap: int, version: str | None = None) -> list[RewardFile]:
-    """A reader at `snap` sees these files, of one definition or of all."""
+def rewards_at(
+    database: Database, snap: int, version: str | None = None, tenant: str | None = None
+) -> list[RewardFile]:
+    """A reader at `snap` sees these files, of one definition or of all; of a tenant, those that
+    hold rewards of its sessions."""
     columns = [reward_file.c[name] for name in RewardFile.__dataclass_fields__]
-    query = sa.select(*columns).where(visible_at(snap, reward_file)).order_by(reward_file.c.id)
+    seen = visible_at(snap, reward_file) & holds_rows_of(tenant, reward_file)
+    query = sa.select(*columns).where(seen).order_by(reward_file.c.id)
     if version is not None:
         query = query.where(reward_file.c.definition_version == version)
     with database.read() as connection:
@@ -121,21 +133,40 @@ def merge_small(lake: Lake, version: str) -> None:
     with pinned(lake.database, None, renewed=True) as pin:
         live = rewards_at(lake.database, pin.snap, version)
         count_min = lake.settings.room(LakeSettings).compaction_segments_min
-        groups = choose_groups(live, attrgetter("rows"), _FILE_ROWS_MAX, count_min)
+        of_one = [file for file in live if file.tenant is not None]
+        groups = choose_groups(
+            of_one, attrgetter("rows"), _FILE_ROWS_MAX, count_min, apart=attrgetter("tenant")
+        )
+        groups += [[file] for file in live if file.tenant is None][:_MIXED_FILES_MAX]
         for _ in merge_each(lake, Merger(write_merged, replace_merged), groups):
             pass
 
 
-def write_merged(lake: Lake, group: Sequence[RewardFile]) -> RewardFile:
+def write_merged(lake: Lake, group: Sequence[RewardFile]) -> list[RewardFile]:
+    """One file for each tenant."""
     names = [file.name for file in group]
     rewards = pa.concat_tables([read_rows(lake.store, name) for name in names])
     outcomes = pa.concat_tables([read_rows(lake.store, sessions_name(name)) for name in names])
     version, lake_snap = group[0].definition_version, min(file.lake_snap for file in group)
-    return write_rewards(lake, version, lake_snap, rewards=rewards, outcomes=outcomes)
+    return [
+        write_rewards(
+            lake,
+            version,
+            lake_snap,
+            tenant,
+            rewards=rewards.filter(pc.equal(rewards["tenant"], tenant)),
+            outcomes=outcomes.filter(pc.equal(outcomes["tenant"], tenant)),
+        )
+        for tenant in sorted(
+            {*rewards["tenant"].unique().to_pylist(), *outcomes["tenant"].unique().to_pylist()}
+        )
+    ]
 
 
-def replace_merged(connection: Connection, group: Sequence[RewardFile], merged: RewardFile) -> None:
-    """Put one file in the place of others, with the same rows. Raises CompactionConflict where
+def replace_merged(
+    connection: Connection, group: Sequence[RewardFile], merged: Sequence[RewardFile]
+) -> None:
+    """Put files in the place of others, with the same rows. Raises CompactionConflict where
     another merge was faster, FileLost."""
     snap = next_snap(connection, "merge_rewards")
     names = [file.name for file in group]
@@ -143,4 +174,5 @@ def replace_merged(connection: Connection, group: Sequence[RewardFile], merged: 
     replaced = connection.execute(sa.update(reward_file).where(live).values(removed_snap=snap))
     if replaced.rowcount != len(names):
         raise CompactionConflict
-    add_rewards(connection, merged, snap)
+    for file in merged:
+        add_rewards(connection, file, snap)

@@ -21,6 +21,7 @@ from penstock.clock import SystemClock
 from penstock.execution import Executor
 from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import pinned
+from penstock.lake.commits import next_snap
 from penstock.lake.lake import Lake
 from penstock.settings import Settings
 from penstock_jobs.rewards import due_sessions
@@ -151,8 +152,10 @@ def commit(lake: Lake, task: "BucketTask", result: "BucketResult") -> None:
     """It is one transaction. Raises FileLost."""
     with lake.database.write() as connection:
         due_sessions.put_due(connection, task.progress, task.sessions, result.due_us)
-        if result.file is not None:
-            add_rewards(connection, result.file)  # the last: from here on other commits wait
+        # The last: from here on other commits wait.
+        snap = next_snap(connection, "rewards") if result.files else None
+        for file in result.files:
+            add_rewards(connection, file, snap)
 
 
 def _with_repository(request: RunRequest) -> Definition:
@@ -191,9 +194,9 @@ class BucketTask:
 
 @dataclass(frozen=True)
 class BucketResult:
-    """Its file is not committed yet. There is none if there are no rows."""
+    """Its files, one a tenant, are not committed yet."""
 
-    file: RewardFile | None
+    files: list[RewardFile]
     due_us: dict[SessionId, int]
     events: int
     rows: Counter[RowKind]
@@ -220,7 +223,7 @@ def compute_bucket(task: BucketTask) -> BucketResult:
         for key, moment in later(events, task.progress.run_at).items():
             if key not in task.bucket.beside:
                 due_us[key] = min(due_us.get(key, moment), moment)
-        file = _write(lake, task, scored, events, due_us) if scored else None
+        files = _write(lake, task, scored, events, due_us)
     rows: Counter[RowKind] = Counter()
     outcomes: Counter[OutcomeKind] = Counter()
     for bucket in scored.values():
@@ -228,7 +231,7 @@ def compute_bucket(task: BucketTask) -> BucketResult:
         groups = bucket.rewards.group_by(list(RowKind._fields)).aggregate([([], "count_all")])
         for *kind, count in row_tuples(groups, *RowKind._fields, "count_all"):
             rows[RowKind(*kind)] += count
-    return BucketResult(file, due_us, events.num_rows, rows, outcomes, gaps)
+    return BucketResult(files, due_us, events.num_rows, rows, outcomes, gaps)
 
 
 @contextmanager
@@ -284,17 +287,16 @@ def _write(
     scored: Mapping[str, ScoredBucket],
     events: pa.Table,
     due_us: Mapping[SessionId, int],
-) -> RewardFile:
+) -> list[RewardFile]:
     spans = events.group_by(["tenant", "session_id"]).aggregate([("ts", "min"), ("ts", "max")])
     session_spans = {
         SessionId(*key): {"first_ts": first, "last_ts": last}
         for *key, first, last in row_tuples(spans, "tenant", "session_id", "ts_min", "ts_max")
     }
-    rewards, outcomes = [], []
+    files = []
     for tenant, bucket in scored.items():
         names = ["due_at" if name == "due_us" else name for name in bucket.rewards.column_names]
         own_rewards = bucket.rewards.rename_columns(names)
-        rewards.append(_stored(own_rewards, REWARD_FILE_ROWS, tenant, task.progress))
         rows = []
         for outcome, tally in bucket.outcomes:
             key = SessionId(tenant, outcome.session_id)
@@ -307,9 +309,16 @@ def _write(
             rows.append(tally._asdict() | session_spans[key] | row)
         own = [column for column in OUTCOME_FILE_ROWS if column.name not in _SAME_IN_ALL]
         table = pa.Table.from_pylist(rows, pa.schema(own))
-        outcomes.append(_stored(table, OUTCOME_FILE_ROWS, tenant, task.progress))
-    tables = {"rewards": pa.concat_tables(rewards), "outcomes": pa.concat_tables(outcomes)}
-    return write_rewards(lake, task.progress.version, task.bucket.snap, **tables)
+        file = write_rewards(
+            lake,
+            task.progress.version,
+            task.bucket.snap,
+            tenant,
+            rewards=_stored(own_rewards, REWARD_FILE_ROWS, tenant, task.progress),
+            outcomes=_stored(table, OUTCOME_FILE_ROWS, tenant, task.progress),
+        )
+        files.append(file)
+    return files
 
 
 _SAME_IN_ALL = ("tenant", "definition", "definition_version", "computed_at")

@@ -15,7 +15,8 @@ def bind_views(sources: ViewSources, views: frozenset[str]) -> None:
         _bind_labels(sources)
     if not views & {"rewards", "outcomes"}:
         return
-    names = [file.name for file in rewards_at(sources.database, sources.snap)]
+    files = rewards_at(sources.database, sources.snap, tenant=sources.tenant)
+    names = [file.name for file in files]
     sources.bind_files("stored_outcomes", list(map(sessions_name, names)), OUTCOME_FILE_ROWS)
     if "rewards" in views:
         sources.bind_files("stored_rewards", names, REWARD_FILE_ROWS)

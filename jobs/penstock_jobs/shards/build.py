@@ -24,7 +24,7 @@ from penstock.errors import InvalidInput
 from penstock.execution import Executor
 from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import name_snap, pinned
-from penstock.lake.commits import intents_kept
+from penstock.lake.intents import intents_kept
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock.settings import Settings

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from penstock.clock import SystemClock
 from penstock.errors import Backlogged, InvalidInput, one_line
+from penstock.eventlog import OffsetBounds
 from penstock.http.client import ServiceClient
 from penstock.ingest.errors import BodyUnreadable
 from penstock.ingest.event_files import EventFile, read_bodies
@@ -16,7 +17,7 @@ from penstock.ingest.settings import IngestSettings
 from penstock.ingest.writer import Writer
 from penstock.lake.catalog import read_next_offsets
 from penstock.lake.desk import Desk, LocalDesk, RemoteDesk
-from penstock.lake.fresh_events import start_of
+from penstock.lake.fresh_events import arrivals_of, first_frame_of, start_of
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock.metrics import Metrics
@@ -144,7 +145,7 @@ class FileImporter:
             patience_s = (
                 self._lake.settings.room(IngestSettings).flush_seconds_max + _STORE_SECONDS_MAX
             )
-            summary.waiting = not wait_until_stored(self._lake, patience_s)
+            summary.waiting = not wait_until_stored(self._lake, self._tenant, patience_s)
             if not summary.waiting:
                 summary.stored = self._stored_by_server()
                 summary.duplicate = summary.accepted - summary.stored
@@ -184,21 +185,27 @@ class FileImporter:
         self.summary.near_misses |= {miss.key: miss.known for miss in piece.near_misses.counts}
 
 
-def wait_until_stored(lake: Lake, patience_s: float) -> bool:
-    """Wait until another process has stored the events that the log holds now. False once it
-    made no progress for so long."""
+def wait_until_stored(lake: Lake, tenant: str, patience_s: float) -> bool:
+    """Wait until another process has stored the tenant's events that the log holds now. False once
+    it made no progress for so long."""
     ends = lake.log.ends()
-    left, until_s = _unstored(lake, ends), time.monotonic() + patience_s
+    left, until_s = _unstored(lake, tenant, ends), time.monotonic() + patience_s
     while any(left) and time.monotonic() < until_s:
         time.sleep(_POLL_SECONDS)
-        before, left = left, _unstored(lake, ends)
+        before, left = left, _unstored(lake, tenant, ends)
         if left != before:
             until_s = time.monotonic() + patience_s
     return not any(left)
 
 
-def _unstored(lake: Lake, ends: list[int]) -> list[int]:
-    """By partition, how far the lake is from its end."""
+def _unstored(lake: Lake, tenant: str, ends: list[int]) -> list[int]:
+    """By partition, how far its end is from the first event of the tenant that only the log has."""
+    lake.log.refresh()
+    arrivals = arrivals_of(lake.log.partitions, lake.settings)
     with lake.database.read() as connection:
-        covered = read_next_offsets(connection)
-    return [max(end - start_of(lake.log, at, covered), 0) for at, end in enumerate(ends)]
+        covered = read_next_offsets(connection, tenant)
+    left = []
+    for at, end in enumerate(ends):
+        beyond = OffsetBounds(start_of(lake.log, at, covered, tenant), end)
+        left.append(end - min(first_frame_of(lake.log, arrivals, tenant, at, beyond), end))
+    return left

@@ -1,8 +1,9 @@
-"""One flush, decided: from frames of the log to the change of the lake."""
+"""One flush, decided: whose turn it is, and from frames of the log to the change of the lake."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice, takewhile
 
 import duckdb
 import pyarrow as pa
@@ -15,6 +16,7 @@ from penstock.lake.commits import LedgerCounts, LedgerKey
 from penstock.lake.duplicates import NewEvents, SessionMemory, find_new
 from penstock.lake.rows import DecodedEvents, RowGroupLimits
 from penstock.lake.segments import Summariser
+from penstock.settings import MIB
 
 #: Errors that the bytes of a line may raise. None of them comes from a disk or a network: an
 #: outage never rejects a line.
@@ -29,10 +31,107 @@ UNFIT = (
 _ONE_ROW = RowGroupLimits(rows_max=1, bytes_max=1)
 
 
-def is_due(limits: IngestSettings, rows: int, size: int, age_s: float) -> bool:
-    """Whether a buffer like this should be written now."""
-    full = rows >= limits.flush_rows_max or size >= limits.flush_bytes_max
-    return size > 0 and (full or age_s >= limits.flush_seconds_max)
+#: Files of one commit: while they are written, the lease has to hold.
+FILES_PER_COMMIT_MAX = 256
+#: How much of a partition is read beyond the oldest event that waits: the log keeps all of it, and
+#: a query of what is newest may have to look through it.
+BEHIND_BYTES_MAX = 512 * MIB
+
+
+@dataclass
+class WaitingFrames:
+    """Frames of one tenant that were read and are not committed yet."""
+
+    #: Of the first of them.
+    offset: int
+    since_s: float
+    #: How much had been read of the partition before.
+    read_before: int = 0
+    frames: list[Frame] = field(default_factory=list)
+    rows: int = 0
+    size: int = 0
+
+
+@dataclass
+class Waiting:
+    """What waits of a partition, by tenant, in the order in which each began to wait."""
+
+    tenants: dict[str, WaitingFrames] = field(default_factory=dict)
+    rows: int = 0
+    size: int = 0
+    #: How much was read of the partition so far.
+    read: int = 0
+
+    def add(self, frame: Frame, offset: int, now_s: float) -> None:
+        tenant = frame.header.tenant
+        waiting = self.tenants.get(tenant)
+        if waiting is None:
+            waiting = self.tenants[tenant] = WaitingFrames(offset, now_s, self.read)
+        rows, size = sum(frame.header.counts.values()), len(frame.body)
+        waiting.frames.append(frame)
+        waiting.rows += rows
+        waiting.size += size
+        self.rows += rows
+        self.size += size
+
+    def remove(self, tenants: Iterable[str]) -> None:
+        for tenant in tenants:
+            waiting = self.tenants.pop(tenant)
+            self.rows -= waiting.rows
+            self.size -= waiting.size
+
+    def first(self) -> WaitingFrames | None:
+        """Who has waited longest."""
+        return next(iter(self.tenants.values()), None)
+
+
+def wait_seconds(limits: IngestSettings, tenants: int, partitions: int = 1) -> float:
+    """How long a tenant may wait where so many do, in each of so many partitions: the more there
+    are, the longer, so that they do not write more files than they may. Whoever is written has
+    waited at least half of it."""
+    files_per_second = limits.flush_files_per_second_max / partitions
+    return max(limits.flush_seconds_max, 2 * tenants / files_per_second)
+
+
+def choose_due(
+    waiting: Waiting, limits: IngestSettings, now_s: float, partitions: int = 1
+) -> list[str]:
+    """The tenants that should be written now."""
+    first = waiting.first()
+    if first is None:
+        return []
+    if is_full(waiting, limits):
+        return _largest(waiting)
+    wait_s = wait_seconds(limits, len(waiting.tenants), partitions)
+    if now_s - first.since_s >= wait_s:
+        # One commit takes those with it whose turn would come next.
+        together_s = 0.0 if wait_s <= limits.flush_seconds_max else wait_s / 2
+        of_age = takewhile(
+            lambda tenant: now_s - waiting.tenants[tenant].since_s >= together_s, waiting.tenants
+        )
+        return list(islice(of_age, FILES_PER_COMMIT_MAX))
+    if waiting.read - first.read_before >= BEHIND_BYTES_MAX:
+        return list(islice(waiting.tenants, FILES_PER_COMMIT_MAX))
+    return []
+
+
+def is_full(waiting: Waiting, limits: IngestSettings) -> bool:
+    """Whether no more should be read before something was written."""
+    return waiting.rows >= limits.flush_rows_max or waiting.size >= limits.flush_bytes_max
+
+
+def _largest(waiting: Waiting) -> list[str]:
+    """The fewest tenants without whom the rest is half of it at most."""
+    rows, size = waiting.rows, waiting.size
+    chosen = []
+    by_size = sorted(waiting.tenants.items(), key=lambda item: item[1].size, reverse=True)
+    for tenant, frames in by_size[:FILES_PER_COMMIT_MAX]:
+        if 2 * rows <= waiting.rows and 2 * size <= waiting.size:
+            break
+        chosen.append(tenant)
+        rows -= frames.rows
+        size -= frames.size
+    return chosen
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from penstock.database.engine import clock_us, now_us
 from penstock.eventlog import EventLog
 from penstock.events.frames import FrameDecoder
-from penstock.ingest.flush import hour_of
+from penstock.ingest.flush import hour_of, wait_seconds
 from penstock.ingest.settings import IngestSettings
 from penstock.lake.catalog import CoveredOffset, read_next_offsets
 from penstock.lake.commits import LogGap, read_gaps
@@ -105,7 +105,9 @@ def read_ledger(lake: Lake, since_us: int = 0, *, tenant: str | None = None) -> 
     since = [at for whose, at in oldest_us.items() if tenant in (None, whose)]
     events = sum(row.waiting for row in rows)
     held_up = (
-        WaitingEvents(events, min(since), _why(lake, min(since))) if events and since else None
+        WaitingEvents(events, min(since), _why(lake, min(since), len(oldest_us)))
+        if events and since
+        else None
     )
     return LedgerReport(rows, discrepancies, gaps, held_up)
 
@@ -114,8 +116,8 @@ def read_ledger(lake: Lake, since_us: int = 0, *, tenant: str | None = None) -> 
 _LATE_SECONDS = 10
 
 
-def _why(lake: Lake, since_us: int) -> str:
-    flush_s = lake.settings.room(IngestSettings).flush_seconds_max
+def _why(lake: Lake, since_us: int, tenants: int) -> str:
+    flush_s = wait_seconds(lake.settings.room(IngestSettings), tenants)
     holds = sa.select(sa.func.count()).where(
         log_partition.c.lease_until >= now_us(), log_partition.c.owner.is_not(None)
     )
@@ -153,10 +155,17 @@ def _count_log(
     oldest_us: dict[str, int] = {}
     overtaken = False
     for partition in range(log.partitions):
-        offset = start = start_of(log, partition, next_offsets)
+        offset = start = start_of(log, partition, next_offsets, None)
+        covered = next_offsets.get(partition)
+        ahead = covered.ahead if covered is not None and covered.log_id == log.id else {}
         while entries := log.read(partition, offset, _READ_BYTES):
-            values = (value for entry in entries for value in entry.values)
-            for header in (frame.header for value in values for frame in decoder.frames(value)):
+            for header in (
+                frame.header
+                for entry in entries
+                for value in entry.values
+                for frame in decoder.frames(value)
+                if entry.offset >= ahead.get(frame.header.tenant, 0)
+            ):
                 counter = events if header.kind == "events" else rejected
                 if header.kind == "events":
                     known_us = oldest_us.get(header.tenant, header.received_us)

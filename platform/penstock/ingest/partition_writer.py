@@ -7,15 +7,25 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 
 import structlog
 from sqlalchemy import Connection
 
 from penstock.clock import Clock
 from penstock.eventlog import Claim
-from penstock.events.frames import Frame, encode_values
+from penstock.events.frames import encode_values
 from penstock.ingest.errors import LogExpired, LogTruncated
-from penstock.ingest.flush import UNFIT, FlushInput, decode_frames, is_due, plan_flush
+from penstock.ingest.flush import (
+    FILES_PER_COMMIT_MAX,
+    UNFIT,
+    FlushInput,
+    Waiting,
+    choose_due,
+    decode_frames,
+    is_full,
+    plan_flush,
+)
 from penstock.ingest.rejected_lines import (
     FOLDER,
     SUFFIX,
@@ -34,13 +44,14 @@ from penstock.ingest.rejection_rules import (
 )
 from penstock.ingest.settings import IngestSettings
 from penstock.lake import commits
-from penstock.lake.commits import LogShape, PartitionAdvance, PartitionClaim
+from penstock.lake.commits import CoveredSegment, LogShape, PartitionAdvance, PartitionClaim
 from penstock.lake.duplicates import KnownEvents, NewEvents
 from penstock.lake.errors import FencedOff
 from penstock.lake.fresh_events import arrivals_of
+from penstock.lake.intents import announce_files, withdraw_intents
 from penstock.lake.lake import Lake
 from penstock.lake.rows import ROW_GROUPS, DecodedEvents
-from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name
+from penstock.lake.segments import SegmentWriter, discard, new_name
 from penstock.lake.settings import LakeSettings
 from penstock.metrics import Metrics
 
@@ -77,17 +88,6 @@ class WriterParts:
         return self.lake.settings.room(LakeSettings).lease_seconds
 
 
-@dataclass
-class _Buffer:
-    """Frames that were read and are not committed yet."""
-
-    position: int
-    frames: list[Frame] = field(default_factory=list)
-    rows: int = 0
-    size: int = 0
-    since_s: float = 0.0
-
-
 class PartitionWriter:
     """Owns one partition while it can. Not shared between threads."""
 
@@ -108,7 +108,10 @@ class PartitionWriter:
         self._try_again_s = -math.inf
         self._renewed_s = 0.0
         self._covered: int | None = None
-        self._buffer = _Buffer(0)
+        #: What was read up to the position, and is not committed yet.
+        self._waiting = Waiting()
+        self._position = 0
+        self._moved_s = 0.0
 
     @property
     def claimed(self) -> bool:
@@ -117,7 +120,7 @@ class PartitionWriter:
     @property
     def idle(self) -> bool:
         """Whether everything that was read is committed."""
-        return not self._buffer.size
+        return self._claim is None or self._position == self._claim.next_offset
 
     def step(self, *, drain: bool = False, end: int | None = None) -> bool:
         """Read new values, and flush when it is time; with `drain`, as soon as there is no more
@@ -126,11 +129,17 @@ class PartitionWriter:
         claim = self._claim or self._try_claim()
         if claim is None:
             return False
-        moved = self._read(end)
-        buffer, now_s = self._buffer, self._parts.clock.elapsed_s()
-        due = is_due(self._limits, buffer.rows, buffer.size, now_s - buffer.since_s)
-        if due or (drain and not moved and not self.idle):
-            self._flush(claim)
+        moved = self._read(claim, end)
+        now_s = self._parts.clock.elapsed_s()
+        due = choose_due(self._waiting, self._limits, now_s, self._log.partitions)
+        if drain and not moved and not due:
+            due = list(islice(self._waiting.tenants, FILES_PER_COMMIT_MAX))
+        # Values that nobody has to wait for have to be passed, too.
+        past = not self._waiting.tenants and (
+            (drain and not moved) or now_s - self._moved_s >= self._limits.flush_seconds_max
+        )
+        if due or (past and not self.idle):
+            self._flush(claim, due)
             return True
         if now_s - self._renewed_s > self._parts.lease_s / 3:
             self._refuse_gap()
@@ -145,7 +154,7 @@ class PartitionWriter:
         self._try_again_s = -math.inf
         self._known.forget()
         self._known.uncover(self._partition)
-        self._buffer = _Buffer(0)
+        self._waiting = Waiting()
 
     def release(self) -> None:
         """Leave the partition to another writer, which reads again what is not committed."""
@@ -183,79 +192,82 @@ class PartitionWriter:
         if claim is None:
             self._try_again_s = now_s + _CLAIM_SECONDS
             return None
-        if bounds.end < claim.next_offset:
-            raise LogTruncated(partition=number, end=bounds.end, covered=claim.next_offset)
+        covered = max(claim.next_offset, *claim.ahead.values(), 0)
+        if bounds.end < covered:
+            raise LogTruncated(partition=number, end=bounds.end, covered=covered)
         self._known.forget()  # another writer may have committed since this one last did
         self._known.cover(number, self._log.partitions)
         log.trim(number, claim.next_offset)  # the last owner may not have done it
-        self._go_on_from(claim)
+        self._go_on_with(claim)
+        self._waiting, self._position = Waiting(), claim.next_offset
         return claim
 
-    def _go_on_from(self, claim: PartitionClaim) -> None:
+    def _go_on_with(self, claim: PartitionClaim) -> None:
         self._claim = claim
         self._covered = claim.next_offset
         self._renewed_s = self._parts.clock.elapsed_s()
-        self._buffer = _Buffer(claim.next_offset)
 
     def _refuse_gap(self) -> None:
         """Raises LogExpired where the log let go of the events that come next."""
-        log, position = self._parts.lake.log, self._buffer.position
+        log, position = self._parts.lake.log, self._position
         if log.expires and (first := log.bounds(self._partition).first) > position:
             raise LogExpired(partition=self._partition, first=first, covered=position)
 
-    def _read(self, end: int | None) -> bool:
-        buffer, log = self._buffer, self._parts.lake.log
-        if end is not None and buffer.position >= end:
+    def _read(self, claim: PartitionClaim, end: int | None) -> bool:
+        waiting, log = self._waiting, self._parts.lake.log
+        if end is not None and self._position >= end:
             self.behind = False
             return False
-        room = self._limits.flush_bytes_max - buffer.size
-        if room <= 0 or buffer.rows >= self._limits.flush_rows_max:
+        if is_full(waiting, self._limits):
             return False
-        bytes_max = min(room, _READ_BYTES)
-        entries = log.read(self._partition, buffer.position, bytes_max)
+        bytes_max = min(self._limits.flush_bytes_max - waiting.size, _READ_BYTES)
+        entries = log.read(self._partition, self._position, bytes_max)
         size = sum(len(value) for entry in entries for value in entry.values)
         self.behind = size > bytes_max / 2
         if not entries:
             return False
-        if not buffer.size:
-            buffer.since_s = self._parts.clock.elapsed_s()
-        if entries[0].offset != buffer.position:
+        if entries[0].offset != self._position:
             self._refuse_gap()
-        buffer.size += size  # strays included: the offset has to move beyond them
+        self._moved_s = now_s = self._parts.clock.elapsed_s()
         strays: defaultdict[int, list[bytes]] = defaultdict(list)
         for entry in entries:
             for value in entry.values:
                 for partition, frame in self._decoder.placed(value, self._partition):
+                    if entry.offset < claim.ahead.get(frame.header.tenant, 0):
+                        continue  # stored, or sent on, before this writer began to read here
                     if partition == self._partition:
-                        buffer.frames.append(frame)
-                        buffer.rows += sum(frame.header.counts.values())
+                        waiting.add(frame, entry.offset, now_s)
                     else:
                         strays[partition] += encode_values(frame, log.value_bytes_max)
+            waiting.read += sum(map(len, entry.values))
         if strays:
             # Only the owner of a session's partition can say whether its events are new. Events
             # that are sent on twice, after a failure, are duplicates to it.
             log.append(strays)
             self._parts.metrics.add("values_forwarded_total", sum(map(len, strays.values())))
-        buffer.position = entries[-1].next_offset
+        self._position = entries[-1].next_offset
         return True
 
-    def _flush(self, claim: PartitionClaim) -> None:
-        frames = self._buffer.frames
+    def _flush(self, claim: PartitionClaim, tenants: Sequence[str]) -> None:
+        frames = [frame for tenant in tenants for frame in self._waiting.tenants[tenant].frames]
         try:
-            self._store(claim, decode_frames(frames))
+            self._store(claim, tenants, decode_frames(frames))
         except UNFIT as error:
             log_line.warning("a line cannot be stored; looking for it", why=str(error))
             self._known.forget()
-            self._store(claim, decode_frames(frames, sifted_by=self._parts.lake.summariser))
+            sifted = decode_frames(frames, sifted_by=self._parts.lake.summariser)
+            self._store(claim, tenants, sifted)
 
-    def _store(self, claim: PartitionClaim, flush: FlushInput) -> None:
+    def _store(self, claim: PartitionClaim, tenants: Sequence[str], flush: FlushInput) -> None:
         parts, metrics, started = self._parts, self._parts.metrics, time.perf_counter()
         fresh, counts = plan_flush(flush, self._known.recall(set(flush.decoded.sessions)))
-        segment = self._write_segment(claim, flush.decoded, fresh) if fresh.new else None
+        segments = self._write_segments(claim, flush.decoded, fresh)
         sources = count_by_source(flush.accepted, flush.rejected)
+        to_offset = self._covered_without(tenants)
         change = PartitionAdvance(
-            to_offset=self._buffer.position,
-            segment=segment,
+            to_offset=to_offset,
+            segments=segments,
+            ahead=dict.fromkeys(tenants, self._position) if to_offset < self._position else {},
             counts=counts,
             consents=fresh.stricter,
             also=self._set_aside(claim, flush.rejected, sources),
@@ -264,21 +276,23 @@ class PartitionWriter:
         try:
             claim = commits.advance(parts.lake.database, claim, change, lease_s=parts.lease_s)
         except FencedOff:
-            if segment is not None:
-                discard(parts.lake.store, segment.name)
+            for segment in segments:
+                discard(parts.lake.store, segment.file.name)
             raise
         parts.crash_point("committed")
         parts.fuses.add(sources)
         self._known.settle(len(fresh.new))
-        self._go_on_from(claim)
+        self._waiting.remove(tenants)
+        self._go_on_with(claim)
         parts.lake.log.trim(self._partition, claim.next_offset)
         for key, count in counts.items():
             metrics.add("events_stored_total", count.stored, tenant=key.tenant)
             metrics.add("events_duplicate_total", count.duplicate, tenant=key.tenant)
         metrics.observe("flush_seconds", time.perf_counter() - started)
-        if segment is not None:
-            metrics.add("segments_written_total")
-            metrics.add("segment_bytes_total", segment.bytes + segment.sessions_bytes)
+        if segments:
+            metrics.add("segments_written_total", len(segments))
+            files = (segment.file for segment in segments)
+            metrics.add("segment_bytes_total", sum(f.bytes + f.sessions_bytes for f in files))
             age_s = (parts.clock.now_us() - min(flush.decoded.received_us)) / 1_000_000
             metrics.observe("queryable_seconds", max(0.0, age_s))
 
@@ -291,33 +305,59 @@ class PartitionWriter:
         """Write rejected lines to a file; what returns enters them in the commit."""
         if not rows:
             return lambda _connection: True
-        database, store = self._parts.lake.database, self._parts.lake.store
-        plan = plan_rejections(rows, read_stored(database, {row.tenant for row in rows}))
+        of_tenant: defaultdict[str, list[RejectedRow]] = defaultdict(list)
+        for row in rows:
+            of_tenant[row.tenant].append(row)
+        stored = read_stored(self._parts.lake.database, of_tenant)
+        plans = {tenant: plan_rejections(of, stored) for tenant, of in of_tenant.items()}
         trips = self._parts.fuses.trips(sources)
-        name = ""
-        if plan.stored:
-            label = f"{claim.next_offset:016x}-{claim.epoch}"
-            name = new_name(self._partition, label, FOLDER, SUFFIX)
-            owner = self._parts.owner
-            commits.announce_file(database, name, self._partition, owner, claim.epoch)
-            write_rejected(store, name, plan)
+        names = self._announce(
+            claim, [tenant for tenant, plan in plans.items() if plan.stored], FOLDER, SUFFIX
+        )
+        for tenant, name in names.items():
+            write_rejected(self._parts.lake.store, name, plans[tenant])
 
         def enter(connection: Connection) -> bool:
             trip_fuses(connection, trips)
-            enter_rejected(connection, name, plan)
-            return not name or commits.withdraw_intent(connection, name)
+            for tenant, plan in plans.items():
+                enter_rejected(connection, names.get(tenant, ""), plan)
+            return withdraw_intents(connection, list(names.values()))
 
         return enter
 
-    def _write_segment(
+    def _write_segments(
         self, claim: PartitionClaim, decoded: DecodedEvents, fresh: NewEvents
-    ) -> SegmentFile:
-        parts, partition = self._parts, self._partition
-        name = new_name(partition, f"{claim.next_offset:016x}-{claim.epoch}")
-        commits.announce_file(parts.lake.database, name, partition, parts.owner, claim.epoch)
-        parts.crash_point("intent written")
-        with SegmentWriter(parts.lake.store, name, ROW_GROUPS, parts.lake.summariser) as writer:
-            for rows in decoded.to_tables(fresh.new, fresh.consents, ROW_GROUPS):
-                writer.write(rows)
-                parts.crash_point("file half written")
-        return writer.finished
+    ) -> list[CoveredSegment]:
+        """One for each tenant with new events."""
+        parts = self._parts
+        new_of: defaultdict[str, list[int]] = defaultdict(list)
+        for at in fresh.new:
+            new_of[decoded.tenants[at]].append(at)
+        segments: list[CoveredSegment] = []
+        for tenant, name in self._announce(claim, sorted(new_of)).items():
+            parts.crash_point("between files" if segments else "intent written")
+            with SegmentWriter(
+                parts.lake.store, name, tenant, ROW_GROUPS, parts.lake.summariser
+            ) as writer:
+                for rows in decoded.to_tables(new_of[tenant], fresh.consents, ROW_GROUPS):
+                    writer.write(rows)
+                    parts.crash_point("file half written")
+            from_offset = self._waiting.tenants[tenant].offset
+            segments.append(CoveredSegment(writer.finished, from_offset, self._position))
+        return segments
+
+    def _announce(
+        self, claim: PartitionClaim, tenants: Sequence[str], *kind: str
+    ) -> dict[str, str]:
+        """The names of files that are about to be written, one a tenant."""
+        label = f"{self._position:016x}-{claim.epoch}"
+        names = {tenant: new_name(tenant, self._partition, label, *kind) for tenant in tenants}
+        database, owner = self._parts.lake.database, self._parts.owner
+        announce_files(database, list(names.values()), self._partition, owner, claim.epoch)
+        return names
+
+    def _covered_without(self, tenants: Sequence[str]) -> int:
+        """Up to where nobody's events wait once these tenants' do not."""
+        stored = set(tenants)
+        left = (frames for tenant, frames in self._waiting.tenants.items() if tenant not in stored)
+        return min((frames.offset for frames in islice(left, 1)), default=self._position)

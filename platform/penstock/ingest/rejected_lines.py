@@ -25,8 +25,8 @@ from penstock.ingest.rejection_rules import (
     StoredRejections,
 )
 from penstock.ingest.tables import rejected, rejection_fuse
+from penstock.lake.intents import give_up_files
 from penstock.lake.lake import Lake
-from penstock.lake.upkeep import give_up_files
 from penstock.metrics import Metrics
 from penstock.storage import ObjectStore
 

@@ -61,6 +61,13 @@ class IngestSettings(RoomSettings):
         minimum=0,
         at_most="lease_seconds",
     )
+    flush_files_per_second_max: float = setting(
+        20.0,
+        "new segments a second, where so many tenants send that each would write a small one",
+        "Raise it when thousands of tenants' events have to be in segments sooner; lower it for"
+        " fewer, larger segments.",
+        minimum=0.01,
+    )
     rejected_ratio_max: float = setting(
         0.5,
         "share of rejected lines that trips the fuse of a source",

@@ -1,9 +1,10 @@
 """Which files make up the lake at a snap, and claims on them."""
 
 import uuid
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -25,6 +26,7 @@ from penstock.lake.tables import (
     reader_lease,
     segment,
     snapshot,
+    tenant_offset,
 )
 
 #: How long a reader that was killed keeps its files from being removed.
@@ -40,6 +42,8 @@ class Segment:
     bytes: int
     #: No event of it came later than with this commit; a merge brings none.
     changed_snap: int
+    #: None: it is from before tenants were apart, and may hold several'.
+    tenant: str | None
 
 
 @dataclass(frozen=True)
@@ -48,12 +52,18 @@ class CoveredOffset:
 
     log_id: str
     next_offset: int
+    #: By tenant, how far it covers those that are stored further.
+    ahead: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, tenant: str) -> int:
+        return max(self.next_offset, self.ahead.get(tenant, 0))
 
 
 @dataclass(frozen=True)
 class Pin:
-    """The lake as of a snap. `next_offsets` says where each partition of the log goes on. Of things
-    that are not files, such as checkpoints, a reader sees those of `moment`, or all."""
+    """The lake as of a snap: all of it, or what holds a tenant's events. `next_offsets` says where
+    each partition of the log goes on. Of things that are not files, such as checkpoints, a reader
+    sees those of `moment`, or all."""
 
     snap: int
     segments: tuple[Segment, ...]
@@ -94,15 +104,16 @@ def pinned(
     lease_s: float = READER_LEASE_SECONDS,
     *,
     renewed: bool = False,
+    tenant: str | None = None,
 ) -> Iterator[Pin]:
-    """The lake at a moment, its files kept until the block ends, or the lease does; one that is
-    `renewed` does not. `as_of` is the name of a snapshot, a time or a snap; None is now. Raises
-    SnapshotUnknown, HistoryRemoved."""
+    """The lake at a moment, or what of it holds a tenant's events, its files kept until the block
+    ends, or the lease does; one that is `renewed` does not. `as_of` is the name of a snapshot, a
+    time or a snap; None is now. Raises SnapshotUnknown, HistoryRemoved."""
     lease = uuid.uuid4().hex
     mine = reader_lease.c.id == lease
     with database.write(one_state=True) as connection:
         claim_files(connection)
-        pin = _pin(connection, *_resolve(connection, as_of))
+        pin = _pin(connection, *_resolve(connection, as_of), tenant)
         row = {"id": lease, "snap": pin.snap, "until": now_us(lease_s)}
         connection.execute(sa.insert(reader_lease).values(**row))
 
@@ -129,31 +140,53 @@ def claim_files(connection: Connection, *, to_collect: bool = False) -> None:
 def current(database: Database) -> Pin:
     """The newest state, without a claim on its files."""
     with database.read() as connection:
-        return _pin(connection, _head(connection).snap, None)
+        return _pin(connection, _head(connection).snap, None, None)
 
 
-def _pin(connection: Connection, snap: int, moment: int | None) -> Pin:
+def holds_rows_of(tenant: str | None, files: sa.Table = segment) -> sa.ColumnElement[bool]:
+    """Files of this tenant, and those of before tenants were apart; of None, all."""
+    if tenant is None:
+        return sa.true()
+    return (files.c.tenant == tenant) | files.c.tenant.is_(None)
+
+
+def _pin(connection: Connection, snap: int, moment: int | None, tenant: str | None) -> Pin:
     names = ("id", "name", "partition", "rows", "bytes")
     changed_snap = sa.func.coalesce(segment.c.changed_snap, segment.c.added_snap)
-    query = sa.select(*(segment.c[name] for name in names), changed_snap)
-    segments: Any = connection.execute(query.where(visible_at(snap)).order_by(segment.c.id)).all()
+    query = sa.select(*(segment.c[name] for name in names), changed_snap, segment.c.tenant)
+    mine = visible_at(snap) & holds_rows_of(tenant)
+    segments: Any = connection.execute(query.where(mine).order_by(segment.c.id)).all()
     changes = connection.execute(
         sa.select(consent_change.c.tenant, consent_change.c.session_id, consent_change.c.consent)
-        .where(consent_change.c.added_snap <= snap)
+        .where(
+            consent_change.c.added_snap <= snap,
+            sa.true() if tenant is None else consent_change.c.tenant == tenant,
+        )
         .order_by(consent_change.c.added_snap)
     ).all()
     return Pin(
         snap,
         tuple(Segment(*row) for row in segments),
         {(change.tenant, change.session_id): change.consent for change in changes},
-        read_next_offsets(connection),
+        read_next_offsets(connection, tenant),
         moment,
     )
 
 
-def read_next_offsets(connection: Connection) -> dict[int, CoveredOffset]:
-    rows = connection.execute(sa.select(log_partition))
-    return {row.partition: CoveredOffset(row.log_id, row.next_offset) for row in rows}
+def read_next_offsets(
+    connection: Connection, tenant: str | None = None
+) -> dict[int, CoveredOffset]:
+    """Of each partition, with the tenants that are ahead, or with this one if it is."""
+    ahead: defaultdict[int, dict[str, int]] = defaultdict(dict)
+    query = sa.select(tenant_offset)
+    if tenant is not None:
+        query = query.where(tenant_offset.c.tenant == tenant)
+    for row in connection.execute(query):
+        ahead[row.partition][row.tenant] = row.next_offset
+    return {
+        row.partition: CoveredOffset(row.log_id, row.next_offset, ahead[row.partition])
+        for row in connection.execute(sa.select(log_partition))
+    }
 
 
 # Snapshots

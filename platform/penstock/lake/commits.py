@@ -1,27 +1,26 @@
-"""The commit protocol: how a segment and the offsets that it covers become true together.
+"""The commit protocol: how segments and the offsets that they cover become true together.
 
 A partition's row names its owner's epoch and the next offset to store. A commit moves the offset
 on from the epoch and offset that the owner believes in, and stores what lies between; or it does
 nothing. Whoever lost the partition changes nothing. Owners are told apart by epochs that are
 given here: what the log itself says about its readers is never asked.
 
-An intent is written before each file: Penstock did not make a file that neither a segment nor an
-intent names.
+Tenants are stored at different times. The partition's offset is the least that is covered for all
+of them; a tenant that was stored further has a row of its own, written in the same transaction.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, bindparam
 
 from penstock.database.engine import Database, insert_new, insert_of, now_us
-from penstock.database.leases import repeating
 from penstock.eventlog import OffsetBounds
 from penstock.lake.catalog import changes_content
 from penstock.lake.errors import FencedOff, LogGrew
+from penstock.lake.intents import withdraw_intents
 from penstock.lake.segments import SegmentFile
 from penstock.lake.tables import (
     consent_change,
@@ -32,13 +31,11 @@ from penstock.lake.tables import (
     log_partition,
     log_shape,
     segment,
-    segment_intent,
+    tenant_offset,
     writer,
 )
 
 INGEST, COMPACT, SHARD, MOMENT = "ingest", "compact", "shard", "moment"
-#: In the intent of a file that belongs to no partition.
-NO_PARTITION = -1
 
 
 @dataclass(frozen=True)
@@ -58,6 +55,8 @@ class PartitionClaim:
     epoch: int
     next_offset: int
     log: LogShape
+    #: By tenant, offsets beyond `next_offset` up to which its events are stored.
+    ahead: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, order=True)
@@ -80,11 +79,23 @@ class LedgerCounts:
 
 
 @dataclass(frozen=True)
-class PartitionAdvance:
-    """All that one flush changes: the offset, and what lies between the old and the new one."""
+class CoveredSegment:
+    """A segment of one tenant, and the offsets of the log that it covers for it."""
 
+    file: SegmentFile
+    from_offset: int
     to_offset: int
-    segment: SegmentFile | None
+
+
+@dataclass(frozen=True)
+class PartitionAdvance:
+    """All that one flush changes: the offsets, and what lies between the old and the new ones."""
+
+    #: From here on somebody's events are not stored yet.
+    to_offset: int
+    segments: Sequence[CoveredSegment]
+    #: Of tenants that this flush stores, those that it stores beyond `to_offset`, and how far.
+    ahead: Mapping[str, int]
     counts: Mapping[LedgerKey, LedgerCounts]
     #: (tenant, session) → consent, where rows stored earlier say less.
     consents: Mapping[tuple[str, str], str]
@@ -177,6 +188,7 @@ def claim_partition(
         if row is None:
             return None
         next_offset = int(row.next_offset)
+        ahead = _read_ahead(connection, partition)
         if row.log_id != log.log_id:
             lost_to = next_offset
             reason = "the event log was replaced; what it still held from this offset on is unknown"
@@ -184,7 +196,7 @@ def claim_partition(
             lost_to = bounds.first
             reason = "the event log let go of these offsets before the lake had them"
         else:
-            return PartitionClaim(partition, owner, row.epoch, next_offset, log)
+            return PartitionClaim(partition, owner, row.epoch, next_offset, log, ahead)
         connection.execute(
             sa.insert(log_gap).values(
                 partition=partition,
@@ -200,10 +212,13 @@ def claim_partition(
             .where(log_partition.c.partition == partition)
             .values(log_id=log.log_id, next_offset=bounds.first)
         )
+        _forget_ahead(connection, partition, None if row.log_id != log.log_id else bounds.first)
         if row.log_id != log.log_id:  # whoever still reads the old log stores nothing more
+            ahead = {}
             old = sa.update(log_partition).where(log_partition.c.log_id == row.log_id)
             connection.execute(old.values(epoch=log_partition.c.epoch + 1, lease_until=0))
-    return PartitionClaim(partition, owner, row.epoch, bounds.first, log)
+    ahead = {tenant: offset for tenant, offset in ahead.items() if offset > bounds.first}
+    return PartitionClaim(partition, owner, row.epoch, bounds.first, log, ahead)
 
 
 def renew_claim(database: Database, claim: PartitionClaim, lease_s: float) -> None:
@@ -242,7 +257,7 @@ def _held_by(claim: PartitionClaim) -> tuple[sa.ColumnElement[bool], ...]:
 def advance(
     database: Database, claim: PartitionClaim, change: PartitionAdvance, *, lease_s: float
 ) -> PartitionClaim:
-    """One transaction: the offset moves and everything up to it is stored. Raises FencedOff,
+    """One transaction: the offsets move and everything up to them is stored. Raises FencedOff,
     LogGrew.
 
     After DatabaseUnreachable it may or may not have happened: claim the partition again and go
@@ -250,35 +265,64 @@ def advance(
     with database.write() as connection:
         _move_offset(connection, claim, change.to_offset, lease_s)
         _add_to_ledger(connection, claim.partition, change.counts)
-        gone = not change.also(connection)
-        if change.segment is not None:
-            gone = gone or not withdraw_intent(connection, change.segment.name)
-        if gone:
+        _move_ahead(connection, claim.partition, change)
+        names = [covered.file.name for covered in change.segments]
+        if not change.also(connection) or not withdraw_intents(connection, names):
             raise FencedOff(
                 partition=claim.partition, epoch=claim.epoch, expected=claim.next_offset
             )
-        if change.segment is not None:
+        if change.segments:
             # From here on all others that commit wait: it comes last.
             snap = next_snap(connection, INGEST)
             _check_shape(connection, claim.log)
-            insert_segment(
-                connection,
-                change.segment,
-                snap,
-                kind=INGEST,
-                partition=claim.partition,
-                log_id=claim.log.log_id,
-                log_partitions=claim.log.partitions,
-                from_offset=claim.next_offset,
-                to_offset=change.to_offset,
-            )
+            for covered in change.segments:
+                insert_segment(
+                    connection,
+                    covered.file,
+                    snap,
+                    kind=INGEST,
+                    partition=claim.partition,
+                    log_id=claim.log.log_id,
+                    log_partitions=claim.log.partitions,
+                    from_offset=covered.from_offset,
+                    to_offset=covered.to_offset,
+                )
             if change.consents:
                 consents = [
                     {"tenant": tenant, "session_id": id_, "consent": consent, "added_snap": snap}
                     for (tenant, id_), consent in change.consents.items()
                 ]
                 connection.execute(sa.insert(consent_change), consents)
-    return replace(claim, next_offset=change.to_offset)
+    ahead = {**claim.ahead, **change.ahead}
+    left = {tenant: offset for tenant, offset in ahead.items() if offset > change.to_offset}
+    return replace(claim, next_offset=change.to_offset, ahead=left)
+
+
+def _move_ahead(connection: Connection, partition: int, change: PartitionAdvance) -> None:
+    _forget_ahead(connection, partition, change.to_offset)
+    if change.ahead:
+        statement: Any = insert_of(connection)(tenant_offset)
+        moved = {"next_offset": statement.excluded.next_offset}
+        rows = [
+            {"partition": partition, "tenant": tenant, "next_offset": offset}
+            for tenant, offset in sorted(change.ahead.items())
+        ]
+        keys = tenant_offset.primary_key.columns
+        connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=moved), rows)
+
+
+def _read_ahead(connection: Connection, partition: int) -> dict[str, int]:
+    query = sa.select(tenant_offset.c.tenant, tenant_offset.c.next_offset)
+    rows = connection.execute(query.where(tenant_offset.c.partition == partition))
+    return {row.tenant: row.next_offset for row in rows}
+
+
+def _forget_ahead(connection: Connection, partition: int, up_to: int | None) -> None:
+    """Of tenants that are not ahead any more; without an offset, of all."""
+    passed = sa.true() if up_to is None else tenant_offset.c.next_offset <= up_to
+    connection.execute(
+        sa.delete(tenant_offset).where(tenant_offset.c.partition == partition, passed)
+    )
 
 
 def _add_to_ledger(
@@ -332,35 +376,6 @@ def insert_segment(
     connection: Connection, file: SegmentFile, snap: int, **origin: str | int | None
 ) -> None:
     connection.execute(sa.insert(segment).values(**asdict(file), added_snap=snap, **origin))
-
-
-# Intents
-
-
-def announce_file(
-    database: Database, name: str, partition: int, owner: str, epoch: int | None = None
-) -> None:
-    """Say that a file of this name is about to be written."""
-    with database.write() as connection:
-        intent = {"name": name, "partition": partition, "epoch": epoch, "owner": owner}
-        connection.execute(sa.insert(segment_intent).values(**intent, created_at=now_us()))
-
-
-def withdraw_intent(connection: Connection, name: str) -> bool:
-    """The file is a segment now. False when collection has claimed it: it may be gone."""
-    mine = (segment_intent.c.name == name, segment_intent.c.claimed_at.is_(None))
-    return connection.execute(sa.delete(segment_intent).where(*mine)).rowcount == 1
-
-
-def intents_kept(database: Database, owner: str, grace_s: float) -> AbstractContextManager[None]:
-    """While the block runs, collection leaves the owner's intents alone, however long it takes."""
-    mine = sa.update(segment_intent).where(segment_intent.c.owner == owner)
-
-    def renew() -> None:
-        with database.write() as connection:
-            connection.execute(mine.values(created_at=now_us()))
-
-    return repeating(renew, max(grace_s / 3, 0.1), "intents")
 
 
 # Gaps

@@ -5,8 +5,8 @@ session that comes back after a while are read from the segments whose filters n
 """
 
 from bisect import bisect_left
-from collections import OrderedDict
-from collections.abc import Collection
+from collections import OrderedDict, defaultdict
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 
@@ -35,6 +35,10 @@ from penstock.storage import ObjectStore
 _BYTES_PER_KEY = 96
 _BYTES_PER_SESSION = 512
 _COLUMNS = ["tenant", "session_id", "key", "consent"]
+#: Tenants, or segments, that a statement asks for.
+_ASKED_AT_ONCE = 500
+#: Segments whose filters are kept, where the tenants of a flush have no more.
+_FILTERS_MAX = 20_000
 
 
 @dataclass
@@ -81,6 +85,60 @@ def find_new(decoded: DecodedEvents, memories: dict[str, SessionMemory]) -> NewE
     return NewEvents(new, consents, stricter)
 
 
+class _SegmentFilters:
+    """The session filters of segments, by tenant; None is of segments that may hold several. Those
+    of tenants that sent nothing for long are forgotten."""
+
+    def __init__(self) -> None:
+        self._of: OrderedDict[str | None, dict[str, SessionPrefixes]] = OrderedDict()
+        #: As of which commit they are known.
+        self._snaps: dict[str | None, int] = {}
+
+    def of(self, tenant: str | None) -> dict[str, SessionPrefixes]:
+        return self._of[tenant]
+
+    def stale(self, tenants: Collection[str], head: int) -> list[str | None]:
+        """None and these tenants, without those that are known as of this commit."""
+        wanted: list[str | None] = [None, *tenants]
+        for tenant in wanted:
+            if tenant in self._of:
+                self._of.move_to_end(tenant)
+        # Before others come, so that none of those that are wanted is forgotten.
+        count = sum(map(len, self._of.values()))
+        while count > _FILTERS_MAX and len(self._of) > len(wanted):
+            forgotten, filters = self._of.popitem(last=False)
+            count -= len(filters)
+            del self._snaps[forgotten]
+        return [tenant for tenant in wanted if self._snaps.get(tenant) != head]
+
+    def read(
+        self,
+        connection: Connection,
+        tenants: Sequence[str | None],
+        visible: sa.ColumnElement[bool],
+        head: int,
+    ) -> None:
+        """Only of segments that appeared since last time; those that went are dropped."""
+        owned = segment.c.tenant.in_([tenant for tenant in tenants if tenant is not None])
+        if None in tenants:
+            owned |= segment.c.tenant.is_(None)
+        names = sa.select(segment.c.tenant, segment.c.name).where(visible, owned)
+        rows = connection.execute(names).all()
+        known = {tenant: self._of.get(tenant, {}) for tenant in tenants}
+        new = [row.name for row in rows if row.name not in known[row.tenant]]
+        added: dict[str, SessionPrefixes] = {}
+        filters = sa.select(segment.c.name, segment.c.session_filter)
+        for at in range(0, len(new), _ASKED_AT_ONCE):
+            some = segment.c.name.in_(new[at : at + _ASKED_AT_ONCE])
+            for name, stored in connection.execute(filters.where(some)):
+                added[name] = read_filter(stored)
+        present: dict[str | None, dict[str, SessionPrefixes]] = {tenant: {} for tenant in tenants}
+        for tenant, name in rows:
+            present[tenant][name] = added[name] if name in added else known[tenant][name]
+        self._of.update(present)
+        self._snaps.update(dict.fromkeys(tenants, head))
+
+
 class KnownEvents:
     """The sessions of the lake: of all of it, or of the partitions that are covered, wherever
     their sessions were while the log had another number of them. Not shared between threads."""
@@ -91,8 +149,7 @@ class KnownEvents:
         self._bytes_max = bytes_max
         self._covered: set[int] | None = None
         self._partitions = 1
-        self._filters: dict[str, SessionPrefixes] = {}
-        self._snap = -1
+        self._filters = _SegmentFilters()
         self._sessions: OrderedDict[str, SessionMemory] = OrderedDict()
         self._bytes = 0
 
@@ -101,7 +158,7 @@ class KnownEvents:
         if self._covered is None or partitions != self._partitions:
             self._covered, self._partitions = set(), partitions
         self._covered.add(partition)
-        self._filters, self._snap = {}, -1
+        self._filters = _SegmentFilters()
 
     def uncover(self, partition: int) -> None:
         if self._covered is not None:
@@ -113,11 +170,12 @@ class KnownEvents:
         """The memories of these `session_key`s, as of the newest commit or of `snap`. The caller
         may add to them, and calls `settle` or `forget` afterwards."""
         if missing := [session for session in sessions if session not in self._sessions]:
-            self._refresh_filters(snap)
+            tenants = {_tenant_of(session) for session in missing}
+            self._refresh_filters(tenants, snap)
             try:
                 read = self._read(missing)
             except FileNotFoundError:  # merged and collected since the filters were read?
-                self._refresh_filters(snap)
+                self._refresh_filters(tenants, snap)
                 try:
                     read = self._read(missing)
                 except FileNotFoundError as error:
@@ -140,24 +198,16 @@ class KnownEvents:
         self._sessions.clear()
         self._bytes = 0
 
-    def _refresh_filters(self, snap: int | None) -> None:
-        """Only segments that appeared since last time are read; those that went are dropped."""
+    def _refresh_filters(self, tenants: Collection[str], snap: int | None) -> None:
+        """Those of these tenants' segments, and of segments that may hold several tenants."""
         with self._database.read() as connection:
             head = snap
             if head is None:
                 head = connection.execute(sa.select(lake_head.c.snap)).scalar_one()
-            if head == self._snap:
-                return
-            visible = visible_at(head) & self._of_covered(connection)
-            names = connection.execute(sa.select(segment.c.name).where(visible)).scalars().all()
-            newer = (segment.c.added_snap > self._snap) if self._snap >= 0 else sa.true()
-            query = sa.select(segment.c.name, segment.c.session_filter).where(visible, newer)
-            filters = connection.execute(query).all()
-        added = {row.name: read_filter(row.session_filter) for row in filters}
-        self._filters = {
-            name: added[name] if name in added else self._filters[name] for name in names
-        }
-        self._snap = head
+            if stale := self._filters.stale(tenants, head):
+                visible = visible_at(head) & self._of_covered(connection)
+                for at in range(0, len(stale), _ASKED_AT_ONCE):
+                    self._filters.read(connection, stale[at : at + _ASKED_AT_ONCE], visible, head)
 
     def _of_covered(self, connection: Connection) -> sa.ColumnElement[bool]:
         """Segments that may hold sessions of the covered partitions. A session that was in
@@ -178,11 +228,16 @@ class KnownEvents:
     def _read(self, sessions: list[str]) -> dict[str, SessionMemory]:
         """Raises LakeDamaged, FileNotFoundError."""
         memories = {session: SessionMemory() for session in sessions}
-        prefixes = session_prefixes(sessions)
-        for name, session_filter in self._filters.items():
-            hits = may_hold(session_filter, prefixes)
-            if hits.any():
-                self._read_segment(name, [sessions[i] for i in hits.nonzero()[0]], memories)
+        of_tenant: defaultdict[str | None, list[str]] = defaultdict(list)
+        for session in sessions:
+            of_tenant[_tenant_of(session)].append(session)
+        of_tenant[None] = sessions
+        for tenant, own in of_tenant.items():
+            prefixes = session_prefixes(own)
+            for name, session_filter in self._filters.of(tenant).items():
+                hits = may_hold(session_filter, prefixes)
+                if hits.any():
+                    self._read_segment(name, [own[i] for i in hits.nonzero()[0]], memories)
         return memories
 
     def _read_segment(
@@ -204,6 +259,10 @@ class KnownEvents:
             if memory is not None:
                 memory.keys.add(key)
                 memory.consent = strictest_consent((memory.consent, consent))
+
+
+def _tenant_of(session: str) -> str:
+    return session.partition("\0")[0]
 
 
 def _may_hold_ids(statistics: pq.Statistics | None, ids: list[str]) -> bool:

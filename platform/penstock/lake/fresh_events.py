@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from penstock.eventlog import EventLog
+from penstock.eventlog import EventLog, OffsetBounds
 from penstock.eventlog.settings import EventLogSettings
 from penstock.events.frames import REJECTED_LINE_BYTES_MAX, FrameDecoder
 from penstock.lake.catalog import CoveredOffset
@@ -54,7 +54,7 @@ def read_fresh(
     decoded = DecodedEvents()
     left, unread, overtaken = bytes_max, _PASSED_OVER_TIMES * bytes_max, False
     for partition in range(log.partitions):
-        start = offset = start_of(log, partition, next_offsets)
+        start = offset = start_of(log, partition, next_offsets, tenant)
         while min(left, unread) > 0 and (
             entries := log.read(partition, offset, min(left, _READ_BYTES))
         ):
@@ -75,10 +75,31 @@ def read_fresh(
     return FreshEvents(rows, news.stricter, cut_off, overtaken)
 
 
-def start_of(log: EventLog, partition: int, next_offsets: Mapping[int, CoveredOffset]) -> int:
-    """The first offset that the lake does not cover. When the log's `first` is beyond it after
-    reading on from there, the log let go of events that the lake covers by now."""
+def first_frame_of(
+    log: EventLog, arrivals: FrameDecoder, tenant: str, partition: int, bounds: OffsetBounds
+) -> int:
+    """The offset of the first entry in these bounds that holds something of the tenant; their end
+    where there is none."""
+    offset, end = bounds
+    while offset < end and (entries := log.read(partition, offset, _READ_BYTES)):
+        for entry in entries:
+            if any(
+                frame.header.tenant == tenant
+                for value in entry.values
+                for frame in arrivals.frames(value)
+            ):
+                return entry.offset
+        offset = entries[-1].next_offset
+    return end
+
+
+def start_of(
+    log: EventLog, partition: int, next_offsets: Mapping[int, CoveredOffset], tenant: str | None
+) -> int:
+    """The first offset that the lake does not cover, for a tenant or for some tenant. When the
+    log's `first` is beyond it after reading on from there, the log let go of events that the lake
+    covers by now."""
     covered = next_offsets.get(partition)
     if covered is None or covered.log_id != log.id:
         return log.bounds(partition).first
-    return covered.next_offset
+    return covered.next_offset if tenant is None else covered.of(tenant)

@@ -3,63 +3,63 @@
 A merged file is written wherever heavy work is done. The process that asked for it then puts it in
 the place of the others, in one transaction. A file that was written in vain, because its worker
 was lost or another merge was faster, has an intent: collection deletes it.
+
+Files of one tenant alone are merged. Those of before tenants were apart are written again, as a
+file for each tenant.
 """
 
 import uuid
-from bisect import bisect_left, bisect_right
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass, field
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from math import floor, gcd, inf, log
-from operator import attrgetter
-from pathlib import Path
-from tempfile import SpooledTemporaryFile
-from typing import IO, Generic, Protocol, TypeVar
+from operator import attrgetter, itemgetter
+from typing import Generic, Protocol, TypeVar
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import sqlalchemy as sa
-from sqlalchemy import Connection
+from sqlalchemy import Connection, bindparam
 
-from penstock.directories import make_directory
-from penstock.events.event import SEQ_MAX
 from penstock.execution import Executor
 from penstock.execution.errors import TaskFailed, WorkerLost
-from penstock.lake.buckets import read_changed
+from penstock.lake.buckets import group_ranges, read_changed
 from penstock.lake.catalog import Segment, current
-from penstock.lake.commits import COMPACT, announce_file, insert_segment, next_snap, withdraw_intent
+from penstock.lake.commits import COMPACT, insert_segment, next_snap
 from penstock.lake.errors import CompactionConflict, LakeDamaged
+from penstock.lake.intents import announce_file, withdraw_intents
 from penstock.lake.lake import Lake
 from penstock.lake.rows import (
-    EVENT_ROWS,
     ROW_GROUPS,
-    SORT_KEYS,
-    SORTED_BY,
-    RowGroupLimits,
-    cut,
-    payload_sizes,
 )
-from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name, open_segment
+from penstock.lake.segments import (
+    SegmentFile,
+    SegmentWriter,
+    discard,
+    new_name,
+    open_segment,
+    sessions_name,
+)
 from penstock.lake.settings import LakeSettings
+from penstock.lake.sorted_merge import in_row_groups, merge_sorted, tenant_pieces
 from penstock.lake.spill import SPILL_FOLDER
 from penstock.lake.tables import segment
 from penstock.lake.verification import check_files
 from penstock.metrics import Metrics
 from penstock.settings import Settings
-from penstock.storage import ObjectStore
 
 #: Files whose sizes differ by less than this factor are merged together, so that a row is
 #: rewritten a few times in its life, not with every new neighbour.
 TIER_FACTOR = 8
 #: A merge reads a little ahead of each of its segments: the more there are, the less.
 SEGMENTS_MAX = 64
+#: Groups of segments of before tenants were apart that a round writes again.
+_MIXED_GROUPS_MAX = 4
+#: How many of them it looks at first, since most hold one tenant after all.
+_MIXED_LOOKED_AT_MAX = 256
 #: Rows read ahead are this part of a merge's memory. They are there three times while they are
 #: sorted, beside row groups, summaries, decoders and encoders.
 _MEMORY_TO_AHEAD = 16
-_PIECE_ROWS = 1024
-#: What is read ahead of a segment is so many pieces, since not all of it is given out at once.
-_PIECES_AHEAD = 2
 
 
 class StoredFile(Protocol):
@@ -79,10 +79,11 @@ MergeFailure = LakeDamaged | CompactionConflict | OSError | WorkerLost | TaskFai
 class Merger(Generic[File, Result]):
     """How files of one kind are merged. Workers import both functions from their module."""
 
-    #: Writes the file that may replace these. Raises CompactionConflict, LakeDamaged, OSError.
-    write: Callable[[Lake, Sequence[File]], Result]
+    #: Writes what may replace these: a file, or one a tenant. Raises CompactionConflict,
+    #: LakeDamaged, OSError.
+    write: Callable[[Lake, Sequence[File]], Sequence[Result]]
     #: Puts it in their place, in this transaction. Raises CompactionConflict.
-    replace: Callable[[Connection, Sequence[File], Result], None]
+    replace: Callable[[Connection, Sequence[File], Sequence[Result]], None]
 
 
 @dataclass(frozen=True)
@@ -130,15 +131,56 @@ def choose_groups(
 def choose_merges(
     segments: Sequence[Segment], segments_min: int, bytes_target: int
 ) -> list[list[Segment]]:
-    """Groups of one partition, of no more segments than can well be read side by side."""
-    return choose_groups(
-        segments,
+    """Groups of one partition and tenant, of no more segments than can well be read side by side.
+    First come those of before tenants were apart, whatever their size, a few at a time."""
+    groups = choose_groups(
+        [stored for stored in segments if stored.tenant is not None],
         attrgetter("bytes"),
         bytes_target,
         segments_min,
         files_max=SEGMENTS_MAX,
-        apart=attrgetter("partition"),
+        apart=attrgetter("partition", "tenant"),
     )
+    return _mixed_groups(segments, bytes_target) + groups
+
+
+def _mixed_groups(segments: Sequence[Segment], bytes_target: int) -> list[list[Segment]]:
+    """The oldest. The more are written again together, the fewer files each tenant has."""
+    groups: list[list[Segment]] = []
+    for stored in segments:
+        if stored.tenant is None:
+            group = groups[-1] if groups else []
+            fits = sum(other.bytes for other in group) + stored.bytes <= bytes_target
+            fits = fits and len(group) < SEGMENTS_MAX
+            if group and fits and group[0].partition == stored.partition:
+                group.append(stored)
+            else:
+                groups.append([stored])
+    return groups[:_MIXED_GROUPS_MAX]
+
+
+def name_tenants(lake: Lake, live: Sequence[Segment]) -> list[Segment]:
+    """These segments. Those of before tenants were apart whose rows are all of one tenant belong to
+    it from now on as they are, the oldest first."""
+    mixed = [stored for stored in live if stored.tenant is None][:_MIXED_LOOKED_AT_MAX]
+    tenants = {stored.id: _only_tenant(lake, stored) for stored in mixed}
+    named = [{"named": id_, "owner": tenant} for id_, tenant in tenants.items() if tenant]
+    if named:
+        row = sa.update(segment).where(segment.c.id == bindparam("named"))
+        with lake.database.write() as connection:
+            connection.execute(row.values(tenant=bindparam("owner")), named)
+    return [replace(stored, tenant=stored.tenant or tenants.get(stored.id)) for stored in live]
+
+
+def _only_tenant(lake: Lake, stored: Segment) -> str | None:
+    """None where the file's foot does not prove it; the merge says what is wrong with the file."""
+    with suppress(FileNotFoundError, LakeDamaged):
+        with open_segment(lake.store, sessions_name(stored.name)) as file:
+            ranges = group_ranges(file.metadata)
+        tenants = {session.tenant for range_ in ranges if range_ for session in range_}
+        if len(tenants) == 1 and None not in ranges:
+            return tenants.pop()
+    return None
 
 
 # The runner
@@ -146,7 +188,7 @@ def choose_merges(
 
 def compact(lake: Lake, metrics: Metrics) -> str | None:
     """A round of upkeep: merge the segments that are worth it, on the lake's executor."""
-    live = current(lake.database).segments
+    live = name_tenants(lake, current(lake.database).segments)
     metrics.set("segments_live", len(live))
     limits = lake.settings.room(LakeSettings)
     groups = choose_merges(live, limits.compaction_segments_min, limits.compaction_bytes_target)
@@ -190,7 +232,7 @@ def _write_each(
     merger: Merger[File, Result],
     groups: Iterable[Sequence[File]],
     executor: Executor | None,
-) -> Generator[tuple[Sequence[File], Result | MergeFailure]]:
+) -> Generator[tuple[Sequence[File], Sequence[Result] | MergeFailure]]:
     if executor is None:
         for group in groups:
             yield group, _try_to_write(lake, merger, group)
@@ -206,7 +248,7 @@ def _write_each(
             return
 
 
-def write_on_worker(task: MergeTask[File, Result]) -> Result | MergeFailure:
+def write_on_worker(task: MergeTask[File, Result]) -> Sequence[Result] | MergeFailure:
     """On a worker. Where it runs again, it writes another file."""
     with Lake(task.settings) as lake:
         return _try_to_write(lake, task.merger, task.group)
@@ -214,36 +256,40 @@ def write_on_worker(task: MergeTask[File, Result]) -> Result | MergeFailure:
 
 def _try_to_write(
     lake: Lake, merger: Merger[File, Result], group: Sequence[File]
-) -> Result | MergeFailure:
+) -> Sequence[Result] | MergeFailure:
     try:
         return merger.write(lake, group)
     except (LakeDamaged, CompactionConflict, OSError) as error:  # the other groups may be sound
         return error
 
 
-def swap(lake: Lake, merger: Merger[File, Result], group: Sequence[File], merged: Result) -> None:
-    """Put the merged file in the place of the others. Raises CompactionConflict."""
+def swap(
+    lake: Lake, merger: Merger[File, Result], group: Sequence[File], merged: Sequence[Result]
+) -> None:
+    """Put the merged files in the place of the others. Raises CompactionConflict."""
     try:
         with lake.database.write() as connection:
             merger.replace(connection, group, merged)
     except CompactionConflict:
-        discard(lake.store, merged.name)
+        for file in merged:
+            discard(lake.store, file.name)
         raise
 
 
 # Segments
 
 
-def merge(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
-    """Replace these live segments of one partition by one. Readers that began before keep the
-    old ones. Raises CompactionConflict when another merge was faster, LakeDamaged."""
+def merge(lake: Lake, segments: Sequence[Segment]) -> list[SegmentFile]:
+    """Replace these live segments of one partition by one for each tenant. Readers that began
+    before keep the old ones. Raises CompactionConflict when another merge was faster,
+    LakeDamaged."""
     merged = write_merged(lake, segments)
     swap(lake, SEGMENTS, segments, merged)
     return merged
 
 
-def write_merged(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
-    """The segment that may replace these live ones: the same bytes wherever it is written.
+def write_merged(lake: Lake, segments: Sequence[Segment]) -> list[SegmentFile]:
+    """The segments that may replace these live ones: the same bytes wherever they are written.
     Raises CompactionConflict, LakeDamaged."""
     # A merged segment gets a checksum of its own: damage that went through here could never be
     # found again.
@@ -255,9 +301,6 @@ def write_merged(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
             raise CompactionConflict
         for finding in check_files(lake, row):
             raise LakeDamaged(path=finding.name, why=finding.problem)
-    partition = segments[0].partition
-    name = new_name(partition, "merged")
-    announce_file(lake.database, name, partition, owner=uuid.uuid4().hex)
     room = lake.settings.room(LakeSettings)
     rows = merge_sorted(
         lake.store,
@@ -266,18 +309,26 @@ def write_merged(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
         directory=lake.settings.data / SPILL_FOLDER,
     )
     changed = read_changed(lake.store, segments)
-    with SegmentWriter(lake.store, name, ROW_GROUPS, lake.summariser, changed=changed) as writer:
-        for group in in_row_groups(rows, ROW_GROUPS):
-            writer.write(group)
-    merged = writer.finished
-    expected = sum(stored.rows for stored in segments)
-    if merged.rows != expected:
-        raise LakeDamaged(path=name, why=f"{expected} rows were to be merged, {merged.rows} were")
+    partition, owner = segments[0].partition, uuid.uuid4().hex
+    merged = []
+    for tenant, of_tenant in groupby(tenant_pieces(rows), key=itemgetter(0)):
+        name = new_name(tenant, partition, "merged")
+        announce_file(lake.database, name, partition, owner)
+        with SegmentWriter(
+            lake.store, name, tenant, ROW_GROUPS, lake.summariser, changed=changed
+        ) as writer:
+            for group in in_row_groups((piece for _, piece in of_tenant), ROW_GROUPS):
+                writer.write(group)
+        merged.append(writer.finished)
+    expected, written = sum(s.rows for s in segments), sum(file.rows for file in merged)
+    if written != expected:
+        name = merged[0].name if merged else segments[0].name
+        raise LakeDamaged(path=name, why=f"{expected} rows were to be merged, {written} were")
     return merged
 
 
 def replace_segments(
-    connection: Connection, segments: Sequence[Segment], merged: SegmentFile
+    connection: Connection, segments: Sequence[Segment], merged: Sequence[SegmentFile]
 ) -> None:
     """In one transaction. Raises CompactionConflict."""
     snap = next_snap(connection, COMPACT)
@@ -286,123 +337,20 @@ def replace_segments(
     known = shapes.all()
     live = segment.c.removed_snap.is_(None)
     replaced = connection.execute(sa.update(segment).where(ids, live).values(removed_snap=snap))
-    if replaced.rowcount != len(segments) or not withdraw_intent(connection, merged.name):
+    names = [file.name for file in merged]
+    if replaced.rowcount != len(segments) or not withdraw_intents(connection, names):
         raise CompactionConflict
-    insert_segment(
-        connection,
-        merged,
-        snap,
-        kind=COMPACT,
-        partition=segments[0].partition,
-        # A number of partitions by which all their sessions are in the partition of the segments.
-        log_partitions=None if None in known else gcd(*known),
-        changed_snap=max(stored.changed_snap for stored in segments),
-    )
+    for file in merged:
+        insert_segment(
+            connection,
+            file,
+            snap,
+            kind=COMPACT,
+            partition=segments[0].partition,
+            # A number of partitions by which all sessions are in the partition of the segments.
+            log_partitions=None if None in known else gcd(*known),
+            changed_snap=max(stored.changed_snap for stored in segments),
+        )
 
 
 SEGMENTS = Merger(write_merged, replace_segments)
-
-
-# Sorted segments to one sorted stream of their rows, in memory that grows with none of them.
-#
-# One segment after another is decoded into a file of small pieces. Then the next pieces of each
-# are read ahead: the first of their ends is as far as all segments are known, and what lies up to
-# there is sorted and given out. Reading the segments themselves side by side would hold a page of
-# each, up to a row group; and a query engine's sort, to which they are a heap of rows, needs
-# memory by the rows of its vectors, whatever the size of their payloads.
-
-#: The values that rows are sorted by.
-_Key = tuple[str, str, int, int]
-
-
-def merge_sorted(
-    store: ObjectStore, names: Sequence[str], *, bytes_ahead: int, directory: Path
-) -> Iterator[pa.Table]:
-    """The rows of these segments in the order of a segment; equal ones in that of `names`.
-    `bytes_ahead` are read ahead of all segments together; so many are given out at once, which are
-    in memory twice more meanwhile. The rest waits in an unnamed file in `directory`. Raises
-    LakeDamaged, FileNotFoundError, what the store raises."""
-    make_directory(directory)
-    with SpooledTemporaryFile(bytes_ahead, dir=str(directory)) as file:
-        runs = [_Run(store, name, file, bytes_ahead // len(names)) for name in names]
-        while (rows := _take_known(runs)).num_rows:
-            rows = rows.combine_chunks()
-            yield rows.take(pc.sort_indices(rows, sort_keys=SORT_KEYS))  # the sort is stable
-
-
-def in_row_groups(tables: Iterable[pa.Table], limits: RowGroupLimits) -> Iterator[pa.Table]:
-    """The same rows, cut so that each table is a full row group, but for the last: the file is
-    the same to the byte in whatever portions they come."""
-    waiting: pa.Table = EVENT_ROWS.empty_table()
-    for table in tables:
-        waiting = pa.concat_tables([waiting, table])
-        groups = list(cut(payload_sizes(waiting), limits))
-        for start, end in groups[:-1]:
-            yield waiting.slice(start, end - start).combine_chunks()
-        for start, _ in groups[-1:]:
-            waiting = waiting.slice(start)
-    if waiting.num_rows:
-        yield waiting.combine_chunks()
-
-
-class _Run:
-    """A segment's rows, as far as they were read, and where its other pieces are in the file."""
-
-    def __init__(self, store: ObjectStore, name: str, file: IO[bytes], bytes_ahead: int) -> None:
-        self._file = file
-        self._bytes_ahead = bytes_ahead
-        self._rows: pa.Table = EVENT_ROWS.empty_table()
-        self.pieces: deque[tuple[int, int]] = deque()
-        limits = RowGroupLimits(_PIECE_ROWS, bytes_ahead // _PIECES_AHEAD)
-        with open_segment(store, name) as segment_file:
-            # One thread: upkeep stays out of the way of what people wait for.
-            for batch in segment_file.iter_batches(_PIECE_ROWS, use_threads=False):
-                rows = pa.Table.from_batches([batch]).select(EVENT_ROWS.names).cast(EVENT_ROWS)
-                [rows] = rows.to_batches()
-                for start, end in cut(payload_sizes(rows), limits):
-                    content = rows.slice(start, end - start).serialize()
-                    self.pieces.append((file.tell(), content.size))
-                    file.write(content)
-
-    def read_ahead(self) -> None:
-        size = self._rows.nbytes
-        read = []
-        while self.pieces and (size < self._bytes_ahead or not size):
-            start, piece_size = self.pieces.popleft()
-            self._file.seek(start)
-            content = pa.py_buffer(self._file.read(piece_size))
-            read.append(pa.ipc.read_record_batch(content, EVENT_ROWS))
-            size += piece_size
-        if read:
-            self._rows = pa.concat_tables([self._rows, pa.Table.from_batches(read)])
-
-    def last(self) -> _Key:
-        return self._key(self._rows.num_rows - 1)
-
-    def take(self, bound: _Key | None = None, *, with_bound: bool = False) -> pa.Table:
-        """Rows before the bound, or up to it; without one, all."""
-        end = self._rows.num_rows
-        if bound is not None:
-            bisect = bisect_right if with_bound else bisect_left
-            end = bisect(range(end), bound, key=self._key)
-        taken, self._rows = self._rows.slice(0, end), self._rows.slice(end)
-        return taken
-
-    def _key(self, at: int) -> _Key:
-        tenant, session_id, ts, seq = (self._rows[name][at] for name in SORTED_BY)
-        number = seq.as_py()
-        return tenant.as_py(), session_id.as_py(), ts.value, SEQ_MAX if number is None else number
-
-
-def _take_known(runs: Sequence[_Run]) -> pa.Table:
-    """All rows that certainly sort before each row that was not read yet; none at the end. Of equal
-    rows those of an earlier run come first, so those of a later run wait while it may have more."""
-    for run in runs:
-        run.read_ahead()
-    ends = [(run.last(), number) for number, run in enumerate(runs) if run.pieces]
-    if not ends:
-        return pa.concat_tables([run.take() for run in runs])
-    bound, bounding = min(ends)
-    return pa.concat_tables(
-        [run.take(bound, with_bound=number <= bounding) for number, run in enumerate(runs)]
-    )

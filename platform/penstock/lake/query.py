@@ -208,7 +208,9 @@ class LakeQuery(QueryRows):
         lake = self.lake
         lease_s = max(READER_LEASE_SECONDS, room.query_seconds_max)
         for _ in range(_PINS_MAX):
-            pin = claims.enter_context(pinned(lake.database, self.as_of, lease_s))
+            pin = claims.enter_context(
+                pinned(lake.database, self.as_of, lease_s, tenant=self.tenant)
+            )
             if self.as_of not in (None, "latest") or not with_fresh:
                 return pin, NOTHING_FRESH
             lake.log.refresh()

@@ -28,6 +28,7 @@ from penstock.errors import PenstockError
 from penstock.events.event import SCHEMA_VERSION, session_hash, session_key
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.rows import EVENT_ROWS, SORTED_BY, TIMESTAMP, RowGroupLimits, cut, payload_sizes
+from penstock.safe_names import tenant_folder
 from penstock.storage import ObjectStore
 
 ZSTD_LEVEL = 3
@@ -51,9 +52,12 @@ _DICTIONARY = [
 # Names and reading
 
 
-def new_name(partition: int, label: str, folder: str = "events", suffix: str = _SUFFIX) -> str:
-    """A name that nobody else will take; files are never overwritten."""
-    return f"{folder}/p-{partition:04d}/{label}-{uuid.uuid4().hex[:12]}{suffix}"
+def new_name(
+    tenant: str, partition: int, label: str, folder: str = "events", suffix: str = _SUFFIX
+) -> str:
+    """A name that nobody else will take, in the tenant's folder; files are never overwritten."""
+    place = f"{folder}/{tenant_folder(tenant)}/p-{partition:04d}"
+    return f"{place}/{label}-{uuid.uuid4().hex[:12]}{suffix}"
 
 
 def sessions_name(name: str) -> str:
@@ -220,6 +224,8 @@ class SegmentFile:
     """What a finished segment is, as the metadata database will know it."""
 
     name: str
+    #: None: it may hold events of several.
+    tenant: str | None
     rows: int
     bytes: int
     sha256: str
@@ -237,6 +243,8 @@ class SegmentWriter:
 
     store: ObjectStore
     name: str
+    #: Whose rows they are; None where they may be of several, as before tenants were apart.
+    tenant: str | None
     limits: RowGroupLimits
     summariser: Summariser
     #: Of a merge: the newest commit that brought an event of each session.
@@ -272,7 +280,10 @@ class SegmentWriter:
         return self._stack.__exit__(*error)  # type: ignore[arg-type]  # passed through unseen
 
     def write(self, rows: pa.Table) -> None:
-        """Rows that sort behind those written before."""
+        """Rows that sort behind those written before. Raises RuntimeError for rows of another
+        tenant."""
+        if self.tenant is not None and not pc.all(pc.equal(rows["tenant"], self.tenant)).as_py():
+            raise RuntimeError(f"rows of another tenant than {self.tenant} for {self.name}")
         groups = _SUMMARY_GROUPS_OF_FLUSH if self.changed is None else _SUMMARY_GROUPS_OF_MERGE
         sizes = payload_sizes(rows)
         for start, end in cut(sizes, self.limits):
@@ -319,6 +330,7 @@ class SegmentWriter:
         prefixes = [np.empty(0, "<u4"), *self._prefixes]
         return SegmentFile(
             name=self.name,
+            tenant=self.tenant,
             rows=self._rows,
             bytes=self._events_sink.size,
             sha256=self._events_sink.digest.hexdigest(),

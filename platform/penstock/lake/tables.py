@@ -18,6 +18,17 @@ log_partition = Table(
     Column("lease_until", BigInteger, nullable=False),
 )
 
+#: Tenants that the lake covers further than their partition's `next_offset`: who reads the log
+#: again from there passes over what they sent before an offset of their own.
+tenant_offset = Table(
+    "tenant_offset",
+    metadata,
+    Column("partition", Integer, primary_key=True, autoincrement=False),
+    Column("tenant", String(128), primary_key=True),
+    Column("next_offset", BigInteger, nullable=False),
+    Index("ix_tenant_offset_next", "partition", "next_offset"),
+)
+
 #: How many partitions a log has, as its writers have agreed. Sessions are where this says.
 log_shape = Table(
     "log_shape",
@@ -95,7 +106,10 @@ segment = Table(
     Column("log_partitions", Integer),
     #: Of a merged segment: the newest commit that brought events which are in it now.
     Column("changed_snap", BigInteger),
+    #: Whose events it holds. NULL in rows of before tenants were apart: it may hold several'.
+    Column("tenant", String(128)),
     Index("ix_segment_live", "removed_snap", "added_snap"),
+    Index("ix_segment_tenant", "tenant", "removed_snap"),
     info={FOLDER: "events"},
 )
 

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -25,8 +25,8 @@ from penstock.database.engine import now_us
 from penstock.database.leases import leased
 from penstock.errors import PenstockError, cause_for_everybody
 from penstock.lake.catalog import claim_files, file_tables
-from penstock.lake.commits import NO_PARTITION
 from penstock.lake.errors import CompactionConflict, UpkeepBusy
+from penstock.lake.intents import give_up_files
 from penstock.lake.lake import Lake
 from penstock.lake.segments import sessions_name
 from penstock.lake.settings import LakeSettings
@@ -47,7 +47,6 @@ _LOOK_SECONDS = 0.1
 _NICE = 10
 #: How long a person waits for the round of another process.
 _WAIT_SECONDS_MAX = 60
-_COLLECTOR = "collection"
 
 log_line = structlog.get_logger()
 
@@ -219,14 +218,6 @@ def _give_up_replaced(connection: Connection, table: sa.Table, grace_s: float) -
     connection.execute(gone, [{"gone": row.id} for row in unneeded])
     give_up_files(connection, [row.name for row in unneeded])
     return len(unneeded)
-
-
-def give_up_files(connection: Connection, names: Collection[str]) -> None:
-    """Have collection delete these files of the store."""
-    if names:
-        rows = [{"name": name, "partition": NO_PARTITION, "owner": _COLLECTOR} for name in names]
-        claimed = sa.insert(segment_intent).values(created_at=now_us(), claimed_at=now_us())
-        connection.execute(claimed, rows)
 
 
 def _delete_given_up(lake: Lake, grace_s: float) -> None:
