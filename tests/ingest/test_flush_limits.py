@@ -69,6 +69,25 @@ def test_when_memory_is_full_the_largest_go_until_half_is_free(
         assert all(left.size <= smallest for left in waiting.tenants.values())
 
 
+def test_who_is_not_worth_a_file_is_let_go_of_when_memory_is_full() -> None:
+    limits = IngestSettings(flush_rows_max=10**6, flush_bytes_max=1000, flush_seconds_max=100.0)
+    waiting = waiting_of(*((f"t{number}", 1, 10) for number in range(100)))
+    assert choose_due(waiting, limits, 0) == []
+    waiting.free_memory()
+    assert (waiting.rows, waiting.size) == (0, 0)
+    assert choose_due(waiting, limits, 0) == []
+    waiting.add(frame("t7", size=239), 100, 0)
+    assert choose_due(waiting, limits, 0) == []
+    waiting.add(frame("t7", size=1), 101, 0)
+    assert choose_due(waiting, limits, 0) == ["t7"]
+    waiting.remove(["t7"])
+    waiting.add(frame("new", size=20), 102, 0)
+    assert waiting.size == 20
+    due = choose_due(waiting, limits, 100)
+    assert due[:2] == ["t0", "t1"]
+    assert sum(waiting.tenants[tenant].size for tenant in due) <= 1000
+
+
 @given(sizes, st.sets(st.sampled_from("abcdefgh")))
 def test_what_waits_is_counted_right(frames: list[tuple[str, int, int]], chosen: set[str]) -> None:
     waiting = waiting_of(*frames)

@@ -188,6 +188,33 @@ def test_a_log_that_ends_before_what_a_tenant_has_stored_is_refused(tmp_path: Pa
             lake.partition_writer("second").step()
 
 
+def test_what_was_let_go_of_is_read_again_when_its_turn_comes(tmp_path: Path) -> None:
+    """The writer has memory for most of the small tenants, and not for all."""
+    tenants = [f"t{number:03}" for number in range(90)]
+    limits = {"flush_bytes_max": 13_000, "flush_seconds_max": 10.0}
+    with hand_lake(tmp_path, **limits) as lake:
+        for number in range(2):
+            for tenant in tenants:
+                lake.send(events_of(tenant, number), tenant)
+        writer = lake.partition_writer("first")
+        while writer.step():
+            pass
+        assert current(lake.lake.database).segments == ()
+        assert counts(lake, "t000", "t089") == [2, 2]
+        lake.clock.advance(1000)
+        writer.step()
+        stored = len(current(lake.lake.database).segments)
+        assert 0 < stored < len(tenants)  # as many as are read again at a time
+        lake.send(events_of("t000", 0, 5), "t000")
+        writer.release()
+        with pytest.raises(Died):
+            lake.writer(dies_at("between files")).drain()
+        lake.store()
+        assert accepted(lake) == dict.fromkeys(tenants, 2) | {"t000": 4}
+        assert set(lake.stored().values()) == {1}
+        assert len(lake.stored()) == 2 * len(tenants) + 1
+
+
 steps = st.one_of(
     st.tuples(st.just("send"), st.sampled_from("abcd"), st.integers(0, 30)),
     st.tuples(st.just("work"), st.just(""), st.integers(1, 3)),

@@ -38,6 +38,13 @@ FILES_PER_COMMIT_MAX = 256
 BEHIND_BYTES_MAX = 512 * MIB
 
 
+#: A tenant with less than this part of the memory for what waits is not worth a file when memory is
+#: full: its frames are let go of, and read again when its turn comes.
+_WORTH_A_FILE = 1 / 64
+#: With so much of it, it is its turn.
+_OVERGROWN = 1 / 4
+
+
 @dataclass
 class WaitingFrames:
     """Frames of one tenant that were read and are not committed yet."""
@@ -48,8 +55,15 @@ class WaitingFrames:
     #: How much had been read of the partition before.
     read_before: int = 0
     frames: list[Frame] = field(default_factory=list)
+    #: The frames, and those that came since, are in the log alone.
+    let_go: bool = False
     rows: int = 0
     size: int = 0
+
+    def is_part(self, limits: IngestSettings, part: float) -> bool:
+        """Whether it is so large a part of what one flush may be."""
+        full = self.rows >= part * limits.flush_rows_max
+        return full or self.size >= part * limits.flush_bytes_max
 
 
 @dataclass
@@ -57,8 +71,11 @@ class Waiting:
     """What waits of a partition, by tenant, in the order in which each began to wait."""
 
     tenants: dict[str, WaitingFrames] = field(default_factory=dict)
+    #: Of what is in memory.
     rows: int = 0
     size: int = 0
+    #: Of the tenants whose frames were let go of, the one that has grown most since.
+    grown: str | None = None
     #: How much was read of the partition so far.
     read: int = 0
 
@@ -68,17 +85,29 @@ class Waiting:
         if waiting is None:
             waiting = self.tenants[tenant] = WaitingFrames(offset, now_s, self.read)
         rows, size = sum(frame.header.counts.values()), len(frame.body)
-        waiting.frames.append(frame)
         waiting.rows += rows
         waiting.size += size
-        self.rows += rows
-        self.size += size
+        if not waiting.let_go:
+            waiting.frames.append(frame)
+            self.rows += rows
+            self.size += size
+        elif self.grown is None or waiting.size > self.tenants[self.grown].size:
+            self.grown = tenant
 
     def remove(self, tenants: Iterable[str]) -> None:
         for tenant in tenants:
             waiting = self.tenants.pop(tenant)
-            self.rows -= waiting.rows
-            self.size -= waiting.size
+            if tenant == self.grown:
+                self.grown = None
+            if not waiting.let_go:
+                self.rows -= waiting.rows
+                self.size -= waiting.size
+
+    def free_memory(self) -> None:
+        """Let go of all frames; the log has them."""
+        for waiting in self.tenants.values():
+            waiting.frames, waiting.let_go = [], True
+        self.rows = self.size = 0
 
     def first(self) -> WaitingFrames | None:
         """Who has waited longest."""
@@ -101,7 +130,10 @@ def choose_due(
     if first is None:
         return []
     if is_full(waiting, limits):
-        return _largest(waiting)
+        return _largest(waiting, limits)
+    grown = waiting.grown
+    if grown is not None and waiting.tenants[grown].is_part(limits, _OVERGROWN):
+        return [grown]
     wait_s = wait_seconds(limits, len(waiting.tenants), partitions)
     if now_s - first.since_s >= wait_s:
         # One commit takes those with it whose turn would come next.
@@ -109,23 +141,47 @@ def choose_due(
         of_age = takewhile(
             lambda tenant: now_s - waiting.tenants[tenant].since_s >= together_s, waiting.tenants
         )
-        return list(islice(of_age, FILES_PER_COMMIT_MAX))
+        return _within(waiting, limits, of_age)
     if waiting.read - first.read_before >= BEHIND_BYTES_MAX:
-        return list(islice(waiting.tenants, FILES_PER_COMMIT_MAX))
+        return choose_oldest(waiting, limits)
     return []
 
 
+def choose_oldest(waiting: Waiting, limits: IngestSettings) -> list[str]:
+    """As many as may be written in one commit."""
+    return _within(waiting, limits, waiting.tenants)
+
+
+def _within(waiting: Waiting, limits: IngestSettings, tenants: Iterable[str]) -> list[str]:
+    """The first of these, as far as they are one flush; there is one at least."""
+    chosen: list[str] = []
+    rows = size = 0
+    for tenant in islice(tenants, FILES_PER_COMMIT_MAX):
+        frames = waiting.tenants[tenant]
+        rows, size = rows + frames.rows, size + frames.size
+        if chosen and (rows > limits.flush_rows_max or size > limits.flush_bytes_max):
+            break
+        chosen.append(tenant)
+    return chosen
+
+
 def is_full(waiting: Waiting, limits: IngestSettings) -> bool:
-    """Whether no more should be read before something was written."""
+    """Whether no more should be read before memory is free again."""
     return waiting.rows >= limits.flush_rows_max or waiting.size >= limits.flush_bytes_max
 
 
-def _largest(waiting: Waiting) -> list[str]:
-    """The fewest tenants without whom the rest is half of it at most."""
+def _largest(waiting: Waiting, limits: IngestSettings) -> list[str]:
+    """Of the tenants in memory that are worth a file the fewest without whom the rest is half of
+    it at most."""
     rows, size = waiting.rows, waiting.size
     chosen = []
-    by_size = sorted(waiting.tenants.items(), key=lambda item: item[1].size, reverse=True)
-    for tenant, frames in by_size[:FILES_PER_COMMIT_MAX]:
+    worth_it = [
+        (tenant, frames)
+        for tenant, frames in waiting.tenants.items()
+        if not frames.let_go and frames.is_part(limits, _WORTH_A_FILE)
+    ]
+    worth_it.sort(key=lambda item: item[1].size, reverse=True)
+    for tenant, frames in worth_it[:FILES_PER_COMMIT_MAX]:
         if 2 * rows <= waiting.rows and 2 * size <= waiting.size:
             break
         chosen.append(tenant)

@@ -4,24 +4,26 @@ import math
 import time
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import islice
+from itertools import groupby, islice, takewhile
+from operator import itemgetter
 
+import pyarrow as pa
 import structlog
 from sqlalchemy import Connection
 
 from penstock.clock import Clock
 from penstock.eventlog import Claim
-from penstock.events.frames import encode_values
+from penstock.events.frames import Frame, encode_values
 from penstock.ingest.errors import LogExpired, LogTruncated
 from penstock.ingest.flush import (
-    FILES_PER_COMMIT_MAX,
     UNFIT,
     FlushInput,
     Waiting,
     choose_due,
+    choose_oldest,
     decode_frames,
     is_full,
     plan_flush,
@@ -53,6 +55,7 @@ from penstock.lake.lake import Lake
 from penstock.lake.rows import ROW_GROUPS, DecodedEvents
 from penstock.lake.segments import SegmentWriter, discard, new_name
 from penstock.lake.settings import LakeSettings
+from penstock.lake.sorted_merge import tenant_pieces
 from penstock.metrics import Metrics
 
 #: How much of the log is read at once.
@@ -133,7 +136,9 @@ class PartitionWriter:
         now_s = self._parts.clock.elapsed_s()
         due = choose_due(self._waiting, self._limits, now_s, self._log.partitions)
         if drain and not moved and not due:
-            due = list(islice(self._waiting.tenants, FILES_PER_COMMIT_MAX))
+            due = choose_oldest(self._waiting, self._limits)
+        if not due and is_full(self._waiting, self._limits):
+            self._waiting.free_memory()
         # Values that nobody has to wait for have to be passed, too.
         past = not self._waiting.tenants and (
             (drain and not moved) or now_s - self._moved_s >= self._limits.flush_seconds_max
@@ -249,7 +254,7 @@ class PartitionWriter:
         return True
 
     def _flush(self, claim: PartitionClaim, tenants: Sequence[str]) -> None:
-        frames = [frame for tenant in tenants for frame in self._waiting.tenants[tenant].frames]
+        frames = self._frames_of(tenants)
         try:
             self._store(claim, tenants, decode_frames(frames))
         except UNFIT as error:
@@ -257,6 +262,31 @@ class PartitionWriter:
             self._known.forget()
             sifted = decode_frames(frames, sifted_by=self._parts.lake.summariser)
             self._store(claim, tenants, sifted)
+
+    def _frames_of(self, tenants: Sequence[str]) -> list[Frame]:
+        """Those in memory, and those that are read again. Raises LogExpired."""
+        waiting = [self._waiting.tenants[tenant] for tenant in tenants]
+        frames = [frame for of_tenant in waiting for frame in of_tenant.frames]
+        let_go = {tenant: of for tenant, of in zip(tenants, waiting, strict=True) if of.let_go}
+        if not let_go:
+            return frames
+        first = offset = min(of_tenant.offset for of_tenant in let_go.values())
+        log, rows_left = self._parts.lake.log, sum(of_tenant.rows for of_tenant in let_go.values())
+        while offset < self._position:
+            entries = log.read(self._partition, offset, _READ_BYTES)
+            for entry in takewhile(lambda entry: entry.offset < self._position, entries):
+                for value in entry.values:
+                    for partition, frame in self._decoder.placed(value, self._partition):
+                        of = let_go.get(frame.header.tenant)
+                        mine = of is not None and entry.offset >= of.offset
+                        if mine and partition == self._partition:
+                            frames.append(frame)
+                            rows_left -= sum(frame.header.counts.values())
+            offset = entries[-1].next_offset if entries else self._position
+        if rows_left:
+            kept = log.bounds(self._partition).first
+            raise LogExpired(partition=self._partition, first=kept, covered=first)
+        return frames
 
     def _store(self, claim: PartitionClaim, tenants: Sequence[str], flush: FlushInput) -> None:
         parts, metrics, started = self._parts, self._parts.metrics, time.perf_counter()
@@ -329,17 +359,27 @@ class PartitionWriter:
         self, claim: PartitionClaim, decoded: DecodedEvents, fresh: NewEvents
     ) -> list[CoveredSegment]:
         """One for each tenant with new events."""
-        parts = self._parts
-        new_of: defaultdict[str, list[int]] = defaultdict(list)
-        for at in fresh.new:
-            new_of[decoded.tenants[at]].append(at)
+        parts, summariser = self._parts, self._parts.lake.summariser
+        tenants = {decoded.tenants[at] for at in fresh.new}
+        names = self._announce(claim, sorted(tenants))
+        tables: Iterable[pa.Table] = decoded.to_tables(fresh.new, fresh.consents, ROW_GROUPS)
+        summaries: dict[str, pa.Table] = {}
+        if len(names) > 1:
+            # Of many small files each would cost more to summarise than to write.
+            tables = list(tables)
+            summaries = dict(tenant_pieces([summariser.summarise(pa.concat_tables(tables))]))
         segments: list[CoveredSegment] = []
-        for tenant, name in self._announce(claim, sorted(new_of)).items():
+        for tenant, pieces in groupby(tenant_pieces(tables), key=itemgetter(0)):
             parts.crash_point("between files" if segments else "intent written")
             with SegmentWriter(
-                parts.lake.store, name, tenant, ROW_GROUPS, parts.lake.summariser
+                parts.lake.store,
+                names[tenant],
+                tenant,
+                ROW_GROUPS,
+                summariser,
+                summaries.get(tenant),
             ) as writer:
-                for rows in decoded.to_tables(new_of[tenant], fresh.consents, ROW_GROUPS):
+                for _, rows in pieces:
                     writer.write(rows)
                     parts.crash_point("file half written")
             from_offset = self._waiting.tenants[tenant].offset

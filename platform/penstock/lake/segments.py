@@ -247,6 +247,8 @@ class SegmentWriter:
     tenant: str | None
     limits: RowGroupLimits
     summariser: Summariser
+    #: Of all rows that will be written, where they are made already: many small segments together.
+    summaries: pa.Table | None = None
     #: Of a merge: the newest commit that brought an event of each session.
     changed: Mapping[tuple[str, str], int] | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
@@ -293,7 +295,7 @@ class SegmentWriter:
             self._unsummarised_rows += group.num_rows
             self._unsummarised_bytes += sum(sizes[start:end])
             # What waits for its summary is in memory.
-            if (
+            if self.summaries is None and (
                 self._unsummarised_rows >= _SUMMARY_ROWS
                 or self._unsummarised_bytes >= groups * self.limits.bytes_max
             ):
@@ -305,7 +307,9 @@ class SegmentWriter:
 
     def _summarise(self, *, last: bool = False) -> None:
         if self._unsummarised:
-            parts = self.summariser.summarise(pa.concat_tables(self._unsummarised))
+            parts = self.summaries
+            if parts is None:
+                parts = self.summariser.summarise(pa.concat_tables(self._unsummarised))
             self._unsummarised.clear()
             self._unsummarised_rows = self._unsummarised_bytes = 0
             columns = (parts[name].to_pylist() for name in ("tenant", "session_id"))
