@@ -26,6 +26,7 @@ from bench.query_processes import measure_query_processes
 from bench.rewards import measure_rewards
 from bench.simulator_truth import measure_simulator
 from bench.sizing import Cost, table
+from bench.tenants import figures_of, measure_tenants
 from bench.traffic import Traffic, make_traffic
 from penstock.terminal.output import say
 
@@ -65,6 +66,10 @@ def _measure(here: Path, events: int, lake_events: int) -> Iterator[Figure]:
     yield from _half_load(half, rate)
 
     yield from _over_kafka(here / "kafka", traffic, full)
+
+    say("storing what many tenants send")
+    for tenants in (10, 1_000, 100_000):
+        yield from figures_of(measure_tenants(here / f"tenants-{tenants}", tenants))
 
     say("importing sessions")
     yield from measure_importing(here / "importing")

@@ -40,7 +40,7 @@ def make_mixed(lake: HandLake, file: str) -> None:
         writer.write(rows)
     with lake.lake.database.write() as connection:
         ids = segment.c.id.in_([stored.id for stored in apart])
-        old = connection.execute(sa.select(segment).where(ids)).first()
+        old = connection.execute(sa.select(segment).where(ids)).all()[0]
         connection.execute(sa.delete(segment).where(ids))
         snap = next_snap(connection, INGEST)
         origin = {"log_id": old.log_id, "from_offset": 0, "to_offset": 0, "log_partitions": 1}

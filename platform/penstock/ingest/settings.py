@@ -62,7 +62,7 @@ class IngestSettings(RoomSettings):
         at_most="lease_seconds",
     )
     flush_files_per_second_max: float = setting(
-        20.0,
+        5.0,
         "new segments a second, where so many tenants send that each would write a small one",
         "Raise it when thousands of tenants' events have to be in segments sooner; lower it for"
         " fewer, larger segments.",

@@ -119,9 +119,8 @@ class _SegmentFilters:
         head: int,
     ) -> None:
         """Only of segments that appeared since last time; those that went are dropped."""
-        owned = segment.c.tenant.in_([tenant for tenant in tenants if tenant is not None])
-        if None in tenants:
-            owned |= segment.c.tenant.is_(None)
+        named = segment.c.tenant.in_([tenant for tenant in tenants if tenant is not None])
+        owned = sa.or_(named, segment.c.tenant.is_(None)) if None in tenants else named
         names = sa.select(segment.c.tenant, segment.c.name).where(visible, owned)
         rows = connection.execute(names).all()
         known = {tenant: self._of.get(tenant, {}) for tenant in tenants}
