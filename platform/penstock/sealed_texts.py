@@ -79,15 +79,23 @@ class SecretSeal:
             why = f"{place} was changed in the database since; remove it, and add it again"
             raise self._unfit(why) from error
 
+    def derived_key(self, purpose: str) -> bytes:
+        """A key for another purpose, which tells nothing of this one. Raises SecretKeyUnfit."""
+        self._make_if_missing(make=self.makes_key)
+        return hashlib.blake2b(purpose.encode(), key=self._key, digest_size=_KEY_BYTES).digest()
+
     def _cipher(self, *, make: bool) -> "AESGCM":
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+        self._make_if_missing(make=make)
+        return AESGCM(self._key)
+
+    def _make_if_missing(self, *, make: bool) -> None:
         if make and not self.file.exists():
             try:
                 self._make()
             except OSError as error:
                 raise self._unfit(error.strerror or str(error)) from error
-        return AESGCM(self._key)
 
     @cached_property
     def _key(self) -> bytes:
