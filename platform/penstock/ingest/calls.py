@@ -27,6 +27,7 @@ class LedgerLine(msgspec.Struct):
     duplicate: int
     rejected: int
     waiting: int
+    near_misses: int = 0
 
 
 class LedgerTotals(msgspec.Struct):
@@ -35,6 +36,8 @@ class LedgerTotals(msgspec.Struct):
     duplicate: int
     rejected: int
     waiting: int
+    #: Of the accepted events, those with a key that is nearly one of the contract.
+    near_misses: int = 0
 
 
 class GapAnswer(msgspec.Struct):
