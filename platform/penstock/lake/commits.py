@@ -77,6 +77,8 @@ class LedgerCounts:
     rejected: int = 0
     #: Of accepted events, as they were sent.
     bytes: int = 0
+    #: Of accepted events, those with keys that are nearly known.
+    near_misses: int = 0
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import json
 import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Self
 
@@ -52,6 +52,16 @@ class RedactedLines:
     refused: list[RefusedLine] = field(default_factory=list)
     #: How often each rule had a match; model calls that lost token ids count as `token_ids`.
     counts: Counter[str] = field(default_factory=Counter)
+    #: Lines that took longer than a scan.
+    suspects: int = 0
+
+    def extend(self, others: "RedactedLines") -> None:
+        """By the lines that follow."""
+        moved = [replace(line, place=len(self.lines) + line.place) for line in others.refused]
+        self.refused += moved
+        self.lines += others.lines
+        self.counts += others.counts
+        self.suspects += others.suspects
 
 
 class LineRedactor:
@@ -79,6 +89,7 @@ class LineRedactor:
             try:
                 marks = screen.marks(line)
                 if marks or len(line) > line_bytes_max:
+                    redacted.suspects += 1
                     whole = len(line) <= line_bytes_max
                     self._look_into(redacted, place, tenant, whole=whole)
             except Exception as error:  # noqa: BLE001  # whatever it is, the line does not go on

@@ -16,6 +16,8 @@ from penstock.redaction.views import View, joined, percent_decoded, unescaped
 
 #: Encodings within encodings; what is hidden deeper nobody reads by chance.
 DEPTH_MAX = 4
+#: A text with more is no session's: looking at each would keep others waiting.
+MATCHES_MAX = 5_000
 #: A key and its value are looked at together where the value is no longer.
 ASSIGNED_CHARS_MAX = 512
 
@@ -27,6 +29,10 @@ _BASE64_TEXT = re.compile(
 _BREAK = re.compile(_BASE64_BREAK)
 _SOME_SECRET = b"q7Rv2Lx9Tz4Kd8Wm3Np6"
 _URL_SAFE = str.maketrans("-_", "+/")
+
+
+class TooManyMatches(ValueError):
+    """A text with more matches than are looked at."""
 
 
 class _Span(NamedTuple):
@@ -82,7 +88,9 @@ class TextMask:
             if mark < 0 or (joined_only and not self.rules[mark].joined):
                 continue
             rule = self.rules[mark]
-            for match in rule.pattern.finditer(text):
+            for number, match in enumerate(rule.pattern.finditer(text)):
+                if number == MATCHES_MAX:
+                    raise TooManyMatches
                 if (span := self._span(rule, text, match)) is not None:
                     counts[rule.id] += 1
                     yield span

@@ -2,18 +2,29 @@
 where its characters stand in the text that it is of."""
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable
 from typing import NamedTuple
 
 
 class View(NamedTuple):
     text: str
-    #: Where each of its characters begins and ends in the original.
+    #: Where its pieces begin, here and in the original.
     begins: list[int]
-    ends: list[int]
+    originals: list[int]
+    #: How many characters of the original a piece of one character stands for; 0 is a copied piece.
+    widths: list[int]
 
     def original(self, start: int, end: int) -> tuple[int, int]:
-        return self.begins[start], self.ends[end - 1]
+        return self._place(start)[0], self._place(end - 1)[1]
+
+    def _place(self, at: int) -> tuple[int, int]:
+        piece = bisect_right(self.begins, at) - 1
+        begin, width = self.originals[piece], self.widths[piece]
+        if width:
+            return begin, begin + width
+        begin += at - self.begins[piece]
+        return begin, begin + 1
 
 
 _ESCAPES = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([nrtbf\"'/]))")
@@ -51,22 +62,26 @@ def joined(text: str) -> View:
     return _replaced(text, ((m.start(), m.end(), "") for m in breaks))
 
 
-def _replaced(text: str, replacements: Iterator[tuple[int, int, str]]) -> View:
+def _replaced(text: str, replacements: Iterable[tuple[int, int, str]]) -> View:
     """Each part of the text by one character or by none."""
     parts: list[str] = []
-    begins: list[int] = []
-    ends: list[int] = []
-    at = 0
+    view = View("", [], [], [])
+
+    def add(part: str, original: int, width: int) -> None:
+        if part:
+            parts.append(part)
+            view.begins.append(size)
+            view.originals.append(original)
+            view.widths.append(width)
+
+    at = size = 0
     for start, end, by in replacements:
         if start < at:
             continue
-        parts += (text[at:start], by)
-        begins += range(at, start)
-        ends += range(at + 1, start + 1)
-        if by:
-            begins.append(start)
-            ends.append(end)
+        add(text[at:start], at, 0)
+        size += start - at
+        add(by, start, end - start)
+        size += len(by)
         at = end
-    begins += range(at, len(text))
-    ends += range(at + 1, len(text) + 1)
-    return View("".join([*parts, text[at:]]), begins, ends)
+    add(text[at:], at, 0)
+    return view._replace(text="".join(parts))
