@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from penstock_jobs.importers.file_changes import ToolUse, changes_of, has_failed, view_of
+from penstock_jobs.importers.file_edits import ToolUse, edits_of, has_failed, view_of
 from tests.support.session_sources import FIXTURES, Event, events_of, report_of
 
 
@@ -197,11 +197,11 @@ def test_changes_are_known_by_their_arguments() -> None:
         (use("bash", command="ls"), []),
     ]  # fmt: skip
     for tool_use, expected in cases:
-        assert [change[:3] for change in changes_of(tool_use, {})] == expected
+        assert [change[:3] for change in edits_of(tool_use, {})] == expected
 
 
 def test_write_of_a_known_file_has_what_was_there() -> None:
-    (change,) = changes_of(use("write_file", path="s.py", content="new\n"), {"s.py": "old\n"})
+    (change,) = edits_of(use("write_file", path="s.py", content="new\n"), {"s.py": "old\n"})
     assert change == ("s.py", "old\n", "new\n", True)
 
 
