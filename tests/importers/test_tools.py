@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from penstock_jobs.importers.file_edits import ToolUse, edits_of, has_failed, view_of
+from penstock_jobs.importers.file_edits import FileEdit, ToolUse, edits_of, has_failed, view_of
 from tests.support.session_sources import FIXTURES, Event, events_of, report_of
 
 
@@ -202,7 +202,7 @@ def test_changes_are_known_by_their_arguments() -> None:
 
 def test_write_of_a_known_file_has_what_was_there() -> None:
     (change,) = edits_of(use("write_file", path="s.py", content="new\n"), {"s.py": "old\n"})
-    assert change == ("s.py", "old\n", "new\n", True)
+    assert change == FileEdit("s.py", "old\n", "new\n", is_whole=True)
 
 
 def test_failures_are_told_in_words_too() -> None:
