@@ -33,3 +33,16 @@ def written_by(pid: int) -> int:
         return 0
     _, _, count = counters.partition("\nwrite_bytes: ")
     return int(count.partition("\n")[0] or 0)
+
+
+def begin_writing(folder: str) -> None:
+    """Have the system write what these files hold, and wait for nothing."""
+    if sys.platform != "linux":
+        return
+    with suppress(OSError):  # a statement removes its files whenever it likes
+        for file in os.scandir(folder):
+            descriptor = os.open(file, os.O_RDONLY)
+            try:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
