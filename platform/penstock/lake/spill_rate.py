@@ -2,8 +2,12 @@
 
 The event log shares the disk with it. An acknowledgement waits for a sync, and a sync waits for
 what the file system has yet to write of other files: of gigabytes, for a tenth of a second each
-time. Who writes too much is stopped for a while."""
+time. Who writes too much is stopped for a while, and what it wrote goes to the disk at once:
+the system would gather half a minute of it."""
 
+import os
+import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
