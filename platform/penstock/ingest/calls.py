@@ -252,6 +252,7 @@ REPLAY_REJECTED = Call(
     question=ReplayQuestion,
     answer=ReplayAnswer,
     work=_replay,
+    noted="replay",
     roles=(),
     summary="Check rejected lines again, and take those that are accepted now",
     reads_rows=True,
@@ -270,6 +271,7 @@ RELEASE_FUSE = Call(
     question=ReleaseFuseQuestion,
     answer=FuseReleased,
     work=_release,
+    noted="replay",
     roles=(),
     summary="Store each rejected line of a source again",
 )
