@@ -27,6 +27,7 @@ class LedgerLine(msgspec.Struct):
     duplicate: int
     rejected: int
     waiting: int
+    erased: int = 0
 
 
 class LedgerTotals(msgspec.Struct):
@@ -35,6 +36,7 @@ class LedgerTotals(msgspec.Struct):
     duplicate: int
     rejected: int
     waiting: int
+    erased: int = 0
 
 
 class GapAnswer(msgspec.Struct):

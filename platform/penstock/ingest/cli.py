@@ -65,7 +65,7 @@ def ledger(
             waiting = f"{report.waiting.events} events wait in the log"
             say(f"{waiting} since {oldest:%Y-%m-%d %H:%M:%S} UTC: {report.waiting.why}.")
         if not report.discrepancies:
-            say("It adds up: accepted = stored + duplicate + waiting in the log.")
+            say("It adds up: accepted = stored + duplicate + erased + waiting in the log.")
     if report.discrepancies:
         raise typer.Exit(1)
 

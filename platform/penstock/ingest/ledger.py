@@ -35,6 +35,8 @@ class LedgerRow:
     duplicate: int
     rejected: int
     waiting: int
+    #: Dropped before they were stored, or taken out again: the lake was told to erase them.
+    erased: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class LedgerReport:
 
 
 _Key = tuple[str, str, int]
-_COUNTS = ("accepted", "stored", "duplicate", "rejected")
+_COUNTS = ("accepted", "stored", "duplicate", "rejected", "erased")
 
 
 def read_ledger(lake: Lake, since_us: int = 0, *, tenant: str | None = None) -> LedgerReport:
@@ -71,14 +73,16 @@ def read_ledger(lake: Lake, since_us: int = 0, *, tenant: str | None = None) -> 
             break  # the writer did not take the events over: a gap that is not entered yet
         waiting, refused, oldest_us, overtaken = _count_log(lake.log, decoder, next_offsets)
         before = next_offsets
-    accepted, stored, duplicate, rejected = (
-        Counter({(row.tenant, row.source, row.hour): getattr(row, name) for row in sums})
+    accepted, stored, duplicate, rejected, erased = (
+        Counter({(row.tenant, row.source, row.hour): getattr(row, name) or 0 for row in sums})
         for name in _COUNTS
     )
     accepted.update(waiting)
     rejected.update(refused)
     rows = [
-        LedgerRow(*key, accepted[key], stored[key], duplicate[key], rejected[key], waiting[key])
+        LedgerRow(
+            *key, *(each[key] for each in (accepted, stored, duplicate, rejected, waiting, erased))
+        )
         for key in sorted({*accepted, *rejected}, key=itemgetter(2, 0, 1))
     ]
     whole = stored.total()
@@ -87,8 +91,9 @@ def read_ledger(lake: Lake, since_us: int = 0, *, tenant: str | None = None) -> 
     discrepancies = [
         f"{row.source or '(no source)'} at hour {row.hour}: {row.accepted} accepted, but "
         f"{row.stored} stored + {row.duplicate} duplicate + {row.waiting} waiting"
+        f"{f' + {row.erased} erased' if row.erased else ''}"
         for row in rows
-        if row.accepted != row.stored + row.duplicate + row.waiting
+        if row.accepted != row.stored + row.duplicate + row.waiting + row.erased
     ]
     if whole != live_rows:
         counts = f"{whole} events were stored, but the segments hold {live_rows} rows"
