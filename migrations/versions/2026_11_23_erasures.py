@@ -3,8 +3,8 @@
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0015"
-down_revision = "0014"
+revision = "0018"
+down_revision = "0017"
 
 
 def upgrade() -> None:
@@ -31,9 +31,7 @@ def upgrade() -> None:
         sa.Column("erasure", sa.String(length=32), nullable=False),
         sa.Column("tenant", sa.String(length=128), nullable=False),
         sa.Column("session_id", sa.String(length=512), nullable=False),
-        sa.PrimaryKeyConstraint(
-            "erasure", "tenant", "session_id", name=op.f("pk_erasure_session")
-        ),
+        sa.PrimaryKeyConstraint("erasure", "tenant", "session_id", name=op.f("pk_erasure_session")),
     )
     number = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
     op.create_table(

@@ -66,8 +66,8 @@ class RevokeKey(Question):
 def _create(lake: Lake, caller: Caller, question: CreateKey) -> CreatedKey:
     from penstock.access.keys import create_key
 
-    terms = question.note, question.expires_at
-    key, secret = create_key(lake.database, question.role, caller.tenant, *terms)
+    terms = question.role, caller.tenant, question.note, question.expires_at
+    key, secret = create_key(lake.database, *terms, by=caller.actor)
     return msgspec.convert(facts(key) | {"secret": secret}, CreatedKey)
 
 
@@ -82,7 +82,8 @@ def _list(lake: Lake, caller: Caller, question: KeysQuestion) -> KeysAnswer:
 def _revoke(lake: Lake, caller: Caller, question: RevokeKey) -> KeyRevoked:
     from penstock.access.keys import revoke_key
 
-    revoke_key(lake.database, question.id, None if caller.at_the_lake else caller.tenant)
+    owner = None if caller.at_the_lake else caller.tenant
+    revoke_key(lake.database, question.id, owner, by=caller.actor)
     return KeyRevoked(question.id)
 
 

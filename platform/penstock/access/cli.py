@@ -129,7 +129,7 @@ def set_(
     from penstock.access.quotas import set_quota
 
     with open_existing(data) as lake:
-        set_quota(lake.database, tenant, name, maximum)
+        set_quota(lake.database, tenant, name, maximum, by=options.actor(None))
     if json:
         show_json({"tenant": tenant, "quota": name, "maximum": maximum})
         return

@@ -15,6 +15,8 @@ from sqlalchemy import Connection
 from penstock.access import ROLES, Role
 from penstock.access.errors import KeyExpired, KeyRefused, RoleMissing
 from penstock.access.tables import api_key
+from penstock.audit.chain import append
+from penstock.audit.entry import OPERATOR, Deed
 from penstock.clock import SECOND_US, Clock
 from penstock.database.engine import Database, lock_table, now_us
 from penstock.errors import InvalidInput
@@ -61,7 +63,13 @@ _KEY_COLUMNS = [api_key.c[field.name] for field in fields(Key)]
 
 
 def create_key(
-    database: Database, role: str, tenant: str, note: str = "", expires_at: int | None = None
+    database: Database,
+    role: str,
+    tenant: str,
+    note: str = "",
+    expires_at: int | None = None,
+    *,
+    by: str = OPERATOR,
 ) -> tuple[Key, str]:
     """The key and its secret. Only a hash is stored: show the secret now or never. It is refused
     from `expires_at` on, in microseconds since 1970."""
@@ -75,7 +83,7 @@ def create_key(
         raise InvalidInput(what=what, why="it is microseconds since 1970, up to the year 9999")
     with database.write() as connection:
         lock_table(connection, api_key, alone=False)
-        key, secret = _insert(connection, role, tenant, note, expires_at)
+        key, secret = _insert(connection, role, tenant, note, expires_at, by=by)
         if expires_at is not None and expires_at <= key.created_at:
             raise InvalidInput(what="The time at which the key expires", why="it has passed")
     return key, secret
@@ -91,13 +99,23 @@ def create_first_key(database: Database, note: str) -> tuple[Key, str] | None:
 
 
 def _insert(
-    connection: Connection, role: str, tenant: str, note: str, expires_at: int | None = None
+    connection: Connection,
+    role: str,
+    tenant: str,
+    note: str,
+    expires_at: int | None = None,
+    *,
+    by: str = OPERATOR,
 ) -> tuple[Key, str]:
     secret = f"pk_{role}_{secrets.token_urlsafe(_SECRET_BYTES)}"
     row = {"id": secrets.token_hex(4), "sha256": _digest(secret), "tenant": tenant, "role": role}
     times = {"created_at": now_us(), "expires_at": expires_at}
     insert = sa.insert(api_key).values(**row, note=note, **times)
-    return Key(*connection.execute(insert.returning(*_KEY_COLUMNS)).one()), secret
+    key = Key(*connection.execute(insert.returning(*_KEY_COLUMNS)).one())
+    facts: dict[str, str | int | None] = {"role": role, "expires_at": expires_at}
+    place = {"tenant": tenant, "actor": by, "subject": f"key {key.id}"}
+    append(connection, Deed(**place, action="key", facts=facts))
+    return key, secret
 
 
 def list_keys(database: Database, tenant: str | None = None) -> list[Key]:
@@ -109,16 +127,21 @@ def list_keys(database: Database, tenant: str | None = None) -> list[Key]:
         return [Key(*row) for row in connection.execute(query)]
 
 
-def revoke_key(database: Database, key_id: str, tenant: str | None = None) -> None:
+def revoke_key(
+    database: Database, key_id: str, tenant: str | None = None, *, by: str = OPERATOR
+) -> None:
     """A key of any tenant, or of this one. Raises InvalidInput."""
     valid = sa.update(api_key).where(api_key.c.id == key_id, api_key.c.revoked_at.is_(None))
     if tenant is not None:
         valid = valid.where(api_key.c.tenant == tenant)
     with database.write() as connection:
-        revoked = connection.execute(valid.values(revoked_at=now_us()))
-    if revoked.rowcount == 0:
-        why = "there is none, or it is revoked already"
-        raise InvalidInput(what=f"The key {key_id!r}", why=why)
+        revoked = valid.values(revoked_at=now_us()).returning(api_key.c.tenant)
+        owner = connection.scalar(revoked)
+        if owner is None:
+            why = "there is none, or it is revoked already"
+            raise InvalidInput(what=f"The key {key_id!r}", why=why)
+        place = {"tenant": owner, "actor": by, "subject": f"key {key_id}"}
+        append(connection, Deed(**place, action="revoke"))
 
 
 class KeyRing:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from penstock.audit.entry import OPERATOR
 from penstock.clock import SystemClock
 from penstock.errors import Backlogged, InvalidInput, one_line
 from penstock.http.client import ServiceClient
@@ -63,7 +64,7 @@ class EventImporter(Protocol):
 
 def event_importer(desk: Desk) -> EventImporter:
     if isinstance(desk, LocalDesk):
-        return FileImporter(desk.lake, desk.caller.tenant)
+        return FileImporter(desk.lake, desk.caller.tenant, by=desk.caller.actor)
     assert isinstance(desk, RemoteDesk)
     return ServiceImporter(desk.service)
 
@@ -106,8 +107,8 @@ class ServiceImporter:
 class FileImporter:
     """Takes files into the log of a lake on this machine."""
 
-    def __init__(self, lake: Lake, tenant: str) -> None:
-        self._lake = lake
+    def __init__(self, lake: Lake, tenant: str, *, by: str = OPERATOR) -> None:
+        self._lake, self._by = lake, by
         self._clock = SystemClock()
         self._metrics = Metrics()
         self._tenant = tenant
@@ -139,6 +140,7 @@ class FileImporter:
         """Store the events in the log, or wait for a running server that does: the next command
         may need segments, as rewards do."""
         summary, metrics = self.summary, self._metrics
+        self._lake.tally.flush(self._lake.database)
         summary.by_server = not self._writer.drain()
         if summary.by_server:
             patience_s = (
@@ -181,6 +183,10 @@ class FileImporter:
                     waited_s += full.retry_after_s
         self.summary.accepted += piece.accepted
         self.summary.rejected += len(piece.rejections)
+        accepted, rejected = piece.accepted, len(piece.rejections)
+        self._lake.tally.count(
+            self._tenant, self._by, "ingest", accepted=accepted, rejected=rejected
+        )
         self.summary.near_misses |= {miss.key: miss.known for miss in piece.near_misses.counts}
 
 

@@ -2,14 +2,14 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 import duckdb
 import pyarrow as pa
 
 from penstock.events.event import ID_CHARS_MAX
-from penstock.events.frames import Frame, RejectedLine, decode_rejected
+from penstock.events.frames import Frame, RejectedLine, count_near_misses, decode_rejected
 from penstock.ingest.rejection_rules import RejectedRow
 from penstock.ingest.settings import IngestSettings
 from penstock.lake.commits import LedgerCounts, LedgerKey
@@ -49,6 +49,8 @@ class FlushInput:
     accepted: Counter[LedgerKey]
     #: Bytes of the accepted events. Those of a frame with several sources are shared out.
     sizes: Counter[LedgerKey]
+    #: Of the accepted events, those with keys that are nearly known.
+    near_misses: Counter[LedgerKey] = field(default_factory=Counter)
 
 
 def decode_frames(frames: Iterable[Frame], sifted_by: Summariser | None = None) -> FlushInput:
@@ -56,7 +58,7 @@ def decode_frames(frames: Iterable[Frame], sifted_by: Summariser | None = None) 
     those that cannot be stored."""
     flush = FlushInput(DecodedEvents(), [], Counter(), Counter())
     for frame in frames:
-        header, counts = frame.header, frame.header.counts
+        header, counts, misses = frame.header, frame.header.counts, frame.header.near_misses
         if header.kind == "rejected":
             try:
                 lines = decode_rejected(frame.body)
@@ -71,11 +73,13 @@ def decode_frames(frames: Iterable[Frame], sifted_by: Summariser | None = None) 
         if unfit:
             flush.rejected.extend(_rejected_rows(frame, unfit, acknowledged=True))
             counts = Counter(event.source or "" for event in flush.decoded.events[before:])
+            misses = count_near_misses(header, fit.body.split(b"\n"))
         total = sum(counts.values())
         for source, count in counts.items():
             key = LedgerKey(header.tenant, source, hour_of(header.received_us))
             flush.accepted[key] += count
             flush.sizes[key] += len(frame.body) * count // total
+            flush.near_misses[key] += misses.get(source, 0)
     return flush
 
 
@@ -92,6 +96,7 @@ def plan_flush(
     for key, count in flush.accepted.items():
         counts[key].accepted += count
         counts[key].bytes += flush.sizes[key]
+        counts[key].near_misses += flush.near_misses[key]
     for key, count in _count(decoded, fresh.new).items():
         counts[key].stored += count
     if len(fresh.new) < len(decoded.events):

@@ -125,9 +125,11 @@ class Acceptor:
         )
         for number, lines in chunks:
             validated, misses = ValidatedLines([], [], [], []), NearMisses()
+            missed: list[int] = []
             for part in validate_parts(lines, number, self.event_bytes_max):
                 if validated.rejections:
                     yield Acceptance()  # a turn for others: who looks at each line takes long
+                missed += [len(validated.lines) + at for at in part.near_missed]
                 validated.lines.extend(part.lines)
                 validated.sessions.extend(part.sessions)
                 validated.sources.extend(part.sources)
@@ -142,7 +144,7 @@ class Acceptor:
                         f"line {last.line}: {last.reason}"
                     )
             piece = Acceptance(len(validated.lines), validated.rejections, near_misses=misses)
-            for partition, frame in pack(validated, *place):
+            for partition, frame in pack(validated._replace(near_missed=missed), *place):
                 piece.values[partition] += encode_values(frame, self.value_bytes_max)
             yield piece
 

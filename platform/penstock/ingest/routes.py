@@ -156,6 +156,13 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepte
     if misses.counts:
         answer.warnings = _warnings(misses)
         gateway.metrics.add("near_miss_keys_total", sum(misses.counts.values()))
+    gateway.lake.tally.count(
+        grant.tenant,
+        f"key {grant.key}",
+        "ingest",
+        accepted=answer.accepted,
+        rejected=len(answer.rejected),
+    )
     gateway.quotas.count(grant.tenant, "events_per_hour", answer.accepted)
     gateway.metrics.add("events_accepted_total", answer.accepted, tenant=grant.tenant)
     gateway.metrics.add("events_rejected_total", len(answer.rejected), tenant=grant.tenant)

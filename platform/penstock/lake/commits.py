@@ -77,6 +77,8 @@ class LedgerCounts:
     rejected: int = 0
     #: Of accepted events, as they were sent.
     bytes: int = 0
+    #: Of accepted events, those with keys that are nearly known.
+    near_misses: int = 0
     #: Taken out of the lake again, or dropped before they were stored: they were erased.
     erased: int = 0
 

@@ -16,6 +16,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from penstock.audit.chain import append
+from penstock.audit.entry import Deed, person_digest
 from penstock.database.engine import clock_us, now_us
 from penstock.database.leases import leased
 from penstock.lake.buckets import SessionId
@@ -86,6 +88,10 @@ def order_erasure(lake: Lake, scope: ErasureScope, *, reason: str, by: str) -> s
         until_us = None if scope.kind == SESSION else scope.until_us
         names = [(scope.tenant, scope.value)]
         bury(connection, key, id_, scope.kind, names, until_us=until_us)
+        subject = person_digest(scope.tenant, scope.kind, scope.value)
+        facts = {"erasure": id_, "state": "ordered"}
+        whose = {"tenant": scope.tenant, "actor": by, "subject": subject}
+        append(connection, Deed(**whose, action="erase", facts=facts))
     return id_
 
 
@@ -200,6 +206,9 @@ def _finish(order: ErasureOrder, parts: dict[str, Any]) -> dict[str, Any]:
         done = sa.update(erasure).where(erasure.c.id == order.id)
         connection.execute(done.values(**written, finished_at=finished))
         connection.execute(sa.delete(erasure_session).where(mine))
+        facts = {"erasure": order.id, "state": "done", "sessions": sessions}
+        who = {"tenant": order.scope.tenant, "actor": row.requested_by}
+        append(connection, Deed(**who, action="erase", facts=facts))
     _close(lake, order.id)
     return report
 
