@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from penstock_jobs.importers.file_changes import ToolUse, changes_of, has_failed, view_of
+from penstock_jobs.importers.file_edits import FileEdit, ToolUse, edits_of, has_failed, view_of
 from tests.support.session_sources import FIXTURES, Event, events_of, report_of
 
 
@@ -197,12 +197,12 @@ def test_changes_are_known_by_their_arguments() -> None:
         (use("bash", command="ls"), []),
     ]  # fmt: skip
     for tool_use, expected in cases:
-        assert [change[:3] for change in changes_of(tool_use, {})] == expected
+        assert [change[:3] for change in edits_of(tool_use, {})] == expected
 
 
 def test_write_of_a_known_file_has_what_was_there() -> None:
-    (change,) = changes_of(use("write_file", path="s.py", content="new\n"), {"s.py": "old\n"})
-    assert change == ("s.py", "old\n", "new\n", True)
+    (change,) = edits_of(use("write_file", path="s.py", content="new\n"), {"s.py": "old\n"})
+    assert change == FileEdit("s.py", "old\n", "new\n", is_whole=True)
 
 
 def test_failures_are_told_in_words_too() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock_jobs.importers import fields
 from penstock_jobs.importers.databases import DatabaseSource, database_of, is_database_with
-from penstock_jobs.importers.file_changes import ToolChange, arguments_of
+from penstock_jobs.importers.file_edits import FileEdit, arguments_of
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.session_draft import SessionDraft, moment_us, present, usage_of
@@ -190,7 +190,7 @@ class _ComposerConversation:
             self._draft.add("feedback", told, f"{call_id}:{kind}")
 
 
-def _told_changes(tool: Mapping[str, Any]) -> list[ToolChange]:
+def _told_changes(tool: Mapping[str, Any]) -> list[FileEdit]:
     """Of an edit whose result tells the lines that changed."""
     arguments = arguments_of(tool.get("params")) | arguments_of(tool.get("rawArgs"))
     named = ("relativeWorkspacePath", "target_file", "file_path", "path")
@@ -202,7 +202,7 @@ def _told_changes(tool: Mapping[str, Any]) -> list[ToolChange]:
         before = "".join(f"{line[1:]}\n" for line in lines if not line.startswith("+"))
         after = "".join(f"{line[1:]}\n" for line in lines if not line.startswith("-"))
         if path and before != after:
-            changes.append(ToolChange(path, before, after))
+            changes.append(FileEdit(path, before, after))
     return changes
 
 
