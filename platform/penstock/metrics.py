@@ -40,6 +40,9 @@ CATALOGUE: dict[str, Metric] = {
     "near_miss_keys_total": Metric(
         Counter, "keys of accepted events that nothing reads, and that are nearly known ones"
     ),
+    "keys_refused_total": Metric(
+        Counter, "requests without a valid key: missing, unknown, expired, limited", ("reason",)
+    ),
     "events_stored_total": Metric(Counter, "events committed to the lake", ("tenant",)),
     "events_duplicate_total": Metric(Counter, "events that the lake had already", ("tenant",)),
     "request_seconds": Metric(

@@ -7,7 +7,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from penstock_jobs.importers.file_changes import ToolUse, changes_of, has_failed, view_of
+import pytest
+
+from penstock_jobs.importers.file_edits import FileEdit, ToolUse, edits_of, has_failed, view_of
+from penstock_jobs.importers.plan import plan_import
 from tests.support.session_sources import FIXTURES, Event, events_of, report_of
 
 
@@ -77,6 +80,10 @@ def test_what_was_taken_back_is_kept_and_marked() -> None:
     said = [(each["text"], each.get("rewound")) for each in of(events, "user_message")]
     assert said[1:] == [("Change h.", None), ("No, leave it.", True), ("Thanks.", None)]
     assert of(events, "user_message")[0]["synthetic"]
+    kinds = [event["type"] for event in events]
+    assert kinds[-4:] == ["model_call", "feedback", "user_message", "x_notice"]
+    (undo,) = of(events, "feedback")
+    assert (undo["kind"], undo["target"]) == ("undo", "m4")
 
 
 def test_message_that_is_told_again_takes_the_place_of_the_first() -> None:
@@ -124,6 +131,30 @@ def test_nothing_of_a_login_is_read() -> None:
     (edit,) = of(events, "edit")
     assert (edit["path"], edit["before"], edit["after"]) == ("q.py", "q = 1\n", "q = 2\n")
     assert of(events, "feedback")[0]["kind"] == "accept"
+
+
+def in_transcripts(folder: Path, name: str) -> Path:
+    """The transcript of the fixture, as one of this conversation."""
+    (original,) = (FIXTURES / "cursor/transcript").rglob("*.jsonl")
+    folder.mkdir(parents=True)
+    return Path(shutil.copy(original, folder / f"{name}.jsonl"))
+
+
+@pytest.mark.parametrize("at_home", [True, False])
+def test_transcript_of_a_conversation_in_the_database_is_a_copy(
+    at_home: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the database is imported too, or lies where Cursor keeps it."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    home = tmp_path / (".config/Cursor/User/globalStorage" if at_home else "copied/globalStorage")
+    shutil.copytree(FIXTURES / "cursor/database/globalStorage", home)
+    projects = tmp_path / "copied/projects/p/agent-transcripts"
+    in_transcripts(projects / "co-1", "co-1")
+    in_transcripts(projects / "co-0", "co-0")  # the database has no message of it
+    plan = plan_import([tmp_path / "copied"])
+    taken = {source.name for source, _importer, _size in plan.sources}
+    assert taken - {"state.vscdb"} == {"co-0.jsonl"}
+    assert [left.why[:3] for left in plan.left_out] == ["1 ×"]
 
 
 # Cline and Roo
@@ -197,12 +228,12 @@ def test_changes_are_known_by_their_arguments() -> None:
         (use("bash", command="ls"), []),
     ]  # fmt: skip
     for tool_use, expected in cases:
-        assert [change[:3] for change in changes_of(tool_use, {})] == expected
+        assert [change[:3] for change in edits_of(tool_use, {})] == expected
 
 
 def test_write_of_a_known_file_has_what_was_there() -> None:
-    (change,) = changes_of(use("write_file", path="s.py", content="new\n"), {"s.py": "old\n"})
-    assert change == ("s.py", "old\n", "new\n", True)
+    (change,) = edits_of(use("write_file", path="s.py", content="new\n"), {"s.py": "old\n"})
+    assert change == FileEdit("s.py", "old\n", "new\n", is_whole=True)
 
 
 def test_failures_are_told_in_words_too() -> None:

@@ -64,7 +64,7 @@ class Lake:
             from penstock.sealed_texts import SecretSeal
 
             seal = SecretSeal.of(self.settings)
-            self._redactor = LineRedactor.of(self.settings, lambda: seal.derived_key("redaction"))
+            self._redactor = LineRedactor.of(self.settings, lambda: seal.key_for("redaction"))
         return self._redactor
 
     @property

@@ -69,7 +69,7 @@ class Service:
         self.metrics.set("build_info", 1, role=self.role, **release)
         self.lake = Lake(self.settings)
         self.keys = KeyRing(self.lake.database, self.clock)
-        self.authorizer = Authorizer(self.keys, self.clock)
+        self.authorizer = Authorizer(self.keys, self.clock, self.metrics)
         self.quotas = Quotas(self.lake.database, self.settings, self.clock)
         limits = self.settings.room(IngestSettings)
         self.gateway = Gateway(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct, field
 
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.edit_tools import FileEdit, edits_of_patch
+from penstock_jobs.importers.file_edits import FileEdit, edits_of_patch
 from penstock_jobs.importers.importer import RecentEntries
 from penstock_jobs.importers.patches import is_v4a
 from penstock_jobs.importers.report import SourceUnfit
@@ -91,7 +91,7 @@ class Patches(Struct):
         patch = self.asked.pop(call_id, None)
         if patch is not None and ok is not False and not self.applied.get(call_id):
             self.applied[call_id] = True
-            yield from _payloads(call_id, edits_of_patch(patch), folder)
+            yield from _payloads(call_id, edits_of_patch(patch, by_hunk=True), folder)
 
     def of_changes(self, event: Mapping[str, Any], folder: str | None) -> Iterator[dict[str, Any]]:
         """By what the client says that it changed."""
@@ -120,7 +120,7 @@ def _changes(changes: Mapping[str, Any]) -> Iterator[FileEdit]:
         elif diff := fields.text(change, "unified_diff"):
             headed = diff if diff.startswith("--- ") else f"--- {path}\n+++ {path}\n{diff}"
             moved = fields.text(change, "move_path")
-            for edit in edits_of_patch(headed):
+            for edit in edits_of_patch(headed, by_hunk=True):
                 yield edit._replace(path=path, moved_to=moved)
 
 

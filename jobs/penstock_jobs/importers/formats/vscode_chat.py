@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.file_changes import ToolChange
+from penstock_jobs.importers.file_edits import FileEdit
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.runs import is_unfinished
@@ -244,7 +244,7 @@ class _ChatSession:
         ]
         known = self._transcript.changes.edited  # the call of a tool told what was there before
         if isinstance(path, str) and any(texts) and path not in known:
-            self._transcript.changes.add(ToolChange(path, "", "".join(texts)), f"{key}:edit", None)
+            self._transcript.changes.add(FileEdit(path, "", "".join(texts)), f"{key}:edit", None)
 
 
 def _markdown(part: Mapping[str, Any]) -> str:
