@@ -1,5 +1,6 @@
 """Agents in terminals and editors: what each store hides, and what becomes of it."""
 
+import json
 import shutil
 import sqlite3
 import subprocess
@@ -120,6 +121,24 @@ def test_changes_of_a_chat_are_replayed() -> None:
     (edit,) = of(events, "edit")
     assert (edit["before"], edit["after"]) == ("n = 1", "n = 2")
     assert of(events, "feedback")[0]["value"] == "down"
+
+
+def test_replaced_ranges_whose_text_nobody_tells_are_no_edits(tmp_path: Path) -> None:
+    def group(path: str, end_column: int) -> dict[str, Any]:
+        span = {"startLineNumber": 3, "startColumn": 1, "endLineNumber": 3}
+        edit = {"range": span | {"endColumn": end_column}, "text": "new\n"}
+        return {"kind": "textEditGroup", "uri": {"path": path}, "edits": [[edit]]}
+
+    parts = [group("/code/inserted.py", 1), group("/code/replaced.py", 9)]
+    request = {"requestId": "r", "timestamp": 1_778_054_300_000, "message": {"text": "Do it."}}
+    request |= {"response": parts, "result": {"timings": {"totalElapsed": 5}}}
+    session = {"sessionId": "v", "creationDate": 1_778_054_300_000, "requests": [request]}
+    (tmp_path / "v.json").write_text(json.dumps(session))
+    events = events_of(tmp_path)
+    (edit,) = of(events, "edit")
+    assert (edit["path"], edit["before"], edit["after"]) == ("/code/inserted.py", "", "new\n")
+    (kept,) = of(events, "x_context")
+    assert (kept["path"], kept["edits"][0]["text"]) == ("/code/replaced.py", "new\n")
 
 
 # Cursor
