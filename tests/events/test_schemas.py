@@ -9,7 +9,7 @@ import pytest
 
 from penstock.events.event import PAYLOADS, SCHEMA_VERSION
 from penstock.events.schemas import event_schema, inlined
-from penstock.events.validation import validate_line, validate_lines
+from penstock.events.validation import has_near_miss, validate_line, validate_lines
 from tests.support.commands import penstock
 from tests.support.lakes import START_US, body_of, make_event
 
@@ -87,6 +87,8 @@ def test_a_key_that_is_nearly_right_is_accepted_and_told(
     [miss] = [miss for miss in judged.near_misses.counts if miss.key == key]
     assert miss.known == known
     assert (judged.near_misses.counts[miss], judged.near_misses.lines[miss]) == (2, 12)
+    assert judged.near_missed == [1, 2]
+    assert list(map(has_near_miss, judged.lines)) == [False, True, True]
 
 
 @pytest.mark.parametrize(
@@ -103,6 +105,7 @@ def test_a_key_that_is_nearly_right_is_accepted_and_told(
 def test_keys_of_one_s_own_are_no_near_misses(event: dict[str, Any]) -> None:
     judged = validate_lines([json.dumps(event).encode()], 1, MAX)
     assert (judged.rejections, judged.near_misses) == ([], None)
+    assert not has_near_miss(judged.lines[0])
 
 
 def test_names_beside_the_payload_are_told_too() -> None:
@@ -112,6 +115,12 @@ def test_names_beside_the_payload_are_told_too() -> None:
     assert judged.near_misses is not None
     [miss] = judged.near_misses.counts
     assert miss == ("userId", "user")
+    assert has_near_miss(judged.lines[0])
+
+
+@pytest.mark.parametrize("bad", [b"", b"[]", b"{}", b"\xff", b'{"extra": 3}', b"[" * 100_000])
+def test_a_line_that_cannot_be_read_has_no_near_miss(bad: bytes) -> None:
+    assert not has_near_miss(bad)
 
 
 def test_an_import_says_which_keys_nothing_reads(tmp_path: Path) -> None:

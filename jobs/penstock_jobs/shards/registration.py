@@ -11,6 +11,8 @@ from typing import BinaryIO
 import numpy as np
 import sqlalchemy as sa
 
+from penstock.audit.chain import append
+from penstock.audit.entry import OPERATOR, Deed
 from penstock.database.engine import Database, insert_new, insert_of, now_us
 from penstock.events.event import session_key
 from penstock.lake import segments
@@ -54,7 +56,14 @@ def announce_once(database: Database, shard_id: str, name: str, owner: str) -> b
     return True
 
 
-def register(database: Database, manifest: Manifest, tenant: str, sessions: Sequence[str]) -> bool:
+def register(
+    database: Database,
+    manifest: Manifest,
+    tenant: str,
+    sessions: Sequence[str],
+    *,
+    by: str = OPERATOR,
+) -> bool:
     """Put a shard into the database whose files are in the store. False where it is there already:
     the same shard may be built twice, even at the same time. From then on its files count as known
     and are announced no longer. Raises FileLost where one of them was cleared away meanwhile."""
@@ -83,6 +92,9 @@ def register(database: Database, manifest: Manifest, tenant: str, sessions: Sequ
         connection.execute(sa.insert(shard).values(**row, created_at=now_us(), added_snap=snap))
         rows = [{"name": folder + part.name, "shard": manifest.id} for part in manifest.files]
         connection.execute(sa.insert(shard_file), rows)
+        facts = {"name": manifest.name, "samples": row["samples"], "snap": row["snap"]}
+        place = {"tenant": tenant, "actor": by, "subject": manifest.id}
+        append(connection, Deed(**place, action="shard", facts=facts))
     return True
 
 

@@ -16,7 +16,12 @@ import msgspec
 
 from penstock.events.bodies import split_body
 from penstock.events.event import SCHEMA_VERSION, TENANT_DEFAULT, is_tenant
-from penstock.events.validation import Rejection, ValidatedLines, validate_lines
+from penstock.events.validation import (
+    Rejection,
+    ValidatedLines,
+    has_near_miss,
+    validate_lines,
+)
 
 #: The room beside the event in a value of one event.
 HEADER_BYTES_MAX = 8 * 1024
@@ -42,6 +47,8 @@ class FrameHeader(msgspec.Struct, kw_only=True, omit_defaults=True):
     schema_version: int = SCHEMA_VERSION
     #: How many partitions the log had when the frame was written; 0 is unknown.
     partitions: int = 0
+    #: Of `counts`, the lines that have keys which are nearly those of the contract.
+    near_misses: dict[str, int] = {}
 
 
 class Frame(msgspec.Struct):
@@ -142,7 +149,7 @@ def pack(
     header = FrameHeader(
         kind="events", tenant=tenant, received_us=received_us, counts={}, partitions=partitions
     )
-    yield from _pack(header, validated.lines, validated.sessions, validated.sources)
+    yield from _pack(header, validated)
     if validated.rejections:
         rejected = []
         for line, reason, raw, source in validated.rejections:
@@ -159,14 +166,13 @@ def repartition(frame: Frame, current: int, partitions: int) -> Iterator[PlacedF
     header = msgspec.structs.replace(frame.header, partitions=partitions)
     placed = [(line, _origin(line)) for line in frame.body.split(b"\n")]
     known = [(line, origin) for line, origin in placed if origin]
-    yield from _pack(
-        header,
-        [line for line, _ in known],
-        [origin.session_id for _, origin in known],
-        [origin.source for _, origin in known],
-    )
+    lines = [line for line, _ in known]
+    sessions = [origin.session_id for _, origin in known]
+    sources = [origin.source for _, origin in known]
+    missed = _near_missed(frame.header, lines)
+    yield from _pack(header, ValidatedLines(lines, sessions, sources, [], near_missed=missed))
     if unreadable := [line for line, origin in placed if not origin]:
-        yield current, _frame(header, unreadable, [None] * len(unreadable))
+        yield current, _frame(header, unreadable, [None] * len(unreadable), ())
 
 
 def encode_values(frame: Frame, bytes_max: int) -> list[bytes]:
@@ -180,27 +186,52 @@ def encode_values(frame: Frame, bytes_max: int) -> list[bytes]:
     for half in (lines[:middle], lines[middle:]):
         rejected = decode_rejected(b"\n".join(half)) if frame.header.kind == "rejected" else None
         sources = [o.source if o else None for o in rejected or map(_origin, half)]
-        values += encode_values(_frame(frame.header, half, sources), bytes_max)
+        missed = _near_missed(frame.header, half)
+        values += encode_values(_frame(frame.header, half, sources, missed), bytes_max)
     return values
 
 
-def _pack(
-    header: FrameHeader, lines: list[bytes], sessions: list[str], sources: Sequence[str | None]
-) -> Iterator[PlacedFrame]:
+def count_near_misses(header: FrameHeader, lines: Sequence[bytes]) -> dict[str, int]:
+    """By source, of some lines of a frame."""
+    origins = (_origin(lines[at]) for at in _near_missed(header, lines))
+    return _count(origin.source for origin in origins if origin)
+
+
+def _near_missed(header: FrameHeader, lines: Sequence[bytes]) -> list[int]:
+    """Which of some lines of a frame have near misses. Most frames have none: nothing is read."""
+    if not header.near_misses:
+        return []
+    return [at for at, line in enumerate(lines) if has_near_miss(line)]
+
+
+def _pack(header: FrameHeader, validated: ValidatedLines) -> Iterator[PlacedFrame]:
     """One frame a partition."""
+    lines, sessions, sources, _, _, missed = validated
     if header.partitions == 1:
         if lines:
-            yield 0, _frame(header, lines, sources)
+            yield 0, _frame(header, lines, sources, missed)
         return
+    odd = set(missed)
     positions: defaultdict[int, list[int]] = defaultdict(list)
     for position, session_id in enumerate(sessions):
         positions[partition_of(session_id, header.partitions)].append(position)
     for partition, own in positions.items():
-        yield partition, _frame(header, [lines[i] for i in own], [sources[i] for i in own])
+        of_own = [at for at, i in enumerate(own) if i in odd] if odd else ()
+        yield (
+            partition,
+            _frame(header, [lines[i] for i in own], [sources[i] for i in own], of_own),
+        )
 
 
-def _frame(header: FrameHeader, lines: list[bytes], sources: Sequence[str | None]) -> Frame:
-    return Frame(msgspec.structs.replace(header, counts=_count(sources)), b"\n".join(lines))
+def _frame(
+    header: FrameHeader,
+    lines: list[bytes],
+    sources: Sequence[str | None],
+    near_missed: Sequence[int],
+) -> Frame:
+    counts, misses = _count(sources), _count(sources[at] for at in near_missed)
+    header = msgspec.structs.replace(header, counts=counts, near_misses=misses)
+    return Frame(header, b"\n".join(lines))
 
 
 def _count(sources: Iterable[str | None]) -> dict[str, int]:

@@ -90,8 +90,9 @@ class NearMisses:
         for miss, count in other.counts.items():
             self.add(miss, other.lines[miss], count)
 
-    def look_at(self, event: Mapping[str, Any], line: int) -> None:
-        """At one event whose line is valid."""
+    def look_at(self, event: Mapping[str, Any], line: int) -> bool:
+        """At one event whose line is valid; returns whether it has such a key."""
+        has_miss = False
         name, payload = event["type"], event["payload"]
         places: list[tuple[str, str, Mapping[str, Any]]] = [("", "", event)]
         if name in _KEYS:
@@ -104,6 +105,8 @@ class NearMisses:
                 known = _known_key(place, key) if len(key) <= _KEY_CHARS_MAX else None
                 if known and known.rpartition(".")[2] not in own:
                     self.add(NearMiss(prefix + key, known), line)
+                    has_miss = True
+        return has_miss
 
 
 def suspects(events: Sequence[Mapping[str, Any]]) -> list[int]:

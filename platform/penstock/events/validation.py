@@ -59,6 +59,8 @@ class ValidatedLines(NamedTuple):
     rejections: list[Rejection]
     #: Of the accepted lines.
     near_misses: NearMisses | None = None
+    #: The positions of the lines that have some.
+    near_missed: Sequence[int] = ()
 
 
 class EventInvalid(ValueError):
@@ -88,6 +90,22 @@ def validate_line(line: bytes, event_bytes_max: int) -> tuple[bytes, Envelope]:
     """The line as the log keeps it, and its envelope. Raises EventInvalid."""
     in_log, envelope, _ = _judged(line, event_bytes_max)
     return in_log, envelope
+
+
+def has_near_miss(line: bytes) -> bool:
+    """Whether a line of the log has a key that is nearly one of the contract. One that cannot be
+    read has none."""
+    try:
+        value = _decode(line)
+        if not isinstance(value, dict):
+            return False
+        extra = value.pop("extra", None)
+        _convert(line, value)
+    except EventInvalid:
+        return False
+    if isinstance(extra, dict):  # the gateway wrote null for the fields that were left out
+        value = extra | {name: field for name, field in value.items() if field is not None}
+    return NearMisses().look_at(value, 1)
 
 
 def _judged(line: bytes, event_bytes_max: int) -> tuple[bytes, Envelope, dict[str, Any]]:
@@ -173,15 +191,20 @@ def _prove_all_valid(
     )
     if not certain:
         return None
-    misses = None
-    if places := suspects(values):
-        misses = NearMisses()
-        numbers = [number for number, line in enumerate(sent, first_line) if line.strip()]
-        for at in places:
-            misses.look_at(values[at], numbers[at])
     sessions, sources = [e.session_id for e in events], [e.source for e in events]
-    misses = misses if misses and misses.counts else None
-    return ValidatedLines(lines, sessions, sources, [], misses)
+    validated = ValidatedLines(lines, sessions, sources, [])
+    if places := suspects(values):
+        numbers = [number for number, line in enumerate(sent, first_line) if line.strip()]
+        misses = NearMisses()
+        missed = [at for at in places if misses.look_at(values[at], numbers[at])]
+        return _with_misses(validated, misses, missed)
+    return validated
+
+
+def _with_misses(
+    validated: ValidatedLines, misses: NearMisses, missed: list[int]
+) -> ValidatedLines:
+    return validated._replace(near_misses=misses, near_missed=missed) if missed else validated
 
 
 def _convert_all(values: list[Any]) -> list[Any]:
@@ -221,7 +244,7 @@ def _timestamps_plausible(stamps: list[Any]) -> bool:
 
 
 def _validate_each(lines: Sequence[bytes], first_line: int, event_bytes_max: int) -> ValidatedLines:
-    misses = NearMisses()
+    misses, missed = NearMisses(), list[int]()
     validated = ValidatedLines([], [], [], [])
     for number, line in enumerate(lines, first_line):
         if not line.strip():
@@ -230,14 +253,14 @@ def _validate_each(lines: Sequence[bytes], first_line: int, event_bytes_max: int
             line_in_log, envelope, value = _judged(line, event_bytes_max)
         except EventInvalid as error:
             reason = str(error)[:REASON_CHARS_MAX]
-            validated.rejections.append(Rejection(number, reason, line, _source_of(line)))
+            validated.rejections.append(Rejection(number, reason, line, source_of(line)))
             continue
-        if envelope.extra or suspects([value]):
-            misses.look_at(value, number)
+        if (envelope.extra or suspects([value])) and misses.look_at(value, number):
+            missed.append(len(validated.lines))
         validated.lines.append(line_in_log)
         validated.sessions.append(envelope.session_id)
         validated.sources.append(envelope.source)
-    return validated._replace(near_misses=misses) if misses.counts else validated
+    return _with_misses(validated, misses, missed)
 
 
 def _decode(line: bytes) -> Any:
@@ -338,7 +361,7 @@ class _Source(Struct):
 _source_decoder = msgspec.json.Decoder(_Source)
 
 
-def _source_of(line: bytes) -> str | None:
+def source_of(line: bytes) -> str | None:
     """The source that a rejected line names, for the ledger; None when it names none."""
     try:
         source = _source_decoder.decode(line).source

@@ -49,12 +49,15 @@ def ledger(
         show_json(report)
     else:
         table: list[list[object]] = []
+        if not totals["near_misses"]:
+            del totals["near_misses"]
         for row in report.rows:
             hour = datetime.fromisoformat(row.hour)
             place = [f"{hour:%Y-%m-%d %H}h", row.tenant, row.source or "(none)"]
             table.append([*place, *(getattr(row, name) for name in totals)])
         table.append(["total", "", "", *totals.values()])
-        show_table(["hour (UTC)", "tenant", "source", *totals], table)
+        columns = [name.replace("_", " ") for name in totals]
+        show_table(["hour (UTC)", "tenant", "source", *columns], table)
         for gap in report.gaps:
             if gap.accepted_at is not None:
                 say(f"gap {gap.id} of partition {gap.partition} was accepted: {gap.accepted_why}")
@@ -64,8 +67,14 @@ def ledger(
             oldest = datetime.fromisoformat(report.waiting.since_at)
             waiting = f"{report.waiting.events} events wait in the log"
             say(f"{waiting} since {oldest:%Y-%m-%d %H:%M:%S} UTC: {report.waiting.why}.")
+        if missed := report.totals.near_misses:
+            have = "has" if missed == 1 else "have"
+            say(
+                f"{missed} of the accepted events {have} a key that nothing reads, and that is "
+                "nearly a known one: the answer to their request named it, as an import does."
+            )
         if not report.discrepancies:
-            say("It adds up: accepted = stored + duplicate + waiting in the log.")
+            say("It adds up: accepted = stored + duplicate + erased + waiting in the log.")
     if report.discrepancies:
         raise typer.Exit(1)
 

@@ -1,15 +1,16 @@
 """One flush, decided: whose turn it is, and from frames of the log to the change of the lake."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
+from types import MappingProxyType
 
 import duckdb
 import pyarrow as pa
 
 from penstock.events.event import ID_CHARS_MAX
-from penstock.events.frames import Frame, RejectedLine, decode_rejected
+from penstock.events.frames import Frame, RejectedLine, count_near_misses, decode_rejected
 from penstock.ingest.rejection_rules import RejectedRow
 from penstock.ingest.settings import IngestSettings
 from penstock.lake.commits import LedgerCounts, LedgerKey
@@ -30,6 +31,9 @@ UNFIT = (
 )
 _ONE_ROW = RowGroupLimits(rows_max=1, bytes_max=1)
 
+
+#: What was erased of nearly every flush.
+NONE: Mapping[LedgerKey, int] = MappingProxyType({})
 
 #: Files of one commit: while they are written, the lease has to hold.
 FILES_PER_COMMIT_MAX = 256
@@ -199,6 +203,8 @@ class FlushInput:
     accepted: Counter[LedgerKey]
     #: Bytes of the accepted events. Those of a frame with several sources are shared out.
     sizes: Counter[LedgerKey]
+    #: Of the accepted events, those with keys that are nearly known.
+    near_misses: Counter[LedgerKey] = field(default_factory=Counter)
 
 
 def decode_frames(frames: Iterable[Frame], sifted_by: Summariser | None = None) -> FlushInput:
@@ -206,7 +212,7 @@ def decode_frames(frames: Iterable[Frame], sifted_by: Summariser | None = None) 
     those that cannot be stored."""
     flush = FlushInput(DecodedEvents(), [], Counter(), Counter())
     for frame in frames:
-        header, counts = frame.header, frame.header.counts
+        header, counts, misses = frame.header, frame.header.counts, frame.header.near_misses
         if header.kind == "rejected":
             try:
                 lines = decode_rejected(frame.body)
@@ -221,25 +227,30 @@ def decode_frames(frames: Iterable[Frame], sifted_by: Summariser | None = None) 
         if unfit:
             flush.rejected.extend(_rejected_rows(frame, unfit, acknowledged=True))
             counts = Counter(event.source or "" for event in flush.decoded.events[before:])
+            misses = count_near_misses(header, fit.body.split(b"\n"))
         total = sum(counts.values())
         for source, count in counts.items():
             key = LedgerKey(header.tenant, source, hour_of(header.received_us))
             flush.accepted[key] += count
             flush.sizes[key] += len(frame.body) * count // total
+            flush.near_misses[key] += misses.get(source, 0)
     return flush
 
 
 def plan_flush(
-    flush: FlushInput, memories: dict[str, SessionMemory]
+    flush: FlushInput, memories: dict[str, SessionMemory], erased: Mapping[LedgerKey, int] = NONE
 ) -> tuple[NewEvents, dict[LedgerKey, LedgerCounts]]:
     """Separate new events from repeated ones, and count what the ledger gets. Adds the new ones to
-    the memories."""
+    the memories. `erased` were dropped before."""
     decoded = flush.decoded
     fresh = find_new(decoded, memories)
     counts: defaultdict[LedgerKey, LedgerCounts] = defaultdict(LedgerCounts)
+    for key, count in erased.items():
+        counts[key].erased += count
     for key, count in flush.accepted.items():
         counts[key].accepted += count
         counts[key].bytes += flush.sizes[key]
+        counts[key].near_misses += flush.near_misses[key]
     for key, count in _count(decoded, fresh.new).items():
         counts[key].stored += count
     if len(fresh.new) < len(decoded.events):
@@ -250,6 +261,13 @@ def plan_flush(
     for row in flush.rejected:
         counts[LedgerKey(row.tenant, row.source, hour_of(row.received_at))].rejected += 1
     return fresh, dict(counts)
+
+
+def without(flush: FlushInput, erased: Collection[int]) -> tuple[FlushInput, Counter[LedgerKey]]:
+    """A flush without the events at these positions, and how many those are."""
+    decoded = flush.decoded
+    kept = [position for position in range(len(decoded.events)) if position not in erased]
+    return replace(flush, decoded=decoded.chosen(kept)), _count(decoded, sorted(erased))
 
 
 def hour_of(us: int) -> int:

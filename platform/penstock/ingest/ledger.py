@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
 
@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from penstock.database.engine import clock_us, now_us
 from penstock.eventlog import EventLog
-from penstock.events.frames import FrameDecoder
+from penstock.events.frames import FrameDecoder, FrameHeader
 from penstock.ingest.flush import hour_of, wait_seconds
 from penstock.ingest.settings import IngestSettings
 from penstock.lake.catalog import CoveredOffset, read_next_offsets
@@ -25,7 +25,8 @@ _READ_BYTES = 4 * 1024 * 1024
 @dataclass(frozen=True)
 class LedgerRow:
     """Counts of one tenant's source in one hour, by the time of arrival. `waiting` are accepted
-    events that are only in the log so far."""
+    events that are only in the log so far; `near_misses` are accepted ones with keys that are
+    nearly those of the contract."""
 
     tenant: str
     source: str
@@ -35,6 +36,9 @@ class LedgerRow:
     duplicate: int
     rejected: int
     waiting: int
+    near_misses: int = 0
+    #: Dropped before they were stored, or taken out again: the lake was told to erase them.
+    erased: int = 0
 
 
 @dataclass(frozen=True)
@@ -58,7 +62,8 @@ class LedgerReport:
 
 
 _Key = tuple[str, str, int]
-_COUNTS = ("accepted", "stored", "duplicate", "rejected")
+_STORED = ("accepted", "stored", "duplicate", "rejected", "near_misses", "erased")
+_COUNTS = ("accepted", "stored", "duplicate", "rejected", "waiting", "near_misses", "erased")
 
 
 def read_ledger(lake: Lake, since_us: int = 0, *, tenant: str | None = None) -> LedgerReport:
@@ -69,32 +74,34 @@ def read_ledger(lake: Lake, since_us: int = 0, *, tenant: str | None = None) -> 
         sums, live_rows, gaps, next_offsets = _read_stored(lake)
         if next_offsets == before:
             break  # the writer did not take the events over: a gap that is not entered yet
-        waiting, refused, oldest_us, overtaken = _count_log(lake.log, decoder, next_offsets)
+        arrivals = _count_log(lake.log, decoder, next_offsets)
+        overtaken = arrivals.overtaken
         before = next_offsets
-    accepted, stored, duplicate, rejected = (
-        Counter({(row.tenant, row.source, row.hour): getattr(row, name) for row in sums})
-        for name in _COUNTS
-    )
-    accepted.update(waiting)
-    rejected.update(refused)
-    rows = [
-        LedgerRow(*key, accepted[key], stored[key], duplicate[key], rejected[key], waiting[key])
-        for key in sorted({*accepted, *rejected}, key=itemgetter(2, 0, 1))
-    ]
-    whole = stored.total()
+    counts: dict[str, Counter[_Key]] = {
+        name: Counter({(row.tenant, row.source, row.hour): getattr(row, name) or 0 for row in sums})
+        for name in _STORED
+    }
+    counts["accepted"].update(arrivals.events)
+    counts["rejected"].update(arrivals.rejected)
+    counts["near_misses"].update(arrivals.near_misses)
+    counts["waiting"] = arrivals.events
+    keys = sorted({*counts["accepted"], *counts["rejected"]}, key=itemgetter(2, 0, 1))
+    rows = [LedgerRow(*key, *(counts[name][key] for name in _COUNTS)) for key in keys]
+    whole = counts["stored"].total()
     if tenant is not None:
         rows = [row for row in rows if row.tenant == tenant]
     discrepancies = [
         f"{row.source or '(no source)'} at hour {row.hour}: {row.accepted} accepted, but "
         f"{row.stored} stored + {row.duplicate} duplicate + {row.waiting} waiting"
+        f"{f' + {row.erased} erased' if row.erased else ''}"
         for row in rows
-        if row.accepted != row.stored + row.duplicate + row.waiting
+        if row.accepted != row.stored + row.duplicate + row.waiting + row.erased
     ]
     if whole != live_rows:
-        counts = f"{whole} events were stored, but the segments hold {live_rows} rows"
+        differ = f"{whole} events were stored, but the segments hold {live_rows} rows"
         # Of how many others have, a tenant is not told.
         several = "the segments do not hold as many rows as events were stored"
-        discrepancies.append(counts if tenant is None else several)
+        discrepancies.append(differ if tenant is None else several)
     for gap in gaps:
         if gap.accepted_at is None:
             to = f" to {gap.to_offset}" if gap.to_offset != gap.from_offset else ""
@@ -102,10 +109,10 @@ def read_ledger(lake: Lake, since_us: int = 0, *, tenant: str | None = None) -> 
             discrepancies.append(f"partition {gap.partition} has a gap {lost}: {gap.reason}")
     hour_min = hour_of(since_us)
     rows = [row for row in rows if row.hour >= hour_min]
-    since = [at for whose, at in oldest_us.items() if tenant in (None, whose)]
+    since = [at for whose, at in arrivals.oldest_us.items() if tenant in (None, whose)]
     events = sum(row.waiting for row in rows)
     held_up = (
-        WaitingEvents(events, min(since), _why(lake, min(since), len(oldest_us)))
+        WaitingEvents(events, min(since), _why(lake, min(since), len(arrivals.oldest_us)))
         if events and since
         else None
     )
@@ -137,7 +144,7 @@ def _read_stored(
     """The sums of the ledger, the rows of the live segments, the gaps, and how far the lake covers
     the log: all at one moment."""
     keys = (ledger.c.tenant, ledger.c.source, ledger.c.hour)
-    sums = [sa.func.sum(ledger.c[name]).label(name) for name in _COUNTS]
+    sums = [sa.func.coalesce(sa.func.sum(ledger.c[name]), 0).label(name) for name in _STORED]
     live = sa.select(sa.func.sum(segment.c.rows)).where(segment.c.removed_snap.is_(None))
     with lake.database.read() as connection:
         rows = connection.execute(sa.select(*keys, *sums).group_by(*keys)).all()
@@ -145,33 +152,42 @@ def _read_stored(
         return rows, live_rows, read_gaps(connection), read_next_offsets(connection)
 
 
+@dataclass
+class _Arrivals:
+    """What the log has beyond the lake."""
+
+    events: Counter[_Key] = field(default_factory=Counter)
+    rejected: Counter[_Key] = field(default_factory=Counter)
+    near_misses: Counter[_Key] = field(default_factory=Counter)
+    #: When the oldest events of each tenant came in.
+    oldest_us: dict[str, int] = field(default_factory=dict)
+    #: Whether the log let go of some meanwhile.
+    overtaken: bool = False
+
+    def add(self, header: FrameHeader) -> None:
+        tenant, hour = header.tenant, hour_of(header.received_us)
+        if header.kind == "events":
+            known_us = self.oldest_us.get(tenant, header.received_us)
+            self.oldest_us[tenant] = min(known_us, header.received_us)
+        counter = self.events if header.kind == "events" else self.rejected
+        counter.update({(tenant, source, hour): n for source, n in header.counts.items()})
+        missed = header.near_misses
+        self.near_misses.update({(tenant, source, hour): n for source, n in missed.items()})
+
+
 def _count_log(
     log: EventLog, decoder: FrameDecoder, next_offsets: dict[int, CoveredOffset]
-) -> tuple[Counter[_Key], Counter[_Key], dict[str, int], bool]:
-    """The events and the rejected lines in the log beyond the lake; when the oldest events of each
-    tenant came in; and whether the log let go of some of them meanwhile."""
-    events: Counter[_Key] = Counter()
-    rejected: Counter[_Key] = Counter()
-    oldest_us: dict[str, int] = {}
-    overtaken = False
+) -> _Arrivals:
+    arrivals = _Arrivals()
     for partition in range(log.partitions):
         offset = start = start_of(log, partition, next_offsets, None)
         covered = next_offsets.get(partition)
         ahead = covered.ahead if covered is not None and covered.log_id == log.id else {}
         while entries := log.read(partition, offset, _READ_BYTES):
-            for header in (
-                frame.header
-                for entry in entries
-                for value in entry.values
-                for frame in decoder.frames(value)
-                if entry.offset >= ahead.get(frame.header.tenant, 0)
-            ):
-                counter = events if header.kind == "events" else rejected
-                if header.kind == "events":
-                    known_us = oldest_us.get(header.tenant, header.received_us)
-                    oldest_us[header.tenant] = min(known_us, header.received_us)
-                for source, count in header.counts.items():
-                    counter[header.tenant, source, hour_of(header.received_us)] += count
+            for entry in entries:
+                for frame in (frame for value in entry.values for frame in decoder.frames(value)):
+                    if entry.offset >= ahead.get(frame.header.tenant, 0):
+                        arrivals.add(frame.header)
             offset = entries[-1].next_offset
-        overtaken = overtaken or log.bounds(partition).first > start
-    return events, rejected, oldest_us, overtaken
+        arrivals.overtaken = arrivals.overtaken or log.bounds(partition).first > start
+    return arrivals

@@ -19,6 +19,7 @@ from penstock.eventlog import Claim
 from penstock.events.frames import Frame, encode_values
 from penstock.ingest.errors import LogExpired, LogTruncated
 from penstock.ingest.flush import (
+    NONE,
     UNFIT,
     FlushInput,
     Waiting,
@@ -27,6 +28,7 @@ from penstock.ingest.flush import (
     decode_frames,
     is_full,
     plan_flush,
+    without,
 )
 from penstock.ingest.rejected_lines import (
     FOLDER,
@@ -57,6 +59,8 @@ from penstock.lake.segments import SegmentWriter, discard, new_name
 from penstock.lake.settings import LakeSettings
 from penstock.lake.sorted_merge import tenant_pieces
 from penstock.metrics import Metrics
+from penstock.privacy.tombstones import ErasedEvents, find_erased
+from penstock.sealed_texts import SecretSeal
 
 #: How much of the log is read at once.
 _READ_BYTES = 4 * 1024 * 1024
@@ -81,6 +85,10 @@ class WriterParts:
     def known(self) -> KnownEvents:
         bytes_max = self.lake.settings.room(LakeSettings).known_bytes_max
         return KnownEvents(self.lake.database, self.lake.store, bytes_max=bytes_max)
+
+    @cached_property
+    def seal(self) -> SecretSeal:
+        return SecretSeal.of(self.lake.settings)
 
     @cached_property
     def fuses(self) -> RejectionFuses:
@@ -290,7 +298,12 @@ class PartitionWriter:
 
     def _store(self, claim: PartitionClaim, tenants: Sequence[str], flush: FlushInput) -> None:
         parts, metrics, started = self._parts, self._parts.metrics, time.perf_counter()
-        fresh, counts = plan_flush(flush, self._known.recall(set(flush.decoded.sessions)))
+        erased = find_erased(parts.lake.database, parts.seal, flush.decoded)
+        dropped = NONE
+        if erased.positions:
+            flush, dropped = without(flush, erased.positions)
+        memories = self._known.recall(set(flush.decoded.sessions))
+        fresh, counts = plan_flush(flush, memories, dropped)
         segments = self._write_segments(claim, flush.decoded, fresh)
         sources = count_by_source(flush.accepted, flush.rejected)
         to_offset = self._covered_without(tenants)
@@ -300,7 +313,7 @@ class PartitionWriter:
             ahead=dict.fromkeys(tenants, self._position) if to_offset < self._position else {},
             counts=counts,
             consents=fresh.stricter,
-            also=self._set_aside(claim, flush.rejected, sources),
+            also=self._set_aside(claim, flush.rejected, sources, erased),
         )
         parts.crash_point("file written")
         try:
@@ -331,10 +344,12 @@ class PartitionWriter:
         claim: PartitionClaim,
         rows: Sequence[RejectedRow],
         sources: Mapping[Source, SourceLines],
+        erased: ErasedEvents,
     ) -> Callable[[Connection], bool]:
-        """Write rejected lines to a file; what returns enters them in the commit."""
+        """Write rejected lines to a file; what returns enters them in the commit, unless there is
+        more that was erased by now."""
         if not rows:
-            return lambda _connection: True
+            return erased.settle
         of_tenant: defaultdict[str, list[RejectedRow]] = defaultdict(list)
         for row in rows:
             of_tenant[row.tenant].append(row)
@@ -351,7 +366,8 @@ class PartitionWriter:
             trip_fuses(connection, trips)
             for tenant, plan in plans.items():
                 enter_rejected(connection, names.get(tenant, ""), plan)
-            return withdraw_intents(connection, list(names.values()))
+            there = withdraw_intents(connection, list(names.values()))
+            return there and erased.settle(connection)
 
         return enter
 

@@ -68,7 +68,7 @@ class LedgerKey:
 
 @dataclass
 class LedgerCounts:
-    """accepted = stored + duplicate, once everything accepted was stored."""
+    """accepted = stored + duplicate + erased, once everything accepted was stored."""
 
     accepted: int = 0
     stored: int = 0
@@ -76,6 +76,10 @@ class LedgerCounts:
     rejected: int = 0
     #: Of accepted events, as they were sent.
     bytes: int = 0
+    #: Of accepted events, those with keys that are nearly known.
+    near_misses: int = 0
+    #: Taken out of the lake again, or dropped before they were stored: they were erased.
+    erased: int = 0
 
 
 @dataclass(frozen=True)
@@ -264,7 +268,7 @@ def advance(
     on from where the database says it is."""
     with database.write() as connection:
         _move_offset(connection, claim, change.to_offset, lease_s)
-        _add_to_ledger(connection, claim.partition, change.counts)
+        add_to_ledger(connection, claim.partition, change.counts)
         _move_ahead(connection, claim.partition, change)
         names = [covered.file.name for covered in change.segments]
         if not change.also(connection) or not withdraw_intents(connection, names):
@@ -325,9 +329,10 @@ def _forget_ahead(connection: Connection, partition: int, up_to: int | None) -> 
     )
 
 
-def _add_to_ledger(
+def add_to_ledger(
     connection: Connection, partition: int, counts: Mapping[LedgerKey, LedgerCounts]
 ) -> None:
+    """More, or with negative counts fewer."""
     if not counts:
         return
     rows = [asdict(key) | asdict(counts[key]) for key in sorted(counts)]
