@@ -3,8 +3,9 @@
 import msgspec
 
 from penstock.access import Role
-from penstock.lake.desk import Call, Caller, ListQuestion, Page, Question, page_of
+from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
+from penstock.lake.pages import ListQuestion, Page, page_of
 from penstock.terminal.output import facts
 
 
