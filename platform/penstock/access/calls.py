@@ -3,10 +3,11 @@
 import msgspec
 
 from penstock.access import Role
+from penstock.errors import InvalidInput
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.pages import ListQuestion, Page, page_of
-from penstock.terminal.output import facts
+from penstock.terminal.output import facts, time_of
 
 
 class GrantAnswer(msgspec.Struct):
@@ -67,6 +68,10 @@ class RevokeKey(Question):
 def _create(lake: Lake, caller: Caller, question: CreateKey) -> CreatedKey:
     from penstock.access.keys import create_key
 
+    end = caller.expires_at
+    if end is not None and (question.expires_at is None or question.expires_at > end):
+        why = f"the key that makes it expires at {time_of(end):%Y-%m-%d %H:%M} UTC, the latest"
+        raise InvalidInput(what="A key that outlives its maker", why=why)
     terms = question.note, question.expires_at
     key, secret = create_key(lake.database, question.role, caller.tenant, *terms)
     return msgspec.convert(facts(key) | {"secret": secret}, CreatedKey)

@@ -52,6 +52,8 @@ class Caller:
     at_the_lake: bool = False
     #: One that was named there all the same.
     key: str | None = field(default=None, repr=False)
+    #: Until when the caller's key holds, in microseconds since 1970; None is for ever.
+    expires_at: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

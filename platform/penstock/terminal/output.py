@@ -83,10 +83,10 @@ def say_more(cursor: str | None) -> None:
 
 
 def show_table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], *, nothing: str = ""
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, nothing: str = "-"
 ) -> None:
     """A table as wide as the terminal; in a pipe as wide as it needs to be. `nothing` stands for
-    None: where an empty text is something else."""
+    None, and is no empty text: that is a value."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
