@@ -224,7 +224,8 @@ def _show(
         return
     if not report.formats or summary.files:
         counts = f"{summary.accepted} events accepted, {summary.rejected} lines rejected"
-        say(f"{summary.files} files: {counts}")
+        files = "1 file" if summary.files == 1 else f"{summary.files} files"
+        say(f"{files}: {counts}")
     if summary.waiting:
         say("The running server has not stored them yet. Queries see them now, rewards do then.")
     else:

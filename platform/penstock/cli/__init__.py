@@ -50,7 +50,9 @@ class RoomCommands(CommandGroup):
     """The commands of all rooms, each loaded when it is asked for."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [name for name in _entries() if "." not in name]
+        own = {name: position for position, name in enumerate(SUMMARIES)}
+        names = [name for name in _entries() if "." not in name]
+        return sorted(names, key=lambda name: (own.get(name, len(own)), name))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in self.commands and cmd_name in _entries():
