@@ -102,7 +102,7 @@ def _show_build(built: "ShardBuild") -> None:
         *([f"events with a problem: {kind}", n] for kind, n in sorted(built.problems.items())),
         *([["snapshot", manifest.snapshot.name]] if manifest.snapshot else []),
     ]
-    show_table(["what", "value", "such as"], [[*row, None][:3] for row in rows])
+    show_table(["what", "value", "such as"], [[*row, ""][:3] for row in rows])
 
 
 @app.command("list")
