@@ -83,9 +83,18 @@ def test_a_shard_that_held_it_is_gone_and_names_the_checkpoints_that_learned_it(
 def test_labels_and_what_imports_remember_are_gone(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as lake:
         fill(lake)
-        label = {"tenant": "default", "turn": 1, "message": "0" * 64, "label": "content"}
+        label: dict[str, Any] = {
+            "tenant": "default",
+            "turn": 1,
+            "message": "0" * 64,
+            "label": "content",
+        }
         label |= {"drawn": True, "until_us": 1, "by": "somebody", "is_model": False, "at": 1}
-        source = {"tenant": "default", "digest": "0" * 32, "path": "/home/u-77/sessions"}
+        source: dict[str, Any] = {
+            "tenant": "default",
+            "digest": "0" * 32,
+            "path": "/home/u-77/sessions",
+        }
         source |= {"format": "codex", "mark": "1", "imported_at": 1}
         with lake.lake.database.write() as connection:
             connection.execute(sa.insert(imported_source).values(**source))
