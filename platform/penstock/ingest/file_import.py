@@ -1,6 +1,7 @@
 """Importing files of events: past HTTP, but through the same log and writer."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -44,6 +45,8 @@ class ImportSummary:
     waiting: bool = False
     #: Keys of accepted events that are nearly known ones: which, and which are known.
     near_misses: dict[str, str] = field(default_factory=dict)
+    #: Matches of each redaction rule.
+    redacted: Counter[str] = field(default_factory=Counter)
 
 
 class EventImporter(Protocol):
@@ -112,7 +115,7 @@ class FileImporter:
         self._clock = SystemClock()
         self._metrics = Metrics()
         self._tenant = tenant
-        self._acceptor = Acceptor.of(tenant, lake.settings, lake.log)
+        self._acceptor = Acceptor.of(tenant, lake.settings, lake.log, lake.redactor)
         self._writer = Writer(WriterParts(lake, self._clock, self._metrics))
         #: When its events came in: what a running server stored of them has these times.
         self._received_us: list[int] = []
@@ -181,6 +184,7 @@ class FileImporter:
                 if not drained:  # a running server stores them
                     time.sleep(full.retry_after_s)
                     waited_s += full.retry_after_s
+        self.summary.redacted.update(piece.redactions)
         self.summary.accepted += piece.accepted
         self.summary.rejected += len(piece.rejections)
         accepted, rejected = piece.accepted, len(piece.rejections)

@@ -269,7 +269,7 @@ def _accept_again(
     lines = entry.raw.split(b"\n") if entry.acknowledged else [entry.raw]
     for line in lines:
         validate_line(line, lake.settings.room(EventLogSettings).event_bytes_max)
-    acceptor = Acceptor.of(entry.tenant, lake.settings, lake.log)
+    acceptor = Acceptor.of(entry.tenant, lake.settings, lake.log, lake.redactor)
     for piece in acceptor.accept([entry.raw], clock.now_us()):
         for partition, of_partition in piece.values.items():
             values[partition] += of_partition
