@@ -122,7 +122,7 @@ def test_watching_takes_what_is_appended(home: Path, monkeypatch: pytest.MonkeyP
             raise KeyboardInterrupt
         write(home / ".claude/projects/-work-shop", *ROWS, *[asks(2, "More")] * number)
 
-    monkeypatch.setattr("penstock_jobs.importers.cli.time.sleep", sleep)
+    monkeypatch.setattr("penstock_jobs.importers.import_run.time.sleep", sleep)
     data = str(home / "data")
     done = penstock("import", str(home / ".claude"), "--watch", "--data", data)
     assert done.returncode == 0, done.stderr

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ import pytest
 from penstock.errors import PenstockError
 from penstock.lake import query, statement_processes
 from penstock.lake.errors import QueriesUnavailable, QueryFailed, QueryLimitReached, QueryRefused
+from penstock.lake.spill_rate import FREE_BYTES, SpillRate
 from penstock.lake.statement_messages import (
     Connection,
     FileRequest,
@@ -246,6 +248,39 @@ def test_a_fault_of_the_engine_ends_its_own_process(
             _written(statement, "SELECT \"=\"({'a': 1}, 1.5)", _preparation())
     with closing(processes.open(_limits(tmp_path))) as statement:
         assert _answer(statement, "SELECT 1 AS a").num_rows == 1
+
+
+def test_who_writes_too_fast_is_stopped(processes: StatementProcesses, tmp_path: Path) -> None:
+    """The log shares the disk. What is sorted here is some times as large as what is free."""
+    if not Path("/proc/self/io").exists():
+        pytest.skip("the system does not say what a process has written")
+    sql = "SELECT range AS a, repeat('x', 200) || range AS b FROM range(3000000) ORDER BY b DESC"
+    sorted_out = f"SELECT count(*) AS rows FROM ({sql} LIMIT 2900000)"
+    small = replace(_limits(tmp_path, 60, 128 * MIB), spill_bytes=4096 * MIB)
+    with closing(processes.open(small)) as statement:
+        assert _answer(statement, sorted_out).to_pylist() == [{"rows": 2_900_000}]
+    slow = replace(small, spill_bytes_per_second=1, seconds=5)
+    with (
+        closing(processes.open(slow)) as statement,
+        pytest.raises(QueryLimitReached, match="5 s"),
+    ):
+        _answer(statement, sorted_out)
+
+
+@pytest.mark.parametrize(
+    ("bytes_per_second", "written", "seconds", "exceeded"),
+    [
+        (10, FREE_BYTES, 0, False),
+        (10, FREE_BYTES + 1, 0, True),
+        (10, FREE_BYTES + 20, 2, False),
+        (10, FREE_BYTES + 21, 2, True),
+        (0, 1 << 40, 0, False),
+    ],
+)
+def test_how_fast_a_statement_may_write(
+    bytes_per_second: int, written: int, seconds: float, exceeded: bool
+) -> None:
+    assert SpillRate(bytes_per_second, 100.0).exceeded(written, 100.0 + seconds) == exceeded
 
 
 def test_what_cannot_be_interrupted_is_ended(processes: StatementProcesses, tmp_path: Path) -> None:

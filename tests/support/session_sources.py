@@ -10,6 +10,7 @@ import msgspec
 from penstock.ingest.file_import import FileImporter, ImportSummary
 from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
+from penstock_jobs.importers.log_reading import KeptReadings
 from penstock_jobs.importers.plan import plan_import
 from penstock_jobs.importers.progress import ImportProgress
 from penstock_jobs.importers.report import SessionImportReport
@@ -29,21 +30,31 @@ def cases() -> Iterator[tuple[str, Path]]:
         yield folder.parent.name, folder
 
 
+class EventCollector(SessionImporter):
+    """Keeps the events that sources give, instead of a lake."""
+
+    def __init__(
+        self, progress: ImportProgress | None = None, kept: KeptReadings | None = None
+    ) -> None:
+        super().__init__(None, progress, kept=kept)
+        self.events: list[Event] = []
+
+    def _add(self, _body: bytearray, event: Any, _notes: Any) -> None:
+        self.events.append(msgspec.to_builtins(event))
+
+    def take_all(self, *paths: Path, form: str = "auto") -> None:
+        for source, of_format, _size in plan_import(list(paths), form).sources:
+            for _ in self.take(source, of_format):
+                pass
+        self.flush()
+
+
 def events_of(*paths: Path, form: str = "auto", marks: bool = False) -> list[Event]:
     """The events that sources give, in their order, without a lake; with `marks` also those that
     say whose model wrote a session."""
-    kept: list[Event] = []
-
-    class Keeping(SessionImporter):
-        def _add(self, body: bytearray, event: Any, _notes: Any) -> None:
-            if marks or event.type != VENDOR_MODEL:
-                kept.append(msgspec.to_builtins(event))
-
-    importer = Keeping(None, None)
-    for source, of_format, _size in plan_import(list(paths), form).sources:
-        for _ in importer.take(source, of_format):
-            pass
-    return kept
+    collector = EventCollector()
+    collector.take_all(*paths, form=form)
+    return [event for event in collector.events if marks or event["type"] != VENDOR_MODEL]
 
 
 def report_of(*paths: Path, form: str = "auto") -> SessionImportReport:

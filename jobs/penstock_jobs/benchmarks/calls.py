@@ -133,6 +133,7 @@ IMPORT_RESULTS = Call(
     question=ImportQuestion,
     answer=ImportAnswer,
     work=_import,
+    noted="result",
     roles=("promote",),
     summary="Take results that another harness made; a second time adds nothing",
     refused={

@@ -5,17 +5,24 @@ The same source gives the same events with the same ids whenever it is read, so 
 each once. A source that grew gives at least what it gave before.
 """
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.sources import Candidate, Source
 
 #: Events of one row are numbered within it: `seq` is the row's number times this, and the event's.
 EVENTS_PER_ROW = 1000
+#: What a reader remembers of a log to find copies and late rows; older entries are forgotten.
+_ENTRIES_REMEMBERED = 100_000
+
+
+Value = TypeVar("Value")
 
 
 class ImportedEvent(Struct, omit_defaults=True, kw_only=True):
@@ -37,21 +44,21 @@ class ImportedEvent(Struct, omit_defaults=True, kw_only=True):
     project: str | None = None
 
 
-class SessionEvents:
+class SessionEvents(Struct):
     """Makes the events of one session: the ids and numbers that they need."""
 
-    def __init__(self, session_id: str, source: str, project: str | None = None) -> None:
-        self.session_id = session_id
-        self.project = project
-        self._source = source
-        self._row = -1
-        self._made = 0
+    session_id: str
+    source: str
+    project: str | None = None
+    #: The row of the last event, and how many it had before.
+    row: int = -1
+    made: int = 0
 
     def number(self, row: int) -> int:
         """The `seq` of the next event of this row of the source."""
-        self._made = self._made + 1 if row == self._row else 0
-        self._row = row
-        return row * EVENTS_PER_ROW + min(self._made, EVENTS_PER_ROW - 1)
+        self.made = self.made + 1 if row == self.row else 0
+        self.row = row
+        return row * EVENTS_PER_ROW + min(self.made, EVENTS_PER_ROW - 1)
 
     def event(
         self,
@@ -78,7 +85,7 @@ class SessionEvents:
             payload={field: value for field, value in payload.items() if value is not None},
             event_id=name,
             seq=seq,
-            source=self._source,
+            source=self.source,
             source_key=name,
             checkpoint=checkpoint,
             project=self.project,
@@ -104,7 +111,77 @@ class Importer(ABC):
         """What is read and remembered by itself; a large store is one source a session."""
         yield candidate.source()
 
+    def copies(self, sources: Sequence[Source]) -> Collection[Source]:
+        """Those of an import's sources that hold what another source of this format on this machine
+        holds in full: they are left out."""
+        return ()
+
     @abstractmethod
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
         """The events of a source in bounded memory. What is not taken goes to `notes`, by kind.
         Raises SourceUnfit for a source that cannot be read at all; what came before stays."""
+
+
+def expanded_home(home: str) -> Path | None:
+    """One of an importer's `homes` on this machine; None where its variable is not set."""
+    expanded = os.path.expandvars(home)
+    return Path(expanded).expanduser() if "$" not in expanded else None
+
+
+class RowReader(ABC):
+    """Makes events of the rows of a log, one after the other."""
+
+    #: What it says about the rows that it reads now.
+    notes: Notes
+    #: All that it knows of the rows before, as msgspec can write it down.
+    memory: Struct
+
+    @abstractmethod
+    def take(self, number: int, row: dict[str, Any]) -> Iterator[ImportedEvent]: ...
+
+    @abstractmethod
+    def finish(self) -> Iterator[ImportedEvent]:
+        """What the log ends with so far. It changes nothing: more rows may come."""
+
+
+class LogImporter(Importer):
+    """Of a format whose files are logs of rows that agents append to: such a file is read on from
+    where it ended before."""
+
+    #: What a new reader remembers is one of these.
+    memory_type: ClassVar[type[Struct]]
+
+    @abstractmethod
+    def reader(self, source: Source, memory: Any) -> RowReader: ...
+
+    def reads_lines(self, source: Source) -> bool:
+        """Whether this file is such a log."""
+        return True
+
+    def rows(self, source: Source, notes: Notes) -> Iterator[tuple[int, dict[str, Any]]]:
+        """All rows of a source, with their numbers."""
+        return source.rows(notes)
+
+    def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
+        reader = self.reader(source, self.memory_type())
+        reader.notes = notes
+        for number, row in self.rows(source, notes):
+            yield from reader.take(number, row)
+        yield from reader.finish()
+
+
+class RecentEntries(Struct, Generic[Value]):
+    """The newest entries of a mapping that would grow with its source."""
+
+    newer: dict[str, Value] = field(default_factory=dict)
+    older: dict[str, Value] = field(default_factory=dict)
+
+    def get(self, key: str) -> Value | None:
+        if key in self.newer:
+            return self.newer[key]
+        return self.older.get(key)
+
+    def __setitem__(self, key: str, value: Value) -> None:
+        self.newer[key] = value
+        if len(self.newer) >= _ENTRIES_REMEMBERED // 2:
+            self.older, self.newer = self.newer, {}

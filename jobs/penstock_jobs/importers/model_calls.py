@@ -127,12 +127,12 @@ def sessions_of(
     read in pieces: a session that goes on in the next piece repeats there what was answered
     before, as copies."""
     piece: list[ExportedCall | Score] = []
-    begins = source.progress[0]
+    begins = source.progress.position
     for item in items:
         piece.append(item)
-        if source.progress[0] - begins > _PIECE_BYTES:
+        if source.progress.position - begins > _PIECE_BYTES:
             yield from _chained(piece, name, notes)
-            piece, begins = [], source.progress[0]
+            piece, begins = [], source.progress.position
     yield from _chained(piece, name, notes)
 
 

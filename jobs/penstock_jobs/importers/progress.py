@@ -1,20 +1,34 @@
-"""What was imported before: only sources that changed since are read again."""
+"""What was imported before: only sources that changed since are read again, and of large logs only
+what was appended."""
 
 import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from xxhash import xxh3_128_hexdigest
 
 from penstock.database.engine import Database, clock_us, insert_of
-from penstock_jobs.importers.importer import Importer
+from penstock_jobs.importers.importer import Importer, LogImporter
+from penstock_jobs.importers.log_reading import LogReading
 from penstock_jobs.importers.registry import all_importers
 from penstock_jobs.importers.sources import Source
 from penstock_jobs.importers.tables import imported_source
 
 _CHANGING = ("path", "format", "mark", "imported_at")
+
+
+class ReadSource(NamedTuple):
+    """A source all of whose events were taken, as it was with this mark."""
+
+    source: Source
+    importer: Importer
+    #: Empty while its end is not taken yet.
+    mark: str
+    #: Of a large log, to be read on.
+    reading: bytes | None
 
 
 class ImportProgress:
@@ -44,30 +58,42 @@ class ImportProgress:
             return None
         return importer if unchanged else None
 
-    def note(self, sources: Sequence[tuple[Source, Importer, str]]) -> None:
+    def reading_of(self, source: Source, importer: LogImporter) -> LogReading | None:
+        """A log as far as it was read before, if that was worth remembering."""
+        columns = imported_source.c
+        of_source = sa.and_(columns.tenant == self._tenant, columns.digest == _digest(source))
+        with self._database.read() as connection:
+            stored = connection.scalar(
+                sa.select(columns.reading).where(of_source, columns.format == importer.name)
+            )
+        return LogReading.from_store(source, importer, stored) if stored else None
+
+    def note(self, sources: Sequence[ReadSource]) -> None:
         """All events of these sources, as they were with these marks, are in the log."""
-        if not sources:
+        rows = [self._row(source) for source in sources if source.mark or source.reading]
+        if not rows:
             return
         with self._database.write() as connection:
-            now_us = clock_us(connection)
-            rows = [
-                {
-                    "tenant": self._tenant,
-                    "digest": _digest(source),
-                    "path": os.fsencode(source.real).decode(errors="backslashreplace"),
-                    "format": importer.name,
-                    "mark": mark,
-                    "imported_at": now_us,
-                }
-                for source, importer, mark in sources
-            ]
             insert = insert_of(connection)(imported_source)
             newest = {name: insert.excluded[name] for name in _CHANGING}
+            newest["reading"] = sa.func.coalesce(insert.excluded.reading, imported_source.c.reading)
             keys = ["tenant", "digest"]
-            connection.execute(insert.on_conflict_do_update(index_elements=keys, set_=newest), rows)
-        for source, importer, mark in sources:
-            digest = _digest(source)
-            self._marks[digest], self._formats[digest] = mark, importer.name
+            connection.execute(
+                insert.on_conflict_do_update(index_elements=keys, set_=newest),
+                [row | {"imported_at": clock_us(connection)} for row in rows],
+            )
+        for row in rows:
+            self._marks[row["digest"]], self._formats[row["digest"]] = row["mark"], row["format"]
+
+    def _row(self, read: ReadSource) -> dict[str, Any]:
+        return {
+            "tenant": self._tenant,
+            "digest": _digest(read.source),
+            "path": os.fsencode(read.source.real).decode(errors="backslashreplace"),
+            "format": read.importer.name,
+            "mark": read.mark,
+            "reading": read.reading,
+        }
 
 
 class WatchedSources:

@@ -56,6 +56,8 @@ class FormatReport:
     """Of the sources of one format."""
 
     sources: int = 0
+    #: From files; of logs that grew, what was appended.
+    read_bytes: int = 0
     unchanged: int = 0
     #: Their ends are not taken yet.
     growing: int = 0
@@ -88,6 +90,7 @@ class SessionImportReport:
         formats = {
             name: {
                 "sources": report.sources,
+                "read_bytes": report.read_bytes,
                 "unchanged": report.unchanged,
                 "growing": report.growing,
                 "taken": {"sessions": len(report.taken.sessions)} | report.taken.counts,
@@ -107,7 +110,8 @@ class SessionImportReport:
         for name, report in sorted(self.formats.items()):
             unchanged = f", {report.unchanged} unchanged" if report.unchanged else ""
             if report.sources or report.unchanged:
-                yield f"{name}: {report.sources} sources read{unchanged}"
+                size = f" ({report.read_bytes / 1e6:,.1f} MB)" if report.read_bytes else ""
+                yield f"{name}: {report.sources} sources read{size}{unchanged}"
             if report.taken.counts:
                 yield (
                     f"  taken: {report.taken.sentence()}"

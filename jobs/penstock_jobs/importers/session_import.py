@@ -7,8 +7,9 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.ingest.file_import import EventImporter
-from penstock_jobs.importers.importer import ImportedEvent, Importer
-from penstock_jobs.importers.progress import ImportProgress, mark_of
+from penstock_jobs.importers.importer import ImportedEvent, Importer, LogImporter
+from penstock_jobs.importers.log_reading import KeptReadings, LogReading, is_log
+from penstock_jobs.importers.progress import ImportProgress, ReadSource, mark_of
 from penstock_jobs.importers.report import FormatReport, Notes, SessionImportReport, SourceUnfit
 from penstock_jobs.importers.sources import Source
 from penstock_jobs.importers.vendors import VENDOR_MODEL, vendor_of
@@ -39,15 +40,19 @@ class SessionImporter:
         lake_import: EventImporter | None,
         progress: ImportProgress | None,
         selection: SourceSelection = SourceSelection(),  # immutable
+        kept: KeptReadings | None = None,
     ) -> None:
+        """Logs whose readings are `kept` by a command that goes on are read on from there."""
         self.report = SessionImportReport()
         self._lake_import = lake_import
         self._progress = progress
         self._selection = selection
         self._encoder = msgspec.json.Encoder()
         self._body = bytearray()
-        #: Sources that were read whole, with their marks; their last events are in the body.
-        self._read: list[tuple[Source, Importer, str]] = []
+        self._kept = kept
+        #: Their last events are in the body.
+        self._read: list[ReadSource] = []
+        self._readings = KeptReadings()
 
     def take(self, source: Source, importer: Importer) -> Iterator[tuple[int, int]]:
         """Take the events of a source; yields how many bytes of it were read so far, of how many.
@@ -63,8 +68,11 @@ class SessionImporter:
             self._leave_out(source, error.strerror or str(error))
             return
         report.sources += 1
-        made, marked, problems = 0, set[tuple[str, str]](), len(self.report.unfit)
-        for event in self._events(source, importer, notes):
+        made, problems, read_before = 0, len(self.report.unfit), source.progress.read_bytes
+        reading = self._reading(source, importer)
+        marked: set[tuple[str, str]] = reading.marked if reading is not None else set()
+        events = importer.read(source, notes) if reading is None else reading.events(notes)
+        for event in self._readable(source, events):
             if self._selection.project not in (None, event.project):
                 notes.skip("event of another project", event.project or "")
                 continue
@@ -76,14 +84,13 @@ class SessionImporter:
             if len(self._body) >= _BODY_BYTES:
                 self.flush()
             if made % _STEP_EVENTS == 0:
-                yield source.progress[0], size
+                yield source.progress.position, size
         if notes.held is not None:
             report.growing += 1
-        elif len(self.report.unfit) == problems and self._selection.project is None:
-            self._read.append((source, importer, mark))
+        report.read_bytes += source.progress.read_bytes - read_before
         report.add_skipped(notes)
-        if len(self._read) >= _SOURCES_AT_ONCE:
-            self.flush()
+        if len(self.report.unfit) == problems:
+            self._note(source, importer, "" if notes.held is not None else mark, reading)
 
     def take_events(self, events: Iterable[ImportedEvent], name: str) -> None:
         """Take events that no source holds; the report has them by this name. Raises as `take`."""
@@ -102,14 +109,37 @@ class SessionImporter:
         if self._body and self._lake_import is not None:
             self._lake_import.take_body(bytes(self._body))
         self._body.clear()
-        if self._progress is not None:
+        if self._progress is not None and self._selection.project is None:
             self._progress.note(self._read)
+        if self._kept is not None:
+            self._kept.add(self._readings)
+        self._readings.clear()
         self._read.clear()
 
-    def _events(self, source: Source, importer: Importer, notes: Notes) -> Iterator[ImportedEvent]:
+    def _reading(self, source: Source, importer: Importer) -> LogReading | None:
+        """Of a log: as far as it was read, or from its beginning. None for what is no log."""
+        if not (isinstance(importer, LogImporter) and is_log(source, importer)):
+            return None
+        reading = self._kept.take(source) if self._kept is not None else None
+        if reading is None and self._progress is not None:
+            reading = self._progress.reading_of(source, importer)
+        return reading or LogReading.begin(source, importer)
+
+    def _note(
+        self, source: Source, importer: Importer, mark: str, reading: LogReading | None
+    ) -> None:
+        """That it was read; what was read last is still in the body. Raises as `take`."""
+        stored = reading.to_store() if reading is not None else None
+        self._read.append(ReadSource(source, importer, mark, stored))
+        if reading is not None and self._kept is not None:
+            self._readings.keep(reading)
+        if stored is not None or len(self._read) >= _SOURCES_AT_ONCE:
+            self.flush()
+
+    def _readable(self, source: Source, events: Iterator[ImportedEvent]) -> Iterator[ImportedEvent]:
         """Until the source cannot be read any further."""
         try:
-            yield from importer.read(source, notes)
+            yield from events
         except SourceUnfit as error:
             self._leave_out(source, str(error))
         except OSError as error:

@@ -19,6 +19,7 @@ import msgspec
 from penstock.errors import InvalidInput
 from penstock.ingest.decompression import PIECE_BYTES, decompressed
 from penstock.ingest.event_files import CODECS_BY_SUFFIX, EventFile, open_unbuffered, unfit
+from penstock_jobs.importers.line_places import LineCursor
 from penstock_jobs.importers.report import Notes, SourceUnfit
 
 #: What importers look at to recognise a file.
@@ -38,6 +39,14 @@ _DEPTH_MAX = 64
 _decoder = msgspec.json.Decoder()
 
 
+@dataclass
+class ReadProgress:
+    """How far a source was read, in bytes as they are on disk, and how many of them were read."""
+
+    position: int = 0
+    read_bytes: int = 0
+
+
 @dataclass(frozen=True)
 class Source:
     """A file, or the files of a folder, that are read together."""
@@ -48,8 +57,7 @@ class Source:
     root: Path
     names: tuple[str, ...]
     is_folder: bool = False
-    #: How many bytes of it were read, for the progress bar.
-    progress: list[int] = field(default_factory=lambda: [0], compare=False, repr=False)
+    progress: ReadProgress = field(default_factory=ReadProgress, compare=False, repr=False)
 
     @property
     def real(self) -> Path:
@@ -110,22 +118,29 @@ class Source:
         except OSError as error:
             raise SourceUnfit(error.strerror or str(error)) from error
 
-    def pieces(self) -> Iterator[bytes]:
-        """What the file holds, decompressed. Raises SourceUnfit."""
+    def pieces(self, cursor: LineCursor | None = None) -> Iterator[bytes]:
+        """What the file holds, decompressed; of one that is not compressed, from the
+        cursor's place on. Raises SourceUnfit, and before the first piece PlaceLost."""
         with self.opened() as file:
-            read = 0
+            if cursor is not None:
+                cursor.open(file)
+            read, progress = 0, self.progress
+            progress.position = file.tell()
             for piece in _plain_pieces(file, CODECS_BY_SUFFIX.get(self.real.suffix)):
                 read += len(piece)
-                self.progress[0] = file.tell()
-                if read > _BOMB_BYTES_MIN and read > _RATIO_MAX * file.tell():
+                progress.read_bytes += file.tell() - progress.position
+                progress.position = file.tell()
+                if read > _BOMB_BYTES_MIN and read > _RATIO_MAX * progress.position:
                     raise SourceUnfit("it is compressed more tightly than any session")
                 yield piece
 
-    def lines(self, notes: Notes) -> Iterator[tuple[int, bytes]]:
-        """Its lines with their numbers from 1, blank ones left out. The last may lack its end."""
+    def lines(self, notes: Notes, cursor: LineCursor | None = None) -> Iterator[tuple[int, bytes]]:
+        """Its lines with their numbers from 1, blank ones left out, from the cursor's place on. The
+        last may lack its end. Raises as `pieces`."""
+        cursor = cursor or LineCursor()
         rest = bytearray()
-        number, too_long = 0, False
-        for piece in self.pieces():
+        number, too_long = cursor.lines, False
+        for piece in self.pieces(cursor):
             start = 0
             while (end := piece.find(b"\n", start)) >= 0:
                 number += 1
@@ -137,6 +152,7 @@ class Source:
                         yield number, line
                 rest.clear()
                 start = end + 1
+            cursor.move(piece, start, number)
             if not too_long:
                 rest += piece[start:]
                 if len(rest) > LINE_BYTES_MAX:
@@ -144,13 +160,16 @@ class Source:
                     too_long = True
                     rest.clear()
         if rest.strip():
+            cursor.is_past_place = True
             yield number + 1, bytes(rest)
 
-    def rows(self, notes: Notes) -> Iterator[tuple[int, dict[str, Any]]]:
+    def rows(
+        self, notes: Notes, cursor: LineCursor | None = None
+    ) -> Iterator[tuple[int, dict[str, Any]]]:
         """The JSON object of each line. One that is none is skipped; a last line that is torn is
-        still being written."""
+        still being written. Raises as `lines`."""
         torn: tuple[int, bytes, str] | None = None
-        for number, line in self.lines(notes):
+        for number, line in self.lines(notes, cursor):
             if torn is not None:
                 notes.skip("line that is no JSON object", f"line {torn[0]}: {torn[2]}")
                 torn = None

@@ -1,6 +1,6 @@
 """The table of what was imported: of each source, how it was when it was read."""
 
-from sqlalchemy import BigInteger, Column, String, Table, Text
+from sqlalchemy import BigInteger, Column, LargeBinary, String, Table, Text
 
 from penstock.database.tables import metadata
 
@@ -13,7 +13,9 @@ imported_source = Table(
     Column("path", Text, nullable=False),
     #: The importer, and its version then.
     Column("format", String(128), nullable=False),
-    #: It differs when the source has changed since.
+    #: It differs when the source has changed since; empty while its end is not taken yet.
     Column("mark", String(32), nullable=False),
     Column("imported_at", BigInteger, nullable=False),
+    #: Of a large log: where reading stopped, and what its reader knew.
+    Column("reading", LargeBinary),
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from penstock_jobs.importers.file_changes import FileChanges, ToolChange, ToolUse, arguments_of
+from penstock_jobs.importers.file_edits import FileChanges, FileEdit, ToolUse, arguments_of
 from penstock_jobs.importers.importer import ImportedEvent
 from penstock_jobs.importers.session_draft import Payload, SessionDraft, present, usage_of
 
@@ -75,7 +75,7 @@ class ImportedTranscript:
         *,
         ok: bool | None = None,
         copied: bool = False,
-        changes: Sequence[ToolChange] | None = None,
+        changes: Sequence[FileEdit] | None = None,
         **facts: Any,
     ) -> ImportedEvent:
         """The result of a tool. What it did to files follows: the `changes`, where the source

@@ -132,7 +132,9 @@ class ShardStage(Stage):
         loop = context.loop
         recipe = replace(loop.load_recipe(), as_of=inputs["snapshot"])
         with open_executor(context.lake.settings) as executor:
-            manifest = build_shard(context.lake, executor, recipe, tenant=context.tenant).manifest
+            by = f"loop {loop.name}"
+            built = build_shard(context.lake, executor, recipe, tenant=context.tenant, by=by)
+        manifest = built.manifest
         counted_from, counts = manifest.counted_from, manifest.counts
         if loop.shard.staleness == "channel" and counted_from != context.parent:
             why = (

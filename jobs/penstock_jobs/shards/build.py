@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
+from penstock.audit.entry import OPERATOR
 from penstock.errors import InvalidInput
 from penstock.execution import Executor
 from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
@@ -95,6 +96,7 @@ def build_shard(
     recipe: Recipe,
     *,
     tenant: str,
+    by: str = OPERATOR,
     follow: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> ShardBuild:
     """`follow` hears after each slice how many are done, and how many there are. Raises
@@ -139,7 +141,7 @@ def build_shard(
         ]
         _publish(lake, manifest, owner, staged)
         ids = pa.concat_tables([result.samples for result in results])["session_id"].unique()
-        new = register(lake.database, manifest, tenant, sorted(ids.to_pylist()))
+        new = register(lake.database, manifest, tenant, sorted(ids.to_pylist()), by=by)
         # Collection deletes later what cannot be deleted now.
         for path, _ in staged:
             lake.store.delete(path)

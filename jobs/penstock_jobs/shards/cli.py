@@ -63,7 +63,9 @@ def build(
         open_executor(lake.settings) as executor,
         progress_of("slices") as follow,
     ):
-        built = build_shard(lake, executor, loaded, tenant=tenant, follow=follow)
+        built = build_shard(
+            lake, executor, loaded, tenant=tenant, by=options.actor(None), follow=follow
+        )
     if left_out is not None:
         lines = (encode(session._asdict()) + b"\n" for session in built.left_out)
         try:

@@ -11,6 +11,8 @@ from typing import BinaryIO
 import numpy as np
 import sqlalchemy as sa
 
+from penstock.audit.chain import append
+from penstock.audit.entry import OPERATOR, Deed
 from penstock.database.engine import Database, insert_new, insert_of, now_us
 from penstock.events.event import session_key
 from penstock.lake import segments
@@ -53,7 +55,14 @@ def announce_once(database: Database, shard_id: str, name: str, owner: str) -> b
     return True
 
 
-def register(database: Database, manifest: Manifest, tenant: str, sessions: Sequence[str]) -> bool:
+def register(
+    database: Database,
+    manifest: Manifest,
+    tenant: str,
+    sessions: Sequence[str],
+    *,
+    by: str = OPERATOR,
+) -> bool:
     """Put a shard into the database whose files are in the store. False where it is there already:
     the same shard may be built twice, even at the same time. From then on its files count as known
     and are announced no longer. Raises FileLost where one of them was cleared away meanwhile."""
@@ -82,6 +91,9 @@ def register(database: Database, manifest: Manifest, tenant: str, sessions: Sequ
         connection.execute(sa.insert(shard).values(**row, created_at=now_us(), added_snap=snap))
         rows = [{"name": folder + part.name, "shard": manifest.id} for part in manifest.files]
         connection.execute(sa.insert(shard_file), rows)
+        facts = {"name": manifest.name, "samples": row["samples"], "snap": row["snap"]}
+        place = {"tenant": tenant, "actor": by, "subject": manifest.id}
+        append(connection, Deed(**place, action="shard", facts=facts))
     return True
 
 
@@ -115,7 +127,7 @@ def mark_sessions(
             hits = segments.may_hold(segments.read_filter(row.session_filter), prefixes)
             suspected = {ids[place] for place in np.flatnonzero(hits)}
             # A filter may be wrong about a session; the files are not.
-            present = suspected & _sessions_of(store, row.id) if suspected else suspected
+            present = suspected & sessions_of(store, row.id) if suspected else suspected
             for session in sorted(present):
                 mark = {"shard": row.id, "tenant": tenant, "session_id": session}
                 mark |= {"reason": reason, "marked_at": now_us()}
@@ -124,7 +136,8 @@ def mark_sessions(
     return marked
 
 
-def _sessions_of(store: ObjectStore, shard_id: str) -> set[str]:
+def sessions_of(store: ObjectStore, shard_id: str) -> set[str]:
+    """Raises ShardMissing, ShardDamaged."""
     tables = read_rows(store, read_manifest(store, shard_id), ["session_id"])
     return {session for rows in tables for session in rows["session_id"].unique().to_pylist()}
 

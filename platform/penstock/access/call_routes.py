@@ -26,7 +26,7 @@ from penstock.http.openapi import (
 )
 from penstock.http.request_slots import RequestSlots
 from penstock.http.unread_answers import UnreadAnswers, held_answer
-from penstock.lake.desk import Call, Caller, Question
+from penstock.lake.desk import Call, Caller, Question, perform
 from penstock.lake.lake import Lake
 from penstock.terminal.output import encode
 
@@ -82,7 +82,7 @@ def caller_of(grant: Grant) -> Caller:
 
 
 def _encoded_answer(call: Call[Any, Any], lake: Lake, caller: Caller, question: Question) -> bytes:
-    answer = call.work(lake, caller, question)
+    answer = perform(call, lake, caller, question)
     return answer if isinstance(answer, bytes) else encode(answer)
 
 

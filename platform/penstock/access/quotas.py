@@ -15,6 +15,8 @@ from penstock.access import QUOTAS, QuotaName
 from penstock.access.errors import QuotaUsedUp
 from penstock.access.settings import AccessSettings
 from penstock.access.tables import tenant_quota
+from penstock.audit.chain import append
+from penstock.audit.entry import OPERATOR, Deed
 from penstock.clock import Clock
 from penstock.database.engine import Database, insert_of
 from penstock.errors import InvalidInput
@@ -130,7 +132,9 @@ def list_quotas(database: Database) -> list[Quota]:
         return [Quota(**row._mapping) for row in connection.execute(query)]
 
 
-def set_quota(database: Database, tenant: str, name: str, maximum: int | None) -> None:
+def set_quota(
+    database: Database, tenant: str, name: str, maximum: int | None, *, by: str = OPERATOR
+) -> None:
     """None gives back the maximum for all. Raises InvalidInput."""
     if name not in QUOTAS:
         raise InvalidInput(what=f"The quota {name!r}", why=f"it is one of {', '.join(QUOTAS)}")
@@ -142,11 +146,14 @@ def set_quota(database: Database, tenant: str, name: str, maximum: int | None) -
         if maximum is None:
             mine = [tenant_quota.c[column] == value for column, value in key.items()]
             connection.execute(sa.delete(tenant_quota).where(*mine))
-            return
-        insert = insert_of(connection)(tenant_quota).values(**key, maximum=maximum)
-        connection.execute(
-            insert.on_conflict_do_update(index_elements=list(key), set_={"maximum": maximum})
-        )
+        else:
+            insert = insert_of(connection)(tenant_quota).values(**key, maximum=maximum)
+            connection.execute(
+                insert.on_conflict_do_update(index_elements=list(key), set_={"maximum": maximum})
+            )
+        facts: dict[str, str | int | None] = {"maximum": maximum}
+        place = {"tenant": tenant, "actor": by, "subject": f"quota {name}"}
+        append(connection, Deed(**place, action="quota", facts=facts))
 
 
 def survey_quotas(database: Database, settings: Settings, clock: Clock) -> list[QuotaUse]:

@@ -16,6 +16,8 @@ import sqlalchemy as sa
 from msgspec import UNSET, Meta, UnsetType
 from sqlalchemy import Connection
 
+from penstock.audit.chain import append
+from penstock.audit.entry import Deed
 from penstock.channels.change import (
     NO_HASH,
     Action,
@@ -274,6 +276,10 @@ class HeldChannel:
         head = {"version": change.version, "hash": change.hash}
         connection.execute(sa.update(channel).where(*pointer).values(**head))
         put_notice(connection, change)
+        facts: dict[str, str | int | None] = {"version": change.version, "hash": change.hash}
+        facts |= {"checkpoint": change.checkpoint, "canary": change.canary}
+        place = {"tenant": tenant, "actor": change.actor, "subject": f"channel {change.channel}"}
+        append(connection, Deed(**place, action=change.action, facts=facts))
         return change
 
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 
+from penstock.audit.chain import append
+from penstock.audit.entry import OPERATOR, Deed
 from penstock.channels.errors import WebhookUnknown
 from penstock.channels.notices import WEBHOOK_PREFIX, Notice
 from penstock.channels.tables import channel, delivery, webhook
@@ -59,7 +61,13 @@ _COLUMNS = (webhook.c.id, webhook.c.tenant, webhook.c.channel, webhook.c.url, we
 
 
 def add_webhook(
-    database: Database, settings: Settings, tenant: str, url: str, name: str | None = None
+    database: Database,
+    settings: Settings,
+    tenant: str,
+    url: str,
+    name: str | None = None,
+    *,
+    by: str = OPERATOR,
 ) -> tuple[Webhook, str]:
     """The webhook, told of each change from now on, and the secret of its signatures: show it now
     or never. Raises InvalidInput, SecretKeyUnfit."""
@@ -85,6 +93,9 @@ def add_webhook(
         if name is not None:
             positions = positions.where(channel.c.name == name)
         connection.execute(sa.insert(delivery).from_select(list(position), positions))
+        place = {"tenant": tenant, "actor": by, "subject": f"webhook {webhook_id}"}
+        facts = {"what": "added", "channel": name}
+        append(connection, Deed(**place, action="webhook", facts=facts))
     return added, secret
 
 
@@ -148,13 +159,15 @@ def _place(webhook_id: str, column: str) -> str:
     return f"webhook {webhook_id}, {column}"
 
 
-def remove_webhook(database: Database, tenant: str, webhook_id: str) -> None:
+def remove_webhook(database: Database, tenant: str, webhook_id: str, *, by: str = OPERATOR) -> None:
     """It is told nothing any more, and nothing that waits for it. Raises WebhookUnknown."""
     hook = webhook.c.tenant == tenant, webhook.c.id == webhook_id, webhook.c.removed_at.is_(None)
     with database.write() as connection:
         update = sa.update(webhook).where(*hook).values(removed_at=now_us())
         if connection.execute(update).rowcount == 0:
             raise WebhookUnknown(id=webhook_id)
+        place = {"tenant": tenant, "actor": by, "subject": f"webhook {webhook_id}"}
+        append(connection, Deed(**place, action="webhook", facts={"what": "removed"}))
 
 
 def signed(secret: str, body: bytes, at_s: int) -> dict[str, str]:

@@ -48,7 +48,8 @@ def add_webhook(
     with open_existing(data) as lake:
         check_webhook(url, lake.settings)
         seal_webhooks(lake.database, lake.settings)
-        hook, secret = add_webhook(lake.database, lake.settings, tenant, url, channel)
+        by = options.actor(None)
+        hook, secret = add_webhook(lake.database, lake.settings, tenant, url, channel, by=by)
     if json:
         show_json({"id": hook.id, "url": hook.shown, "channel": hook.channel, "secret": secret})
         return
@@ -106,7 +107,7 @@ def remove_webhook(
     from penstock.channels.webhooks import remove_webhook
 
     with open_existing(data) as lake:
-        remove_webhook(lake.database, tenant, webhook_id)
+        remove_webhook(lake.database, tenant, webhook_id, by=options.actor(None))
     show_json({"removed": webhook_id}) if json else say(f"webhook {webhook_id} is removed")
 
 

@@ -189,6 +189,7 @@ WITHDRAW_CHECKPOINT = Call(
     question=WithdrawQuestion,
     answer=CheckpointAnswer,
     work=_withdraw,
+    noted="checkpoint",
     roles=("promote",),
     summary="Take a checkpoint out of use for ever",
     refused=refused_for(404, 409),

@@ -8,6 +8,8 @@ from typing import Any, get_args
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.audit.chain import append
+from penstock.audit.entry import Deed
 from penstock.checkpoints import digests, errors
 from penstock.checkpoints.artifact_roots import ArtifactRoots
 from penstock.checkpoints.checkpoint import (
@@ -130,6 +132,10 @@ def _insert(database: Database, candidate: Checkpoint) -> Checkpoint:
             if shards:
                 connection.execute(sa.insert(checkpoint_shard), shards)
             _record_move(connection, candidate, None, candidate.registered_by, candidate.note)
+            by = {"tenant": candidate.tenant, "actor": candidate.registered_by}
+            facts = {"digest": candidate.digest, "parent": candidate.parent}
+            subject = f"checkpoint {candidate.name}"
+            append(connection, Deed(**by, action="checkpoint", subject=subject, facts=facts))
         registered = _registered(connection, candidate)
     assert registered is not None
     return registered

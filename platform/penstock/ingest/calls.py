@@ -29,6 +29,7 @@ class LedgerLine(msgspec.Struct):
     rejected: int
     waiting: int
     near_misses: int = 0
+    erased: int = 0
 
 
 class LedgerTotals(msgspec.Struct):
@@ -39,6 +40,7 @@ class LedgerTotals(msgspec.Struct):
     waiting: int
     #: Of the accepted events, those with a key that is nearly one of the contract.
     near_misses: int = 0
+    erased: int = 0
 
 
 class GapAnswer(msgspec.Struct):
@@ -262,6 +264,7 @@ REPLAY_REJECTED = Call(
     question=ReplayQuestion,
     answer=ReplayAnswer,
     work=_replay,
+    noted="replay",
     roles=(),
     summary="Check rejected lines again, and take those that are accepted now",
     reads_rows=True,
@@ -280,6 +283,7 @@ RELEASE_FUSE = Call(
     question=ReleaseFuseQuestion,
     answer=FuseReleased,
     work=_release,
+    noted="replay",
     roles=(),
     summary="Store each rejected line of a source again",
 )

@@ -1,10 +1,12 @@
 """Importing files of events: past HTTP, but through the same log and writer."""
 
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from penstock.audit.entry import OPERATOR
 from penstock.clock import SystemClock
 from penstock.errors import Backlogged, InvalidInput, one_line
 from penstock.http.client import ServiceClient
@@ -43,6 +45,8 @@ class ImportSummary:
     waiting: bool = False
     #: Keys of accepted events that are nearly known ones: which, and which are known.
     near_misses: dict[str, str] = field(default_factory=dict)
+    #: Matches of each redaction rule.
+    redacted: Counter[str] = field(default_factory=Counter)
 
 
 class EventImporter(Protocol):
@@ -63,7 +67,7 @@ class EventImporter(Protocol):
 
 def event_importer(desk: Desk) -> EventImporter:
     if isinstance(desk, LocalDesk):
-        return FileImporter(desk.lake, desk.caller.tenant)
+        return FileImporter(desk.lake, desk.caller.tenant, by=desk.caller.actor)
     assert isinstance(desk, RemoteDesk)
     return ServiceImporter(desk.service)
 
@@ -106,12 +110,12 @@ class ServiceImporter:
 class FileImporter:
     """Takes files into the log of a lake on this machine."""
 
-    def __init__(self, lake: Lake, tenant: str) -> None:
-        self._lake = lake
+    def __init__(self, lake: Lake, tenant: str, *, by: str = OPERATOR) -> None:
+        self._lake, self._by = lake, by
         self._clock = SystemClock()
         self._metrics = Metrics()
         self._tenant = tenant
-        self._acceptor = Acceptor.of(tenant, lake.settings, lake.log)
+        self._acceptor = Acceptor.of(tenant, lake.settings, lake.log, lake.redactor)
         self._writer = Writer(WriterParts(lake, self._clock, self._metrics))
         #: When its events came in: what a running server stored of them has these times.
         self._received_us: list[int] = []
@@ -139,6 +143,7 @@ class FileImporter:
         """Store the events in the log, or wait for a running server that does: the next command
         may need segments, as rewards do."""
         summary, metrics = self.summary, self._metrics
+        self._lake.tally.flush(self._lake.database)
         summary.by_server = not self._writer.drain()
         if summary.by_server:
             patience_s = (
@@ -179,8 +184,13 @@ class FileImporter:
                 if not drained:  # a running server stores them
                     time.sleep(full.retry_after_s)
                     waited_s += full.retry_after_s
+        self.summary.redacted.update(piece.redactions)
         self.summary.accepted += piece.accepted
         self.summary.rejected += len(piece.rejections)
+        accepted, rejected = piece.accepted, len(piece.rejections)
+        self._lake.tally.count(
+            self._tenant, self._by, "ingest", accepted=accepted, rejected=rejected
+        )
         self.summary.near_misses |= {miss.key: miss.known for miss in piece.near_misses.counts}
 
 

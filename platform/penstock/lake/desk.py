@@ -4,6 +4,7 @@ A room lists what can be asked as the calls of its `calls.py`, and its commands 
 local twin opens the lake and does the work here. The remote one sends the question to a service,
 whose route of the call does the same work there: `access/call_routes.py` makes the routes."""
 
+import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -20,6 +21,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.terminal.options import actor
 
 if TYPE_CHECKING:
+    from penstock.audit.entry import Action
     from penstock.http.client import ServiceClient
     from penstock.http.problems import Problem
     from penstock.lake.lake import Lake
@@ -76,6 +78,34 @@ class Call(Generic[Q, A]):
     body_bytes_max: int = DOCUMENT_BYTES_MAX
     #: Reads events or their files, as a query does, and is counted and bounded as one.
     reads_rows: bool = False
+    #: What the audit says of it before it is done. Deeds that have a transaction note themselves
+    #: within it, and have nothing here; what reads rows is noted as `read`.
+    noted: "Action | None" = None
+
+
+def perform(call: Call[Q, A], lake: "Lake", caller: Caller, question: Q) -> A:
+    """The answer, after the audit says who asked. Raises what the work raises."""
+    if action := call.noted or ("read" if call.reads_rows else None):
+        from penstock.audit.chain import record
+        from penstock.audit.entry import Deed
+
+        asked = msgspec.json.encode(question, order="sorted")
+        facts = {"question": hashlib.sha256(asked).hexdigest()}
+        subject = f"{call.method} {call.path}"
+        place = {"tenant": caller.tenant, "actor": caller.actor}
+        record(lake.database, Deed(**place, action=action, subject=subject, facts=facts))
+    return call.work(lake, caller, question)
+
+
+def note_query(lake: "Lake", caller: Caller, sql: str, as_of: str | None) -> None:
+    """Before it runs. Its text may name people and quote them, and what is audited is never erased:
+    the digest of the text stands for it."""
+    from penstock.audit.chain import record
+    from penstock.audit.entry import Deed
+
+    facts = {"sql": hashlib.sha256(sql.encode(errors="replace")).hexdigest(), "as_of": as_of}
+    place = {"tenant": caller.tenant, "actor": caller.actor}
+    record(lake.database, Deed(**place, action="read", subject="POST /v1/query", facts=facts))
 
 
 class Desk(Protocol):
@@ -94,9 +124,10 @@ class LocalDesk:
     caller: Caller
 
     def ask(self, call: Call[Q, A], question: Q) -> A:
-        return call.work(self.lake, self.caller, question)
+        return perform(call, self.lake, self.caller, question)
 
     def rows(self, sql: str, as_of: str | None) -> "AbstractContextManager[Answer]":
+        note_query(self.lake, self.caller, sql, as_of)
         return self.lake.query(sql, as_of=as_of, tenant=self.caller.tenant).run()
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+import structlog
+
 from penstock.directories import make_directory, narrow
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
     from penstock.execution import Executor
     from penstock.lake.query import LakeQuery, OwnQuery
     from penstock.lake.statement_processes import StatementProcesses
+    from penstock.redaction.line_redaction import LineRedactor
     from penstock.storage import ObjectStore
+
+log_line = structlog.get_logger()
 
 #: In a data directory, while a backup is restored.
 RESTORING = ".restoring"
@@ -32,6 +37,7 @@ class Lake:
     """Segments, the database that knows them, and the log with what is not in them yet."""
 
     def __init__(self, settings: Settings) -> None:
+        from penstock.audit.tally import Tally
         from penstock.database.engine import Database
         from penstock.lake.pinned_files import FileTails
         from penstock.lake.segments import Summariser
@@ -42,10 +48,24 @@ class Lake:
         self.store: ObjectStore = open_store(settings)
         self.tails = FileTails(TAILS_BYTES_MAX)
         self.summariser = Summariser()
+        #: What is noted in the audit a few times a minute at most.
+        self.tally = Tally()
         #: Where statements of users run, in a process that others use too.
         self.statements: StatementProcesses | None = None
         self._log: EventLog | None = None
         self._executor: Executor | None = None
+        self._redactor: LineRedactor | None = None
+
+    @property
+    def redactor(self) -> "LineRedactor":
+        """What masks secrets in lines on their way into this lake. Raises RedactionRulesInvalid."""
+        if self._redactor is None:
+            from penstock.redaction.line_redaction import LineRedactor
+            from penstock.sealed_texts import SecretSeal
+
+            seal = SecretSeal.of(self.settings)
+            self._redactor = LineRedactor.of(self.settings, lambda: seal.key_for("redaction"))
+        return self._redactor
 
     @property
     def log(self) -> "EventLog":
@@ -81,7 +101,16 @@ class Lake:
         if self.statements is not None:
             self.statements.close()
         self.summariser.close()
+        self._note_tally()
         self.database.close()
+
+    def _note_tally(self) -> None:
+        from penstock.database.errors import DatabaseUnreachable
+
+        try:
+            self.tally.flush(self.database)
+        except DatabaseUnreachable as error:
+            log_line.warning("the audit misses the last minute of this process", why=str(error))
 
     def __enter__(self) -> Self:
         return self

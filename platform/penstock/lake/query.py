@@ -198,6 +198,7 @@ class LakeQuery(QueryRows):
             threads=room.query_threads,
             spill=str(spill),
             spill_bytes=min(_SPILL_PER_MEMORY * room.query_memory_bytes_max, share),
+            spill_bytes_per_second=room.query_spill_bytes_per_second,
             lake=self.lake.store.address("") if self.lake.store.local else None,
         )
 

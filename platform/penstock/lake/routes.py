@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -23,7 +22,7 @@ from penstock.http.errors import CutOff
 from penstock.http.openapi import KEY_NEEDED, operation_taking, refusals
 from penstock.http.request_slots import RequestSlots, cut_off_when_cancelled
 from penstock.http.unread_answers import UnreadAnswers, held_answer
-from penstock.lake.desk import ARROW_STREAM
+from penstock.lake.desk import ARROW_STREAM, Caller, note_query
 from penstock.lake.lake import Lake
 from penstock.lake.query import LakeQuery, WrittenAnswer
 from penstock.lake.row_formats import AnswerBuffer, encode
@@ -84,24 +83,29 @@ async def post_query(
     request: Request[Any, Any, Any],
     *,
     lake: Lake,
-    reading_tenant: str,
+    reading_caller: Caller,
     queries: RequestSlots,
     answers: UnreadAnswers,
     metrics: Metrics,
 ) -> Response[QueryAnswer]:
     document = await read_document(request, QueryRequest)
     as_arrow = ARROW_STREAM in request.headers.get("accept", "")
-    query = lake.query(document.sql, as_of=document.as_of, tenant=reading_tenant)
+    tenant = reading_caller.tenant
+    query = lake.query(document.sql, as_of=document.as_of, tenant=tenant)
     bytes_max = lake.settings.room(LakeSettings).query_answer_bytes_max
     started = time.perf_counter()
     end = EndSignal()
-    work = partial(_answer_of, query, bytes_max, end, as_arrow=as_arrow)
-    answer, written = await _while_connected(request, queries.run(work, tenant=reading_tenant), end)
+
+    def work() -> tuple[bytes, WrittenAnswer]:
+        note_query(lake, reading_caller, document.sql, document.as_of)
+        return _answer_of(query, bytes_max, end, as_arrow=as_arrow)
+
+    answer, written = await _while_connected(request, queries.run(work, tenant=tenant), end)
     metrics.observe("query_seconds", time.perf_counter() - started)
     media_type = ARROW_STREAM if as_arrow else MediaType.JSON
     headers = {"Penstock-Snap": str(written.snap)}
     headers["Penstock-Complete"] = "false" if written.cut_off else "true"
-    return held_answer(answers, reading_tenant, answer, media_type, headers)
+    return held_answer(answers, tenant, answer, media_type, headers)
 
 
 async def _while_connected(

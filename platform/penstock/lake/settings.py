@@ -71,6 +71,12 @@ class LakeSettings(RoomSettings):
     query_threads: int = setting(
         2, "threads of one query", "Raise it on a machine with many cores.", minimum=1
     )
+    query_spill_bytes_per_second: int = setting(
+        16 * MIB,
+        "how fast a query over HTTP fills the disk with what its memory cannot hold; 0 is no limit",
+        "Raise it when the event log has a disk of its own, or a fast one.",
+        minimum=0,
+    )
     query_answer_bytes_max: int = setting(
         64 * MIB,
         "answer of POST /v1/query",

@@ -41,6 +41,7 @@ from penstock.execution.confinement import (
 from penstock.lake.errors import QueryFailed, QueryLimitReached, QueryRefused
 from penstock.lake.query_guard import check_query
 from penstock.lake.row_formats import WireFormat, write_rows
+from penstock.lake.spill_rate import LOOK_SECONDS, SpillRate, begin_writing, written_by
 from penstock.lake.statement_messages import (
     PIECE_BYTES_MAX,
     Connection,
@@ -106,6 +107,11 @@ class _Child:
     #: Kept to see that the server has closed its end; nothing is read from it here.
     end: socket.socket
     deadline_s: float
+    #: For what its memory cannot hold.
+    folder: str
+    spill: SpillRate
+    written_bytes: int = 0
+    stopped: bool = False
 
 
 @dataclass
@@ -129,7 +135,10 @@ class _Children:
             _be_alone_with(end, parent)
             _serve(end, LocalStatement(limits, self.engine), limits)
             os._exit(0)
-        self.running[pid] = _Child(end, time.monotonic() + limits.seconds + limits.grace_seconds)
+        now_s = time.monotonic()
+        deadline_s = now_s + limits.seconds + limits.grace_seconds
+        spill = SpillRate(limits.spill_bytes_per_second, now_s)
+        self.running[pid] = _Child(end, deadline_s, limits.spill, spill)
         self.poll.register(end, 0)  # hang-ups alone
 
     def kill(self, pid: int) -> None:
@@ -148,10 +157,12 @@ class _Children:
 
     def wait(self) -> set[int]:
         """The files at which something happened; ends who is over its time or listened to by
-        nobody."""
+        nobody, and stops for a while who writes too fast."""
         now_s = time.monotonic()
         first_s = min((child.deadline_s for child in self.running.values()), default=None)
-        pause_ms = None if first_s is None else max(0.0, first_s - now_s) * 1000 + 1
+        pause_ms = None
+        if first_s is not None:
+            pause_ms = min(LOOK_SECONDS, max(0.0, first_s - now_s)) * 1000 + 1
         happened = {file for file, _ in self.poll.poll(pause_ms)}
         self.forget_ended()
         now_s = time.monotonic()
@@ -159,7 +170,18 @@ class _Children:
             if child.end.fileno() in happened or now_s >= child.deadline_s:
                 self.kill(pid)
                 child.deadline_s = now_s + _KILL_AGAIN_SECONDS
+            else:
+                self._slow_down(pid, child, now_s)
         return happened
+
+    def _slow_down(self, pid: int, child: _Child, now_s: float) -> None:
+        written_bytes = written_by(pid)
+        if written_bytes > child.written_bytes:
+            begin_writing(child.folder)
+            child.written_bytes = written_bytes
+        if child.spill.exceeded(written_bytes, now_s) != child.stopped:
+            child.stopped = not child.stopped
+            os.kill(pid, signal.SIGSTOP if child.stopped else signal.SIGCONT)
 
 
 def main() -> None:

@@ -45,6 +45,8 @@ class StatementLimits:
     #: The folder for what does not fit into memory, and how much it may hold.
     spill: str
     spill_bytes: int
+    #: How fast its process may fill it; 0 is no limit. In this process nobody else is kept waiting.
+    spill_bytes_per_second: int = 0
     #: The folder that holds all files of the lake; none where they are in another store.
     lake: str | None = None
     #: The engine ends a statement itself at the limit. Where it cannot, its process is ended so

@@ -13,7 +13,7 @@ from litestar.openapi.plugins import JsonRenderPlugin
 from litestar.types import ASGIApp
 
 import penstock
-from penstock.access.call_routes import route_of
+from penstock.access.call_routes import caller_of, route_of
 from penstock.access.keys import Authorizer
 from penstock.access.quotas import Quotas
 from penstock.channels import routes as channels
@@ -25,7 +25,7 @@ from penstock.http.problems import on_http_error, on_penstock_error, on_unexpect
 from penstock.http.request_log import RequestLog
 from penstock.ingest import routes as ingest
 from penstock.lake import routes as lake
-from penstock.lake.desk import all_calls
+from penstock.lake.desk import Caller, all_calls
 from penstock.server.api_page import get_docs
 from penstock.server.service import Service
 from penstock.server.settings import ServerSettings
@@ -61,7 +61,7 @@ def get_readyz(service: Service) -> Response[Readiness]:
     media_type=MediaType.TEXT,
     summary="Prometheus",
     description="Without a key all tenants are added up; with an admin key, those of its tenant.",
-    responses=refusals(401, 403),
+    responses=refusals(401, 403, 429),
     security=[{}, *KEY_NEEDED],
 )
 async def get_metrics(
@@ -94,14 +94,14 @@ _PARTS = (
 )  # fmt: skip
 
 
-async def reading_tenant(
+async def reading_caller(
     request: Request[Any, Any, Any], authorizer: Authorizer, quotas: Quotas
-) -> str:
-    """Whose rows the key of a request may read. Counts as a query."""
-    tenant = (await authorizer.authorize(request.headers.get("authorization"), "read")).tenant
-    quotas.require(tenant, "queries_per_hour")
-    quotas.count(tenant, "queries_per_hour")
-    return tenant
+) -> Caller:
+    """Who asks, whose key may read rows. Counts as a query."""
+    grant = await authorizer.authorize(request.headers.get("authorization"), "read")
+    quotas.require(grant.tenant, "queries_per_hour")
+    quotas.count(grant.tenant, "queries_per_hour")
+    return caller_of(grant)
 
 
 def make_app(service: Service) -> ASGIApp:
@@ -113,7 +113,7 @@ def make_app(service: Service) -> ASGIApp:
             name: Provide(_part_of(service, name), sync_to_thread=False) for name in _PARTS
         }
         | {
-            "reading_tenant": Provide(reading_tenant),
+            "reading_caller": Provide(reading_caller),
             "service": Provide(lambda: service, sync_to_thread=False),
         },
         exception_handlers={

@@ -13,6 +13,8 @@ from penstock.access.call_routes import CallRoutes
 from penstock.access.keys import Authorizer, KeyRing
 from penstock.access.quotas import Quotas
 from penstock.access.settings import AccessSettings
+from penstock.audit.chain import heads_of
+from penstock.audit.settings_change import note_settings
 from penstock.channels.channel_watcher import ChannelWatcher
 from penstock.channels.notice_delivery import Deliverer
 from penstock.channels.settings import ChannelSettings
@@ -44,6 +46,8 @@ _STUCK_SECONDS_MAX = 30.0
 
 #: Queries that wait for their turn, beside those that run.
 _QUERIES_WAITING_MAX = 64
+#: Between two notes of what is added up in the audit.
+_AUDIT_SECONDS = 60.0
 #: Calls that run, each with a connection to the database, and that wait.
 _CALLS_RUNNING_MAX = 4
 _CALLS_WAITING_MAX = 64
@@ -65,7 +69,7 @@ class Service:
         self.metrics.set("build_info", 1, role=self.role, **release)
         self.lake = Lake(self.settings)
         self.keys = KeyRing(self.lake.database, self.clock)
-        self.authorizer = Authorizer(self.keys, self.clock)
+        self.authorizer = Authorizer(self.keys, self.clock, self.metrics)
         self.quotas = Quotas(self.lake.database, self.settings, self.clock)
         limits = self.settings.room(IngestSettings)
         self.gateway = Gateway(
@@ -103,6 +107,7 @@ class Service:
             inflight=self.gateway.inflight,
         )
         self._fuse_warnings: list[str] = []
+        self._audited_us = self.clock.now_us()
         self._started = False
         #: False when a thread did not end in time: it uses the lake still.
         self.ended = True
@@ -129,8 +134,10 @@ class Service:
         remove_left_spill(self.settings.data)
         self.keys.refresh()
         self.quotas.refresh()
+        note_settings(self.lake.database, self.settings, f"serve {self.role}")
         self.statements.start()
         if self.role in ("all", "gateway"):
+            _ = self.lake.redactor  # rules that cannot be used are told before the first request
             self.gateway.commits = GroupCommit(
                 self.lake.log, self.settings.room(EventLogSettings).block_bytes_max, self.metrics
             )
@@ -173,6 +180,7 @@ class Service:
                 _repeat(every_s, self.keys.refresh, "keys could not be refreshed"),
                 _repeat(every_s, self._refresh_warnings, "fuses could not be looked at"),
                 _repeat(every_s, self.quotas.refresh, "quotas could not be looked at"),
+                _repeat(_AUDIT_SECONDS, self._note_tally, "the audit could not be written"),
             ]
             if self.role in ("all", "writer"):
                 every_s = self.settings.room(FleetSettings).replica_report_seconds
@@ -201,6 +209,17 @@ class Service:
         self.metrics.set("queries_running", self.queries.under_way)
         self.metrics.set("channel_waiters", self.watcher.waiting)
         return self.metrics.exposition(tenant)
+
+    def _note_tally(self) -> None:
+        """The log, which is kept elsewhere, tells how far each chain of the audit had come: who
+        cuts a chain off, or makes it anew, cannot change what was logged."""
+        self.lake.tally.flush(self.lake.database)
+        if self.role not in ("all", "writer"):
+            return
+        now_us = self.clock.now_us()
+        for tenant, head in heads_of(self.lake.database, since=self._audited_us):
+            log_line.info("audit", tenant=tenant, number=head.number, hash=head.hash)
+        self._audited_us = now_us
 
     def _refresh_warnings(self) -> None:
         self._fuse_warnings = fuse_warnings(self.lake.database)

@@ -35,6 +35,7 @@ def _read(lake: Lake, caller: Caller, question: ShardFileQuestion) -> bytes:
         with lake.store.open(f"{folder_of(shard.id)}/{name}") as file:
             start = min(question.start, file.size())
             content: bytes = file.read_at(min(question.bytes, file.size() - start), start)
+            lake.tally.count(caller.tenant, caller.actor, "export", shard.id, bytes=len(content))
     except (FileNotFoundError, IsADirectoryError):
         raise ShardFileUnknown(shard=shard.id, name=question.name) from None
     return content

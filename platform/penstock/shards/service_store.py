@@ -108,7 +108,9 @@ def shard_at_hand(desk: Desk, shard: str, folder: Path) -> Iterator[tuple[Object
     ShardMissing, ShardDamaged."""
     if isinstance(desk, LocalDesk):
         lake, tenant = desk.lake, desk.caller.tenant
-        yield lake.store, read_manifest(lake.store, find_shard(lake.database, tenant, shard).id)
+        manifest = read_manifest(lake.store, find_shard(lake.database, tenant, shard).id)
+        lake.tally.count(tenant, desk.caller.actor, "export", manifest.id)
+        yield lake.store, manifest
         return
     source = ServiceStore(lambda: nullcontext(desk))
     manifest = source.manifest(shard)

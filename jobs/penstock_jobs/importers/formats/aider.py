@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from penstock.errors import InvalidInput
-from penstock_jobs.importers.file_changes import ToolChange
+from penstock_jobs.importers.file_edits import FileEdit
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.session_draft import SessionDraft, digest_of, moment_us
@@ -84,7 +84,7 @@ class _AiderChat:
         self._first = ""
         self._answer: list[str] = []
         self._usage: dict[str, int] | None = None
-        self._blocks: dict[str, list[ToolChange]] = {}
+        self._blocks: dict[str, list[FileEdit]] = {}
         self._turn = self._answers = 0
 
     def events(self) -> list[ImportedEvent]:
@@ -152,7 +152,7 @@ class _AiderChat:
         self._transcript.answered(f"answer-{self._answers}", **facts)
         for block in _BLOCK.finditer(text):
             path = block["path"].strip().strip("`*")
-            self._blocks.setdefault(path, []).append(ToolChange(path, block["old"], block["new"]))
+            self._blocks.setdefault(path, []).append(FileEdit(path, block["old"], block["new"]))
 
     def _apply(self, path: str) -> None:
         """The blocks of the answer for a file; aider said that it changed it."""
@@ -200,7 +200,7 @@ class _Commits:
     def find(self, name: str) -> Commit | None:
         return next((each for full, each in self._commits.items() if full.startswith(name)), None)
 
-    def changes(self, commit: Commit) -> Iterator[ToolChange]:
+    def changes(self, commit: Commit) -> Iterator[FileEdit]:
         files = commit.changed[0] if commit.changed else ()
         blobs = [blob for file in files for blob in (file.blob, file.before) if blob]
         texts = read_blobs(self._repository, blobs).texts
@@ -209,10 +209,10 @@ class _Commits:
                 yield _change(file, texts)
 
 
-def _change(file: ChangedFile, texts: dict[str, str]) -> ToolChange:
+def _change(file: ChangedFile, texts: dict[str, str]) -> FileEdit:
     path = str(PurePosixPath(file.path))
     before, after = texts.get(file.before or "", ""), texts.get(file.blob or "", "")
-    return ToolChange(path, before, after, whole=True)
+    return FileEdit(path, before, after, is_whole=True)
 
 
 def _number(text: str) -> int:

@@ -10,12 +10,11 @@
 """
 
 import re
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec import Struct, field
 from xxhash import xxh3_64_hexdigest
 
 from penstock_jobs.importers import fields
@@ -30,7 +29,13 @@ from penstock_jobs.importers.formats.claude_code_texts import (
     usage_of,
 )
 from penstock_jobs.importers.formats.claude_code_tools import ClaudeToolUse, observed, tool_events
-from penstock_jobs.importers.importer import ImportedEvent, Importer, SessionEvents
+from penstock_jobs.importers.importer import (
+    ImportedEvent,
+    LogImporter,
+    RecentEntries,
+    RowReader,
+    SessionEvents,
+)
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.sources import Candidate, Source
 
@@ -48,8 +53,6 @@ _USED = (
     "isMeta", "isSidechain", "message", "sessionId", "timestamp", "toolUseResult", "type",
     "userType", "uuid", "version",
 )  # fmt: skip
-#: What is remembered of a file to find copies, late rows and chains; older entries are forgotten.
-_REMEMBERED = 100_000
 #: A session whose last row is younger may still be written.
 _QUIET_SECONDS = 600
 
@@ -57,17 +60,7 @@ _QUIET_SECONDS = 600
 _encoder = msgspec.json.Encoder()
 
 
-class _Remembered(OrderedDict[Any, Any]):
-    """The newest entries."""
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        super().__setitem__(key, value)
-        if len(self) > _REMEMBERED:
-            self.popitem(last=False)
-
-
-@dataclass
-class _Answer:
+class _Answer(Struct):
     """The rows of one answer of the model so far."""
 
     message_id: str | None
@@ -83,9 +76,9 @@ class _Answer:
     stop_reason: str | None = None
     kept: dict[str, Any] = field(default_factory=dict)
 
-    def payload(self) -> dict[str, Any]:
+    def event(self, session: SessionEvents) -> ImportedEvent:
         usage = None if self.is_late else usage_of(self.usage)
-        return {
+        payload = {
             "call_id": self.message_id or self.key,
             "model": self.model,
             "text": "\n".join(self.texts) or None,
@@ -95,10 +88,26 @@ class _Answer:
             "finish_reason": self.stop_reason,
             "claude_code": self.kept or None,
         }
+        return session.event("model_call", self.ts, self.key, payload, seq=self.seq)
 
 
-class ClaudeCode(Importer):
+class _Memory(Struct):
+    sessions: dict[str, SessionEvents] = field(default_factory=dict)
+    open: dict[str, _Answer] = field(default_factory=dict)
+    #: Messages whose answers have ended, calls of tools, rows, the chains of subagents and the
+    #: prompts by the rows that they follow.
+    ended: RecentEntries[bool] = field(default_factory=RecentEntries)
+    tools: RecentEntries[ClaudeToolUse] = field(default_factory=RecentEntries)
+    rows: RecentEntries[str] = field(default_factory=RecentEntries)
+    chains: RecentEntries[str] = field(default_factory=RecentEntries)
+    prompted: RecentEntries[str] = field(default_factory=RecentEntries)
+    ts: str | int | None = None
+    last_session: str | None = None
+
+
+class ClaudeCode(LogImporter):
     name: ClassVar = NAME
+    memory_type: ClassVar = _Memory
     homes: ClassVar = ("$CLAUDE_CONFIG_DIR/projects", "~/.claude/projects")
 
     def recognises(self, candidate: Candidate) -> bool:
@@ -110,12 +119,14 @@ class ClaudeCode(Importer):
             row.keys() >= _KEYS and not is_qwen_code(row) for row in candidate.first_rows
         )
 
-    def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-        reader = _SessionFile(source, notes)
-        rows = _web_export(source) if source.name.endswith(".json") else source.rows(notes)
-        for number, row in rows:
-            yield from reader.take(number, row)
-        yield from reader.finish()
+    def reader(self, source: Source, memory: _Memory) -> "_SessionFile":
+        return _SessionFile(source.real.stem, memory)
+
+    def reads_lines(self, source: Source) -> bool:
+        return not source.name.endswith(".json")
+
+    def rows(self, source: Source, notes: Notes) -> Iterator[tuple[int, dict[str, Any]]]:
+        return source.rows(notes) if self.reads_lines(source) else _web_export(source)
 
 
 def _web_export(source: Source) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -125,39 +136,30 @@ def _web_export(source: Source) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, ids | row
 
 
-class _SessionFile:
+class _SessionFile(RowReader):
     """Turns the rows of a file into events. It remembers only what later rows refer to."""
 
-    def __init__(self, source: Source, notes: Notes) -> None:
-        self._notes = notes
-        self._file = source.real.stem
-        self._sessions: dict[str, SessionEvents] = {}
-        self._open: dict[str, _Answer] = {}
-        self._ended = _Remembered()
-        self._tools: dict[str, ClaudeToolUse] = _Remembered()
-        self._rows = _Remembered()
-        self._chains = _Remembered()
-        self._prompted = _Remembered()
-        self._ts: str | int | None = None
-        self._last_session: str | None = None
+    def __init__(self, file: str, memory: _Memory) -> None:
+        self._file = file
+        self.memory = self._known = memory
 
     def take(self, number: int, row: dict[str, Any]) -> Iterator[ImportedEvent]:
         kind, main = fields.text(row, "type"), fields.identifier(row, "sessionId")
         if kind in _CLIENT_ROWS:
-            self._notes.skip(f"row of the client: {kind}", f"line {number}")
+            self.notes.skip(f"row of the client: {kind}", f"line {number}")
             return
-        self._ts = fields.moment(row, "timestamp") or self._ts
-        if kind is None or main is None or self._ts is None:
+        self._known.ts = fields.moment(row, "timestamp") or self._known.ts
+        if kind is None or main is None or self._known.ts is None:
             why = "type" if kind is None else "session" if main is None else "time"
-            self._notes.skip(f"row without a {why}", f"line {number}")
+            self.notes.skip(f"row without a {why}", f"line {number}")
             return
         session_id = self._session_of(row, main)
         key = self._key(row, session_id, number)
         if key is None:
             return
-        session = self._sessions.get(session_id)
+        session = self._known.sessions.get(session_id)
         if session is None:
-            session = self._sessions[session_id] = _new_session(row, session_id)
+            session = self._known.sessions[session_id] = _new_session(row, session_id)
             yield self._start(session, number, row, key, main)
         if kind == "assistant":
             yield from self._answer(session, number, row, key)
@@ -169,11 +171,11 @@ class _SessionFile:
             yield from self._other(session, number, row, key)
 
     def finish(self) -> Iterator[ImportedEvent]:
-        if self._open and fields.is_recent(self._ts, _QUIET_SECONDS):
-            self._notes.hold("the last answer may still be written")
+        if self._known.open and fields.is_recent(self._known.ts, _QUIET_SECONDS):
+            self.notes.hold("the last answer may still be written")
             return
-        for session_id in list(self._open):
-            yield from self._end_answer(self._sessions[session_id])
+        for session_id, answer in self._known.open.items():
+            yield answer.event(self._known.sessions[session_id])
 
     # Sessions
 
@@ -186,8 +188,8 @@ class _SessionFile:
             agent = self._file.removeprefix("agent-")
         if agent is None:  # between the rows of the session: by the row that its chain began with
             uuid = str(row.get("uuid"))
-            agent = self._chains.get(str(row.get("parentUuid")), uuid)
-            self._chains[uuid] = agent
+            agent = self._known.chains.get(str(row.get("parentUuid"))) or uuid
+            self._known.chains[uuid] = agent
         return f"{main}.agent-{agent}"
 
     def _start(
@@ -198,11 +200,11 @@ class _SessionFile:
         link = "fork" if parent else None
         if session.session_id != main:
             parent, link = main, "subagent"
-        elif parent is None and self._last_session is not None and main == self._file:
+        elif parent is None and self._known.last_session is not None and main == self._file:
             # An older resume: the history that it copied keeps its session.
-            parent, link = self._last_session, "resume"
+            parent, link = self._known.last_session, "resume"
         if session.session_id == main:
-            self._last_session = main
+            self._known.last_session = main
         payload = {
             "client": NAME,
             "client_version": fields.text(row, "version"),
@@ -211,21 +213,23 @@ class _SessionFile:
             "parent_session": parent,
             "link": link,
         }
-        assert self._ts is not None
-        return session.event("session_start", self._ts, key, payload, row=number, part="start")
+        assert self._known.ts is not None
+        return session.event(
+            "session_start", self._known.ts, key, payload, row=number, part="start"
+        )
 
     def _key(self, row: dict[str, Any], session_id: str, number: int) -> str | None:
         """The row's id; None for one that stood in the file before."""
         uuid = fields.identifier(row, "uuid")
         said = xxh3_64_hexdigest(_encoder.encode((row.get("type"), row.get("message"))))
         if uuid is None:
-            return f"row-{said}-{self._ts}"
-        known = self._rows.get((session_id, uuid))
-        self._rows[session_id, uuid] = said
+            return f"row-{said}-{self._known.ts}"
+        known = self._known.rows.get(f"{session_id} {uuid}")
+        self._known.rows[f"{session_id} {uuid}"] = said
         if known is None:
             return uuid
         if known == said:
-            self._notes.skip("row that stands twice", f"line {number}")
+            self.notes.skip("row that stands twice", f"line {number}")
             return None
         return f"{uuid}-{said}"
 
@@ -237,20 +241,20 @@ class _SessionFile:
         message = fields.mapping(row, "message")
         message_id = fields.identifier(message, "id")
         blocks = blocks_of(message.get("content"))
-        assert self._ts is not None
+        assert self._known.ts is not None
         if row.get("isApiErrorMessage") is True or message.get("model") == "<synthetic>":
             payload = {"message": text_of(blocks), "claude_code": _kept(row)}
-            yield session.event("error", self._ts, key, payload, row=number)
+            yield session.event("error", self._known.ts, key, payload, row=number)
             return
-        answer = self._open.get(session.session_id)
+        answer = self._known.open.get(session.session_id)
         if answer is None or message_id is None or answer.message_id != message_id:
             yield from self._end_answer(session)
-            answer = self._open[session.session_id] = _Answer(
+            answer = self._known.open[session.session_id] = _Answer(
                 message_id,
                 key,
-                self._ts,
+                self._known.ts,
                 session.number(number),
-                (session.session_id, message_id) in self._ended,
+                self._known.ended.get(f"{session.session_id} {message_id}") is not None,
                 fields.text(message, "model"),
                 kept=_kept(row),
             )
@@ -268,23 +272,23 @@ class _SessionFile:
         elif kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
             name, call_id = fields.text(block, "name"), fields.text(block, "id")
             if name is None or call_id is None:
-                self._notes.skip("tool call without a name or an id", f"line {number}")
+                self.notes.skip("tool call without a name or an id", f"line {number}")
                 return
             arguments = block.get("input")
             answer.calls.append({"id": call_id, "name": name, "arguments": arguments})
-            self._tools[call_id] = ClaudeToolUse(
+            self._known.tools[call_id] = ClaudeToolUse(
                 name, arguments if isinstance(arguments, dict) else {}
             )
         else:
             answer.kept.setdefault("blocks", []).append(block)
 
     def _end_answer(self, session: SessionEvents) -> Iterator[ImportedEvent]:
-        answer = self._open.pop(session.session_id, None)
+        answer = self._known.open.pop(session.session_id, None)
         if answer is None:
             return
         if answer.message_id is not None:
-            self._ended[session.session_id, answer.message_id] = True
-        yield session.event("model_call", answer.ts, answer.key, answer.payload(), seq=answer.seq)
+            self._known.ended[f"{session.session_id} {answer.message_id}"] = True
+        yield answer.event(session)
 
     def _user(
         self, session: SessionEvents, number: int, row: dict[str, Any], key: str
@@ -293,19 +297,22 @@ class _SessionFile:
         content = message.get("content") if isinstance(message, dict) else message
         blocks = blocks_of(content)
         results = [block for block in blocks if block.get("type") == "tool_result"]
-        assert self._ts is not None
+        assert self._known.ts is not None
         for place, block in enumerate(results):
-            use = self._tools.get(str(block.get("tool_use_id")))
+            call_id = str(block.get("tool_use_id"))
+            use = self._known.tools.get(call_id)
+            if use is not None:  # what it asked for may be long, and is said
+                self._known.tools[call_id] = ClaudeToolUse(use.name, {})
             result = row.get("toolUseResult") if len(results) == 1 else None
-            made = tool_events(block, result, use, self._notes, _kept(row))
+            made = tool_events(block, result, use, self.notes, _kept(row))
             for part, kind, payload in made:
                 name = f"{part}-{place}" if place else part
-                yield session.event(kind, self._ts, key, payload, row=number, part=name)
+                yield session.event(kind, self._known.ts, key, payload, row=number, part=name)
         said = [block for block in blocks if block.get("type") != "tool_result"]
         if said:
             yield from self._said(session, number, row, key, said)
         elif not results:
-            self._notes.skip("row of the user without content", f"line {number}")
+            self.notes.skip("row of the user without content", f"line {number}")
 
     def _said(
         self,
@@ -319,13 +326,13 @@ class _SessionFile:
         spoken = [text for text in texts if text and not text.startswith(CLIENT_TEXTS)]
         for block in blocks:
             if block.get("type") != "text":
-                self._notes.skip(f"{block.get('type')} in a message of the user", f"line {number}")
+                self.notes.skip(f"{block.get('type')} in a message of the user", f"line {number}")
         text = prompt_of("\n".join(spoken))
-        assert self._ts is not None
+        assert self._known.ts is not None
         kept = _kept(row)
         if text is not None and text.startswith(INTERRUPTED):
             yield from self._end_answer(session)
-            yield session.event("interrupt", self._ts, key, {"reason": text}, row=number)
+            yield session.event("interrupt", self._known.ts, key, {"reason": text}, row=number)
             return
         by_client = any(row.get(mark) is True for mark in ("isMeta", "isCompactSummary"))
         if text is None or not text.strip() or by_client:
@@ -333,12 +340,12 @@ class _SessionFile:
             if everything:
                 kind = "compaction_summary" if row.get("isCompactSummary") is True else "client"
                 payload = {"text": everything, "kind": kind, "claude_code": kept}
-                yield session.event("x_context", self._ts, key, payload, row=number)
+                yield session.event("x_context", self._known.ts, key, payload, row=number)
             return
         yield from self._end_answer(session)
         yield from self._rewound(session, number, row, key)
         payload = {"text": text, "claude_code": kept}
-        yield session.event("user_message", self._ts, key, payload, row=number)
+        yield session.event("user_message", self._known.ts, key, payload, row=number)
 
     def _rewound(
         self, session: SessionEvents, number: int, row: dict[str, Any], key: str
@@ -347,18 +354,18 @@ class _SessionFile:
         parent = fields.text(row, "parentUuid")
         if parent is None:
             return
-        before = self._prompted.get((session.session_id, parent))
-        self._prompted[session.session_id, parent] = key
+        before = self._known.prompted.get(f"{session.session_id} {parent}")
+        self._known.prompted[f"{session.session_id} {parent}"] = key
         if before is not None:
-            assert self._ts is not None
+            assert self._known.ts is not None
             payload = {"kind": "undo", "target": before, "comment": "rewound the conversation"}
-            yield session.event("feedback", self._ts, key, payload, row=number, part="rewind")
+            yield session.event("feedback", self._known.ts, key, payload, row=number, part="rewind")
 
     def _system(
         self, session: SessionEvents, number: int, row: dict[str, Any], key: str
     ) -> Iterator[ImportedEvent]:
         subtype = fields.text(row, "subtype")
-        assert self._ts is not None
+        assert self._known.ts is not None
         if subtype in ("turn_duration", "stop_hook_summary", "compact_boundary"):
             yield from self._end_answer(session)
         if subtype == "compact_boundary":
@@ -369,10 +376,10 @@ class _SessionFile:
                 "tokens_after": fields.count(facts, "postTokens"),
                 "claude_code": _kept(row),
             }
-            yield session.event("compaction", self._ts, key, payload, row=number)
+            yield session.event("compaction", self._known.ts, key, payload, row=number)
         elif subtype == "api_error":
             payload = {"message": plain_text(row.get("content")), "claude_code": _kept(row)}
-            yield session.event("error", self._ts, key, payload, row=number)
+            yield session.event("error", self._known.ts, key, payload, row=number)
         else:
             yield from self._other(session, number, row, key)
 
@@ -381,20 +388,20 @@ class _SessionFile:
     ) -> Iterator[ImportedEvent]:
         """Attachments, and rows of kinds that are not known yet: they are kept."""
         attachment = fields.mapping(row, "attachment")
-        assert self._ts is not None
+        assert self._known.ts is not None
         if attachment.get("type") == "queued_command":
             prompt = text_of(blocks_of(attachment.get("prompt")))
             if prompt and not prompt.startswith(CLIENT_TEXTS):
                 yield from self._end_answer(session)
                 payload = {"text": prompt, "queued": True}
-                yield session.event("user_message", self._ts, key, payload, row=number)
+                yield session.event("user_message", self._known.ts, key, payload, row=number)
                 return
         seen = observed(fields.mapping(attachment, "content"))
         if seen is not None:
-            yield session.event("file_observed", self._ts, key, seen, row=number, part="file")
+            yield session.event("file_observed", self._known.ts, key, seen, row=number, part="file")
             return
         payload = {"kind": row.get("type"), "claude_code": fields.without(row, *_REPEATED)}
-        yield session.event("x_context", self._ts, key, payload, row=number)
+        yield session.event("x_context", self._known.ts, key, payload, row=number)
 
 
 _REPEATED = ("cwd", "gitBranch", "sessionId", "timestamp", "type", "userType", "uuid", "version")

@@ -4,8 +4,14 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.edit_tools import FileEdit, edit_of, edits_of, replacement
-from penstock_jobs.importers.patches import FilePatch, Hunk
+from penstock_jobs.importers.file_edits import (
+    FileEdit,
+    ToolUse,
+    edit_of,
+    edits_of,
+    replacement_of,
+)
+from penstock_jobs.importers.patches import FilePatch, Hunk, replaced
 from penstock_jobs.importers.report import Notes
 
 _REFUSED = (
@@ -78,7 +84,7 @@ def _edits(facts: Mapping[str, Any], use: ClaudeToolUse | None) -> Iterator[File
     path = fields.text(facts, "filePath") or fields.text(facts, "notebook_path")
     if path is None:
         if use is not None and use.name in _EDITING:
-            yield from edits_of(use.arguments)
+            yield from edits_of(ToolUse("", use.name, use.arguments, True, ""), {})
             if use.name == "NotebookEdit":
                 yield from _cell(use.arguments, use.arguments)
         return
@@ -102,7 +108,7 @@ def _edits(facts: Mapping[str, Any], use: ClaudeToolUse | None) -> Iterator[File
         yield from _replacements(path, before, changes)
     elif "new_source" in facts:
         yield from _cell(facts, use.arguments if use else {})
-    elif edit := replacement(path, before, facts):
+    elif edit := _replacement(path, before, facts):
         yield edit
 
 
@@ -113,7 +119,7 @@ def _replacements(
     text = before
     regions = []
     for change in changes:
-        edit = replacement(path, text, change)
+        edit = _replacement(path, text, change)
         if edit is None:
             continue
         regions.append(edit)
@@ -122,6 +128,21 @@ def _replacements(
         yield FileEdit(path, before, text, is_whole=True)
     else:
         yield from (edit for edit in regions if not edit.is_whole)
+
+
+def _replacement(path: str, text: str | None, change: Mapping[str, Any]) -> FileEdit | None:
+    """A replaced string, in the whole file where its text before is known; None where `change`
+    says none."""
+    old, new = replacement_of(change)
+    if old is None or new is None:
+        return None
+    everywhere = bool(change.get("replace_all") or change.get("replaceAll"))
+    if not old and not text:
+        return FileEdit(path, "", new, is_whole=True)
+    after = replaced(text, old, new, everywhere=everywhere) if text is not None and old else None
+    if text is not None and after is not None:
+        return FileEdit(path, text, after, is_whole=True)
+    return FileEdit(path, old, new)
 
 
 def _cell(facts: Mapping[str, Any], arguments: Mapping[str, Any]) -> Iterator[FileEdit]:

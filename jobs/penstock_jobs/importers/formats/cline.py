@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.file_changes import ToolUse
+from penstock_jobs.importers.file_edits import ToolUse
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.session_draft import SessionDraft, moment_us, present, usage_of

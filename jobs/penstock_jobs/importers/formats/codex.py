@@ -9,18 +9,22 @@
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec import Struct, field
 from xxhash import xxh3_64_hexdigest
 
 from penstock_jobs.importers import fields
 from penstock_jobs.importers.formats.codex_tools import Patches, arguments_of, outcome_of
-from penstock_jobs.importers.importer import ImportedEvent, Importer, SessionEvents
-from penstock_jobs.importers.report import Notes
+from penstock_jobs.importers.importer import (
+    ImportedEvent,
+    LogImporter,
+    RecentEntries,
+    RowReader,
+    SessionEvents,
+)
 from penstock_jobs.importers.sources import Candidate, Source
 
 NAME = "codex"
@@ -47,8 +51,7 @@ _UNKNOWN_BYTES_MAX = 64 * 1024
 _encoder = msgspec.json.Encoder(order="deterministic")
 
 
-@dataclass
-class _Call:
+class _Call(Struct):
     """A call of the model so far. What comes after its items may still be its usage."""
 
     key: str
@@ -60,9 +63,36 @@ class _Call:
     usage: dict[str, int] | None = None
     is_over: bool = False
 
+    def event(self, session: SessionEvents, model: str | None) -> ImportedEvent:
+        payload = {
+            "call_id": self.key.removesuffix(":call"),
+            "model": model,
+            "text": "\n".join(self.texts) or None,
+            "thinking": "\n".join(self.thinking) or None,
+            "tool_calls": self.calls or None,
+            "usage": self.usage,
+        }
+        return session.event("model_call", self.ts, self.key, payload, seq=self.seq)
 
-class Codex(Importer):
+
+class _Memory(Struct):
+    session: SessionEvents | None = None
+    ts: str | int | None = None
+    model: str | None = None
+    folder: str | None = None
+    call: _Call | None = None
+    total: Mapping[str, Any] = field(default_factory=dict)
+    #: How often each key was made.
+    keys: RecentEntries[int] = field(default_factory=RecentEntries)
+    #: Digests of what was said: how often as items, and how often as events.
+    said: RecentEntries[list[int]] = field(default_factory=RecentEntries)
+    names: RecentEntries[str] = field(default_factory=RecentEntries)
+    patches: Patches = field(default_factory=Patches)
+
+
+class Codex(LogImporter):
     name: ClassVar = NAME
+    memory_type: ClassVar = _Memory
     homes: ClassVar = (
         "$CODEX_HOME/sessions", "$CODEX_HOME/archived_sessions",
         "~/.codex/sessions", "~/.codex/archived_sessions",
@@ -77,48 +107,35 @@ class Codex(Importer):
         old = candidate.name.startswith("rollout-") and first.keys() >= {"id", "timestamp"}
         return old and not first.keys() & {"type", "kind", "role"}
 
-    def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-        reader = _Rollout(source, notes)
-        for number, row in source.rows(notes):
-            yield from reader.take(number, row)
-        yield from reader.finish()
-
-
-class _Rollout:
-    def __init__(self, source: Source, notes: Notes) -> None:
+    def reader(self, source: Source, memory: _Memory) -> "_Rollout":
         named = _FILE_ID.match(source.name)
-        self._notes = notes
-        self._id = named[1] if named else source.real.stem
-        self._session: SessionEvents | None = None
-        self._ts: str | int | None = None
+        return _Rollout(named[1] if named else source.real.stem, memory)
+
+
+class _Rollout(RowReader):
+    def __init__(self, file_id: str, memory: _Memory) -> None:
+        self._file_id = file_id
         self._row = 0
-        self._model: str | None = None
-        self._folder: str | None = None
-        self._call: _Call | None = None
-        self._total: Mapping[str, Any] = {}
-        self._keys: Counter[str] = Counter()
-        self._said: dict[str, list[int]] = {}
-        self._names: dict[str, str] = {}
-        self._patches = Patches()
+        self.memory = self._known = memory
 
     def take(self, number: int, row: dict[str, Any]) -> Iterator[ImportedEvent]:
         self._row = number
-        self._ts = fields.moment(row, "timestamp") or self._ts
+        self._known.ts = fields.moment(row, "timestamp") or self._known.ts
         kind, payload = fields.text(row, "type"), fields.mapping(row, "payload")
-        if kind is None and self._session is None and "id" in row:  # the first rollouts
+        if kind is None and self._known.session is None and "id" in row:  # the first rollouts
             kind, payload = "session_meta", row
         elif kind in _ITEMS and not payload:
             kind, payload = "response_item", row
-        if self._ts is None:
-            self._notes.skip("row without a time", f"line {number}")
+        if self._known.ts is None:
+            self.notes.skip("row without a time", f"line {number}")
             return
         if kind == "session_meta":
-            if self._session is not None:
-                self._notes.skip("head of the session that this one was forked from")
+            if self._known.session is not None:
+                self.notes.skip("head of the session that this one was forked from")
                 return
             yield self._start(payload)
             return
-        if self._session is None:
+        if self._known.session is None:
             yield self._start({})
         if kind == "response_item":
             yield from self._item(payload)
@@ -126,12 +143,12 @@ class _Rollout:
             yield from self._event(payload)
         elif kind == "turn_context":
             yield from self._end_call()
-            self._model = fields.text(payload, "model") or self._model
-            self._folder = fields.text(payload, "cwd") or self._folder
+            self._known.model = fields.text(payload, "model") or self._known.model
+            self._known.folder = fields.text(payload, "cwd") or self._known.folder
         elif kind == "compacted":
             yield from self._end_call()
             if fields.items(payload, "replacement_history"):
-                self._notes.skip("history that a compaction repeats", f"line {number}")
+                self.notes.skip("history that a compaction repeats", f"line {number}")
             yield self._made(
                 "compaction", {"summary": fields.text(payload, "message")}, "compacted"
             )
@@ -139,17 +156,18 @@ class _Rollout:
             yield from self._unknown(kind, payload or row)
 
     def finish(self) -> Iterator[ImportedEvent]:
-        if self._call is not None and fields.is_recent(self._ts, _QUIET_SECONDS):
-            self._notes.hold("the last answer may still be written")
-            return
-        yield from self._end_call()
+        if self._known.call is not None and fields.is_recent(self._known.ts, _QUIET_SECONDS):
+            self.notes.hold("the last answer may still be written")
+        elif self._known.call is not None and self._known.session is not None:
+            yield self._known.call.event(self._known.session, self._known.model)
 
     # Events
 
     def _start(self, meta: Mapping[str, Any]) -> ImportedEvent:
-        self._id = fields.identifier(meta, "id") or self._id
-        self._folder = fields.text(meta, "cwd")
-        self._session = SessionEvents(self._id, NAME, fields.project_of(self._folder))
+        session_id = fields.identifier(meta, "id") or self._file_id
+        self._known.folder = fields.text(meta, "cwd")
+        session = SessionEvents(session_id, NAME, fields.project_of(self._known.folder))
+        self._known.session = session
         git, source = fields.mapping(meta, "git"), fields.mapping(meta, "source")
         spawned = fields.mapping(fields.mapping(source, "subagent"), "thread_spawn")
         agent = fields.identifier(spawned, "parent_thread_id")
@@ -160,27 +178,29 @@ class _Rollout:
         payload = {
             "client": NAME,
             "client_version": fields.text(meta, "cli_version"),
-            "repo": self._folder,
+            "repo": self._known.folder,
             "branch": fields.text(git, "branch"),
             "commit": fields.text(git, "commit_hash"),
             "parent_session": parent,
             "link": ("subagent" if agent else "fork") if parent else None,
             "codex": fields.without(meta, "id", "cwd", "cli_version", "git", "timestamp") or None,
         }
-        started = fields.moment(meta, "timestamp") or self._ts
+        started = fields.moment(meta, "timestamp") or self._known.ts
         assert started is not None
-        return self._session.event("session_start", started, self._id, payload, row=self._row)
+        return self._known.session.event(
+            "session_start", started, session_id, payload, row=self._row
+        )
 
     def _made(self, kind: str, payload: dict[str, Any], key: str, part: str = "") -> ImportedEvent:
         """An event of this row; `key` is made different from those before."""
-        assert self._session is not None
-        assert self._ts is not None
+        assert self._known.session is not None
+        assert self._known.ts is not None
         name = self._own(f"{key}:{part}" if part else key)
-        return self._session.event(kind, self._ts, name, payload, row=self._row)
+        return self._known.session.event(kind, self._known.ts, name, payload, row=self._row)
 
     def _own(self, key: str) -> str:
-        self._keys[key] += 1
-        return key if self._keys[key] == 1 else f"{key}#{self._keys[key]}"
+        times = self._known.keys[key] = (self._known.keys.get(key) or 0) + 1
+        return key if times == 1 else f"{key}#{times}"
 
     # Response items: what the model was sent and what it answered
 
@@ -222,20 +242,22 @@ class _Rollout:
     ) -> Iterator[ImportedEvent]:
         if text and self._is_new("answer", text, is_event=is_event):
             yield from self._begin_call(_key(item, text))
-            assert self._call is not None
-            self._call.texts.append(text)
+            assert self._known.call is not None
+            self._known.call.texts.append(text)
 
     def _thought(
         self, text: str, item: Mapping[str, Any], *, is_event: bool
     ) -> Iterator[ImportedEvent]:
         if text and self._is_new("thought", text, is_event=is_event):
             yield from self._begin_call(_key(item, text))
-            assert self._call is not None
-            self._call.thinking.append(text)
+            assert self._known.call is not None
+            self._known.call.thinking.append(text)
 
     def _is_new(self, kind: str, text: str, *, is_event: bool) -> bool:
         """Whether a text is said more often than the other form of the rows said it so far."""
-        counts = self._said.setdefault(xxh3_64_hexdigest(f"{kind}:{text}".encode()), [0, 0])
+        digest = xxh3_64_hexdigest(f"{kind}:{text}".encode())
+        counts = self._known.said.get(digest) or [0, 0]
+        self._known.said[digest] = counts
         counts[is_event] += 1
         return counts[is_event] > counts[not is_event]
 
@@ -244,20 +266,20 @@ class _Rollout:
         call_id = call_id or f"call-{xxh3_64_hexdigest(_encoder.encode(item))}"
         name = fields.text(item, "name") or kind.removesuffix("_call")
         yield from self._begin_call(call_id)
-        assert self._call is not None
+        assert self._known.call is not None
         arguments = arguments_of(item)
-        self._call.calls.append({"id": call_id, "name": name, "arguments": arguments})
-        self._names[call_id] = name
-        self._patches.note(call_id, arguments)
+        self._known.call.calls.append({"id": call_id, "name": name, "arguments": arguments})
+        self._known.names[call_id] = name
+        self._known.patches.note(call_id, arguments)
 
     def _tool_output(self, item: Mapping[str, Any]) -> Iterator[ImportedEvent]:
         call_id = fields.identifier(item, "call_id") or "unknown"
-        if self._call is not None:
-            self._call.is_over = True
+        if self._known.call is not None:
+            self._known.call.is_over = True
         outcome = outcome_of(item.get("output"))
         payload = {
             "call_id": call_id,
-            "tool": self._names.pop(call_id, None),
+            "tool": self._known.names.get(call_id),
             "ok": outcome.ok,
             "error_class": outcome.error_class,
             "output": outcome.output,
@@ -265,35 +287,28 @@ class _Rollout:
             "codex": outcome.kept or None,
         }
         yield self._made("tool_result", payload, call_id, "result")
-        yield from self._edits(self._patches.of_output(call_id, outcome.ok, self._folder))
+        yield from self._edits(
+            self._known.patches.of_output(call_id, outcome.ok, self._known.folder)
+        )
 
     def _edits(self, payloads: Iterator[dict[str, Any]]) -> Iterator[ImportedEvent]:
         for payload in payloads:
             yield self._made("edit", payload, str(payload["edit_id"]), "edit")
 
     def _begin_call(self, key: str) -> Iterator[ImportedEvent]:
-        if self._call is not None and self._call.is_over:
+        if self._known.call is not None and self._known.call.is_over:
             yield from self._end_call()
-        if self._call is None:
-            assert self._session is not None
-            assert self._ts is not None
-            seq = self._session.number(self._row)
-            self._call = _Call(self._own(f"{key}:call"), self._ts, seq)
+        if self._known.call is None:
+            assert self._known.session is not None
+            assert self._known.ts is not None
+            seq = self._known.session.number(self._row)
+            self._known.call = _Call(self._own(f"{key}:call"), self._known.ts, seq)
 
     def _end_call(self) -> Iterator[ImportedEvent]:
-        call, self._call = self._call, None
-        if call is None:
-            return
-        payload = {
-            "call_id": call.key.removesuffix(":call"),
-            "model": self._model,
-            "text": "\n".join(call.texts) or None,
-            "thinking": "\n".join(call.thinking) or None,
-            "tool_calls": call.calls or None,
-            "usage": call.usage,
-        }
-        assert self._session is not None
-        yield self._session.event("model_call", call.ts, call.key, payload, seq=call.seq)
+        call, self._known.call = self._known.call, None
+        if call is not None:
+            assert self._known.session is not None
+            yield call.event(self._known.session, self._known.model)
 
     # Events of the client
 
@@ -306,13 +321,13 @@ class _Rollout:
         elif kind == "token_count":
             yield from self._tokens(fields.mapping(event, "info"))
         elif kind == "patch_apply_end":
-            yield from self._edits(self._patches.of_changes(event, self._folder))
+            yield from self._edits(self._known.patches.of_changes(event, self._known.folder))
         elif kind == "item_completed":
             yield from self._completed(fields.mapping(event, "item"))
         elif kind in _MARKS:
             yield from self._end_call()
         elif kind == "context_compacted":
-            self._notes.skip("mark of a compaction that stands in a row of its own")
+            self.notes.skip("mark of a compaction that stands in a row of its own")
         else:
             yield from self._trouble(kind, event)
 
@@ -350,9 +365,9 @@ class _Rollout:
             for text in _texts(item.get("summary_text")) + _texts(item.get("raw_content")):
                 yield from self._thought(text, item, is_event=True)
         elif kind == "filechange":
-            yield from self._edits(self._patches.of_changes(item, self._folder))
+            yield from self._edits(self._known.patches.of_changes(item, self._known.folder))
         elif kind in ("commandexecution", "mcptoolcall", "websearch", "contextcompaction"):
-            self._notes.skip(f"completed item that repeats a response item: {kind}")
+            self.notes.skip(f"completed item that repeats a response item: {kind}")
         else:
             yield from self._unknown(f"item {kind}", item)
 
@@ -360,24 +375,24 @@ class _Rollout:
         """The usage of the call that ended: of the total what was not there before, since the last
         count is repeated."""
         total, last = (fields.mapping(info, f"{name}_token_usage") for name in ("total", "last"))
-        used = _usage(total, self._total) if total else _usage(last, {})
-        if total and _went_down(total, self._total):
+        used = _usage(total, self._known.total) if total else _usage(last, {})
+        if total and _went_down(total, self._known.total):
             used = _usage(last or total, {})
-        self._total = total or self._total
+        self._known.total = total or self._known.total
         if not used:
             return
-        if self._call is None:  # one that left no items, such as a compaction
+        if self._known.call is None:  # one that left no items, such as a compaction
             yield from self._begin_call(f"tokens-{xxh3_64_hexdigest(_encoder.encode(info))}")
-        assert self._call is not None
-        known = self._call.usage or {}
-        self._call.usage = {name: known.get(name, 0) + count for name, count in used.items()}
+        assert self._known.call is not None
+        known = self._known.call.usage or {}
+        self._known.call.usage = {name: known.get(name, 0) + count for name, count in used.items()}
         yield from self._end_call()
 
     def _unknown(self, kind: str | None, content: Mapping[str, Any]) -> Iterator[ImportedEvent]:
         """Kinds that are not known yet are kept."""
         encoded = _encoder.encode(content)
         if len(encoded) > _UNKNOWN_BYTES_MAX:
-            self._notes.skip(f"large row of the kind {kind}", f"line {self._row}")
+            self.notes.skip(f"large row of the kind {kind}", f"line {self._row}")
             return
         payload = {"kind": kind, "codex": dict(content)}
         yield self._made("x_context", payload, f"{kind}-{xxh3_64_hexdigest(encoded)}"[:200])

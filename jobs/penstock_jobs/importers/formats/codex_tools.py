@@ -6,8 +6,11 @@ from contextlib import suppress
 from posixpath import isabs, join
 from typing import Any, NamedTuple
 
+from msgspec import Struct, field
+
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.edit_tools import FileEdit, edits_of_patch
+from penstock_jobs.importers.file_edits import FileEdit, edits_of_patch
+from penstock_jobs.importers.importer import RecentEntries
 from penstock_jobs.importers.patches import is_v4a
 from penstock_jobs.importers.report import SourceUnfit
 from penstock_jobs.importers.sources import decode
@@ -70,36 +73,35 @@ def outcome_of(output: object) -> CallOutcome:
     return CallOutcome(output, ok, error_class, duration, kept)
 
 
-class Patches:
+class Patches(Struct):
     """Patches that were asked for and are not known to be applied yet."""
 
-    def __init__(self) -> None:
-        self._asked: dict[str, str] = {}
-        self._applied: set[str] = set()
+    asked: dict[str, str] = field(default_factory=dict)
+    applied: RecentEntries[bool] = field(default_factory=RecentEntries)
 
     def note(self, call_id: str, arguments: object) -> None:
         patch = next((text for text in _strings(arguments) if is_v4a(text)), None)
         if patch is not None:
-            self._asked[call_id] = patch
+            self.asked[call_id] = patch
 
     def of_output(
         self, call_id: str, ok: bool | None, folder: str | None
     ) -> Iterator[dict[str, Any]]:
         """By the text of the patch, where no event said what it changed."""
-        patch = self._asked.pop(call_id, None)
-        if patch is not None and ok is not False and call_id not in self._applied:
-            self._applied.add(call_id)
-            yield from _payloads(call_id, edits_of_patch(patch), folder)
+        patch = self.asked.pop(call_id, None)
+        if patch is not None and ok is not False and not self.applied.get(call_id):
+            self.applied[call_id] = True
+            yield from _payloads(call_id, edits_of_patch(patch, by_hunk=True), folder)
 
     def of_changes(self, event: Mapping[str, Any], folder: str | None) -> Iterator[dict[str, Any]]:
         """By what the client says that it changed."""
         call_id = fields.identifier(event, "call_id") or fields.identifier(event, "id")
         status = fields.text(event, "status") or "completed"
         failed = event.get("success") is False or status not in ("completed", "Completed")
-        if call_id is None or failed or call_id in self._applied:
+        if call_id is None or failed or self.applied.get(call_id):
             return
-        self._applied.add(call_id)
-        self._asked.pop(call_id, None)
+        self.applied[call_id] = True
+        self.asked.pop(call_id, None)
         yield from _payloads(call_id, _changes(fields.mapping(event, "changes")), folder)
 
 
@@ -118,7 +120,7 @@ def _changes(changes: Mapping[str, Any]) -> Iterator[FileEdit]:
         elif diff := fields.text(change, "unified_diff"):
             headed = diff if diff.startswith("--- ") else f"--- {path}\n+++ {path}\n{diff}"
             moved = fields.text(change, "move_path")
-            for edit in edits_of_patch(headed):
+            for edit in edits_of_patch(headed, by_hunk=True):
                 yield edit._replace(path=path, moved_to=moved)
 
 

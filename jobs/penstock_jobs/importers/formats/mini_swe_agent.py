@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from penstock_jobs.importers.file_changes import ToolChange
+from penstock_jobs.importers.file_edits import FileEdit
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.runs import add_run_usage, end_run, is_unfinished, run_name
@@ -149,13 +149,13 @@ def _is_output(extra: Mapping[str, Any]) -> bool:
     return extra.get("interrupt_type") != _BY_PEOPLE
 
 
-def _written(command: str) -> Iterator[ToolChange]:
+def _written(command: str) -> Iterator[FileEdit]:
     """The files that a command writes as a whole."""
     for match in _HEREDOC.finditer(command):
         path, end = match[3] or match[4], match[2] or match[6]
         text, found, _ = command[match.end() :].partition(f"\n{end}")
         if found:
-            yield ToolChange(path.strip("'\""), "", f"{text}\n", whole=True)
+            yield FileEdit(path.strip("'\""), "", f"{text}\n", is_whole=True)
 
 
 IMPORTER = MiniSweAgentImporter()

@@ -15,7 +15,7 @@ from penstock_jobs.importers.databases import (
     row_of,
     tables_of,
 )
-from penstock_jobs.importers.file_changes import ToolChange
+from penstock_jobs.importers.file_edits import FileEdit
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.runs import is_unfinished
@@ -345,12 +345,12 @@ def _latest(part: Mapping[str, Any]) -> int | None:
     return max(filter(None, moments), default=None)
 
 
-def _told_change(metadata: Mapping[str, Any]) -> ToolChange | None:
+def _told_change(metadata: Mapping[str, Any]) -> FileEdit | None:
     change = fields.mapping(metadata, "filediff")
     path, before, after = (fields.text(change, name) for name in ("file", "before", "after"))
     if path is None or before is None or after is None:
         return None
-    return ToolChange(path, before, after, whole=True)
+    return FileEdit(path, before, after, is_whole=True)
 
 
 IMPORTER = OpenCodeImporter()

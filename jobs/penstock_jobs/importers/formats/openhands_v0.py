@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from penstock_jobs.importers.file_changes import ToolChange
+from penstock_jobs.importers.file_edits import FileEdit
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.runs import end_run, run_name
@@ -191,11 +191,11 @@ class _EventStream:
             end_run(self._draft, str(error) if error else "finished")
 
 
-def _told_change(extras: Mapping[str, Any]) -> ToolChange | None:
+def _told_change(extras: Mapping[str, Any]) -> FileEdit | None:
     path, before, after = (extras.get(name) for name in ("path", "old_content", "new_content"))
     if not isinstance(path, str) or not isinstance(after, str):
         return None
-    return ToolChange(path, before if isinstance(before, str) else "", after, whole=True)
+    return FileEdit(path, before if isinstance(before, str) else "", after, is_whole=True)
 
 
 IMPORTER = OpenHandsV0Importer()

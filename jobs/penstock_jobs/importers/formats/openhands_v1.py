@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from penstock_jobs.importers.engine_tokens import engine_tokens
-from penstock_jobs.importers.file_changes import ToolChange
+from penstock_jobs.importers.file_edits import FileEdit
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.runs import add_run_usage
@@ -226,13 +226,13 @@ def _tools(tools: object) -> Any:
     return tools or None if plain else None
 
 
-def _told_change(observation: Mapping[str, Any]) -> ToolChange | None:
+def _told_change(observation: Mapping[str, Any]) -> FileEdit | None:
     path, before, after = (observation.get(name) for name in ("path", "old_content", "new_content"))
     if observation.get("command") == "view" or not isinstance(path, str):
         return None
     if not isinstance(after, str) or observation.get("is_error"):
         return None
-    return ToolChange(path, before if isinstance(before, str) else "", after, whole=True)
+    return FileEdit(path, before if isinstance(before, str) else "", after, is_whole=True)
 
 
 IMPORTER = OpenHandsV1Importer()

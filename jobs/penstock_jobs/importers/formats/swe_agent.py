@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from penstock_jobs.importers.file_changes import ToolChange, arguments_of
+from penstock_jobs.importers.file_edits import FileEdit, arguments_of
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.runs import add_run_usage, end_run, is_unfinished, run_name
@@ -178,7 +178,7 @@ class _Editor:
             self._add(self._change(path, command, rest, arguments, action), place)
         self._lines[path] = lines
 
-    def _add(self, change: ToolChange | None, place: _Place) -> None:
+    def _add(self, change: FileEdit | None, place: _Place) -> None:
         if change is None:
             self._notes.skip("edit of lines that were not shown before", place.key)
         else:
@@ -186,13 +186,13 @@ class _Editor:
 
     def _change(
         self, path: str, command: str, rest: str, arguments: Mapping[str, Any], action: str
-    ) -> ToolChange | None:
+    ) -> FileEdit | None:
         verb = command.split(maxsplit=1)[0]
         if isinstance(old := arguments.get("search"), str):
             new = arguments.get("replace")
-            return ToolChange(path, old, new) if isinstance(new, str) else None
+            return FileEdit(path, old, new) if isinstance(new, str) else None
         if verb == "insert" and isinstance(text := arguments.get("text"), str):
-            return ToolChange(path, "", f"{text}\n")
+            return FileEdit(path, "", f"{text}\n")
         lines = re.match(r"(?:edit|insert)\s+(\d+):(\d+)", command)
         if verb == "insert" or (command != "edit" and not lines):
             return _quoted_change(path, verb, action)
@@ -203,17 +203,17 @@ class _Editor:
             return None
         after = re.sub(r"\n?end_of_edit\s*\Z", "", rest)
         text = "".join(f"{line}\n" for line in before)
-        return ToolChange(path, text if text.strip() else "", f"{after}\n" if after else "")
+        return FileEdit(path, text if text.strip() else "", f"{after}\n" if after else "")
 
 
-def _quoted_change(path: str, verb: str, action: str) -> ToolChange | None:
+def _quoted_change(path: str, verb: str, action: str) -> FileEdit | None:
     try:
         words = shlex.split(action)
     except ValueError:
         return None
     if verb == "insert" and len(words) >= 2:
-        return ToolChange(path, "", f"{words[1]}\n")
-    return ToolChange(path, words[1], words[2]) if len(words) >= 3 else None
+        return FileEdit(path, "", f"{words[1]}\n")
+    return FileEdit(path, words[1], words[2]) if len(words) >= 3 else None
 
 
 def _is_refused(observation: str) -> bool:

@@ -11,6 +11,8 @@ from typing import Literal, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.audit.chain import append
+from penstock.audit.entry import Deed, person_digest
 from penstock.database.engine import Database, insert_of, now_us
 from penstock_jobs.rewards.followups.judge import DISSATISFIED, LABELS, Label, Message
 from penstock_jobs.rewards.tables import follow_up_label, reward_due
@@ -92,6 +94,9 @@ def add_label(database: Database, tenant: str, label: StoredLabel, version: str)
     with database.write() as connection:
         connection.execute(sa.insert(follow_up_label).values(facts))
         _make_due(connection, tenant, label.session_id, version)
+        if not label.is_model:
+            subject = person_digest(tenant, "session", label.session_id)
+            append(connection, Deed(tenant=tenant, actor=label.by, action="label", subject=subject))
 
 
 def _make_due(connection: Connection, tenant: str, session: str, version: str) -> None:

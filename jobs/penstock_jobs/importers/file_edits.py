@@ -1,4 +1,4 @@
-"""What tools did to files: their calls and results as edits and observations.
+"""Edits of files: what tools did, by their calls and results, and what patches say.
 
 A tool is known by its arguments, not by its name alone: agents copy each other's tools. A change
 counts only where the result does not say that it failed. Texts are those of the region that
@@ -6,21 +6,31 @@ changed; of the whole file where the tool wrote it."""
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock_jobs.importers.patches import is_v4a, read_unified, read_v4a
+from penstock_jobs.importers.patches import FilePatch, is_v4a, read_unified, read_v4a
 from penstock_jobs.importers.session_draft import SessionDraft
 
 
-class ToolChange(NamedTuple):
+class FileEdit(NamedTuple):
+    """Texts of a file, or of the region that was replaced."""
+
     path: str
     before: str
     after: str
-    #: Whether the texts are those of the whole file.
-    whole: bool = False
+    is_whole: bool = False
+    deleted: bool = False
+    moved_to: str | None = None
+
+    def payload(self, call_id: str | None, **more: Any) -> dict[str, Any]:
+        """Of an `edit` event."""
+        own = {"path": self.path, "before": self.before, "after": self.after, "call_id": call_id}
+        marks = {"deleted": self.deleted or None, "moved_to": self.moved_to}
+        return own | marks | {"is_region": None if self.is_whole else True} | more
 
 
 class ToolUse(NamedTuple):
@@ -43,7 +53,16 @@ _FAILED = re.compile(
 )
 _FAILED_JSON = re.compile(r'\s*\{.*"(?:error|success)"\s*:\s*(?:"[^"]|false|true)', re.DOTALL)
 
-_PATHS = ("file_path", "filePath", "path", "filename", "file", "absolute_path", "target_file")
+_PATHS = (
+    "file_path",
+    "filePath",
+    "path",
+    "filename",
+    "file",
+    "absolute_path",
+    "target_file",
+    "notebook_path",
+)
 _OLD = ("old_string", "oldString", "old_str", "oldText", "old_text", "search")
 _NEW = ("new_string", "newString", "new_str", "newText", "new_text", "replace")
 _CONTENT = ("content", "file_text", "contents", "new_content", "code_edit")
@@ -73,42 +92,40 @@ class FileChanges:
     def take(self, use: ToolUse) -> None:
         if has_failed(use):
             return
-        changes = list(changes_of(use, self.texts))
-        for at, change in enumerate(changes):
-            self.add(change, f"{use.call_id}:edit" + (f":{at}" if at else ""), use.call_id)
-        if not changes and (view := view_of(use)):
+        edits = list(edits_of(use, self.texts))
+        for at, edit in enumerate(edits):
+            self.add(edit, f"{use.call_id}:edit" + (f":{at}" if at else ""), use.call_id)
+        if not edits and (view := view_of(use)):
             path, text = view
             self.texts[path] = text
             payload = {"path": path, "text": text, "call_id": use.call_id}
             self.draft.add("file_observed", payload, f"{use.call_id}:view")
 
-    def add(self, change: ToolChange, key: str, call_id: str | None) -> None:
-        self._remember(change)
-        if change.before == change.after:
+    def add(self, edit: FileEdit, key: str, call_id: str | None) -> None:
+        path = edit.moved_to or edit.path
+        if edit.is_whole:
+            self.texts[path] = edit.after
+        elif path in self.texts:
+            self.texts[path] = self.texts[path].replace(edit.before, edit.after, 1)
+        if edit.before == edit.after:
             return
-        self.edited.add(change.path)
+        self.edited.add(path)
         payload = {
             "edit_id": key,
             "call_id": call_id,
-            "path": change.path,
-            "before": change.before,
-            "after": change.after,
+            "path": path,
+            "before": edit.before,
+            "after": edit.after,
         }
         self.draft.add("edit", payload, key)
 
     def add_final_patch(self, patch: str, key: str, call_id: str | None = None) -> None:
         """The patch with which a run ended, for the files that no tool was seen to edit."""
         known = tuple(self.edited)
-        for at, change in enumerate(patch_changes(patch, {})):
-            if not any(path.endswith(f"/{change.path}") or path == change.path for path in known):
-                self.add(change, f"{key}:{at}", call_id)
-
-    def _remember(self, change: ToolChange) -> None:
-        if change.whole:
-            self.texts[change.path] = change.after
-        elif change.path in self.texts:
-            text = self.texts[change.path]
-            self.texts[change.path] = text.replace(change.before, change.after, 1)
+        for at, edit in enumerate(edits_of_patch(patch)):
+            new = edit.moved_to or edit.path
+            if not any(path.endswith(f"/{new}") or path == new for path in known):
+                self.add(edit, f"{key}:{at}", call_id)
 
 
 def has_failed(use: ToolUse) -> bool:
@@ -142,27 +159,33 @@ def _text(arguments: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
     return next(found, None)
 
 
-def changes_of(use: ToolUse, texts: Mapping[str, str]) -> Iterator[ToolChange]:
+def edits_of(use: ToolUse, texts: Mapping[str, str]) -> Iterator[FileEdit]:
+    """What a call asks to be written, of files whose `texts` are known as a whole."""
     arguments = use.arguments
     path = _text(arguments, _PATHS)
     patch = _text(arguments, _PATCHES)
-    if patch is not None and (changes := _patched(patch, path, texts)):
-        yield from changes
+    if patch is not None and (edits := _patched(patch, path, texts)):
+        yield from edits
         return
     if not path:
         return
     several = arguments.get("edits")
-    for edit in several if isinstance(several, list) else [arguments]:
-        if not isinstance(edit, dict) or _reads_only(arguments):
+    for change in several if isinstance(several, list) else [arguments]:
+        if not isinstance(change, dict) or _reads_only(arguments):
             continue
-        old, new = _text(edit, _OLD), _text(edit, _NEW)
+        old, new = replacement_of(change)
         if arguments.get("command") == "insert" and new is not None:
-            yield ToolChange(path, "", new)
+            yield FileEdit(path, "", new)
         elif old is not None and (new is not None or arguments.get("command") == "str_replace"):
-            yield ToolChange(path, old, new or "", whole=not old and path not in texts)
+            yield FileEdit(path, old, new or "", is_whole=not old and path not in texts)
     content = _text(arguments, _CONTENT)
     if content is not None and _writes(use):
-        yield ToolChange(path, texts.get(path, ""), content, whole=True)
+        yield FileEdit(path, texts.get(path, ""), content, is_whole=True)
+
+
+def replacement_of(change: Mapping[str, Any]) -> tuple[str | None, str | None]:
+    """The string that is replaced, and the one that takes its place."""
+    return _text(change, _OLD), _text(change, _NEW)
 
 
 def _reads_only(arguments: Mapping[str, Any]) -> bool:
@@ -174,13 +197,13 @@ def _writes(use: ToolUse) -> bool:
     return command == "create" if isinstance(command, str) else bool(_WRITES.search(use.tool))
 
 
-def _patched(patch: str, path: str | None, texts: Mapping[str, str]) -> list[ToolChange]:
+def _patched(patch: str, path: str | None, texts: Mapping[str, str]) -> list[FileEdit]:
     blocks = [
-        ToolChange(path, _BLOCK_HEAD.sub("", match[1]), match[2])
+        FileEdit(path, _BLOCK_HEAD.sub("", match[1]), match[2])
         for match in _BLOCK.finditer(patch)
         if path
     ]
-    return blocks or list(patch_changes(patch, texts))
+    return blocks or list(edits_of_patch(patch, texts))
 
 
 def view_of(use: ToolUse) -> tuple[str, str] | None:
@@ -210,14 +233,25 @@ def view_of(use: ToolUse) -> tuple[str, str] | None:
     return (path, "\n".join([*text, ""])) if text else None
 
 
-def patch_changes(patch: str, texts: Mapping[str, str]) -> Iterator[ToolChange]:
-    """Of a unified patch, or of one as `apply_patch` takes it: a change of each file."""
-    files = read_v4a(patch) if is_v4a(patch) else read_unified(patch)
-    for file in files:
-        path = file.moved_to or file.path
-        text = texts.get(file.path)
-        applied = file.applied(text) if text is not None and file.action == "update" else None
-        if text is not None and applied is not None:
-            yield ToolChange(path, text, applied, whole=True)
+def edits_of_patch(
+    patch: str, texts: Mapping[str, str] = MappingProxyType({}), *, by_hunk: bool = False
+) -> Iterator[FileEdit]:
+    """Of a V4A patch or a unified diff: an edit of each file, or of each region of a file."""
+    for file in read_v4a(patch) if is_v4a(patch) else read_unified(patch):
+        if by_hunk and file.action == "update" and len(file.hunks) > 1:
+            yield from (edit_of(replace(file, hunks=(hunk,))) for hunk in file.hunks)
         else:
-            yield ToolChange(path, *file.regions(), whole=file.action == "add")
+            yield edit_of(file, texts.get(file.path))
+
+
+def edit_of(file: FilePatch, text: str | None = None) -> FileEdit:
+    """What a patch makes of a file; the whole file where its text before is known, and fits."""
+    before, after = file.regions()
+    if file.action == "add":
+        return FileEdit(file.path, "", after, is_whole=True)
+    if file.action == "delete":
+        return FileEdit(file.path, text or before, "", is_whole=text is not None, deleted=True)
+    applied = file.applied(text) if text is not None else None
+    if text is not None and applied is not None:
+        return FileEdit(file.path, text, applied, is_whole=True, moved_to=file.moved_to)
+    return FileEdit(file.path, before, after, moved_to=file.moved_to)

@@ -1,0 +1,139 @@
+"""What can be asked of the audit."""
+
+import re
+from typing import Annotated
+
+import msgspec
+
+from penstock.audit.entry import Action, Entry, Head
+from penstock.errors import InvalidInput
+from penstock.lake.desk import Call, Caller, Page, Question
+from penstock.lake.lake import Lake
+from penstock.terminal.output import time_of
+
+_ENTRIES = 100
+_HEAD = re.compile(r"([1-9][0-9]{0,17}):([0-9a-f]{64})", re.ASCII)
+_CURSOR = re.compile(r"([1-9][0-9]{0,17}):(.{0,128})", re.ASCII | re.DOTALL)
+
+
+class EntryAnswer(msgspec.Struct, kw_only=True):
+    """An entry. Its hash is SHA-256 of all other fields, `at` in microseconds since 1970 and
+    `facts` as text, as JSON with sorted keys and no spaces."""
+
+    tenant: str
+    number: int
+    at: str
+    at_us: int
+    actor: str
+    action: str
+    subject: str
+    facts: str
+    previous_hash: str
+    hash: str
+
+
+class EntriesAnswer(Page):
+    entries: list[EntryAnswer]
+
+
+class ChainAnswer(msgspec.Struct, kw_only=True):
+    """How long a tenant's chain is, and the hash of its newest entry. `flaw` is the first entry
+    that is not as it was written, and `why`."""
+
+    tenant: str
+    number: int
+    hash: str
+    flaw: int | None = None
+    why: str | None = None
+
+
+class ChainsAnswer(msgspec.Struct):
+    chains: list[ChainAnswer]
+
+
+class EntriesQuestion(Question):
+    """The newest entries first. Beside the caller's own tenant, whoever is at the lake sees those
+    of all, and of the service itself, whose tenant is empty."""
+
+    action: Action | None = None
+    actor: str | None = None
+    subject: str | None = None
+    cursor: str | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = _ENTRIES
+
+
+class VerifyQuestion(Question):
+    """`head` is NUMBER:HASH, as it was noted earlier; `tenant` whose chain that is, at the lake."""
+
+    head: str | None = None
+
+
+def _list(lake: Lake, caller: Caller, question: EntriesQuestion) -> EntriesAnswer:
+    from penstock.audit.chain import entries_of
+
+    before: tuple[str, int] | None = None
+    if question.cursor is not None:
+        match = _CURSOR.fullmatch(question.cursor)
+        if match is None:
+            raise InvalidInput(what="The cursor", why="it is the `next` of a page before")
+        before = (match[2], int(match[1]))
+    tenant = None if caller.at_the_lake else caller.tenant
+    entries = entries_of(
+        lake.database,
+        tenant,
+        before=before,
+        action=question.action,
+        actor=question.actor,
+        subject=question.subject,
+        limit=question.limit + 1,
+    )
+    shown, last = entries[: question.limit], entries[question.limit :]
+    after = f"{shown[-1].number}:{shown[-1].tenant}" if last else None
+    return EntriesAnswer([_answer(entry) for entry in shown], next=after)
+
+
+def _answer(entry: Entry) -> EntryAnswer:
+    fields = msgspec.to_builtins(entry)
+    return EntryAnswer(**fields | {"at": time_of(entry.at).isoformat(), "at_us": entry.at})
+
+
+def _verify(lake: Lake, caller: Caller, question: VerifyQuestion) -> ChainsAnswer:
+    from penstock.audit.chain import flaws_of
+
+    kept: Head | None = None
+    if question.head is not None:
+        match = _HEAD.fullmatch(question.head)
+        if match is None:
+            why = "it is NUMBER:HASH, as `penstock audit verify` shows it"
+            raise InvalidInput(what=f"The head {question.head[:100]!r}", why=why)
+        kept = Head(int(match[1]), match[2])
+    tenant = None if caller.at_the_lake and kept is None else caller.tenant
+    heads, flaws = flaws_of(lake.database, tenant, kept)
+    by_tenant = {flaw.tenant: flaw for flaw in flaws}
+    chains = []
+    for name, head in heads:
+        flaw = by_tenant.get(name)
+        chain = ChainAnswer(tenant=name, number=head.number, hash=head.hash)
+        chain.flaw, chain.why = (flaw.number, flaw.why) if flaw else (None, None)
+        chains.append(chain)
+    return ChainsAnswer(chains)
+
+
+LIST_ENTRIES = Call(
+    path="/v1/audit",
+    question=EntriesQuestion,
+    answer=EntriesAnswer,
+    work=_list,
+    roles=(),
+    summary="Who did what, of the own tenant",
+)
+VERIFY_AUDIT = Call(
+    path="/v1/audit/verify",
+    question=VerifyQuestion,
+    answer=ChainsAnswer,
+    work=_verify,
+    roles=(),
+    summary="Whether the audit is as it was written",
+)
+
+CALLS = [LIST_ENTRIES, VERIFY_AUDIT]

@@ -1,0 +1,1 @@
+"""Who did what: append-only, and chained by hashes."""

@@ -1,0 +1,110 @@
+"""The chains of the audit in the database: entries are appended, read and checked here."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from penstock.audit.entry import NO_HASH, Action, Deed, Entry, Flaw, Head, entry_of, first_flaw
+from penstock.audit.tables import audit_chain, audit_entry
+from penstock.database.engine import Database, clock_us, insert_new
+
+_COLUMNS = [audit_entry.c[field.name] for field in fields(Entry)]
+
+
+def append(connection: Connection, *deeds: Deed) -> None:
+    """Within the transaction of the deeds themselves, as its last statements: whoever appends to a
+    tenant's chain holds it until the transaction ends, so that entries stand in the order in which
+    deeds became true. Chains are held in the order of their tenants, so that no two transactions
+    wait for each other."""
+    by_tenant: defaultdict[str, list[Deed]] = defaultdict(list)
+    for deed in deeds:
+        by_tenant[deed.tenant].append(deed)
+    for tenant in sorted(by_tenant):
+        own = audit_chain.c.tenant == tenant
+        row = {"tenant": tenant, "number": 0, "hash": NO_HASH, "at": 0}
+        query = sa.select(audit_chain).where(own).with_for_update()
+        held = connection.execute(query).first()
+        if held is None:
+            insert_new(connection, audit_chain, row)
+            held = connection.execute(query).one()
+        head = Head(held.number, held.hash)
+        # A clock that was set back does not turn the order round.
+        at = max(clock_us(connection), held.at)
+        entries = []
+        for deed in by_tenant[tenant]:
+            entry = entry_of(deed, head, at)
+            head = Head(entry.number, entry.hash)
+            entries.append(asdict(entry))
+        connection.execute(sa.insert(audit_entry), entries)
+        connection.execute(sa.update(audit_chain).where(own).values(**head._asdict(), at=at))
+
+
+def record(database: Database, *deeds: Deed) -> None:
+    """In a transaction of their own, for deeds that have none. Raises DatabaseUnreachable."""
+    if deeds:
+        with database.write() as connection:
+            append(connection, *deeds)
+
+
+def entries_of(
+    database: Database,
+    tenant: str | None,
+    *,
+    before: tuple[str, int] | None = None,
+    action: Action | None = None,
+    actor: str | None = None,
+    subject: str | None = None,
+    limit: int = 100,
+) -> list[Entry]:
+    """The newest entries, of a tenant or of all, tenant by tenant; `before` is the tenant and the
+    number of the last entry of the page before."""
+    columns = audit_entry.c
+    query = sa.select(*_COLUMNS).order_by(columns.tenant, columns.number.desc()).limit(limit)
+    if tenant is not None:
+        query = query.where(columns.tenant == tenant)
+    if before is not None:
+        place, number = before
+        same = (columns.tenant == place) & (columns.number < number)
+        query = query.where(same | (columns.tenant > place))
+    wanted = {"action": action, "actor": actor, "subject": subject}
+    for name, value in wanted.items():
+        if value is not None:
+            query = query.where(columns[name] == value)
+    with database.read() as connection:
+        return [Entry(**row._mapping) for row in connection.execute(query)]
+
+
+def heads_of(
+    database: Database, tenant: str | None = None, *, since: int = 0
+) -> list[tuple[str, Head]]:
+    """The newest entry of each chain that grew since a time, in microseconds since 1970."""
+    query = sa.select(audit_chain).where(audit_chain.c.at >= since).order_by(audit_chain.c.tenant)
+    if tenant is not None:
+        query = query.where(audit_chain.c.tenant == tenant)
+    with database.read() as connection:
+        return [(row.tenant, Head(row.number, row.hash)) for row in connection.execute(query)]
+
+
+def flaws_of(
+    database: Database, tenant: str | None, kept: Head | None = None
+) -> tuple[list[tuple[str, Head]], list[Flaw]]:
+    """The heads of a tenant's chain or of all, and the first flaw of each that has one. Rows of
+    one state are read, a thousand at a time."""
+    chains, entries = audit_chain.c, audit_entry.c
+    ends = sa.select(chains.tenant, chains.number, chains.hash)
+    tenants = sa.union(sa.select(chains.tenant), sa.select(entries.tenant).distinct())
+    flaws: list[Flaw] = []
+    with database.read() as connection:
+        heads = {row.tenant: Head(row.number, row.hash) for row in connection.execute(ends)}
+        known = [row.tenant for row in connection.execute(tenants)]
+        checked: Sequence[str] = sorted(known) if tenant is None else [tenant]
+        for name in checked:
+            query = sa.select(*_COLUMNS).where(entries.tenant == name).order_by(entries.number)
+            rows = connection.execute(query.execution_options(yield_per=1_000))
+            head = heads.get(name, Head(0, NO_HASH))
+            flaw = first_flaw(name, (Entry(**row._mapping) for row in rows), head, kept)
+            flaws += [flaw] if flaw is not None else []
+    return [(name, heads.get(name, Head(0, NO_HASH))) for name in checked], flaws

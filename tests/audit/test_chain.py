@@ -1,0 +1,211 @@
+"""The audit's chain: each change, removal, insertion and exchange of an entry is found."""
+
+import hashlib
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import sqlalchemy as sa
+
+from penstock.audit.chain import append, entries_of, flaws_of, heads_of, record
+from penstock.audit.entry import Deed, Head, person_digest
+from penstock.audit.tables import audit_chain, audit_entry
+from penstock.audit.tally import Tally
+from penstock.database.engine import Database
+from penstock.lake.lake import open_or_make
+from penstock.settings import load_settings
+
+ENTRIES = 7
+
+
+@pytest.fixture
+def database(each_database: None, tmp_path: Path) -> Iterator[Database]:
+    with open_or_make(load_settings(tmp_path, environment={})) as lake:
+        yield lake.database
+
+
+def deed(number: int = 0, tenant: str = "acme") -> Deed:
+    facts: dict[str, str | int | None] = {"number": number, "none": None}
+    return Deed(tenant=tenant, actor="key 1", action="read", subject="sessions", facts=facts)
+
+
+@pytest.fixture
+def chain(database: Database) -> Database:
+    for number in range(ENTRIES):
+        record(database, deed(number))
+    record(database, deed(tenant="bolt"))
+    assert flaws_of(database, None)[1] == []
+    return database
+
+
+def flaw_of(database: Database, kept: Head | None = None, tenant: str = "acme") -> int | None:
+    _, flaws = flaws_of(database, tenant, kept)
+    return flaws[0].number if flaws else None
+
+
+def change(database: Database, *statements: Any) -> None:
+    with database.write() as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def own(number: int) -> Any:
+    return (audit_entry.c.tenant == "acme") & (audit_entry.c.number == number)
+
+
+OTHER: dict[str, object] = {
+    "at": 1, "actor": "key 2", "action": "erase", "subject": "another", "facts": "{}",
+    "previous_hash": "0" * 64, "hash": "0" * 64,
+}  # fmt: skip
+
+
+def test_every_column_is_changed_below() -> None:
+    assert {column.name for column in audit_entry.columns} == {*OTHER, "tenant", "number"}
+
+
+def test_a_change_of_any_column_is_found(chain: Database) -> None:
+    for entry in entries_of(chain, "acme"):
+        for column, other in OTHER.items():
+            update = sa.update(audit_entry).where(own(entry.number))
+            change(chain, update.values({column: other}))
+            assert flaw_of(chain) == entry.number, (entry.number, column)
+            change(chain, update.values({column: getattr(entry, column)}))
+    assert flaw_of(chain) is None
+
+
+def test_each_removed_entry_is_found(chain: Database) -> None:
+    for entry in entries_of(chain, "acme"):
+        change(chain, sa.delete(audit_entry).where(own(entry.number)))
+        assert flaw_of(chain) == entry.number
+        change(chain, sa.insert(audit_entry).values(msgspec.to_builtins(entry)))
+    assert flaw_of(chain) is None
+
+
+def test_an_entry_of_another_tenant_is_found(chain: Database) -> None:
+    moved = sa.update(audit_entry).where(own(ENTRIES)).values(tenant="cord", number=1)
+    change(chain, moved)
+    assert flaw_of(chain) == ENTRIES
+    assert flaw_of(chain, tenant="cord") == 1
+    assert {flaw.tenant for flaw in flaws_of(chain, None)[1]} == {"acme", "cord"}
+
+
+def test_exchanged_entries_are_found(chain: Database) -> None:
+    change(
+        chain,
+        *(
+            sa.update(audit_entry).where(own(before)).values(number=after)
+            for before, after in ((3, 99), (4, 3), (99, 4))
+        ),
+    )
+    assert flaw_of(chain) == 3
+
+
+def test_an_inserted_entry_is_found(chain: Database) -> None:
+    [last] = entries_of(chain, "acme", limit=1)
+    row = msgspec.to_builtins(last) | {"number": ENTRIES + 1}
+    change(chain, sa.insert(audit_entry).values(row))
+    assert flaw_of(chain) == ENTRIES + 1
+
+
+def test_a_cut_tail_is_found(chain: Database) -> None:
+    change(chain, sa.delete(audit_entry).where(audit_entry.c.number > 5, own(6) | own(7)))
+    assert flaw_of(chain) == 6
+
+
+def test_a_removed_head_is_found(chain: Database) -> None:
+    change(chain, sa.delete(audit_chain).where(audit_chain.c.tenant == "acme"))
+    assert flaw_of(chain) == ENTRIES + 1
+    assert [flaw.tenant for flaw in flaws_of(chain, None)[1]] == ["acme"]
+
+
+def make_anew(database: Database, chained: Callable[[int], Deed], entries: int) -> None:
+    """What somebody can do who writes into the database and knows how it is chained."""
+    change(
+        database,
+        sa.delete(audit_entry).where(audit_entry.c.tenant == "acme"),
+        sa.delete(audit_chain).where(audit_chain.c.tenant == "acme"),
+    )
+    for number in range(entries):
+        record(database, chained(number))
+
+
+@pytest.mark.parametrize("entries", [ENTRIES - 2, ENTRIES, ENTRIES + 2])
+def test_a_chain_that_was_made_anew_is_found_by_a_noted_head(chain: Database, entries: int) -> None:
+    [(_, noted)] = heads_of(chain, "acme")
+    record(chain, deed(ENTRIES))
+    assert flaw_of(chain, noted) is None
+    make_anew(chain, lambda number: deed(number + (number == 2)), entries)
+    assert flaw_of(chain) is None
+    assert flaw_of(chain, noted) == min(entries + 1, ENTRIES)
+
+
+def test_an_entry_stands_if_its_deed_does(database: Database) -> None:
+    def do_and_fail() -> None:
+        with database.write() as connection:
+            append(connection, deed())
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        do_and_fail()
+    assert heads_of(database) == []
+
+
+def test_processes_append_to_one_chain(database: Database) -> None:
+    def work(tenant: str, other: str) -> None:
+        for number in range(20):
+            record(database, deed(number, tenant), deed(number, other))
+
+    pairs = [("acme", "bolt"), ("bolt", "acme")] * 2
+    threads = [threading.Thread(target=work, args=pair) for pair in pairs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [(tenant, head.number) for tenant, head in heads_of(database)] == [
+        ("acme", 80), ("bolt", 80),
+    ]  # fmt: skip
+    assert flaws_of(database, None)[1] == []
+
+
+def test_entries_are_hashed_as_documented(chain: Database) -> None:
+    [entry] = entries_of(chain, "acme", limit=1)
+    columns = msgspec.to_builtins(entry)
+    claimed = columns.pop("hash")
+    text = msgspec.json.encode(dict(sorted(columns.items())))
+    assert hashlib.sha256(text).hexdigest() == claimed
+
+
+def test_pages_hold_each_entry_once(chain: Database) -> None:
+    seen: list[tuple[str, int]] = []
+    while page := entries_of(chain, None, limit=3, before=seen[-1] if seen else None):
+        seen += [(entry.tenant, entry.number) for entry in page]
+    assert seen == [*(("acme", number) for number in range(ENTRIES, 0, -1)), ("bolt", 1)]
+
+
+@pytest.mark.parametrize("text", ["\0", "\ud800", "é\u202e", "x" * 10_000])
+def test_any_text_can_be_noted(database: Database, text: str) -> None:
+    record(database, Deed(tenant="acme", actor=text, action="read", subject=text))
+    assert flaw_of(database) is None
+
+
+def test_what_is_counted_is_noted_once(database: Database) -> None:
+    tally = Tally()
+    for _ in range(3):
+        tally.count("acme", "key 1", "ingest", accepted=5, rejected=1)
+    tally.count("bolt", "key 2", "ingest", accepted=1, rejected=0)
+    tally.flush(database)
+    tally.flush(database)
+    facts = [msgspec.json.decode(entry.facts) for entry in entries_of(database, None)]
+    assert facts == [
+        {"accepted": 15, "rejected": 3, "times": 3}, {"accepted": 1, "rejected": 0, "times": 1},
+    ]  # fmt: skip
+
+
+def test_digests_of_people_tell_tenants_apart() -> None:
+    digests = {
+        person_digest(tenant, kind, "s-1") for tenant in ("a", "b") for kind in ("session", "user")
+    }
+    assert len(digests) == 4
