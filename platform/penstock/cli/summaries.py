@@ -29,6 +29,10 @@ SUMMARIES = {
     "loop": "From sessions to a checkpoint that serves, again and again, by a loop file.",
     "keys": "Keys for the HTTP service.",
     "quotas": "What each tenant may use.",
+    "audit": "Who did what, and whether anybody changed that.",
+    "redaction": "What is masked in events before they are kept.",
+    "erase": "Erase what a user, a session, a project or a tenant sent, and all that was made "
+    "of it.",
     "lake": "The files of the lake.",
     "db": "The metadata database.",
     "backup": "Copy an embedded lake as it is now, while it is served.",
