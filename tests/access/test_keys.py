@@ -17,6 +17,7 @@ from penstock.access.keys import (
     list_keys,
     may_be_key,
     revoke_key,
+    rotate_key,
 )
 from penstock.clock import SECOND_US, SystemClock
 from penstock.database.engine import Database
@@ -194,3 +195,46 @@ def test_the_command_says_until_when_a_key_lives(tmp_path: Path) -> None:
     assert f"{expires_at:%Y-%m-%d %H:%M}" in listed
     for wrong in ("soon", "2020-01-01", f"{10**12}w"):
         assert penstock(*create, "--expires", wrong).returncode == 2
+
+
+def test_a_rotated_key_works_until_its_clients_have_the_new_one(database: Database) -> None:
+    clock = ManualClock(SystemClock().now_us())
+    ring = KeyRing(database, clock)
+    old, secret = create_key(database, "read", "acme", "fleet")
+    until = clock.now_us() + 3600 * SECOND_US
+    new, new_secret = rotate_key(database, old.id, until)
+    assert (new.role, new.tenant, new.note, new.expires_at) == ("read", "acme", "fleet", None)
+    ring.refresh()
+    for valid in (secret, new_secret):
+        assert ring.grant(bearer(valid)).tenant == "acme"
+    clock.advance(3601)
+    with pytest.raises(KeyExpired):
+        ring.grant(bearer(secret))
+    assert ring.grant(bearer(new_secret)).key == new.id
+
+
+def test_rotating_a_key_never_makes_it_last_longer(database: Database) -> None:
+    now = SystemClock().now_us()
+    old, _ = create_key(database, "read", "acme", expires_at=now + 60 * SECOND_US)
+    new, _ = rotate_key(database, old.id, now + 3600 * SECOND_US)
+    kept = {key.id: key for key in list_keys(database)}
+    assert kept[old.id].expires_at == old.expires_at
+    assert new.expires_at is not None
+    assert old.expires_at is not None
+    lengths = new.expires_at - new.created_at, old.expires_at - old.created_at
+    assert abs(lengths[0] - lengths[1]) < SECOND_US  # times are the database's
+
+
+@pytest.mark.parametrize("why", ["stranger", "revoked", "unknown", "past"])
+def test_a_key_that_cannot_be_rotated_stays(database: Database, why: str) -> None:
+    old, secret = create_key(database, "read", "acme")
+    if why == "revoked":
+        revoke_key(database, old.id)
+    name = "none" if why == "unknown" else old.id
+    until = 0 if why == "past" else SystemClock().now_us() + SECOND_US * 60
+    with pytest.raises(InvalidInput):
+        rotate_key(database, name, until, "bolt" if why == "stranger" else None)
+    assert len(list_keys(database)) == 1
+    ring = KeyRing(database, ManualClock())
+    ring.refresh()
+    assert (why == "revoked") or ring.grant(bearer(secret)).key == old.id

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 import uvicorn
 
+from penstock.http.address import address_group
 from penstock.server import wire
-from penstock.server.wire import ConnectionCounts, address_group, bounded_protocol, make_room_for
+from penstock.server.wire import ConnectionCounts, bounded_protocol, make_room_for
 
 CONNECTIONS_MAX, ADDRESS_CONNECTIONS_MAX = 12, 8
 PIECE = 32 * 1024

@@ -63,6 +63,13 @@ class RevokeKey(Question):
     id: str
 
 
+class RotateKey(Question):
+    """The old key works until `old_until` at most, in microseconds since 1970."""
+
+    id: str
+    old_until: int
+
+
 def _create(lake: Lake, caller: Caller, question: CreateKey) -> CreatedKey:
     from penstock.access.keys import create_key
 
@@ -85,6 +92,15 @@ def _revoke(lake: Lake, caller: Caller, question: RevokeKey) -> KeyRevoked:
     owner = None if caller.at_the_lake else caller.tenant
     revoke_key(lake.database, question.id, owner, by=caller.actor)
     return KeyRevoked(question.id)
+
+
+def _rotate(lake: Lake, caller: Caller, question: RotateKey) -> CreatedKey:
+    from penstock.access.keys import rotate_key
+
+    owner = None if caller.at_the_lake else caller.tenant
+    terms = question.id, question.old_until, owner
+    key, secret = rotate_key(lake.database, *terms, by=caller.actor)
+    return msgspec.convert(facts(key) | {"secret": secret}, CreatedKey)
 
 
 def _show_grant(_lake: Lake, caller: Caller, _question: GrantQuestion) -> GrantAnswer:
@@ -127,4 +143,14 @@ REVOKE_KEY = Call(
     summary="Revoke a key of the own tenant",
 )
 
-CALLS = [SHOW_GRANT, CREATE_KEY, LIST_KEYS, REVOKE_KEY]
+ROTATE_KEY = Call(
+    method="POST",
+    path="/v1/keys/{id}/rotate",
+    question=RotateKey,
+    answer=CreatedKey,
+    work=_rotate,
+    roles=(),
+    summary="Make a key in place of one of the own tenant, which works for a while yet",
+)
+
+CALLS = [SHOW_GRANT, CREATE_KEY, LIST_KEYS, REVOKE_KEY, ROTATE_KEY]

@@ -1,7 +1,7 @@
 """`penstock keys` and `penstock quotas`."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +12,9 @@ from penstock.lake.desk import open_desk
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.output import facts, say, show_json, show_table, show_text
+
+if TYPE_CHECKING:
+    from penstock.access.calls import CreatedKey
 
 app = typer.Typer(help="Keys for the HTTP service.", no_args_is_help=True)
 
@@ -39,6 +42,10 @@ def create(
     expires_at = options.expires_us(expires) if expires is not None else None
     with open_desk(data, url, tenant, make=True) as desk:
         key = desk.ask(CREATE_KEY, CreateKey(role=role, note=note, expires_at=expires_at))
+    _show_created(key, json=json)
+
+
+def _show_created(key: "CreatedKey", *, json: bool) -> None:
     if json:
         show_json(key)
         return
@@ -46,6 +53,31 @@ def create(
     until = f", until {at:%Y-%m-%d %H:%M} UTC" if at else ""
     say(f"key {key.id}, role {key.role}, tenant {key.tenant}{until}; its secret, shown this once:")
     show_text(key.secret)
+
+
+@app.command("rotate")
+def rotate(
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="From `penstock keys list`.")],
+    data: options.DeskData = None,
+    url: options.Url = None,
+    *,
+    old_works: Annotated[
+        str,
+        typer.Option("--old-works", metavar="TIME", help="How long the old key still works."),
+    ] = "24h",
+    json: options.Json = False,
+) -> None:
+    """Make another key in place of one, which works for a while yet: its clients take the new one
+    meanwhile, and none is refused. The new one is good for as long as the old one was made for.
+
+    Example: penstock keys rotate 1f0c2a9b --old-works 7d
+    """
+    from penstock.access.calls import ROTATE_KEY, RotateKey
+
+    old_until = options.expires_us(old_works, "--old-works")
+    with open_desk(data, url) as desk:
+        key = desk.ask(ROTATE_KEY, RotateKey(id=key_id, old_until=old_until))
+    _show_created(key, json=json)
 
 
 @app.command("list")

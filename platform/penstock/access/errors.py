@@ -14,6 +14,16 @@ class KeyExpired(PenstockError, http_status=401, http_headers={"WWW-Authenticate
     """The key {key} expired at {at}. Make another: penstock keys create."""
 
 
+class TooManyBadKeys(PenstockError, http_status=429):
+    """This address sent {failures} keys within a minute that are not known here. Nothing was looked
+    at. Correct the key, and send again in {retry_after_s} s; `penstock keys list` shows which there
+    are."""
+
+    def __init__(self, *, failures: int, retry_after_s: int) -> None:
+        super().__init__(failures=failures, retry_after_s=retry_after_s)
+        self.http_headers = {"Retry-After": str(retry_after_s)}
+
+
 class RoleMissing(PenstockError, http_status=403):
     """The key is known, but this needs the role {role}."""
 

@@ -14,14 +14,16 @@ from sqlalchemy import Connection
 
 from penstock.access import ROLES, Role
 from penstock.access.errors import KeyExpired, KeyRefused, RoleMissing
+from penstock.access.failed_keys import FailedKeys
 from penstock.access.tables import api_key
 from penstock.audit.chain import append
 from penstock.audit.entry import OPERATOR, Deed
 from penstock.clock import SECOND_US, Clock
-from penstock.database.engine import Database, lock_table, now_us
+from penstock.database.engine import Database, clock_us, lock_table, now_us
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT, is_tenant
 from penstock.http.request_log import current_request
+from penstock.metrics import Metrics
 
 _SECRET_BYTES = 24
 #: The year 9999, of which calendars know no later one.
@@ -144,6 +146,42 @@ def revoke_key(
         append(connection, Deed(**place, action="revoke"))
 
 
+def rotate_key(
+    database: Database,
+    key_id: str,
+    old_until: int,
+    tenant: str | None = None,
+    *,
+    by: str = OPERATOR,
+) -> tuple[Key, str]:
+    """Another key in place of this one, of its tenant, role and note, and for as long as this one
+    was made for; this one works until `old_until` at most, in microseconds since 1970. A key of any
+    tenant, or of this one. Raises InvalidInput."""
+    valid = [api_key.c.id == key_id, api_key.c.revoked_at.is_(None)]
+    if tenant is not None:
+        valid.append(api_key.c.tenant == tenant)
+    with database.write() as connection:
+        query = sa.select(*_KEY_COLUMNS).where(*valid).with_for_update()
+        row, now = connection.execute(query).first(), clock_us(connection)
+        old = Key(*row) if row is not None else None
+        if old is None or (old.expires_at is not None and old.expires_at <= now):
+            why = "there is none, or it is revoked or has expired"
+            raise InvalidInput(what=f"The key {key_id!r}", why=why)
+        if old_until < now:
+            raise InvalidInput(what="The time until which the old key works", why="it has passed")
+        expires_at = None
+        if old.expires_at is not None:
+            old_until = min(old_until, old.expires_at)
+            expires_at = now + old.expires_at - old.created_at
+        place = {"tenant": old.tenant, "actor": by, "subject": f"key {old.id}"}
+        key, secret = _insert(connection, old.role, old.tenant, old.note, expires_at, by=by)
+        ending = sa.update(api_key).where(api_key.c.id == old.id).values(expires_at=old_until)
+        connection.execute(ending)
+        facts: dict[str, str | int | None] = {"by_key": key.id, "works_until": old_until}
+        append(connection, Deed(**place, action="rotate", facts=facts))
+    return key, secret
+
+
 class KeyRing:
     """The valid keys, in memory: requests are answered while the database is away."""
 
@@ -192,30 +230,46 @@ def may_be_key(authorization: str | None) -> bool:
 
 
 class Authorizer:
-    def __init__(self, keys: KeyRing, clock: Clock) -> None:
+    def __init__(self, keys: KeyRing, clock: Clock, metrics: Metrics | None = None) -> None:
         self.keys = keys
         self._clock = clock
+        self._failed = FailedKeys(clock, metrics)
         self._refreshing = asyncio.Lock()
 
     async def authorize(self, authorization: str | None, *roles: Role) -> Grant:
         """A key with one of the roles, from the header. Raises KeyRefused, KeyExpired,
-        RoleMissing."""
+        TooManyBadKeys, RoleMissing."""
+        request = current_request()
+        address = request.address if request is not None else None
         try:
-            grant = self.keys.grant(authorization)
+            grant = await self._grant(authorization, address)
         except KeyRefused:
-            if not may_be_key(authorization):
-                raise
-            # One look serves all that wait for it: whoever guesses keys waits, and costs little.
-            began_s = self._clock.elapsed_s()
-            async with self._refreshing:
-                if not self.keys.refreshed_since(began_s):
-                    await asyncio.sleep(self.keys.pause_s())
-                    await asyncio.to_thread(self.keys.refresh)
-            grant = self.keys.grant(authorization)
-        if (request := current_request()) is not None:
+            self._failed.count(address, "unknown" if authorization else "missing")
+            raise
+        except KeyExpired:
+            self._failed.count(address, "expired")
+            raise
+        if request is not None:
             request.key, request.tenant = grant.key, grant.tenant
         grant.require(*roles)
         return grant
+
+    async def _grant(self, authorization: str | None, address: str | None) -> Grant:
+        try:
+            return self.keys.grant(authorization)
+        except KeyRefused:
+            if not authorization:
+                raise
+            self._failed.refuse_guesser(address)
+            if not may_be_key(authorization):
+                raise
+        # One look serves all that wait for it: whoever guesses keys waits, and costs little.
+        began_s = self._clock.elapsed_s()
+        async with self._refreshing:
+            if not self.keys.refreshed_since(began_s):
+                await asyncio.sleep(self.keys.pause_s())
+                await asyncio.to_thread(self.keys.refresh)
+        return self.keys.grant(authorization)
 
 
 def _digest(secret: str) -> str:

@@ -12,6 +12,8 @@ from penstock.http.egress import EgressPolicy
 
 _CHARS_MAX = 4_000
 _PORTS = {"http": 80, "https": 443}
+#: One customer of a provider commonly has so much of an IPv6 address.
+_IPV6_PREFIX_BITS = 64
 _UNLIKE = "it is not http://HOST:PORT or https://HOST:PORT, with or without a path"
 
 
@@ -88,3 +90,13 @@ def is_loopback(url: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def address_group(address: str) -> str:
+    """Whom an address is counted for: of IPv6 its network."""
+    if ":" not in address:
+        return address
+    parsed = ipaddress.IPv6Address(address.partition("%")[0])
+    if parsed.ipv4_mapped is not None:
+        return str(parsed.ipv4_mapped)
+    return str(ipaddress.IPv6Network((parsed, _IPV6_PREFIX_BITS), strict=False))

@@ -33,6 +33,8 @@ class RequestFacts:
     #: The id of the key that it came with, once it is accepted, and whose it is.
     key: str | None = None
     tenant: str | None = None
+    #: Where it comes from: of a balancer, where one is in front.
+    address: str | None = None
 
 
 _current: ContextVar[RequestFacts | None] = ContextVar("request_facts", default=None)
@@ -57,6 +59,8 @@ class RequestLog:
             await self._app(scope, receive, send)
             return
         request = RequestFacts(_sent_id(scope["headers"]) or secrets.token_hex(8))
+        if client := scope.get("client"):
+            request.address = client[0]
         header = (_HEADER, request.id.encode())
         _current.set(request)
         structlog.contextvars.bind_contextvars(request_id=request.id)
@@ -88,7 +92,6 @@ class RequestLog:
         self, scope: Any, request: RequestFacts, status: int, size: int, seconds: float
     ) -> None:
         """Without the query string, which may hold names of users."""
-        client = scope.get("client")
         log_line.info(
             "request",
             method=scope["method"],
@@ -96,7 +99,7 @@ class RequestLog:
             status=status or None,  # nothing was answered: the client was gone
             ms=round(seconds * 1000, 1),
             bytes=size,
-            address=client[0] if client else None,
+            address=request.address,
             key=request.key,
             tenant=request.tenant,
         )

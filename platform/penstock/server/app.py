@@ -61,7 +61,7 @@ def get_readyz(service: Service) -> Response[Readiness]:
     media_type=MediaType.TEXT,
     summary="Prometheus",
     description="Without a key all tenants are added up; with an admin key, those of its tenant.",
-    responses=refusals(401, 403),
+    responses=refusals(401, 403, 429),
     security=[{}, *KEY_NEEDED],
 )
 async def get_metrics(

@@ -25,6 +25,14 @@ def serve(
     role: Annotated[
         ServerRole, typer.Option(help="Which part to run; all of them by default.")
     ] = "all",
+    *,
+    tls_cert: Annotated[
+        str | None,
+        typer.Option("--tls-cert", metavar="FILE", help="Speak HTTPS with this certificate chain."),
+    ] = None,
+    tls_key: Annotated[
+        str | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's private key.")
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Take events in and answer queries, until SIGTERM or Ctrl-C.
@@ -33,4 +41,6 @@ def serve(
     """
     from penstock.server.http_server import run_server
 
-    run_server(load_settings(data, flags={"host": host, "port": port}), role, json=json)
+    flags = {"host": host, "port": port}
+    flags |= {"tls_certificate_file": tls_cert, "tls_key_file": tls_key}
+    run_server(load_settings(data, flags=flags), role, json=json)

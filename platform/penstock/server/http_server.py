@@ -8,7 +8,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 
@@ -25,6 +25,7 @@ from penstock.server.app import make_app
 from penstock.server.errors import ServiceAddressTaken
 from penstock.server.service import Service
 from penstock.server.settings import ServerRole, ServerSettings
+from penstock.server.tls import ServerTls, open_tls
 from penstock.server.wire import ConnectionCounts, bounded_protocol, make_room_for
 from penstock.settings import Settings
 from penstock.storage.errors import StoreUnreachable
@@ -70,12 +71,14 @@ def _serve(settings: Settings, role: ServerRole, *, json: bool) -> None:
                 raise
             log_line.warning(one_line(error))
     listening = settings.room(ServerSettings)
+    tls = open_tls(listening)
     bound = _bind(listening.host, listening.port)
     service = Service(settings, role)
     service.start()
     key = _first_key(service.lake, listening.host)
     address, port = bound.getsockname()[:2]
-    url = f"http://[{address}]:{port}" if ":" in address else f"http://{address}:{port}"
+    scheme = "https" if tls is not None else "http"
+    url = f"{scheme}://[{address}]:{port}" if ":" in address else f"{scheme}://{address}:{port}"
     if json:
         show_json_line({"url": url, "key": key, "data": str(settings.data)})
     else:
@@ -83,7 +86,7 @@ def _serve(settings: Settings, role: ServerRole, *, json: bool) -> None:
         _announce(f"Penstock listens on {url}, with its data in {settings.data}", as_log=as_log)
         if key:
             _hand_over(key, settings.data, as_log=as_log)
-    came_up = _run(service, bound)
+    came_up = _run(service, bound, tls)
     if not service.ended:
         # Work that is under way is in the event log: nobody waits for it, and nothing is lost.
         sys.stderr.flush()  # noqa: TID251  # nothing is written
@@ -157,7 +160,7 @@ def _hand_over(key: str, data: Path, *, as_log: bool) -> None:
     _announce(text, as_log=as_log)
 
 
-def _run(service: Service, bound: socket.socket) -> bool:
+def _run(service: Service, bound: socket.socket, tls: ServerTls | None) -> bool:
     """Serves until SIGTERM or SIGINT; whether it had come up."""
     limits = service.settings.room(ServerSettings)
     connections_max = make_room_for(limits.connections_max)
@@ -178,6 +181,7 @@ def _run(service: Service, bound: socket.socket) -> bool:
         log_level="error",  # below that it logs a line for each request that is no HTTP
         access_log=False,
         backlog=_BACKLOG,
+        ssl_context_factory=(lambda *_: tls.context) if tls is not None else None,
         timeout_graceful_shutdown=round(service.settings.shutdown_seconds_max),
     )
     server = _Server(service.end_soon, config)
@@ -187,7 +191,8 @@ def _run(service: Service, bound: socket.socket) -> bool:
 
     # uvicorn sends itself the signal again when it is done, which would end the process by that
     # signal: to a supervisor, a failure. A signal from before it listens is heard as well.
-    with _short_pauses(), on_end_signal(stop):
+    renewing = tls.renewed_on_hangup() if tls is not None else nullcontext()
+    with _short_pauses(), on_end_signal(stop), renewing:
         server.run(sockets=[bound])
     return server.started
 

@@ -69,7 +69,7 @@ class Service:
         self.metrics.set("build_info", 1, role=self.role, **release)
         self.lake = Lake(self.settings)
         self.keys = KeyRing(self.lake.database, self.clock)
-        self.authorizer = Authorizer(self.keys, self.clock)
+        self.authorizer = Authorizer(self.keys, self.clock, self.metrics)
         self.quotas = Quotas(self.lake.database, self.settings, self.clock)
         limits = self.settings.room(IngestSettings)
         self.gateway = Gateway(
@@ -137,6 +137,7 @@ class Service:
         note_settings(self.lake.database, self.settings, f"serve {self.role}")
         self.statements.start()
         if self.role in ("all", "gateway"):
+            _ = self.lake.redactor  # rules that cannot be used are told before the first request
             self.gateway.commits = GroupCommit(
                 self.lake.log, self.settings.room(EventLogSettings).block_bytes_max, self.metrics
             )

@@ -25,6 +25,16 @@ class ServerSettings(RoomSettings):
         "Change it where the port is taken.",
         minimum=0,
     )
+    tls_certificate_file: str = setting(
+        "",
+        "certificate chain in PEM: `penstock serve` speaks HTTPS alone",
+        "Set it where nothing in front speaks TLS; SIGHUP reads a renewed one.",
+    )
+    tls_key_file: str = setting(
+        "",
+        "private key of the certificate, in PEM",
+        "Set it with the certificate.",
+    )
     request_log: str = setting(
         "all",
         "requests with a line in the log: all, failures, none",

@@ -5,13 +5,14 @@ bounded time; one address holds a bounded number of connections.
 """
 
 import asyncio
-import ipaddress
 import resource
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from penstock.http.address import address_group
 
 #: The request line, the headers and the trailers of one request.
 HEADER_BYTES_MAX = 32 * 1024
@@ -38,8 +39,6 @@ ANSWER_PAUSES_SECONDS_MAX = 600.0
 CLOSE_SECONDS_MAX = 60.0
 #: What the lake, the log, the database and queries open beside connections.
 OTHER_FILES_MAX = 512
-#: One customer of a provider commonly has so much of an IPv6 address.
-_IPV6_PREFIX_BITS = 64
 
 _END = b"\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large" + _END
@@ -234,16 +233,6 @@ def bounded_protocol(counts: ConnectionCounts) -> type[BoundedProtocol]:
     """The protocol of one server: its connections are counted together."""
     fields: dict[str, Any] = {"counts": counts}
     return type("ServerProtocol", (BoundedProtocol,), fields)
-
-
-def address_group(address: str) -> str:
-    """Whom an address is counted for: of IPv6 its network."""
-    if ":" not in address:
-        return address
-    parsed = ipaddress.IPv6Address(address.partition("%")[0])
-    if parsed.ipv4_mapped is not None:
-        return str(parsed.ipv4_mapped)
-    return str(ipaddress.IPv6Network((parsed, _IPV6_PREFIX_BITS), strict=False))
 
 
 def make_room_for(connections_max: int) -> int:

@@ -86,10 +86,10 @@ def since_us(text: str, what: str = "--since") -> int:
     return _moment_us(f"{what} {text}", text, back=True)
 
 
-def expires_us(text: str) -> int:
+def expires_us(text: str, what: str = "--expires") -> int:
     """A time, or how long from now, such as 90d, in microseconds since 1970. Raises
     InvalidInput."""
-    return _moment_us(f"--expires {text}", text, back=False)
+    return _moment_us(f"{what} {text}", text, back=False)
 
 
 def _moment_us(what: str, text: str, *, back: bool) -> int:
