@@ -32,6 +32,11 @@ CATALOGUE: dict[str, Metric] = {
     "build_info": Metric(Gauge, "1, of the release that runs", ("version", "python", "role")),
     "events_accepted_total": Metric(Counter, "events acknowledged, on disk", ("tenant",)),
     "events_rejected_total": Metric(Counter, "lines refused", ("tenant",)),
+    "redactions_total": Metric(
+        Counter,
+        "matches of each redaction rule; token_ids are model calls that lost their token ids",
+        ("rule",),
+    ),
     "near_miss_keys_total": Metric(
         Counter, "keys of accepted events that nothing reads, and that are nearly known ones"
     ),

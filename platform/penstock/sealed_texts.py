@@ -6,6 +6,7 @@ cannot be opened. A text without the mark is from before secrets were sealed, an
 
 import base64
 import hashlib
+import hmac
 import os
 import secrets
 from contextlib import suppress
@@ -51,7 +52,7 @@ class SecretSeal:
 
     def seal(self, text: str, place: str) -> str:
         """Raises SecretKeyUnfit."""
-        cipher = self._cipher(make=self.makes_key)
+        cipher = self._cipher(make=True)
         nonce = secrets.token_bytes(_NONCE_BYTES)
         content = nonce + cipher.encrypt(nonce, text.encode(), place.encode())
         encoded = base64.urlsafe_b64encode(content).decode()
@@ -79,15 +80,26 @@ class SecretSeal:
             why = f"{place} was changed in the database since; remove it, and add it again"
             raise self._unfit(why) from error
 
+    def key_for(self, purpose: str) -> bytes:
+        """A key of the lake for something else than sealing; made with the first one. Raises
+        SecretKeyUnfit."""
+        self._make_missing()
+        return hmac.digest(self._key, b"penstock " + purpose.encode(), hashlib.sha256)
+
     def _cipher(self, *, make: bool) -> "AESGCM":
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-        if make and not self.file.exists():
-            try:
-                self._make()
-            except OSError as error:
-                raise self._unfit(error.strerror or str(error)) from error
+        if make:
+            self._make_missing()
         return AESGCM(self._key)
+
+    def _make_missing(self) -> None:
+        if not self.makes_key or self.file.exists():
+            return
+        try:
+            self._make()
+        except OSError as error:
+            raise self._unfit(error.strerror or str(error)) from error
 
     @cached_property
     def _key(self) -> bytes:

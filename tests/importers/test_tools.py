@@ -1,5 +1,6 @@
 """Agents in terminals and editors: what each store hides, and what becomes of it."""
 
+import json
 import shutil
 import sqlite3
 import subprocess
@@ -7,7 +8,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from penstock_jobs.importers.file_edits import FileEdit, ToolUse, edits_of, has_failed, view_of
+from penstock_jobs.importers.plan import plan_import
 from tests.support.session_sources import FIXTURES, Event, events_of, report_of
 
 
@@ -77,6 +81,10 @@ def test_what_was_taken_back_is_kept_and_marked() -> None:
     said = [(each["text"], each.get("rewound")) for each in of(events, "user_message")]
     assert said[1:] == [("Change h.", None), ("No, leave it.", True), ("Thanks.", None)]
     assert of(events, "user_message")[0]["synthetic"]
+    kinds = [event["type"] for event in events]
+    assert kinds[-4:] == ["model_call", "feedback", "user_message", "x_notice"]
+    (undo,) = of(events, "feedback")
+    assert (undo["kind"], undo["target"]) == ("undo", "m4")
 
 
 def test_message_that_is_told_again_takes_the_place_of_the_first() -> None:
@@ -115,6 +123,24 @@ def test_changes_of_a_chat_are_replayed() -> None:
     assert of(events, "feedback")[0]["value"] == "down"
 
 
+def test_replaced_ranges_whose_text_nobody_tells_are_no_edits(tmp_path: Path) -> None:
+    def group(path: str, end_column: int) -> dict[str, Any]:
+        span = {"startLineNumber": 3, "startColumn": 1, "endLineNumber": 3}
+        edit = {"range": span | {"endColumn": end_column}, "text": "new\n"}
+        return {"kind": "textEditGroup", "uri": {"path": path}, "edits": [[edit]]}
+
+    parts = [group("/code/inserted.py", 1), group("/code/replaced.py", 9)]
+    request = {"requestId": "r", "timestamp": 1_778_054_300_000, "message": {"text": "Do it."}}
+    request |= {"response": parts, "result": {"timings": {"totalElapsed": 5}}}
+    session = {"sessionId": "v", "creationDate": 1_778_054_300_000, "requests": [request]}
+    (tmp_path / "v.json").write_text(json.dumps(session))
+    events = events_of(tmp_path)
+    (edit,) = of(events, "edit")
+    assert (edit["path"], edit["before"], edit["after"]) == ("/code/inserted.py", "", "new\n")
+    (kept,) = of(events, "x_context")
+    assert (kept["path"], kept["edits"][0]["text"]) == ("/code/replaced.py", "new\n")
+
+
 # Cursor
 
 
@@ -124,6 +150,30 @@ def test_nothing_of_a_login_is_read() -> None:
     (edit,) = of(events, "edit")
     assert (edit["path"], edit["before"], edit["after"]) == ("q.py", "q = 1\n", "q = 2\n")
     assert of(events, "feedback")[0]["kind"] == "accept"
+
+
+def in_transcripts(folder: Path, name: str) -> Path:
+    """The transcript of the fixture, as one of this conversation."""
+    (original,) = (FIXTURES / "cursor/transcript").rglob("*.jsonl")
+    folder.mkdir(parents=True)
+    return Path(shutil.copy(original, folder / f"{name}.jsonl"))
+
+
+@pytest.mark.parametrize("at_home", [True, False])
+def test_transcript_of_a_conversation_in_the_database_is_a_copy(
+    at_home: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the database is imported too, or lies where Cursor keeps it."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    home = tmp_path / (".config/Cursor/User/globalStorage" if at_home else "copied/globalStorage")
+    shutil.copytree(FIXTURES / "cursor/database/globalStorage", home)
+    projects = tmp_path / "copied/projects/p/agent-transcripts"
+    in_transcripts(projects / "co-1", "co-1")
+    in_transcripts(projects / "co-0", "co-0")  # the database has no message of it
+    plan = plan_import([tmp_path / "copied"])
+    taken = {source.name for source, _importer, _size in plan.sources}
+    assert taken - {"state.vscdb"} == {"co-0.jsonl"}
+    assert [left.why[:3] for left in plan.left_out] == ["1 ×"]
 
 
 # Cline and Roo

@@ -83,7 +83,8 @@ class Gate:
         self.read, self.bounds, self.hold = self.log.read, self.log.bounds, self.log.hold
         self.trim, self.close = self.log.trim, self.log.close
         self.bytes_beyond, self.ends = self.log.bytes_beyond, self.log.ends
-        self.refresh = self.log.refresh
+        self.refresh, self.set_apart = self.log.refresh, self.log.set_apart
+        self.forget = self.log.forget
         self.value_bytes_max, self.expires = self.log.value_bytes_max, self.log.expires
 
     def append(self, values: Mapping[int, Sequence[bytes]]) -> None:

@@ -18,6 +18,8 @@ from penstock.http.errors import BodyTooLarge
 from penstock.http.problems import on_penstock_error
 from penstock.ingest.gateway import Acceptor
 from penstock.lake.lake import open_or_make
+from penstock.redaction.line_redaction import LineRedactor
+from penstock.redaction.rules import rule_book
 from penstock.server import service
 from penstock.server.service import Service
 from penstock.settings import Settings, load_settings
@@ -150,6 +152,7 @@ def test_large_body_is_judged_in_small_steps() -> None:
         event_bytes_max=1000,
         rejected_line_bytes_max=100,
         value_bytes_max=1 << 20,
+        redactor=LineRedactor(rule_book("mask", "off"), lambda: b"k"),
     )
     line = (
         b'{"session_id":"s","ts":1795255200000000,"type":"user_message","payload":{"text":"hi"}}\n'

@@ -5,8 +5,10 @@ The same source gives the same events with the same ids whenever it is read, so 
 each once. A source that grew gives at least what it gave before.
 """
 
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
 from msgspec import Struct, field
@@ -109,10 +111,21 @@ class Importer(ABC):
         """What is read and remembered by itself; a large store is one source a session."""
         yield candidate.source()
 
+    def copies(self, sources: Sequence[Source]) -> Collection[Source]:
+        """Those of an import's sources that hold what another source of this format on this machine
+        holds in full: they are left out."""
+        return ()
+
     @abstractmethod
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
         """The events of a source in bounded memory. What is not taken goes to `notes`, by kind.
         Raises SourceUnfit for a source that cannot be read at all; what came before stays."""
+
+
+def expanded_home(home: str) -> Path | None:
+    """One of an importer's `homes` on this machine; None where its variable is not set."""
+    expanded = os.path.expandvars(home)
+    return Path(expanded).expanduser() if "$" not in expanded else None
 
 
 class RowReader(ABC):

@@ -54,7 +54,20 @@ def plan_import(
             files, left_out = find_files([path])
             plan.left_out += left_out
             plan.event_files += _with_events(files, plan.left_out, is_folder=path.is_dir())
+    _leave_out_copies(plan)
     return plan
+
+
+def _leave_out_copies(plan: ImportPlan) -> None:
+    by_importer: dict[Importer, list[Source]] = {}
+    for source, importer, _size in plan.sources:
+        by_importer.setdefault(importer, []).append(source)
+    for importer, sources in by_importer.items():
+        if copies := importer.copies(sources):
+            why = f"{len(copies)} × a copy of what {importer.name} also keeps in full elsewhere"
+            plan.left_out.append(LeftOut(min(copy.path for copy in copies), why))
+            left_out = {copy.real for copy in copies}
+            plan.sources = [each for each in plan.sources if each[0].real not in left_out]
 
 
 def _with_events(

@@ -1,6 +1,5 @@
 """All importers: those of `formats/`, and those of other distributions by entry points."""
 
-import os
 import pkgutil
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from penstock.errors import InvalidInput
 from penstock_jobs.importers import formats
-from penstock_jobs.importers.importer import Importer
+from penstock_jobs.importers.importer import Importer, expanded_home
 from penstock_jobs.importers.sources import Candidate
 
 #: Entry points of this group name an Importer each.
@@ -46,7 +45,6 @@ def homes() -> Iterator[tuple[Importer, Path]]:
     """The default folders of each format that exist."""
     for importer in all_importers():
         for home in importer.homes:
-            expanded = os.path.expandvars(home)
-            path = Path(expanded).expanduser()
-            if "$" not in expanded and path.exists():
+            path = expanded_home(home)
+            if path is not None and path.exists():
                 yield importer, path

@@ -1,8 +1,9 @@
 """Connections, transactions and statements, on SQLite and PostgreSQL alike."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Protocol, Self
+from itertools import islice
+from typing import Any, Protocol, Self, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection, Engine, Table
@@ -19,6 +20,8 @@ from penstock.settings import Settings, without_secrets
 
 _POSTGRESQL = ("postgres", "postgresql", "postgresql+psycopg")
 _DEFAULT_LIMITS = DatabaseLimits()
+_VALUES_MAX = 500
+T = TypeVar("T")
 
 
 class _Backend(Protocol):
@@ -29,6 +32,7 @@ class _Backend(Protocol):
 
     def make_engine(self, url: sa.URL, limits: DatabaseLimits, /) -> Engine: ...
     def why_unusable(self, error: DBAPIError, limits: DatabaseLimits, /) -> str | None: ...
+    def scrub(self, connection: Connection, /) -> None: ...
 
 
 class Database:
@@ -66,6 +70,12 @@ class Database:
         with self._connect(read_only) as connection, connection.begin() as transaction:
             yield connection
             transaction.rollback()
+
+    def scrub(self) -> None:
+        """Have what was deleted leave the files too. SQLite writes its file anew; PostgreSQL gives
+        the room free, and overwrites it as it goes on. Raises DatabaseUnreachable."""
+        with self._connect({"isolation_level": "AUTOCOMMIT"}) as connection:
+            self._backend.scrub(connection)
 
     def close(self) -> None:
         self.engine.dispose()
@@ -119,6 +129,13 @@ def insert_new(connection: Connection, table: Table, row: Mapping[str, Any]) -> 
     """Whether the row is new. The row count would not say: on PostgreSQL it is -1."""
     insert = insert_of(connection)(table).values(**row).on_conflict_do_nothing()
     return connection.execute(insert.returning(*table.primary_key)).first() is not None
+
+
+def portions(values: Iterable[T]) -> Iterator[list[T]]:
+    """As many at a time as one statement may name."""
+    rest = iter(values)
+    while portion := list(islice(rest, _VALUES_MAX)):
+        yield portion
 
 
 def now_us(seconds_from_now: float = 0) -> ColumnElement[int]:

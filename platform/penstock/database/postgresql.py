@@ -4,7 +4,7 @@ from math import ceil
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import Engine, event, exc
+from sqlalchemy import Connection, Engine, event, exc
 
 from penstock.database.settings import DatabaseLimits
 from penstock.errors import ExtraMissing
@@ -82,3 +82,7 @@ def why_unusable(error: exc.DBAPIError, limits: DatabaseLimits) -> str | None:
     # The server's message without the statement that it adds, or else the driver's.
     message = getattr(getattr(error.orig, "diag", None), "message_primary", None)
     return " ".join(str(message or error.orig).split())
+
+
+def scrub(connection: Connection) -> None:
+    connection.exec_driver_sql("VACUUM")

@@ -25,6 +25,9 @@ READ_ONLY: dict[str, Any] = {"penstock_read_only": True}
 #: time would have no order.
 CLOCK = "penstock_now_us"
 
+#: How long readers may keep the write-ahead log from being emptied.
+_SCRUB_SECONDS_MAX = 60.0
+
 
 def make_engine(url: sa.URL, limits: DatabaseLimits) -> Engine:
     """SQLite does not notice that its file is removed or replaced: it would go on in the removed
@@ -71,6 +74,20 @@ def make_engine(url: sa.URL, limits: DatabaseLimits) -> Engine:
         connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
 
     return engine
+
+
+def scrub(connection: Connection) -> None:
+    """Waits for those who read an older state: the write-ahead log still has it."""
+    cursor = connection.connection.cursor()
+    try:
+        cursor.execute("VACUUM")
+        deadline = time.monotonic() + _SCRUB_SECONDS_MAX
+        while cursor.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]:
+            if time.monotonic() > deadline:
+                raise sqlite3.OperationalError("readers keep its write-ahead log in use")
+            time.sleep(0.05)
+    finally:
+        cursor.close()
 
 
 def why_unusable(error: DBAPIError, _limits: DatabaseLimits) -> str | None:

@@ -79,6 +79,13 @@ class EventLog(Protocol):
     def trim(self, partition: int, before: int) -> None:
         """The log may remove the events before this offset."""
 
+    def set_apart(self, partition: int) -> int:
+        """Keep what is there now apart from what comes, so that it can be deleted; its end."""
+
+    def forget(self, partition: int, before: int) -> bool:
+        """Delete the events before this offset, which was set apart. False where their bytes go
+        only later, by the log's own rules."""
+
     def close(self) -> None: ...
 
 

@@ -128,6 +128,14 @@ class LocalEventLog:
             for file in covered:
                 file.unlink(missing_ok=True)
 
+    def set_apart(self, partition: int) -> int:
+        with self._locked():
+            return self._partitions[partition].roll()
+
+    def forget(self, partition: int, before: int) -> bool:
+        self.trim(partition, before)
+        return True
+
     def close(self) -> None:
         with self._mutex:
             for partition in self._partitions:

@@ -109,6 +109,15 @@ class LocalPartition:
         older = self._files()[:-1]
         return [self._name(f) for f in older if make_offset(f, self._size(f)) <= before]
 
+    def roll(self) -> int:
+        """Begin a new file; where the one before ends."""
+        self.catch_up()
+        end = self._durable
+        newest, good = split_offset(end)
+        if good:
+            self._open(newest + 1)
+        return end
+
     def bytes_held(self) -> int:
         return self._sealed_bytes + split_offset(self._durable)[1]
 

@@ -253,7 +253,7 @@ def _validate_each(lines: Sequence[bytes], first_line: int, event_bytes_max: int
             line_in_log, envelope, value = _judged(line, event_bytes_max)
         except EventInvalid as error:
             reason = str(error)[:REASON_CHARS_MAX]
-            validated.rejections.append(Rejection(number, reason, line, _source_of(line)))
+            validated.rejections.append(Rejection(number, reason, line, source_of(line)))
             continue
         if (envelope.extra or suspects([value])) and misses.look_at(value, number):
             missed.append(len(validated.lines))
@@ -361,7 +361,7 @@ class _Source(Struct):
 _source_decoder = msgspec.json.Decoder(_Source)
 
 
-def _source_of(line: bytes) -> str | None:
+def source_of(line: bytes) -> str | None:
     """The source that a rejected line names, for the ledger; None when it names none."""
     try:
         source = _source_decoder.decode(line).source

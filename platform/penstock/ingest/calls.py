@@ -28,6 +28,7 @@ class LedgerLine(msgspec.Struct):
     rejected: int
     waiting: int
     near_misses: int = 0
+    erased: int = 0
 
 
 class LedgerTotals(msgspec.Struct):
@@ -38,6 +39,7 @@ class LedgerTotals(msgspec.Struct):
     waiting: int
     #: Of the accepted events, those with a key that is nearly one of the contract.
     near_misses: int = 0
+    erased: int = 0
 
 
 class GapAnswer(msgspec.Struct):

@@ -74,7 +74,7 @@ def ledger(
                 "nearly a known one: the answer to their request named it, as an import does."
             )
         if not report.discrepancies:
-            say("It adds up: accepted = stored + duplicate + waiting in the log.")
+            say("It adds up: accepted = stored + duplicate + erased + waiting in the log.")
     if report.discrepancies:
         raise typer.Exit(1)
 

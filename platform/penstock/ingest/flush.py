@@ -1,8 +1,9 @@
 """One flush, decided: from frames of the log to the change of the lake."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import duckdb
 import pyarrow as pa
@@ -27,6 +28,10 @@ UNFIT = (
     pa.ArrowException,
 )
 _ONE_ROW = RowGroupLimits(rows_max=1, bytes_max=1)
+
+
+#: What was erased of nearly every flush.
+NONE: Mapping[LedgerKey, int] = MappingProxyType({})
 
 
 def is_due(limits: IngestSettings, rows: int, size: int, age_s: float) -> bool:
@@ -79,13 +84,15 @@ def decode_frames(frames: Iterable[Frame], sifted_by: Summariser | None = None) 
 
 
 def plan_flush(
-    flush: FlushInput, memories: dict[str, SessionMemory]
+    flush: FlushInput, memories: dict[str, SessionMemory], erased: Mapping[LedgerKey, int] = NONE
 ) -> tuple[NewEvents, dict[LedgerKey, LedgerCounts]]:
     """Separate new events from repeated ones, and count what the ledger gets. Adds the new ones to
-    the memories."""
+    the memories. `erased` were dropped before."""
     decoded = flush.decoded
     fresh = find_new(decoded, memories)
     counts: defaultdict[LedgerKey, LedgerCounts] = defaultdict(LedgerCounts)
+    for key, count in erased.items():
+        counts[key].erased += count
     for key, count in flush.accepted.items():
         counts[key].accepted += count
         counts[key].bytes += flush.sizes[key]
@@ -100,6 +107,13 @@ def plan_flush(
     for row in flush.rejected:
         counts[LedgerKey(row.tenant, row.source, hour_of(row.received_at))].rejected += 1
     return fresh, dict(counts)
+
+
+def without(flush: FlushInput, erased: Collection[int]) -> tuple[FlushInput, Counter[LedgerKey]]:
+    """A flush without the events at these positions, and how many those are."""
+    decoded = flush.decoded
+    kept = [position for position in range(len(decoded.events)) if position not in erased]
+    return replace(flush, decoded=decoded.chosen(kept)), _count(decoded, sorted(erased))
 
 
 def hour_of(us: int) -> int:

@@ -4,7 +4,7 @@ import asyncio
 import sys
 import threading
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from typing import Self
 from penstock.errors import Backlogged, TooManyRequests, cause_for_everybody
 from penstock.eventlog import EventLog
 from penstock.eventlog.settings import EventLogSettings
-from penstock.events.bodies import split_body
+from penstock.events.bodies import Chunk, split_body
 from penstock.events.frames import (
     HEADER_BYTES_MAX,
     REJECTED_LINE_BYTES_MAX,
@@ -21,15 +21,18 @@ from penstock.events.frames import (
     pack,
 )
 from penstock.events.near_misses import NearMisses
-from penstock.events.validation import Rejection, ValidatedLines, validate_parts
+from penstock.events.validation import Rejection, ValidatedLines, source_of, validate_parts
 from penstock.http.errors import BodyTooLarge
 from penstock.ingest.decompression import CODECS, decompressed
 from penstock.ingest.errors import BodyUnreadable, EncodingUnknown
 from penstock.metrics import Metrics
+from penstock.redaction.line_redaction import LineRedactor, RedactedLines
 from penstock.settings import Settings
 
 #: Lines are validated in pieces of this size, so that other requests get their turn in between.
 CHUNK_BYTES = 256 * 1024
+#: Lines that are redacted before others have a turn, where something was found in them.
+REDACTED_AT_ONCE = 32
 #: A body with more lines that are no events is something else. Stored one by one, and listed in
 #: the answer, the lines would take many times its size.
 REJECTED_LINES_MAX = 100_000
@@ -69,11 +72,14 @@ class Acceptance:
     rejections: list[Rejection] = field(default_factory=list)
     values: defaultdict[int, list[bytes]] = field(default_factory=lambda: defaultdict(list))
     near_misses: NearMisses = field(default_factory=NearMisses)
+    #: Matches of each redaction rule.
+    redactions: Counter[str] = field(default_factory=Counter)
 
     def add(self, other: "Acceptance") -> None:
         self.accepted += other.accepted
         self.rejections += other.rejections
         self.near_misses.update(other.near_misses)
+        self.redactions.update(other.redactions)
         for partition, values in other.values.items():
             self.values[partition] += values
 
@@ -87,9 +93,10 @@ class Acceptor:
     event_bytes_max: int
     rejected_line_bytes_max: int
     value_bytes_max: int
+    redactor: LineRedactor
 
     @classmethod
-    def of(cls, tenant: str, settings: Settings, log: EventLog) -> Self:
+    def of(cls, tenant: str, settings: Settings, log: EventLog, redactor: LineRedactor) -> Self:
         """For bodies that go to this log, as it is now."""
         event_bytes_max = log.value_bytes_max - HEADER_BYTES_MAX
         return cls(
@@ -99,6 +106,7 @@ class Acceptor:
             # Rejected lines are stored as JSON, where they take more room.
             rejected_line_bytes_max=min(REJECTED_LINE_BYTES_MAX, event_bytes_max // 2),
             value_bytes_max=log.value_bytes_max,
+            redactor=redactor,
         )
 
     def accept(
@@ -123,10 +131,13 @@ class Acceptor:
             line_bytes_max=self.event_bytes_max,
             array_bytes_max=array_bytes_max,
         )
-        for number, lines in chunks:
+        for number, redacted in self._redacted(chunks):
+            if redacted is None:
+                yield Acceptance()
+                continue
             validated, misses = ValidatedLines([], [], [], []), NearMisses()
             missed: list[int] = []
-            for part in validate_parts(lines, number, self.event_bytes_max):
+            for part in validate_parts(redacted.lines, number, self.event_bytes_max):
                 if validated.rejections:
                     yield Acceptance()  # a turn for others: who looks at each line takes long
                 missed += [len(validated.lines) + at for at in part.near_missed]
@@ -143,10 +154,37 @@ class Acceptor:
                         why=f"more than {REJECTED_LINES_MAX} of its lines are no events; "
                         f"line {last.line}: {last.reason}"
                     )
-            piece = Acceptance(len(validated.lines), validated.rejections, near_misses=misses)
+            for refused in redacted.refused:
+                source = source_of(refused.masked)
+                line = number + refused.place
+                validated.rejections.append(Rejection(line, refused.reason, refused.masked, source))
+            piece = Acceptance(
+                len(validated.lines),
+                validated.rejections,
+                near_misses=misses,
+                redactions=redacted.counts,
+            )
             for partition, frame in pack(validated._replace(near_missed=missed), *place):
                 piece.values[partition] += encode_values(frame, self.value_bytes_max)
             yield piece
+
+    def _redacted(self, chunks: Iterable[Chunk]) -> Iterator[tuple[int, RedactedLines | None]]:
+        """The chunks, redacted; None is a turn for others, where some lines took long."""
+        for number, lines in chunks:
+            whole = RedactedLines([])
+            for start in range(0, len(lines), REDACTED_AT_ONCE):
+                part = self.redactor.redact(
+                    lines[start : start + REDACTED_AT_ONCE], self.tenant, self.event_bytes_max
+                )
+                whole.extend(part)
+                if part.suspects:
+                    yield number, None
+            yield number, whole
+
+
+def count_redactions(metrics: Metrics, matches: Mapping[str, int]) -> None:
+    for rule, count in matches.items():
+        metrics.add("redactions_total", count, rule=rule)
 
 
 class InflightBytes:

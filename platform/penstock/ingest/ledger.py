@@ -37,6 +37,8 @@ class LedgerRow:
     rejected: int
     waiting: int
     near_misses: int = 0
+    #: Dropped before they were stored, or taken out again: the lake was told to erase them.
+    erased: int = 0
 
 
 @dataclass(frozen=True)
@@ -60,13 +62,13 @@ class LedgerReport:
 
 
 _Key = tuple[str, str, int]
-_STORED = ("accepted", "stored", "duplicate", "rejected", "near_misses")
-_COUNTS = ("accepted", "stored", "duplicate", "rejected", "waiting", "near_misses")
+_STORED = ("accepted", "stored", "duplicate", "rejected", "near_misses", "erased")
+_COUNTS = ("accepted", "stored", "duplicate", "rejected", "waiting", "near_misses", "erased")
 
 
 def read_ledger(lake: Lake, since_us: int = 0, *, tenant: str | None = None) -> LedgerReport:
     """The ledger from an hour on, of all tenants or of one. Events in the log count as accepted."""
-    decoder = arrivals_of(lake.log.partitions, lake.settings)
+    decoder = arrivals_of(lake)
     overtaken, before = True, None
     while overtaken:
         sums, live_rows, gaps, next_offsets = _read_stored(lake)
@@ -76,7 +78,7 @@ def read_ledger(lake: Lake, since_us: int = 0, *, tenant: str | None = None) -> 
         overtaken = arrivals.overtaken
         before = next_offsets
     counts: dict[str, Counter[_Key]] = {
-        name: Counter({(row.tenant, row.source, row.hour): getattr(row, name) for row in sums})
+        name: Counter({(row.tenant, row.source, row.hour): getattr(row, name) or 0 for row in sums})
         for name in _STORED
     }
     counts["accepted"].update(arrivals.events)
@@ -91,8 +93,9 @@ def read_ledger(lake: Lake, since_us: int = 0, *, tenant: str | None = None) -> 
     discrepancies = [
         f"{row.source or '(no source)'} at hour {row.hour}: {row.accepted} accepted, but "
         f"{row.stored} stored + {row.duplicate} duplicate + {row.waiting} waiting"
+        f"{f' + {row.erased} erased' if row.erased else ''}"
         for row in rows
-        if row.accepted != row.stored + row.duplicate + row.waiting
+        if row.accepted != row.stored + row.duplicate + row.waiting + row.erased
     ]
     if whole != live_rows:
         differ = f"{whole} events were stored, but the segments hold {live_rows} rows"

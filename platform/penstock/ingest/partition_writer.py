@@ -15,7 +15,15 @@ from penstock.clock import Clock
 from penstock.eventlog import Claim
 from penstock.events.frames import Frame, encode_values
 from penstock.ingest.errors import LogExpired, LogTruncated
-from penstock.ingest.flush import UNFIT, FlushInput, decode_frames, is_due, plan_flush
+from penstock.ingest.flush import (
+    NONE,
+    UNFIT,
+    FlushInput,
+    decode_frames,
+    is_due,
+    plan_flush,
+    without,
+)
 from penstock.ingest.rejected_lines import (
     FOLDER,
     SUFFIX,
@@ -43,6 +51,8 @@ from penstock.lake.rows import ROW_GROUPS, DecodedEvents
 from penstock.lake.segments import SegmentFile, SegmentWriter, discard, new_name
 from penstock.lake.settings import LakeSettings
 from penstock.metrics import Metrics
+from penstock.privacy.tombstones import ErasedEvents, find_erased
+from penstock.sealed_texts import SecretSeal
 
 #: How much of the log is read at once.
 _READ_BYTES = 4 * 1024 * 1024
@@ -67,6 +77,10 @@ class WriterParts:
     def known(self) -> KnownEvents:
         bytes_max = self.lake.settings.room(LakeSettings).known_bytes_max
         return KnownEvents(self.lake.database, self.lake.store, bytes_max=bytes_max)
+
+    @cached_property
+    def seal(self) -> SecretSeal:
+        return SecretSeal.of(self.lake.settings)
 
     @cached_property
     def fuses(self) -> RejectionFuses:
@@ -96,7 +110,7 @@ class PartitionWriter:
         self._partition = partition
         self._log = log
         self._known = parts.known
-        self._decoder = arrivals_of(log.partitions, parts.lake.settings)
+        self._decoder = arrivals_of(parts.lake)
         self._limits = parts.lake.settings.room(IngestSettings)
         #: The last read brought so much that there is probably more.
         self.behind = False
@@ -250,7 +264,12 @@ class PartitionWriter:
 
     def _store(self, claim: PartitionClaim, flush: FlushInput) -> None:
         parts, metrics, started = self._parts, self._parts.metrics, time.perf_counter()
-        fresh, counts = plan_flush(flush, self._known.recall(set(flush.decoded.sessions)))
+        erased = find_erased(parts.lake.database, parts.seal, flush.decoded)
+        dropped = NONE
+        if erased.positions:
+            flush, dropped = without(flush, erased.positions)
+        memories = self._known.recall(set(flush.decoded.sessions))
+        fresh, counts = plan_flush(flush, memories, dropped)
         segment = self._write_segment(claim, flush.decoded, fresh) if fresh.new else None
         sources = count_by_source(flush.accepted, flush.rejected)
         change = PartitionAdvance(
@@ -258,7 +277,7 @@ class PartitionWriter:
             segment=segment,
             counts=counts,
             consents=fresh.stricter,
-            also=self._set_aside(claim, flush.rejected, sources),
+            also=self._set_aside(claim, flush.rejected, sources, erased),
         )
         parts.crash_point("file written")
         try:
@@ -287,10 +306,12 @@ class PartitionWriter:
         claim: PartitionClaim,
         rows: Sequence[RejectedRow],
         sources: Mapping[Source, SourceLines],
+        erased: ErasedEvents,
     ) -> Callable[[Connection], bool]:
-        """Write rejected lines to a file; what returns enters them in the commit."""
+        """Write rejected lines to a file; what returns enters them in the commit, unless there is
+        more that was erased by now."""
         if not rows:
-            return lambda _connection: True
+            return erased.settle
         database, store = self._parts.lake.database, self._parts.lake.store
         plan = plan_rejections(rows, read_stored(database, {row.tenant for row in rows}))
         trips = self._parts.fuses.trips(sources)
@@ -305,7 +326,8 @@ class PartitionWriter:
         def enter(connection: Connection) -> bool:
             trip_fuses(connection, trips)
             enter_rejected(connection, name, plan)
-            return not name or commits.withdraw_intent(connection, name)
+            there = not name or commits.withdraw_intent(connection, name)
+            return there and erased.settle(connection)
 
         return enter
 

@@ -197,7 +197,7 @@ def _of(tenant: str | None) -> sa.Select[Any]:
 def _read(lake: Lake, query: sa.Select[tuple[object, ...]]) -> list[RejectedEntry]:
     with lake.database.read() as connection:
         rows = connection.execute(query).mappings().all()
-    contents = dict(_contents(lake.store, rows))
+    contents = dict(contents_of(lake.store, rows))
     return [
         RejectedEntry(
             **{name: row[name] for name in ("id", "tenant", "source", "received_at", "line")},
@@ -210,7 +210,8 @@ def _read(lake: Lake, query: sa.Select[tuple[object, ...]]) -> list[RejectedEntr
     ]
 
 
-def _contents(store: ObjectStore, rows: Sequence[sa.RowMapping]) -> Iterator[tuple[int, bytes]]:
+def contents_of(store: ObjectStore, rows: Sequence[sa.RowMapping]) -> Iterator[tuple[int, bytes]]:
+    """By id, the lines of those rows whose lines are in files."""
     by_file: defaultdict[str, list[sa.RowMapping]] = defaultdict(list)
     for row in rows:
         if row["file"] is not None and not row["raw"]:
@@ -268,7 +269,7 @@ def _accept_again(
     lines = entry.raw.split(b"\n") if entry.acknowledged else [entry.raw]
     for line in lines:
         validate_line(line, lake.settings.room(EventLogSettings).event_bytes_max)
-    acceptor = Acceptor.of(entry.tenant, lake.settings, lake.log)
+    acceptor = Acceptor.of(entry.tenant, lake.settings, lake.log, lake.redactor)
     for piece in acceptor.accept([entry.raw], clock.now_us()):
         for partition, of_partition in piece.values.items():
             values[partition] += of_partition

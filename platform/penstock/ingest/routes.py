@@ -21,7 +21,13 @@ from penstock.http.body import read_parts
 from penstock.http.errors import BodyTooLarge
 from penstock.http.openapi import KEY_NEEDED, RefusableOperation, refusals, schema_of
 from penstock.http.request_slots import cut_off_when_cancelled
-from penstock.ingest.gateway import Acceptor, GroupCommit, InflightBytes, decompress
+from penstock.ingest.gateway import (
+    Acceptor,
+    GroupCommit,
+    InflightBytes,
+    count_redactions,
+    decompress,
+)
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.work_turns import WorkTurns
 from penstock.lake.lake import Lake
@@ -125,7 +131,7 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepte
     with gateway.inflight.holding(grant.tenant) as hold:
         sent = await read_parts(request, limits.body_bytes_max, hold)
         encoding = request.headers.get("content-encoding", "").strip().lower()
-        acceptor = Acceptor.of(grant.tenant, settings, gateway.lake.log)
+        acceptor = Acceptor.of(grant.tenant, settings, gateway.lake.log, gateway.lake.redactor)
         answer, misses = Accepted(0, []), NearMisses()
         values: defaultdict[int, list[bytes]] = defaultdict(list)
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -143,6 +149,7 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepte
                 for piece in pieces:
                     answer.accepted += piece.accepted
                     misses.update(piece.near_misses)
+                    count_redactions(gateway.metrics, piece.redactions)
                     answer.rejected += [Refused(bad.line, bad.reason) for bad in piece.rejections]
                     for partition, of_partition in piece.values.items():
                         values[partition] += of_partition

@@ -69,7 +69,7 @@ class LedgerKey:
 
 @dataclass
 class LedgerCounts:
-    """accepted = stored + duplicate, once everything accepted was stored."""
+    """accepted = stored + duplicate + erased, once everything accepted was stored."""
 
     accepted: int = 0
     stored: int = 0
@@ -79,6 +79,8 @@ class LedgerCounts:
     bytes: int = 0
     #: Of accepted events, those with keys that are nearly known.
     near_misses: int = 0
+    #: Taken out of the lake again, or dropped before they were stored: they were erased.
+    erased: int = 0
 
 
 @dataclass(frozen=True)
@@ -251,7 +253,7 @@ def advance(
     on from where the database says it is."""
     with database.write() as connection:
         _move_offset(connection, claim, change.to_offset, lease_s)
-        _add_to_ledger(connection, claim.partition, change.counts)
+        add_to_ledger(connection, claim.partition, change.counts)
         gone = not change.also(connection)
         if change.segment is not None:
             gone = gone or not withdraw_intent(connection, change.segment.name)
@@ -283,9 +285,10 @@ def advance(
     return replace(claim, next_offset=change.to_offset)
 
 
-def _add_to_ledger(
+def add_to_ledger(
     connection: Connection, partition: int, counts: Mapping[LedgerKey, LedgerCounts]
 ) -> None:
+    """More, or with negative counts fewer."""
     if not counts:
         return
     rows = [asdict(key) | asdict(counts[key]) for key in sorted(counts)]

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.database.engine import Database
+from penstock.database.engine import Database, portions
 from penstock.events.event import CONSENT_UNKNOWN, consent_of, session_key, strictest_consent
 from penstock.lake.catalog import visible_at
 from penstock.lake.errors import LakeDamaged
@@ -150,9 +150,14 @@ class KnownEvents:
                 return
             visible = visible_at(head) & self._of_covered(connection)
             names = connection.execute(sa.select(segment.c.name).where(visible)).scalars().all()
-            newer = (segment.c.added_snap > self._snap) if self._snap >= 0 else sa.true()
-            query = sa.select(segment.c.name, segment.c.session_filter).where(visible, newer)
-            filters = connection.execute(query).all()
+            # By name: what was rewritten stands where the old one stood.
+            unread = [name for name in names if name not in self._filters]
+            columns = (segment.c.name, segment.c.session_filter)
+            filters = [
+                row
+                for batch in portions(unread)
+                for row in connection.execute(sa.select(*columns).where(segment.c.name.in_(batch)))
+            ]
         added = {row.name: read_filter(row.session_filter) for row in filters}
         self._filters = {
             name: added[name] if name in added else self._filters[name] for name in names

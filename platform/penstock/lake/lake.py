@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from penstock.execution import Executor
     from penstock.lake.query import LakeQuery, OwnQuery
     from penstock.lake.statement_processes import StatementProcesses
+    from penstock.redaction.line_redaction import LineRedactor
     from penstock.storage import ObjectStore
 
 log_line = structlog.get_logger()
@@ -53,6 +54,18 @@ class Lake:
         self.statements: StatementProcesses | None = None
         self._log: EventLog | None = None
         self._executor: Executor | None = None
+        self._redactor: LineRedactor | None = None
+
+    @property
+    def redactor(self) -> "LineRedactor":
+        """What masks secrets in lines on their way into this lake. Raises RedactionRulesInvalid."""
+        if self._redactor is None:
+            from penstock.redaction.line_redaction import LineRedactor
+            from penstock.sealed_texts import SecretSeal
+
+            seal = SecretSeal.of(self.settings)
+            self._redactor = LineRedactor.of(self.settings, lambda: seal.key_for("redaction"))
+        return self._redactor
 
     @property
     def log(self) -> "EventLog":

@@ -281,11 +281,14 @@ def replace_segments(
 ) -> None:
     """In one transaction. Raises CompactionConflict."""
     snap = next_snap(connection, COMPACT)
-    ids = segment.c.id.in_([stored.id for stored in segments])
-    shapes = connection.execute(sa.select(segment.c.log_partitions).where(ids).distinct()).scalars()
+    # By name: what was rewritten meanwhile is another file, whatever number its row has.
+    these = segment.c.name.in_([stored.name for stored in segments])
+    shapes = connection.execute(
+        sa.select(segment.c.log_partitions).where(these).distinct()
+    ).scalars()
     known = shapes.all()
     live = segment.c.removed_snap.is_(None)
-    replaced = connection.execute(sa.update(segment).where(ids, live).values(removed_snap=snap))
+    replaced = connection.execute(sa.update(segment).where(these, live).values(removed_snap=snap))
     if replaced.rowcount != len(segments) or not withdraw_intent(connection, merged.name):
         raise CompactionConflict
     insert_segment(

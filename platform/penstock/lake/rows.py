@@ -83,6 +83,17 @@ class DecodedEvents:
         self.keys += map(event_key, sessions, events)
         return unreadable
 
+    def chosen(self, positions: Sequence[int]) -> "DecodedEvents":
+        """Those at these positions."""
+        names = self.__dataclass_fields__
+        columns = {name: getattr(self, name) for name in names}
+        return DecodedEvents(
+            **{
+                name: [values[position] for position in positions]
+                for name, values in columns.items()
+            }
+        )
+
     def to_tables(
         self, chosen: Sequence[int], consents: Mapping[str, str], limits: RowGroupLimits
     ) -> Iterator[pa.Table]:

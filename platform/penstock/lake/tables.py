@@ -165,6 +165,8 @@ ledger = Table(
     Column("bytes", BigInteger),
     #: Of the accepted events, those with keys that are nearly known; NULL as above.
     Column("near_misses", BigInteger),
+    #: Taken out again, or dropped before they were stored; NULL is none.
+    Column("erased", BigInteger),
 )
 
 #: A function over the buckets of a snap: `lake.bucket_jobs`. Done when `finished_at` is set.

@@ -137,6 +137,7 @@ class Service:
         note_settings(self.lake.database, self.settings, f"serve {self.role}")
         self.statements.start()
         if self.role in ("all", "gateway"):
+            _ = self.lake.redactor  # rules that cannot be used are told before the first request
             self.gateway.commits = GroupCommit(
                 self.lake.log, self.settings.room(EventLogSettings).block_bytes_max, self.metrics
             )

@@ -4,14 +4,16 @@ The database also holds what Cursor logs in with. Only keys of conversations are
 values only the fields that are named here: what else is in them is not kept.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from sqlite3 import Connection
 from typing import Any
 
 from penstock_jobs.importers import fields
 from penstock_jobs.importers.databases import DatabaseSource, database_of, is_database_with
 from penstock_jobs.importers.file_edits import FileEdit, arguments_of
-from penstock_jobs.importers.importer import ImportedEvent, Importer
-from penstock_jobs.importers.report import Notes
+from penstock_jobs.importers.importer import ImportedEvent, Importer, expanded_home
+from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.session_draft import SessionDraft, moment_us, present, usage_of
 from penstock_jobs.importers.sources import Candidate, Source
 from penstock_jobs.importers.transcript import ImportedTranscript, json_of
@@ -22,25 +24,42 @@ _CONVERSATIONS = ("composerData:", "composerData;")
 _LIST = f"SELECT key FROM {_TABLE} WHERE key >= ? AND key < ? ORDER BY key"
 _READ = f"SELECT value FROM {_TABLE} WHERE key = ?"
 _USER, _ASSISTANT = 1, 2
+_DATABASE = "state.vscdb"
+_DATABASE_HOMES = (
+    "~/.config/Cursor/User/globalStorage",
+    "~/Library/Application Support/Cursor/User/globalStorage",
+    "$APPDATA/Cursor/User/globalStorage",
+)
 _DONE = ("completed", "error", "cancelled")
 
 
 class CursorImporter(Importer):
     name = "cursor"
-    homes = (
-        "~/.config/Cursor/User/globalStorage",
-        "~/Library/Application Support/Cursor/User/globalStorage",
-        "$APPDATA/Cursor/User/globalStorage",
-    )
+    homes = (*_DATABASE_HOMES, "~/.cursor/projects")
 
     def recognises(self, candidate: Candidate) -> bool:
         if candidate.name.endswith(".vscdb"):
-            return is_database_with(candidate, "state.vscdb", _TABLE)
+            return is_database_with(candidate, _DATABASE, _TABLE)
         return candidate.name.endswith(".jsonl") and any(map(_is_message, candidate.first_rows))
 
     def sources(self, candidate: Candidate) -> Iterator[Source]:
         is_database = candidate.name.endswith(".vscdb")
         yield database_of(candidate) if is_database else candidate.source()
+
+    def copies(self, sources: Sequence[Source]) -> Collection[Source]:
+        """Transcripts of conversations that a database tells: with times, tokens and results."""
+        transcripts = [source for source in sources if not isinstance(source, DatabaseSource)]
+        if not transcripts:
+            return ()
+        databases = {
+            source.real: source for source in sources if isinstance(source, DatabaseSource)
+        }
+        for folder in map(expanded_home, _DATABASE_HOMES):
+            if folder is not None and (path := folder.resolve() / _DATABASE).is_file():
+                databases.setdefault(path, DatabaseSource(path, path.parent, (path.name,)))
+        names = {_conversation_of(source) for source in transcripts}
+        held = set[str]().union(*(_told_in(database, names) for database in databases.values()))
+        return [source for source in transcripts if _conversation_of(source) in held]
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
         if isinstance(source, DatabaseSource):
@@ -58,9 +77,32 @@ def _is_message(row: Mapping[str, Any]) -> bool:
     )
 
 
+def _conversation_of(transcript: Source) -> str:
+    return transcript.name.removesuffix(".gz").removesuffix(".zst").removesuffix(".jsonl")
+
+
+def _told_in(source: DatabaseSource, names: Iterable[str]) -> set[str]:
+    """Of which of these conversations the database has messages; none where it cannot be read."""
+    told = set[str]()
+    with suppress(SourceUnfit), source.connection() as connection:
+        for name in names:
+            messages = f"bubbleId:{name}:", f"bubbleId:{name};"
+            if connection.execute(f"{_LIST} LIMIT 1", messages).fetchone() is not None:
+                told.add(name)
+    return told
+
+
+def _value(connection: Connection, key: str) -> dict[str, Any] | None:
+    row = connection.execute(_READ, (key,)).fetchone()
+    value = row["value"] if row is not None else None
+    text = value.decode(errors="replace") if isinstance(value, bytes) else value
+    found = json_of(text)
+    return found if isinstance(found, dict) else None
+
+
 def _read_transcript(source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-    """Without times. The conversation may stand in the database too: the session is another."""
-    name = source.name.removesuffix(".gz").removesuffix(".zst").removesuffix(".jsonl")
+    """Without times."""
+    name = _conversation_of(source)
     draft = SessionDraft(f"{name}/transcript", "cursor", source.changed_us())
     draft.start = {"client": "cursor", "conversation": name}
     transcript = ImportedTranscript(draft)
@@ -75,17 +117,9 @@ def _read_transcript(source: Source, notes: Notes) -> Iterator[ImportedEvent]:
 
 def _read_database(source: DatabaseSource, notes: Notes) -> Iterator[ImportedEvent]:
     with source.connection() as connection:
-
-        def read(key: str) -> dict[str, Any] | None:
-            row = connection.execute(_READ, (key,)).fetchone()
-            value = row["value"] if row is not None else None
-            text = value.decode(errors="replace") if isinstance(value, bytes) else value
-            found = json_of(text)
-            return found if isinstance(found, dict) else None
-
         for row in connection.execute(_LIST, _CONVERSATIONS).fetchall():
             name = str(row["key"]).partition(":")[2]
-            composer = read(f"composerData:{name}")
+            composer = _value(connection, f"composerData:{name}")
             if composer is None:
                 notes.skip("conversation that is no object", name)
                 continue
@@ -95,7 +129,8 @@ def _read_database(source: DatabaseSource, notes: Notes) -> Iterator[ImportedEve
             for bubble in told or [{"bubbleId": each.get("bubbleId")} for each in headers]:
                 key = str(bubble.get("bubbleId"))
                 inline = fields.mapping(composer, "conversationMap").get(key)
-                found = bubble if "type" in bubble else inline or read(f"bubbleId:{name}:{key}")
+                stored = inline or _value(connection, f"bubbleId:{name}:{key}")
+                found = bubble if "type" in bubble else stored
                 if isinstance(found, dict):
                     conversation.take(found, key)
                 else:

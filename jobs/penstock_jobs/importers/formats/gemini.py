@@ -62,6 +62,8 @@ class _Chat:
         self._messages: dict[str, dict[str, Any]] = {}
         #: Messages that were taken back, in their order.
         self._rewound: dict[str, dict[str, Any]] = {}
+        #: The messages of each time that the user went back.
+        self._rewinds: list[list[str]] = []
 
     def take(self, record: Mapping[str, Any], number: int) -> None:
         if isinstance(record.get("$rewindTo"), str):
@@ -92,8 +94,10 @@ class _Chat:
     def _rewind(self, name: str) -> None:
         """A message that is not known takes all back, as the CLI itself reads it."""
         names = list(self._messages)
-        for taken in names[names.index(name) if name in names else 0 :]:
+        taken_back = names[names.index(name) if name in names else 0 :]
+        for taken in taken_back:
             self._rewound[taken] = self._messages.pop(taken)
+        self._rewinds.append(taken_back)
 
     def events(self, source: Source) -> list[ImportedEvent]:
         facts = self.facts
@@ -115,9 +119,22 @@ class _Chat:
         said = [(message, False) for message in self._messages.values()]
         said += [(message, True) for message in self._rewound.values()]
         said.sort(key=lambda each: moment_us(each[0].get("timestamp")) or 0)
+        undone = {names[-1]: names for names in self._rewinds if names}
         for message, rewound in said:
             _take_message(transcript, message, {"rewound": True} if rewound else {})
+            if rewound and (names := undone.get(message["id"])):
+                self._take_rewind(draft, names)
         return draft.finished()
+
+    def _take_rewind(self, draft: SessionDraft, names: Sequence[str]) -> None:
+        """The user went back to before these messages, of which the last was taken just now."""
+        messages = [(name, self._rewound.get(name, {}).get("type")) for name in names]
+        answers = [name for name, kind in messages if kind == "gemini"]
+        prompts = [name for name, kind in messages if kind == "user"]
+        if answers or prompts:
+            facts = {"kind": "undo", "target": (answers or prompts)[-1]}
+            facts |= {"comment": "rewound the conversation"}
+            draft.add("feedback", facts, f"{names[0]}:rewind")
 
 
 def _take_message(

@@ -37,6 +37,7 @@ _SILENT = (
 
 class VsCodeChatImporter(Importer):
     name = "vscode-chat"
+    version = 2
     homes = tuple(
         f"{store}/{folder}"
         for store in _STORE
@@ -234,17 +235,34 @@ class _ChatSession:
             self._notes.skip(f"part of an answer of the unknown kind {kind}", key)
 
     def _take_edits(self, part: Mapping[str, Any], key: str) -> None:
-        """Edits name ranges of a file that nobody tells: what is known is the text that came in."""
+        """Edits name ranges of a file, and nobody tells what stood there. It is known where they
+        only insert; others are kept, and are no edits: what became of them cannot be said."""
         path = fields.mapping(part, "uri").get("path")
-        texts = [
-            str(edit.get("text") or "")
+        edits = [
+            edit
             for group in fields.items(part, "edits")
             for edit in (group if isinstance(group, list) else [])
             if isinstance(edit, dict)
         ]
+        text = "".join(fields.text(edit, "text") or "" for edit in edits)
         known = self._transcript.changes.edited  # the call of a tool told what was there before
-        if isinstance(path, str) and any(texts) and path not in known:
-            self._transcript.changes.add(FileEdit(path, "", "".join(texts)), f"{key}:edit", None)
+        if not isinstance(path, str) or not edits or path in known:
+            return
+        if all(map(_inserts, edits)):
+            self._transcript.changes.add(FileEdit(path, "", text), f"{key}:edit", None)
+        else:
+            payload = {"kind": "textEditGroup", "path": path, "edits": edits}
+            self._draft.add("x_context", payload, f"{key}:edits")
+
+
+def _inserts(edit: Mapping[str, Any]) -> bool:
+    """Whether the range that it replaces is empty."""
+    span = fields.mapping(edit, "range")
+    start, end = (
+        (fields.count(span, f"{side}LineNumber"), fields.count(span, f"{side}Column"))
+        for side in ("start", "end")
+    )
+    return None not in start and start == end
 
 
 def _markdown(part: Mapping[str, Any]) -> str:

@@ -114,6 +114,22 @@ class KafkaEventLog:
         except KafkaError as error:
             log_line.debug("the lake's offsets were not committed", why=str(error))
 
+    def set_apart(self, partition: int) -> int:
+        return self.bounds(partition).end
+
+    def forget(self, partition: int, before: int) -> bool:
+        """The broker hides the records at once, and deletes a file of them when it is rolled and
+        all of them are hidden: the topic's `segment.ms` says when. One that keeps this from its
+        clients keeps them for the topic's retention."""
+        place = TopicPartition(self._address.topic, partition)
+        try:
+            with self._mutex:
+                patience_ms = round(self._request_s * 1000)
+                self._admin.delete_records({place: before}, timeout_ms=patience_ms)
+        except KafkaError as error:
+            log_line.warning("the broker deletes no records", why=str(error))
+        return False
+
     def close(self) -> None:
         if self._closed:
             return

@@ -1,0 +1,153 @@
+"""What arrives, erased: events that wait in the event log, and rejected lines."""
+
+import json
+import re
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from penstock.clock import SystemClock
+from penstock.ingest.partition_writer import WriterParts
+from penstock.ingest.rejected_lines import FOLDER, SUFFIX, contents_of
+from penstock.ingest.settings import IngestSettings
+from penstock.ingest.tables import rejected
+from penstock.ingest.writer import Writer
+from penstock.lake.buckets import SessionId
+from penstock.lake.catalog import read_next_offsets
+from penstock.lake.commits import NO_PARTITION, announce_file, withdraw_intent
+from penstock.lake.lake import Lake
+from penstock.lake.segments import new_name
+from penstock.lake.upkeep import give_up_files
+from penstock.metrics import Metrics
+from penstock.privacy.errors import LogNotCovered
+from penstock.privacy.orders import CONTENT, LOG, ErasedPart, ErasureOrder, ErasureStep
+from penstock.privacy.tombstones import SESSION, TENANT
+
+#: Beyond what a flush may wait: how long storing what the log holds may take.
+_STORE_SECONDS_MAX = 120.0
+_POLL_SECONDS = 0.1
+_PAGE = 500
+_BROKER_KEEPS = (
+    "The broker of the event log was told to delete the records; their bytes leave its disks when"
+    " it rolls its files (segment.ms), and where it refuses, with the topic's retention."
+)
+
+
+def _erase_from_log(order: ErasureOrder) -> Iterator[ErasedPart]:
+    """Have all that waits stored without the erased, and then delete what the log held."""
+    lake = order.lake
+    lake.log.refresh()
+    ends = {number: lake.log.set_apart(number) for number in range(lake.log.partitions)}
+    if not Writer(WriterParts(lake, SystemClock(), Metrics())).drain():
+        _wait_until_covered(lake, ends)
+    with lake.database.read() as connection:
+        covered = read_next_offsets(connection)
+    gone = [lake.log.forget(number, covered[number].next_offset) for number in ends]
+    yield ErasedPart(
+        {"log partitions emptied": sum(gone)}, notes=[] if all(gone) else [_BROKER_KEEPS]
+    )
+
+
+def _wait_until_covered(lake: Lake, ends: dict[int, int]) -> None:
+    """Raises LogNotCovered."""
+    patience_s = lake.settings.room(IngestSettings).flush_seconds_max + _STORE_SECONDS_MAX
+    deadline = time.monotonic() + patience_s
+    while True:
+        with lake.database.read() as connection:
+            covered = read_next_offsets(connection)
+        if all(n in covered and covered[n].next_offset >= end for n, end in ends.items()):
+            return
+        if time.monotonic() > deadline:
+            raise LogNotCovered(seconds=round(patience_s))
+        time.sleep(_POLL_SECONDS)
+
+
+# Rejected lines. What could not be read as an event still may name a session, or whoever is erased.
+
+_FIELD = re.compile(rb'"(session_id|user|project)"\s*:\s*"((?:[^"\\]|\\.)*)"')
+
+
+def _erase_rejected(order: ErasureOrder) -> Iterator[ErasedPart]:
+    """Lines that name the erased, in their fields or anywhere; all of a tenant. Those of others
+    that lie in the same files go into new files."""
+    lake, tenant, after = order.lake, order.scope.tenant, 0
+    query = sa.select(rejected).where(rejected.c.tenant == tenant).order_by(rejected.c.id)
+    meant: set[int] = set()
+    files: set[str] = set()
+    while True:
+        with lake.database.read() as connection:
+            rows = connection.execute(query.where(rejected.c.id > after).limit(_PAGE)).mappings()
+            page = rows.all()
+        if not page:
+            break
+        after = page[-1]["id"]
+        raws = dict(contents_of(lake.store, page))
+        for row in page:
+            if _is_meant(order, raws.get(row["id"], row["raw"]), row["reason"]):
+                meant.add(row["id"])
+                files |= {row["file"]} - {None}
+    for name in sorted(files):
+        _rewrite_file(order, name, meant)
+    with lake.database.write() as connection:
+        for at in sorted(meant):
+            connection.execute(sa.delete(rejected).where(rejected.c.id == at))
+    yield ErasedPart({"rejected lines": len(meant)})
+
+
+def _is_meant(order: ErasureOrder, raw: bytes, reason: str) -> bool:
+    scope = order.scope
+    if scope.kind == TENANT:
+        return True
+    names = [scope.value.encode(), json.dumps(scope.value)[1:-1].encode()]
+    if any(name in raw or name.decode() in reason for name in names):
+        return True
+    sessions = [SessionId(scope.tenant, text) for text in _texts(raw, b"session_id")]
+    return scope.kind != SESSION and bool(sessions and order.chosen(sessions))
+
+
+def _texts(raw: bytes, field: bytes) -> Iterator[str]:
+    for name, text in _FIELD.findall(raw):
+        if name == field:
+            try:
+                yield json.loads(b'"' + text + b'"')
+            except ValueError:
+                continue
+
+
+def _rewrite_file(order: ErasureOrder, name: str, meant: set[int]) -> None:
+    """The lines of this file that stay, in a new one."""
+    lake = order.lake
+    query = sa.select(rejected).where(rejected.c.file == name).order_by(rejected.c.start)
+    with lake.database.read() as connection:
+        rows = connection.execute(query).mappings().all()
+    kept = [row for row in rows if row["id"] not in meant]
+    fresh = new_name(0, "rewritten", FOLDER, SUFFIX)
+    if kept:
+        raws = dict(contents_of(lake.store, kept))
+        announce_file(lake.database, fresh, NO_PARTITION, owner=order.id)
+        with lake.store.create(fresh) as file:
+            for row in kept:
+                file.write(raws[row["id"]] + b"\n")
+    with lake.database.write() as connection:
+        if kept:
+            _move(connection, kept, fresh)
+        gone = sorted(row["id"] for row in rows if row["id"] in meant)
+        connection.execute(sa.delete(rejected).where(rejected.c.id.in_(gone)))
+        give_up_files(connection, [name])
+    lake.store.delete(name)
+
+
+def _move(connection: Connection, kept: Sequence[Any], fresh: str) -> None:
+    start = 0
+    for row in kept:
+        place = {"file": fresh, "start": start}
+        connection.execute(sa.update(rejected).where(rejected.c.id == row["id"]).values(**place))
+        start += row["length"] + 1
+    withdraw_intent(connection, fresh)
+
+
+LOG_PART = ErasureStep(LOG, _erase_from_log)
+REJECTED_PART = ErasureStep(CONTENT, _erase_rejected)

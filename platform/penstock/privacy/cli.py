@@ -1,0 +1,138 @@
+"""`penstock erase`."""
+
+from typing import Annotated, Any
+
+import typer
+
+from penstock.errors import InvalidInput
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.lake import Lake, open_existing
+from penstock.terminal import options
+from penstock.terminal.output import say, show_json, show_table, time_of
+
+
+def erase(
+    data: options.Data = None,
+    *,
+    user: Annotated[str | None, typer.Option(metavar="U", help="All sessions of a user.")] = None,
+    session: Annotated[str | None, typer.Option(metavar="S", help="One session.")] = None,
+    project: Annotated[
+        str | None, typer.Option(metavar="P", help="All sessions of a project.")
+    ] = None,
+    tenant: Annotated[
+        str | None,
+        typer.Option(metavar="T", help="Whose events; alone, all that the tenant sent."),
+    ] = None,
+    reason: Annotated[str, typer.Option(help="Why; stands in the report.")] = "",
+    by: options.By = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count; change nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="End what was cut off.")] = False,
+    list_: Annotated[bool, typer.Option("--list", help="The reports of all erasures.")] = False,
+    verify: Annotated[
+        str | None, typer.Option(metavar="FILE", help="Whether a report is as it was written.")
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """Erase what a user, a session, a project or a tenant sent, and all that was made of it.
+
+    Nothing of it comes back: not by an import, a retry or a replay. Events that come while it runs
+    are stored as ever. It may be cut off and taken up again. It ends with a signed report.
+
+    Example: penstock erase --user u-77 --reason "asked for on 12 May"
+    """
+    from penstock.privacy.erasure import carry_out, count_reach, open_erasures, order_erasure
+
+    with open_existing(data) as lake:
+        if list_:
+            _show_all(lake, json=json)
+            return
+        if verify is not None:
+            _verify(lake, verify, json=json)
+            return
+        if resume:
+            reports = [carry_out(lake, id_, say) for id_ in open_erasures(lake)]
+            for report in reports:
+                _show(report, json=json)
+            if not reports:
+                show_json([]) if json else say("No erasure was cut off.")
+            return
+        scope = _scope(lake, user=user, session=session, project=project, tenant=tenant)
+        reached = count_reach(lake, scope)
+        what = f"{scope.kind} {scope.value}"
+        if dry_run:
+            answer = {"kind": scope.kind, "tenant": scope.tenant, "sessions": reached}
+            show_json(answer) if json else say(f"{what}: {reached} sessions would be erased")
+            return
+        if not yes and not typer.confirm(f"Erase {what}: {reached} sessions, for ever?", err=True):
+            raise typer.Exit(1)
+        id_ = order_erasure(lake, scope, reason=reason, by=options.actor(by))
+        _show(carry_out(lake, id_, say), json=json)
+
+
+def _scope(lake: Lake, **given: str | None) -> Any:
+    """Raises InvalidInput."""
+    from penstock.database.engine import clock_us
+    from penstock.privacy.orders import ErasureScope
+
+    tenant = given.pop("tenant")
+    named = [(kind, value) for kind, value in given.items() if value is not None]
+    if len(named) > 1 or not (named or tenant):
+        why = "it erases one of --user, --session, --project, or all of a --tenant"
+        raise InvalidInput(what="penstock erase", why=why)
+    kind, value = named[0] if named else ("tenant", str(tenant))
+    if not value:
+        raise InvalidInput(what=f"--{kind}", why="it is empty")
+    with lake.database.read() as connection:
+        now_us = clock_us(connection)
+    return ErasureScope(tenant or TENANT_DEFAULT, kind, value, now_us)
+
+
+def _show(report: dict[str, Any], *, json: bool) -> None:
+    if json:
+        show_json(report)
+        return
+    rows: list[list[object]] = [["sessions", report["sessions"]]]
+    rows += [[what, count] for what, count in report["removed"].items()]
+    show_table(["erased", "count"], rows)
+    for what, names in report["seen_by"].items():
+        say(f"{what} that had seen it: {', '.join(names)}")
+    for note in report["notes"]:
+        say(note)
+    say(f"erasure {report['erasure']}; its signed report: penstock erase --list --json")
+
+
+def _show_all(lake: Lake, *, json: bool) -> None:
+    from penstock.privacy.erasure import list_erasures
+
+    erasures = list_erasures(lake)
+    if json:
+        show_json([each.report for each in erasures if each.report is not None])
+        return
+    rows: list[list[object]] = []
+    for each in erasures:
+        ended = None if each.finished_at is None else time_of(each.finished_at)
+        sessions = None if each.report is None else each.report["sessions"]
+        times = [time_of(each.started_at), ended]
+        rows.append([each.id, each.kind, each.state, sessions, *times, each.requested_by])
+    columns = ["id", "kind", "state", "sessions", "started (UTC)", "ended (UTC)", "by"]
+    show_table(columns, rows)
+
+
+def _verify(lake: Lake, name: str, *, json: bool) -> None:
+    """Raises InvalidInput. Exit 1 where it is not genuine."""
+    from json import loads
+    from pathlib import Path
+
+    from penstock.privacy.report import is_genuine
+    from penstock.sealed_texts import SecretSeal
+
+    try:
+        report = loads(Path(name).read_bytes())
+    except (OSError, ValueError) as error:
+        raise InvalidInput(what=name, why=str(error)) from error
+    genuine = isinstance(report, dict) and is_genuine(SecretSeal.of(lake.settings), report)
+    text = "is as this lake wrote it" if genuine else "is not what this lake wrote"
+    show_json({"genuine": genuine}) if json else say(f"The report {text}.")
+    if not genuine:
+        raise typer.Exit(1)

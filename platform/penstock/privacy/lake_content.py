@@ -1,0 +1,65 @@
+"""The lake's own part of an erasure: events in segments, links, consents, what jobs found, and at
+the end the files that were replaced."""
+
+import time
+from collections.abc import Iterator
+
+import sqlalchemy as sa
+
+from penstock.database.engine import now_us
+from penstock.lake.lake import Lake
+from penstock.lake.rewrites import delete_replaced, rewrite_segments
+from penstock.lake.spill import remove_left_spill
+from penstock.lake.tables import consent_change, job, job_result, reader_lease, session_link
+from penstock.privacy.orders import CONTENT, LINEAGE, ErasedPart, ErasureOrder, ErasureStep
+
+#: How long those who read the replaced files may finish; then they fail, and can begin again.
+READERS_SECONDS_MAX = 120.0
+_LOOK_SECONDS = 0.2
+_BACKUPS = (
+    "Backups are out of reach: delete those made before the end of this erasure, or restore one"
+    " only together with penstock erase of the same."
+)
+
+
+def _erase_events(order: ErasureOrder) -> Iterator[ErasedPart]:
+    for done in rewrite_segments(order.lake, order.prefixes(), order.chosen):
+        yield ErasedPart({"events": done.events, "segments rewritten": 1})
+
+
+def _erase_records(order: ErasureOrder) -> Iterator[ErasedPart]:
+    lake = order.lake
+    links = order.delete_rows(session_link) + order.delete_rows(session_link, "parent_session")
+    yield ErasedPart({"session links": links, "consents": order.delete_rows(consent_change)})
+    with lake.database.write() as connection:  # they name sessions, and can be asked again
+        done = sa.select(job.c.id).where(job.c.finished_at.is_not(None))
+        results = sa.delete(job_result).where(job_result.c.job.in_(done))
+        found = connection.execute(results).rowcount
+        connection.execute(sa.delete(job).where(job.c.finished_at.is_not(None)))
+    yield ErasedPart({"results of jobs": found})
+
+
+def _erase_files(order: ErasureOrder) -> Iterator[ErasedPart]:
+    """The files that were replaced, when nobody reads them any more."""
+    wait_for_readers(order.lake, READERS_SECONDS_MAX)
+    deleted = delete_replaced(order.lake)
+    remove_left_spill(order.lake.settings.data)
+    yield ErasedPart({"files deleted": 2 * deleted}, notes=[_BACKUPS])
+
+
+def wait_for_readers(lake: Lake, seconds_max: float) -> bool:
+    """Wait until all who read at this moment have finished. False where some have not."""
+    alive = reader_lease.c.until >= now_us()
+    with lake.database.read() as connection:
+        reading = set(connection.scalars(sa.select(reader_lease.c.id).where(alive)))
+    deadline = time.monotonic() + seconds_max
+    while reading and time.monotonic() < deadline:
+        time.sleep(_LOOK_SECONDS)
+        with lake.database.read() as connection:
+            reading &= set(connection.scalars(sa.select(reader_lease.c.id).where(alive)))
+    return not reading
+
+
+EVENTS = ErasureStep(CONTENT, _erase_events)
+RECORDS = ErasureStep(CONTENT, _erase_records)
+FILES = ErasureStep(LINEAGE, _erase_files)

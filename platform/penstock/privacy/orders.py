@@ -1,0 +1,147 @@
+"""What is to be erased, as rooms are told of it, and what they say of their part.
+
+A room that holds content hands its part in as an entry point of the group `penstock.erasure`. A
+part may be cut off at any point and is done again then: what is gone is gone.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import entry_points
+
+import numpy as np
+import sqlalchemy as sa
+
+from penstock.database.engine import portions
+from penstock.events.event import session_key
+from penstock.lake.buckets import SessionId
+from penstock.lake.lake import Lake
+from penstock.lake.segments import SessionPrefixes, session_prefixes
+from penstock.privacy.tables import erasure_session
+from penstock.privacy.tombstones import PROJECT, SESSION, TENANT, USER
+
+_PAGE = 10_000
+#: The order in which rooms do their parts: the log first, since writers fill the others from it.
+LOG, CONTENT, LINEAGE = range(3)
+
+
+@dataclass(frozen=True)
+class ErasureScope:
+    """Whose data, and up to when."""
+
+    tenant: str
+    kind: str
+    value: str
+    until_us: int
+
+    def names(self, *, session_id: str, user: str | None, project: str | None) -> bool:
+        """Whether an event with these fields is meant, whenever it was."""
+        return {
+            SESSION: session_id == self.value,
+            USER: user == self.value,
+            PROJECT: project == self.value,
+            TENANT: True,
+        }[self.kind]
+
+
+@dataclass(frozen=True)
+class ErasureOrder:
+    """An erasure under way. Its sessions are in the database: there may be millions."""
+
+    lake: Lake
+    id: str
+    scope: ErasureScope
+    #: Called with what is being done, for whoever waits.
+    follow: Callable[[str], None] = lambda _doing: None
+
+    def sessions(self) -> Iterator[Sequence[SessionId]]:
+        """All of them, some thousand at a time, sorted."""
+        mine = erasure_session.c.erasure == self.id
+        columns = (erasure_session.c.tenant, erasure_session.c.session_id)
+        query = sa.select(*columns).where(mine).order_by(*columns).limit(_PAGE)
+        last: SessionId | None = None
+        while True:
+            page = query if last is None else query.where(sa.tuple_(*columns) > sa.tuple_(*last))
+            with self.lake.database.read() as connection:
+                rows = [SessionId(*row) for row in connection.execute(page)]
+            if not rows:
+                return
+            yield rows
+            last = rows[-1]
+
+    def chosen(self, sessions: Collection[SessionId]) -> set[SessionId]:
+        """Which of these are to be erased."""
+        chosen: set[SessionId] = set()
+        columns = (erasure_session.c.tenant, erasure_session.c.session_id)
+        mine = sa.select(*columns).where(erasure_session.c.erasure == self.id)
+        by_tenant: dict[str, list[str]] = {}
+        for tenant, session in sessions:
+            by_tenant.setdefault(tenant, []).append(session)
+        with self.lake.database.read() as connection:
+            for tenant, ids in by_tenant.items():
+                for batch in portions(ids):
+                    here = (
+                        erasure_session.c.tenant == tenant,
+                        erasure_session.c.session_id.in_(batch),
+                    )
+                    chosen.update(SessionId(*row) for row in connection.execute(mine.where(*here)))
+        return chosen
+
+    def prefixes(self) -> SessionPrefixes:
+        """Of all sessions, sorted: what filters of files are compared with."""
+        pages = [
+            session_prefixes(session_key(*session) for session in page) for page in self.sessions()
+        ]
+        return np.unique(np.concatenate([np.empty(0, np.uint32), *pages]))
+
+    def delete_rows(self, table: sa.Table, session: str = "session_id") -> int:
+        """Delete the rows of a table that are of these sessions; how many."""
+        deleted = 0
+        for page in self.sessions():
+            by_tenant: dict[str, list[str]] = {}
+            for tenant, id_ in page:
+                by_tenant.setdefault(tenant, []).append(id_)
+            with self.lake.database.write() as connection:
+                for tenant, ids in by_tenant.items():
+                    for batch in portions(ids):
+                        here = (table.c.tenant == tenant, table.c[session].in_(batch))
+                        deleted += connection.execute(sa.delete(table).where(*here)).rowcount
+        return deleted
+
+
+@dataclass(frozen=True)
+class ErasedPart:
+    """What a room has done: how much is gone by what it is, and what had seen it."""
+
+    removed: Mapping[str, int] = field(default_factory=dict)
+    #: Names of things that were made of it and are still there, such as checkpoints.
+    seen_by: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    #: Sentences on what is out of reach.
+    notes: Sequence[str] = ()
+
+    def plus(self, other: "ErasedPart") -> "ErasedPart":
+        """Counts add up: a part that was cut off has removed some of it before."""
+        removed = dict(self.removed)
+        for name, count in other.removed.items():
+            removed[name] = removed.get(name, 0) + count
+        seen = {
+            name: sorted({*self.seen_by.get(name, ()), *other.seen_by.get(name, ())})
+            for name in {*self.seen_by, *other.seen_by}
+        }
+        notes = list(dict.fromkeys([*self.notes, *other.notes]))
+        return ErasedPart(removed, seen, notes)
+
+
+@dataclass(frozen=True)
+class ErasureStep:
+    """A room's part. `run` gives back its work in pieces, each kept as soon as it is done."""
+
+    phase: int
+    run: Callable[[ErasureOrder], Iterator[ErasedPart]]
+
+
+def erasure_steps() -> dict[str, ErasureStep]:
+    """Of all rooms, in the order in which they are done."""
+    steps: dict[str, ErasureStep] = {
+        entry.name: entry.load() for entry in entry_points(group="penstock.erasure")
+    }
+    return dict(sorted(steps.items(), key=lambda item: (item[1].phase, item[0])))

@@ -1,0 +1,56 @@
+"""The tables of erasures: what was asked for, which sessions it reaches, and what may not come
+back."""
+
+import sqlalchemy as sa
+from sqlalchemy import BigInteger, Column, Index, String, Table, Text
+
+from penstock.database.tables import Number, metadata
+
+#: An erasure. While it is `open` it can be taken up again; then only its report is left.
+erasure = Table(
+    "erasure",
+    metadata,
+    Column("id", String(32), primary_key=True),
+    Column("tenant", String(128), nullable=False),
+    #: `user`, `session`, `project`, `tenant`.
+    Column("kind", String(16), nullable=False),
+    #: Whom it is about; empty once it is done: the report holds a digest.
+    Column("value", Text, nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("requested_by", String(128), nullable=False),
+    #: Events of a later time are not meant.
+    Column("until_us", BigInteger, nullable=False),
+    Column("state", String(16), nullable=False),
+    #: What each step has removed, as JSON.
+    Column("progress", Text, nullable=False),
+    Column("started_at", BigInteger, nullable=False),
+    Column("finished_at", BigInteger),
+    #: The signed document.
+    Column("report", Text),
+    Index("ix_erasure_state", "state"),
+)
+
+#: The sessions that an open erasure reaches. Emptied at its end.
+erasure_session = Table(
+    "erasure_session",
+    metadata,
+    Column("erasure", String(32), primary_key=True),
+    Column("tenant", String(128), primary_key=True),
+    Column("session_id", String(512), primary_key=True),
+)
+
+#: What was erased, by keyed digests: events of it are dropped before they are stored.
+tombstone = Table(
+    "tombstone",
+    metadata,
+    #: It grows: who has read up to one of them knows when there are more.
+    Column("id", Number, primary_key=True),
+    Column("tenant", String(128), nullable=False),
+    Column("kind", String(16), nullable=False),
+    Column("digest", String(64), nullable=False),
+    #: Only events up to this time; null is all events, whenever.
+    Column("until_us", BigInteger),
+    Column("erasure", String(32), nullable=False),
+    sa.UniqueConstraint("tenant", "kind", "digest", "erasure"),
+)

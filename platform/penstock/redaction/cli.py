@@ -1,0 +1,105 @@
+"""`penstock redaction`."""
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.terminal import options
+from penstock.terminal.output import data_output, show_json, show_table
+
+if TYPE_CHECKING:
+    from penstock.redaction.line_redaction import LineRedactor
+    from penstock.redaction.rules import RuleBook
+
+app = typer.Typer(help="What is masked in events before they are kept.", no_args_is_help=True)
+
+_TEXT_BYTES_MAX = 64 * 1024 * 1024
+
+
+@app.command("rules")
+def list_rules(data: options.Data = None, *, json: options.Json = False) -> None:
+    """The rules, and what becomes of an event in which each finds something.
+
+    Example: penstock redaction rules
+    """
+    everything, used = _books(data)
+    rows = [
+        {
+            "rule": rule.id,
+            "kind": rule.kind,
+            "placeholder": rule.type,
+            "mode": used.modes.get(rule.id, "off"),
+        }
+        for rule in everything.rules
+    ]
+    if json:
+        show_json({"rules": rows})
+    else:
+        show_table(["rule", "kind", "placeholder", "mode"], [list(row.values()) for row in rows])
+
+
+@app.command("test")
+def try_rules(
+    file: Annotated[Path, typer.Argument(help="A file of events or of any text; - is the input.")],
+    data: options.Data = None,
+    *,
+    all_rules: Annotated[
+        bool, typer.Option("--all", help="Also with the rules whose mode is off.")
+    ] = False,
+    show: Annotated[
+        bool, typer.Option("--show", help="Write the text as it would be kept.")
+    ] = False,
+    json: options.Json = False,
+) -> None:
+    """What would be redacted, by rule. Changes and keeps nothing.
+
+    Example: penstock redaction test events.ndjson --all
+    """
+    from penstock.redaction.line_redaction import LineRedactor
+    from penstock.toml_document import read_bounded
+
+    everything, used = _books(data)
+    if str(file) == "-":
+        content = sys.stdin.buffer.read(_TEXT_BYTES_MAX)
+    else:
+        content = read_bounded(file, _TEXT_BYTES_MAX, str(file))
+    # Nothing is kept, so that any key does.
+    redactor = LineRedactor(everything if all_rules else used, lambda: b"test")
+    masked, counts = _mask(redactor, content)
+    if show:
+        data_output().write(masked)
+    elif json:
+        show_json({"matches": [{"rule": rule, "count": n} for rule, n in sorted(counts.items())]})
+    else:
+        show_table(["rule", "matches"], [[rule, n] for rule, n in sorted(counts.items())])
+
+
+def _books(data: Path | None) -> "tuple[RuleBook, RuleBook]":
+    """All rules there are, and those that are in use."""
+    from dataclasses import replace
+
+    from penstock.redaction.settings import RedactionSettings
+    from penstock.settings import load_settings
+
+    settings = load_settings(data).room(RedactionSettings)
+    everything = replace(settings, redact_secrets="mask", redact_personal="mask")
+    return everything.rule_book(), settings.rule_book()
+
+
+def _mask(redactor: "LineRedactor", content: bytes) -> tuple[bytes, Counter[str]]:
+    """Events a line, or one text: there a secret may have several lines."""
+    from penstock.redaction.line_redaction import is_json
+
+    lines = content.split(b"\n")
+    if not all(is_json(line) for line in lines if line.strip()):
+        return redactor.mask_line(content)
+    counts: Counter[str] = Counter()
+    masked: list[bytes] = []
+    for line in lines:
+        text, of_line = redactor.mask_line(line)
+        masked.append(text)
+        counts += of_line
+    return b"\n".join(masked), counts

@@ -1,0 +1,196 @@
+"""Redaction of lines: what of a producer's lines may go on, before anything of them is kept or
+validated.
+
+A line in which nothing is found goes on as it came, byte for byte. In another one each text is
+masked where it stands, and the bytes between the texts stay as they are. Whatever goes wrong, the
+line is refused: it never goes on as it was."""
+
+import json
+import re
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Self
+
+import msgspec
+
+from penstock.redaction.placeholders import PLACEHOLDER
+from penstock.redaction.rules import Mode, RuleBook
+from penstock.redaction.screen import Screen, screen_of
+from penstock.redaction.settings import RedactionSettings
+from penstock.redaction.text_masking import TextMask
+from penstock.redaction.token_ids import has_token_ids, session_of, without_token_ids
+from penstock.settings import Settings
+
+#: Sessions of which a process remembers that something was masked.
+SESSIONS_MAX = 100_000
+#: The end of a line that was cut may be half a secret.
+_CUT_CHARS = re.compile(rb"[^\s\"',;]{1,4096}\Z")
+
+#: With its quotes; in a shorter one no rule has a match.
+_LITERAL_CHARS_MIN = 8
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_lenient_decoder = json.JSONDecoder(strict=False)
+_KEY_ENDS = re.compile(r"\s*:")
+
+
+@dataclass(frozen=True)
+class RefusedLine:
+    """A line that does not go on. `masked` is what may be kept of it, which may be nothing."""
+
+    #: Counted from 0, in the lines that were given.
+    place: int
+    reason: str
+    masked: bytes
+
+
+@dataclass
+class RedactedLines:
+    """As many lines as were given; a refused one is empty."""
+
+    lines: list[bytes]
+    refused: list[RefusedLine] = field(default_factory=list)
+    #: How often each rule had a match; model calls that lost token ids count as `token_ids`.
+    counts: Counter[str] = field(default_factory=Counter)
+    #: Lines that took longer than a scan.
+    suspects: int = 0
+
+    def extend(self, others: "RedactedLines") -> None:
+        """By the lines that follow."""
+        moved = [replace(line, place=len(self.lines) + line.place) for line in others.refused]
+        self.refused += moved
+        self.lines += others.lines
+        self.counts += others.counts
+        self.suspects += others.suspects
+
+
+class LineRedactor:
+    """Redacts the lines of all tenants that one process takes in."""
+
+    def __init__(self, book: RuleBook, key: Callable[[], bytes]) -> None:
+        self._modes = book.modes
+        self._screen: Screen | None = screen_of(book.rules) if book.rules else None
+        if self._screen is not None:
+            self._mask = TextMask(book.rules, self._screen, key)
+        self._sessions: OrderedDict[tuple[str, str], None] = OrderedDict()
+
+    @classmethod
+    def of(cls, settings: Settings, key: Callable[[], bytes]) -> Self:
+        """Raises RedactionRulesInvalid."""
+        return cls(settings.room(RedactionSettings).rule_book(), cache(key))
+
+    def redact(self, lines: Sequence[bytes], tenant: str, line_bytes_max: int) -> RedactedLines:
+        """A line that is longer than the limit was cut there."""
+        redacted = RedactedLines(list(lines))
+        screen = self._screen
+        if screen is None:
+            return redacted
+        for place, line in enumerate(lines):
+            try:
+                marks = screen.marks(line)
+                if marks or len(line) > line_bytes_max:
+                    redacted.suspects += 1
+                    whole = len(line) <= line_bytes_max
+                    self._look_into(redacted, place, tenant, whole=whole)
+            except Exception as error:  # noqa: BLE001  # whatever it is, the line does not go on
+                why = f"it could not be redacted: {type(error).__name__}"
+                redacted.lines[place] = b""
+                redacted.refused.append(RefusedLine(place, why, b""))
+        return redacted
+
+    def _look_into(self, redacted: RedactedLines, place: int, tenant: str, *, whole: bool) -> None:
+        line = redacted.lines[place]
+        masked, counts = self.mask_line(line)
+        if not whole:
+            redacted.lines[place] = _CUT_CHARS.sub(b"", masked).ljust(len(line))
+            redacted.counts += counts
+            return
+        masked = self._without_token_ids(masked, counts, tenant)
+        redacted.counts += counts
+        mode, rule = self._strictest(counts)
+        if mode in ("drop", "quarantine"):
+            kept = masked if mode == "quarantine" else b""
+            why = f"the redaction rule {rule} has the mode {mode}"
+            redacted.refused.append(RefusedLine(place, why, kept))
+            masked = b""
+        redacted.lines[place] = masked
+
+    def mask_line(self, line: bytes) -> tuple[bytes, Counter[str]]:
+        """The line with placeholders, and how often each rule had a match."""
+        counts: Counter[str] = Counter()
+        if self._screen is None:
+            return line, counts
+        text = line.decode("utf-8", "surrogateescape")
+        if is_json(line):
+            masked = self._mask_strings(text, counts)
+        else:
+            outcome = self._mask.mask(self._mask_strings(text, counts))
+            masked, counts = outcome.text, counts + outcome.counts
+        if not counts:
+            return line, counts
+        return masked.encode("utf-8", "surrogateescape"), counts
+
+    def _mask_strings(self, text: str, counts: Counter[str]) -> str:
+        parts: list[str] = []
+        at, name = 0, None
+        for match in _STRING.finditer(text):
+            literal = match[0]
+            is_key = _KEY_ENDS.match(text, match.end()) is not None
+            if len(literal) < _LITERAL_CHARS_MIN:
+                name = literal[1:-1] if is_key else None
+                continue
+            decoded = _decoded(literal)
+            masked = self._mask.mask(decoded, name)
+            name = decoded if is_key else None
+            if masked.counts:
+                counts += masked.counts
+                parts += (text[at : match.start()], _encoded(masked.text))
+                at = match.end()
+        return "".join([*parts, text[at:]])
+
+    def _without_token_ids(self, line: bytes, counts: Counter[str], tenant: str) -> bytes:
+        """A call's ids decode to its text, and to what its session said before."""
+        tokens = has_token_ids(line)
+        was_masked = bool(counts) or PLACEHOLDER.search(line.decode("latin-1")) is not None
+        if not was_masked and not (tokens and self._sessions):
+            return line
+        session = session_of(line)
+        if session is None:
+            return line
+        if was_masked:
+            self._sessions[tenant, session] = None
+            self._sessions.move_to_end((tenant, session))
+            if len(self._sessions) > SESSIONS_MAX:
+                self._sessions.popitem(last=False)
+        if not tokens or (tenant, session) not in self._sessions:
+            return line
+        counts["token_ids"] += 1
+        return without_token_ids(line)
+
+    def _strictest(self, counts: Counter[str]) -> tuple[Mode, str]:
+        for mode in ("drop", "quarantine"):
+            for rule in counts:
+                if self._modes.get(rule) == mode:
+                    return self._modes[rule], rule
+        return "mask", ""
+
+
+def is_json(line: bytes) -> bool:
+    try:
+        msgspec.json.decode(line, type=msgspec.Raw)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _decoded(literal: str) -> str:
+    try:
+        return str(_lenient_decoder.decode(literal))
+    except ValueError:
+        return literal[1:-1]
+
+
+def _encoded(text: str) -> str:
+    has_surrogates = any("\ud800" <= char <= "\udfff" for char in text)
+    return json.dumps(text, ensure_ascii=has_surrogates)

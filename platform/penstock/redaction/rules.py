@@ -1,0 +1,137 @@
+"""The rules of redaction: those that come with Penstock, and an operator's own."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+from penstock.errors import InvalidInput
+from penstock.redaction.checks import CHECKS, Candidate
+from penstock.redaction.errors import RedactionRulesInvalid
+from penstock.redaction.placeholders import Kind
+from penstock.toml_document import parse_toml, read_text, refuse_unknown
+
+Mode = Literal["off", "mask", "drop", "quarantine"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+#: Of the format of the file.
+VERSION = 1
+_KEYS = ("id", "kind", "type", "anchor", "pattern", "checks", "joined", "mode")
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+#: What finite automata cannot do.
+_LOOKS_AROUND = re.compile(r"\(\?(?:<?[=!]|P=|>|\()|[*+?}]\+|\\[1-9bBAZ]")
+_BUILT_IN = "rules.toml"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What one kind of secret looks like; rules.toml says what the fields mean."""
+
+    id: str
+    kind: Kind
+    type: str
+    anchor: bytes
+    pattern: re.Pattern[str]
+    checks: tuple[Callable[[Candidate], bool], ...] = ()
+    joined: bool = False
+    mode: Mode | None = None
+
+    def accepts(self, candidate: Candidate) -> bool:
+        return all(check(candidate) for check in self.checks)
+
+
+@dataclass(frozen=True)
+class RuleBook:
+    """The rules that are in use, each with its mode."""
+
+    rules: tuple[Rule, ...]
+    #: By rule.
+    modes: Mapping[str, Mode]
+
+
+def rule_book(secrets: Mode, personal: Mode, own_file: Path | None = None) -> RuleBook:
+    """The rules that come with Penstock, with the operator's in place of those of the same id.
+    Raises RedactionRulesInvalid."""
+    rules = {rule.id: rule for rule in built_in_rules()}
+    if own_file is not None:
+        rules |= {rule.id: rule for rule in _read_own(own_file, rules)}
+    kinds: dict[Kind, Mode] = {"secret": secrets, "personal": personal}
+    modes = {rule.id: rule.mode or kinds[rule.kind] for rule in rules.values()}
+    used = tuple(rule for rule in rules.values() if modes[rule.id] != "off")
+    return RuleBook(used, {rule.id: modes[rule.id] for rule in used})
+
+
+def built_in_rules() -> list[Rule]:
+    content = files("penstock.redaction").joinpath(_BUILT_IN).read_text("utf-8")
+    return list(_parse(content, _BUILT_IN, {}))
+
+
+def _read_own(file: Path, known: Mapping[str, Rule]) -> Iterable[Rule]:
+    try:
+        return list(_parse(read_text(file), str(file), known))
+    except InvalidInput as error:
+        why = f"{error.facts['what']}: {error.facts['why']}"
+        raise RedactionRulesInvalid(file=file, why=why) from error
+
+
+def _parse(content: str, where: str, known: Mapping[str, Rule]) -> Iterable[Rule]:
+    document = parse_toml(content, where)
+    refuse_unknown(document, ("version", "rule"), where)
+    if document.get("version") != VERSION:
+        raise InvalidInput(what=where, why=f"its first line is not: version = {VERSION}")
+    sections = document.get("rule", [])
+    if not isinstance(sections, list) or not all(isinstance(item, dict) for item in sections):
+        raise InvalidInput(what=where, why="a rule is written as [[rule]]")
+    for place, section in enumerate(sections, 1):
+        yield _rule(section, f"[[rule]] {place} of {where}", known)
+
+
+def _rule(section: Mapping[str, Any], where: str, known: Mapping[str, Rule]) -> Rule:
+    refuse_unknown(section, _KEYS, where)
+    id_, mode = section.get("id"), section.get("mode")
+    if not isinstance(id_, str) or not _NAME.fullmatch(id_):
+        raise InvalidInput(what=where, why="id has to be small letters, digits and underscores")
+    if mode is not None and mode not in MODES:
+        raise InvalidInput(what=where, why=f"mode is {mode!r}, not {' or '.join(MODES)}")
+    if id_ in known and not section.keys() - {"id", "mode"}:
+        return replace(known[id_], mode=mode)
+    type_, kind = section.get("type", id_), section.get("kind")
+    if not isinstance(type_, str) or not _NAME.fullmatch(type_):
+        raise InvalidInput(what=where, why="type has to be small letters, digits and underscores")
+    if kind not in get_args(Kind):
+        raise InvalidInput(what=where, why=f"kind is {kind!r}, not secret or personal")
+    pattern = _compiled(section.get("pattern"), "pattern", where)
+    anchor = _compiled(section.get("anchor", pattern.pattern), "anchor", where).pattern
+    if _LOOKS_AROUND.search(anchor):
+        why = "anchor, or the pattern without one, looks around, back or for the border of a word"
+        raise InvalidInput(what=where, why=why)
+    return Rule(
+        id=id_,
+        kind=cast(Kind, kind),
+        type=type_,
+        anchor=anchor.encode(),
+        pattern=pattern,
+        checks=_checks(section.get("checks", []), where),
+        joined=section.get("joined", False) is True,
+        mode=mode,
+    )
+
+
+def _compiled(value: object, key: str, where: str) -> re.Pattern[str]:
+    if not isinstance(value, str) or not value:
+        raise InvalidInput(what=where, why=f"{key} has to be a regular expression")
+    try:
+        compiled = re.compile(value, re.DOTALL)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise InvalidInput(what=where, why=f"{key} is no regular expression: {error}") from error
+    if compiled.search("") is not None:
+        raise InvalidInput(what=where, why=f"{key} matches the empty text")
+    return compiled
+
+
+def _checks(names: object, where: str) -> tuple[Callable[[Candidate], bool], ...]:
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise InvalidInput(what=where, why="checks has to be a list of texts")
+    refuse_unknown(names, CHECKS, f"checks of {where}")
+    return tuple(CHECKS[name] for name in names)

@@ -1,0 +1,45 @@
+"""Token ids: they decode to the text that was masked, so that they go with it."""
+
+import msgspec
+
+#: What a model call's `tokens` say where ids were taken out.
+REDACTED_KEY = "redacted"
+#: They are positions of tokens, or decode to text.
+_DROPPED = frozenset(
+    {"prompt_ids", "completion_ids", "logprobs", "policy_version_runs", "routed_experts"}
+)
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_encoder = msgspec.json.Encoder()
+
+
+class _Session(msgspec.Struct):
+    session_id: str
+
+
+_session = msgspec.json.Decoder(_Session)
+
+
+def has_token_ids(line: bytes) -> bool:
+    return b'"prompt_ids"' in line or b'"completion_ids"' in line
+
+
+def session_of(line: bytes) -> str | None:
+    try:
+        return _session.decode(line).session_id
+    except (ValueError, RecursionError):
+        return None
+
+
+def without_token_ids(line: bytes) -> bytes:
+    """A model call that keeps its tokenizer and template, and says that the rest was dropped.
+    Another event is not changed. Raises ValueError."""
+    event = _fields.decode(line)
+    payload = _fields.decode(event.get("payload", msgspec.Raw(b"{}")))
+    tokens = payload.get("tokens")
+    if tokens is None or not bytes(tokens).startswith(b"{"):
+        return line
+    kept = {name: raw for name, raw in _fields.decode(tokens).items() if name not in _DROPPED}
+    kept[REDACTED_KEY] = msgspec.Raw(b"true")
+    payload["tokens"] = msgspec.Raw(_encoder.encode(kept))
+    event["payload"] = msgspec.Raw(_encoder.encode(payload))
+    return _encoder.encode(event)

@@ -1,0 +1,87 @@
+"""Views of a text: what it says once escapes are resolved, or line breaks taken out. Each knows
+where its characters stand in the text that it is of."""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class View(NamedTuple):
+    text: str
+    #: Where its pieces begin, here and in the original.
+    begins: list[int]
+    originals: list[int]
+    #: How many characters of the original a piece of one character stands for; 0 is a copied piece.
+    widths: list[int]
+
+    def original(self, start: int, end: int) -> tuple[int, int]:
+        return self._place(start)[0], self._place(end - 1)[1]
+
+    def _place(self, at: int) -> tuple[int, int]:
+        piece = bisect_right(self.begins, at) - 1
+        begin, width = self.originals[piece], self.widths[piece]
+        if width:
+            return begin, begin + width
+        begin += at - self.begins[piece]
+        return begin, begin + 1
+
+
+_ESCAPES = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([nrtbf\"'/]))")
+_PERCENT = re.compile(r"%(?:25)?([2-7][0-9A-Fa-f])")
+# A broken text goes on in the next line: behind the marks of a diff, a quotation or a comment, and
+# between the quotes of a string that is put together.
+_BREAKS = re.compile(
+    r"[\"'`]?[ \t]*(?:\\+|\+|\.|&)?[ \t]*(?:\\+r)?(?:\\+n|\r?\n)"
+    r"[+>|#*-]?[ \t]*(?://)?(?:\+|\.|&)?[ \t]*[\"'`]?"
+)
+#: Strings that are put together in one line.
+_SEAMS = re.compile(r"[\"'`][ \t]*(?:\+|\.|&)?[ \t]*[\"'`]")
+_WHITE = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
+
+
+def unescaped(text: str) -> View:
+    """JSON's escapes and those of programs, however many back-slashes are before them."""
+
+    def resolve(match: re.Match[str]) -> str:
+        code = match[1] or match[2]
+        return chr(int(code, 16)) if code else _WHITE.get(match[3], match[3])
+
+    return _replaced(text, ((m.start(), m.end(), resolve(m)) for m in _ESCAPES.finditer(text)))
+
+
+def percent_decoded(text: str) -> View:
+    matches = _PERCENT.finditer(text)
+    return _replaced(text, ((m.start(), m.end(), chr(int(m[1], 16))) for m in matches))
+
+
+def joined(text: str) -> View:
+    """Without line breaks, and what stands around them."""
+    breaks = [*_BREAKS.finditer(text), *_SEAMS.finditer(text)]
+    breaks.sort(key=re.Match.start)
+    return _replaced(text, ((m.start(), m.end(), "") for m in breaks))
+
+
+def _replaced(text: str, replacements: Iterable[tuple[int, int, str]]) -> View:
+    """Each part of the text by one character or by none."""
+    parts: list[str] = []
+    view = View("", [], [], [])
+
+    def add(part: str, original: int, width: int) -> None:
+        if part:
+            parts.append(part)
+            view.begins.append(size)
+            view.originals.append(original)
+            view.widths.append(width)
+
+    at = size = 0
+    for start, end, by in replacements:
+        if start < at:
+            continue
+        add(text[at:start], at, 0)
+        size += start - at
+        add(by, start, end - start)
+        size += len(by)
+        at = end
+    add(text[at:], at, 0)
+    return view._replace(text="".join(parts))

@@ -1,0 +1,213 @@
+"""What is erased is gone from every file, and does not come back."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from penstock.database.tables import lease
+from penstock.ingest.ledger import read_ledger
+from penstock.ingest.rejected_lines import list_rejected
+from penstock.lake.catalog import create_snapshot, current
+from penstock.lake.merges import merge
+from penstock.lake.tables import reader_lease
+from penstock.lake.verification import verify
+from penstock.privacy.erasure import (
+    carry_out,
+    count_reach,
+    list_erasures,
+    open_erasures,
+    order_erasure,
+)
+from penstock.privacy.orders import ErasureScope
+from penstock.privacy.report import is_genuine
+from penstock.sealed_texts import SecretSeal
+from tests.support.lakes import START_US, Event, HandLake, hand_lake, make_event
+
+MARKER = "planted-marker-7f3a"
+UNTIL_US = START_US + 10**12
+USER = ErasureScope("default", "user", f"user-{MARKER}", UNTIL_US)
+
+
+def erase(lake: HandLake, scope: ErasureScope) -> dict[str, Any]:
+    id_ = order_erasure(lake.lake, scope, reason="asked for", by="tester")
+    return carry_out(lake.lake, id_)
+
+
+def marked(session: str, number: int, **fields: Any) -> Event:
+    text = {"text": f"{MARKER} {number}"}
+    return make_event(session, number, payload=text, **fields)
+
+
+def files_with_marker(data: Path) -> list[str]:
+    return sorted(
+        str(path.relative_to(data))
+        for path in data.rglob("*")
+        if path.is_file() and (MARKER.encode() in path.read_bytes() or MARKER in path.name)
+    )
+
+
+def is_plain(lake: HandLake) -> bool:
+    """Its database is a file in the data directory."""
+    return lake.lake.database.is_sqlite
+
+
+@pytest.mark.usefixtures("each_database")
+def test_all_sessions_of_a_user_are_gone_and_the_others_are_as_they_were(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        lake.store(
+            [
+                *(marked(f"{MARKER}-a", n, user=USER.value) for n in range(20)),
+                # Tools' events name nobody, and the newest user of the session is another one.
+                marked("shared", 1, user=USER.value),
+                marked("shared", 2, user="other"),
+                *(make_event("kept", n, user="other") for n in range(20)),
+            ]
+        )
+        lake.store(make_event("kept", n) for n in range(20, 30))
+        create_snapshot(lake.lake.database, "before")
+        assert count_reach(lake.lake, USER) == 2
+        report = erase(lake, USER)
+        assert report["sessions"] == 2
+        assert report["removed"]["events"] == 22
+        assert {session for _, session, _ in lake.stored()} == {"kept"}
+        assert lake.rows("select count(*) as n from events") == [{"n": 30}]
+        assert lake.rows("select count(*) as n from events", as_of="before") == [{"n": 30}]
+        assert lake.rows("select session_id from sessions") == [{"session_id": "kept"}]
+        assert verify(lake.lake).findings == []
+        ledger = read_ledger(lake.lake)
+        assert ledger.discrepancies == []
+        assert sum(row.erased for row in ledger.rows) == 22
+        if is_plain(lake):
+            assert files_with_marker(tmp_path) == []
+
+
+@pytest.mark.usefixtures("each_database")
+def test_nothing_erased_comes_back_by_a_retry_or_an_import(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        events = [marked("s", n, user=USER.value if n == 0 else None) for n in range(5)]
+        lake.store(events)
+        erase(lake, USER)
+        # The same again; one more of the session; an older session that was never here.
+        lake.store(
+            [*events, marked("s", 9), marked("older", 1, user=USER.value), marked("older", 2)]
+        )
+        assert lake.stored() == {}
+        lake.store([marked("older", 3)])
+        assert lake.stored() == {}
+        ledger = read_ledger(lake.lake)
+        assert ledger.discrepancies == []
+        assert sum(row.erased for row in ledger.rows) == 14
+        assert sum(row.accepted for row in ledger.rows) == 14
+        # Whoever goes on is recorded again.
+        later = "2026-12-04T00:00:00Z"
+        lake.store([make_event("new", 1, ts=later, user=USER.value)])
+        assert len(lake.stored()) == 1
+
+
+def test_what_waits_in_the_log_and_among_rejected_lines_goes_too(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        broken = f'{{"session_id": "{MARKER}", "user": "{USER.value}"'.encode()
+        lake.store(b"\n".join([broken, b"not json at all"]))
+        lake.send([marked("waits", 1, user=USER.value), make_event("stays", 1)])
+        report = erase(lake, USER)
+        assert report["removed"]["rejected lines"] == 1
+        assert [entry.raw for entry in list_rejected(lake.lake, limit=9)] == [b"not json at all"]
+        assert {session for _, session, _ in lake.stored()} == {"stays"}
+        assert files_with_marker(tmp_path) == []
+
+
+def test_a_segment_that_was_merged_is_rewritten_in_every_state_that_a_snapshot_sees(
+    tmp_path: Path,
+) -> None:
+    with hand_lake(tmp_path) as lake:
+        for at in range(3):
+            lake.store([marked(f"u{at}", 1, user=USER.value), make_event(f"k{at}", 1)])
+        create_snapshot(lake.lake.database, "before")
+        merge(lake.lake, current(lake.lake.database).segments)
+        erase(lake, USER)
+        kept = [{"session_id": f"k{at}"} for at in range(3)]
+        sql = "select session_id from events order by 1"
+        assert lake.rows(sql) == lake.rows(sql, as_of="before") == kept
+        assert verify(lake.lake).findings == []
+        assert files_with_marker(tmp_path) == []
+
+
+def test_a_session_a_project_and_a_tenant_can_be_erased(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        lake.store([make_event("a", 1, project="p"), make_event("b", 1), make_event("c", 1)])
+        lake.store([make_event("a", 1), make_event("d", 1)], tenant="acme")
+        erase(lake, ErasureScope("default", "session", "b", UNTIL_US))
+        assert {session[:2] for session in lake.stored()} == {
+            ("default", "a"), ("default", "c"), ("acme", "a"), ("acme", "d"),
+        }  # fmt: skip
+        erase(lake, ErasureScope("default", "project", "p", UNTIL_US))
+        erase(lake, ErasureScope("acme", "tenant", "acme", UNTIL_US))
+        assert {session[:2] for session in lake.stored()} == {("default", "c")}
+        assert verify(lake.lake).findings == []
+
+
+def test_the_report_is_signed_and_names_nobody(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        lake.store([marked("s", 1, user=USER.value)])
+        report = erase(lake, USER)
+        seal = SecretSeal.of(lake.lake.settings)
+        assert is_genuine(seal, report)
+        assert not is_genuine(seal, report | {"sessions": 0})
+        assert USER.value not in str(report)
+        assert [each.report for each in list_erasures(lake.lake)] == [report]
+
+
+class CutOff(BaseException):
+    """As if the process was killed: whatever it would do next does not happen."""
+
+
+@contextmanager
+def ended_after(lake: HandLake, transactions: int) -> Iterator[None]:
+    """The block's process ends before the transaction that follows these."""
+    database, write = lake.lake.database, lake.lake.database.write
+    left = transactions
+
+    def counted(**options: bool) -> AbstractContextManager[Connection]:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise CutOff
+        return write(**options)
+
+    database.write = counted  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        database.write = write  # type: ignore[method-assign]
+        with database.write() as connection:  # its leases run out
+            for table in (lease, reader_lease):
+                connection.execute(sa.update(table).values(until=0))
+
+
+def test_an_erasure_that_was_killed_before_any_of_its_transactions_ends_well(
+    tmp_path: Path,
+) -> None:
+    """Killed again and again, each time a little later, and at the end not at all."""
+    with hand_lake(tmp_path) as lake:
+        for at in range(3):
+            lake.store([marked(f"u{at}", 1, user=USER.value), make_event(f"k{at}", 1)])
+        create_snapshot(lake.lake.database, "before")
+        merge(lake.lake, current(lake.lake.database).segments)
+        lake.send([marked("waits", 1, user=USER.value)])
+        id_ = order_erasure(lake.lake, USER, reason="", by="tester")
+        killed = 0
+        while open_erasures(lake.lake):
+            with suppress(CutOff), ended_after(lake, killed):
+                carry_out(lake.lake, id_)
+            killed += 1
+        assert killed > 10
+        assert lake.rows("select count(*) as n from events") == [{"n": 3}]
+        assert lake.rows("select count(*) as n from events", as_of="before") == [{"n": 3}]
+        assert verify(lake.lake).findings == []
+        assert read_ledger(lake.lake).discrepancies == []
+        assert files_with_marker(tmp_path) == []

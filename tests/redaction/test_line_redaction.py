@@ -1,0 +1,260 @@
+"""Redaction of lines: what is masked in whatever encoding, what stays, and what is refused."""
+
+import json
+import random
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.redaction import screen
+from penstock.redaction.errors import RedactionRulesInvalid
+from penstock.redaction.line_redaction import LineRedactor
+from penstock.redaction.placeholders import PLACEHOLDER
+from penstock.redaction.rules import Mode, built_in_rules, rule_book
+from penstock.redaction.screen import screen_of
+from penstock.redaction.token_ids import REDACTED_KEY
+from tests.support import planted_secrets
+from tests.support.planted_secrets import ENCODINGS, SHAPED
+
+LIMIT = 1 << 20
+
+
+@cache
+def redactor(
+    secrets: Mode = "mask", personal: Mode = "mask", own: Path | None = None, key: bytes = b"k"
+) -> LineRedactor:
+    return LineRedactor(rule_book(secrets, personal, own), lambda: key)
+
+
+def event(payload: dict[str, Any], type_: str = "x_test", session: str = "s") -> bytes:
+    fields = {"session_id": session, "ts": "2026-11-21T10:00:00Z", "type": type_}
+    return json.dumps(fields | {"payload": payload}).encode()
+
+
+def text_after(text: str, of: LineRedactor) -> str:
+    redacted = of.redact([event({"text": text})], "default", LIMIT)
+    assert redacted.refused == []
+    after: str = json.loads(redacted.lines[0])["payload"]["text"]
+    return after
+
+
+def places(value: str) -> list[dict[str, Any]]:
+    """A payload for each place of an event where a text may stand."""
+    return [
+        {"text": value},
+        {"thinking": value},
+        {"tool_calls": [{"id": "1", "name": "run", "arguments": {"command": value}}]},
+        {"tool_calls": [{"id": "1", "name": "run", "arguments": json.dumps({"c": value})}]},
+        {"output": {"lines": ["a", {"b": [value]}]}},
+        {"path": f"src/{value}.py", "before": "", "after": value},
+        {"of_nobody": {value: 1}},
+    ]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("made", SHAPED)
+def test_a_secret_is_masked_in_every_encoding_and_place(
+    made: Callable[[random.Random], str], encoding: str
+) -> None:
+    mask = redactor()
+    for seed in range(5):
+        dice = random.Random(seed)
+        secret = made(dice)
+        hidden = ENCODINGS[encoding](secret, dice)
+        for payload in places(hidden):
+            [line] = mask.redact([event(payload)], "default", LIMIT).lines
+            after = json.dumps(json.loads(line), ensure_ascii=False)
+            assert hidden not in after, payload
+            assert secret not in after
+            assert secret[-12:] not in after
+
+
+def test_a_private_key_is_masked_as_a_whole_also_in_a_diff() -> None:
+    secret = planted_secrets.private_key(random.Random(7))
+    mask = redactor()
+    for text in (secret, "+" + secret.replace("\n", "\n+"), secret.rpartition("\n")[0]):
+        after = text_after(f"a\n{text}\nthat was it", mask)
+        assert not any(line in after for line in secret.splitlines()[1:-1])
+        assert "that was it" in after
+
+
+def test_a_line_without_a_match_goes_on_byte_for_byte() -> None:
+    line = b'{ "session_id":"s", "x":1.50, "n":123456789012345678901234567890, "t":"\\u00e9" }'
+    redacted = redactor().redact([line, b"", b"  "], "default", LIMIT)
+    assert redacted.lines == [line, b"", b"  "]
+    assert not redacted.counts
+
+
+def test_only_the_text_with_the_match_changes() -> None:
+    secret = planted_secrets.aws_key(random.Random(1))
+    line = b'{ "n":1.50, "a":"\\u00e9", "t":"x %s y", "big":12345678901234567890123 }'
+    [after] = redactor().redact([line % secret.encode()], "default", LIMIT).lines
+    before, between, behind = line.partition(b"%s")
+    assert between
+    assert after.startswith(before)
+    assert after.endswith(behind)
+    assert PLACEHOLDER.fullmatch(after[len(before) : -len(behind)].decode())
+
+
+def test_equal_secrets_stay_equal_and_the_digest_depends_on_the_key() -> None:
+    one, other = (planted_secrets.github_token(random.Random(seed)) for seed in (1, 2))
+    mask = redactor()
+    assert text_after(one, mask) == text_after(one, mask) != text_after(other, mask)
+    assert text_after(one, mask) != text_after(one, redactor(key=b"another"))
+
+
+def test_what_was_redacted_is_not_redacted_again() -> None:
+    once = text_after(
+        f'password = "h7#kQ92xWm" {planted_secrets.jwt(random.Random(3))}', redactor()
+    )
+    assert len(PLACEHOLDER.findall(once)) == 2
+    assert text_after(once, redactor()) == once
+
+
+def test_the_name_of_a_value_tells_that_it_is_a_secret() -> None:
+    payload = {"env": {"DB_PASSWORD": "h7#kQ92xWm", "HOME": "h7#kQ92xWm"}}
+    [line] = redactor().redact([event(payload)], "default", LIMIT).lines
+    env = json.loads(line)["payload"]["env"]
+    assert PLACEHOLDER.fullmatch(env["DB_PASSWORD"])
+    assert env["HOME"] == "h7#kQ92xWm"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "write to anna.keller@firma-mail.de today",
+        "call +49 170 5550 9876",
+        "pay with 4539 1488 0343 6467",
+        "to DE44 5001 0517 5407 3249 31",
+        "ssh deploy at 10.3.44.17",
+        "its card has 3c:22:fb:91:0a:7e",
+    ],
+)
+def test_personal_data_is_masked_where_the_operator_says_so(text: str) -> None:
+    assert "[PERSONAL:" in text_after(text, redactor())
+    assert text_after(text, redactor(personal="off")) == text
+
+
+def test_broken_lines_are_masked_too() -> None:
+    secret = planted_secrets.payment_key(random.Random(5)).encode()
+    sent = [b"no json " + secret, b'{"a":"' + secret, b'\xff{"a":"' + secret + b'"}', b"[" + secret]
+    redacted = redactor().redact(sent, "default", LIMIT)
+    assert redacted.counts["payment_key"] == len(sent)
+    assert not any(secret in line for line in redacted.lines)
+
+
+def test_the_end_of_a_line_that_was_cut_is_not_kept() -> None:
+    secret = planted_secrets.aws_key(random.Random(5)).encode()
+    cut = b'{"text":"' + b"a " * 20 + secret[:-4]
+    [line] = redactor().redact([cut], "default", len(cut) - 1).lines
+    assert len(line) == len(cut)
+    assert secret[:8] not in line
+
+
+@pytest.mark.parametrize("mode", ["drop", "quarantine"])
+def test_a_mode_refuses_the_line_and_keeps_at_most_what_is_masked(mode: Mode) -> None:
+    secret = planted_secrets.aws_key(random.Random(5))
+    redacted = redactor(secrets=mode).redact([event({}), event({"t": secret})], "default", LIMIT)
+    assert redacted.lines == [event({}), b""]
+    [refused] = redacted.refused
+    assert refused.place == 1
+    assert "aws_access_key" in refused.reason
+    assert bool(refused.masked) == (mode == "quarantine")
+    assert secret.encode() not in refused.masked
+
+
+def test_what_cannot_be_redacted_does_not_go_on() -> None:
+    def no_key() -> bytes:
+        raise OSError("no such file")
+
+    mask = LineRedactor(rule_book("mask", "off"), no_key)
+    line = event({"t": planted_secrets.aws_key(random.Random(5))})
+    redacted = mask.redact([line, event({})], "default", LIMIT)
+    assert redacted.lines == [b"", event({})]
+    assert [(refused.place, refused.masked) for refused in redacted.refused] == [(0, b"")]
+    assert "OSError" in redacted.refused[0].reason
+
+
+TOKENS = {"prompt_ids": [1, 2], "completion_ids": [3], "logprobs": [-0.1], "tokenizer": "t"}
+
+
+def test_token_ids_go_with_the_text_that_was_masked() -> None:
+    mask = redactor()
+    secret = planted_secrets.aws_key(random.Random(5))
+    call = event({"text": f"use {secret}", "tokens": TOKENS}, "model_call")
+    redacted = mask.redact([call], "default", LIMIT)
+    after = json.loads(redacted.lines[0])["payload"]
+    assert after["tokens"] == {"tokenizer": "t", REDACTED_KEY: True}
+    assert redacted.counts["token_ids"] == 1
+
+
+def test_token_ids_go_from_each_later_call_of_the_session() -> None:
+    """A prompt's ids decode to all that was said before."""
+    mask = redactor(key=b"of this test")
+    secret = planted_secrets.aws_key(random.Random(5))
+    call = event({"text": "done", "tokens": TOKENS}, "model_call")
+    other = event({"text": "done", "tokens": TOKENS}, "model_call", session="other")
+    assert mask.redact([call], "default", LIMIT).lines == [call]
+    mask.redact([event({"text": secret}, "user_message")], "default", LIMIT)
+    after, same, of_other_tenant = (
+        mask.redact([line], tenant, LIMIT).lines[0]
+        for line, tenant in [(call, "default"), (other, "default"), (call, "another")]
+    )
+    assert b"prompt_ids" not in after
+    assert same == other
+    assert of_other_tenant == call
+
+
+# Rules
+
+
+def test_an_operator_adds_changes_and_turns_off_rules(tmp_path: Path) -> None:
+    own = tmp_path / "rules.toml"
+    own.write_text(
+        "version = 1\n"
+        '[[rule]]\nid = "badge"\nkind = "personal"\npattern = "BADGE-[0-9]{6}"\nmode = "mask"\n'
+        '[[rule]]\nid = "aws_access_key"\nmode = "off"\n'
+    )
+    mask = redactor(personal="off", own=own)
+    secret = planted_secrets.aws_key(random.Random(5))
+    after = text_after(f"BADGE-123456 {secret}", mask)
+    assert after.startswith("[PERSONAL:badge:")
+    assert after.endswith(secret)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("", "version"),
+        ('version = 1\n[[rule]]\nid = "A"\n', "small letters"),
+        ('version = 1\n[[rule]]\nid = "a"\nkind = "secret"\npattern = "("\n', "regular expression"),
+        ('version = 1\n[[rule]]\nid = "a"\nkind = "secret"\npattern = "x*"\n', "empty text"),
+        ('version = 1\n[[rule]]\nid = "a"\nkind = "secret"\npatern = "x"\n', "pattern"),
+        ('version = 1\n[[rule]]\nid = "a"\nkind = "x"\npattern = "x"\n', "kind"),
+        ('version = 1\n[[rule]]\nid = "a"\nkind = "secret"\npattern = "x"\nchecks = ["y"]\n', "y"),
+        ('version = 1\n[[rule]]\nid = "a"\nkind = "secret"\npattern = "xy(?=z)"\n', "anchor"),
+    ],
+)
+def test_rules_that_cannot_be_meant_are_refused(tmp_path: Path, content: str, why: str) -> None:
+    own = tmp_path / "rules.toml"
+    own.write_text(content)
+    with pytest.raises(RedactionRulesInvalid, match=why):
+        redactor(own=own)
+
+
+def test_both_screens_see_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = built_in_rules()
+    lines = [
+        event({"text": ENCODINGS[encoding](made(random.Random(3)), random.Random(3))})
+        for made in SHAPED
+        for encoding in ENCODINGS
+    ]
+    with monkeypatch.context() as patch:
+        patch.setitem(__import__("sys").modules, "hyperscan", None)
+        slow = screen_of(rules)
+    quick = screen_of(rules)
+    assert isinstance(slow, screen._ScreenOneByOne)
+    assert [quick.marks(line) for line in lines] == [slow.marks(line) for line in lines]
