@@ -110,7 +110,7 @@ class PartitionWriter:
         self._partition = partition
         self._log = log
         self._known = parts.known
-        self._decoder = arrivals_of(log.partitions, parts.lake.settings)
+        self._decoder = arrivals_of(parts.lake)
         self._limits = parts.lake.settings.room(IngestSettings)
         #: The last read brought so much that there is probably more.
         self.behind = False
