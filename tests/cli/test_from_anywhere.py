@@ -22,7 +22,6 @@ from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.errors import PenstockError
 from penstock.events.event import TENANT_DEFAULT
 from penstock.http.login import login_path
-from penstock.lake.desk import Call, all_calls
 from penstock.lake.errors import QueryFailed
 from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
@@ -227,23 +226,6 @@ def test_the_answer_is_the_same_here_and_from_afar(
     assert afar.stderr == here.stderr
     assert afar.returncode == here.returncode
     assert here.stdout or here.stderr
-
-
-def _ids(call: object) -> str:
-    return f"{call.method} {call.path}" if isinstance(call, Call) else str(call)
-
-
-@pytest.mark.parametrize("call", all_calls(), ids=_ids)
-def test_a_route_is_open_to_the_roles_of_its_call(world: World, call: Call) -> None:  # type: ignore[type-arg]
-    path = call.path.replace("{", "no-").replace("}", "")
-    for role in ROLES:
-        with world.server.client(world.keys[role]) as client:
-            reply = client.get(path) if call.method == "GET" else client.post(path, b"{")
-        assert (reply.status == 403) == (role not in (*call.roles, "admin")), role
-        if reply.status == 403:
-            assert reply.json()["error"] == "RoleMissing"
-    with world.server.client("no") as client:
-        assert client.post("/v1/query", b"{}").status == 401
 
 
 @pytest.mark.parametrize("name", sorted(READING))
