@@ -391,6 +391,18 @@ def test_keys_are_made_and_revoked_from_afar_for_the_own_tenant(world: World) ->
     assert world.here("keys", "revoke", stranger[0].id).returncode == 0
 
 
+def test_a_key_makes_none_that_outlives_it(world: World) -> None:
+    soon, later = "2090-01-01T00:00Z", "2090-01-02T00:00Z"
+    create = ["keys", "create", "--role", "admin", "--json"]
+    made = json.loads(world.afar(*create, "--expires", soon).stdout)
+    for terms in ([], ["--expires", later]):
+        refused = world.afar(*create, *terms, key=made["secret"])
+        assert refused.returncode == 2
+        assert "expires at 2090-01-01 00:00 UTC" in refused.stderr
+    child = json.loads(world.afar(*create, "--expires", soon, key=made["secret"]).stdout)
+    assert child["expires_at"] == made["expires_at"]
+
+
 def test_python_reads_the_lake_of_a_service(world: World, tmp_path: Path) -> None:
     sql = "select type, count(*) as n from events where session_id <> 'from-afar' group by all"
     digest = json.loads(world.here("shards", "show", "sft-persistent", "--json").stdout)["shard"]
