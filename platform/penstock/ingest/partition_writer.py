@@ -290,7 +290,11 @@ class PartitionWriter:
         parts.fuses.add(sources)
         self._known.settle(len(fresh.new))
         self._go_on_from(claim)
-        parts.lake.log.trim(self._partition, claim.next_offset)
+        if erased.positions:  # what may not come back does not wait in the log until it is rolled
+            parts.lake.log.set_apart(self._partition)
+            parts.lake.log.forget(self._partition, claim.next_offset)
+        else:
+            parts.lake.log.trim(self._partition, claim.next_offset)
         for key, count in counts.items():
             metrics.add("events_stored_total", count.stored, tenant=key.tenant)
             metrics.add("events_duplicate_total", count.duplicate, tenant=key.tenant)
