@@ -69,6 +69,10 @@ format: .venv/ready ## put the code in order
 bench: .venv/ready ## measure; numbers count only against others of the same run
 	$(BIN)/python -m bench $(ARGS)
 
+.PHONY: import-formats
+import-formats: .venv/ready ## read a log of 100 MB of each format: how fast, and in how much memory
+	$(BIN)/python -m bench.import_formats $(ARGS)
+
 .PHONY: gate-study
 gate-study: .venv/ready ## simulate how often the gate errs, and passes what is good (ARGS="--samples 20000")
 	$(BIN)/python -m bench.gate_study $(ARGS)

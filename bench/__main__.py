@@ -23,6 +23,7 @@ from bench.loading import measure_loading
 from bench.promotion_notice import measure_promotion_notice
 from bench.queries import measure_growth, measure_queries
 from bench.query_processes import measure_query_processes
+from bench.redaction import measure_redaction
 from bench.rewards import measure_rewards
 from bench.simulator_truth import measure_simulator
 from bench.sizing import Cost, table
@@ -59,6 +60,9 @@ def _measure(here: Path, events: int, lake_events: int) -> Iterator[Figure]:
     lean = measure_ceiling(traffic.plain, by_type)
     share = lean.cpu_s / full.cpu_s
     yield Figure("  share of the ceiling with a typed decode alone", f"{share:.2f}")
+
+    say("measuring redaction")
+    yield from measure_redaction(traffic, 1e6 * full.cpu_s / traffic.events)
 
     say("measuring the server at half load")
     rate = traffic.events / full.wall_s / 2

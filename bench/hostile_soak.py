@@ -18,6 +18,7 @@ from pathlib import Path
 from bench.figures import Figure, at_most, show
 from bench.hostile_tenant import INGEST_KEY, READ_KEY
 from bench.measure import percentile, usage_of
+from bench.servers import quiet_server
 from penstock.access.keys import create_key
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.settings import IngestSettings
@@ -25,7 +26,7 @@ from penstock.lake.lake import open_existing, open_or_make
 from penstock.lake.settings import LakeSettings
 from penstock.settings import Settings, load_settings
 from penstock.terminal.output import say
-from penstock_jobs.demo.server import Server, running_server
+from penstock_jobs.demo.server import Server
 
 _MIB = 1024 * 1024
 _HONEST, _HOSTILE = "honest", "hostile"
@@ -160,7 +161,7 @@ def soak(data: Path, seconds: float) -> Iterator[Figure]:
             INGEST_KEY: create_key(lake.database, "ingest", _HOSTILE)[1],
             READ_KEY: create_key(lake.database, "read", _HOSTILE)[1],
         }
-    with running_server(data) as server:
+    with quiet_server(data) as server:
         tenant = HonestTenant(server, honest)
         with tenant.at_work():
             time.sleep(min(_QUIET_SECONDS_MAX, seconds))

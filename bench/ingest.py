@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.measure import Usage, percentile, usage_of
+from bench.servers import quiet_server
 from penstock.access.keys import create_key
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.lake import open_existing, open_or_make, read_statistics
 from penstock.settings import load_settings
-from penstock_jobs.demo.server import Server, running_server
+from penstock_jobs.demo.server import Server
 
 _LOOK_SECONDS = 0.05
 _LOOKS_MAX = 2000
@@ -63,7 +64,7 @@ def _ingest(
     data: Path, shares: Sequence[Sequence[bytes]], pause_s: float, settings: dict[str, str]
 ) -> Ingested:
     key = admin_key(data)
-    with running_server(data, settings=settings) as server:
+    with quiet_server(data, settings=settings) as server:
         server.key = key
         with _watching(server.process.pid) as resident:
             before = usage_of(server.process.pid)

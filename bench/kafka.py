@@ -12,11 +12,12 @@ import sqlalchemy as sa
 
 from bench.ingest import NO_UPKEEP, admin_key, post_all, shares_of
 from bench.measure import cpu_seconds, usage_of
+from bench.servers import quiet_server
 from penstock.lake.catalog import current
 from penstock.lake.lake import Lake, open_existing, read_statistics
 from penstock.lake.merges import merge
 from penstock.lake.tables import log_partition
-from penstock_jobs.demo.server import Server, running_server
+from penstock_jobs.demo.server import Server
 from tests.support.servers.broker import Broker
 from tests.support.servers.postgres import PostgresServer, running_postgres
 from tests.support.waiting import eventually
@@ -138,7 +139,7 @@ def store_with_writers(servers: Servers, bodies: Sequence[bytes], writers: int) 
 @contextmanager
 def _serving(data: Path, role: str) -> Iterator[Server]:
     key = admin_key(data)
-    with running_server(data, "--role", role, settings=NO_UPKEEP) as server:
+    with quiet_server(data, "--role", role, settings=NO_UPKEEP) as server:
         server.key = key
         yield server
 

@@ -13,13 +13,14 @@ import sqlalchemy as sa
 
 from bench.figures import Figure, at_most
 from bench.measure import percentile
+from bench.servers import quiet_server
 from penstock.channels import promotion
 from penstock.channels.promotion import Promotion
 from penstock.checkpoints.registration import register
 from penstock.database.engine import Database
 from penstock.gate.verdict import Verdict
 from penstock.settings import load_settings
-from penstock_jobs.demo.server import Server, running_server
+from penstock_jobs.demo.server import Server
 from tests.support.waiting import eventually
 
 _WATCHERS = 50
@@ -29,7 +30,7 @@ _CHECKPOINTS = ("ckpt-a", "ckpt-b")
 
 
 def measure_promotion_notice(data: Path) -> Iterator[Figure]:
-    with running_server(data) as server:
+    with quiet_server(data) as server:
         settings = load_settings(data, {})
         database = Database.of(settings)
         try:

@@ -11,11 +11,12 @@ from threading import Thread
 from bench.figures import Figure, at_most
 from bench.ingest import ingest_at_full_speed
 from bench.measure import percentile
+from bench.servers import quiet_server
 from penstock.access.keys import create_key
 from penstock.lake.lake import Lake, open_existing
 from penstock.lake.statement_processes import StatementProcesses
 from penstock.lake.statements import EndSignal
-from penstock_jobs.demo.server import Server, running_server
+from penstock_jobs.demo.server import Server
 
 _TRIES = 60
 _QUERIES = {
@@ -36,7 +37,7 @@ def measure_query_processes(data: Path, bodies: Sequence[bytes]) -> Iterator[Fig
             alone, apart = _medians_ms(lake, sql)
             yield at_most(f"{name}, more for a process of its own", apart - alone, 30, " ms")
             yield Figure("  in process", f"{alone:.1f} ms")
-    with running_server(data) as server:
+    with quiet_server(data) as server:
         server.key = key
         for name, sql in _QUERIES.items():
             yield Figure(f"  over HTTP: {name}", f"{_http_median_ms(server, sql):.1f} ms")

@@ -34,6 +34,7 @@ _LONGEST = (
 )
 #: Where whole clusters, sandboxes, outages, kills and simulations are tested: `make test-system`.
 _SYSTEM = (
+    "tests/access/test_hostile_tenant.py::test_no_statement",
     "tests/benchmarks/test_lint.py",
     "tests/benchmarks/test_machine_sockets.py",
     "tests/benchmarks/test_running.py",

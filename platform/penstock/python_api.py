@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.shards.reader import ReadingOptions, ShardReader
 
 _ANSWER_SECONDS_MAX = 600.0
+_PAGE_ENTRIES = 1000
 
 
 class _Registry:
@@ -47,8 +48,13 @@ class _Registry:
         self, *, state: "State | None" = None, tenant: str = TENANT_DEFAULT
     ) -> list[CheckpointAnswer]:
         """All checkpoints, or those in one state; the newest comes last."""
-        question = CheckpointsQuestion(state=state)
-        return self._desk(tenant).ask(LIST_CHECKPOINTS, question).checkpoints
+        question, checkpoints = CheckpointsQuestion(state=state, limit=_PAGE_ENTRIES), []
+        while True:
+            page = self._desk(tenant).ask(LIST_CHECKPOINTS, question)
+            checkpoints += page.checkpoints
+            if page.next is None:
+                return checkpoints
+            question.cursor = page.next
 
 
 class LakeWithChannels(_Registry, Lake):

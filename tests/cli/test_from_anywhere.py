@@ -22,7 +22,6 @@ from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.errors import PenstockError
 from penstock.events.event import TENANT_DEFAULT
 from penstock.http.login import login_path
-from penstock.lake.desk import Call, all_calls
 from penstock.lake.errors import QueryFailed
 from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
@@ -229,23 +228,6 @@ def test_the_answer_is_the_same_here_and_from_afar(
     assert here.stdout or here.stderr
 
 
-def _ids(call: object) -> str:
-    return f"{call.method} {call.path}" if isinstance(call, Call) else str(call)
-
-
-@pytest.mark.parametrize("call", all_calls(), ids=_ids)
-def test_a_route_is_open_to_the_roles_of_its_call(world: World, call: Call) -> None:  # type: ignore[type-arg]
-    path = call.path.replace("{", "no-").replace("}", "")
-    for role in ROLES:
-        with world.server.client(world.keys[role]) as client:
-            reply = client.get(path) if call.method == "GET" else client.post(path, b"{")
-        assert (reply.status == 403) == (role not in (*call.roles, "admin")), role
-        if reply.status == 403:
-            assert reply.json()["error"] == "RoleMissing"
-    with world.server.client("no") as client:
-        assert client.post("/v1/query", b"{}").status == 401
-
-
 @pytest.mark.parametrize("name", sorted(READING))
 def test_a_command_is_refused_to_the_roles_that_its_route_refuses(world: World, name: str) -> None:
     done = world.afar(*world.arguments(name), key="serve")
@@ -407,6 +389,18 @@ def test_keys_are_made_and_revoked_from_afar_for_the_own_tenant(world: World) ->
     assert json.loads(world.afar("keys", "list", "--json").stdout) == own
     assert [key["id"] for key in keys if key["revoked_at"]] == [made["id"]]
     assert world.here("keys", "revoke", stranger[0].id).returncode == 0
+
+
+def test_a_key_makes_none_that_outlives_it(world: World) -> None:
+    soon, later = "2090-01-01T00:00Z", "2090-01-02T00:00Z"
+    create = ["keys", "create", "--role", "admin", "--json"]
+    made = json.loads(world.afar(*create, "--expires", soon).stdout)
+    for terms in ([], ["--expires", later]):
+        refused = world.afar(*create, *terms, key=made["secret"])
+        assert refused.returncode == 2
+        assert "expires at 2090-01-01 00:00 UTC" in refused.stderr
+    child = json.loads(world.afar(*create, "--expires", soon, key=made["secret"]).stdout)
+    assert child["expires_at"] == made["expires_at"]
 
 
 def test_python_reads_the_lake_of_a_service(world: World, tmp_path: Path) -> None:

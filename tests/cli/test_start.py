@@ -2,6 +2,7 @@
 Modules are counted, not seconds."""
 
 import re
+import shutil
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
@@ -13,6 +14,7 @@ import typer
 
 from penstock import cli
 from penstock.cli.summaries import SUMMARIES
+from tests.support.commands import penstock
 
 #: Loaded by the work of a command alone, never by its help.
 HEAVY = {
@@ -119,6 +121,75 @@ def test_a_shell_completes_commands(words: str, completed: list[str]) -> None:
         env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert ended.stdout.split() == completed
+
+
+@pytest.mark.parametrize(
+    ("shell", "variables"),
+    [
+        ("zsh", {"_TYPER_COMPLETE_ARGS": "penstock shards ex"}),
+        (
+            "fish",
+            {
+                "_TYPER_COMPLETE_ARGS": "penstock shards ex",
+                "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+            },
+        ),
+    ],
+)
+def test_other_shells_complete_commands(shell: str, variables: dict[str, str]) -> None:
+    environment = {"_PENSTOCK_COMPLETE": f"complete_{shell}", **variables}
+    ended = subprocess.run(
+        [Path(sys.executable).with_name("penstock")],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "export" in ended.stdout
+    assert "build" not in ended.stdout
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_of_completion_is_one_of_its_shell(shell: str, tmp_path: Path) -> None:
+    script = subprocess.run(
+        [Path(sys.executable).with_name("penstock")],
+        env={"_PENSTOCK_COMPLETE": f"source_{shell}"}, capture_output=True, text=True, check=False,
+    ).stdout  # fmt: skip
+    assert f"complete_{shell}" in script
+    if (program := shutil.which(shell)) is None:
+        pytest.skip(f"{shell} is not installed")
+    file = tmp_path / "completion"
+    # zsh has the function that it calls once its completion was set up.
+    begin = "autoload -Uz compinit && compinit -u\n" if shell == "zsh" else ""
+    file.write_text(f"{begin}{script}")
+    sourced = subprocess.run(
+        [program, "-c", f". {file}"],
+        env={"HOME": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (sourced.returncode, sourced.stderr) == (0, "")
+
+
+def leaves(group: Any, *words: str) -> list[list[str]]:
+    """Each group and each command, as it is called."""
+    context = typer.Context(group)
+    names = group.list_commands(context) if hasattr(group, "list_commands") else []
+    parts = {name: group.get_command(context, name) for name in names}
+    below = [leaf for name, part in parts.items() for leaf in leaves(part, *words, name)]
+    return [list(words), *below]
+
+
+def test_every_command_helps_with_h_and_refuses_what_it_has_not() -> None:
+    """--url is refused in one way by all that have none."""
+    root = commands()
+    called = leaves(root)
+    assert len(called) > 60
+    for words in called:
+        short = penstock(*words, "-h")
+        assert (short.returncode, short.stderr) == (0, ""), words
+        assert short.stdout == penstock(*words, "--help").stdout
+        assert words == [] or short.stdout.startswith(f"Usage: penstock {' '.join(words)} ")
+        if "--url" not in short.stdout and "Commands:" not in short.stdout:
+            refused = penstock(*words, "--url", "http://127.0.0.1:1")
+            assert refused.returncode == 2, words
+            needs = "works on the files of a lake" if "--data" in short.stdout else "leave it out"
+            assert needs in refused.stderr, words
 
 
 def test_help_names_values_by_what_they_are() -> None:

@@ -294,6 +294,8 @@ def test_without_a_terminal_long_work_says_a_line_every_ten_seconds(
 def test_nothing_can_be_told_from_an_empty_text(capsys: pytest.CaptureFixture[str]) -> None:
     output.show_table(["a", "b"], [[None, ""]], nothing="NULL")
     assert capsys.readouterr().out.splitlines()[1].split() == ["NULL"]
+    output.show_table(["a", "b"], [[None, ""]])
+    assert capsys.readouterr().out.splitlines()[1].split() == ["-"]
 
 
 @pytest.mark.parametrize("width", [40, 60, 100])

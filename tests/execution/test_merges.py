@@ -1,11 +1,13 @@
 """A merge is the same wherever it is written, and it is committed once."""
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import urlsplit
 
 import pytest
 import sqlalchemy as sa
@@ -257,4 +259,31 @@ def test_a_server_merges_on_its_executor(
     with running_server(lake.lake.settings.data, settings=environment) as server:
         eventually(lambda: live_in(lake) == {0: 1, 1: 1}, 60)
     assert server.process.returncode == 0
+    is_whole(lake)
+
+
+def test_an_end_of_more_than_three_seconds_is_not_aborted_on_ray(
+    lake: HandLake, ray_cluster: RayCluster
+) -> None:
+    """Ray's handler of SIGTERM sets an alarm that would abort the server."""
+    environment = {
+        "PENSTOCK_UPKEEP_SECONDS": "0.05",
+        "PENSTOCK_COMPACTION_SEGMENTS_MIN": "2",
+        "PENSTOCK_LOG_PARTITIONS": "2",
+        "PENSTOCK_SHUTDOWN_SECONDS_MAX": "4",
+        "PENSTOCK_EXECUTOR": f"ray://{ray_cluster.address}",
+        "PENSTOCK_EXECUTOR_TASK_MEMORY_BYTES": "0",
+        **ray_cluster.environment(),
+    }
+    lake.lake.log.close()
+    with running_server(lake.lake.settings.data, settings=environment) as server:
+        eventually(lambda: live_in(lake) == {0: 1, 1: 1}, 60)
+        address = urlsplit(server.url)
+        with socket.create_connection((str(address.hostname), address.port or 0)) as slow:
+            # A request whose body never comes is waited for as long as the settings say.
+            head = f"POST /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.key}\r\n"
+            slow.sendall(f"{head}Content-Length: 9\r\nExpect: 100-continue\r\n\r\n".encode())
+            assert b"100 Continue" in slow.recv(1000)
+            server.process.terminate()
+            assert server.process.wait(30) == 0
     is_whole(lake)

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.gate.decision import decide
 from penstock.gate.evidence import SideEvidence
+from penstock.gate.verdict import shown_beside
 from tests.support.gate_cases import (
     HOUR,
     MINUTE,
@@ -441,3 +442,24 @@ def test_all_traffic_needs_a_canary_that_has_shown_it() -> None:
 
 def test_a_canary_itself_needs_none() -> None:
     assert judged(even(), even(), LIVE, full=False).outcome == "PASS"
+
+
+@pytest.mark.parametrize(
+    ("value", "limit", "shown"),
+    [
+        (0.2124, 0.1, "0.21"),
+        (0.1004, 0.1, "0.1004"),
+        (0.0998, 0.1, "0.0998"),
+        (0.1, 0.1, "0.1"),
+        (0.0, 0.1, "0"),
+        (0.00036, 0.02, "0.00036"),
+        (12.345, 3, "12.3"),
+        (99.96, 100, "99.96"),
+        (123456.7, 1000, "123500"),
+        (float("inf"), 1, "inf"),
+    ],
+)
+def test_a_value_is_short_and_on_its_side_of_the_limit(
+    value: float, limit: float, shown: str
+) -> None:
+    assert shown_beside(value, limit) == shown

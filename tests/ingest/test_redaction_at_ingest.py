@@ -5,16 +5,20 @@ import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.events.event import PAYLOADS
+from penstock.events.event import PAYLOADS, SCHEMA_VERSION
+from penstock.events.frames import encode_unjudged
+from penstock.http.client import ServiceClient
+from penstock.ingest.file_import import event_importer
 from penstock.ingest.rejected_lines import list_rejected, replay_rejected
+from penstock.lake.desk import RemoteDesk
 from penstock.redaction.errors import RedactionRulesInvalid
 from tests.support import planted_secrets
-from tests.support.lakes import HandLake, hand_lake, make_event
+from tests.support.lakes import HandLake, body_of, hand_lake, make_event
 from tests.support.planted_secrets import ENCODINGS, SHAPED
 
 FIELDS = ("session_id", "event_id", "source", "source_key", "checkpoint", "user", "project")
@@ -119,6 +123,50 @@ def test_a_refused_event_is_rejected_and_a_quarantined_one_can_be_taken_masked(
         assert outcome.accepted == (mode == "quarantine")
         lake.store()
         assert len(lake.rows("select * from events")) == 1 + (mode == "quarantine")
+
+
+def test_what_came_into_the_log_past_a_gateway_is_masked_by_its_readers(tmp_path: Path) -> None:
+    secret = planted_secrets.payment_key(random.Random(1))
+    event = make_event("s", 1) | {"payload": {"text": f"use {secret}"}}
+    with hand_lake(tmp_path) as lake:
+        for version in (SCHEMA_VERSION, SCHEMA_VERSION + 1):
+            lines = json.dumps(event).encode() + b"\nno JSON " + secret.encode()
+            value = encode_unjudged(lines, "default", lake.clock.now_us(), version)
+            lake.lake.log.append({0: [value]})
+        [fresh] = lake.rows("select text from user_messages")
+        lake.store()
+        assert lake.rows("select text from user_messages") == [fresh]
+        assert fresh["text"].startswith("use [SECRET:")
+        entries = list_rejected(lake.lake, limit=10)
+        assert len(entries) == 2
+        assert not any(secret.encode() in entry.raw for entry in entries)
+
+
+def test_an_import_masks_before_it_sends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Service:
+        sent = b""
+
+        def send_events(self, content: bytes, **_more: object) -> dict[str, Any]:
+            self.sent += content + b"\n"
+            return {"accepted": content.count(b"session_id"), "rejected": []}
+
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    secret = planted_secrets.payment_key(random.Random(1))
+    service = Service()
+    for ndjson in (True, False):
+        importer = event_importer(RemoteDesk(cast(ServiceClient, service)))
+        events = [make_event("s", 1) | {"payload": {"text": f"use {secret}"}}, make_event("s", 2)]
+        importer.take_body(
+            body_of(events) if ndjson else json.dumps(events).encode(), ndjson=ndjson
+        )
+        assert importer.summary.accepted == 2
+        assert importer.summary.redacted == {"payment_key": 1}
+    first, second, again, _ = service.sent.split(b"\n")[:4]
+    assert secret.encode() not in service.sent
+    assert json.loads(first)["payload"] == json.loads(again)["payload"]
+    assert json.loads(second)["seq"] == 2
+    assert (tmp_path / "penstock" / "redaction.key").exists()
 
 
 def test_with_redaction_off_events_are_kept_as_they_are(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def fresh_of(
 ) -> FreshEvents:
     return read_fresh(
         lake.lake.log,
-        arrivals_of(lake.lake.log.partitions, lake.lake.settings),
+        arrivals_of(lake.lake),
         next_offsets=next_offsets,
         known=KnownEvents(lake.lake.database, lake.lake.store, bytes_max=1000),
         snap=snap,

@@ -103,6 +103,8 @@ def test_nothing_erased_comes_back_by_a_retry_or_an_import(tmp_path: Path) -> No
         assert ledger.discrepancies == []
         assert sum(row.erased for row in ledger.rows) == 14
         assert sum(row.accepted for row in ledger.rows) == 14
+        if is_plain(lake):
+            assert files_with_marker(tmp_path) == []
         # Whoever goes on is recorded again.
         later = "2026-12-04T00:00:00Z"
         lake.store([make_event("new", 1, ts=later, user=USER.value)])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import InvalidInput
-from penstock.lake.desk import ListQuestion, page_of
+from penstock.lake.pages import ListQuestion, page_of
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """Rows of a shard from sessions: what they say, what is left out and why."""
 
 import json
+import random
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
+from penstock.redaction.line_redaction import LineRedactor
+from penstock.redaction.rules import rule_book
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock.shards.validation import ShardValidator
 from penstock_jobs.shards.chat_templates import ChatTemplate
@@ -17,6 +20,7 @@ from penstock_jobs.shards.errors import TokenizerMismatch
 from penstock_jobs.shards.rendered_branches import Renderer
 from penstock_jobs.shards.samples import LeftOutBranches, SampleOptions, SampleRows
 from tests.shards.talks import SECOND, START_US, Talk, asks, routes, tokens
+from tests.support import planted_secrets
 from tests.support.tokenizer_files import PLAIN, tokenizer_json
 
 Row = dict[str, Any]
@@ -181,10 +185,23 @@ def broken() -> Talk:
     return Talk().user("go").model("a", tokens=tokens([1], [2], logprobs=[-1, -1]))
 
 
+def redacted() -> Talk:
+    """As redaction leaves a call whose text was masked."""
+    secret = planted_secrets.aws_key(random.Random(1))
+    payload = {"text": f"use {secret}", "tokens": tokens([1, 2], [3])}
+    event = {"session_id": "s", "type": "model_call", "payload": payload}
+    redactor = LineRedactor(rule_book("mask", "off"), lambda: b"k")
+    [line] = redactor.redact([json.dumps(event).encode()], "default", 10_000).lines
+    after = json.loads(line)["payload"]
+    return Talk().user("go").model(after["text"], tokens=after["tokens"])
+
+
 @pytest.mark.parametrize(
     ("talk", "source", "expected"),
     [
         (text_only(), "engine", "no_engine_tokens"),
+        (redacted(), "engine", "redacted_tokens"),
+        (redacted(), "prefer-engine", ["renderer"]),
         (broken(), "engine", "broken_tokens"),
         (Talk().user("go"), "engine", "nothing_written"),
         (Talk().user("go"), "render", "nothing_written"),

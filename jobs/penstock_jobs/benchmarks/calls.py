@@ -8,6 +8,7 @@ from msgspec import Meta
 from penstock.checkpoints.attempts import Attempt
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
+from penstock.lake.pages import ListQuestion, Page, encode_cursor, page_of
 from penstock.settings import MIB
 from penstock_jobs.benchmarks.importers.trials import ImportProblem
 from penstock_jobs.benchmarks.result_import import ImportReport, ReadResults, take_results
@@ -23,7 +24,7 @@ _BODY_BYTES_MAX = 16 * MIB
 _NUMBER_MAX = 2**31 - 1
 
 
-class ResultsAnswer(msgspec.Struct):
+class ResultsAnswer(Page):
     """`advice` says which scores are of versions that do not count any more."""
 
     results: list[CheckpointResults]
@@ -35,7 +36,7 @@ class ImportAnswer(msgspec.Struct):
     advice: str | None
 
 
-class ResultsQuestion(Question):
+class ResultsQuestion(ListQuestion, kw_only=True):
     """Of all checkpoints, or of one; at the newest version that each was tried at, or at one."""
 
     suite: str
@@ -75,9 +76,11 @@ def _show(lake: Lake, caller: Caller, question: ResultsQuestion) -> ResultsAnswe
         wanted = [question.suite_version] if question.suite_version is not None else None
         versions = wanted or versions_tried(database, tenant, suite, name)[-1:]
         scopes += [AttemptScope(tenant, suite, version, name) for version in versions]
-    results = [results_of(database, scope) for scope in scopes]
+    place = lambda scope: encode_cursor(scope.checkpoint, scope.suite_version)  # noqa: E731
+    page, after = page_of(scopes, question, place)
+    results = [results_of(database, scope) for scope in page]
     known = [result for result in results if result.summary.scored or result.summary.errors]
-    return ResultsAnswer(known, version_advice(database, tenant, suite))
+    return ResultsAnswer(known, version_advice(database, tenant, suite), next=after)
 
 
 def _compare(lake: Lake, caller: Caller, question: ComparisonQuestion) -> CheckpointComparison:

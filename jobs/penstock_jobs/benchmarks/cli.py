@@ -14,7 +14,7 @@ from penstock.lake.desk import open_desk
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of, spinner_of
-from penstock.terminal.output import say, show_json, show_table, show_text
+from penstock.terminal.output import say, say_more, show_json, show_table, show_text
 
 if TYPE_CHECKING:
     from penstock_jobs.benchmarks.run import RunOptions
@@ -153,6 +153,8 @@ def show(
     data: options.DeskData = None,
     url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
+    limit: options.Limit = None,
+    cursor: options.Cursor = None,
     json: options.Json = False,
 ) -> None:
     """What checkpoints scored at a suite; of one checkpoint, what it scored at each task.
@@ -163,10 +165,17 @@ def show(
     from penstock_jobs.benchmarks.summary import mean_text, task_table
 
     suite = _name_of(suite)
-    question = ResultsQuestion(suite=suite, checkpoint=checkpoint, suite_version=suite_version)
+    question = ResultsQuestion(
+        suite=suite,
+        checkpoint=checkpoint,
+        suite_version=suite_version,
+        limit=limit,
+        cursor=cursor,
+    )
     with open_desk(data, url, tenant) as desk:
         answer = desk.ask(SHOW_RESULTS, question)
     results, advice = answer.results, answer.advice
+    say_more(answer.next)
     if json:
         show_json(results)
         return

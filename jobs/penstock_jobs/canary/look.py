@@ -68,7 +68,7 @@ class MetricLook:
         if self.lower is None or self.upper is None:
             return verdict
         unit = "relative, " if self.scale == "ratio" else ""
-        change = f"{unit}by {self.lower:+.4g} to {self.upper:+.4g}, margin {self.margin:g}"
+        change = f"{unit}by {self.lower:+.2g} to {self.upper:+.2g}, margin {self.margin:g}"
         return f"{verdict} ({change}, {'more' if self.direction == 'max' else 'less'} is better)"
 
 

@@ -9,14 +9,14 @@ import typer
 
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
-from penstock.lake.desk import open_desk
+from penstock.lake.desk import Desk, open_desk
 from penstock.terminal import options
 from penstock.terminal.long_commands import ended_as_by_ctrl_c
 from penstock.terminal.options import since_us
 from penstock.terminal.output import say, show_json, show_text
 
 if TYPE_CHECKING:
-    from penstock_jobs.importers.import_run import ImportOutcome
+    from penstock_jobs.importers.import_run import ImportOutcome, ImportRun
 
 
 def import_(
@@ -62,15 +62,9 @@ def import_(
 
     Example: penstock import ~/.claude/projects
     """
-    from penstock_jobs.importers.import_run import ImportRun, remembered_in
-    from penstock_jobs.importers.log_reading import KeptReadings
-    from penstock_jobs.importers.plan import plan_import
-    from penstock_jobs.importers.session_import import SourceSelection
-
     named = _named_paths(paths or [], discover=discover)
-    selection = SourceSelection(since_us=since_us(since) if since else None, project=project)
-    run = ImportRun(named, form, selection, git, KeptReadings() if watch else None)
-    plan = plan_import(named, form, remembered_in(data, url, tenant))
+    run = _run_of(named, form, since, project, git=git, watch=watch)
+    plan = run.plan(data, url, tenant)
     if dry_run:
         _show(run.count(plan), json=json)
         return
@@ -81,9 +75,25 @@ def import_(
         _show(outcome, json=json)
         if outcome.all_rejected:
             raise typer.Exit(2)
-        if watch:
-            with suppress(KeyboardInterrupt), ended_as_by_ctrl_c():
-                run.watch(desk)
+        _go_on(run, desk)
+
+
+def _run_of(
+    paths: list[Path], form: str, since: str | None, project: str | None, *, git: bool, watch: bool
+) -> "ImportRun":
+    from penstock_jobs.importers.import_run import ImportRun
+    from penstock_jobs.importers.log_reading import KeptReadings
+    from penstock_jobs.importers.session_import import SourceSelection
+
+    selection = SourceSelection(since_us=since_us(since) if since else None, project=project)
+    return ImportRun(paths, form, selection, git, KeptReadings() if watch else None)
+
+
+def _go_on(run: "ImportRun", desk: Desk) -> None:
+    """Of a run that watches, until Ctrl-C."""
+    if run.kept is not None:
+        with suppress(KeyboardInterrupt), ended_as_by_ctrl_c():
+            run.watch(desk)
 
 
 def _ask(outcome: "ImportOutcome") -> None:
@@ -120,7 +130,8 @@ def _show(outcome: "ImportOutcome", *, json: bool) -> None:
         return
     if not report.formats or summary.files:
         counts = f"{summary.accepted} events accepted, {summary.rejected} lines rejected"
-        say(f"{summary.files} files: {counts}")
+        files = "1 file" if summary.files == 1 else f"{summary.files} files"
+        say(f"{files}: {counts}")
     if summary.waiting:
         say("The running server has not stored them yet. Queries see them now, rewards do then.")
     else:

@@ -49,6 +49,13 @@ class ImportRun:
     #: Of a run that watches.
     kept: KeptReadings | None = None
 
+    def plan(self, data: Path | None, url: str | None, tenant: str) -> ImportPlan:
+        """By what the lake remembers, if there is one here."""
+        remembered = _remembered_by(None)
+        with suppress(LakeMissing, DatabaseOutdated), open_desk(data, url, tenant) as desk:
+            remembered = _remembered_by(_progress(desk))
+        return plan_import(self.paths, self.form, remembered)
+
     def count(self, plan: ImportPlan) -> ImportOutcome:
         """What it would take."""
         importer = SessionImporter(None, None, self.selection)
@@ -97,13 +104,6 @@ class ImportRun:
             if summary.stored or (summary.by_server and report.totals()) or report.unfit:
                 for line in report.lines():
                     say(line)
-
-
-def remembered_in(data: Path | None, url: str | None, tenant: str) -> Remembered:
-    """By the lake, if there is one here."""
-    with suppress(LakeMissing, DatabaseOutdated), open_desk(data, url, tenant) as desk:
-        return _remembered_by(_progress(desk))
-    return _remembered_by(None)
 
 
 def _remembered_by(progress: ImportProgress | None) -> Remembered:

@@ -1,6 +1,6 @@
 """What can be asked of loops."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -8,8 +8,19 @@ from msgspec import Meta
 from penstock.clock import SECOND_US
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
+from penstock.lake.pages import (
+    ListQuestion,
+    Page,
+    decode_cursor,
+    decode_number,
+    encode_cursor,
+    page_of,
+)
 from penstock.terminal.output import facts, time_of
 from penstock_jobs.loop.cycles import Cycle, CycleStage
+
+if TYPE_CHECKING:
+    import sqlalchemy as sa
 
 _CYCLES_MAX = 10_000
 
@@ -52,21 +63,22 @@ class CycleAnswer(msgspec.Struct, kw_only=True):
     stages: list[StageAnswer]
 
 
-class CyclesAnswer(msgspec.Struct):
+class CyclesAnswer(Page):
     cycles: list[CycleAnswer]
 
 
-class LoopsQuestion(Question):
+class LoopsQuestion(ListQuestion):
     """`loop` asks for one alone."""
 
     loop: str | None = None
 
 
 class CyclesQuestion(Question):
-    """The newest, so many of all loops or of one."""
+    """The newest, so many of all loops or of one; those before `cursor`, the `next` of a page."""
 
     loop: str | None = None
     limit: Annotated[int, Meta(ge=1, le=_CYCLES_MAX)] = 20
+    cursor: str | None = None
 
 
 def cycle_answer(cycle: Cycle, now_us: int | None = None) -> CycleAnswer:
@@ -108,15 +120,38 @@ def _status(lake: Lake, caller: Caller, question: LoopsQuestion) -> CyclesAnswer
     newest: dict[str, Cycle] = {}
     for cycle in cycles_of(lake.database, caller.tenant, question.loop):
         newest.setdefault(cycle.loop, cycle)
-    return CyclesAnswer([cycle_answer(cycle, now_us) for cycle in newest.values()])
+    page, after = page_of(list(newest.values()), question, lambda cycle: cycle.loop)
+    return CyclesAnswer([cycle_answer(cycle, now_us) for cycle in page], next=after)
 
 
 def _history(lake: Lake, caller: Caller, question: CyclesQuestion) -> CyclesAnswer:
     from penstock_jobs.loop.cycles import cycles_of, database_now
 
     now_us = database_now(lake.database)
-    cycles = cycles_of(lake.database, caller.tenant, question.loop, limit=question.limit)
-    return CyclesAnswer([cycle_answer(cycle, now_us) for cycle in cycles[::-1]])
+    older = [] if question.cursor is None else [_older_than(question.cursor, question.loop)]
+    place, limit = (lake.database, caller.tenant, question.loop), question.limit
+    cycles = cycles_of(*place, *older, limit=limit + 1)
+    page = cycles[:limit]
+    after = _place_of(page[-1]) if len(cycles) > limit else None
+    return CyclesAnswer([cycle_answer(cycle, now_us) for cycle in page[::-1]], next=after)
+
+
+def _place_of(cycle: Cycle) -> str:
+    return encode_cursor(cycle.opened_at, cycle.number, cycle.loop)
+
+
+def _older_than(cursor: str, of_loop: str | None) -> "sa.ColumnElement[bool]":
+    """In the order of `cycles_of`."""
+    import sqlalchemy as sa
+
+    from penstock_jobs.loop.tables import loop_cycle
+
+    opened_at, number, loop = decode_cursor(cursor, 3)
+    columns = loop_cycle.c
+    if of_loop is not None:
+        return columns.number < decode_number(number)
+    place = decode_number(opened_at), decode_number(number), loop
+    return sa.tuple_(columns.opened_at, columns.number, columns.loop) < place
 
 
 SHOW_LOOPS = Call(

@@ -12,7 +12,7 @@ from penstock.lake.desk import open_desk
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.long_commands import ended_as_by_ctrl_c
-from penstock.terminal.output import say, show_json, show_table
+from penstock.terminal.output import say, say_more, show_json, show_table
 
 if TYPE_CHECKING:
     from penstock_jobs.loop.calls import CycleAnswer
@@ -91,7 +91,12 @@ def status(
 def history(
     loop: LoopName = None,
     *,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="So many, the newest.")] = 20,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=1000, help="So many, the newest.")
+    ] = 20,
+    cursor: Annotated[
+        str | None, typer.Option("--cursor", help="Those before: the cursor a list named.")
+    ] = None,
     data: options.DeskData = None,
     url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
@@ -104,7 +109,9 @@ def history(
     from penstock_jobs.loop.calls import SHOW_CYCLES, CyclesQuestion
 
     with open_desk(data, url, tenant) as desk:
-        cycles = desk.ask(SHOW_CYCLES, CyclesQuestion(loop=loop, limit=limit)).cycles
+        page = desk.ask(SHOW_CYCLES, CyclesQuestion(loop=loop, limit=limit, cursor=cursor))
+    cycles = page.cycles
+    say_more(page.next)
     if json:
         show_json(cycles)
         return

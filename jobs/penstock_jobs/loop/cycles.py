@@ -84,12 +84,14 @@ def cycles_of(
 ) -> list[Cycle]:
     """The newest come first. `limit` counts over all loops."""
     query = sa.select(loop_cycle).filter_by(tenant=tenant).where(*where)
+    columns = loop_cycle.c
+    order = [columns.number.desc()]
     if loop is None:
-        query = query.order_by(loop_cycle.c.opened_at.desc())
+        order = [columns.opened_at.desc(), *order, columns.loop.desc()]
     else:
         query = query.filter_by(loop=loop)
     with database.read() as connection:
-        rows = connection.execute(query.order_by(loop_cycle.c.number.desc()).limit(limit)).all()
+        rows = connection.execute(query.order_by(*order).limit(limit)).all()
         return [_read_cycle(connection, row) for row in rows]
 
 

@@ -58,10 +58,18 @@ class RewardFile:
 
 
 def write_rewards(
-    lake: Lake, version: str, lake_snap: int, tenant: str, *, rewards: pa.Table, outcomes: pa.Table
+    lake: Lake,
+    version: str,
+    lake_snap: int,
+    tenant: str | None,
+    *,
+    rewards: pa.Table,
+    outcomes: pa.Table,
 ) -> RewardFile:
-    """Writes both files of a tenant's rows, sorted; no query sees them before `add_rewards`."""
-    name = f"rewards/{tenant_folder(tenant)}/{version}/{uuid.uuid4().hex[:16]}.parquet"
+    """Writes both files of a tenant's rows, sorted; no query sees them before `add_rewards`.
+    Without a tenant they stand for a file of before tenants were apart."""
+    folder = version if tenant is None else f"{tenant_folder(tenant)}/{version}"
+    name = f"rewards/{folder}/{uuid.uuid4().hex[:16]}.parquet"
     announce_file(lake.database, name, NO_PARTITION, owner=uuid.uuid4().hex)
     written = _write(lake.store, name, rewards.cast(REWARD_FILE_ROWS), _REWARD_ORDER)
     beside = _write(

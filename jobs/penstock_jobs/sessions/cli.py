@@ -8,7 +8,7 @@ from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.desk import open_desk
 from penstock.terminal import options
-from penstock.terminal.output import say, show_json, show_styled, show_table
+from penstock.terminal.output import say_more, show_json, show_styled, show_table
 
 app = typer.Typer(help="Sessions, to be looked through and read.", no_args_is_help=True)
 
@@ -79,8 +79,7 @@ def list_(
             [listed.session_id, listed.last_ts, *served, listed.outcome, worth, listed.reason]
         )
     show_table([*columns, "worth", "why"], rows)
-    if page.next:
-        say(f"There are more: --cursor {page.next}")
+    say_more(page.next)
 
 
 @app.command("show")

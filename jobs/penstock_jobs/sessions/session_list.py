@@ -6,10 +6,11 @@ from datetime import datetime
 import msgspec
 
 from penstock.lake.lake import Lake
+from penstock.lake.pages import decode_cursor, encode_cursor
 from penstock.lake.query import OwnQuery
 from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.outcomes import Kind
-from penstock_jobs.sessions.session_record import decode_cursor, encode_cursor, sql_of
+from penstock_jobs.sessions.session_record import sql_of
 
 LISTED_MAX = 1_000
 _VIEWS = frozenset({"sessions", "outcomes"})

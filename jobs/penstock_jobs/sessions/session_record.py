@@ -1,8 +1,6 @@
 """A session as a document: what is known of it, its events, its rewards, and why it is worth what
 it is. Commands and HTTP give the same one."""
 
-import base64
-import binascii
 from collections.abc import Mapping
 from datetime import datetime
 from importlib.resources import files
@@ -10,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from penstock.errors import InvalidInput
 from penstock.lake.lake import Lake
+from penstock.lake.pages import decode_cursor, encode_cursor
 from penstock.lake.query import OwnQuery
 from penstock_jobs.rewards.errors import SessionUnknown
 from penstock_jobs.rewards.explanation import Explanation, stored_rewards
@@ -98,25 +96,6 @@ def _event_of(row: Mapping[str, Any]) -> EventRecord:
     for name in ("payload", "extra"):
         fields[name] = msgspec.Raw(row[name].encode()) if row[name] is not None else None
     return EventRecord(**fields)
-
-
-# Cursors: where a page ended, so that the next begins behind it whatever came in between
-
-
-def encode_cursor(*place: object) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
-
-
-def decode_cursor(cursor: str, length: int) -> list[str]:
-    """Raises InvalidInput."""
-    try:
-        content = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
-        place = msgspec.json.decode(content, type=list[str | int])
-    except (ValueError, binascii.Error, RecursionError):
-        place = []
-    if len(place) != length:
-        raise InvalidInput(what="The cursor", why="it is none that an answer gave as `next`")
-    return [str(part) for part in place]
 
 
 def sql_of(file: str) -> str:

@@ -5,8 +5,9 @@ from typing import Any
 import msgspec
 
 from penstock.checkpoints.lineage import Learner
-from penstock.lake.desk import Call, Caller, ListQuestion, Page, Question, page_of
+from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
+from penstock.lake.pages import ListQuestion, Page, page_of
 
 
 class ShardAnswer(msgspec.Struct):

@@ -13,7 +13,7 @@ from penstock.lake.desk import open_desk
 from penstock.lake.lake import Lake, open_existing
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of
-from penstock.terminal.output import encode, say, show_json, show_table, show_text
+from penstock.terminal.output import encode, say, say_more, show_json, show_table, show_text
 
 if TYPE_CHECKING:
     from penstock.shards.manifest import Manifest
@@ -104,14 +104,17 @@ def _show_build(built: "ShardBuild") -> None:
         *([f"events with a problem: {kind}", n] for kind, n in sorted(built.problems.items())),
         *([["snapshot", manifest.snapshot.name]] if manifest.snapshot else []),
     ]
-    show_table(["what", "value", "such as"], [[*row, None][:3] for row in rows])
+    show_table(["what", "value", "such as"], [[*row, ""][:3] for row in rows])
 
 
 @app.command("list")
 def list_(
+    *,
     data: options.DeskData = None,
     url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
+    limit: options.Limit = None,
+    cursor: options.Cursor = None,
     json: options.Json = False,
 ) -> None:
     """The shards that were built; the newest of a name comes last.
@@ -121,13 +124,14 @@ def list_(
     from penstock_jobs.shards.calls import LIST_SHARDS, ShardsQuestion
 
     with open_desk(data, url, tenant) as desk:
-        shards = desk.ask(LIST_SHARDS, ShardsQuestion()).shards
+        page = desk.ask(LIST_SHARDS, ShardsQuestion(limit=limit, cursor=cursor))
+    say_more(page.next)
     if json:
-        show_json(shards)
+        show_json(page.shards)
         return
     names = ("id", "name", "samples", "tokens", "trainable", "bytes", "marked_sessions")
     columns = [*names, "created_at"]
-    show_table(columns, [[getattr(shard, name) for name in columns] for shard in shards])
+    show_table(columns, [[getattr(shard, name) for name in columns] for shard in page.shards])
 
 
 @app.command()

@@ -128,7 +128,7 @@ def mark_sessions(
             hits = segments.may_hold(segments.read_filter(row.session_filter), prefixes)
             suspected = {ids[place] for place in np.flatnonzero(hits)}
             # A filter may be wrong about a session; the files are not.
-            present = suspected & _sessions_of(store, row.id) if suspected else suspected
+            present = suspected & sessions_of(store, row.id) if suspected else suspected
             for session in sorted(present):
                 mark = {"shard": row.id, "tenant": tenant, "session_id": session}
                 mark |= {"reason": reason, "marked_at": now_us()}
@@ -137,7 +137,8 @@ def mark_sessions(
     return marked
 
 
-def _sessions_of(store: ObjectStore, shard_id: str) -> set[str]:
+def sessions_of(store: ObjectStore, shard_id: str) -> set[str]:
+    """Raises ShardMissing, ShardDamaged."""
     tables = read_rows(store, read_manifest(store, shard_id), ["session_id"])
     return {session for rows in tables for session in rows["session_id"].unique().to_pylist()}
 

@@ -29,10 +29,11 @@ from penstock_jobs.shards.recipe import OtherTokenizer, Source
 from penstock_jobs.shards.rendered_branches import Renderer
 from penstock_jobs.shards.session_events import EventProblem
 from penstock_jobs.shards.token_credit import RolloutRow, TokenRewards
-from penstock_jobs.shards.token_payload import ExpectedTokens, is_digest
+from penstock_jobs.shards.token_payload import TOKENS_REDACTED, ExpectedTokens, is_digest
 
 SampleRefusal = Literal[
     "no_engine_tokens",  # ids are demanded, and no call has any
+    "redacted_tokens",  # ids are demanded, and redaction took them out
     "broken_tokens",  # all that it has are broken
     "nothing_written",  # nothing in it was written by the model here for the first time
     "template_refused",
@@ -222,7 +223,8 @@ class SampleRows:
                 return from_engine.branches
             if source == "engine":
                 if from_engine.problems:
-                    return "broken_tokens"
+                    kinds = {problem.kind for problem in from_engine.problems}
+                    return "redacted_tokens" if kinds == {TOKENS_REDACTED} else "broken_tokens"
                 written = any(
                     not call.flags & {"copied", "synthetic"} for call in conversation.calls
                 )

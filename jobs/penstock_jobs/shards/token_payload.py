@@ -22,6 +22,7 @@ Wide = NDArray[np.int64]
 #: (start, version), the starts ascending.
 Runs = tuple[tuple[int, int], ...]
 
+TOKENS_REDACTED = "tokens_redacted"
 _INT32_END = 2**31
 #: Bytes of a list that has a comma, if it has two ids.
 _COMMA_WITHIN = 32
@@ -36,6 +37,8 @@ class _TokensPayload(Struct, gc=False):
     template: str | None = None
     policy_version_runs: list[tuple[int, Any]] | None = None
     routed_experts: Raw = Raw(b"null")
+    #: Redaction took the ids out, since they decode to what was masked.
+    redacted: bool = False
 
 
 class _RoutesPayload(Struct, gc=False):
@@ -153,7 +156,7 @@ def read_tokens(
     except OverflowError:
         return "ids_out_of_range"
     if not len(completion):
-        return None
+        return TOKENS_REDACTED if payload.redacted else None
     if not len(prompt):
         return "prompt_ids_missing"
     tokenizer = (payload.tokenizer or "").removeprefix("sha256:")

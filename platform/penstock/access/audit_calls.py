@@ -7,8 +7,9 @@ import msgspec
 
 from penstock.audit.entry import Action, Entry, Head
 from penstock.errors import InvalidInput
-from penstock.lake.desk import Call, Caller, Page, Question
+from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
+from penstock.lake.pages import Page
 from penstock.terminal.output import time_of
 
 _ENTRIES = 100

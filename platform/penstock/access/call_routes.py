@@ -77,7 +77,8 @@ class CallRoutes:
 
 def caller_of(grant: Grant) -> Caller:
     """The key as `penstock keys list` shows it."""
-    return Caller(grant.tenant, f"key {grant.key}", grant.role == "admin")
+    name, is_admin = f"key {grant.key}", grant.role == "admin"
+    return Caller(grant.tenant, name, is_admin, expires_at=grant.expires_at)
 
 
 def _encoded_answer(call: Call[Any, Any], lake: Lake, caller: Caller, question: Question) -> bytes:

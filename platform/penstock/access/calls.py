@@ -3,9 +3,11 @@
 import msgspec
 
 from penstock.access import Role
-from penstock.lake.desk import Call, Caller, ListQuestion, Page, Question, page_of
+from penstock.errors import InvalidInput
+from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
-from penstock.terminal.output import facts
+from penstock.lake.pages import ListQuestion, Page, page_of
+from penstock.terminal.output import facts, time_of
 
 
 class GrantAnswer(msgspec.Struct):
@@ -73,6 +75,10 @@ class RotateKey(Question):
 def _create(lake: Lake, caller: Caller, question: CreateKey) -> CreatedKey:
     from penstock.access.keys import create_key
 
+    end = caller.expires_at
+    if end is not None and (question.expires_at is None or question.expires_at > end):
+        why = f"the key that makes it expires at {time_of(end):%Y-%m-%d %H:%M} UTC, the latest"
+        raise InvalidInput(what="A key that outlives its maker", why=why)
     terms = question.role, caller.tenant, question.note, question.expires_at
     key, secret = create_key(lake.database, *terms, by=caller.actor)
     return msgspec.convert(facts(key) | {"secret": secret}, CreatedKey)

@@ -11,7 +11,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.desk import open_desk
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
-from penstock.terminal.output import facts, say, show_json, show_table, show_text
+from penstock.terminal.output import facts, say, say_more, show_json, show_table, show_text
 
 if TYPE_CHECKING:
     from penstock.access.calls import CreatedKey
@@ -82,7 +82,12 @@ def rotate(
 
 @app.command("list")
 def list_(
-    data: options.DeskData = None, url: options.Url = None, json: options.Json = False
+    *,
+    data: options.DeskData = None,
+    url: options.Url = None,
+    limit: options.Limit = None,
+    cursor: options.Cursor = None,
+    json: options.Json = False,
 ) -> None:
     """All keys, without their secrets.
 
@@ -91,12 +96,13 @@ def list_(
     from penstock.access.calls import LIST_KEYS, KeysQuestion
 
     with open_desk(data, url) as desk:
-        keys = desk.ask(LIST_KEYS, KeysQuestion()).keys
+        page = desk.ask(LIST_KEYS, KeysQuestion(limit=limit, cursor=cursor))
+    say_more(page.next)
     if json:
-        show_json(keys)
+        show_json(page.keys)
         return
     rows: list[list[object]] = []
-    for key in keys:
+    for key in page.keys:
         created, expires, revoked = (
             datetime.fromisoformat(at) if at else None
             for at in (key.created_at, key.expires_at, key.revoked_at)

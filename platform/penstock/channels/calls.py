@@ -17,8 +17,9 @@ from penstock.channels.channel import (
 from penstock.checkpoints.calls import (
     refused_for,
 )
-from penstock.lake.desk import Call, Caller, ListQuestion, Page, Question, page_of
+from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
+from penstock.lake.pages import ListQuestion, Page, decode_number, page_of
 
 if TYPE_CHECKING:
     from penstock.database.engine import Database
@@ -69,7 +70,7 @@ class AuditedChange(msgspec.Struct):
     outcome: str | None
 
 
-class AuditAnswer(msgspec.Struct):
+class AuditAnswer(Page):
     """The whole history is checked: `misfit` is the first version that is not as it was written,
     `unbound` those whose evidence nobody can check. `before` is the change before those that are
     shown, `left_out` the tasks that policies left out, by verdict."""
@@ -94,10 +95,12 @@ class ChannelQuestion(Question):
 
 
 class AuditQuestion(Question):
-    """`last` shows so many changes, the newest; all without it."""
+    """`last` shows so many changes, the newest, of all or of those before `cursor`, the `next` of a
+    page before; all without it."""
 
     name: str
     last: Annotated[int, Meta(ge=1, le=2**31)] | None = None
+    cursor: str | None = None
 
 
 class SetPolicyQuestion(Question):
@@ -125,7 +128,8 @@ def _audit(lake: Lake, caller: Caller, question: AuditQuestion) -> AuditAnswer:
     of_channel = lake.database, caller.tenant, question.name
     # One more, to tell of each what was before it.
     limit = question.last + 1 if question.last is not None else None
-    changes = history.channel_changes(*of_channel, limit=limit, latest=True)
+    end = decode_number(question.cursor) if question.cursor is not None else None
+    changes = history.channel_changes(*of_channel, limit=limit, latest=True, before=end)
     outcomes = history.verdict_outcomes(*of_channel)
     answers = [
         msgspec.convert(
@@ -139,6 +143,7 @@ def _audit(lake: Lake, caller: Caller, question: AuditQuestion) -> AuditAnswer:
         channel=question.name,
         changes=shown,
         before=answers[-len(shown) - 1] if len(answers) > len(shown) else None,
+        next=str(shown[0].version) if len(answers) > len(shown) else None,
         misfit=history.verify_history(*of_channel),
         unbound=history.unbound_versions(*of_channel),
         left_out=history.left_out_tasks(*of_channel),

@@ -1,10 +1,9 @@
-"""`penstock channels`: where channels point, their history, their policy, and watching them; and
-`penstock webhooks`."""
+"""`penstock channels`: where channels point, their history, their policy, and watching
+them."""
 
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -17,18 +16,15 @@ from penstock.database.errors import DatabaseUnreachable
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.desk import open_desk, service_url
 from penstock.lake.lake import open_existing
-from penstock.sealed_texts import SecretKeyUnfit
 from penstock.terminal import options
-from penstock.terminal.long_commands import on_end_signal
 from penstock.terminal.options import By, Reason
 from penstock.terminal.output import (
-    facts,
     say,
+    say_more,
     show_json,
     show_json_line,
     show_table,
     show_text,
-    time_of,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +35,6 @@ app = typer.Typer(
     help="What the serving fleet watches: each channel points at one checkpoint.",
     no_args_is_help=True,
 )
-webhooks = typer.Typer(help="Addresses that are told of changes of channels.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The channel.")]
 
@@ -48,9 +43,12 @@ _OUTAGE_PAUSE_SECONDS = 5.0
 
 @app.command("list")
 def list_channels(
+    *,
     data: options.DeskData = None,
     url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
+    limit: options.Limit = None,
+    cursor: options.Cursor = None,
     json: options.Json = False,
 ) -> None:
     """All channels, and where each points.
@@ -60,12 +58,13 @@ def list_channels(
     from penstock.channels.calls import LIST_CHANNELS, ChannelsQuestion
 
     with open_desk(data, url, tenant) as desk:
-        channels = desk.ask(LIST_CHANNELS, ChannelsQuestion()).channels
+        page = desk.ask(LIST_CHANNELS, ChannelsQuestion(limit=limit, cursor=cursor))
+    say_more(page.next)
     if json:
-        show_json(channels)
+        show_json(page.channels)
         return
     rows: list[list[object]] = []
-    for channel in channels:
+    for channel in page.channels:
         since = datetime.fromisoformat(channel.since) if channel.since is not None else None
         canary = [channel.canary, channel.canary_share, "pinned" if channel.pinned else None]
         rows.append([channel.channel, channel.version, channel.checkpoint, since, *canary])
@@ -115,6 +114,7 @@ def show_history(
     last: Annotated[
         int | None, typer.Option(help="Show so many changes, the newest; all by default.", min=1)
     ] = None,
+    cursor: options.Cursor = None,
     data: options.DeskData = None,
     url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
@@ -134,7 +134,8 @@ def show_history(
     from penstock.channels.errors import HistoryDamaged
 
     with open_desk(data, url, tenant) as desk:
-        audit = desk.ask(AUDIT_CHANNEL, AuditQuestion(name=name, last=last))
+        audit = desk.ask(AUDIT_CHANNEL, AuditQuestion(name=name, last=last, cursor=cursor))
+    say_more(audit.next)
     changes, misfit, unbound = audit.changes, audit.misfit, audit.unbound
     if json:
         past = {"channel": name, "changes": changes, "misfit": misfit, "unbound": unbound}
@@ -155,7 +156,9 @@ def show_history(
         versions = ", ".join(map(str, unbound[:10])) + ("…" if unbound[10:] else "")
         say(f"made before evidence was bound, so nobody checks their attempts: versions {versions}")
     if not json:
-        say(f"the history fits: {changes[-1].version} changes, up to the hash {changes[-1].hash}")
+        newest = changes[-1] if changes and cursor is None else None
+        upto = f": {newest.version} changes, up to the hash {newest.hash}" if newest else ""
+        say(f"the history fits{upto}")
 
 
 def _change_of(entry: "AuditedChange") -> "Change":
@@ -313,124 +316,3 @@ def _watch_line(document: dict[str, Any]) -> str:
     marks = f" [{change_marks(change)}]" if change_marks(change) else ""
     text = f"{describe_change(change)}{marks}  ({change.actor}: {change.reason})"
     return " ".join(f"{document['at']}  {change.channel} {change.version}  {text}".split("\n"))
-
-
-@webhooks.command("add")
-def add_webhook(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Where messages are sent.")],
-    channel: Annotated[
-        str | None, typer.Option(help="The one channel to tell of; all without it.")
-    ] = None,
-    data: options.Data = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
-    """Tell an address of each change from now on. The secret of the signatures is shown now and
-    never again.
-
-    Example: penstock webhooks add https://fleet.example.com/hooks/penstock --channel production
-    """
-    from penstock.channels.webhooks import add_webhook, check_webhook, seal_webhooks
-
-    with open_existing(data) as lake:
-        check_webhook(url, lake.settings)
-        seal_webhooks(lake.database, lake.settings)
-        by = options.actor(None)
-        hook, secret = add_webhook(lake.database, lake.settings, tenant, url, channel, by=by)
-    if json:
-        show_json({"id": hook.id, "url": hook.shown, "channel": hook.channel, "secret": secret})
-        return
-    say(f"webhook {hook.id} for {hook.shown}; the secret of its signatures, shown this once:")
-    show_text(secret)
-
-
-@webhooks.command("list")
-def list_webhooks(
-    data: options.Data = None, tenant: options.Tenant = TENANT_DEFAULT, json: options.Json = False
-) -> None:
-    """All webhooks, and the topic: what each has yet to be told, and why.
-
-    Example: penstock webhooks list
-    """
-    from penstock.channels.notice_delivery import target_statuses
-    from penstock.channels.webhooks import seal_webhooks
-
-    with open_existing(data) as lake:
-        with suppress(SecretKeyUnfit):  # the list says which webhooks cannot be read
-            seal_webhooks(lake.database, lake.settings)
-        targets = target_statuses(lake.database, lake.settings, tenant)
-    documents = [facts(target) for target in targets]
-    if json:
-        show_json(documents)
-        return
-    columns = ["id", "channel", "address", "waiting", "tries", "next try (UTC)", "problem"]
-    rows = []
-    for target, document in zip(targets, documents, strict=True):
-        document["channel"] = target.channel or "all"
-        document["try_at"] = time_of(target.try_at) if target.try_at else None
-        rows.append(list(document.values()))
-    show_table(columns, rows)
-
-
-@webhooks.command("remove")
-def remove_webhook(
-    webhook_id: Annotated[str, typer.Argument(metavar="ID", help="From `penstock webhooks list`.")],
-    data: options.Data = None,
-    tenant: options.Tenant = TENANT_DEFAULT,
-    json: options.Json = False,
-) -> None:
-    """Tell an address nothing any more, and nothing that it still waits for.
-
-    Example: penstock webhooks remove 1f0c2a9b77d04e12
-    """
-    from penstock.channels.webhooks import remove_webhook
-
-    with open_existing(data) as lake:
-        remove_webhook(lake.database, tenant, webhook_id, by=options.actor(None))
-    show_json({"removed": webhook_id}) if json else say(f"webhook {webhook_id} is removed")
-
-
-@webhooks.command("deliver")
-def deliver(
-    once: Annotated[
-        bool, typer.Option("--once", help="Try all that waits once, and end; 1 when any is left.")
-    ] = False,
-    data: options.Data = None,
-    json: options.Json = False,
-) -> None:
-    """Tell webhooks and the topic, of all tenants, until SIGTERM or Ctrl-C. `penstock serve` does
-    it too; one of them at a time tells an address.
-
-    Example: penstock webhooks deliver --once
-    """
-    from penstock.channels.notice_delivery import Deliverer
-    from penstock.logs import configure_logs
-    from penstock.metrics import Metrics
-
-    with open_existing(data) as lake:
-        configure_logs(lake.settings.log_format)
-        metrics = Metrics()
-        deliverer = Deliverer(lake.database, lake.settings, metrics)
-        ended = threading.Event()
-        try:
-            if once:
-                deliverer.tell_now()
-            else:
-                with on_end_signal(ended.set):
-                    deliverer.start()
-                    say("delivering until Ctrl-C")
-                    ended.wait()
-        finally:
-            deliverer.stop()
-        left = deliverer.survey()
-    kinds = ("webhook", "kafka")
-    told_count = sum(int(metrics.value("notices_told_total", kind=kind)) for kind in kinds)
-    waiting = sum(pending.count for pending in left)
-    if json:
-        show_json({"told": told_count, "waiting": waiting, "problems": deliverer.problems()})
-    else:
-        say(f"{told_count} told, {waiting} waiting")
-        for problem in deliverer.problems():
-            say(problem)
-    if once and left:
-        raise typer.Exit(1)

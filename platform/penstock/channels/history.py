@@ -32,12 +32,15 @@ def channel_changes(
     after: int = 0,
     limit: int | None = None,
     latest: bool = False,
+    before: int | None = None,
 ) -> list[Change]:
-    """The changes of a channel after a version, the oldest first; of more than `limit` the first
-    ones, or the `latest`. Raises ChannelUnknown."""
+    """The changes of a channel after a version, and before one, the oldest first; of more than
+    `limit` the first ones, or the `latest`. Raises ChannelUnknown."""
     columns = channel_change.c
     query = sa.select(*CHANGE_COLUMNS).where(columns.tenant == tenant, columns.channel == name)
     query = query.where(columns.version > after).limit(limit)
+    if before is not None:
+        query = query.where(columns.version < before)
     query = query.order_by(columns.version.desc() if latest else columns.version)
     with database.read() as connection:
         if newest_change(connection, tenant, name) is None:

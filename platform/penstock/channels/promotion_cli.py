@@ -262,7 +262,7 @@ def _lineage_rows(line: "LineageAnswer") -> Iterator[list[object]]:
     for parent in line.parents:
         yield ["parent", parent.name, f"{parent.form}, {parent.state}"]
     for child in line.children:
-        yield ["child", child, None]
+        yield ["child", child, ""]
     for channel in line.channels:
         yield ["serves", channel.channel, channel.arm]
     for shard in line.shards:

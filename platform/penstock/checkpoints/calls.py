@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from penstock.checkpoints.checkpoint import Checkpoint, Form, State
-from penstock.lake.desk import Call, Caller, ListQuestion, Page, Question, page_of
+from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
+from penstock.lake.pages import ListQuestion, Page, page_of
 from penstock.terminal.output import facts, time_of
 
 if TYPE_CHECKING:

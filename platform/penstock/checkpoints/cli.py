@@ -14,7 +14,7 @@ from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.long_commands import progress_of_bytes
 from penstock.terminal.options import By, CheckpointName, Reason
-from penstock.terminal.output import say, show_json, show_table, show_text
+from penstock.terminal.output import say, say_more, show_json, show_table, show_text
 
 app = typer.Typer(
     help="Model versions: their digests, where they lie, what they came from.", no_args_is_help=True
@@ -108,10 +108,13 @@ def digest(
 
 @app.command("list")
 def list_(
+    *,
     state: Annotated[State | None, typer.Option(help="Only those in this state.")] = None,
     data: options.DeskData = None,
     url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
+    limit: options.Limit = None,
+    cursor: options.Cursor = None,
     json: options.Json = False,
 ) -> None:
     """All checkpoints; the newest comes last.
@@ -121,13 +124,15 @@ def list_(
     from penstock.checkpoints.calls import LIST_CHECKPOINTS, CheckpointsQuestion
 
     with open_desk(data, url, tenant) as desk:
-        checkpoints = desk.ask(LIST_CHECKPOINTS, CheckpointsQuestion(state=state)).checkpoints
+        question = CheckpointsQuestion(state=state, limit=limit, cursor=cursor)
+        page = desk.ask(LIST_CHECKPOINTS, question)
+    say_more(page.next)
     if json:
-        show_json(checkpoints)
+        show_json(page.checkpoints)
         return
     names = ["name", "state", "form", "parent", "digest", "checked"]
     rows: list[list[object]] = []
-    for each in checkpoints:
+    for each in page.checkpoints:
         registered = datetime.fromisoformat(each.registered_at)
         rows.append([*(getattr(each, name) for name in names), registered, each.registered_by])
     show_table([*names, "registered (UTC)", "by"], rows)

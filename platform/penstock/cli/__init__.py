@@ -16,7 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 
 import penstock
 from penstock.cli.summaries import SUMMARIES
-from penstock.errors import PenstockError, one_line
+from penstock.errors import InvalidInput, PenstockError, StoreNeeded, one_line
 from penstock.terminal.interruption import INTERRUPTED, listening_to_ctrl_c
 from penstock.terminal.output import guard_terminal, show_error, show_error_document, show_text
 
@@ -50,7 +50,9 @@ class RoomCommands(CommandGroup):
     """The commands of all rooms, each loaded when it is asked for."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return [name for name in _entries() if "." not in name]
+        own = {name: position for position, name in enumerate(SUMMARIES)}
+        names = [name for name in _entries() if "." not in name]
+        return sorted(names, key=lambda name: (own.get(name, len(own)), name))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in self.commands and cmd_name in _entries():
@@ -144,6 +146,8 @@ def _run() -> int:
     try:
         status = app(standalone_mode=False)
     except typer.TyperException as error:  # wrong usage
+        if refusal := _url_refusal(error):
+            return _refuse(refusal)
         if _answers_json():
             show_error_document("WrongUsage", error.format_message(), error.exit_code)
         error.show()  # type: ignore[attr-defined]  # all that it raises have it
@@ -151,15 +155,29 @@ def _run() -> int:
     except typer.Abort:  # the end of what was asked for
         return INTERRUPTED
     except PenstockError as error:
-        if _answers_json():
-            name, fields = type(error).__name__, error.http_fields
-            show_error_document(name, one_line(error), error.exit_status, fields)
-        show_error(error)
-        return error.exit_status
+        return _refuse(error)
     except BrokenPipeError:  # the reader of a pipe has seen enough
         sys.stderr.close()  # noqa: TID251  # nothing is written
         return 0
     return status if isinstance(status, int) else 0
+
+
+def _refuse(error: PenstockError) -> int:
+    if _answers_json():
+        name, fields = type(error).__name__, error.http_fields
+        show_error_document(name, one_line(error), error.exit_status, fields)
+    show_error(error)
+    return error.exit_status
+
+
+def _url_refusal(error: typer.TyperException) -> PenstockError | None:
+    """What a command says that has no --url, where it is given one."""
+    context = getattr(error, "ctx", None)
+    if getattr(error, "option_name", "") != "--url" or context is None:
+        return None
+    if any(param.name == "data" for param in context.command.params):
+        return StoreNeeded(command=context.command_path)
+    return InvalidInput(what="--url", why=f"`{context.command_path}` asks no service: leave it out")
 
 
 def _answers_json() -> bool:

@@ -7,7 +7,7 @@ reason, as the gateway would have rejected it."""
 
 import struct
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
@@ -56,6 +56,7 @@ class Frame(msgspec.Struct):
     body: bytes
 
 
+Redact = Callable[[list[bytes], str], tuple[list[bytes], list[Rejection]]]
 #: A frame and the partition that it belongs to.
 PlacedFrame = tuple[int, Frame]
 
@@ -263,6 +264,9 @@ class FrameDecoder:
     partitions: int
     event_bytes_max: int
     rejected_line_bytes_max: int
+    #: What becomes of the lines of a tenant before they are validated: those that go on, and those
+    #: that are refused, by their place.
+    redact: Redact | None = None
 
     def placed(self, value: bytes, partition: int) -> Iterator[PlacedFrame]:
         """The validated frames of a value in `partition`, each with that of its sessions."""
@@ -291,11 +295,17 @@ class FrameDecoder:
             reason = f"its schema version is {header.schema_version}, {known}"
         place = (tenant, header.received_us, self.partitions, self.rejected_line_bytes_max)
         if reason:
-            rejection = Rejection(1, reason, frame.body, None)
+            [kept], _ = (
+                ([frame.body], []) if self.redact is None else self.redact([frame.body], tenant)
+            )
+            rejection = Rejection(1, reason, kept, None)
             yield from pack(ValidatedLines([], [], [], [rejection]), *place)
             return
-        for number, lines in split_body([frame.body], _CHUNK_BYTES):
-            yield from pack(validate_lines(lines, number, self.event_bytes_max), *place)
+        for number, sent in split_body([frame.body], _CHUNK_BYTES):
+            lines, refused = (sent, []) if self.redact is None else self.redact(sent, tenant)
+            validated = validate_lines(lines, number, self.event_bytes_max)
+            validated.rejections.extend(one._replace(line=number + one.line) for one in refused)
+            yield from pack(validated, *place)
 
 
 def _decode(value: bytes) -> Frame:

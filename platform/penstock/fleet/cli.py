@@ -2,7 +2,7 @@
 
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -16,20 +16,18 @@ from penstock.channels.cli import Name
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.fleet.fleet_status import PartName
-from penstock.lake.desk import service_url
+from penstock.lake.desk import open_desk, service_url
 from penstock.lake.lake import open_existing
 from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.long_commands import on_end_signal
-from penstock.terminal.output import say, show_json, show_json_line, show_table, show_text
+from penstock.terminal.output import say, say_more, show_json, show_json_line, show_table, show_text
 
 if TYPE_CHECKING:
     from penstock.fleet.registry_source import RegistrySource, TellEvent
+    from penstock.fleet.replicas import FleetAnswer, ReplicaAnswer
 
 _LOOK_SECONDS = 0.5
-
-#: The answer to `GET /v1/channels/{name}/replicas`.
-FleetDocument = dict[str, Any]
 
 
 _Execute = Annotated[
@@ -161,6 +159,8 @@ def fleet(
     url: options.Url = None,
     data: options.DeskData = None,
     tenant: options.Tenant = TENANT_DEFAULT,
+    limit: options.Limit = None,
+    cursor: options.Cursor = None,
     json: options.Json = False,
 ) -> None:
     """Who serves a channel, and what each replica has loaded. Exit 1 unless all of them have loaded
@@ -168,69 +168,49 @@ def fleet(
 
     Example: penstock channels fleet production --wait 600
     """
+    from penstock.fleet.calls import SHOW_FLEET, FleetQuestion
+
     until = time.monotonic() + wait
-    with _reader(url, data, tenant, name) as read:
-        document = read()
-        while not document["whole"] and (left_s := until - time.monotonic()) > 0:
+    question = FleetQuestion(name=name, limit=limit, cursor=cursor)
+    with open_desk(data, url, tenant) as desk:
+        answer = desk.ask(SHOW_FLEET, question)
+        while not answer.whole and (left_s := until - time.monotonic()) > 0:
             time.sleep(min(_LOOK_SECONDS, left_s))
-            document = read()
+            answer = desk.ask(SHOW_FLEET, question)
     if json:
-        show_json(document)
+        show_json(answer)
     else:
         columns = ["replica", "part", "state", "loaded", "since (UTC)", "heard", "problem"]
-        show_table(columns, [_row(replica) for replica in document["replicas"]])
-        for sentence in _sentences(name, document):
+        show_table(columns, [_row(replica) for replica in answer.replicas])
+        say_more(answer.next)
+        for sentence in _sentences(name, answer):
             say(sentence)
-    if not document["whole"]:
+    if not answer.whole:
         raise typer.Exit(1)
 
 
-@contextmanager
-def _reader(
-    url: str | None, data: Path | None, tenant: str, name: str
-) -> Iterator[Callable[[], FleetDocument]]:
-    if (url := service_url(data, url)) is not None:
-        from penstock.channels.channel_watcher import channel_path
-        from penstock.http.client import service_at
-
-        service = service_at(url)
-        yield lambda: service.ask(f"{channel_path(name)}/replicas", "parts")
-        return
-    import msgspec
-
-    from penstock.fleet import replicas
-
-    with open_existing(data) as lake:
-        fleet = (lake.database, lake.settings, tenant, name)
-        yield lambda: msgspec.to_builtins(replicas.fleet(*fleet))
-
-
-def _row(replica: dict[str, Any]) -> list[object]:
-    heard_s = (datetime.now(UTC) - datetime.fromisoformat(replica["heard_at"])).total_seconds()
-    loaded_at = replica["loaded_at"]
+def _row(replica: "ReplicaAnswer") -> list[object]:
+    heard_s = (datetime.now(UTC) - datetime.fromisoformat(replica.heard_at)).total_seconds()
     return [
-        replica["replica"],
-        replica["part"],
-        f"silent, was {replica['state']}" if replica["silent"] else replica["state"],
-        replica["loaded"],
-        datetime.fromisoformat(loaded_at) if loaded_at else None,
+        replica.replica,
+        replica.part,
+        f"silent, was {replica.state}" if replica.silent else replica.state,
+        replica.loaded,
+        datetime.fromisoformat(replica.loaded_at) if replica.loaded_at else None,
         f"{max(0.0, heard_s):.0f} s ago",
-        replica["problem"],
+        replica.problem,
     ]
 
 
-def _sentences(name: str, document: FleetDocument) -> Iterator[str]:
-    import msgspec
+def _sentences(name: str, answer: "FleetAnswer") -> Iterator[str]:
+    from penstock.fleet.fleet_status import say_standing
 
-    from penstock.fleet.fleet_status import StandingAnswer, say_standing
-
-    parts = msgspec.convert(document["parts"], list[StandingAnswer])
-    for part in parts:
+    for part in answer.parts:
         since = ""
         if part.since is not None:
             at = datetime.fromisoformat(part.since).astimezone(UTC)
             since = f", since {at:%Y-%m-%d %H:%M:%S} UTC"
         yield say_standing(name, part) + since
-    canary = document["canary"]
-    if canary is not None and "canary" not in {part.part for part in parts}:
+    canary = answer.canary
+    if canary is not None and "canary" not in {part.part for part in answer.parts}:
         yield f"nobody serves the canary {canary}: no replica follows with --part canary"

@@ -17,6 +17,7 @@ from penstock.fleet.errors import ReplicasFull, ReplicaTaken
 from penstock.fleet.fleet_status import PARTS, STATES, ReplicaGroup, StandingAnswer, standings
 from penstock.fleet.settings import FleetSettings
 from penstock.fleet.tables import replica
+from penstock.lake.pages import Page
 from penstock.metrics import Metrics
 from penstock.settings import Settings
 
@@ -63,8 +64,9 @@ class ReplicaAnswer(msgspec.Struct):
     silent: bool
 
 
-class FleetAnswer(msgspec.Struct):
-    """Who serves a channel, and whether that is one checkpoint for each part."""
+class FleetAnswer(Page):
+    """Who serves a channel, and whether that is one checkpoint for each part. `replicas` alone
+    come in pages."""
 
     channel: str
     version: int

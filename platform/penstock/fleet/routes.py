@@ -4,9 +4,9 @@ import msgspec
 from litestar.openapi.spec import OpenAPIType, Schema
 
 from penstock.channels.routes import Name
-from penstock.checkpoints.routes import HttpRequest, Registry, registry_get, registry_post
+from penstock.checkpoints.routes import HttpRequest, Registry, registry_post
 from penstock.fleet.fleet_status import PARTS, STATES, StandingAnswer
-from penstock.fleet.replicas import LEFT, FleetAnswer, Report, fleet, record_report
+from penstock.fleet.replicas import LEFT, Report, record_report
 from penstock.http.body import read_document
 from penstock.http.openapi import operation_taking
 
@@ -26,14 +26,6 @@ class ReportAnswer(msgspec.Struct):
     parts: list[StandingAnswer]
 
 
-@registry_get(
-    "/v1/channels/{name:str}/replicas", "Who serves a channel, and what each has loaded", 404
-)
-async def get_replicas(request: HttpRequest, registry: Registry, name: Name) -> FleetAnswer:
-    grant = await registry.authorize(request, "read", "serve")
-    return await registry.call(grant.tenant, fleet, registry.settings, grant.tenant, name)
-
-
 @registry_post(
     "/v1/channels/{name:str}/replicas",
     "Report what a replica has loaded",
@@ -49,4 +41,4 @@ async def post_replica(request: HttpRequest, registry: Registry, name: Name) -> 
     return ReportAnswer(name, standings)
 
 
-ROUTES = [get_replicas, post_replica]
+ROUTES = [post_replica]

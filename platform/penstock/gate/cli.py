@@ -140,7 +140,8 @@ def show_verdict(outcome: str, verdict_id: str, document: Mapping[str, Any]) -> 
     for name, suite in (document.get("suites") or {}).items():
         left_out = len(suite.get("left_out", ()))
         note = f", {_counted(left_out, 'task')} left out" if left_out else ""
-        show_text(f"suite    {name} {suite['version']}{note}")
+        version = suite["version"] or "is not known: no such suite, or no such version of it"
+        show_text(f"suite    {name} {version}{note}")
         for side in (suite[role] for role in ("candidate", "incumbent") if suite.get(role)):
             attempts = f"{side['scored']} attempts of {side['checkpoint']}"
             attempts += f", {side['errors']} errors" if side["errors"] else ""

@@ -13,7 +13,7 @@ from penstock.gate.policy import SHARES, TASKS_LEAST, Guard
 from penstock.gate.ranges import Ranges
 from penstock.gate.results import SuiteResults
 from penstock.gate.statistics import estimate
-from penstock.gate.verdict import Outcome, PartVerdict, finite
+from penstock.gate.verdict import Outcome, PartVerdict, finite, shown_beside
 
 #: Of fewer tasks there is no variance.
 _MEASURED_LEAST = 2
@@ -68,7 +68,7 @@ def measure_guard(guard: Guard, amounts: MetricAmounts) -> PartVerdict:
     excess = estimate(over, limit=0.0, alpha=guard.alpha, scale=scales)
     facts["p"] = excess.p_worse
     outcome: Outcome = "INCONCLUSIVE"
-    why = "neither that it holds nor that it is breached is shown"
+    why = "too few results to say whether it holds"
     if excess.upper <= 0:
         outcome, why = "PASS", "it holds"
     elif excess.lower > 0:
@@ -80,7 +80,7 @@ def measure_guard(guard: Guard, amounts: MetricAmounts) -> PartVerdict:
         lower, upper = sorted(limit + sign * end for end in (excess.lower, excess.upper))
         facts |= {"value": mean, "lower": finite(lower), "upper": finite(upper)}
         word = "at most" if sign > 0 else "at least"
-        why = f"it is {mean:.3g}, and {word} {limit:g} is allowed: {why}"
+        why = f"it is {shown_beside(mean, limit)}; {word} {limit:g} is allowed: {why}"
     elif before:
         limit += guard.slack / before
         ends = {"value": excess.mean, "lower": excess.lower, "upper": excess.upper}

@@ -13,7 +13,7 @@ from penstock.gate.power import Spread, attempts_for, spread_of, tasks_for
 from penstock.gate.ranges import Ranges
 from penstock.gate.results import SuiteResults
 from penstock.gate.statistics import Comparison, compare_values, estimate
-from penstock.gate.verdict import Finding, Outcome, PartVerdict, finite, worst_of
+from penstock.gate.verdict import Finding, Outcome, PartVerdict, finite, shown_beside, worst_of
 
 #: Of fewer tasks there is no variance.
 _COMPARED_LEAST = 2
@@ -90,14 +90,15 @@ def _against_limit(
     facts["own"] = own
     name = "maximum" if lower_is_better else "minimum"
     if estimated.upper < sign * limit:
-        why = f"its {required.metric} of {mean:.4g} is shown to miss the {name} {limit:g}"
+        shown_mean = shown_beside(mean, limit)
+        why = f"its {required.metric} of {shown_mean} is shown to miss the {name} {limit:g}"
         return "FAIL", why + amounts.missing_text("at their best")
     outcome: Outcome = "PASS" if estimated.lower >= sign * limit else "INCONCLUSIVE"
     shown = own["upper" if lower_is_better else "lower"]
     if shown is None:
         return outcome, amounts.endless_text
-    why = f"it is shown to be {'at most' if lower_is_better else 'at least'} {shown:.4g}"
-    return outcome, f"{why}, and the {name} is {limit:g}{amounts.missing_text('at their worst')}"
+    why = f"{'at most' if lower_is_better else 'at least'} {shown_beside(shown, limit)}"
+    return outcome, f"{why}; the {name} is {limit:g}{amounts.missing_text('at their worst')}"
 
 
 def _against_incumbent(
@@ -120,16 +121,16 @@ def _against_incumbent(
     facts |= {name: finite(value) for name, value in asdict(compared).items()}
     allowed = f"at most {margin:g} is allowed"
     if compared.lower >= -margin:
-        why = f"at most {max(-compared.lower, 0):.4g} worse; {allowed}"
+        why = f"at most {shown_beside(max(-compared.lower, 0), margin)} worse; {allowed}"
         return "PASS", why + amounts.missing_text("at their worst")
     if compared.upper < -margin:
-        why = f"at least {-compared.upper:.4g} worse; {allowed}"
+        why = f"at least {shown_beside(-compared.upper, margin)} worse; {allowed}"
         return "FAIL", why + amounts.missing_text("at their best")
     if not np.isfinite(compared.lower):
         return "INCONCLUSIVE", amounts.endless_text
     gains = ours.minus(theirs) if required.direction == "max" else theirs.minus(ours)
     advice = _advice(required, amounts, gains, compared, facts)
-    why = f"it may be {-compared.lower:.4g} worse, and {allowed}"
+    why = f"it may be {shown_beside(-compared.lower, margin)} worse; {allowed}"
     return "INCONCLUSIVE", f"{why}{amounts.missing_text('at their worst')}; {advice}"
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from math import isfinite
 from typing import Any, Literal
 
@@ -56,6 +57,18 @@ class PartVerdict:
 def finite(value: float) -> float | None:
     """A bound as a document says it: None where it may be anything."""
     return value if isfinite(value) else None
+
+
+def shown_beside(value: float, limit: float) -> str:
+    """The value in two or three digits, and in more where it would not seem to be on its side of
+    the limit."""
+    side = (value > limit) - (value < limit)
+    first = 2 if abs(value) < 1 else 3 if abs(value) < 1000 else 4
+    for digits in range(first, 17):
+        rounded = float(f"{value:.{digits}g}")
+        if (rounded > limit) - (rounded < limit) == side:
+            break
+    return f"{Decimal(str(rounded)).normalize():f}" if isfinite(value) else str(value)
 
 
 def worst_of(outcomes: Collection[Outcome]) -> Outcome:

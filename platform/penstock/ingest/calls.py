@@ -9,6 +9,7 @@ from msgspec import Meta
 from penstock.errors import InvalidInput
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
+from penstock.lake.pages import ListQuestion, Page, decode_number, encode_cursor, page_of
 from penstock.terminal.output import facts
 
 #: The largest number that the database has room for.
@@ -64,8 +65,9 @@ class WaitingAnswer(msgspec.Struct):
     why: str
 
 
-class LedgerAnswer(msgspec.Struct):
-    """`discrepancies` are sentences, one for each thing that does not add up."""
+class LedgerAnswer(Page):
+    """`discrepancies` are sentences, one for each thing that does not add up. They and `totals` are
+    of all pages."""
 
     rows: list[LedgerLine]
     totals: LedgerTotals
@@ -90,7 +92,7 @@ class RejectedLineAnswer(msgspec.Struct, kw_only=True):
     lines: int
 
 
-class RejectedAnswer(msgspec.Struct):
+class RejectedAnswer(Page):
     """The newest first."""
 
     lines: list[RejectedLineAnswer]
@@ -121,7 +123,7 @@ class FuseAnswer(msgspec.Struct):
     reason: str
 
 
-class FusesAnswer(msgspec.Struct):
+class FusesAnswer(Page):
     fuses: list[FuseAnswer]
 
 
@@ -130,16 +132,16 @@ class FuseReleased(msgspec.Struct):
     source: str
 
 
-class LedgerQuestion(Question):
+class LedgerQuestion(ListQuestion):
     """From the hour of `since` on, in microseconds since 1970."""
 
     since: Annotated[int, Meta(ge=0, le=ID_MAX)] = 0
 
 
-class RejectedQuestion(Question):
+class RejectedQuestion(ListQuestion):
     """With `replayed` also those that were sent again meanwhile."""
 
-    limit: Annotated[int, Meta(ge=1, le=_LINES_MAX)] = 100
+    limit: Annotated[int, Meta(ge=1, le=_LINES_MAX)] | None = 100
     replayed: bool = False
 
 
@@ -153,7 +155,7 @@ class ReplayQuestion(Question):
     ids: list[LineId] = []  # noqa: RUF012  # msgspec copies it
 
 
-class FusesQuestion(Question):
+class FusesQuestion(ListQuestion):
     """All that have tripped."""
 
 
@@ -173,7 +175,9 @@ def _ledger(lake: Lake, caller: Caller, question: LedgerQuestion) -> LedgerAnswe
     report = read_ledger(lake, question.since, tenant=_tenant_of(caller))
     names = LedgerTotals.__struct_fields__
     totals = {name: sum(getattr(row, name) for row in report.rows) for name in names}
-    document = {"rows": [facts(row) for row in report.rows], "totals": totals}
+    place = lambda row: encode_cursor(row.hour, row.tenant, row.source)  # noqa: E731
+    page, after = page_of(report.rows, question, place)
+    document = {"rows": [facts(row) for row in page], "totals": totals, "next": after}
     document |= {"gaps": [facts(gap) for gap in report.gaps]}
     held_up = facts(report.waiting) if report.waiting else None
     more = {"discrepancies": report.discrepancies, "waiting": held_up}
@@ -183,9 +187,14 @@ def _ledger(lake: Lake, caller: Caller, question: LedgerQuestion) -> LedgerAnswe
 def _list(lake: Lake, caller: Caller, question: RejectedQuestion) -> RejectedAnswer:
     from penstock.ingest.rejected_lines import list_rejected
 
-    whose = {"tenant": _tenant_of(caller)}
-    entries = list_rejected(lake, question.limit, replayed=question.replayed, **whose)
-    return msgspec.convert({"lines": [facts(entry) for entry in entries]}, RejectedAnswer)
+    before = decode_number(question.cursor) if question.cursor is not None else None
+    limit = question.limit or _LINES_MAX
+    entries = list_rejected(
+        lake, limit + 1, replayed=question.replayed, tenant=_tenant_of(caller), before=before
+    )
+    after = str(entries[limit - 1].id) if len(entries) > limit else None
+    lines = [facts(entry) for entry in entries[:limit]]
+    return msgspec.convert({"lines": lines, "next": after}, RejectedAnswer)
 
 
 def _show(lake: Lake, caller: Caller, question: RejectedLineQuestion) -> RejectedBytes:
@@ -204,12 +213,13 @@ def _replay(lake: Lake, caller: Caller, question: ReplayQuestion) -> ReplayAnswe
     return ReplayAnswer(outcome.accepted, outcome.refused)
 
 
-def _list_fuses(lake: Lake, caller: Caller, _question: FusesQuestion) -> FusesAnswer:
+def _list_fuses(lake: Lake, caller: Caller, question: FusesQuestion) -> FusesAnswer:
     from penstock.ingest.rejected_lines import list_fuses
 
     tripped = list_fuses(lake.database)
     mine = [fuse for fuse in tripped if _tenant_of(caller) in (None, fuse.tenant)]
-    return FusesAnswer([msgspec.convert(facts(fuse), FuseAnswer) for fuse in mine])
+    page, after = page_of(mine, question, lambda fuse: encode_cursor(fuse.tenant, fuse.source))
+    return FusesAnswer([msgspec.convert(facts(fuse), FuseAnswer) for fuse in page], next=after)
 
 
 def _release(lake: Lake, caller: Caller, question: ReleaseFuseQuestion) -> FuseReleased:

@@ -10,7 +10,7 @@ from penstock.errors import InvalidInput
 from penstock.lake.desk import Desk, LocalDesk, open_desk
 from penstock.terminal import options
 from penstock.terminal.options import since_us
-from penstock.terminal.output import data_output, say, show_json, show_table
+from penstock.terminal.output import data_output, say, say_more, show_json, show_table
 
 #: The largest number that the database has room for.
 _ID_MAX = 2**63 - 1
@@ -29,6 +29,8 @@ def ledger(
     reason: Annotated[
         str, typer.Option(help="Why the gap is acceptable; it is stored with the gap.")
     ] = "",
+    limit: options.Limit = None,
+    cursor: options.Cursor = None,
     json: options.Json = False,
 ) -> None:
     """What came in, per source and hour, and what became of it. Exit 1 when it does not add up.
@@ -39,7 +41,8 @@ def ledger(
     """
     from penstock.ingest.calls import READ_LEDGER, LedgerQuestion
 
-    question = LedgerQuestion(since=max(since_us(since), 0) if since else 0)
+    since_us_ = max(since_us(since), 0) if since else 0
+    question = LedgerQuestion(since=since_us_, limit=limit, cursor=cursor)
     with open_desk(data, url) as desk:
         if accept_gap is not None:
             _accept_gap(desk, accept_gap, reason)
@@ -58,6 +61,7 @@ def ledger(
         table.append(["total", "", "", *totals.values()])
         columns = [name.replace("_", " ") for name in totals]
         show_table(["hour (UTC)", "tenant", "source", *columns], table)
+        say_more(report.next)
         for gap in report.gaps:
             if gap.accepted_at is not None:
                 say(f"gap {gap.id} of partition {gap.partition} was accepted: {gap.accepted_why}")
@@ -99,9 +103,13 @@ rejected_app = typer.Typer(
 
 @rejected_app.command("list")
 def list_(
+    *,
     data: options.DeskData = None,
     url: options.Url = None,
-    limit: Annotated[int, typer.Option(help="How many, the newest first.", min=1)] = 100,
+    limit: Annotated[
+        int, typer.Option(help="How many, the newest first.", min=1, max=10_000)
+    ] = 100,
+    cursor: options.Cursor = None,
     all_: Annotated[
         bool, typer.Option("--all", help="Also those that were sent again meanwhile.")
     ] = False,
@@ -114,12 +122,14 @@ def list_(
     from penstock.ingest.calls import LIST_REJECTED, RejectedQuestion
 
     with open_desk(data, url) as desk:
-        lines = desk.ask(LIST_REJECTED, RejectedQuestion(limit=limit, replayed=all_)).lines
+        question = RejectedQuestion(limit=limit, cursor=cursor, replayed=all_)
+        page = desk.ask(LIST_REJECTED, question)
+    say_more(page.next)
     if json:
-        show_json(lines)
+        show_json(page.lines)
         return
     rows: list[list[object]] = []
-    for line in lines:
+    for line in page.lines:
         source, received = line.source or "(none)", datetime.fromisoformat(line.received_at)
         rows.append([line.id, received, line.tenant, source, line.line, line.lines, line.reason])
     columns = ["id", "received (UTC)", "tenant", "source", "line", "lines", "reason"]
@@ -192,7 +202,12 @@ def replay(
 
 @rejected_app.command("fuses")
 def fuses(
-    data: options.DeskData = None, url: options.Url = None, json: options.Json = False
+    *,
+    data: options.DeskData = None,
+    url: options.Url = None,
+    limit: options.Limit = None,
+    cursor: options.Cursor = None,
+    json: options.Json = False,
 ) -> None:
     """Sources most of whose lines were rejected: the lines are counted, and the first of each kind
     is stored, until the fuse is released. All other lines are stored as ever.
@@ -202,13 +217,14 @@ def fuses(
     from penstock.ingest.calls import LIST_FUSES, FusesQuestion
 
     with open_desk(data, url) as desk:
-        tripped = desk.ask(LIST_FUSES, FusesQuestion()).fuses
+        page = desk.ask(LIST_FUSES, FusesQuestion(limit=limit, cursor=cursor))
+    say_more(page.next)
     if json:
-        show_json(tripped)
+        show_json(page.fuses)
         return
     columns = ["tenant", "source", "tripped (UTC)", "rejected", "of lines", "last reason"]
     rows: list[list[object]] = []
-    for fuse in tripped:
+    for fuse in page.fuses:
         at = datetime.fromisoformat(fuse.tripped_at)
         rows.append([fuse.tenant, fuse.source, at, fuse.rejected, fuse.seen, fuse.reason])
     show_table(columns, rows)

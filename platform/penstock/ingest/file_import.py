@@ -1,5 +1,6 @@
 """Importing files of events: past HTTP, but through the same log and writer."""
 
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -10,7 +11,9 @@ from penstock.audit.entry import OPERATOR
 from penstock.clock import SystemClock
 from penstock.errors import Backlogged, InvalidInput, one_line
 from penstock.eventlog import OffsetBounds
+from penstock.events.bodies import split_body
 from penstock.http.client import ServiceClient
+from penstock.http.login import login_path
 from penstock.ingest.errors import BodyUnreadable
 from penstock.ingest.event_files import EventFile, read_bodies
 from penstock.ingest.gateway import Acceptance, Acceptor
@@ -23,12 +26,17 @@ from penstock.lake.fresh_events import arrivals_of, first_frame_of, start_of
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock.metrics import Metrics
+from penstock.redaction.line_redaction import LineRedactor
+from penstock.sealed_texts import SecretSeal
+from penstock.settings import load_settings
 from penstock.terminal.output import say
 
 #: How long a running server may take to make room in the log.
 _ROOM_SECONDS_MAX = 120
 #: How long storing may make no progress, beyond the age at which a flush is due.
 _STORE_SECONDS_MAX = 10
+#: Beside the login.
+_KEY_NAME = "redaction.key"
 _POLL_SECONDS = 0.05
 
 
@@ -70,14 +78,25 @@ def event_importer(desk: Desk) -> EventImporter:
     if isinstance(desk, LocalDesk):
         return FileImporter(desk.lake, desk.caller.tenant, by=desk.caller.actor)
     assert isinstance(desk, RemoteDesk)
-    return ServiceImporter(desk.service)
+    return ServiceImporter(desk.service, _own_redactor())
+
+
+def _own_redactor() -> LineRedactor:
+    """By the settings here, and with a key of this user: that of the lake is not here. Raises
+    RedactionRulesInvalid."""
+    settings = load_settings()
+    seal = SecretSeal(login_path().with_name(_KEY_NAME))
+    if settings.secret_key_file:
+        seal = SecretSeal.of(settings)
+    return LineRedactor.of(settings, lambda: seal.key_for("redaction"))
 
 
 class ServiceImporter:
-    """Sends events to a service, as an editor would."""
+    """Sends events to a service, as an editor would, redacted before they leave the machine."""
 
-    def __init__(self, service: ServiceClient) -> None:
+    def __init__(self, service: ServiceClient, redactor: LineRedactor) -> None:
         self._service = service
+        self._redactor = redactor
         self.summary = ImportSummary(by_server=True)
 
     def take(self, file: EventFile) -> Iterator[tuple[int, int]]:
@@ -92,8 +111,17 @@ class ServiceImporter:
 
     def take_body(self, content: bytes, first_line: int = 1, *, ndjson: bool = True) -> None:
         """Raises also what the service refuses, ServerUnreachable."""
-        kind = "application/x-ndjson" if ndjson else "application/json"
+        lines = [
+            line
+            for _, chunk in split_body([content], len(content), ndjson=ndjson)
+            for line in chunk
+        ]
+        redacted = self._redactor.redact(lines, "", sys.maxsize)
+        self.summary.redacted.update(redacted.counts)
+        self.summary.rejected += len(redacted.refused)
+        content = b"\n".join(redacted.lines)
         try:
+            kind = "application/x-ndjson"
             answer = self._service.send_events(content, tell=say, Content_Type=kind)
         except BodyUnreadable as error:
             raise BodyUnreadable(why=one_line(error)) from error
@@ -211,7 +239,7 @@ def wait_until_stored(lake: Lake, tenant: str, patience_s: float) -> bool:
 def _unstored(lake: Lake, tenant: str, ends: list[int]) -> list[int]:
     """By partition, how far its end is from the first event of the tenant that only the log has."""
     lake.log.refresh()
-    arrivals = arrivals_of(lake.log.partitions, lake.settings)
+    arrivals = arrivals_of(lake)
     with lake.database.read() as connection:
         covered = read_next_offsets(connection, tenant)
     left = []

@@ -68,7 +68,7 @@ _COUNTS = ("accepted", "stored", "duplicate", "rejected", "waiting", "near_misse
 
 def read_ledger(lake: Lake, since_us: int = 0, *, tenant: str | None = None) -> LedgerReport:
     """The ledger from an hour on, of all tenants or of one. Events in the log count as accepted."""
-    decoder = arrivals_of(lake.log.partitions, lake.settings)
+    decoder = arrivals_of(lake)
     overtaken, before = True, None
     while overtaken:
         sums, live_rows, gaps, next_offsets = _read_stored(lake)

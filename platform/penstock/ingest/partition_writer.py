@@ -107,7 +107,7 @@ class PartitionWriter:
         self._partition = partition
         self._log = log
         self._known = parts.known
-        self._decoder = arrivals_of(log.partitions, parts.lake.settings)
+        self._decoder = arrivals_of(parts.lake)
         self._limits = parts.lake.settings.room(IngestSettings)
         #: The last read brought so much that there is probably more.
         self.behind = False
@@ -327,7 +327,11 @@ class PartitionWriter:
         self._known.settle(len(fresh.new))
         self._waiting.remove(tenants)
         self._go_on_with(claim)
-        parts.lake.log.trim(self._partition, claim.next_offset)
+        if erased.positions:  # what may not come back does not wait in the log until it is rolled
+            parts.lake.log.set_apart(self._partition)
+            parts.lake.log.forget(self._partition, claim.next_offset)
+        else:
+            parts.lake.log.trim(self._partition, claim.next_offset)
         for key, count in counts.items():
             metrics.add("events_stored_total", count.stored, tenant=key.tenant)
             metrics.add("events_duplicate_total", count.duplicate, tenant=key.tenant)

@@ -171,13 +171,20 @@ def release_fuse(database: Database, tenant: str, source: str) -> None:
 
 
 def list_rejected(
-    lake: Lake, limit: int, *, replayed: bool = False, tenant: str | None = None
+    lake: Lake,
+    limit: int,
+    *,
+    replayed: bool = False,
+    tenant: str | None = None,
+    before: int | None = None,
 ) -> list[RejectedEntry]:
-    """The newest first, of all tenants or of one; with `replayed` also those that were sent again
-    meanwhile."""
+    """The newest first, of all tenants or of one, and of all or those `before` one; with `replayed`
+    also those that were sent again meanwhile."""
     query = _of(tenant).order_by(rejected.c.id.desc()).limit(limit)
     if not replayed:
         query = query.where(rejected.c.replayed_at.is_(None))
+    if before is not None:
+        query = query.where(rejected.c.id < before)
     return _read(lake, query)
 
 

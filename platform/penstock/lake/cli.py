@@ -14,12 +14,14 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.desk import open_desk
 from penstock.lake.errors import SnapshotUnknown
 from penstock.lake.lake import Lake, make_data_directory, open_existing, read_statistics
+from penstock.lake.pages import ListQuestion, page_of
 from penstock.settings import load_settings
 from penstock.terminal import options
 from penstock.terminal.output import (
     data_output,
     facts,
     say,
+    say_more,
     show_json,
     show_table,
     time_of,
@@ -131,7 +133,13 @@ SnapshotName = Annotated[str, typer.Argument(help="The snapshot's name.")]
 
 
 @snapshots_app.command("list")
-def list_(data: options.Data = None, json: options.Json = False) -> None:
+def list_(
+    *,
+    data: options.Data = None,
+    limit: options.Limit = None,
+    cursor: options.Cursor = None,
+    json: options.Json = False,
+) -> None:
     """All snapshots, the oldest first.
 
     Example: penstock snapshots list
@@ -139,7 +147,10 @@ def list_(data: options.Data = None, json: options.Json = False) -> None:
     from penstock.lake.catalog import list_snapshots
 
     with open_existing(data) as lake:
-        snapshots = list_snapshots(lake.database)
+        known = list_snapshots(lake.database)
+    page = ListQuestion(limit=limit, cursor=cursor)
+    snapshots, after = page_of(known, page, lambda snapshot: snapshot.name)
+    say_more(after)
     if json:
         show_json([facts(snapshot) for snapshot in snapshots])
         return

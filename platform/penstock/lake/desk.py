@@ -6,13 +6,13 @@ whose route of the call does the same work there: `access/call_routes.py` makes 
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -33,47 +33,11 @@ _ANSWER_SECONDS_MAX = 600.0
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 #: Questions are short.
 DOCUMENT_BYTES_MAX = 1024 * 1024
-#: Of one page of a list.
-_PAGE_ENTRIES_MAX = 1000
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
 class Question(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What a call is asked with; fields that its path names stand there."""
-
-
-class ListQuestion(Question):
-    """Some of a list: `limit` entries behind `cursor`, the `next` of a page before; all that are
-    left without a limit."""
-
-    cursor: str | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=_PAGE_ENTRIES_MAX)] | None = None
-
-
-class Page(msgspec.Struct, kw_only=True):
-    """`next` is the cursor of the page that follows; null where there is none."""
-
-    next: str | None = None
-
-
-T = TypeVar("T")
-
-
-def page_of(
-    entries: Sequence[T], question: ListQuestion, key: Callable[[T], str]
-) -> tuple[Sequence[T], str | None]:
-    """The entries of the page that is asked for, and its `next`. The key of an entry is its own,
-    and entries keep their order. Raises InvalidInput."""
-    start = 0
-    if question.cursor is not None:
-        keys = [key(entry) for entry in entries]
-        if question.cursor not in keys:
-            why = "it is the `next` of a page before, whose last entry is not in the list now"
-            raise InvalidInput(what=f"The cursor {question.cursor[:100]!r}", why=why)
-        start = keys.index(question.cursor) + 1
-    end = len(entries) if question.limit is None else start + question.limit
-    page = entries[start:end]
-    return page, key(page[-1]) if end < len(entries) and page else None
 
 
 Q = TypeVar("Q", bound=Question)
@@ -90,6 +54,8 @@ class Caller:
     at_the_lake: bool = False
     #: One that was named there all the same.
     key: str | None = field(default=None, repr=False)
+    #: Until when the caller's key holds, in microseconds since 1970; None is for ever.
+    expires_at: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

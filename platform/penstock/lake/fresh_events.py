@@ -2,16 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from penstock.eventlog import EventLog, OffsetBounds
 from penstock.eventlog.settings import EventLogSettings
 from penstock.events.frames import REJECTED_LINE_BYTES_MAX, FrameDecoder
+from penstock.events.validation import Rejection, source_of
 from penstock.lake.catalog import CoveredOffset
 from penstock.lake.duplicates import KnownEvents, find_new
 from penstock.lake.rows import EVENT_ROWS, DecodedEvents, RowGroupLimits
-from penstock.settings import MIB, Settings
+from penstock.settings import MIB
+
+if TYPE_CHECKING:
+    from penstock.lake.lake import Lake
 
 
 @dataclass(frozen=True)
@@ -33,10 +38,19 @@ _IN_ONE_PIECE = RowGroupLimits(rows_max=2**62, bytes_max=2**30)
 NOTHING_FRESH = FreshEvents(EVENT_ROWS.empty_table(), {}, cut_off=False, overtaken=False)
 
 
-def arrivals_of(partitions: int, settings: Settings) -> FrameDecoder:
-    """How the values of a log of so many partitions are read."""
-    bytes_max = settings.room(EventLogSettings).event_bytes_max
-    return FrameDecoder(partitions, bytes_max, REJECTED_LINE_BYTES_MAX)
+def arrivals_of(lake: "Lake") -> FrameDecoder:
+    """How the values of its log are read. What came into it past a gateway is redacted here."""
+    bytes_max = lake.settings.room(EventLogSettings).event_bytes_max
+
+    def redact(lines: list[bytes], tenant: str) -> tuple[list[bytes], list[Rejection]]:
+        redacted = lake.redactor.redact(lines, tenant, bytes_max)
+        refused = [
+            Rejection(line.place, line.reason, line.masked, source_of(line.masked))
+            for line in redacted.refused
+        ]
+        return redacted.lines, refused
+
+    return FrameDecoder(lake.log.partitions, bytes_max, REJECTED_LINE_BYTES_MAX, redact)
 
 
 def read_fresh(

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-import structlog
-
 from penstock.directories import make_directory, narrow
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
     from penstock.redaction.line_redaction import LineRedactor
     from penstock.storage import ObjectStore
 
-log_line = structlog.get_logger()
 
 #: In a data directory, while a backup is restored.
 RESTORING = ".restoring"
@@ -110,6 +107,9 @@ class Lake:
         try:
             self.tally.flush(self.database)
         except DatabaseUnreachable as error:
+            import structlog
+
+            log_line = structlog.get_logger()
             log_line.warning("the audit misses the last minute of this process", why=str(error))
 
     def __enter__(self) -> Self:

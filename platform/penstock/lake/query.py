@@ -217,7 +217,7 @@ class LakeQuery(QueryRows):
             lake.log.refresh()
             fresh = read_fresh(
                 lake.log,
-                arrivals_of(lake.log.partitions, lake.settings),
+                arrivals_of(lake),
                 next_offsets=pin.next_offsets,
                 known=KnownEvents(lake.database, lake.store, bytes_max=room.known_bytes_max),
                 snap=pin.snap,

@@ -210,7 +210,7 @@ def _swap(
         gone = connection.execute(sa.delete(segment).where(*same)).rowcount == 1
         if not gone or not withdraw_intent(connection, name):
             raise CompactionConflict
-        _note_replaced(connection, row.name)
+        note_replaced(connection, row.name)
         next_snap(connection, REWRITE)
         if row.removed_snap is None:  # events that were live are not counted as stored any more
             counts = {key: LedgerCounts(stored=-n, erased=n) for key, n in removed.items()}
@@ -229,7 +229,8 @@ def _swap(
 REPLACED = "rewritten"
 
 
-def _note_replaced(connection: Connection, name: str) -> None:
+def note_replaced(connection: Connection, name: str) -> None:
+    """In the transaction that replaces the file."""
     row = {"name": name, "partition": -1, "owner": REPLACED, "created_at": now_us()}
     connection.execute(sa.insert(segment_intent).values(**row))
 

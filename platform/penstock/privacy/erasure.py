@@ -206,8 +206,8 @@ def _finish(order: ErasureOrder, parts: dict[str, Any]) -> dict[str, Any]:
         done = sa.update(erasure).where(erasure.c.id == order.id)
         connection.execute(done.values(**written, finished_at=finished))
         connection.execute(sa.delete(erasure_session).where(mine))
-        facts = {"erasure": order.id, "state": "done", "sessions": sessions}
         who = {"tenant": order.scope.tenant, "actor": row.requested_by}
+        facts = {"erasure": order.id, "state": f"done: {sessions} sessions"}
         append(connection, Deed(**who, action="erase", facts=facts))
     _close(lake, order.id)
     return report

@@ -15,6 +15,7 @@ from typing import Self
 
 import msgspec
 
+from penstock.redaction.placeholders import PLACEHOLDER
 from penstock.redaction.rules import Mode, RuleBook
 from penstock.redaction.screen import Screen, screen_of
 from penstock.redaction.settings import RedactionSettings
@@ -151,12 +152,13 @@ class LineRedactor:
     def _without_token_ids(self, line: bytes, counts: Counter[str], tenant: str) -> bytes:
         """A call's ids decode to its text, and to what its session said before."""
         tokens = has_token_ids(line)
-        if not counts and not (tokens and self._sessions):
+        was_masked = bool(counts) or PLACEHOLDER.search(line.decode("latin-1")) is not None
+        if not was_masked and not (tokens and self._sessions):
             return line
         session = session_of(line)
         if session is None:
             return line
-        if counts:
+        if was_masked:
             self._sessions[tenant, session] = None
             self._sessions.move_to_end((tenant, session))
             if len(self._sessions) > SESSIONS_MAX:

@@ -11,8 +11,9 @@ from typing import Any, Protocol
 from penstock.redaction.errors import RedactionRulesInvalid
 from penstock.redaction.rules import Rule
 
-#: Marks beside those of rules: what may hide a secret from their anchors, and token ids.
-ESCAPED, PERCENT, BASE64, TOKEN_IDS = -1, -2, -3, -4
+#: Marks beside those of rules: what may hide a secret from their anchors, token ids, and what was
+#: masked where the line came from.
+ESCAPED, PERCENT, BASE64, TOKEN_IDS, MASKED = -1, -2, -3, -4, -5
 
 # Base64 of plain text: the high bit of each byte is 0, which leaves half of the letters in three of
 # four places. Of what else is made of such letters, one in thirty thousand places looks so.
@@ -21,6 +22,7 @@ _HIDING = {
     ESCAPED: r"\\(?:u00[2-7][0-9a-fA-F]|x[2-7][0-9a-fA-F])",
     PERCENT: r"%(?:25)?(?:40|3[AaDd]|2[FfBb])|(?:%[2-7][0-9A-Fa-f]){2}",
     BASE64: f"(?:{QUARTET}){{5}}",
+    MASKED: r"\[(?:SECRET|PERSONAL):",
     TOKEN_IDS: r'"(?:prompt_ids|completion_ids)"',
 }
 

@@ -4,7 +4,6 @@ import ctypes
 import gc
 import ipaddress
 import os
-import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
@@ -29,7 +28,7 @@ from penstock.server.tls import ServerTls, open_tls
 from penstock.server.wire import ConnectionCounts, bounded_protocol, make_room_for
 from penstock.settings import Settings
 from penstock.storage.errors import StoreUnreachable
-from penstock.terminal.long_commands import on_end_signal
+from penstock.terminal.long_commands import call_off_abort, on_end_signal
 from penstock.terminal.output import show_json_line, show_text, to_terminal
 
 log_line = structlog.get_logger()
@@ -204,8 +203,7 @@ class _Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """uvicorn waits for requests that are under way: those that only wait are answered now."""
-        # Ray's own handler, which comes before this one, has the system abort the process in 3 s.
-        signal.alarm(0)
+        call_off_abort()
         self._end_soon()
         super().handle_exit(sig, frame)
 

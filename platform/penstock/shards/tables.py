@@ -33,6 +33,10 @@ shard_file = Table(
     Index("ix_shard_file_shard", "shard"),
 )
 
+#: The reason of marks on a shard whose files are gone: it held a session that was erased, by whose
+#: digest it is marked.
+ERASED = "erased"
+
 #: A session that a shard holds, and should hold no more.
 shard_mark = Table(
     "shard_mark",

@@ -93,10 +93,21 @@ def ended_as_by_ctrl_c() -> AbstractContextManager[None]:
     return on_end_signal(interrupt, [signal.SIGTERM])
 
 
+def call_off_abort() -> None:
+    """To be called by whoever handles SIGTERM. Ray's own handler, which comes first, has the system
+    abort the process 3 s later; an end that gives back what is held may take longer."""
+    signal.alarm(0)
+
+
 @contextmanager
 def on_end_signal(end: Callable[[], None], numbers: Sequence[int] = _ENDS) -> Iterator[None]:
     """Within the block SIGTERM and Ctrl-C call `end`, and no more: some send them twice."""
-    before = {number: signal.signal(number, lambda *_: end()) for number in numbers}
+
+    def handle(*_: object) -> None:
+        call_off_abort()
+        end()
+
+    before = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:

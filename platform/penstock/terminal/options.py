@@ -61,6 +61,12 @@ Url = Annotated[
 Json = Annotated[
     bool, typer.Option("--json", help="Answer with one JSON document on standard output.")
 ]
+Limit = Annotated[
+    int | None, typer.Option("--limit", min=1, max=1000, help="So many at most; all by default.")
+]
+Cursor = Annotated[
+    str | None, typer.Option("--cursor", help="Those behind: the cursor that a list before named.")
+]
 Tenant = Annotated[str, typer.Option("--tenant", help="Whose events; keys carry a tenant.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why; kept for ever.")]
 By = Annotated[

@@ -76,11 +76,17 @@ def _plain(value: object) -> object:
     return asdict(value) if is_dataclass(value) and not isinstance(value, type) else str(value)
 
 
+def say_more(cursor: str | None) -> None:
+    """Where the next page of a list begins, if there is one."""
+    if cursor is not None:
+        say(f"There are more: --cursor {cursor}")
+
+
 def show_table(
-    columns: Sequence[str], rows: Iterable[Sequence[object]], *, nothing: str = ""
+    columns: Sequence[str], rows: Iterable[Sequence[object]], *, nothing: str = "-"
 ) -> None:
     """A table as wide as the terminal; in a pipe as wide as it needs to be. `nothing` stands for
-    None: where an empty text is something else."""
+    None, and is no empty text: that is a value."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text

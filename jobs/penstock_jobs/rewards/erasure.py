@@ -1,0 +1,106 @@
+"""Rewards, erased: files of rewards and outcomes, what is due, and labels.
+
+A file is replaced by one without the sessions that stands where the old one stood, so that an
+older moment shows what it showed, without them. It is the same protocol as for segments."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import sqlalchemy as sa
+
+from penstock.lake.buckets import SessionId
+from penstock.lake.catalog import claim_files
+from penstock.lake.commits import next_snap
+from penstock.lake.errors import FileLost
+from penstock.lake.intents import withdraw_intent
+from penstock.lake.rewrites import REWRITE, note_replaced
+from penstock.lake.segments import discard, sessions_name
+from penstock.privacy.orders import CONTENT, ErasedPart, ErasureOrder, ErasureStep
+from penstock_jobs.rewards.reward_files import RewardFile, read_rows, write_rewards
+from penstock_jobs.rewards.tables import follow_up_label, reward_due, reward_file
+
+_PAGE_ROWS = 200
+
+
+def _erase_rewards(order: ErasureOrder) -> Iterator[ErasedPart]:
+    due = order.delete_rows(reward_due)
+    yield ErasedPart({"rewards due": due, "labels": order.delete_rows(follow_up_label)})
+    rewritten = True
+    while rewritten:  # merges, and runs that began before, go on meanwhile
+        rewritten, after = False, 0
+        query = sa.select(reward_file).order_by(reward_file.c.id).limit(_PAGE_ROWS)
+        while True:
+            with order.lake.database.read() as connection:
+                rows = connection.execute(query.where(reward_file.c.id > after)).all()
+            if not rows:
+                break
+            after = rows[-1].id
+            for row in rows:
+                removed = _rewrite(order, row)
+                if removed:
+                    rewritten = True
+                    yield ErasedPart({"rewards": removed})
+
+
+def _rewrite(order: ErasureOrder, row: sa.Row[Any]) -> int:
+    """How many rewards are gone; 0 where the file holds none, or a merge was faster."""
+    store = order.lake.store
+    try:
+        outcomes = read_rows(store, sessions_name(row.name))
+        columns = (pc.unique(outcomes["tenant"]).to_pylist(), outcomes["session_id"].to_pylist())
+        ids = set(columns[1])
+        chosen = order.chosen([SessionId(tenant, id_) for tenant in columns[0] for id_ in ids])
+        if not chosen:
+            return 0
+        rewards = read_rows(store, row.name)
+    except FileNotFoundError:  # merged and collected meanwhile
+        return 0
+    kept = _without(rewards, chosen)
+    removed: int = rewards.num_rows - kept.num_rows
+    rest = _without(outcomes, chosen)
+    written: RewardFile | None = None
+    if rest.num_rows:
+        version = row.definition_version
+        written = write_rewards(
+            order.lake, version, row.lake_snap, row.tenant, rewards=kept, outcomes=rest
+        )
+    if not _swap(order, row, written):
+        if written is not None:
+            discard(store, written.name)
+        return 0
+    return max(removed, 1)
+
+
+def _without(rows: pa.Table, chosen: set[SessionId]) -> pa.Table:
+    gone = pa.chunked_array([pa.repeat(pa.scalar(False), rows.num_rows)])
+    for tenant in {session.tenant for session in chosen}:
+        ids = pa.array([s.session_id for s in chosen if s.tenant == tenant], pa.string())
+        mine = pc.and_(pc.equal(rows["tenant"], tenant), pc.is_in(rows["session_id"], ids))
+        gone = pc.or_(gone, mine)
+    return rows.filter(pc.invert(gone))
+
+
+def _swap(order: ErasureOrder, row: sa.Row[Any], written: RewardFile | None) -> bool:
+    """Put the new file in the place of the old one, if that is still as it was. Raises FileLost."""
+    same = (
+        reward_file.c.name == row.name,
+        reward_file.c.removed_snap.is_not_distinct_from(row.removed_snap),
+    )
+    with order.lake.database.write() as connection:
+        claim_files(connection, to_collect=True)
+        if connection.execute(sa.delete(reward_file).where(*same)).rowcount != 1:
+            return False
+        note_replaced(connection, row.name)
+        next_snap(connection, REWRITE)
+        if written is not None:
+            if not withdraw_intent(connection, written.name):
+                raise FileLost(name=written.name)
+            place = {"added_snap": row.added_snap, "removed_snap": row.removed_snap}
+            connection.execute(sa.insert(reward_file).values(**asdict(written), **place))
+    return True
+
+
+PART = ErasureStep(CONTENT, _erase_rewards)

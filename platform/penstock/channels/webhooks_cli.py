@@ -1,0 +1,157 @@
+"""`penstock webhooks`."""
+
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.lake import open_existing
+from penstock.lake.pages import ListQuestion, page_of
+from penstock.sealed_texts import SecretKeyUnfit
+from penstock.terminal import options
+from penstock.terminal.long_commands import on_end_signal
+from penstock.terminal.output import (
+    facts,
+    say,
+    say_more,
+    show_json,
+    show_table,
+    show_text,
+    time_of,
+)
+
+if TYPE_CHECKING:
+    pass
+
+app = typer.Typer(help="Addresses that are told of changes of channels.", no_args_is_help=True)
+
+
+@app.command("add")
+def add_webhook(
+    url: Annotated[str, typer.Argument(metavar="URL", help="Where messages are sent.")],
+    channel: Annotated[
+        str | None, typer.Option(help="The one channel to tell of; all without it.")
+    ] = None,
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Tell an address of each change from now on. The secret of the signatures is shown now and
+    never again.
+
+    Example: penstock webhooks add https://fleet.example.com/hooks/penstock --channel production
+    """
+    from penstock.channels.webhooks import add_webhook, check_webhook, seal_webhooks
+
+    with open_existing(data) as lake:
+        check_webhook(url, lake.settings)
+        seal_webhooks(lake.database, lake.settings)
+        by = options.actor(None)
+        hook, secret = add_webhook(lake.database, lake.settings, tenant, url, channel, by=by)
+    if json:
+        show_json({"id": hook.id, "url": hook.shown, "channel": hook.channel, "secret": secret})
+        return
+    say(f"webhook {hook.id} for {hook.shown}; the secret of its signatures, shown this once:")
+    show_text(secret)
+
+
+@app.command("list")
+def list_webhooks(
+    *,
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    limit: options.Limit = None,
+    cursor: options.Cursor = None,
+    json: options.Json = False,
+) -> None:
+    """All webhooks, and the topic: what each has yet to be told, and why.
+
+    Example: penstock webhooks list
+    """
+    from penstock.channels.notice_delivery import target_statuses
+    from penstock.channels.webhooks import seal_webhooks
+
+    with open_existing(data) as lake:
+        with suppress(SecretKeyUnfit):  # the list says which webhooks cannot be read
+            seal_webhooks(lake.database, lake.settings)
+        known = target_statuses(lake.database, lake.settings, tenant)
+    page = ListQuestion(limit=limit, cursor=cursor)
+    targets, after = page_of(known, page, lambda target: target.id or "topic")
+    say_more(after)
+    documents = [facts(target) for target in targets]
+    if json:
+        show_json(documents)
+        return
+    columns = ["id", "channel", "address", "waiting", "tries", "next try (UTC)", "problem"]
+    rows = []
+    for target, document in zip(targets, documents, strict=True):
+        document["channel"] = target.channel or "all"
+        document["try_at"] = time_of(target.try_at) if target.try_at else None
+        rows.append(list(document.values()))
+    show_table(columns, rows)
+
+
+@app.command("remove")
+def remove_webhook(
+    webhook_id: Annotated[str, typer.Argument(metavar="ID", help="From `penstock webhooks list`.")],
+    data: options.Data = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Tell an address nothing any more, and nothing that it still waits for.
+
+    Example: penstock webhooks remove 1f0c2a9b77d04e12
+    """
+    from penstock.channels.webhooks import remove_webhook
+
+    with open_existing(data) as lake:
+        remove_webhook(lake.database, tenant, webhook_id, by=options.actor(None))
+    show_json({"removed": webhook_id}) if json else say(f"webhook {webhook_id} is removed")
+
+
+@app.command("deliver")
+def deliver(
+    once: Annotated[
+        bool, typer.Option("--once", help="Try all that waits once, and end; 1 when any is left.")
+    ] = False,
+    data: options.Data = None,
+    json: options.Json = False,
+) -> None:
+    """Tell webhooks and the topic, of all tenants, until SIGTERM or Ctrl-C. `penstock serve` does
+    it too; one of them at a time tells an address.
+
+    Example: penstock webhooks deliver --once
+    """
+    from penstock.channels.notice_delivery import Deliverer
+    from penstock.logs import configure_logs
+    from penstock.metrics import Metrics
+
+    with open_existing(data) as lake:
+        configure_logs(lake.settings.log_format)
+        metrics = Metrics()
+        deliverer = Deliverer(lake.database, lake.settings, metrics)
+        ended = threading.Event()
+        try:
+            if once:
+                deliverer.tell_now()
+            else:
+                with on_end_signal(ended.set):
+                    deliverer.start()
+                    say("delivering until Ctrl-C")
+                    ended.wait()
+        finally:
+            deliverer.stop()
+        left = deliverer.survey()
+    kinds = ("webhook", "kafka")
+    told_count = sum(int(metrics.value("notices_told_total", kind=kind)) for kind in kinds)
+    waiting = sum(pending.count for pending in left)
+    if json:
+        show_json({"told": told_count, "waiting": waiting, "problems": deliverer.problems()})
+    else:
+        say(f"{told_count} told, {waiting} waiting")
+        for problem in deliverer.problems():
+            say(problem)
+    if once and left:
+        raise typer.Exit(1)

@@ -1,0 +1,73 @@
+"""Lists a page at a time: each begins behind the last entry of the page before, whatever came in
+between."""
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from typing import Annotated, TypeVar
+
+import msgspec
+
+from penstock.errors import InvalidInput
+from penstock.lake.desk import Question
+
+#: Of one page.
+_ENTRIES_MAX = 1000
+
+Limit = Annotated[int, msgspec.Meta(ge=1, le=_ENTRIES_MAX)]
+T = TypeVar("T")
+
+
+class ListQuestion(Question):
+    """Some of a list: `limit` entries behind `cursor`, the `next` of a page before; all that are
+    left without a limit."""
+
+    cursor: str | None = None
+    limit: Limit | None = None
+
+
+class Page(msgspec.Struct, kw_only=True):
+    """`next` is the cursor of the page that follows; null where there is none."""
+
+    next: str | None = None
+
+
+def page_of(
+    entries: Sequence[T], question: ListQuestion, key: Callable[[T], str]
+) -> tuple[Sequence[T], str | None]:
+    """The entries of the page that is asked for, and its `next`. The key of an entry is its own,
+    and entries keep their order. Raises InvalidInput."""
+    start = 0
+    if question.cursor is not None:
+        keys = [key(entry) for entry in entries]
+        if question.cursor not in keys:
+            why = "it is the `next` of a page before, whose last entry is not in the list now"
+            raise InvalidInput(what=f"The cursor {question.cursor[:100]!r}", why=why)
+        start = keys.index(question.cursor) + 1
+    end = len(entries) if question.limit is None else start + question.limit
+    page = entries[start:end]
+    return page, key(page[-1]) if end < len(entries) and page else None
+
+
+def encode_cursor(*place: object) -> str:
+    """Of an entry whose key has several parts."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(place)).decode().rstrip("=")
+
+
+def decode_cursor(cursor: str, length: int) -> list[str]:
+    """Raises InvalidInput."""
+    try:
+        content = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+        place = msgspec.json.decode(content, type=list[str | int])
+    except (ValueError, binascii.Error, RecursionError):
+        place = []
+    if len(place) != length:
+        raise InvalidInput(what="The cursor", why="it is none that an answer gave as `next`")
+    return [str(part) for part in place]
+
+
+def decode_number(cursor: str) -> int:
+    """Raises InvalidInput."""
+    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):
+        raise InvalidInput(what="The cursor", why="it is none that an answer gave as `next`")
+    return int(cursor)

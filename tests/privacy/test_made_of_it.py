@@ -1,0 +1,108 @@
+"""What was made of erased sessions goes with them: rewards, labels, shards."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import sqlalchemy as sa
+
+from penstock.checkpoints.tables import checkpoint, checkpoint_shard
+from penstock.lake.catalog import create_snapshot
+from penstock.lake.verification import verify
+from penstock.privacy.erasure import carry_out, order_erasure
+from penstock.privacy.orders import ErasureScope
+from penstock.shards.registered_shards import list_shards, marks_of
+from penstock_jobs.importers.tables import imported_source
+from penstock_jobs.rewards.tables import follow_up_label
+from penstock_jobs.shards.recipe import load_recipe
+from tests.support.engine_lake import QUERY, RECIPE, built, fill
+from tests.support.lakes import START_US, HandLake, hand_lake
+
+UNTIL_US = START_US + 10**12
+SESSION = ErasureScope("default", "session", "s03", UNTIL_US)
+
+
+def erase(lake: HandLake, scope: ErasureScope = SESSION) -> dict[str, Any]:
+    return carry_out(lake.lake, order_erasure(lake.lake, scope, reason="", by="tester"))
+
+
+def test_rewards_are_gone_also_as_of_a_snapshot(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        fill(lake)
+        create_snapshot(lake.lake.database, "before")
+        of_session = "select count(*) as n from rewards where session_id = 's03'"
+        others = "select count(*) as n from rewards where session_id <> 's03'"
+        [before] = lake.rows(others)
+        assert lake.rows(of_session)[0]["n"] > 0
+        erase(lake)
+        for as_of in (None, "before"):
+            assert lake.rows(of_session, as_of=as_of) == [{"n": 0}]
+            assert lake.rows(others, as_of=as_of) == [before]
+        assert lake.rows("select count(*) as n from outcomes where session_id = 's03'")[0]["n"] == 0
+        assert verify(lake.lake).findings == []
+        for file in (tmp_path / "lake").rglob("*.parquet"):
+            assert "s03" not in pq.read_table(file)["session_id"].to_pylist()
+
+
+def test_a_shard_that_held_it_is_gone_and_names_the_checkpoints_that_learned_it(
+    tmp_path: Path,
+) -> None:
+    recipe = tmp_path / "recipe"
+    recipe.mkdir()
+    (recipe / "engine.toml").write_text(RECIPE)
+    (recipe / "all.sql").write_text(QUERY)
+    data = tmp_path / "data"
+    with hand_lake(data) as lake:
+        fill(lake)
+        shard = built(lake, load_recipe(recipe / "engine.toml")).manifest.id
+        learned = {"tenant": "default", "checkpoint": "ckpt-7", "shard": shard}
+        known = {"name": "ckpt-7", "tenant": "default", "digest": "sha256:" + "7" * 64, "uri": "/m"}
+        known |= {"form": "whole", "state": "candidate", "checked": "verified", "note": ""}
+        with lake.lake.database.write() as connection:
+            by = {"registered_by": "tester", "registered_at": 1}
+            connection.execute(sa.insert(checkpoint).values(**known, **by))
+            connection.execute(sa.insert(checkpoint_shard).values(**learned))
+        report = erase(lake)
+        assert report["seen_by"] == {"shards": [shard], "checkpoints": ["ckpt-7"]}
+        assert not list((data / "lake" / "shards").rglob("*.parquet"))
+        [(marked, reason)] = marks_of(lake.lake.database, shard)
+        assert reason == "erased"
+        assert "s03" not in marked
+        # Built again, it is a shard without the session.
+        again = built(lake, load_recipe(recipe / "engine.toml")).manifest
+        assert again.id != shard
+        assert again.counts.sessions == 11
+        assert [each.id for each in list_shards(lake.lake.database, "default")] == [shard, again.id]
+        # And another erasure does not stumble over the first.
+        assert erase(lake, ErasureScope("default", "session", "s04", UNTIL_US))["seen_by"] == {
+            "shards": [again.id],
+            "checkpoints": [],
+        }
+
+
+def test_labels_and_what_imports_remember_are_gone(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        fill(lake)
+        label: dict[str, Any] = {
+            "tenant": "default",
+            "turn": 1,
+            "message": "0" * 64,
+            "label": "content",
+        }
+        label |= {"drawn": True, "until_us": 1, "by": "somebody", "is_model": False, "at": 1}
+        source: dict[str, Any] = {
+            "tenant": "default",
+            "digest": "0" * 32,
+            "path": "/home/u-77/sessions",
+        }
+        source |= {"format": "codex", "mark": "1", "imported_at": 1}
+        with lake.lake.database.write() as connection:
+            connection.execute(sa.insert(imported_source).values(**source))
+            for session in ("s03", "s04"):
+                connection.execute(sa.insert(follow_up_label).values(**label, session_id=session))
+        erase(lake)
+        with lake.lake.database.read() as connection:
+            labelled = connection.scalars(sa.select(follow_up_label.c.session_id)).all()
+            sources = connection.execute(sa.select(imported_source)).all()
+        assert labelled == ["s04"]
+        assert sources == []
