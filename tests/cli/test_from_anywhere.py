@@ -401,6 +401,10 @@ def test_a_key_makes_none_that_outlives_it(world: World) -> None:
         assert "expires at 2090-01-01 00:00 UTC" in refused.stderr
     child = json.loads(world.afar(*create, "--expires", soon, key=made["secret"]).stdout)
     assert child["expires_at"] == made["expires_at"]
+    eternal = json.loads(world.afar(*create).stdout)
+    for id_ in (eternal["id"], made["id"]):
+        refused = world.afar("keys", "rotate", id_, "--old-works", "1h", key=made["secret"])
+        assert (refused.returncode, "expires at 2090-01-01" in refused.stderr) == (2, True)
 
 
 def test_python_reads_the_lake_of_a_service(world: World, tmp_path: Path) -> None:

@@ -3,11 +3,10 @@
 import msgspec
 
 from penstock.access import Role
-from penstock.errors import InvalidInput
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.pages import ListQuestion, Page, page_of
-from penstock.terminal.output import facts, time_of
+from penstock.terminal.output import facts
 
 
 class GrantAnswer(msgspec.Struct):
@@ -75,12 +74,10 @@ class RotateKey(Question):
 def _create(lake: Lake, caller: Caller, question: CreateKey) -> CreatedKey:
     from penstock.access.keys import create_key
 
-    end = caller.expires_at
-    if end is not None and (question.expires_at is None or question.expires_at > end):
-        why = f"the key that makes it expires at {time_of(end):%Y-%m-%d %H:%M} UTC, the latest"
-        raise InvalidInput(what="A key that outlives its maker", why=why)
     terms = question.role, caller.tenant, question.note, question.expires_at
-    key, secret = create_key(lake.database, *terms, by=caller.actor)
+    key, secret = create_key(
+        lake.database, *terms, maker_expires_at=caller.expires_at, by=caller.actor
+    )
     return msgspec.convert(facts(key) | {"secret": secret}, CreatedKey)
 
 
@@ -105,7 +102,9 @@ def _rotate(lake: Lake, caller: Caller, question: RotateKey) -> CreatedKey:
 
     owner = None if caller.at_the_lake else caller.tenant
     terms = question.id, question.old_until, owner
-    key, secret = rotate_key(lake.database, *terms, by=caller.actor)
+    key, secret = rotate_key(
+        lake.database, *terms, maker_expires_at=caller.expires_at, by=caller.actor
+    )
     return msgspec.convert(facts(key) | {"secret": secret}, CreatedKey)
 
 

@@ -71,10 +71,11 @@ def create_key(
     note: str = "",
     expires_at: int | None = None,
     *,
+    maker_expires_at: int | None = None,
     by: str = OPERATOR,
 ) -> tuple[Key, str]:
     """The key and its secret. Only a hash is stored: show the secret now or never. It is refused
-    from `expires_at` on, in microseconds since 1970."""
+    from `expires_at` on, in microseconds since 1970; not later than the key that makes it."""
     if role not in ROLES:
         raise InvalidInput(what=f"The role {role!r}", why=f"it is one of {', '.join(ROLES)}")
     if not is_tenant(tenant):
@@ -83,12 +84,20 @@ def create_key(
     if expires_at is not None and not 0 <= expires_at < _EXPIRES_MAX_US:
         what = "The time at which the key expires"
         raise InvalidInput(what=what, why="it is microseconds since 1970, up to the year 9999")
+    _refuse_outliving(expires_at, maker_expires_at)
     with database.write() as connection:
         lock_table(connection, api_key, alone=False)
         key, secret = _insert(connection, role, tenant, note, expires_at, by=by)
         if expires_at is not None and expires_at <= key.created_at:
             raise InvalidInput(what="The time at which the key expires", why="it has passed")
     return key, secret
+
+
+def _refuse_outliving(expires_at: int | None, maker_expires_at: int | None) -> None:
+    if maker_expires_at is not None and (expires_at is None or expires_at > maker_expires_at):
+        end = datetime.fromtimestamp(maker_expires_at / 1_000_000, UTC)
+        why = f"the key that makes it expires at {end:%Y-%m-%d %H:%M} UTC, the latest"
+        raise InvalidInput(what="A key that outlives its maker", why=why)
 
 
 def create_first_key(database: Database, note: str) -> tuple[Key, str] | None:
@@ -152,6 +161,7 @@ def rotate_key(
     old_until: int,
     tenant: str | None = None,
     *,
+    maker_expires_at: int | None = None,
     by: str = OPERATOR,
 ) -> tuple[Key, str]:
     """Another key in place of this one, of its tenant, role and note, and for as long as this one
@@ -173,6 +183,7 @@ def rotate_key(
         if old.expires_at is not None:
             old_until = min(old_until, old.expires_at)
             expires_at = now + old.expires_at - old.created_at
+        _refuse_outliving(expires_at, maker_expires_at)
         place = {"tenant": old.tenant, "actor": by, "subject": f"key {old.id}"}
         key, secret = _insert(connection, old.role, old.tenant, old.note, expires_at, by=by)
         ending = sa.update(api_key).where(api_key.c.id == old.id).values(expires_at=old_until)
