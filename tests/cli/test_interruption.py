@@ -68,9 +68,14 @@ def test_what_a_library_makes_of_ctrl_c_is_not_shown(
         return 0
 
     monkeypatch.setattr(cli, "_run", query)
-    outcome = run("query", "select 1")
-    assert (outcome.status, outcome.out, outcome.err) == (130, "", "")
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    # Who starts the tests in the background of a shell has them ignore it.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        outcome = run("query", "select 1")
+        assert (outcome.status, outcome.out, outcome.err) == (130, "", "")
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_ctrl_c_in_a_library_that_does_not_come_back_ends_the_program() -> None:
