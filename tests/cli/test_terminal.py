@@ -94,6 +94,16 @@ def _crash(text: str) -> None:
     sys.excepthook(ValueError, ValueError(text), None)
 
 
+def test_work_that_cannot_be_counted_says_that_it_goes_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shown = ""
+    with spinner_of("verifying", every_s=0.01):
+        while " s so far" not in shown:
+            shown += capsys.readouterr().err
+    assert shown.startswith("verifying: 0 s so far")
+
+
 def _progress(text: str) -> None:
     with progress_of(text) as follow:
         follow(1, 2)

@@ -10,7 +10,7 @@ from penstock.events.event import CONSENT_UNKNOWN, TENANT_DEFAULT
 from penstock.lake.desk import LocalDesk, open_desk, service_url
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
-from penstock.terminal.long_commands import progress_of
+from penstock.terminal.long_commands import progress_of, spinner_of
 from penstock.terminal.options import since_us
 from penstock.terminal.output import say, show_json, show_styled, show_table, show_text
 from penstock_jobs.rewards.followups.cli import judge, label
@@ -229,7 +229,7 @@ def compare(
     from penstock_jobs.rewards.rates import compare_definitions
     from penstock_jobs.rewards.report import short
 
-    with open_existing(data) as lake:
+    with open_existing(data) as lake, spinner_of("comparing"):
         old, new = (definition_known_as(lake.database, text) for text in (before, after))
         rows = compare_definitions(lake, old.version, new.version, tenant)
     if json:
@@ -265,7 +265,7 @@ def rates(
     from penstock_jobs.rewards.rates import rate_changes, read_rates
     from penstock_jobs.rewards.report import rates_document, show_rates
 
-    with open_existing(data) as lake:
+    with open_existing(data) as lake, spinner_of("counting"):
         known = definition_known_as(lake.database, definition)
         checkpoints = read_rates(lake, known.version, tenant, since_us(since) if since else None)
     pair = _pair(checkpoints, before, after)

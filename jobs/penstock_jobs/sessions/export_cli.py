@@ -8,6 +8,7 @@ import typer
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.desk import open_desk
 from penstock.terminal import options
+from penstock.terminal.long_commands import spinner_of
 from penstock.terminal.output import say, show_json
 
 
@@ -37,7 +38,7 @@ def export(
     """
     from penstock_jobs.sessions.export import export_sessions
 
-    with open_desk(data, url, tenant) as desk:
+    with open_desk(data, url, tenant) as desk, spinner_of("writing"):
         report = export_sessions(desk, query, form, out, as_of)
     if json:
         show_json(report)

@@ -12,7 +12,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.desk import open_desk
 from penstock.lake.lake import Lake, open_existing
 from penstock.terminal import options
-from penstock.terminal.long_commands import progress_of
+from penstock.terminal.long_commands import progress_of, spinner_of
 from penstock.terminal.output import encode, say, say_more, show_json, show_table, show_text
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def verify(
     """
     from penstock.shards.validation import verify_shard
 
-    with open_existing(data) as lake:
+    with open_existing(data) as lake, spinner_of("verifying"):
         manifest = _read_manifest(lake, tenant, shard)
         proof = verify_shard(lake.store, manifest)
     if json:
@@ -215,7 +215,7 @@ def diff(
     """
     from penstock_jobs.shards.shard_difference import diff_shards
 
-    with open_existing(data) as lake:
+    with open_existing(data) as lake, spinner_of("comparing"):
         manifests = [_read_manifest(lake, tenant, shard) for shard in (before, after)]
         difference = diff_shards(lake.store, *manifests)
     if json:

@@ -11,6 +11,7 @@ import typer
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.desk import open_desk
 from penstock.terminal import options
+from penstock.terminal.long_commands import spinner_of
 from penstock.terminal.output import show_json, show_table, show_text, time_of
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def plan(
         errors=errors,
         unscored=unscored,
     )
-    with open_desk(data, url, tenant) as desk:
+    with open_desk(data, url, tenant) as desk, spinner_of("simulating"):
         plans = desk.ask(PLAN_POWER, question).plans
     if json:
         show_json(plans)

@@ -17,6 +17,7 @@ from penstock.lake.lake import Lake, make_data_directory, open_existing, read_st
 from penstock.lake.pages import ListQuestion, page_of
 from penstock.settings import load_settings
 from penstock.terminal import options
+from penstock.terminal.long_commands import spinner_of
 from penstock.terminal.output import (
     data_output,
     facts,
@@ -230,7 +231,7 @@ def compact(data: options.Data = None, json: options.Json = False) -> None:
     from penstock.lake.upkeep import upkeep_by_hand, upkeep_jobs
     from penstock.metrics import Metrics
 
-    with open_existing(data) as lake, upkeep_by_hand(lake):
+    with open_existing(data) as lake, upkeep_by_hand(lake), spinner_of("merging"):
         did = upkeep_jobs()["compaction"](lake, Metrics())
     show_json({"did": did}) if json else say(did or "nothing is worth a merge")
 
@@ -253,7 +254,11 @@ def verify_(
     from penstock.execution import open_executor
     from penstock.lake.verification import verify, verify_deep
 
-    with open_existing(data) as lake, open_executor(lake.settings) as executor:
+    with (
+        open_existing(data) as lake,
+        open_executor(lake.settings) as executor,
+        spinner_of("verifying"),
+    ):
         report = verify(lake, executor)
         if deep:
             report = replace(report, findings=report.findings + verify_deep(lake, executor))
@@ -286,7 +291,7 @@ def gc(
     """
     from penstock.lake.upkeep import collect, upkeep_by_hand
 
-    with open_existing(data) as lake, upkeep_by_hand(lake):
+    with open_existing(data) as lake, upkeep_by_hand(lake), spinner_of("collecting"):
         report = collect(lake, grace)
     if json:
         others = {folder: n for folder, n in report.replaced.items() if folder != "events"}

@@ -2,6 +2,7 @@
 as a line now and then; and an end that gives back what they hold."""
 
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
@@ -54,12 +55,29 @@ def progress_of_bytes(what: str) -> Iterator[Callable[[int], object]]:
 
 
 @contextmanager
-def spinner_of(what: str) -> Iterator[None]:
-    """Shows that something goes on."""
+def spinner_of(what: str, every_s: float = _LINE_SECONDS) -> Iterator[None]:
+    """Shows that something goes on of which nobody knows how much is done."""
     from rich.console import Console
 
-    with Console(stderr=True).status(_plain(what)):
+    console = Console(stderr=True)
+    if console.is_terminal:
+        with console.status(_plain(what)):
+            yield
+        return
+    ended, clock = threading.Event(), SystemClock()
+    begun_s = clock.elapsed_s()
+
+    def say_so() -> None:
+        while not ended.wait(every_s):
+            say(f"{what}: {clock.elapsed_s() - begun_s:.0f} s so far")
+
+    lines = threading.Thread(target=say_so, name="progress", daemon=True)
+    lines.start()
+    try:
         yield
+    finally:
+        ended.set()
+        lines.join()
 
 
 class _ProgressLines:
