@@ -169,7 +169,7 @@ def test_a_file_stands_where_segments_are_written(tmp_path: Path) -> None:
     """Stands for any store that cannot be written, also for root."""
     with watched(tmp_path) as server:
         lake = tmp_path / "lake" / "events"
-        eventually(lambda: any(lake.glob("*/*.parquet")))  # not in the middle of making folders
+        eventually(lambda: any(lake.glob("*/*/*.parquet")))  # not in the middle of making folders
         with stopped(server):
             lake.rename(tmp_path / "aside")
             lake.write_text("in the way")

@@ -148,7 +148,7 @@ def test_a_group_that_kills_each_of_its_workers_keeps_no_other_from_being_merged
     lake: HandLake, far_executor: Executor
 ) -> None:
     dying = Instead(far_executor, merging.die_amid_each)
-    with pytest.raises(WorkerLost, match="merging 6 files from events/p-0000"):
+    with pytest.raises(WorkerLost, match="merging 6 files from events/t-default/p-0000"):
         list(merge_each(lake.lake, SEGMENTS, groups(lake), dying))
     assert live_in(lake) == {0: 6, 1: 1}
     assert len(merging.begun(lake.lake.settings.data, 0)) == 3

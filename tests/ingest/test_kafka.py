@@ -182,7 +182,7 @@ def test_an_event_in_another_partition_reaches_the_owner_of_its_session(desk: De
     assert seqs(lake) == [0, 1]
     adds_up(lake)
     home = partition_of("s", 3)
-    assert {name.split("/")[1] for name in lake.files()} == {f"p-{home:04d}"}
+    assert {name.split("/")[2] for name in lake.files()} == {f"p-{home:04d}"}
 
 
 def test_partitions_that_are_added_store_nothing_twice(desk: Desk) -> None:

@@ -118,7 +118,7 @@ MERGE = """
     with hand_lake(Path(sys.argv[1]), compaction_memory_bytes_max=64 << 20) as lake:
         before = pa.default_memory_pool().max_memory()
         merged = merging.merge(lake.lake, current(lake.lake.database).segments)
-        print(merged.rows, pa.default_memory_pool().max_memory() - before)
+        print(sum(file.rows for file in merged), pa.default_memory_pool().max_memory() - before)
 """
 
 

@@ -103,8 +103,8 @@ def flaws_of(
         checked: Sequence[str] = sorted(known) if tenant is None else [tenant]
         for name in checked:
             query = sa.select(*_COLUMNS).where(entries.tenant == name).order_by(entries.number)
-            rows = connection.execute(query.execution_options(yield_per=1_000))
             head = heads.get(name, Head(0, NO_HASH))
-            flaw = first_flaw(name, (AuditEntry(**row._mapping) for row in rows), head, kept)
+            with connection.execute(query.execution_options(yield_per=1_000)) as rows:
+                flaw = first_flaw(name, (AuditEntry(**row._mapping) for row in rows), head, kept)
             flaws += [flaw] if flaw is not None else []
     return [(name, heads.get(name, Head(0, NO_HASH))) for name in checked], flaws
