@@ -192,6 +192,13 @@ def test_roo_diff_is_an_edit_of_its_region() -> None:
     assert (edit["before"], edit["after"]) == ("p = 1\n", "p = 2\n")
 
 
+def test_tokens_of_a_task_are_taken_where_no_request_tells_its_own() -> None:
+    events = events_of(FIXTURES / "cline/totals")
+    (usage,) = of(events, "x_run_usage")
+    assert (usage["prompt"], usage["completion"]) == (500, 9)
+    assert of(events_of(FIXTURES / "cline/xml"), "x_run_usage") == []
+
+
 # aider
 
 
