@@ -5,7 +5,7 @@ from typing import Annotated
 
 import msgspec
 
-from penstock.audit.entry import Action, Entry, Head
+from penstock.audit.entry import Action, AuditEntry, Head
 from penstock.errors import InvalidInput
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
@@ -93,7 +93,7 @@ def _list(lake: Lake, caller: Caller, question: EntriesQuestion) -> EntriesAnswe
     return EntriesAnswer([_answer(entry) for entry in shown], next=after)
 
 
-def _answer(entry: Entry) -> EntryAnswer:
+def _answer(entry: AuditEntry) -> EntryAnswer:
     fields = msgspec.to_builtins(entry)
     return EntryAnswer(**fields | {"at": time_of(entry.at).isoformat(), "at_us": entry.at})
 

@@ -7,11 +7,11 @@ from dataclasses import asdict, fields
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.audit.entry import NO_HASH, Action, Deed, Entry, Flaw, Head, entry_of, first_flaw
+from penstock.audit.entry import NO_HASH, Action, AuditEntry, Deed, Flaw, Head, entry_of, first_flaw
 from penstock.audit.tables import audit_chain, audit_entry
 from penstock.database.engine import Database, clock_us, insert_new
 
-_COLUMNS = [audit_entry.c[field.name] for field in fields(Entry)]
+_COLUMNS = [audit_entry.c[field.name] for field in fields(AuditEntry)]
 
 
 def append(connection: Connection, *deeds: Deed) -> None:
@@ -58,7 +58,7 @@ def entries_of(
     actor: str | None = None,
     subject: str | None = None,
     limit: int = 100,
-) -> list[Entry]:
+) -> list[AuditEntry]:
     """The newest entries, of a tenant or of all, tenant by tenant; `before` is the tenant and the
     number of the last entry of the page before."""
     columns = audit_entry.c
@@ -74,7 +74,7 @@ def entries_of(
         if value is not None:
             query = query.where(columns[name] == value)
     with database.read() as connection:
-        return [Entry(**row._mapping) for row in connection.execute(query)]
+        return [AuditEntry(**row._mapping) for row in connection.execute(query)]
 
 
 def heads_of(
@@ -105,6 +105,6 @@ def flaws_of(
             query = sa.select(*_COLUMNS).where(entries.tenant == name).order_by(entries.number)
             rows = connection.execute(query.execution_options(yield_per=1_000))
             head = heads.get(name, Head(0, NO_HASH))
-            flaw = first_flaw(name, (Entry(**row._mapping) for row in rows), head, kept)
+            flaw = first_flaw(name, (AuditEntry(**row._mapping) for row in rows), head, kept)
             flaws += [flaw] if flaw is not None else []
     return [(name, heads.get(name, Head(0, NO_HASH))) for name in checked], flaws

@@ -44,7 +44,7 @@ class Deed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class AuditEntry:
     """One row of a tenant's chain. `at` is microseconds since 1970, `facts` a JSON object."""
 
     tenant: str
@@ -57,7 +57,7 @@ class Entry:
     previous_hash: str
     hash: str = ""
 
-    def sealed(self) -> "Entry":
+    def sealed(self) -> "AuditEntry":
         return replace(self, hash=hash_of(self))
 
 
@@ -76,9 +76,9 @@ class Flaw(NamedTuple):
     why: str
 
 
-def entry_of(deed: Deed, before: Head, at: int) -> Entry:
+def entry_of(deed: Deed, before: Head, at: int) -> AuditEntry:
     """The entry that follows on `before`."""
-    return Entry(
+    return AuditEntry(
         tenant=deed.tenant,
         number=before.number + 1,
         at=at,
@@ -95,7 +95,7 @@ def _storable(text: str) -> str:
     return text.encode(errors="replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 
-def hash_of(entry: Entry) -> str:
+def hash_of(entry: AuditEntry) -> str:
     """SHA-256 of all columns but the hash itself, as JSON with sorted keys and no spaces."""
     columns = asdict(entry)
     del columns["hash"]
@@ -109,7 +109,9 @@ def person_digest(tenant: str, kind: str, name: str) -> str:
     return f"{kind} {hashlib.sha256(text).hexdigest()[:32]}"
 
 
-def first_flaw(tenant: str, entries: Iterable[Entry], head: Head, kept: Head | None) -> Flaw | None:
+def first_flaw(
+    tenant: str, entries: Iterable[AuditEntry], head: Head, kept: Head | None
+) -> Flaw | None:
     """The first entry that is not as it was written. `head` is the newest by the chain's own row,
     `kept` one that somebody noted earlier."""
     before, at = Head(0, NO_HASH), 0

@@ -1,7 +1,7 @@
 """`penstock ledger`, `penstock rejected` and `penstock events`."""
 
 from datetime import datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -11,6 +11,9 @@ from penstock.lake.desk import Desk, LocalDesk, open_desk
 from penstock.terminal import options
 from penstock.terminal.options import since_us
 from penstock.terminal.output import data_output, say, say_more, show_json, show_table
+
+if TYPE_CHECKING:  # the calls are loaded when a command runs
+    from penstock.ingest.calls import LedgerAnswer
 
 #: The largest number that the database has room for.
 _ID_MAX = 2**63 - 1
@@ -47,40 +50,41 @@ def ledger(
         if accept_gap is not None:
             _accept_gap(desk, accept_gap, reason)
         report = desk.ask(READ_LEDGER, question)
-    totals = msgspec.structs.asdict(report.totals)
-    if json:
-        show_json(report)
-    else:
-        table: list[list[object]] = []
-        if not totals["near_misses"]:
-            del totals["near_misses"]
-        for row in report.rows:
-            hour = datetime.fromisoformat(row.hour)
-            place = [f"{hour:%Y-%m-%d %H}h", row.tenant, row.source or "(none)"]
-            table.append([*place, *(getattr(row, name) for name in totals)])
-        table.append(["total", "", "", *totals.values()])
-        columns = [name.replace("_", " ") for name in totals]
-        show_table(["hour (UTC)", "tenant", "source", *columns], table)
-        say_more(report.next)
-        for gap in report.gaps:
-            if gap.accepted_at is not None:
-                say(f"gap {gap.id} of partition {gap.partition} was accepted: {gap.accepted_why}")
-        for sentence in report.discrepancies:
-            say(f"does not add up: {sentence}")
-        if report.waiting is not None:
-            oldest = datetime.fromisoformat(report.waiting.since_at)
-            waiting = f"{report.waiting.events} events wait in the log"
-            say(f"{waiting} since {oldest:%Y-%m-%d %H:%M:%S} UTC: {report.waiting.why}.")
-        if missed := report.totals.near_misses:
-            have = "has" if missed == 1 else "have"
-            say(
-                f"{missed} of the accepted events {have} a key that nothing reads, and that is "
-                "nearly a known one: the answer to their request named it, as an import does."
-            )
-        if not report.discrepancies:
-            say("It adds up: accepted = stored + duplicate + erased + waiting in the log.")
+    show_json(report) if json else _show_ledger(report)
     if report.discrepancies:
         raise typer.Exit(1)
+
+
+def _show_ledger(report: "LedgerAnswer") -> None:
+    totals = msgspec.structs.asdict(report.totals)
+    table: list[list[object]] = []
+    if not totals["near_misses"]:
+        del totals["near_misses"]
+    for row in report.rows:
+        hour = datetime.fromisoformat(row.hour)
+        place = [f"{hour:%Y-%m-%d %H}h", row.tenant, row.source or "(none)"]
+        table.append([*place, *(getattr(row, name) for name in totals)])
+    table.append(["total", "", "", *totals.values()])
+    columns = [name.replace("_", " ") for name in totals]
+    show_table(["hour (UTC)", "tenant", "source", *columns], table)
+    say_more(report.next)
+    for gap in report.gaps:
+        if gap.accepted_at is not None:
+            say(f"gap {gap.id} of partition {gap.partition} was accepted: {gap.accepted_why}")
+    for sentence in report.discrepancies:
+        say(f"does not add up: {sentence}")
+    if report.waiting is not None:
+        oldest = datetime.fromisoformat(report.waiting.since_at)
+        waiting = f"{report.waiting.events} events wait in the log"
+        say(f"{waiting} since {oldest:%Y-%m-%d %H:%M:%S} UTC: {report.waiting.why}.")
+    if missed := report.totals.near_misses:
+        have = "has" if missed == 1 else "have"
+        say(
+            f"{missed} of the accepted events {have} a key that nothing reads, and that is "
+            "nearly a known one: the answer to their request named it, as an import does."
+        )
+    if not report.discrepancies:
+        say("It adds up: accepted = stored + duplicate + erased + waiting in the log.")
 
 
 def _accept_gap(desk: Desk, gap: int, reason: str) -> None:

@@ -19,7 +19,7 @@ from penstock.redaction.placeholders import PLACEHOLDER
 from penstock.redaction.rules import Mode, RuleBook
 from penstock.redaction.screen import Screen, screen_of
 from penstock.redaction.settings import RedactionSettings
-from penstock.redaction.text_masking import TextMask
+from penstock.redaction.text_masks import TextMask
 from penstock.redaction.token_ids import has_token_ids, session_of, without_token_ids
 from penstock.settings import Settings
 

@@ -35,7 +35,7 @@ class TooManyMatches(ValueError):
     """A text with more matches than are looked at."""
 
 
-class _Span(NamedTuple):
+class _Masked(NamedTuple):
     start: int
     end: int
     by: str
@@ -65,7 +65,7 @@ class TextMask:
             spans += self._assigned(name, text, counts)
         return Masked(_replace(text, spans), counts) if spans else Masked(text)
 
-    def _spans(self, text: str, counts: Counter[str], depth: int) -> Iterator[_Span]:
+    def _spans(self, text: str, counts: Counter[str], depth: int) -> Iterator[_Masked]:
         marks = self.screen.marks(text.encode("utf-8", "surrogatepass"))
         if not marks:
             return
@@ -83,7 +83,7 @@ class TextMask:
 
     def _matches(
         self, text: str, marks: Marks, counts: Counter[str], *, joined_only: bool = False
-    ) -> Iterator[_Span]:
+    ) -> Iterator[_Masked]:
         for mark in sorted(marks):
             if mark < 0 or (joined_only and not self.rules[mark].joined):
                 continue
@@ -95,7 +95,7 @@ class TextMask:
                     counts[rule.id] += 1
                     yield span
 
-    def _span(self, rule: Rule, text: str, match: re.Match[str]) -> _Span | None:
+    def _span(self, rule: Rule, text: str, match: re.Match[str]) -> _Masked | None:
         groups = match.groupdict()
         group = next((name for name in ("value", "bare") if groups.get(name)), 0)
         value, (start, end) = match[group], match.span(group)
@@ -103,9 +103,9 @@ class TextMask:
             return None
         if not rule.accepts(Candidate(text, match, value, start)):
             return None
-        return _Span(start, end, placeholder(rule.kind, rule.type, value, self.key()))
+        return _Masked(start, end, placeholder(rule.kind, rule.type, value, self.key()))
 
-    def _joined_matches(self, text: str, marks: Marks, counts: Counter[str]) -> Iterator[_Span]:
+    def _joined_matches(self, text: str, marks: Marks, counts: Counter[str]) -> Iterator[_Masked]:
         view = joined(text)
         if view.text == text:
             return
@@ -113,18 +113,20 @@ class TextMask:
         for span in self._matches(view.text, marks, found, joined_only=True):
             start, end = view.original(span.start, span.end)
             if end - start > span.end - span.start:  # the others are masked already
-                yield _Span(start, end, span.by)
+                yield _Masked(start, end, span.by)
         counts |= found
 
-    def _in_view(self, view: View, text: str, counts: Counter[str], depth: int) -> Iterator[_Span]:
+    def _in_view(
+        self, view: View, text: str, counts: Counter[str], depth: int
+    ) -> Iterator[_Masked]:
         if view.text == text:
             return
         inner: Counter[str] = Counter()
         for span in self._spans(view.text, inner, depth - 1):
-            yield _Span(*view.original(span.start, span.end), span.by)
+            yield _Masked(*view.original(span.start, span.end), span.by)
         counts |= inner
 
-    def _in_base64(self, text: str, counts: Counter[str], depth: int) -> Iterator[_Span]:
+    def _in_base64(self, text: str, counts: Counter[str], depth: int) -> Iterator[_Masked]:
         for match in _BASE64_TEXT.finditer(text):
             encoded = _BREAK.sub("", match[0]).rstrip("=").translate(_URL_SAFE)
             encoded = encoded[:-1] if len(encoded) % 4 == 1 else encoded
@@ -133,14 +135,14 @@ class TextMask:
             spans = list(self._spans(decoded, counts, depth - 1))
             if spans:
                 masked = _replace(decoded, spans).encode("utf-8", "surrogateescape")
-                yield _Span(*match.span(), base64.b64encode(masked).decode())
+                yield _Masked(*match.span(), base64.b64encode(masked).decode())
 
     def _names_secret(self, name: str) -> bool:
         key = name.encode("utf-8", "surrogatepass")
         marks = self.screen.marks(b'"%b": "%b"' % (key, _SOME_SECRET))
         return any(mark >= 0 and "name" in self.rules[mark].pattern.groupindex for mark in marks)
 
-    def _assigned(self, name: str, text: str, counts: Counter[str]) -> Iterator[_Span]:
+    def _assigned(self, name: str, text: str, counts: Counter[str]) -> Iterator[_Masked]:
         """What is a secret by the name that it has."""
         opening = f'"{name}": "'
         whole = f'{opening}{text}"'
@@ -151,20 +153,20 @@ class TextMask:
         found: Counter[str] = Counter()
         for span in self._matches(whole, named, found):
             if span.start >= len(opening) and span.end <= len(whole) - 1:
-                yield _Span(span.start - len(opening), span.end - len(opening), span.by)
+                yield _Masked(span.start - len(opening), span.end - len(opening), span.by)
         counts |= found
 
 
-def _replace(text: str, spans: list[_Span]) -> str:
+def _replace(text: str, spans: list[_Masked]) -> str:
     """The longest of those that overlap, grown to hold the others."""
     parts: list[str] = []
     at = 0
-    merged: list[_Span] = []
+    merged: list[_Masked] = []
     for span in sorted(spans, key=lambda span: (span.start, -span.end)):
         if merged and span.start < merged[-1].end:
             last = merged.pop()
             longer = max(last, span, key=lambda of: of.end - of.start)
-            span = _Span(last.start, max(last.end, span.end), longer.by)  # noqa: PLW2901
+            span = _Masked(last.start, max(last.end, span.end), longer.by)  # noqa: PLW2901
         merged.append(span)
     for span in merged:
         parts += (text[at : span.start], span.by)
