@@ -264,6 +264,7 @@ def test_write_of_a_known_file_has_what_was_there() -> None:
 
 def test_failures_are_told_in_words_too() -> None:
     assert has_failed(use("edit", "Error: no such file"))
+    assert has_failed(use("create", "Ran into [Errno 13] Permission denied while trying to write"))
     assert has_failed(use("patch", '{"success": false, "error": "no match"}'))
     assert not has_failed(use("patch", '{"success": true, "diff": "+error"}'))
     assert not has_failed(use("edit", "Error handling was edited", ok=True))

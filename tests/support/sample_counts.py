@@ -53,10 +53,9 @@ def of_atif(path: Path) -> Count:
         count["model_call"] += step["source"] == "agent"
         calls = step.get("tool_calls") or []
         count["tool_call"] += len(calls)
-        for call in calls:
-            command = call["arguments"].get("command")
-            count["edit"] += command in ("create", "str_replace", "insert")
-        count["tool_result"] += len((step.get("observation") or {}).get("results", []))
+        results = (step.get("observation") or {}).get("results", [])
+        count["tool_result"] += len(results)
+        count["edit"] += sum("File created successfully" in str(each) for each in results)
         count += _tokens(step.get("metrics"), "prompt_tokens", "completion_tokens")
     return count
 
@@ -180,12 +179,13 @@ def of_call_logs(source: Path) -> Count:
     for document in map(_document, files):
         calls = document["response"]["choices"][0]["message"].get("tool_calls") or []
         count.update(model_call=1, tool_call=len(calls))
-        count["edit"] += sum('"command": "create"' in str(call) for call in calls)
         count += _tokens(document["response"]["usage"], "prompt_tokens", "completion_tokens")
         last = document if len(document["messages"]) >= len(last["messages"]) else last
     told = last.get("raw_messages") or last["messages"]
     count["user_message"] += sum(message["role"] == "user" for message in told)
-    count["tool_result"] += sum(message["role"] == "tool" for message in told)
+    results = [str(message["content"]) for message in told if message["role"] == "tool"]
+    count["tool_result"] += len(results)
+    count["edit"] += sum("File created successfully" in result for result in results)
     return count
 
 
