@@ -192,6 +192,13 @@ def test_roo_diff_is_an_edit_of_its_region() -> None:
     assert (edit["before"], edit["after"]) == ("p = 1\n", "p = 2\n")
 
 
+def test_tokens_of_a_task_are_taken_where_no_request_tells_its_own() -> None:
+    events = events_of(FIXTURES / "cline/totals")
+    (usage,) = of(events, "x_run_usage")
+    assert (usage["prompt"], usage["completion"]) == (500, 9)
+    assert of(events_of(FIXTURES / "cline/xml"), "x_run_usage") == []
+
+
 # aider
 
 
@@ -257,6 +264,7 @@ def test_write_of_a_known_file_has_what_was_there() -> None:
 
 def test_failures_are_told_in_words_too() -> None:
     assert has_failed(use("edit", "Error: no such file"))
+    assert has_failed(use("create", "Ran into [Errno 13] Permission denied while trying to write"))
     assert has_failed(use("patch", '{"success": false, "error": "no match"}'))
     assert not has_failed(use("patch", '{"success": true, "diff": "+error"}'))
     assert not has_failed(use("edit", "Error handling was edited", ok=True))

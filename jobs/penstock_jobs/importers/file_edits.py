@@ -48,7 +48,7 @@ _FAILED = re.compile(
     r"\s*(?:<tool_use_error>|error\b|failed\b|invalid\b|no replacement\b|no match\b|no changes\b"
     r"|cannot\b|could not\b|permission denied|traceback|file (?:not found|has not been read)"
     r"|your proposed edit|no edit|text not found|string to replace not found|\[error\]|exception\b"
-    r"|the tool call was rejected|the user (?:denied|rejected))",
+    r"|ran into\b|the tool call was rejected|the user (?:denied|rejected))",
     re.IGNORECASE,
 )
 _FAILED_JSON = re.compile(r'\s*\{.*"(?:error|success)"\s*:\s*(?:"[^"]|false|true)', re.DOTALL)

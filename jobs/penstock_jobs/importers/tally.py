@@ -12,6 +12,8 @@ _NAMES = {
     "vcs_commit": "commits",
 }
 _TOKENS = ("prompt", "completion", "cached")
+#: Tokens of a run as a whole, that no model call of it has.
+_RUN_USAGE = "x_run_usage"
 
 
 @dataclass
@@ -26,9 +28,13 @@ class SessionTally:
         self._count(kind, 1)
         if kind == "model_call":
             self._count("tool_calls", len(payload.get("tool_calls") or ()))
-            usage = payload.get("usage") or {}
-            for name in _TOKENS:
-                self._count(f"{name}_tokens", usage.get(name) or 0)
+            self._count_tokens(payload.get("usage") or {})
+        elif kind == _RUN_USAGE:
+            self._count_tokens(payload)
+
+    def _count_tokens(self, usage: dict[str, Any]) -> None:
+        for name in _TOKENS:
+            self._count(f"{name}_tokens", usage.get(name) or 0)
 
     def _count(self, name: str, count: int) -> None:
         if count:

@@ -2,7 +2,8 @@
 `sessions/ID/ID.messages.json`. The messages are Anthropic's.
 
 Older versions call tools in the text, as XML, and tell the result in the next message of the user.
-Times and tokens stand in `ui_messages.json`, in the order of the requests.
+Times and tokens stand in `ui_messages.json`, in the order of the requests. Without it there are the
+tokens of the task as a whole, in its own facts.
 """
 
 import re
@@ -13,6 +14,7 @@ from penstock_jobs.importers import fields
 from penstock_jobs.importers.file_edits import ToolUse
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes, SourceUnfit
+from penstock_jobs.importers.runs import add_run_usage
 from penstock_jobs.importers.session_draft import SessionDraft, moment_us, present, usage_of
 from penstock_jobs.importers.sources import Candidate, Source
 from penstock_jobs.importers.transcript import ImportedTranscript, json_of, text_of
@@ -103,7 +105,9 @@ class _Task:
         model = fields.text(facts, "modelId") or fields.text(facts, "model")
         self._draft, self._transcript = draft, ImportedTranscript(draft, model=model)
         self._requests = _requests(self._shown)
+        self._totals = facts
         self._answers = 0
+        self._tells_usage = False
         #: Calls in the text of the last answer, without results yet.
         self._written: list[ToolUse] = []
 
@@ -111,6 +115,9 @@ class _Task:
         if self._answers < len(self._requests):
             left = len(self._requests) - self._answers
             self._notes.skip("tokens of a request without an answer", self._draft.session_id, left)
+        if not self._tells_usage and not self._requests:
+            cost = self._totals.get("totalCost") or None
+            add_run_usage(self._draft, _request_usage(self._totals), cost_usd=cost)
         return self._draft.finished()
 
     def take(self, message: Mapping[str, Any], at: int) -> None:
@@ -126,6 +133,7 @@ class _Task:
         if usage is None and self._answers < len(self._requests):
             ts_told, usage = self._requests[self._answers]
         self._answers += 1
+        self._tells_usage |= usage is not None
         plain = fields.without(message, "id", "ts", "metrics", "modelInfo")
         model = fields.text(fields.mapping(message, "modelInfo"), "id") or self._transcript.model
         facts = {"usage": usage, "model": model}
@@ -175,17 +183,20 @@ def _requests(shown: list[dict[str, Any]]) -> list[tuple[int | None, dict[str, A
         if row.get("say") == "api_req_started":
             told = json_of(row.get("text"))
             told = told if isinstance(told, dict) else {}
-            read, written = told.get("cacheReads"), told.get("cacheWrites")
-            usage = usage_of(
-                {
-                    "input_tokens": told.get("tokensIn"),
-                    "output_tokens": told.get("tokensOut"),
-                    "cache_read_input_tokens": read,
-                    "cache_creation_input_tokens": written,
-                }
-            )
-            requests.append((moment_us(row.get("ts")), usage))
+            requests.append((moment_us(row.get("ts")), _request_usage(told)))
     return requests
+
+
+def _request_usage(told: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Of a request, or of a task: the names are the same."""
+    return usage_of(
+        {
+            "input_tokens": told.get("tokensIn"),
+            "output_tokens": told.get("tokensOut"),
+            "cache_read_input_tokens": told.get("cacheReads"),
+            "cache_creation_input_tokens": told.get("cacheWrites"),
+        }
+    )
 
 
 def _plain(metrics: Mapping[str, Any]) -> dict[str, Any]:
