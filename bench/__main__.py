@@ -53,23 +53,7 @@ def _measure(here: Path, events: int, lake_events: int) -> Iterator[Figure]:
     mean = sum(map(len, traffic.plain)) / traffic.events
     yield Figure("mean size of an event", f"{mean:.0f} bytes")
 
-    say("measuring the ceiling, and the server at full speed")
-    ceiling = measure_ceiling(traffic.plain)
-    full = ingest_at_full_speed(here / "full", traffic.packed)
-    yield from _full_speed(traffic, ceiling, full)
-    lean = measure_ceiling(traffic.plain, by_type)
-    share = lean.cpu_s / full.cpu_s
-    yield Figure("  share of the ceiling with a typed decode alone", f"{share:.2f}")
-
-    say("measuring redaction")
-    yield from measure_redaction(traffic, 1e6 * full.cpu_s / traffic.events)
-
-    say("measuring the server at half load")
-    rate = traffic.events / full.wall_s / 2
-    half = ingest_at_rate(here / "half", traffic.packed, rate, _BATCH)
-    yield from _half_load(half, rate)
-
-    yield from _over_kafka(here / "kafka", traffic, full)
+    yield from _ingest(here, traffic)
 
     say("storing what many tenants send")
     for tenants in (10, 1_000, 100_000):
@@ -108,6 +92,26 @@ def _measure(here: Path, events: int, lake_events: int) -> Iterator[Figure]:
     yield from measure_queries(here / "large", lake_events)
     few = traffic.packed[: len(traffic.packed) // 4], traffic.plain[: len(traffic.plain) // 4]
     yield from measure_growth(here / "small", here / "large", *few, lake_events)
+
+
+def _ingest(here: Path, traffic: Traffic) -> Iterator[Figure]:
+    say("measuring the ceiling, and the server at full speed")
+    ceiling = measure_ceiling(traffic.plain)
+    full = ingest_at_full_speed(here / "full", traffic.packed)
+    yield from _full_speed(traffic, ceiling, full)
+    lean = measure_ceiling(traffic.plain, by_type)
+    share = lean.cpu_s / full.cpu_s
+    yield Figure("  share of the ceiling with a typed decode alone", f"{share:.2f}")
+
+    say("measuring redaction")
+    yield from measure_redaction(traffic, 1e6 * full.cpu_s / traffic.events)
+
+    say("measuring the server at half load")
+    rate = traffic.events / full.wall_s / 2
+    half = ingest_at_rate(here / "half", traffic.packed, rate, _BATCH)
+    yield from _half_load(half, rate)
+
+    yield from _over_kafka(here / "kafka", traffic, full)
 
 
 def _full_speed(traffic: Traffic, ceiling: Ceiling, full: Ingested) -> Iterator[Figure]:

@@ -10,7 +10,7 @@ import msgspec
 from penstock.ingest.file_import import FileImporter, ImportSummary
 from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
-from penstock_jobs.importers.log_reading import KeptReadings
+from penstock_jobs.importers.grown_logs import KeptReadings
 from penstock_jobs.importers.plan import plan_import
 from penstock_jobs.importers.progress import ImportProgress
 from penstock_jobs.importers.report import SessionImportReport

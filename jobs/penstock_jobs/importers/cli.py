@@ -81,8 +81,8 @@ def import_(
 def _run_of(
     paths: list[Path], form: str, since: str | None, project: str | None, *, git: bool, watch: bool
 ) -> "ImportRun":
+    from penstock_jobs.importers.grown_logs import KeptReadings
     from penstock_jobs.importers.import_run import ImportRun
-    from penstock_jobs.importers.log_reading import KeptReadings
     from penstock_jobs.importers.session_import import SourceSelection
 
     selection = SourceSelection(since_us=since_us(since) if since else None, project=project)

@@ -14,7 +14,7 @@ from penstock.lake.errors import LakeMissing
 from penstock.terminal.long_commands import progress_of
 from penstock.terminal.output import say
 from penstock_jobs.importers.commits import GIT, commits_of_sessions
-from penstock_jobs.importers.log_reading import KeptReadings
+from penstock_jobs.importers.grown_logs import KeptReadings
 from penstock_jobs.importers.plan import ImportPlan, Remembered, plan_import
 from penstock_jobs.importers.progress import ImportProgress, WatchedSources
 from penstock_jobs.importers.report import SessionImportReport

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from xxhash import xxh3_128_hexdigest
 
 from penstock.database.engine import Database, clock_us, insert_of
+from penstock_jobs.importers.grown_logs import LogReading
 from penstock_jobs.importers.importer import Importer, LogImporter
-from penstock_jobs.importers.log_reading import LogReading
 from penstock_jobs.importers.registry import all_importers
 from penstock_jobs.importers.sources import Source
 from penstock_jobs.importers.tables import imported_source

@@ -7,8 +7,8 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.ingest.file_import import EventImporter
+from penstock_jobs.importers.grown_logs import KeptReadings, LogReading, is_log
 from penstock_jobs.importers.importer import ImportedEvent, Importer, LogImporter
-from penstock_jobs.importers.log_reading import KeptReadings, LogReading, is_log
 from penstock_jobs.importers.progress import ImportProgress, ReadSource, mark_of
 from penstock_jobs.importers.report import FormatReport, Notes, SessionImportReport, SourceUnfit
 from penstock_jobs.importers.sources import Source

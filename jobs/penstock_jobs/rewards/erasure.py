@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
-from penstock.lake.buckets import SessionId
+from penstock.lake.buckets import SessionId, of_sessions
 from penstock.lake.catalog import claim_files
 from penstock.lake.commits import next_snap
 from penstock.lake.errors import FileLost
@@ -50,9 +50,8 @@ def _rewrite(order: ErasureOrder, row: sa.Row[Any]) -> int:
     store = order.lake.store
     try:
         outcomes = read_rows(store, sessions_name(row.name))
-        columns = (pc.unique(outcomes["tenant"]).to_pylist(), outcomes["session_id"].to_pylist())
-        ids = set(columns[1])
-        chosen = order.chosen([SessionId(tenant, id_) for tenant in columns[0] for id_ in ids])
+        columns = (outcomes[name].to_pylist() for name in SessionId._fields)
+        chosen = order.chosen({SessionId(*session) for session in zip(*columns, strict=True)})
         if not chosen:
             return 0
         rewards = read_rows(store, row.name)
@@ -75,12 +74,7 @@ def _rewrite(order: ErasureOrder, row: sa.Row[Any]) -> int:
 
 
 def _without(rows: pa.Table, chosen: set[SessionId]) -> pa.Table:
-    gone = pa.chunked_array([pa.repeat(pa.scalar(False), rows.num_rows)])
-    for tenant in {session.tenant for session in chosen}:
-        ids = pa.array([s.session_id for s in chosen if s.tenant == tenant], pa.string())
-        mine = pc.and_(pc.equal(rows["tenant"], tenant), pc.is_in(rows["session_id"], ids))
-        gone = pc.or_(gone, mine)
-    return rows.filter(pc.invert(gone))
+    return rows.filter(pc.invert(of_sessions(rows, chosen)))
 
 
 def _swap(order: ErasureOrder, row: sa.Row[Any], written: RewardFile | None) -> bool:

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.clock import SystemClock
+from penstock.database.engine import portions
 from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.rejected_lines import FOLDER, SUFFIX, contents_of
 from penstock.ingest.settings import IngestSettings
@@ -93,8 +94,8 @@ def _erase_rejected(order: ErasureOrder) -> Iterator[ErasedPart]:
     for name in sorted(files):
         _rewrite_file(order, name, meant)
     with lake.database.write() as connection:
-        for at in sorted(meant):
-            connection.execute(sa.delete(rejected).where(rejected.c.id == at))
+        for batch in portions(sorted(meant)):
+            connection.execute(sa.delete(rejected).where(rejected.c.id.in_(batch)))
     yield ErasedPart({"rejected lines": len(meant)})
 
 
@@ -139,8 +140,8 @@ def _rewrite_file(order: ErasureOrder, name: str, meant: set[int]) -> None:
     with lake.database.write() as connection:
         for fresh, own in moves:
             _move(connection, own, fresh)
-        gone = sorted(row["id"] for row in rows if row["id"] in meant)
-        connection.execute(sa.delete(rejected).where(rejected.c.id.in_(gone)))
+        for batch in portions(row["id"] for row in rows if row["id"] in meant):
+            connection.execute(sa.delete(rejected).where(rejected.c.id.in_(batch)))
         give_up_files(connection, [name])
     lake.store.delete(name)
 

@@ -21,7 +21,7 @@ from penstock.events.frames import (
     pack,
 )
 from penstock.events.near_misses import NearMisses
-from penstock.events.validation import Rejection, ValidatedLines, source_of, validate_parts
+from penstock.events.validation import Rejection, ValidatedLines, validate_parts
 from penstock.http.errors import BodyTooLarge
 from penstock.ingest.decompression import CODECS, decompressed
 from penstock.ingest.errors import BodyUnreadable, EncodingUnknown
@@ -154,10 +154,7 @@ class Acceptor:
                         why=f"more than {REJECTED_LINES_MAX} of its lines are no events; "
                         f"line {last.line}: {last.reason}"
                     )
-            for refused in redacted.refused:
-                source = source_of(refused.masked)
-                line = number + refused.place
-                validated.rejections.append(Rejection(line, refused.reason, refused.masked, source))
+            validated.rejections.extend(line.rejection(number) for line in redacted.refused)
             piece = Acceptance(
                 len(validated.lines),
                 validated.rejections,

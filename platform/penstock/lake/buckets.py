@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
-from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -47,6 +45,24 @@ class SessionId(NamedTuple):
 
     tenant: str
     session_id: str
+
+
+def ids_by_tenant(sessions: Iterable[SessionId]) -> dict[str, list[str]]:
+    ids: dict[str, list[str]] = {}
+    for tenant, session_id in sessions:
+        ids.setdefault(tenant, []).append(session_id)
+    return ids
+
+
+def of_sessions(rows: pa.Table, sessions: Iterable[SessionId]) -> pa.ChunkedArray:
+    """For each row whether it is of one of these."""
+    mask = pa.chunked_array([pa.repeat(pa.scalar(False), rows.num_rows)])
+    for tenant, ids in ids_by_tenant(sessions).items():
+        mine = pc.equal(rows["tenant"], tenant)
+        if pc.any(mine).as_py():
+            mine = pc.and_(mine, pc.is_in(rows["session_id"], pa.array(ids, pa.string())))
+            mask = pc.or_(mask, mine)
+    return mask
 
 
 @dataclass(frozen=True)
@@ -300,11 +316,7 @@ def _rows_of(bucket: Bucket, rows: pa.Table) -> pa.Table:
     rows = rows.slice(start, max(start, end) - start)
     if bucket.sessions is None or not rows.num_rows:
         return rows
-    mask = None
-    for tenant, chosen in groupby(bucket.sessions, key=attrgetter("tenant")):
-        ids = pa.array([session.session_id for session in chosen], pa.string())
-        of_tenant = pc.and_(pc.equal(rows["tenant"], tenant), pc.is_in(rows["session_id"], ids))
-        mask = of_tenant if mask is None else pc.or_(mask, of_tenant)
+    mask = of_sessions(rows, bucket.sessions)
     return rows if pc.all(mask).as_py() else rows.filter(mask)
 
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.database.engine import Database
+from penstock.database.engine import Database, portions
 from penstock.events.event import CONSENT_UNKNOWN, consent_of, session_key, strictest_consent
 from penstock.lake.catalog import visible_at
 from penstock.lake.errors import LakeDamaged
@@ -35,8 +35,6 @@ from penstock.storage import ObjectStore
 _BYTES_PER_KEY = 96
 _BYTES_PER_SESSION = 512
 _COLUMNS = ["tenant", "session_id", "key", "consent"]
-#: Tenants, or segments, that a statement asks for.
-_ASKED_AT_ONCE = 500
 #: Segments whose filters are kept, where the tenants of a flush have no more.
 _FILTERS_MAX = 20_000
 
@@ -127,9 +125,8 @@ class _SegmentFilters:
         new = [row.name for row in rows if row.name not in known[row.tenant]]
         added: dict[str, SessionPrefixes] = {}
         filters = sa.select(segment.c.name, segment.c.session_filter)
-        for at in range(0, len(new), _ASKED_AT_ONCE):
-            some = segment.c.name.in_(new[at : at + _ASKED_AT_ONCE])
-            for name, stored in connection.execute(filters.where(some)):
+        for some in portions(new):
+            for name, stored in connection.execute(filters.where(segment.c.name.in_(some))):
                 added[name] = read_filter(stored)
         present: dict[str | None, dict[str, SessionPrefixes]] = {tenant: {} for tenant in tenants}
         for tenant, name in rows:
@@ -205,8 +202,8 @@ class KnownEvents:
                 head = connection.execute(sa.select(lake_head.c.snap)).scalar_one()
             if stale := self._filters.stale(tenants, head):
                 visible = visible_at(head) & self._of_covered(connection)
-                for at in range(0, len(stale), _ASKED_AT_ONCE):
-                    self._filters.read(connection, stale[at : at + _ASKED_AT_ONCE], visible, head)
+                for some in portions(stale):
+                    self._filters.read(connection, some, visible, head)
 
     def _of_covered(self, connection: Connection) -> sa.ColumnElement[bool]:
         """Segments that may hold sessions of the covered partitions. A session that was in

@@ -9,7 +9,7 @@ import pyarrow as pa
 from penstock.eventlog import EventLog, OffsetBounds
 from penstock.eventlog.settings import EventLogSettings
 from penstock.events.frames import REJECTED_LINE_BYTES_MAX, FrameDecoder
-from penstock.events.validation import Rejection, source_of
+from penstock.events.validation import Rejection
 from penstock.lake.catalog import CoveredOffset
 from penstock.lake.duplicates import KnownEvents, find_new
 from penstock.lake.rows import EVENT_ROWS, DecodedEvents, RowGroupLimits
@@ -44,11 +44,7 @@ def arrivals_of(lake: "Lake") -> FrameDecoder:
 
     def redact(lines: list[bytes], tenant: str) -> tuple[list[bytes], list[Rejection]]:
         redacted = lake.redactor.redact(lines, tenant, bytes_max)
-        refused = [
-            Rejection(line.place, line.reason, line.masked, source_of(line.masked))
-            for line in redacted.refused
-        ]
-        return redacted.lines, refused
+        return redacted.lines, [line.rejection() for line in redacted.refused]
 
     return FrameDecoder(lake.log.partitions, bytes_max, REJECTED_LINE_BYTES_MAX, redact)
 

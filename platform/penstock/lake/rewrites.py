@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.database.engine import now_us, portions
-from penstock.lake.buckets import SessionId, open_events, read_changed
+from penstock.lake.buckets import SessionId, of_sessions, open_events, read_changed
 from penstock.lake.catalog import Segment, claim_files
 from penstock.lake.commits import (
     COMPACT,
@@ -159,19 +159,11 @@ def _rows_without(
     lake: Lake, name: str, chosen: Collection[SessionId], removed: dict[LedgerKey, int]
 ) -> Iterator[pa.Table]:
     """The rows of other sessions, in their order, a row group at a time; counts the others."""
-    by_tenant: dict[str, list[str]] = {}
-    for session in chosen:
-        by_tenant.setdefault(session.tenant, []).append(session.session_id)
-    sets = {tenant: pa.array(ids, pa.string()) for tenant, ids in by_tenant.items()}
     with open_events(lake, name) as file:
         for number in range(file.metadata.num_row_groups):
             rows = file.read_row_group(number, use_threads=False)
             rows = rows.select(EVENT_ROWS.names).cast(EVENT_ROWS)
-            gone = pa.chunked_array([pa.repeat(pa.scalar(False), rows.num_rows)])
-            for tenant, ids in sets.items():
-                mine = pc.equal(rows["tenant"], tenant)
-                if pc.any(mine).as_py():
-                    gone = pc.or_(gone, pc.and_(mine, pc.is_in(rows["session_id"], ids)))
+            gone = of_sessions(rows, chosen)
             if pc.any(gone).as_py():
                 _count(rows.filter(gone), removed)
                 rows = rows.filter(pc.invert(gone))

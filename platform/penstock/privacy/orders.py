@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from penstock.database.engine import portions
 from penstock.events.event import session_key
-from penstock.lake.buckets import SessionId
+from penstock.lake.buckets import SessionId, ids_by_tenant
 from penstock.lake.lake import Lake
 from penstock.lake.segments import SessionPrefixes, session_prefixes
 from penstock.privacy.tables import erasure_session
@@ -73,11 +73,8 @@ class ErasureOrder:
         chosen: set[SessionId] = set()
         columns = (erasure_session.c.tenant, erasure_session.c.session_id)
         mine = sa.select(*columns).where(erasure_session.c.erasure == self.id)
-        by_tenant: dict[str, list[str]] = {}
-        for tenant, session in sessions:
-            by_tenant.setdefault(tenant, []).append(session)
         with self.lake.database.read() as connection:
-            for tenant, ids in by_tenant.items():
+            for tenant, ids in ids_by_tenant(sessions).items():
                 for batch in portions(ids):
                     here = (
                         erasure_session.c.tenant == tenant,
@@ -97,11 +94,8 @@ class ErasureOrder:
         """Delete the rows of a table that are of these sessions; how many."""
         deleted = 0
         for page in self.sessions():
-            by_tenant: dict[str, list[str]] = {}
-            for tenant, id_ in page:
-                by_tenant.setdefault(tenant, []).append(id_)
             with self.lake.database.write() as connection:
-                for tenant, ids in by_tenant.items():
+                for tenant, ids in ids_by_tenant(page).items():
                     for batch in portions(ids):
                         here = (table.c.tenant == tenant, table.c[session].in_(batch))
                         deleted += connection.execute(sa.delete(table).where(*here)).rowcount

@@ -15,6 +15,7 @@ from typing import Self
 
 import msgspec
 
+from penstock.events.validation import Rejection, source_of
 from penstock.redaction.placeholders import PLACEHOLDER
 from penstock.redaction.rules import Mode, RuleBook
 from penstock.redaction.screen import Screen, screen_of
@@ -43,6 +44,10 @@ class RefusedLine:
     place: int
     reason: str
     masked: bytes
+
+    def rejection(self, first_line: int = 0) -> Rejection:
+        """`first_line` is the number of the first of those lines."""
+        return Rejection(first_line + self.place, self.reason, self.masked, source_of(self.masked))
 
 
 @dataclass

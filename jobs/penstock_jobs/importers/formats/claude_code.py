@@ -91,7 +91,7 @@ class _Answer(Struct):
         return session.event("model_call", self.ts, self.key, payload, seq=self.seq)
 
 
-class _Memory(Struct):
+class _SessionMemory(Struct):
     sessions: dict[str, SessionEvents] = field(default_factory=dict)
     open: dict[str, _Answer] = field(default_factory=dict)
     #: Messages whose answers have ended, calls of tools, rows, the chains of subagents and the
@@ -107,7 +107,7 @@ class _Memory(Struct):
 
 class ClaudeCode(LogImporter):
     name: ClassVar = NAME
-    memory_type: ClassVar = _Memory
+    memory_type: ClassVar = _SessionMemory
     homes: ClassVar = ("$CLAUDE_CONFIG_DIR/projects", "~/.claude/projects")
 
     def recognises(self, candidate: Candidate) -> bool:
@@ -119,7 +119,7 @@ class ClaudeCode(LogImporter):
             row.keys() >= _KEYS and not is_qwen_code(row) for row in candidate.first_rows
         )
 
-    def reader(self, source: Source, memory: _Memory) -> "_SessionFile":
+    def reader(self, source: Source, memory: _SessionMemory) -> "_SessionFile":
         return _SessionFile(source.real.stem, memory)
 
     def reads_lines(self, source: Source) -> bool:
@@ -139,7 +139,7 @@ def _web_export(source: Source) -> Iterator[tuple[int, dict[str, Any]]]:
 class _SessionFile(RowReader):
     """Turns the rows of a file into events. It remembers only what later rows refer to."""
 
-    def __init__(self, file: str, memory: _Memory) -> None:
+    def __init__(self, file: str, memory: _SessionMemory) -> None:
         self._file = file
         self.memory = self._known = memory
 

@@ -75,7 +75,7 @@ class _Call(Struct):
         return session.event("model_call", self.ts, self.key, payload, seq=self.seq)
 
 
-class _Memory(Struct):
+class _RolloutMemory(Struct):
     session: SessionEvents | None = None
     ts: str | int | None = None
     model: str | None = None
@@ -92,7 +92,7 @@ class _Memory(Struct):
 
 class Codex(LogImporter):
     name: ClassVar = NAME
-    memory_type: ClassVar = _Memory
+    memory_type: ClassVar = _RolloutMemory
     homes: ClassVar = (
         "$CODEX_HOME/sessions", "$CODEX_HOME/archived_sessions",
         "~/.codex/sessions", "~/.codex/archived_sessions",
@@ -107,13 +107,13 @@ class Codex(LogImporter):
         old = candidate.name.startswith("rollout-") and first.keys() >= {"id", "timestamp"}
         return old and not first.keys() & {"type", "kind", "role"}
 
-    def reader(self, source: Source, memory: _Memory) -> "_Rollout":
+    def reader(self, source: Source, memory: _RolloutMemory) -> "_Rollout":
         named = _FILE_ID.match(source.name)
         return _Rollout(named[1] if named else source.real.stem, memory)
 
 
 class _Rollout(RowReader):
-    def __init__(self, file_id: str, memory: _Memory) -> None:
+    def __init__(self, file_id: str, memory: _RolloutMemory) -> None:
         self._file_id = file_id
         self._row = 0
         self.memory = self._known = memory
