@@ -20,6 +20,7 @@ from penstock.ingest.tables import rejected
 from penstock.ingest.writer import Writer
 from penstock.lake.buckets import SessionId
 from penstock.lake.catalog import read_next_offsets
+from penstock.lake.errors import FileLost
 from penstock.lake.intents import NO_PARTITION, announce_file, give_up_files, withdraw_intent
 from penstock.lake.lake import Lake
 from penstock.lake.segments import new_name
@@ -147,12 +148,14 @@ def _rewrite_file(order: ErasureOrder, name: str, meant: set[int]) -> None:
 
 
 def _move(connection: Connection, kept: Sequence[Any], fresh: str) -> None:
+    """Raises FileLost."""
     start = 0
     for row in kept:
         place = {"file": fresh, "start": start}
         connection.execute(sa.update(rejected).where(rejected.c.id == row["id"]).values(**place))
         start += row["length"] + 1
-    withdraw_intent(connection, fresh)
+    if not withdraw_intent(connection, fresh):
+        raise FileLost(name=fresh)
 
 
 LOG_PART = ErasureStep(LOG, _erase_from_log)
