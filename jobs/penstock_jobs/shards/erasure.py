@@ -5,21 +5,18 @@ shard without them."""
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import sqlalchemy as sa
 
 from penstock.audit.entry import person_digest
 from penstock.checkpoints.lineage import learners
 from penstock.database.engine import insert_new, now_us
-from penstock.events.event import session_key
-from penstock.lake import segments
 from penstock.lake.buckets import SessionId
 from penstock.privacy.orders import CONTENT, ErasedPart, ErasureOrder, ErasureStep
 from penstock.privacy.tombstones import SESSION
 from penstock.shards.errors import ShardMissing
 from penstock.shards.manifest import folder_of
 from penstock.shards.tables import ERASED, shard, shard_file, shard_mark
-from penstock_jobs.shards.registration import sessions_of
+from penstock_jobs.shards.registration import sessions_of, shards_suspected
 
 
 def _erase_shards(order: ErasureOrder) -> Iterator[ErasedPart]:
@@ -36,19 +33,13 @@ def _erase_shards(order: ErasureOrder) -> Iterator[ErasedPart]:
 def _holding(order: ErasureOrder, sessions: Sequence[SessionId]) -> Iterator[tuple[str, list[str]]]:
     """Shards with the sessions of these that each holds."""
     ids = [session.session_id for session in sessions]
-    prefixes = segments.session_prefixes(session_key(*session) for session in sessions)
-    mine = shard.c.tenant == order.scope.tenant
-    with order.lake.database.read() as connection:
-        rows = connection.execute(sa.select(shard.c.id, shard.c.session_filter).where(mine)).all()
-    for row in rows:
-        hits = segments.may_hold(segments.read_filter(row.session_filter), prefixes)
-        suspected = {ids[place] for place in np.flatnonzero(hits)}
+    for id_, suspected in shards_suspected(order.lake.database, order.scope.tenant, ids):
         try:
-            held = suspected & sessions_of(order.lake.store, row.id) if suspected else suspected
+            held = suspected & sessions_of(order.lake.store, id_)
         except ShardMissing:
             held = suspected
         if held:
-            yield row.id, sorted(held)
+            yield id_, sorted(held)
 
 
 def _drop(order: ErasureOrder, id_: str, held: Sequence[str]) -> int:

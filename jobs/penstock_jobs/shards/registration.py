@@ -3,7 +3,7 @@
 A shard appears in one transaction, when its files and its manifest are in the store.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -16,7 +16,7 @@ from penstock.audit.entry import OPERATOR, Deed
 from penstock.database.engine import Database, insert_new, insert_of, now_us
 from penstock.events.event import session_key
 from penstock.lake import segments
-from penstock.lake.buckets import SessionId
+from penstock.lake.buckets import SessionId, ids_by_tenant
 from penstock.lake.commits import SHARD, next_snap
 from penstock.lake.errors import FileLost
 from penstock.lake.intents import NO_PARTITION, announce_file
@@ -111,27 +111,31 @@ def forget(database: Database, owner: str) -> None:
 # Marks: a shard that holds a session which it should hold no more
 
 
+def shards_suspected(
+    database: Database, tenant: str, ids: list[str]
+) -> Iterator[tuple[str, set[str]]]:
+    """The shards of a tenant whose filters name any of these sessions, and which. A filter may be
+    wrong about a session; the files are not."""
+    prefixes = segments.session_prefixes(session_key(tenant, session) for session in ids)
+    query = sa.select(shard.c.id, shard.c.session_filter).where(shard.c.tenant == tenant)
+    with database.read() as connection:
+        rows = connection.execute(query).all()
+    for row in rows:
+        hits = segments.may_hold(segments.read_filter(row.session_filter), prefixes)
+        if hits.any():
+            yield row.id, {ids[place] for place in np.flatnonzero(hits)}
+
+
 def mark_sessions(
     database: Database, store: ObjectStore, sessions: Iterable[SessionId], reason: str
 ) -> int:
     """Mark every shard that holds one of these sessions; how many marks are new."""
-    by_tenant: dict[str, list[str]] = {}
-    for tenant, session in sessions:
-        by_tenant.setdefault(tenant, []).append(session)
     marked = 0
-    for tenant, ids in by_tenant.items():
-        prefixes = segments.session_prefixes([session_key(tenant, session) for session in ids])
-        query = sa.select(shard.c.id, shard.c.session_filter).where(shard.c.tenant == tenant)
-        with database.read() as connection:
-            rows = connection.execute(query).all()
-        for row in rows:
-            hits = segments.may_hold(segments.read_filter(row.session_filter), prefixes)
-            suspected = {ids[place] for place in np.flatnonzero(hits)}
-            # A filter may be wrong about a session; the files are not.
-            present = suspected & sessions_of(store, row.id) if suspected else suspected
-            for session in sorted(present):
-                mark = {"shard": row.id, "tenant": tenant, "session_id": session}
-                mark |= {"reason": reason, "marked_at": now_us()}
+    for tenant, ids in ids_by_tenant(sessions).items():
+        for id_, suspected in shards_suspected(database, tenant, ids):
+            for session in sorted(suspected & sessions_of(store, id_)):
+                held = {"shard": id_, "tenant": tenant, "session_id": session}
+                mark = {**held, "reason": reason, "marked_at": now_us()}
                 with database.write() as connection:
                     marked += insert_new(connection, shard_mark, mark)
     return marked

@@ -86,26 +86,27 @@ class Call(Generic[Q, A]):
 def perform(call: Call[Q, A], lake: "Lake", caller: Caller, question: Q) -> A:
     """The answer, after the audit says who asked. Raises what the work raises."""
     if action := call.noted or ("read" if call.reads_rows else None):
-        from penstock.audit.chain import record
-        from penstock.audit.entry import Deed
-
         asked = msgspec.json.encode(question, order="sorted")
         facts = {"question": hashlib.sha256(asked).hexdigest()}
-        subject = f"{call.method} {call.path}"
-        place = {"tenant": caller.tenant, "actor": caller.actor}
-        record(lake.database, Deed(**place, action=action, subject=subject, facts=facts))
+        _note(lake, caller, action, f"{call.method} {call.path}", facts)
     return call.work(lake, caller, question)
 
 
 def note_query(lake: "Lake", caller: Caller, sql: str, as_of: str | None) -> None:
     """Before it runs. Its text may name people and quote them, and what is audited is never erased:
     the digest of the text stands for it."""
+    facts = {"sql": hashlib.sha256(sql.encode(errors="replace")).hexdigest(), "as_of": as_of}
+    _note(lake, caller, "read", "POST /v1/query", facts)
+
+
+def _note(
+    lake: "Lake", caller: Caller, action: "Action", subject: str, facts: Mapping[str, str | None]
+) -> None:
     from penstock.audit.chain import record
     from penstock.audit.entry import Deed
 
-    facts = {"sql": hashlib.sha256(sql.encode(errors="replace")).hexdigest(), "as_of": as_of}
     place = {"tenant": caller.tenant, "actor": caller.actor}
-    record(lake.database, Deed(**place, action="read", subject="POST /v1/query", facts=facts))
+    record(lake.database, Deed(**place, action=action, subject=subject, facts=facts))
 
 
 class Desk(Protocol):

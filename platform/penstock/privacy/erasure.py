@@ -27,7 +27,7 @@ from penstock.privacy.errors import ErasureBusy, ErasureUnknown
 from penstock.privacy.orders import ErasedPart, ErasureOrder, ErasureScope, erasure_steps
 from penstock.privacy.reach import find_below, find_sessions
 from penstock.privacy.report import signed_report
-from penstock.privacy.tables import erasure, erasure_session
+from penstock.privacy.tables import DONE, OPEN, erasure, erasure_session
 from penstock.privacy.tombstones import (
     SESSION,
     TENANT,
@@ -38,7 +38,6 @@ from penstock.privacy.tombstones import (
 )
 from penstock.sealed_texts import SecretSeal
 
-OPEN, DONE = "open", "done"
 _LEASE = "erasure"
 #: Beyond a lease: so long one that was killed keeps others out.
 _BUSY_SECONDS_MAX = 10.0

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import sqlalchemy as sa
 
 from penstock.database.engine import portions
-from penstock.lake.buckets import SessionId, open_events
+from penstock.lake.buckets import SessionId, ids_by_tenant, open_events
 from penstock.lake.catalog import pinned
 from penstock.lake.lake import Lake
 from penstock.lake.segments import sessions_name
@@ -80,11 +80,8 @@ def find_below(lake: Lake, sessions: Sequence[SessionId]) -> list[SessionId]:
     above = set(sessions)
     while above:
         found: set[SessionId] = set()
-        by_tenant: dict[str, list[str]] = {}
-        for tenant, id_ in above:
-            by_tenant.setdefault(tenant, []).append(id_)
         with lake.database.read() as connection:
-            for tenant, ids in by_tenant.items():
+            for tenant, ids in ids_by_tenant(above).items():
                 for batch in portions(ids):
                     query = sa.select(session_link.c.session_id).where(
                         session_link.c.tenant == tenant, session_link.c.parent_session.in_(batch)

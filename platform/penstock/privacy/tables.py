@@ -6,6 +6,8 @@ from sqlalchemy import BigInteger, Column, Index, String, Table, Text
 
 from penstock.database.tables import Number, metadata
 
+OPEN, DONE = "open", "done"
+
 #: An erasure. While it is `open` it can be taken up again; then only its report is left.
 erasure = Table(
     "erasure",

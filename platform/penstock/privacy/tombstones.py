@@ -18,7 +18,7 @@ from sqlalchemy import Connection
 from penstock.database.engine import Database, insert_of, portions
 from penstock.lake.rows import DecodedEvents
 from penstock.lake.tables import lake_head
-from penstock.privacy.tables import erasure, erasure_session, tombstone
+from penstock.privacy.tables import OPEN, erasure, erasure_session, tombstone
 from penstock.sealed_texts import SecretSeal
 
 SESSION, USER, PROJECT, TENANT = "session", "user", "project", "tenant"
@@ -182,7 +182,7 @@ def keep_sessions(
     connection: Connection, erasure_id: str, sessions: Sequence[tuple[str, str]]
 ) -> None:
     """An erasure that is open reaches these sessions."""
-    is_open = sa.exists().where(erasure.c.id == erasure_id, erasure.c.state == "open")
+    is_open = sa.exists().where(erasure.c.id == erasure_id, erasure.c.state == OPEN)
     rows = [{"erasure": erasure_id, "tenant": t, "session_id": s} for t, s in sessions]
     if rows and connection.scalar(sa.select(is_open)):
         statement: Any = insert_of(connection)(erasure_session)
