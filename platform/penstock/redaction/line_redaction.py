@@ -26,8 +26,9 @@ from penstock.settings import Settings
 
 #: Sessions of which a process remembers that something was masked.
 SESSIONS_MAX = 100_000
-#: The end of a line that was cut may be half a secret.
-_CUT_CHARS = re.compile(rb"[^\s\"',;]{1,4096}\Z")
+#: The last word of a line that was cut may be half a secret.
+_WORD_BYTES_MAX = 4096
+_WORD_ENDS = b" \t\n\r\f\v\"',;"
 
 #: With its quotes; in a shorter one no rule has a match.
 _LITERAL_CHARS_MIN = 8
@@ -108,7 +109,7 @@ class LineRedactor:
         line = redacted.lines[place]
         masked, counts = self.mask_line(line)
         if not whole:
-            redacted.lines[place] = _CUT_CHARS.sub(b"", masked).ljust(len(line))
+            redacted.lines[place] = _without_last_word(masked).ljust(len(line))
             redacted.counts += counts
             return
         masked = self._without_token_ids(masked, counts, tenant)
@@ -179,6 +180,11 @@ class LineRedactor:
                 if self._modes.get(rule) == mode:
                     return self._modes[rule], rule
         return "mask", ""
+
+
+def _without_last_word(line: bytes) -> bytes:
+    word = line[-_WORD_BYTES_MAX:]
+    return line[: len(line) - len(word) + max(map(word.rfind, _WORD_ENDS)) + 1]
 
 
 def is_json(line: bytes) -> bool:
