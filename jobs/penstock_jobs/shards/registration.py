@@ -3,7 +3,7 @@
 A shard appears in one transaction, when its files and its manifest are in the store.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -22,11 +22,13 @@ from penstock.lake.errors import FileLost
 from penstock.lake.intents import NO_PARTITION, announce_file
 from penstock.lake.lake import Lake
 from penstock.lake.tables import consent_change, segment_intent
+from penstock.privacy.consents import NO_TRAIN
+from penstock.privacy.tombstones import SESSION
 from penstock.shards.files import files_of, read_rows
 from penstock.shards.manifest import Manifest, folder_of, read_manifest
 from penstock.shards.tables import shard, shard_file, shard_mark
 from penstock.storage import ObjectStore
-from penstock_jobs.shards.exclusion.eligibility import NO_TRAIN, with_repeats
+from penstock_jobs.shards.exclusion.eligibility import spread_denials
 from penstock_jobs.shards.session_facts import SnapshotQueries
 
 
@@ -133,12 +135,24 @@ def mark_sessions(
     marked = 0
     for tenant, ids in ids_by_tenant(sessions).items():
         for id_, suspected in shards_suspected(database, tenant, ids):
-            for session in sorted(suspected & sessions_of(store, id_)):
-                held = {"shard": id_, "tenant": tenant, "session_id": session}
-                mark = {**held, "reason": reason, "marked_at": now_us()}
-                with database.write() as connection:
+            unmarked = suspected - marked_sessions(database, id_, reason)
+            if not unmarked:  # its files need not be read again
+                continue
+            held = {"shard": id_, "tenant": tenant, "reason": reason}
+            with database.write() as connection:
+                for session in sorted(unmarked & sessions_of(store, id_)):
+                    mark = {**held, "session_id": session, "marked_at": now_us()}
                     marked += insert_new(connection, shard_mark, mark)
     return marked
+
+
+def marked_sessions(database: Database, shard_id: str, reason: str) -> set[str]:
+    """The sessions that a shard is marked with for this reason."""
+    query = sa.select(shard_mark.c.session_id).where(
+        shard_mark.c.shard == shard_id, shard_mark.c.reason == reason
+    )
+    with database.read() as connection:
+        return set(connection.scalars(query))
 
 
 def sessions_of(store: ObjectStore, shard_id: str) -> set[str]:
@@ -158,13 +172,15 @@ def mark_consent(lake: Lake) -> int:
     with lake.database.read() as connection:
         for tenant, session in connection.execute(query):
             denied.setdefault(tenant, set()).add(session)
-    marked = 0
-    for tenant, sessions in denied.items():
-        links = SnapshotQueries(lake, None, tenant).links()
-        members = links.whole_chains({*sessions, *links.repeats})
-        chains = {member: links.chain(member) for member in members}
-        consents = with_repeats(dict.fromkeys(sessions, NO_TRAIN), chains, links.repeats)
-        refused = sorted(session for session, consent in consents.items() if consent == NO_TRAIN)
-        ids = [SessionId(tenant, session) for session in refused]
-        marked += mark_sessions(lake.database, lake.store, ids, NO_TRAIN)
-    return marked
+    return sum(mark_denied(lake, tenant, sessions) for tenant, sessions in denied.items())
+
+
+def mark_denied(lake: Lake, tenant: str, sessions: Collection[str]) -> int:
+    """Mark the shards of these sessions, of the rest of their chains, and of all that resume or
+    fork them; how many marks are new."""
+    links = SnapshotQueries(lake, None, tenant).links()
+    members = links.whole_chains({*sessions, *links.repeats})
+    chains = {member: links.chain(member) for member in members}
+    denied = spread_denials(dict.fromkeys(sessions, SESSION), chains, links.repeats)
+    ids = [SessionId(tenant, session) for session in sorted(denied)]
+    return mark_sessions(lake.database, lake.store, ids, NO_TRAIN)
