@@ -185,7 +185,7 @@ def cut_off(lake: HandLake, at: str) -> Iterator[None]:
             raise CutOff
         delete(name)
 
-    store.delete = ending  # type: ignore[method-assign]
+    store.delete = ending  # type: ignore[method-assign,assignment]
     try:
         with pytest.raises(CutOff):
             yield

@@ -103,7 +103,8 @@ def route_of(call: Call[Any, Any]) -> HTTPRouteHandler:
         statuses |= {*_BODY_REFUSED}
     responses = refusals(*sorted(statuses), said=said, kinds=dict(call.problems()))
     operation = _taking(call.question, in_path) if has_body else _asking(call.question, in_path)
-    return {"GET": get, "POST": post, "DELETE": delete}[call.method](
+    handlers: dict[str, type[HTTPRouteHandler]] = {"GET": get, "POST": post, "DELETE": delete}
+    return handlers[call.method](
         _IN_PATH.sub(lambda field: f"{{{field[1]}{field[2] or ':str'}}}", call.path),
         status_code=200,
         # The name of the function would be that of all of them.

@@ -79,8 +79,14 @@ def _drop(lake: Lake, caller: Caller, question: DropShard) -> ShardDropped:
 
     from penstock.shards.removal import drop_shard
 
-    how = {"by": caller.actor, "reason": question.reason, "force": question.force}
-    removal = drop_shard(lake, caller.tenant, question.shard, **how)
+    removal = drop_shard(
+        lake,
+        caller.tenant,
+        question.shard,
+        by=caller.actor,
+        reason=question.reason,
+        force=question.force,
+    )
     return ShardDropped(*astuple(removal))
 
 

@@ -66,9 +66,9 @@ def drop_shard(
             connection.execute(sa.update(shard).where(mine).values(**going))
             # Queries that begin now do not look for its rows.
             connection.execute(sa.delete(shard_file).where(shard_file.c.shard == known.id))
-            facts = {"name": known.name, "samples": known.samples, "needed": len(needed)}
+            facts: dict[str, str | int | None] = {"name": known.name, "samples": known.samples}
             place = {"tenant": tenant, "actor": by, "subject": known.id}
-            append(connection, Deed(**place, action="drop", facts=facts))
+            append(connection, Deed(**place, action="drop", facts=facts | {"needed": len(needed)}))
     files = _finish(lake, known.id) if gone in (None, DROPPING) else 0
     return ShardRemoval(known.id, files, known.bytes if files else 0, needed, known.snapshot)
 
