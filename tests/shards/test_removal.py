@@ -185,12 +185,12 @@ def cut_off(lake: HandLake, at: str) -> Iterator[None]:
             raise CutOff
         delete(name)
 
-    store.delete = ending  # type: ignore[method-assign,assignment]
+    store.delete = ending  # type: ignore[method-assign]
     try:
         with pytest.raises(CutOff):
             yield
     finally:
-        store.delete = delete  # type: ignore[method-assign]
+        store.delete = delete  # type: ignore[method-assign,assignment]
 
 
 @pytest.mark.parametrize("at", ["manifest.json", "part-00000.parquet"])

@@ -103,8 +103,8 @@ def route_of(call: Call[Any, Any]) -> HTTPRouteHandler:
         statuses |= {*_BODY_REFUSED}
     responses = refusals(*sorted(statuses), said=said, kinds=dict(call.problems()))
     operation = _taking(call.question, in_path) if has_body else _asking(call.question, in_path)
-    handlers: dict[str, type[HTTPRouteHandler]] = {"GET": get, "POST": post, "DELETE": delete}
-    return handlers[call.method](
+    handlers: dict[str, Callable[..., Any]] = {"GET": get, "POST": post, "DELETE": delete}
+    handler: HTTPRouteHandler = handlers[call.method](
         _IN_PATH.sub(lambda field: f"{{{field[1]}{field[2] or ':str'}}}", call.path),
         status_code=200,
         # The name of the function would be that of all of them.
@@ -116,6 +116,7 @@ def route_of(call: Call[Any, Any]) -> HTTPRouteHandler:
         responses=responses,
         security=KEY_NEEDED,
     )(answer_call)
+    return handler
 
 
 def _fields_in(path: str) -> list[str]:
