@@ -35,5 +35,7 @@ def shard_uses(connection: Connection, tenant: str, shard: str) -> Iterator[str]
     unfinished = sa.select(runs.suite, runs.checkpoint).where(
         runs.tenant == tenant, runs.finished_at.is_(None), runs.checkpoint.in_(sorted(names))
     )
-    for row in connection.execute(unfinished.distinct().order_by(runs.suite, runs.checkpoint)):
-        yield f"a run of {row.suite} with {row.checkpoint}, which was trained on it, has not ended"
+    for suite, name in connection.execute(
+        unfinished.distinct().order_by(runs.suite, runs.checkpoint)
+    ):
+        yield f"a run of {suite} with {name}, which was trained on it, has not ended"
