@@ -6,7 +6,7 @@ A shard appears in one transaction, when its files and its manifest are in the s
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import sqlalchemy as sa
@@ -24,9 +24,10 @@ from penstock.lake.lake import Lake
 from penstock.lake.tables import consent_change, segment_intent
 from penstock.privacy.consents import NO_TRAIN
 from penstock.privacy.tombstones import SESSION
+from penstock.shards.errors import ShardGoing, ShardMissing
 from penstock.shards.files import files_of, read_rows
 from penstock.shards.manifest import Manifest, folder_of, read_manifest
-from penstock.shards.tables import shard, shard_file, shard_mark
+from penstock.shards.tables import DROPPING, shard, shard_file, shard_mark
 from penstock.storage import ObjectStore
 from penstock_jobs.shards.exclusion.eligibility import spread_denials
 from penstock_jobs.shards.session_facts import SnapshotQueries
@@ -90,6 +91,8 @@ def register(
         if lost is not None:
             raise FileLost(name=lost.name)
         connection.execute(sa.delete(segment_intent).where(announced))
+        # One that was dropped is there again.
+        connection.execute(sa.delete(shard).where(shard.c.id == manifest.id))
         snap = next_snap(connection, SHARD)
         connection.execute(sa.insert(shard).values(**row, created_at=now_us(), added_snap=snap))
         rows = [{"name": folder + part.name, "shard": manifest.id} for part in manifest.files]
@@ -101,7 +104,12 @@ def register(
 
 
 def _is_registered(connection: sa.Connection, shard_id: str) -> bool:
-    return bool(connection.scalar(sa.select(sa.exists().where(shard.c.id == shard_id))))
+    """With its files. Raises ShardGoing."""
+    query = sa.select(shard.c.gone).where(shard.c.id == shard_id)
+    row = connection.execute(query).one_or_none()
+    if row is not None and row.gone == DROPPING:
+        raise ShardGoing(shard=shard_id)
+    return row is not None and row.gone is None
 
 
 def forget(database: Database, owner: str) -> None:
@@ -138,10 +146,11 @@ def mark_sessions(
             unmarked = suspected - marked_sessions(database, id_, reason)
             if not unmarked:  # its files need not be read again
                 continue
-            held = {"shard": id_, "tenant": tenant, "reason": reason}
+            held = sorted(held_sessions(store, id_, unmarked))
             with database.write() as connection:
-                for session in sorted(unmarked & sessions_of(store, id_)):
-                    mark = {**held, "session_id": session, "marked_at": now_us()}
+                for session in held:
+                    mark: dict[str, Any] = {"shard": id_, "tenant": tenant, "session_id": session}
+                    mark |= {"reason": reason, "marked_at": now_us()}
                     marked += insert_new(connection, shard_mark, mark)
     return marked
 
@@ -153,6 +162,15 @@ def marked_sessions(database: Database, shard_id: str, reason: str) -> set[str]:
     )
     with database.read() as connection:
         return set(connection.scalars(query))
+
+
+def held_sessions(store: ObjectStore, shard_id: str, suspected: set[str]) -> set[str]:
+    """Which of the suspected sessions a shard holds. Of one that was dropped its filter alone is
+    left, which is wrong about one session in many thousands: all of them. Raises ShardDamaged."""
+    try:
+        return suspected & sessions_of(store, shard_id)
+    except ShardMissing:
+        return suspected
 
 
 def sessions_of(store: ObjectStore, shard_id: str) -> set[str]:

@@ -2,7 +2,7 @@
 back, and what was decided on consent."""
 
 import sqlalchemy as sa
-from sqlalchemy import BigInteger, Column, Index, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Index, String, Table, Text
 
 from penstock.database.tables import Number, metadata
 
@@ -74,4 +74,28 @@ consent_decision = Table(
     Column("decided_by", String(128), nullable=False),
     Column("decided_at", BigInteger, nullable=False),
     Index("ix_consent_decision_subject", "tenant", "kind", "subject"),
+)
+
+#: How long a kind of data is kept. The tenant is empty in rules for all that have none of their
+#: own; no age is for ever.
+retention_rule = Table(
+    "retention_rule",
+    metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("kind", String(32), primary_key=True),
+    Column("age_s", BigInteger),
+    #: What snapshots see goes too.
+    Column("breaks_snapshots", Boolean, nullable=False),
+    Column("set_by", String(128), nullable=False),
+    Column("set_at", BigInteger, nullable=False),
+)
+
+#: The newest run for a tenant and kind: when it ended, and what it did, as JSON.
+retention_run = Table(
+    "retention_run",
+    metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("kind", String(32), primary_key=True),
+    Column("ended_at", BigInteger, nullable=False),
+    Column("report", Text, nullable=False),
 )
