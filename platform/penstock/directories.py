@@ -1,6 +1,7 @@
 """Directories that a power loss does not take back, and that other users cannot read."""
 
 import os
+import secrets
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -34,6 +35,23 @@ def sync_directory(path: Path) -> None:
 def open_private(path: Path, mode: str, **how: Any) -> Any:
     """As `open`; a file that is made is its owner's alone."""
     return open(path, mode, opener=_private, **how)
+
+
+def make_private_once(path: Path, content: bytes) -> None:
+    """A file of its owner's alone, durably. Of two processes that make one at the same time, the
+    first one's counts."""
+    make_directory(path.parent)
+    unfinished = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+    with open_private(unfinished, "xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        with suppress(FileExistsError):
+            os.link(unfinished, path)
+    finally:
+        unfinished.unlink()
+    sync_directory(path.parent)
 
 
 def _private(path: str, flags: int) -> int:

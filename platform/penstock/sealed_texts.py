@@ -7,15 +7,13 @@ cannot be opened. A text without the mark is from before secrets were sealed, an
 import base64
 import hashlib
 import hmac
-import os
 import secrets
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from penstock.directories import make_directory, open_private, sync_directory
+from penstock.directories import make_private_once
 from penstock.errors import PenstockError
 from penstock.settings import Settings
 
@@ -97,7 +95,8 @@ class SecretSeal:
         if not self.makes_key or self.file.exists():
             return
         try:
-            self._make()
+            key = base64.b64encode(secrets.token_bytes(_KEY_BYTES))
+            make_private_once(self.file, key + b"\n")
         except OSError as error:
             raise self._unfit(error.strerror or str(error)) from error
 
@@ -123,21 +122,6 @@ class SecretSeal:
     @property
     def _key_name(self) -> str:
         return hashlib.sha256(b"penstock key\0" + self._key).hexdigest()[:_KEY_NAME_HEX]
-
-    def _make(self) -> None:
-        """Of two processes that make one at the same time, the first one's counts."""
-        make_directory(self.file.parent)
-        unfinished = self.file.with_name(f".{self.file.name}-{secrets.token_hex(4)}")
-        with open_private(unfinished, "xb") as file:
-            file.write(base64.b64encode(secrets.token_bytes(_KEY_BYTES)) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            with suppress(FileExistsError):
-                os.link(unfinished, self.file)
-        finally:
-            unfinished.unlink()
-        sync_directory(self.file.parent)
 
     def _unfit(self, why: str) -> SecretKeyUnfit:
         return SecretKeyUnfit(file=self.file, why=why)

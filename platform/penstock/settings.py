@@ -106,6 +106,11 @@ class Settings:
         "file with the key of secrets in the database; default DIR/secret.key",
         "Set it when several machines share a database: each needs the same key.",
     )
+    signing_key_file: str = setting(
+        "",
+        "file with the key that reports and proofs are signed with; default DIR/signing.key",
+        "Set it when several machines sign, or to keep the key apart from the lake.",
+    )
     #: Of each room that is not at its defaults.
     rooms: tuple[RoomSettings, ...] = ()
 

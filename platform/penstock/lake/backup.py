@@ -41,7 +41,7 @@ MANIFEST = "backup.json"
 _FORMAT = 1
 _DATABASE, _LOG, _STORE = "penstock.db", "log", "lake"
 #: Of the data directory, beside the lake's parts.
-_SINGLE_FILES = (FILE_NAME, "secret.key")
+_SINGLE_FILES = (FILE_NAME, "secret.key", "signing.key")
 _UNFINISHED = ".unfinished"
 #: What a file system may put into its own root.
 _NOT_OURS = frozenset({"lost+found"})

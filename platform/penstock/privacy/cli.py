@@ -121,17 +121,16 @@ def _show_all(lake: Lake, *, json: bool) -> None:
 
 def _verify(lake: Lake, name: str, *, json: bool) -> None:
     """Raises InvalidInput. Exit 1 where it is not genuine."""
-    from json import loads
     from pathlib import Path
 
     from penstock.privacy.report import is_genuine
-    from penstock.sealed_texts import SecretSeal
+    from penstock.signatures import signed_document
 
     try:
-        report = loads(Path(name).read_bytes())
-    except (OSError, ValueError) as error:
-        raise InvalidInput(what=name, why=str(error)) from error
-    genuine = isinstance(report, dict) and is_genuine(SecretSeal.of(lake.settings), report)
+        report = signed_document(Path(name).read_bytes(), name)
+    except OSError as error:
+        raise InvalidInput(what=name, why=error.strerror or str(error)) from error
+    genuine = is_genuine(lake.settings, report)
     text = "is as this lake wrote it" if genuine else "is not what this lake wrote"
     show_json({"genuine": genuine}) if json else say(f"The report {text}.")
     if not genuine:

@@ -26,7 +26,6 @@ from penstock.lake.settings import LakeSettings
 from penstock.privacy.errors import ErasureBusy, ErasureUnknown
 from penstock.privacy.orders import ErasedPart, ErasureOrder, ErasureScope, erasure_steps
 from penstock.privacy.reach import find_below, find_sessions
-from penstock.privacy.report import signed_report
 from penstock.privacy.tables import DONE, OPEN, erasure, erasure_session
 from penstock.privacy.tombstones import (
     SESSION,
@@ -37,6 +36,7 @@ from penstock.privacy.tombstones import (
     keep_sessions,
 )
 from penstock.sealed_texts import SecretSeal
+from penstock.signatures import SigningKey
 
 _LEASE = "erasure"
 #: Beyond a lease: so long one that was killed keeps others out.
@@ -74,7 +74,9 @@ def count_reach(lake: Lake, scope: ErasureScope) -> int:
 
 
 def order_erasure(lake: Lake, scope: ErasureScope, *, reason: str, by: str) -> str:
-    """Keep the order, and let nothing of it in from now on; its id. Raises SecretKeyUnfit."""
+    """Keep the order, and let nothing of it in from now on; its id. Raises SecretKeyUnfit,
+    SigningKeyUnfit."""
+    _ = SigningKey.of(lake.settings).public  # without it there is no report at the end
     key = TombstoneKey.of(SecretSeal.of(lake.settings))
     id_ = uuid.uuid4().hex[:12]
     digest = key.digest(scope.tenant, scope.kind, scope.value)
@@ -182,8 +184,7 @@ def _finish(order: ErasureOrder, parts: dict[str, Any]) -> dict[str, Any]:
     with lake.database.write() as connection:
         row = connection.execute(sa.select(erasure).where(erasure.c.id == order.id)).one()
         finished = clock_us(connection)
-        report = signed_report(
-            SecretSeal.of(lake.settings),
+        report = SigningKey.of(lake.settings).sign(
             {
                 "erasure": order.id,
                 "tenant": order.scope.tenant if order.scope.kind != TENANT else None,

@@ -1,4 +1,4 @@
-"""The report of an erasure, signed with a key of the lake, so that nobody can change it unseen."""
+"""The report of an erasure, signed with the lake's key, so that nobody can change it unseen."""
 
 import hashlib
 import hmac
@@ -6,26 +6,23 @@ import json
 from typing import Any
 
 from penstock.sealed_texts import SecretSeal
+from penstock.settings import Settings
+from penstock.signatures import SIGNATURE, SigningKey, without_signature
 
-_PURPOSE = "erasure reports"
-ALGORITHM = "hmac-sha256"
-
-
-def signed_report(seal: SecretSeal, facts: dict[str, Any]) -> dict[str, Any]:
-    """Raises SecretKeyUnfit."""
-    signature = {"algorithm": ALGORITHM, "value": _sign(seal, facts)}
-    return facts | {"signature": signature}
+#: Reports of before documents had a public key were signed with the key of secrets.
+_OLD_ALGORITHM = "hmac-sha256"
+_OLD_PURPOSE = "erasure reports"
 
 
-def is_genuine(seal: SecretSeal, report: dict[str, Any]) -> bool:
-    """Whether a report is as this lake wrote it. Raises SecretKeyUnfit."""
-    facts = dict(report)
-    signature = facts.pop("signature", None)
-    if not isinstance(signature, dict) or signature.get("algorithm") != ALGORITHM:
-        return False
-    return hmac.compare_digest(str(signature.get("value")), _sign(seal, facts))
+def is_genuine(settings: Settings, report: dict[str, Any]) -> bool:
+    """Whether a report is as this lake wrote it. Raises SigningKeyUnfit, SecretKeyUnfit."""
+    signature = report.get(SIGNATURE)
+    if isinstance(signature, dict) and signature.get("algorithm") == _OLD_ALGORITHM:
+        expected = _old_signature(SecretSeal.of(settings), without_signature(report))
+        return hmac.compare_digest(str(signature.get("value")).encode(), expected.encode())
+    return SigningKey.of(settings).public.has_signed(report)
 
 
-def _sign(seal: SecretSeal, facts: dict[str, Any]) -> str:
+def _old_signature(seal: SecretSeal, facts: dict[str, Any]) -> str:
     content = json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
-    return hmac.digest(seal.key_for(_PURPOSE), content.encode(), hashlib.sha256).hex()
+    return hmac.digest(seal.key_for(_OLD_PURPOSE), content.encode(), hashlib.sha256).hex()

@@ -1,0 +1,117 @@
+"""The lake's signing key, and what is signed with it."""
+
+import json
+import shutil
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import InvalidInput
+from penstock.settings import Settings
+from penstock.signatures import (
+    PublicKey,
+    PublicKeyUnfit,
+    SigningKey,
+    SigningKeyUnfit,
+    canonical,
+    signed_document,
+)
+
+DOCUMENT = {"b": [1, True, None, "Grüße"], "a": {"z": "\n\x7f", "y": {}}}
+
+
+@pytest.fixture
+def key(tmp_path: Path) -> SigningKey:
+    return SigningKey.of(Settings(data=tmp_path / "data"))
+
+
+def test_the_key_is_made_once_for_its_owner_alone(key: SigningKey) -> None:
+    public = key.public
+    assert stat.S_IMODE(key.file.stat().st_mode) == 0o600
+    assert SigningKey(key.file).public == public
+    assert [path.name for path in key.file.parent.iterdir()] == ["signing.key"]
+
+
+def test_a_document_has_one_form() -> None:
+    expected = '{"a":{"y":{},"z":"\\n\x7f"},"b":[1,true,null,"Grüße"]}'
+    assert canonical(DOCUMENT) == expected.encode()
+
+
+def test_what_was_signed_is_known_by_the_public_key_alone(key: SigningKey) -> None:
+    signed = key.sign(DOCUMENT)
+    public = PublicKey.of_pem(key.public.pem.encode(), "lake.pem")
+    assert public.has_signed(json.loads(json.dumps(signed, indent=3)))
+    assert key.sign(signed) == signed
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"b": [1, True, None, "Grüsse"]},
+        {"c": 1},
+        {"signature": None},
+        {"signature": {"algorithm": "ed25519", "key": "", "value": ""}},
+    ],
+)
+def test_a_change_is_found(key: SigningKey, change: dict[str, object]) -> None:
+    assert not key.public.has_signed(key.sign(DOCUMENT) | change)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("algorithm", "none"),
+        ("key", "0" * 16),
+        ("value", "AAAA"),
+        ("value", "no base64"),
+        ("value", 7),
+        ("more", "x"),
+    ],
+)
+def test_a_changed_signature_is_found(key: SigningKey, name: str, value: object) -> None:
+    signed = key.sign(DOCUMENT)
+    assert not key.public.has_signed(signed | {"signature": signed["signature"] | {name: value}})
+
+
+def test_half_a_character_is_signed_by_nobody(key: SigningKey) -> None:
+    signed = key.sign(DOCUMENT)
+    assert not key.public.has_signed(signed | {"b": "\ud800"})
+
+
+def test_another_key_did_not_sign_it(key: SigningKey, tmp_path: Path) -> None:
+    other = SigningKey(tmp_path / "other.key")
+    assert not other.public.has_signed(key.sign(DOCUMENT))
+
+
+def test_a_key_that_the_operator_names_is_not_made(tmp_path: Path) -> None:
+    named = SigningKey.of(Settings(data=tmp_path, signing_key_file=str(tmp_path / "hsm.key")))
+    with pytest.raises(SigningKeyUnfit, match="there is no such file"):
+        _ = named.public
+    (tmp_path / "hsm.key").write_text("no key")
+    with pytest.raises(SigningKeyUnfit, match="does not hold a key"):
+        _ = named.public
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+def test_keys_of_openssl_are_taken_and_others_refused(tmp_path: Path) -> None:
+    def openssl(*words: str) -> None:
+        subprocess.run(["openssl", *words], check=True, capture_output=True, cwd=tmp_path)
+
+    openssl("genpkey", "-algorithm", "ed25519", "-out", "named.key")
+    assert SigningKey(tmp_path / "named.key").public.has_signed(
+        SigningKey(tmp_path / "named.key").sign(DOCUMENT)
+    )
+    openssl("genpkey", "-algorithm", "x25519", "-out", "other.key")
+    with pytest.raises(SigningKeyUnfit, match="no key of Ed25519"):
+        _ = SigningKey(tmp_path / "other.key").public
+    openssl("pkey", "-in", "other.key", "-pubout", "-out", "other.pem")
+    with pytest.raises(PublicKeyUnfit, match="another kind"):
+        PublicKey.of_pem((tmp_path / "other.pem").read_bytes(), "other.pem")
+
+
+@pytest.mark.parametrize("text", ["{", '{"a":1,"a":2}', "[1]", "[" * 100_000])
+def test_what_cannot_be_a_signed_document_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput):
+        signed_document(text.encode(), "proof.json")
