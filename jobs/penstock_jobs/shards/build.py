@@ -33,6 +33,7 @@ from penstock.shards.balance import pack
 from penstock.shards.errors import ShardDamaged, ShardMissing
 from penstock.shards.files import check_digest, copy_part, files_of, part_name, routes_name
 from penstock.shards.manifest import (
+    GONE_NAME,
     Counts,
     Manifest,
     PartFile,
@@ -236,6 +237,7 @@ def _publish(
         if not is_new and read_manifest(store, manifest.id).id == manifest.id:
             return
     write_manifest(store, manifest)
+    store.delete(f"{folder}/{GONE_NAME}")  # it may have been dropped before
 
 
 # Slices

@@ -22,9 +22,10 @@ from penstock.lake.errors import FileLost
 from penstock.lake.intents import NO_PARTITION, announce_file
 from penstock.lake.lake import Lake
 from penstock.lake.tables import consent_change, segment_intent
+from penstock.shards.errors import ShardGoing, ShardMissing
 from penstock.shards.files import files_of, read_rows
 from penstock.shards.manifest import Manifest, folder_of, read_manifest
-from penstock.shards.tables import shard, shard_file, shard_mark
+from penstock.shards.tables import DROPPING, shard, shard_file, shard_mark
 from penstock.storage import ObjectStore
 from penstock_jobs.shards.exclusion.eligibility import NO_TRAIN, with_repeats
 from penstock_jobs.shards.session_facts import SnapshotQueries
@@ -88,6 +89,8 @@ def register(
         if lost is not None:
             raise FileLost(name=lost.name)
         connection.execute(sa.delete(segment_intent).where(announced))
+        # One that was dropped is there again.
+        connection.execute(sa.delete(shard).where(shard.c.id == manifest.id))
         snap = next_snap(connection, SHARD)
         connection.execute(sa.insert(shard).values(**row, created_at=now_us(), added_snap=snap))
         rows = [{"name": folder + part.name, "shard": manifest.id} for part in manifest.files]
@@ -99,7 +102,12 @@ def register(
 
 
 def _is_registered(connection: sa.Connection, shard_id: str) -> bool:
-    return bool(connection.scalar(sa.select(sa.exists().where(shard.c.id == shard_id))))
+    """With its files. Raises ShardGoing."""
+    query = sa.select(shard.c.gone).where(shard.c.id == shard_id)
+    row = connection.execute(query).one_or_none()
+    if row is not None and row.gone == DROPPING:
+        raise ShardGoing(shard=shard_id)
+    return row is not None and row.gone is None
 
 
 def forget(database: Database, owner: str) -> None:
@@ -133,12 +141,21 @@ def mark_sessions(
     marked = 0
     for tenant, ids in ids_by_tenant(sessions).items():
         for id_, suspected in shards_suspected(database, tenant, ids):
-            for session in sorted(suspected & sessions_of(store, id_)):
+            for session in sorted(held_sessions(store, id_, suspected)):
                 held = {"shard": id_, "tenant": tenant, "session_id": session}
                 mark = {**held, "reason": reason, "marked_at": now_us()}
                 with database.write() as connection:
                     marked += insert_new(connection, shard_mark, mark)
     return marked
+
+
+def held_sessions(store: ObjectStore, shard_id: str, suspected: set[str]) -> set[str]:
+    """Which of the suspected sessions a shard holds. Of one that was dropped its filter alone is
+    left, which is wrong about one session in many thousands: all of them. Raises ShardDamaged."""
+    try:
+        return suspected & sessions_of(store, shard_id)
+    except ShardMissing:
+        return suspected
 
 
 def sessions_of(store: ObjectStore, shard_id: str) -> set[str]:

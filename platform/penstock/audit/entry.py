@@ -17,7 +17,7 @@ import msgspec
 Action = Literal[
     "ingest", "read", "export", "label", "shard", "checkpoint", "result",
     "promote", "rollback", "canary", "release", "policy",
-    "erase", "retention", "replay",
+    "drop", "erase", "retention", "replay",
     "key", "revoke", "rotate", "quota", "webhook", "settings", "snapshot",
 ]  # fmt: skip
 

@@ -2,7 +2,7 @@
 back."""
 
 import sqlalchemy as sa
-from sqlalchemy import BigInteger, Column, Index, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Index, String, Table, Text
 
 from penstock.database.tables import Number, metadata
 
@@ -55,4 +55,28 @@ tombstone = Table(
     Column("until_us", BigInteger),
     Column("erasure", String(32), nullable=False),
     sa.UniqueConstraint("tenant", "kind", "digest", "erasure"),
+)
+
+#: How long a kind of data is kept. The tenant is empty in rules for all that have none of their
+#: own; no age is for ever.
+retention_rule = Table(
+    "retention_rule",
+    metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("kind", String(32), primary_key=True),
+    Column("age_s", BigInteger),
+    #: What snapshots see goes too.
+    Column("breaks_snapshots", Boolean, nullable=False),
+    Column("set_by", String(128), nullable=False),
+    Column("set_at", BigInteger, nullable=False),
+)
+
+#: The newest run for a tenant and kind: when it ended, and what it did, as JSON.
+retention_run = Table(
+    "retention_run",
+    metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("kind", String(32), primary_key=True),
+    Column("ended_at", BigInteger, nullable=False),
+    Column("report", Text, nullable=False),
 )

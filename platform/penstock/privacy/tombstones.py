@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.database.engine import Database, insert_of, portions
+from penstock.lake.lake import Lake
 from penstock.lake.rows import DecodedEvents
 from penstock.lake.tables import lake_head
 from penstock.privacy.tables import OPEN, erasure, erasure_session, tombstone
@@ -76,6 +77,11 @@ def find_erased(database: Database, seal: SecretSeal, decoded: DecodedEvents) ->
             return ErasedEvents(frozenset(), frozenset(), newest)
         key = TombstoneKey.of(seal)
         return _find(connection, key, decoded, newest)
+
+
+def find_withheld(lake: Lake, decoded: DecodedEvents) -> Collection[int]:
+    """Events in the log that the writer will drop. Raises SecretKeyUnfit."""
+    return find_erased(lake.database, SecretSeal.of(lake.settings), decoded).positions
 
 
 def _find(
