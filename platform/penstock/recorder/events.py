@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-#: An event that tells how many others a recorder could not keep, and why.
+#: Says how many events of its session a recorder had no room for. The ledger counts them by it.
 DROPPED_TYPE = "x_recorder_dropped"
 
 Payload = Mapping[str, Any]

@@ -304,10 +304,12 @@ class Recorder:
                 attempts += 1
                 if self._closed:
                     break
-                self._changed.wait_for(
-                    lambda: self._closed or (self._hurry and not reply.retry_after_s), pause_s
-                )
+                self._pause(pause_s, asked=reply.retry_after_s > 0)
         delivery.close()
+
+    def _pause(self, seconds: float, *, asked: bool) -> None:
+        """Whoever flushes does not wait so long, unless the service asked for it."""
+        self._changed.wait_for(lambda: self._closed or (self._hurry and not asked), seconds)
 
     def _next_batch(self) -> Batch | None:
         with self._changed:

@@ -138,7 +138,8 @@ class Spool:
             self._files += 1
             path = folder / f"{self._files:012d}-{events}{_SUFFIX}"
             part = path.with_suffix(".part")
-            part.write_bytes(packed)
+            with open(part, "xb", opener=_private) as file:
+                file.write(packed)
             part.rename(path)
         except OSError as error:
             _log.warning("events wait in memory, since the spool cannot be written: %s", error)
@@ -164,6 +165,10 @@ def _divided(lines: list[bytes], middle: int) -> tuple[list[bytes], list[bytes]]
 
 def _packed(lines: list[bytes]) -> bytes:
     return gzip.compress(b"".join(lines), _FAST, mtime=0)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _remove(folder: Path) -> None:
