@@ -176,7 +176,7 @@ class Recorder:
             _log.warning("%d events are not sent yet; the next recorder sends them", waiting)
         _recorders.discard(self)
 
-    def begin_in_child(self) -> None:
+    def _begin_in_child(self) -> None:
         """In a process that was forked: threads, locks, and what waits, are its parent's."""
         self._spool.forget()
         self._begin()
@@ -378,7 +378,7 @@ def _close_all() -> None:
 def _begin_all() -> None:
     """In a child process: threads, locks and events are the parent's."""
     for recorder in list(_recorders):
-        recorder.begin_in_child()
+        recorder._begin_in_child()  # noqa: SLF001
     # Processes of multiprocessing end without what is registered for the end of a process.
     if (util := sys.modules.get("multiprocessing.util")) is not None:
         util.register_after_fork(
