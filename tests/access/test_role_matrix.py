@@ -46,6 +46,7 @@ OPEN_TO = {
     "GET /v1/checkpoints/{name}": "read serve",
     "GET /v1/checkpoints/{name}/lineage": "read",
     "GET /v1/checkpoints/{name}/moves": "read",
+    "GET /v1/checkpoints/{name}/proof": "read",
     "POST /v1/checkpoints/{name}/withdraw": "promote",
     "GET /v1/keys": "",
     "POST /v1/keys": "",
@@ -65,6 +66,7 @@ OPEN_TO = {
     "GET /v1/shards": "read train",
     "GET /v1/shards/{shard}": "read train",
     "GET /v1/shards/{shard}/files/{name}": "read train",
+    "GET /v1/signing-key": "ingest read serve train promote",
     "GET /v1/suites/{suite}/comparison": "read promote",
     "POST /v1/suites/{suite}/plan": "read promote",
     "GET /v1/suites/{suite}/results": "read promote",
@@ -80,7 +82,7 @@ audit list, audit verify, bench compare, bench import, bench show, channels flee
 channels history, channels list, channels policy, channels release, channels show, channels watch,
 checkpoints lineage, checkpoints list, checkpoints register, checkpoints show, checkpoints withdraw,
 gate check, gate plan, import, keys create, keys list, keys revoke, keys rotate, ledger,
-loop history, loop status, promote, query, rejected fuses, rejected list, rejected release,
+loop history, loop status, promote, prove, query, rejected fuses, rejected list, rejected release,
 rejected replay, rejected show, rewards show, rollback, sessions export, sessions list,
 sessions show, shards export, shards list, shards show
 """

@@ -28,6 +28,8 @@ from penstock.lake.catalog import name_snap, pinned
 from penstock.lake.intents import intents_kept
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
+from penstock.proof.shard_records import record_shard
+from penstock.sealed_texts import SecretKeyUnfit
 from penstock.settings import Settings
 from penstock.shards.balance import pack
 from penstock.shards.errors import ShardDamaged, ShardMissing
@@ -142,6 +144,8 @@ def build_shard(
         _publish(lake, manifest, owner, staged)
         ids = pa.concat_tables([result.samples for result in results])["session_id"].unique()
         new = register(lake.database, manifest, tenant, sorted(ids.to_pylist()), by=by)
+        with suppress(SecretKeyUnfit):  # whoever proves a checkpoint is told of it
+            record_shard(lake, manifest, tenant)
         # Collection deletes later what cannot be deleted now.
         for path, _ in staged:
             lake.store.delete(path)

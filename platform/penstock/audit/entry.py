@@ -17,7 +17,7 @@ import msgspec
 Action = Literal[
     "ingest", "read", "export", "label", "shard", "checkpoint", "result",
     "promote", "rollback", "canary", "release", "policy",
-    "erase", "retention", "replay",
+    "erase", "retention", "replay", "prove",
     "key", "revoke", "rotate", "quota", "webhook", "settings", "snapshot",
 ]  # fmt: skip
 
