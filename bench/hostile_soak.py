@@ -10,14 +10,15 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.figures import Figure, at_most, show
 from bench.hostile_tenant import INGEST_KEY, READ_KEY
-from bench.measure import percentile, usage_of
+from bench.measure import bytes_below, percentile, usage_of
 from bench.servers import quiet_server
 from penstock.access.keys import create_key
 from penstock.ingest.ledger import read_ledger
@@ -42,6 +43,7 @@ _QUIET_SECONDS_MAX = 20.0
 _ACK_MS_MAX, _QUERY_SECONDS_MAX = 50.0, 1.0
 _PATIENCE_SECONDS = 60.0
 _RETRY_SECONDS = 0.1
+_MEMORY_SECONDS = 0.2
 #: The program with its libraries, as docs/scale.md has it.
 _PROGRAM_BYTES = 200 * _MIB
 
@@ -127,9 +129,9 @@ def _body(sender: int, first: int) -> bytes:
 
 
 @contextmanager
-def _attack(server: Server, keys: Mapping[str, str]) -> Iterator[dict[str, int]]:
+def _attack(server: Server, keys: Mapping[str, str]) -> Iterator[Counter[str]]:
     """What was answered to the hostile tenant is there when the block has ended."""
-    statuses: dict[str, int] = {}
+    statuses: Counter[str] = Counter()
     process = subprocess.Popen(
         [sys.executable, "-m", "bench.hostile_tenant", server.url],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,
@@ -138,10 +140,34 @@ def _attack(server: Server, keys: Mapping[str, str]) -> Iterator[dict[str, int]]
     try:
         yield statuses
         assert process.poll() is None, "the hostile tenant ended by itself"
-        statuses |= json.loads(process.communicate()[0])
+        statuses.update(json.loads(process.communicate()[0]))
     finally:
         process.kill()
         process.wait()
+
+
+@dataclass
+class StatementMemory:
+    """The most that all processes of statements held at a time, as often as it was looked."""
+
+    server: Server
+    peak_bytes: int = 0
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        done = threading.Event()
+
+        def watch() -> None:
+            while not done.wait(_MEMORY_SECONDS):
+                self.peak_bytes = max(self.peak_bytes, bytes_below(self.server.process.pid))
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
 
 
 def memory_limit(settings: Settings) -> int:
@@ -153,34 +179,46 @@ def memory_limit(settings: Settings) -> int:
     return _PROGRAM_BYTES + taking_in + storing + answers
 
 
-def soak(data: Path, seconds: float) -> Iterator[Figure]:
+def soak(data: Path, seconds: float, attackers: int) -> Iterator[Figure]:
     settings = load_settings(data)
     with open_or_make(settings) as lake:
         honest = create_key(lake.database, "admin", _HONEST)[1]
-        keys = {
-            INGEST_KEY: create_key(lake.database, "ingest", _HOSTILE)[1],
-            READ_KEY: create_key(lake.database, "read", _HOSTILE)[1],
-        }
+        keys = [
+            {
+                INGEST_KEY: create_key(lake.database, "ingest", f"{_HOSTILE}-{number}")[1],
+                READ_KEY: create_key(lake.database, "read", f"{_HOSTILE}-{number}")[1],
+            }
+            for number in range(attackers)
+        ]
     with quiet_server(data) as server:
         tenant = HonestTenant(server, honest)
         with tenant.at_work():
             time.sleep(min(_QUIET_SECONDS_MAX, seconds))
             begun_s = time.perf_counter()
             say(f"attacking for {seconds:g} s")
-            with _attack(server, keys) as statuses:
+            memory = StatementMemory(server)
+            with ExitStack() as attacks, memory.watched():
+                statuses = [attacks.enter_context(_attack(server, each)) for each in keys]
                 time.sleep(seconds)
             ended_s = time.perf_counter()
         usage = usage_of(server.process.pid)
         yield from _waits("alone", tenant, 0, begun_s, goals=False)
-        yield from _waits("beside a hostile tenant", tenant, begun_s, ended_s, goals=True)
+        yield from _waits(f"beside {attackers} hostile", tenant, begun_s, ended_s, goals=True)
         yield from _counts(server, tenant)
     yield at_most(
         "peak memory of the service", usage.peak_bytes / _MIB, memory_limit(settings) / _MIB, " MiB"
     )
+    room = settings.room(LakeSettings)
+    yield at_most(
+        "peak memory of all statements",
+        memory.peak_bytes / _MIB,
+        room.queries_max * room.query_memory_bytes_max / _MIB,
+        " MiB",
+    )
     with open_existing(data) as lake:
         discrepancies = read_ledger(lake).discrepancies
     yield at_most("hours of the ledger that do not add up", len(discrepancies), 0)
-    for what, count in sorted(statuses.items()):
+    for what, count in sorted(sum(statuses, Counter[str]()).items()):
         yield Figure(f"hostile: {what}", str(count))
 
 
@@ -218,9 +256,10 @@ def _counts(server: Server, tenant: HonestTenant) -> Iterator[Figure]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.hostile_soak", description=__doc__)
     parser.add_argument("--seconds", type=float, default=600, help="of the attack")
+    parser.add_argument("--attackers", type=int, default=1, help="hostile tenants at a time")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="penstock-soak-") as directory:
-        figures = list(soak(Path(directory), options.seconds))
+        figures = list(soak(Path(directory), options.seconds, options.attackers))
     sys.exit(0 if show(figures) else 1)
 
 

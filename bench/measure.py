@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +28,27 @@ def usage_of(pid: int) -> Usage:
     }
     cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS
     return Usage(cpu_s, sizes["VmHWM"], sizes["VmRSS"])
+
+
+def bytes_below(pid: int) -> int:
+    """What the processes below this one hold, shared pages divided among those that share them."""
+    total, parents = 0, [pid]
+    while parents:
+        parent = parents.pop()
+        with suppress(OSError):  # it ended meanwhile
+            for thread in Path(f"/proc/{parent}/task").iterdir():
+                children = (thread / "children").read_text(encoding="ascii").split()
+                parents += map(int, children)
+                total += sum(map(_held_bytes, children))
+    return total
+
+
+def _held_bytes(pid: str) -> int:
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii").splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return 0
 
 
 def cpu_seconds(work: Callable[[], object]) -> float:

@@ -134,6 +134,9 @@ def test_no_route_gives_or_changes_anything_of_another_tenant(lakes: Lakes, rout
         if method == "GET":
             queries = ("", "?tenant=acme", "?channel=acme-prod&key=k&of=acme-ckpt&limit=10")
             replies = [client.get(f"{path}{query}") for query in queries]
+        elif method == "DELETE":
+            queries = ("", "?force=true&reason=mine", "?tenant=acme")
+            replies = [client.delete(f"{path}{query}") for query in queries]
         else:
             replies = [client.post(path, json.dumps(body).encode()) for body in bodies]
     for reply in replies:

@@ -11,7 +11,7 @@ import typer
 from penstock import cli
 from penstock.access import ROLES
 from penstock.access.keys import create_key
-from penstock.http.client import ServiceClient
+from penstock.http.client import HttpAnswer, ServiceClient
 from penstock.lake.lake import open_or_make
 from penstock.server.app import ROUTES
 from penstock.settings import load_settings
@@ -48,6 +48,8 @@ OPEN_TO = {
     "GET /v1/checkpoints/{name}/moves": "read",
     "GET /v1/checkpoints/{name}/proof": "read",
     "POST /v1/checkpoints/{name}/withdraw": "promote",
+    "GET /v1/consents": "read",
+    "POST /v1/consents": "",
     "GET /v1/keys": "",
     "POST /v1/keys": "",
     "GET /v1/keys/own": "ingest read serve train promote",
@@ -65,6 +67,7 @@ OPEN_TO = {
     "GET /v1/sessions/{session_id}": "read",
     "GET /v1/shards": "read train",
     "GET /v1/shards/{shard}": "read train",
+    "DELETE /v1/shards/{shard}": "",
     "GET /v1/shards/{shard}/files/{name}": "read train",
     "GET /v1/signing-key": "ingest read serve train promote",
     "GET /v1/suites/{suite}/comparison": "read promote",
@@ -81,10 +84,11 @@ WITH_A_KEY = """
 audit list, audit verify, bench compare, bench import, bench show, channels fleet, channels follow,
 channels history, channels list, channels policy, channels release, channels show, channels watch,
 checkpoints lineage, checkpoints list, checkpoints register, checkpoints show, checkpoints withdraw,
-gate check, gate plan, import, keys create, keys list, keys revoke, keys rotate, ledger,
+consent list, consent set, gate check, gate plan, import, keys create, keys list, keys revoke,
+keys rotate, ledger,
 loop history, loop status, promote, prove, query, rejected fuses, rejected list, rejected release,
 rejected replay, rejected show, rewards show, rollback, sessions export, sessions list,
-sessions show, shards export, shards list, shards show
+sessions show, shards drop, shards export, shards list, shards show
 """
 #: Commands for whoever may write the lake's files: no key makes them work from elsewhere.
 AT_THE_LAKE = """
@@ -130,6 +134,13 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, d
         yield server, keys
 
 
+def _asked(client: ServiceClient, method: str, path: str) -> HttpAnswer:
+    """With a body that is no JSON: whoever may ask is told of it, and nothing is done."""
+    if method == "POST":
+        return client.post(path, b"{")
+    return client.get(path) if method == "GET" else client.delete(path)
+
+
 @pytest.mark.parametrize("role", ROLES)
 def test_a_role_may_ask_what_the_table_says(
     served: tuple[Server, dict[str, str]], role: str
@@ -138,8 +149,7 @@ def test_a_role_may_ask_what_the_table_says(
     with server.client(keys[role]) as client:
         for route, roles in OPEN_TO.items():
             method, path = place_of(route)
-            # A body that is no JSON: whoever may ask is told of it, and nothing is done.
-            reply = client.get(path) if method == "GET" else client.post(path, b"{")
+            reply = _asked(client, method, path)
             allowed = roles == EVERYBODY or role in (*roles.split(), "admin")
             assert (reply.status == 403) != allowed, (route, reply.status)
             assert reply.status != 401, route
@@ -154,7 +164,7 @@ def test_without_a_key_only_what_is_everybodys_is_answered(
     with ServiceClient(server.url) as client:
         for route, roles in OPEN_TO.items():
             method, path = place_of(route)
-            reply = client.get(path) if method == "GET" else client.post(path, b"{")
+            reply = _asked(client, method, path)
             open_to_all = roles == EVERYBODY or route == "GET /metrics"
             assert (reply.status == 401) != open_to_all, (route, reply.status)
 

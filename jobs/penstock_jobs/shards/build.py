@@ -28,6 +28,7 @@ from penstock.lake.catalog import name_snap, pinned
 from penstock.lake.intents import intents_kept
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
+from penstock.privacy.consents import decided_consents, newest_decision
 from penstock.proof.shard_records import record_shard
 from penstock.sealed_texts import SecretKeyUnfit
 from penstock.settings import Settings
@@ -35,6 +36,7 @@ from penstock.shards.balance import pack
 from penstock.shards.errors import ShardDamaged, ShardMissing
 from penstock.shards.files import check_digest, copy_part, files_of, part_name, routes_name
 from penstock.shards.manifest import (
+    GONE_NAME,
     Counts,
     Manifest,
     PartFile,
@@ -58,7 +60,13 @@ from penstock_jobs.shards.errors import NothingToBuild, TokenizerMismatch
 from penstock_jobs.shards.plan import LeftOutSession, ShardPlan, count_reasons, plan_shard
 from penstock_jobs.shards.preferences import PreferenceSources
 from penstock_jobs.shards.recipe import Preferences, Recipe, Tokens
-from penstock_jobs.shards.registration import AnnouncingStore, announce_once, forget, register
+from penstock_jobs.shards.registration import (
+    AnnouncingStore,
+    announce_once,
+    forget,
+    mark_denied,
+    register,
+)
 from penstock_jobs.shards.rendered_branches import Renderer, open_renderer
 from penstock_jobs.shards.samples import SampleOptions, SampleRows
 from penstock_jobs.shards.session_events import COLUMNS, events_by_session
@@ -114,6 +122,7 @@ def build_shard(
         intents_kept(lake.database, owner, settings.collection_grace_seconds),
     ):
         sessions = PinnedSessions(lake, executor, pin, tenant)
+        decided = newest_decision(lake.database)
         plan = plan_shard(sessions, recipe)
         tasks = slice_tasks(sessions, recipe, plan, owner)
         by_folder: dict[str, SliceResult] = {}
@@ -146,6 +155,8 @@ def build_shard(
         new = register(lake.database, manifest, tenant, sorted(ids.to_pylist()), by=by)
         with suppress(SecretKeyUnfit):  # whoever proves a checkpoint is told of it
             record_shard(lake, manifest, tenant)
+        if newest_decision(lake.database) != decided:  # too late for the plan
+            mark_denied(lake, tenant, decided_consents(lake, tenant, plan.facts.chains).denied)
         # Collection deletes later what cannot be deleted now.
         for path, _ in staged:
             lake.store.delete(path)
@@ -240,6 +251,7 @@ def _publish(
         if not is_new and read_manifest(store, manifest.id).id == manifest.id:
             return
     write_manifest(store, manifest)
+    store.delete(f"{folder}/{GONE_NAME}")  # it may have been dropped before
 
 
 # Slices

@@ -22,6 +22,10 @@ class ShardAnswer(msgspec.Struct):
     bytes: int
     created_at: str
     marked_sessions: int
+    #: `dropping`, `dropped` or `erased` where its files are gone.
+    gone: str | None = None
+    gone_at: str | None = None
+    gone_why: str | None = None
 
 
 class ShardsAnswer(Page):
@@ -43,6 +47,9 @@ class ShardDetails(msgspec.Struct):
     marks: list[MarkAnswer]
     trained: list[Learner]
     manifest: dict[str, Any]
+    gone: str | None = None
+    gone_at: str | None = None
+    gone_why: str | None = None
 
 
 class ShardsQuestion(ListQuestion):
@@ -73,20 +80,23 @@ def _list(lake: Lake, caller: Caller, question: ShardsQuestion) -> ShardsAnswer:
 
 def _show(lake: Lake, caller: Caller, question: ShardQuestion) -> ShardDetails:
     from penstock.checkpoints.lineage import learners
-    from penstock.shards.manifest import read_manifest
+    from penstock.shards.manifest import read_manifest_or_note
     from penstock.shards.registered_shards import find_shard, marks_of
     from penstock.terminal.output import time_of
     from penstock_jobs.shards.registration import mark_consent
 
     mark_consent(lake)
     shard = find_shard(lake.database, caller.tenant, question.shard)
-    manifest = read_manifest(lake.store, shard.id)
+    manifest = read_manifest_or_note(lake.store, shard.id)
     return ShardDetails(
         shard=shard.id,
         built_at=time_of(shard.created_at).isoformat(),
         marks=[MarkAnswer(*mark) for mark in marks_of(lake.database, shard.id)],
         trained=learners(lake.database, caller.tenant, shard.id),
         manifest=msgspec.to_builtins(manifest),
+        gone=shard.gone,
+        gone_at=None if shard.gone_at is None else time_of(shard.gone_at).isoformat(),
+        gone_why=shard.gone_why,
     )
 
 
@@ -106,7 +116,7 @@ SHOW_SHARD = Call(
     work=_show,
     roles=("read", "train"),
     summary="A shard: its manifest, what marks it, which checkpoints were trained on it",
-    refused={404: "There is no such shard."},
+    refused={404: "There is no such shard.", 410: "Its files and its manifest are gone."},
     reads_rows=True,
 )
 

@@ -1,4 +1,4 @@
-"""`penstock shards`: build, list, show, verify, diff, export."""
+"""`penstock shards`: build, list, show, verify, diff, export, drop."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -130,7 +130,7 @@ def list_(
         show_json(page.shards)
         return
     names = ("id", "name", "samples", "tokens", "trainable", "bytes", "marked_sessions")
-    columns = [*names, "created_at"]
+    columns = [*names, "created_at", "gone"]
     show_table(columns, [[getattr(shard, name) for name in columns] for shard in page.shards])
 
 
@@ -156,6 +156,8 @@ def show(
     document = details.manifest
     built_at = datetime.fromisoformat(details.built_at)
     rows: list[list[object]] = [["shard", details.shard], ["built at", built_at]]
+    if details.gone is not None:
+        rows += [[details.gone, details.gone_at], ["because", details.gone_why]]
     rows += [[name, value] for name, value in document.items() if name not in ("files", "query")]
     rows += [["marked", f"{mark.session_id}: {mark.reason}"] for mark in details.marks]
     for learner in details.trained:
@@ -276,3 +278,38 @@ def export(
         say(f"left out: {reason} {count}")
     for name in report.files:
         show_text(str(out / name))
+
+
+@app.command()
+def drop(
+    shard: Shard,
+    *,
+    reason: Annotated[str, typer.Option(help="Why; readers of the shard are told.")] = "",
+    force: Annotated[
+        bool, typer.Option("--force", help="Also where a channel or a run still needs it.")
+    ] = False,
+    data: options.DeskData = None,
+    url: options.Url = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Delete the files of a shard, and keep what it was: counts, manifest, lineage.
+
+    It is refused where a channel points at a checkpoint that was trained on it, or a cycle of a
+    loop or a benchmark of such a checkpoint is under way.
+
+    Example: penstock shards drop sft-persistent --reason "replaced by sft-2"
+    """
+    from penstock.shards.calls import DROP_SHARD, DropShard
+
+    question = DropShard(shard=shard, reason=reason, force=force)
+    with open_desk(data, url, tenant) as desk:
+        dropped = desk.ask(DROP_SHARD, question)
+    if json:
+        show_json(dropped)
+        return
+    for needed in dropped.needed:
+        say(f"dropped although {needed}")
+    say(f"{dropped.shard}: {dropped.files} files deleted, {dropped.bytes} bytes")
+    if dropped.snapshot:
+        say(f"The snapshot {dropped.snapshot} keeps what it was built from: snapshots drop")

@@ -9,14 +9,14 @@ import sqlalchemy as sa
 
 from penstock.audit.entry import person_digest
 from penstock.checkpoints.lineage import learners
-from penstock.database.engine import insert_new, now_us
+from penstock.database.engine import clock_us, insert_new, now_us
 from penstock.lake.buckets import SessionId
 from penstock.privacy.orders import CONTENT, ErasedPart, ErasureOrder, ErasureStep
 from penstock.privacy.tombstones import SESSION
-from penstock.shards.errors import ShardMissing
-from penstock.shards.manifest import folder_of
+from penstock.shards.manifest import GoneNote, replace_files_by_note
 from penstock.shards.tables import ERASED, shard, shard_file, shard_mark
-from penstock_jobs.shards.registration import sessions_of, shards_suspected
+from penstock.terminal.output import time_of
+from penstock_jobs.shards.registration import held_sessions, shards_suspected
 
 
 def _erase_shards(order: ErasureOrder) -> Iterator[ErasedPart]:
@@ -34,10 +34,7 @@ def _holding(order: ErasureOrder, sessions: Sequence[SessionId]) -> Iterator[tup
     """Shards with the sessions of these that each holds."""
     ids = [session.session_id for session in sessions]
     for id_, suspected in shards_suspected(order.lake.database, order.scope.tenant, ids):
-        try:
-            held = suspected & sessions_of(order.lake.store, id_)
-        except ShardMissing:
-            held = suspected
+        held = held_sessions(order.lake.store, id_, suspected)
         if held:
             yield id_, sorted(held)
 
@@ -56,21 +53,23 @@ def _drop(order: ErasureOrder, id_: str, held: Sequence[str]) -> int:
 
 
 def _delete_files(order: ErasureOrder, id_: str) -> int:
-    folder = folder_of(id_) + "/"
-    names = [file.name for file in order.lake.store.list(folder.rstrip("/"))]
-    for name in names:
-        order.lake.store.delete(name)
-    with order.lake.database.write() as connection:
+    lake = order.lake
+    with lake.database.read() as connection:
+        note = GoneNote(how=ERASED, at=time_of(clock_us(connection)).isoformat(), why="")
+    deleted = replace_files_by_note(lake.store, id_, note)
+    with lake.database.write() as connection:
         connection.execute(sa.delete(shard_file).where(shard_file.c.shard == id_))
         # It holds nothing any more: nobody looks for sessions in it.
         empty = sa.update(shard).where(shard.c.id == id_)
-        connection.execute(empty.values(session_filter=b"", bytes=0))
-    return len(names)
+        gone = {"gone": ERASED, "gone_at": now_us(), "gone_why": ""}
+        connection.execute(empty.values(session_filter=b"", bytes=0, **gone))
+    return deleted
 
 
 def _marked_but_there(order: ErasureOrder) -> Sequence[str]:
     marked = sa.select(shard_mark.c.shard).where(shard_mark.c.reason == ERASED)
-    query = sa.select(shard.c.id).where(shard.c.bytes > 0, shard.c.id.in_(marked))
+    there = shard.c.gone.is_distinct_from(ERASED)
+    query = sa.select(shard.c.id).where(there, shard.c.id.in_(marked))
     with order.lake.database.read() as connection:
         return list(connection.scalars(query.where(shard.c.tenant == order.scope.tenant)))
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Protocol, get_origin
 
 import msgspec
-from litestar import MediaType, Request, Response, get, post
+from litestar import MediaType, Request, Response, delete, get, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.spec import Operation, Parameter
 
@@ -96,14 +96,15 @@ def route_of(call: Call[Any, Any]) -> HTTPRouteHandler:
     answer_call.__annotations__["return"] = Response[call.answer]  # type: ignore[name-defined]
     statuses = {*_REFUSED, *call.refused, *call.problems()}
     in_path = set(_fields_in(call.path))
-    is_get = call.method == "GET"
+    has_body = call.method == "POST"
     said = {404: _NOTHING_THERE, **call.refused} if in_path else call.refused
     statuses |= {*said}
-    if not is_get:
+    if has_body:
         statuses |= {*_BODY_REFUSED}
     responses = refusals(*sorted(statuses), said=said, kinds=dict(call.problems()))
-    operation = _asking(call.question, in_path) if is_get else _taking(call.question, in_path)
-    return (get if is_get else post)(
+    operation = _taking(call.question, in_path) if has_body else _asking(call.question, in_path)
+    handlers: dict[str, Callable[..., Any]] = {"GET": get, "POST": post, "DELETE": delete}
+    handler: HTTPRouteHandler = handlers[call.method](
         _IN_PATH.sub(lambda field: f"{{{field[1]}{field[2] or ':str'}}}", call.path),
         status_code=200,
         # The name of the function would be that of all of them.
@@ -115,6 +116,7 @@ def route_of(call: Call[Any, Any]) -> HTTPRouteHandler:
         responses=responses,
         security=KEY_NEEDED,
     )(answer_call)
+    return handler
 
 
 def _fields_in(path: str) -> list[str]:
@@ -126,7 +128,7 @@ async def _question(
 ) -> Question:
     """Raises InvalidInput."""
     in_path = _fields_in(call.path)
-    if call.method == "GET":
+    if call.method != "POST":
         what, strict = "The query string", False
         fields = _query_fields(call.question, request)
     else:

@@ -265,6 +265,9 @@ class ServiceClient:
     def post(self, path: str, body: bytes, **headers: str) -> HttpAnswer:
         return self._request("POST", path, body, headers)
 
+    def delete(self, path: str, **headers: str) -> HttpAnswer:
+        return self._request("DELETE", path, None, headers)
+
     def ask(self, path: str, expected: str, document: object = None) -> dict[str, Any]:
         """The answer at a path below /v1, which has the field `expected`; a document is posted.
         Raises ServerUnreachable where trouble passes, else AnswerUnusable."""
@@ -282,14 +285,14 @@ class ServiceClient:
 
     def call(self, method: str, path: str, fields: Mapping[str, object], kind: type[T]) -> T:
         """The answer to a call. Fields that its path names in braces stand there; the others are
-        the query of a GET, or the body. Raises the error that the service raised;
+        the body of a POST, else the query. Raises the error that the service raised;
         ServerUnreachable, AnswerUnusable."""
         rest = dict(fields)
         target = re.sub(
             r"{(\w+)(?::path)?}", lambda name: quote(str(rest.pop(name[1])), safe=""), path
         )
         body = None
-        if method != "GET":
+        if method == "POST":
             body = msgspec.json.encode(rest)
         elif rest:
             target += "?" + urlencode({name: _query_text(rest[name]) for name in rest}, doseq=True)

@@ -5,7 +5,7 @@ import sys
 import threading
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Self
@@ -13,7 +13,7 @@ from typing import Self
 from penstock.errors import Backlogged, TooManyRequests, cause_for_everybody
 from penstock.eventlog import EventLog
 from penstock.eventlog.settings import EventLogSettings
-from penstock.events.bodies import Chunk, split_body
+from penstock.events.bodies import split_body
 from penstock.events.frames import (
     HEADER_BYTES_MAX,
     REJECTED_LINE_BYTES_MAX,
@@ -31,8 +31,6 @@ from penstock.settings import Settings
 
 #: Lines are validated in pieces of this size, so that other requests get their turn in between.
 CHUNK_BYTES = 256 * 1024
-#: Lines that are redacted before others have a turn, where something was found in them.
-REDACTED_AT_ONCE = 32
 #: A body with more lines that are no events is something else. Stored one by one, and listed in
 #: the answer, the lines would take many times its size.
 REJECTED_LINES_MAX = 100_000
@@ -131,10 +129,8 @@ class Acceptor:
             line_bytes_max=self.event_bytes_max,
             array_bytes_max=array_bytes_max,
         )
-        for number, redacted in self._redacted(chunks):
-            if redacted is None:
-                yield Acceptance()
-                continue
+        for number, lines in chunks:
+            redacted = yield from self._redacted(lines)
             validated, misses = ValidatedLines([], [], [], []), NearMisses()
             missed: list[int] = []
             for part in validate_parts(redacted.lines, number, self.event_bytes_max):
@@ -165,18 +161,15 @@ class Acceptor:
                 piece.values[partition] += encode_values(frame, self.value_bytes_max)
             yield piece
 
-    def _redacted(self, chunks: Iterable[Chunk]) -> Iterator[tuple[int, RedactedLines | None]]:
-        """The chunks, redacted; None is a turn for others, where some lines took long."""
-        for number, lines in chunks:
-            whole = RedactedLines([])
-            for start in range(0, len(lines), REDACTED_AT_ONCE):
-                part = self.redactor.redact(
-                    lines[start : start + REDACTED_AT_ONCE], self.tenant, self.event_bytes_max
-                )
-                whole.extend(part)
-                if part.suspects:
-                    yield number, None
-            yield number, whole
+    def _redacted(self, lines: list[bytes]) -> Generator[Acceptance, None, RedactedLines]:
+        steps = self.redactor.redact_in_turns(lines, self.tenant, self.event_bytes_max)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                redacted: RedactedLines = end.value
+                return redacted
+            yield Acceptance()  # a turn for others
 
 
 def count_redactions(metrics: Metrics, matches: Mapping[str, int]) -> None:

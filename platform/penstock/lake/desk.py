@@ -69,7 +69,7 @@ class Call(Generic[Q, A]):
     work: Callable[["Lake", Caller, Q], A]
     roles: tuple[str, ...]
     summary: str
-    method: Literal["GET", "POST"] = "GET"
+    method: Literal["GET", "POST", "DELETE"] = "GET"
     description: str = ""
     #: By status, why it is refused, beside what any call may be refused for.
     refused: Mapping[int, str] = field(default_factory=lambda: _NOTHING)

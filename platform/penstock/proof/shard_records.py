@@ -13,7 +13,7 @@ from penstock.proof.session_leaves import SessionDigests, session_tree
 from penstock.proof.tables import shard_record
 from penstock.safe_names import DIGEST_PREFIX
 from penstock.sealed_texts import SecretSeal
-from penstock.shards.errors import ShardDamaged
+from penstock.shards.errors import ShardDamaged, ShardMissing
 from penstock.shards.files import check_digest, files_of
 from penstock.shards.manifest import Manifest, folder_of, read_manifest
 
@@ -98,7 +98,7 @@ def file_problems(lake: Lake, shard: str, files: list[dict[str, Any]], *, read: 
     manifest: Manifest | None = None
     try:
         manifest = read_manifest(lake.store, shard)
-    except ShardDamaged as error:
+    except (ShardDamaged, ShardMissing) as error:
         problems.append(str(error))
     by_name = {file.name: file for file in files_of(manifest)} if manifest else {}
     for file in files:

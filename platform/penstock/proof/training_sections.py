@@ -9,10 +9,11 @@ from penstock.errors import PenstockError
 from penstock.proof.shard_records import file_problems, find_record
 from penstock.proof.subject import ProofSubject
 from penstock.settings import without_secrets
-from penstock.shards.tables import ERASED, shard, shard_mark
+from penstock.shards.tables import shard
 from penstock.terminal.output import time_of
 
 _FILES = "files"
+_REGISTERED = sa.select(shard.c.name, shard.c.created_at, shard.c.gone, shard.c.gone_at)
 
 
 def show_checkpoint(subject: ProofSubject) -> dict[str, Any]:
@@ -50,30 +51,27 @@ def show_shards(subject: ProofSubject) -> list[dict[str, Any]]:
 
 def _show_shard(subject: ProofSubject, id_: str, names: list[str]) -> dict[str, Any]:
     lake = subject.lake
-    columns = (shard.c.name, shard.c.created_at)
-    erased = sa.select(sa.func.count()).where(
-        shard_mark.c.shard == id_, shard_mark.c.reason == ERASED
-    )
     with lake.database.read() as connection:
-        row = connection.execute(sa.select(*columns).where(shard.c.id == id_)).first()
-        is_erased = bool(connection.scalar(erased))
+        row = connection.execute(_REGISTERED.where(shard.c.id == id_)).first()
     document: dict[str, Any] = {"shard": id_, "trained": names}
+    gone = None if row is None else row.gone
     if row is None:
         subject.lacks("shards", id_, "it is not registered any more")
     else:
         document |= {"name": row.name, "built_at": moment(row.created_at)}
+        document["gone_since"] = None if row.gone_at is None else moment(row.gone_at)
     try:
         document |= find_record(lake, id_, subject.tenant)
     except PenstockError as error:
-        why = "its files were erased before its digests were kept" if is_erased else str(error)
+        why = f"its files were {gone} before its digests were kept" if gone else str(error)
         subject.lacks("shards", id_, why)
-        return document | {"state": "erased" if is_erased else "damaged", "problems": []}
+        return document | {"state": gone or "damaged", "problems": []}
     problems = []
-    if not is_erased:
+    if gone is None:
         problems = file_problems(lake, id_, document[_FILES], read=subject.read_files)
     for problem in problems:
         subject.lacks("shards", id_, problem)
-    state = "erased" if is_erased else "damaged" if problems else "there"
+    state = gone or ("damaged" if problems else "there")
     checked = "checksums" if subject.read_files else "sizes"
     return document | {"state": state, "files_compared_by": checked, "problems": problems}
 

@@ -8,17 +8,18 @@ line is refused: it never goes on as it was."""
 import json
 import re
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cache
-from typing import Self
+from typing import NamedTuple, Self
 
 import msgspec
 
 from penstock.events.validation import Rejection, source_of
+from penstock.redaction.line_work import LineWork, Steps, outcome
 from penstock.redaction.placeholders import PLACEHOLDER
 from penstock.redaction.rules import Mode, RuleBook
-from penstock.redaction.screen import Screen, screen_of
+from penstock.redaction.screen import MASKED, Marks, Screen, screen_of
 from penstock.redaction.settings import RedactionSettings
 from penstock.redaction.text_masks import TextMask
 from penstock.redaction.token_ids import has_token_ids, session_of, without_token_ids
@@ -26,13 +27,17 @@ from penstock.settings import Settings
 
 #: Sessions of which a process remembers that something was masked.
 SESSIONS_MAX = 100_000
+#: Bytes of a line that are screened before others have a turn.
+_SCREENED_BYTES = 256 * 1024
+#: No anchor has a longer match.
+_ANCHOR_BYTES_MAX = 4096
 #: The last word of a line that was cut may be half a secret.
 _WORD_BYTES_MAX = 4096
 _WORD_ENDS = b" \t\n\r\f\v\"',;"
 
 #: With its quotes; in a shorter one no rule has a match.
 _LITERAL_CHARS_MIN = 8
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"', re.DOTALL)
+_STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _lenient_decoder = json.JSONDecoder(strict=False)
 _KEY_ENDS = re.compile(r"\s*:")
 
@@ -51,6 +56,14 @@ class RefusedLine:
         return Rejection(first_line + self.place, self.reason, self.masked, source_of(self.masked))
 
 
+class _Literal(NamedTuple):
+    """A string with its quotes, in a text."""
+
+    start: int
+    end: int
+    decoded: str
+
+
 @dataclass
 class RedactedLines:
     """As many lines as were given; a refused one is empty."""
@@ -59,16 +72,6 @@ class RedactedLines:
     refused: list[RefusedLine] = field(default_factory=list)
     #: How often each rule had a match; model calls that lost token ids count as `token_ids`.
     counts: Counter[str] = field(default_factory=Counter)
-    #: Lines that took longer than a scan.
-    suspects: int = 0
-
-    def extend(self, others: "RedactedLines") -> None:
-        """By the lines that follow."""
-        moved = [replace(line, place=len(self.lines) + line.place) for line in others.refused]
-        self.refused += moved
-        self.lines += others.lines
-        self.counts += others.counts
-        self.suspects += others.suspects
 
 
 class LineRedactor:
@@ -88,31 +91,49 @@ class LineRedactor:
 
     def redact(self, lines: Sequence[bytes], tenant: str, line_bytes_max: int) -> RedactedLines:
         """A line that is longer than the limit was cut there."""
+        return outcome(self.redact_in_turns(lines, tenant, line_bytes_max))
+
+    def redact_in_turns(
+        self, lines: Sequence[bytes], tenant: str, line_bytes_max: int
+    ) -> Steps[RedactedLines]:
+        """The same a step at a time, so that the caller may do something else in between."""
         redacted = RedactedLines(list(lines))
-        screen = self._screen
-        if screen is None:
+        if self._screen is None:
             return redacted
+        work = LineWork()
         for place, line in enumerate(lines):
             try:
-                marks = screen.marks(line)
+                if len(line) <= _SCREENED_BYTES:
+                    marks = self._screen.marks(line)
+                else:
+                    marks = yield from _marks_of_long(self._screen, line)
                 if marks or len(line) > line_bytes_max:
-                    redacted.suspects += 1
+                    work.begin(len(line))
                     whole = len(line) <= line_bytes_max
-                    self._look_into(redacted, place, tenant, whole=whole)
+                    yield from self._look_into(redacted, place, tenant, marks, work, whole=whole)
             except Exception as error:  # noqa: BLE001  # whatever it is, the line does not go on
                 why = f"it could not be redacted: {type(error).__name__}"
                 redacted.lines[place] = b""
                 redacted.refused.append(RefusedLine(place, why, b""))
         return redacted
 
-    def _look_into(self, redacted: RedactedLines, place: int, tenant: str, *, whole: bool) -> None:
+    def _look_into(
+        self,
+        redacted: RedactedLines,
+        place: int,
+        tenant: str,
+        marks: Marks,
+        work: LineWork,
+        *,
+        whole: bool,
+    ) -> Steps[None]:
         line = redacted.lines[place]
-        masked, counts = self.mask_line(line)
+        masked, counts = yield from self._masked(line, work)
         if not whole:
             redacted.lines[place] = _without_last_word(masked).ljust(len(line))
             redacted.counts += counts
             return
-        masked = self._without_token_ids(masked, counts, tenant)
+        masked = self._without_token_ids(masked, counts, tenant, masked_before=MASKED in marks)
         redacted.counts += counts
         mode, rule = self._strictest(counts)
         if mode in ("drop", "quarantine"):
@@ -124,41 +145,54 @@ class LineRedactor:
 
     def mask_line(self, line: bytes) -> tuple[bytes, Counter[str]]:
         """The line with placeholders, and how often each rule had a match."""
-        counts: Counter[str] = Counter()
         if self._screen is None:
-            return line, counts
+            return line, Counter()
+        work = LineWork()
+        work.begin(len(line))
+        return outcome(self._masked(line, work))
+
+    def _masked(self, line: bytes, work: LineWork) -> Steps[tuple[bytes, Counter[str]]]:
+        counts: Counter[str] = Counter()
         text = line.decode("utf-8", "surrogateescape")
         if is_json(line):
-            masked = self._mask_strings(text, counts)
+            masked = yield from self._mask_strings(text, _literals(text), work, counts)
         else:
-            outcome = self._mask.mask(self._mask_strings(text, counts))
-            masked, counts = outcome.text, counts + outcome.counts
+            literals = _literals_of_broken(text)
+            masked = yield from self._mask_strings(text, literals, work, counts)
+            as_text = yield from self._mask.mask(masked, work)
+            masked, counts = as_text.text, counts + as_text.counts
         if not counts:
             return line, counts
         return masked.encode("utf-8", "surrogateescape"), counts
 
-    def _mask_strings(self, text: str, counts: Counter[str]) -> str:
+    def _mask_strings(
+        self, text: str, literals: Iterator[_Literal], work: LineWork, counts: Counter[str]
+    ) -> Steps[str]:
         parts: list[str] = []
         at, name = 0, None
-        for match in _STRING.finditer(text):
-            literal = match[0]
-            is_key = _KEY_ENDS.match(text, match.end()) is not None
-            if len(literal) < _LITERAL_CHARS_MIN:
-                name = literal[1:-1] if is_key else None
+        for literal in literals:
+            is_key = _KEY_ENDS.match(text, literal.end) is not None
+            if literal.end - literal.start < _LITERAL_CHARS_MIN:
+                if work.ends_turn(0):
+                    yield
+                name = literal.decoded if is_key else None
                 continue
-            decoded = _decoded(literal)
-            masked = self._mask.mask(decoded, name)
-            name = decoded if is_key else None
+            masked = yield from self._mask.mask(literal.decoded, work, name)
+            name = literal.decoded if is_key else None
             if masked.counts:
                 counts += masked.counts
-                parts += (text[at : match.start()], _encoded(masked.text))
-                at = match.end()
+                parts += (text[at : literal.start], _encoded(masked.text))
+                at = literal.end
         return "".join([*parts, text[at:]])
 
-    def _without_token_ids(self, line: bytes, counts: Counter[str], tenant: str) -> bytes:
+    def _without_token_ids(
+        self, line: bytes, counts: Counter[str], tenant: str, *, masked_before: bool
+    ) -> bytes:
         """A call's ids decode to its text, and to what its session said before."""
         tokens = has_token_ids(line)
-        was_masked = bool(counts) or PLACEHOLDER.search(line.decode("latin-1")) is not None
+        was_masked = bool(counts) or (
+            masked_before and PLACEHOLDER.search(line.decode("latin-1")) is not None
+        )
         if not was_masked and not (tokens and self._sessions):
             return line
         session = session_of(line)
@@ -182,6 +216,14 @@ class LineRedactor:
         return "mask", ""
 
 
+def _marks_of_long(screen: Screen, line: bytes) -> Steps[Marks]:
+    marks: Marks = frozenset()
+    for start in range(0, len(line), _SCREENED_BYTES):
+        marks |= screen.marks(line[start : start + _SCREENED_BYTES + _ANCHOR_BYTES_MAX])
+        yield
+    return marks
+
+
 def _without_last_word(line: bytes) -> bytes:
     word = line[-_WORD_BYTES_MAX:]
     return line[: len(line) - len(word) + max(map(word.rfind, _WORD_ENDS)) + 1]
@@ -195,13 +237,30 @@ def is_json(line: bytes) -> bool:
     return True
 
 
-def _decoded(literal: str) -> str:
-    try:
-        return str(_lenient_decoder.decode(literal))
-    except ValueError:
-        return literal[1:-1]
+def _literals(json_text: str) -> Iterator[_Literal]:
+    """The strings of a JSON document."""
+    start = json_text.find('"')
+    while start >= 0:
+        decoded, end = _lenient_decoder.raw_decode(json_text, start)
+        yield _Literal(start, end, decoded)
+        start = json_text.find('"', end)
+
+
+def _literals_of_broken(text: str) -> Iterator[_Literal]:
+    """Those of a text that is no JSON document, up to one without an end."""
+    start = text.find('"')
+    while start >= 0 and (match := _STRING.match(text, start)):
+        try:
+            decoded = str(_lenient_decoder.decode(match[0]))
+        except ValueError:
+            decoded = match[0][1:-1]
+        yield _Literal(start, match.end(), decoded)
+        start = text.find('"', match.end())
 
 
 def _encoded(text: str) -> str:
-    has_surrogates = any("\ud800" <= char <= "\udfff" for char in text)
-    return json.dumps(text, ensure_ascii=has_surrogates)
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # surrogates
+        return json.dumps(text)
+    return json.dumps(text, ensure_ascii=False)

@@ -4,29 +4,47 @@ placeholders."""
 import base64
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.redaction.checks import Candidate
+from penstock.redaction.line_work import LineWork, Steps
 from penstock.redaction.placeholders import PLACEHOLDER, placeholder
 from penstock.redaction.rules import Rule
 from penstock.redaction.screen import BASE64, ESCAPED, PERCENT, QUARTET, Marks, Screen
-from penstock.redaction.views import View, joined, percent_decoded, unescaped
+from penstock.redaction.text_pieces import text_pieces
+from penstock.redaction.views import (
+    BASE64_BREAK,
+    View,
+    joined,
+    percent_decoded,
+    unescaped,
+    without_breaks,
+)
 
 #: Encodings within encodings; what is hidden deeper nobody reads by chance.
 DEPTH_MAX = 4
-#: A text with more is no session's: looking at each would keep others waiting.
+#: Of one rule. A text with more is no session's: looking at each would keep others waiting.
 MATCHES_MAX = 5_000
 #: A key and its value are looked at together where the value is no longer.
 ASSIGNED_CHARS_MAX = 512
+#: Base64 is encoded again with its placeholders. Of a longer one only what hides a match is
+#: replaced: it may be a file, and cut.
+_ENCODED_AGAIN_CHARS_MAX = 4096
+#: Decoded texts are screened together up to this size.
+_DECODED_TOGETHER_CHARS = 4096
+#: A match may be seen in several encodings.
+_SPANS_MAX = 3 * MATCHES_MAX
+_MATCH_CHARS = 512
+_VIEW_PIECE_CHARS = 4
+_NAMES_REMEMBERED_MAX = 10_000
+_REMEMBERED_NAME_CHARS_MAX = 128
 
-_BASE64_BREAK = r"(?:(?:\\+r)?\\+n|\r?\n)[+> -]?"
 _BASE64_TEXT = re.compile(
-    f"(?:{QUARTET}){{3}}(?:{_BASE64_BREAK})?"
-    f"(?:[A-Za-z0-9+/_-]{{4}}(?:{_BASE64_BREAK})?)*(?:[A-Za-z0-9+/_-]{{2,3}}={{0,2}})?"
+    f"(?:{QUARTET}){{3}}(?:{BASE64_BREAK})?+"
+    f"(?:[A-Za-z0-9+/_-]{{4}}(?:{BASE64_BREAK})?+)*+(?:[A-Za-z0-9+/_-]{{2,3}}={{0,2}})?+"
 )
-_BREAK = re.compile(_BASE64_BREAK)
 _SOME_SECRET = b"q7Rv2Lx9Tz4Kd8Wm3Np6"
 _URL_SAFE = str.maketrans("-_", "+/")
 
@@ -35,10 +53,14 @@ class TooManyMatches(ValueError):
     """A text with more matches than are looked at."""
 
 
-class _Masked(NamedTuple):
+class _Span(NamedTuple):
+    """What is replaced in a text."""
+
     start: int
     end: int
     by: str
+    #: Once for each match in it.
+    rules: tuple[str, ...]
 
 
 @dataclass
@@ -55,47 +77,69 @@ class TextMask:
     screen: Screen
     #: Of the digests in placeholders. It is asked for when there is something to mask.
     key: Callable[[], bytes]
+    _names: dict[str, bool] = field(default_factory=dict, init=False, repr=False)
 
-    def mask(self, text: str, name: str | None = None) -> Masked:
-        """`name` is that of the text where it is the value of a JSON object."""
-        counts: Counter[str] = Counter()
-        spans = list(self._spans(text, counts, DEPTH_MAX))
+    def mask(self, text: str, work: LineWork, name: str | None = None) -> Steps[Masked]:
+        """`name` is that of the text where it is the value of a JSON object. Raises
+        TooManyMatches and TooMuchWork."""
+        spans: list[_Span] = []
+        for piece in text_pieces(text):
+            part = text[piece.start : piece.end]
+            for span in (yield from self._spans(part, work, DEPTH_MAX)):
+                start, end = span.start + piece.start, span.end + piece.start
+                if end > piece.core_start and start < piece.core_end:
+                    spans.append(span._replace(start=start, end=end))
+            if len(spans) > _SPANS_MAX:
+                raise TooManyMatches
         short = 0 < len(text) <= ASSIGNED_CHARS_MAX
         if name is not None and short and self._names_secret(name):
-            spans += self._assigned(name, text, counts)
-        return Masked(_replace(text, spans), counts) if spans else Masked(text)
+            spans += yield from self._assigned(name, text, work)
+        if not spans:
+            return Masked(text)
+        replaced, matches = _replace(text, spans)
+        if matches and max(matches.values()) > MATCHES_MAX:
+            raise TooManyMatches
+        return Masked(replaced, matches)
 
-    def _spans(self, text: str, counts: Counter[str], depth: int) -> Iterator[_Masked]:
+    def _spans(self, text: str, work: LineWork, depth: int) -> Steps[list[_Span]]:
+        if work.ends_turn(len(text)):
+            yield
         marks = self.screen.marks(text.encode("utf-8", "surrogatepass"))
         if not marks:
-            return
-        yield from self._matches(text, marks, counts)
+            return []
+        spans = yield from self._matches(text, marks, work)
         if any(mark >= 0 and self.rules[mark].joined for mark in marks):
-            yield from self._joined_matches(text, marks, counts)
+            spans += yield from self._joined_matches(text, marks, work)
         if depth == 0:
-            return
+            return spans
         if ESCAPED in marks or "\\" in text:
-            yield from self._in_view(unescaped(text), text, counts, depth)
+            spans += yield from self._in_view(unescaped, text, work, depth)
         if PERCENT in marks:
-            yield from self._in_view(percent_decoded(text), text, counts, depth)
+            spans += yield from self._in_view(percent_decoded, text, work, depth)
         if BASE64 in marks:
-            yield from self._in_base64(text, counts, depth)
+            spans += yield from self._in_base64(text, work, depth)
+        return spans
 
     def _matches(
-        self, text: str, marks: Marks, counts: Counter[str], *, joined_only: bool = False
-    ) -> Iterator[_Masked]:
+        self, text: str, marks: Marks, work: LineWork, *, joined_only: bool = False
+    ) -> Steps[list[_Span]]:
+        spans: list[_Span] = []
         for mark in sorted(marks):
             if mark < 0 or (joined_only and not self.rules[mark].joined):
                 continue
+            if work.ends_turn(len(text)):
+                yield
             rule = self.rules[mark]
             for number, match in enumerate(rule.pattern.finditer(text)):
                 if number == MATCHES_MAX:
                     raise TooManyMatches
+                if work.ends_turn(_MATCH_CHARS + len(match[0])):
+                    yield
                 if (span := self._span(rule, text, match)) is not None:
-                    counts[rule.id] += 1
-                    yield span
+                    spans.append(span)
+        return spans
 
-    def _span(self, rule: Rule, text: str, match: re.Match[str]) -> _Masked | None:
+    def _span(self, rule: Rule, text: str, match: re.Match[str]) -> _Span | None:
         groups = match.groupdict()
         group = next((name for name in ("value", "bare") if groups.get(name)), 0)
         value, (start, end) = match[group], match.span(group)
@@ -103,46 +147,85 @@ class TextMask:
             return None
         if not rule.accepts(Candidate(text, match, value, start)):
             return None
-        return _Masked(start, end, placeholder(rule.kind, rule.type, value, self.key()))
+        by = placeholder(rule.kind, rule.type, value, self.key())
+        return _Span(start, end, by, (rule.id,))
 
-    def _joined_matches(self, text: str, marks: Marks, counts: Counter[str]) -> Iterator[_Masked]:
+    def _joined_matches(self, text: str, marks: Marks, work: LineWork) -> Steps[list[_Span]]:
+        if work.ends_turn(len(text)):
+            yield
         view = joined(text)
         if view.text == text:
-            return
-        found: Counter[str] = Counter()
-        for span in self._matches(view.text, marks, found, joined_only=True):
-            start, end = view.original(span.start, span.end)
-            if end - start > span.end - span.start:  # the others are masked already
-                yield _Masked(start, end, span.by)
-        counts |= found
+            return []
+        if work.ends_turn(_VIEW_PIECE_CHARS * len(view.begins)):
+            yield
+        spans = yield from self._matches(view.text, marks, work, joined_only=True)
+        originals = (
+            span._replace(start=start, end=end)
+            for span in spans
+            for start, end in [view.original(span.start, span.end)]
+            if end - start > span.end - span.start  # the others are masked already
+        )
+        return list(originals)
 
     def _in_view(
-        self, view: View, text: str, counts: Counter[str], depth: int
-    ) -> Iterator[_Masked]:
+        self, view_of: Callable[[str], View], text: str, work: LineWork, depth: int
+    ) -> Steps[list[_Span]]:
+        if work.ends_turn(len(text)):
+            yield
+        view = view_of(text)
         if view.text == text:
-            return
-        inner: Counter[str] = Counter()
-        for span in self._spans(view.text, inner, depth - 1):
-            yield _Masked(*view.original(span.start, span.end), span.by)
-        counts |= inner
+            return []
+        if work.ends_turn(_VIEW_PIECE_CHARS * len(view.begins)):
+            yield
+        spans = yield from self._spans(view.text, work, depth - 1)
+        return [_Span(*view.original(span.start, span.end), span.by, span.rules) for span in spans]
 
-    def _in_base64(self, text: str, counts: Counter[str], depth: int) -> Iterator[_Masked]:
+    def _in_base64(self, text: str, work: LineWork, depth: int) -> Steps[list[_Span]]:
+        if work.ends_turn(len(text)):
+            yield
+        spans: list[_Span] = []
+        together: list[tuple[re.Match[str], str]] = []
+        size = 0
         for match in _BASE64_TEXT.finditer(text):
-            encoded = _BREAK.sub("", match[0]).rstrip("=").translate(_URL_SAFE)
-            encoded = encoded[:-1] if len(encoded) % 4 == 1 else encoded
-            content = base64.b64decode(encoded + "=" * (-len(encoded) % 4))
-            decoded = content.decode("utf-8", "surrogateescape")
-            spans = list(self._spans(decoded, counts, depth - 1))
-            if spans:
-                masked = _replace(decoded, spans).encode("utf-8", "surrogateescape")
-                yield _Masked(*match.span(), base64.b64encode(masked).decode())
+            decoded = _base64_decoded(match[0])
+            if work.ends_turn(len(decoded)):
+                yield
+            if together and size + len(decoded) > _DECODED_TOGETHER_CHARS:
+                spans += yield from self._in_decoded(together, work, depth)
+                together, size = [], 0
+            together.append((match, decoded))
+            size += len(decoded) + 1
+        spans += yield from self._in_decoded(together, work, depth)
+        return spans
+
+    def _in_decoded(
+        self, together: list[tuple[re.Match[str], str]], work: LineWork, depth: int
+    ) -> Steps[list[_Span]]:
+        """One scan tells that there is nothing in a hundred short texts."""
+        content = "\n".join(decoded for _, decoded in together)
+        if not self.screen.marks(content.encode("utf-8", "surrogateescape")):
+            return []
+        spans: list[_Span] = []
+        for match, decoded in together:
+            inner = yield from self._spans(decoded, work, depth - 1)
+            if inner:
+                spans += _encoded_spans(match, decoded, inner)
+        return spans
 
     def _names_secret(self, name: str) -> bool:
+        known = self._names.get(name)
+        if known is not None:
+            return known
         key = name.encode("utf-8", "surrogatepass")
         marks = self.screen.marks(b'"%b": "%b"' % (key, _SOME_SECRET))
-        return any(mark >= 0 and "name" in self.rules[mark].pattern.groupindex for mark in marks)
+        names = any(mark >= 0 and "name" in self.rules[mark].pattern.groupindex for mark in marks)
+        if len(name) <= _REMEMBERED_NAME_CHARS_MAX:
+            if len(self._names) >= _NAMES_REMEMBERED_MAX:
+                self._names.clear()
+            self._names[name] = names
+        return names
 
-    def _assigned(self, name: str, text: str, counts: Counter[str]) -> Iterator[_Masked]:
+    def _assigned(self, name: str, text: str, work: LineWork) -> Steps[list[_Span]]:
         """What is a secret by the name that it has."""
         opening = f'"{name}": "'
         whole = f'{opening}{text}"'
@@ -150,25 +233,59 @@ class TextMask:
         named = frozenset(
             mark for mark in marks if mark >= 0 and "name" in self.rules[mark].pattern.groupindex
         )
-        found: Counter[str] = Counter()
-        for span in self._matches(whole, named, found):
-            if span.start >= len(opening) and span.end <= len(whole) - 1:
-                yield _Masked(span.start - len(opening), span.end - len(opening), span.by)
-        counts |= found
+        spans = yield from self._matches(whole, named, work)
+        before = len(opening)
+        return [
+            span._replace(start=span.start - before, end=span.end - before)
+            for span in spans
+            if span.start >= before and span.end <= len(whole) - 1
+        ]
 
 
-def _replace(text: str, spans: list[_Masked]) -> str:
-    """The longest of those that overlap, grown to hold the others."""
+def _base64_decoded(token: str) -> str:
+    encoded = without_breaks(token).text.rstrip("=").translate(_URL_SAFE)
+    encoded = encoded[:-1] if len(encoded) % 4 == 1 else encoded
+    content = base64.b64decode(encoded + "=" * (-len(encoded) % 4))
+    return content.decode("utf-8", "surrogateescape")
+
+
+def _encoded_spans(match: re.Match[str], decoded: str, inner: list[_Span]) -> list[_Span]:
+    """Of the base64 that says what was decoded."""
+    if len(match[0]) <= _ENCODED_AGAIN_CHARS_MAX:
+        masked, counts = _replace(decoded, inner)
+        by = base64.b64encode(masked.encode("utf-8", "surrogateescape")).decode()
+        return [_Span(*match.span(), by, tuple(counts.elements()))]
+    lines = without_breaks(match[0])
+    spans: list[_Span] = []
+    for span in inner:
+        first = _bytes_of(decoded[: span.start]) // 3 * 4
+        last = -(-_bytes_of(decoded[: span.end]) // 3) * 4
+        start, end = lines.original(first, min(last, len(lines.text)))
+        spans.append(span._replace(start=match.start() + start, end=match.start() + end))
+    return spans
+
+
+def _bytes_of(text: str) -> int:
+    return len(text.encode("utf-8", "surrogateescape"))
+
+
+def _replace(text: str, spans: Iterable[_Span]) -> tuple[str, Counter[str]]:
+    """The longest of those that overlap, grown to hold the others. A match that was seen in several
+    ways counts once."""
     parts: list[str] = []
+    counts: Counter[str] = Counter()
     at = 0
-    merged: list[_Masked] = []
+    merged: list[tuple[_Span, Counter[str]]] = []
     for span in sorted(spans, key=lambda span: (span.start, -span.end)):
-        if merged and span.start < merged[-1].end:
-            last = merged.pop()
+        rules = Counter(span.rules)
+        if merged and span.start < merged[-1][0].end:
+            last, of_last = merged.pop()
             longer = max(last, span, key=lambda of: of.end - of.start)
-            span = _Masked(last.start, max(last.end, span.end), longer.by)  # noqa: PLW2901
-        merged.append(span)
-    for span in merged:
+            span = longer._replace(start=last.start, end=max(last.end, span.end))  # noqa: PLW2901
+            rules |= of_last
+        merged.append((span, rules))
+    for span, rules in merged:
         parts += (text[at : span.start], span.by)
+        counts += rules
         at = span.end
-    return "".join([*parts, text[at:]])
+    return "".join([*parts, text[at:]]), counts

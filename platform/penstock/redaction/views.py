@@ -27,16 +27,22 @@ class View(NamedTuple):
         return begin, begin + 1
 
 
-_ESCAPES = re.compile(r"\\+(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([nrtbf\"'/]))")
+_ESCAPES = re.compile(r"\\{1,64}+(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([nrtbf\"'/]))")
 _PERCENT = re.compile(r"%(?:25)?([2-7][0-9A-Fa-f])")
 # A broken text goes on in the next line: behind the marks of a diff, a quotation or a comment, and
 # between the quotes of a string that is put together.
+# Nothing is given back once it was taken, and spaces are bounded: else a text of many spaces or
+# back-slashes would take the square of its size.
+_SPACES = r"[ \t]{0,64}+"
 _BREAKS = re.compile(
-    r"[\"'`]?[ \t]*(?:\\+|\+|\.|&)?[ \t]*(?:\\+r)?(?:\\+n|\r?\n)"
-    r"[+>|#*-]?[ \t]*(?://)?(?:\+|\.|&)?[ \t]*[\"'`]?"
+    rf"(?:[\"'`]?+{_SPACES}(?:\\{{1,16}}+(?![rn])|\+|\.|&)?+{_SPACES}"
+    rf"(?:\\{{1,16}}+r)?+(?:\\{{1,16}}+n|\r?\n)"
+    rf"[+>|#*-]?+{_SPACES}(?://)?+(?:\+|\.|&)?+{_SPACES}[\"'`]?+)++"
 )
 #: Strings that are put together in one line.
-_SEAMS = re.compile(r"[\"'`][ \t]*(?:\+|\.|&)?[ \t]*[\"'`]")
+_SEAMS = re.compile(rf"[\"'`]{_SPACES}(?:\+|\.|&)?+{_SPACES}[\"'`]")
+BASE64_BREAK = r"(?:(?:\\{1,16}+r)?+\\{1,16}+n|\r?\n)[+> -]?"
+_BASE64_BREAKS = re.compile(BASE64_BREAK)
 _WHITE = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
 
 
@@ -60,6 +66,10 @@ def joined(text: str) -> View:
     breaks = [*_BREAKS.finditer(text), *_SEAMS.finditer(text)]
     breaks.sort(key=re.Match.start)
     return _replaced(text, ((m.start(), m.end(), "") for m in breaks))
+
+
+def without_breaks(base64: str) -> View:
+    return _replaced(base64, ((m.start(), m.end(), "") for m in _BASE64_BREAKS.finditer(base64)))
 
 
 def _replaced(text: str, replacements: Iterable[tuple[int, int, str]]) -> View:

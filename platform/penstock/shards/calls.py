@@ -1,7 +1,8 @@
-"""What can be asked of the files of shards."""
+"""What can be asked of the files of shards, and that they go."""
 
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
 from penstock.lake.desk import Call, Caller, Question
@@ -26,11 +27,13 @@ class ShardFileQuestion(Question):
 def _read(lake: Lake, caller: Caller, question: ShardFileQuestion) -> bytes:
     from penstock.safe_names import relative_name
     from penstock.shards.errors import ShardFileUnknown
-    from penstock.shards.manifest import folder_of
+    from penstock.shards.manifest import folder_of, read_manifest
     from penstock.shards.registered_shards import find_shard
 
     shard = find_shard(lake.database, caller.tenant, question.shard)
     name = relative_name(question.name)
+    if shard.gone is not None:
+        read_manifest(lake.store, shard.id)  # says what happened to it
     try:
         with lake.store.open(f"{folder_of(shard.id)}/{name}") as file:
             start = min(question.start, file.size())
@@ -48,7 +51,54 @@ READ_SHARD_FILE = Call(
     work=_read,
     roles=("read", "train"),
     summary="A part of a file of a shard",
-    refused={404: "There is no such shard, or file of it."},
+    refused={404: "There is no such shard, or file of it.", 410: "Its files are gone."},
 )
 
-CALLS = [READ_SHARD_FILE]
+
+class DropShard(Question):
+    """By its id, the beginning of it, or its name; `force` also where it is still needed."""
+
+    shard: str
+    reason: Annotated[str, Meta(max_length=1_000)] = ""
+    force: bool = False
+
+
+class ShardDropped(msgspec.Struct):
+    """What was deleted now: no files where it was gone before. `needed` says what needed it and
+    was overruled; its `snapshot` keeps files of the lake until it is dropped too."""
+
+    shard: str
+    files: int
+    bytes: int
+    needed: list[str]
+    snapshot: str
+
+
+def _drop(lake: Lake, caller: Caller, question: DropShard) -> ShardDropped:
+    from dataclasses import astuple
+
+    from penstock.shards.removal import drop_shard
+
+    removal = drop_shard(
+        lake,
+        caller.tenant,
+        question.shard,
+        by=caller.actor,
+        reason=question.reason,
+        force=question.force,
+    )
+    return ShardDropped(*astuple(removal))
+
+
+DROP_SHARD = Call(
+    method="DELETE",
+    path="/v1/shards/{shard}",
+    question=DropShard,
+    answer=ShardDropped,
+    work=_drop,
+    roles=(),
+    summary="Delete the files of a shard, and keep what it was",
+    refused={404: "There is no such shard.", 409: "It is still needed."},
+)
+
+CALLS = [READ_SHARD_FILE, DROP_SHARD]

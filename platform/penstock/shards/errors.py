@@ -12,6 +12,20 @@ class ShardUnknown(PenstockError, exit_status=2, http_status=404):
     """The shard {shard!r} was not found: {why}. `penstock shards list` shows them."""
 
 
+class ShardGone(ShardMissing, exit_status=2, http_status=410):
+    """The files of the shard {shard} are gone: it was {how} at {when}{why}. Its row, its lineage
+    and its counts are in `penstock shards list`; its recipe, built again, makes a shard anew."""
+
+
+class ShardNeeded(PenstockError, exit_status=1, http_status=409):
+    """The shard {shard} is still needed: {why}. --force drops it all the same."""
+
+
+class ShardGoing(PenstockError, exit_status=1, http_status=409):
+    """The shard {shard} is being dropped. Run `penstock shards drop` of it to its end, then build
+    it again."""
+
+
 class ShardFileUnknown(PenstockError, exit_status=2, http_status=404):
     """The shard {shard} has no file {name!r}: its manifest, manifest.json, names those it has."""
 

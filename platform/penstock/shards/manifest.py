@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.errors import InvalidInput
 from penstock.safe_names import DIGEST_PREFIX, relative_name, sha256_digits
-from penstock.shards.errors import ShardDamaged, ShardMissing
+from penstock.shards.errors import ShardDamaged, ShardGone, ShardMissing
 from penstock.shards.schema import FORMAT, FORMATS
 from penstock.storage import ObjectStore
 
@@ -21,6 +21,8 @@ ID_PREFIX = DIGEST_PREFIX
 #: Where shards lie in the store, each in a folder of its own.
 FOLDER = "shards"
 MANIFEST_NAME = "manifest.json"
+#: In the place of the manifest of a shard whose files are gone.
+GONE_NAME = "gone.json"
 _FOLDER_HEX = 16
 _ID = re.compile(rf"{ID_PREFIX}[0-9a-f]{{{_FOLDER_HEX},64}}")
 
@@ -147,13 +149,27 @@ def manifest_name(shard_id: str) -> str:
 
 
 def read_manifest(store: ObjectStore, shard_id: str) -> Manifest:
-    """Raises ShardMissing; ShardDamaged when it is not the manifest with this id."""
+    """Raises ShardMissing, ShardGone; ShardDamaged when it is not the manifest with this id."""
     name = manifest_name(shard_id)
+    content = _content(store, name)
+    if content is None:
+        note = read_gone_note(store, shard_id)
+        if note is not None:
+            why = f": {note.why}" if note.why else ""
+            raise ShardGone(shard=shard_id, how=note.how, when=note.at, why=why)
+        raise ShardMissing(shard=shard_id, where=store.address(name))
+    return _checked_manifest(content, name, shard_id)
+
+
+def _content(store: ObjectStore, name: str) -> bytes | None:
     try:
         with store.open(name) as source:
-            content = bytes(source.read())
+            return bytes(source.read())
     except FileNotFoundError:
-        raise ShardMissing(shard=shard_id, where=store.address(name)) from None
+        return None
+
+
+def _checked_manifest(content: bytes, name: str, shard_id: str) -> Manifest:
     if not (digest := _digest_of(content)).startswith(shard_id):
         raise ShardDamaged(path=name, why=f"it is the manifest of {digest}")
     return decoded_manifest(content, name)
@@ -177,3 +193,58 @@ def write_manifest(store: ObjectStore, manifest: Manifest) -> None:
     """The shard exists from here on. All its files must be there."""
     with store.create(manifest_name(manifest.id)) as file:
         file.write(manifest.canonical())
+
+
+# Shards whose files are gone
+
+
+class GoneNote(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a shard, for whoever looks for its files: a reader of a store has no database
+    to ask."""
+
+    how: str
+    #: RFC 3339.
+    at: str
+    why: str
+    #: The manifest as it was, where nothing in it had to be erased.
+    manifest: str | None = None
+
+
+def read_gone_note(store: ObjectStore, shard_id: str) -> GoneNote | None:
+    """Raises ShardDamaged."""
+    name = f"{folder_of(shard_id)}/{GONE_NAME}"
+    content = _content(store, name)
+    try:
+        return None if content is None else msgspec.json.decode(content, type=GoneNote)
+    except msgspec.MsgspecError as error:
+        raise ShardDamaged(path=name, why=str(error)) from error
+
+
+def kept_manifest(store: ObjectStore, shard_id: str) -> str | None:
+    """The text of the manifest, where there is one, or the note keeps it. Raises ShardDamaged."""
+    content = _content(store, manifest_name(shard_id))
+    if content is not None:
+        return content.decode(errors="replace")
+    note = read_gone_note(store, shard_id)
+    return None if note is None else note.manifest
+
+
+def read_manifest_or_note(store: ObjectStore, shard_id: str) -> Manifest:
+    """Also of a shard that was dropped. Raises ShardMissing, ShardGone, ShardDamaged."""
+    try:
+        return read_manifest(store, shard_id)
+    except ShardGone:
+        if (text := kept_manifest(store, shard_id)) is None:
+            raise
+        return _checked_manifest(text.encode(), f"{folder_of(shard_id)}/{GONE_NAME}", shard_id)
+
+
+def replace_files_by_note(store: ObjectStore, shard_id: str, note: GoneNote) -> int:
+    """Delete all files of a shard but the note; how many. May be cut off and done again."""
+    folder = folder_of(shard_id)
+    with store.create(f"{folder}/{GONE_NAME}") as file:
+        file.write(msgspec.json.encode(note))
+    names = {file.name for file in store.list(folder)} - {f"{folder}/{GONE_NAME}"}
+    for name in sorted(names):  # the manifest comes before the parts: no reader begins any more
+        store.delete(name)
+    return len(names)

@@ -21,6 +21,10 @@ class RegisteredShard:
     trainable: int
     bytes: int
     created_at: int
+    #: Its files are gone, or going: `dropping`, `dropped`, `erased`.
+    gone: str | None
+    gone_at: int | None
+    gone_why: str | None
 
 
 def list_shards(database: Database, tenant: str) -> list[RegisteredShard]:

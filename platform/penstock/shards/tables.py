@@ -1,6 +1,6 @@
 """The tables of shards: which there are, their files, and the marks on them."""
 
-from sqlalchemy import BigInteger, Column, Index, LargeBinary, String, Table
+from sqlalchemy import BigInteger, Column, Index, LargeBinary, String, Table, Text
 
 from penstock.database.tables import metadata, name_columns
 
@@ -21,6 +21,10 @@ shard = Table(
     Column("session_filter", LargeBinary, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("added_snap", BigInteger, nullable=False),
+    #: Of one whose files are gone, or going: `dropping`, `dropped`, `erased`; since when, and why.
+    Column("gone", String(16)),
+    Column("gone_at", BigInteger),
+    Column("gone_why", Text),
     Index("ix_shard_name", "tenant", "name"),
 )
 
@@ -33,9 +37,9 @@ shard_file = Table(
     Index("ix_shard_file_shard", "shard"),
 )
 
-#: The reason of marks on a shard whose files are gone: it held a session that was erased, by whose
-#: digest it is marked.
-ERASED = "erased"
+#: What became of a shard without files. `erased` is also the reason of its marks: it held a session
+#: that was erased, by whose digest it is marked.
+DROPPING, DROPPED, ERASED = "dropping", "dropped", "erased"
 
 #: A session that a shard holds, and should hold no more.
 shard_mark = Table(

@@ -8,7 +8,8 @@ from penstock.shards.schema import SHARD_ROWS
 from penstock.shards.tables import shard, shard_file, shard_mark
 
 _COLUMNS = [
-    *("id", "name", "snapshot", "snap", "samples", "tokens", "trainable", "bytes", "created_at")
+    *("id", "name", "snapshot", "snap", "samples", "tokens", "trainable", "bytes", "created_at"),
+    "gone",
 ]
 _SAMPLE_COLUMNS = [
     *("sample_id", "session_id", "rollout_id", "group_id", "task_id", "branch_index", "chain_pos"),

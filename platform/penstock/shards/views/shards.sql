@@ -13,6 +13,7 @@
 --   bytes              of its files
 --   marked_sessions    sessions that it should hold no more, as far as is known
 --   created_at         when it was built
+--   gone               dropping, dropped or erased where its files are not there any more
 select id as shard, name, snapshot, snap, samples, tokens, trainable, bytes, marked_sessions,
-       created_at
+       created_at, gone
 from shard_list
