@@ -10,7 +10,7 @@ import hmac
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
@@ -22,7 +22,10 @@ from penstock.lake.tables import lake_head
 from penstock.privacy.tables import OPEN, erasure, erasure_session, tombstone
 from penstock.sealed_texts import SecretSeal
 
-SESSION, USER, PROJECT, TENANT = "session", "user", "project", "tenant"
+SESSION: Final = "session"
+USER: Final = "user"
+PROJECT: Final = "project"
+TENANT: Final = "tenant"
 _PURPOSE = "tombstones"
 
 
