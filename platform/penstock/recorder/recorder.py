@@ -378,7 +378,7 @@ def _close_all() -> None:
 def _begin_all() -> None:
     """In a child process: threads, locks and events are the parent's."""
     for recorder in list(_recorders):
-        recorder._begin_in_child()  # noqa: SLF001
+        recorder._begin_in_child()
     # Processes of multiprocessing end without what is registered for the end of a process.
     if (util := sys.modules.get("multiprocessing.util")) is not None:
         util.register_after_fork(
