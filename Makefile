@@ -69,6 +69,10 @@ format: .venv/ready ## put the code in order
 bench: .venv/ready ## measure; numbers count only against others of the same run
 	$(BIN)/python -m bench $(ARGS)
 
+.PHONY: erasure-bench
+erasure-bench: .venv/ready ## erase one user of 10 million events, while a server takes events in
+	$(BIN)/python -m bench.erasure $(ARGS)
+
 .PHONY: import-formats
 import-formats: .venv/ready ## read a log of 100 MB of each format: how fast, and in how much memory
 	$(BIN)/python -m bench.import_formats $(ARGS)

@@ -24,6 +24,7 @@ _PLAIN = re.compile(
 _DIGITS = re.compile("[0-9a-f]{64}")
 _READABLE_CHARS_MAX = 40
 _PLAIN_TENANT = re.compile(f"[a-z0-9_-]{{1,{_READABLE_CHARS_MAX}}}")
+_TENANT_FOLDER = re.compile(rf"t-[a-z0-9_-]{{0,{_READABLE_CHARS_MAX}}}(\.[0-9a-f]{{24}})?")
 _NOT_PLAIN = re.compile("[^a-z0-9_-]")
 #: Of a digest, in a folder's name: no two tenants of a service share 96 bits.
 _TENANT_DIGITS = 24
@@ -72,6 +73,11 @@ def tenant_folder(tenant: str) -> str:
     readable = _NOT_PLAIN.sub("_", tenant.lower())[:_READABLE_CHARS_MAX]
     digest = hashlib.sha256(tenant.encode(errors="surrogatepass")).hexdigest()
     return f"t-{readable}.{digest[:_TENANT_DIGITS]}"
+
+
+def is_tenant_folder(part: str) -> bool:
+    """Whether a part of a path is the folder of a tenant."""
+    return _TENANT_FOLDER.fullmatch(part) is not None
 
 
 def _unfit(name: str) -> str:

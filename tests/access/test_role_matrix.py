@@ -47,6 +47,8 @@ OPEN_TO = {
     "GET /v1/checkpoints/{name}/lineage": "read",
     "GET /v1/checkpoints/{name}/moves": "read",
     "POST /v1/checkpoints/{name}/withdraw": "promote",
+    "GET /v1/consents": "read",
+    "POST /v1/consents": "",
     "GET /v1/keys": "",
     "POST /v1/keys": "",
     "GET /v1/keys/own": "ingest read serve train promote",
@@ -80,7 +82,8 @@ WITH_A_KEY = """
 audit list, audit verify, bench compare, bench import, bench show, channels fleet, channels follow,
 channels history, channels list, channels policy, channels release, channels show, channels watch,
 checkpoints lineage, checkpoints list, checkpoints register, checkpoints show, checkpoints withdraw,
-gate check, gate plan, import, keys create, keys list, keys revoke, keys rotate, ledger,
+consent list, consent set, gate check, gate plan, import, keys create, keys list, keys revoke,
+keys rotate, ledger,
 loop history, loop status, promote, query, rejected fuses, rejected list, rejected release,
 rejected replay, rejected show, rewards show, rollback, sessions export, sessions list,
 sessions show, shards drop, shards export, shards list, shards show

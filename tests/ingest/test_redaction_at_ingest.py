@@ -1,6 +1,7 @@
 """What is planted in events is nowhere on disk afterwards: not in the log, in segments, in rejected
 lines or in the database."""
 
+import base64
 import json
 import random
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from penstock.events.event import PAYLOADS, SCHEMA_VERSION
 from penstock.events.frames import encode_unjudged
 from penstock.http.client import ServiceClient
 from penstock.ingest.file_import import event_importer
+from penstock.ingest.gateway import Acceptor
 from penstock.ingest.rejected_lines import list_rejected, replay_rejected
 from penstock.lake.desk import RemoteDesk
 from penstock.redaction.errors import RedactionRulesInvalid
@@ -182,3 +184,13 @@ def test_nothing_is_taken_in_by_rules_that_cannot_be_used(tmp_path: Path) -> Non
         pytest.raises(RedactionRulesInvalid, match="missing"),
     ):
         lake.send([make_event("s", 1)])
+
+
+def test_a_long_line_gives_others_their_turns(tmp_path: Path) -> None:
+    words = [base64.b64encode(b"word %d and so on" % number).decode() for number in range(500)]
+    line = make_event("s", 1) | {"payload": {"text": " ".join(words * 20)}}
+    with hand_lake(tmp_path) as lake:
+        acceptor = Acceptor.of("default", lake.lake.settings, lake.lake.log, lake.lake.redactor)
+        pieces = list(acceptor.accept([json.dumps(line).encode()], lake.clock.now_us()))
+    assert [piece.accepted for piece in pieces if piece.accepted] == [1]
+    assert len(pieces) > 10

@@ -19,7 +19,7 @@ def fresh_of(
     lake: HandLake, next_offsets: Mapping[int, CoveredOffset], snap: int, bytes_max: int = 10**6
 ) -> FreshEvents:
     return read_fresh(
-        lake.lake.log,
+        lake.lake,
         arrivals_of(lake.lake),
         next_offsets=next_offsets,
         known=KnownEvents(lake.lake.database, lake.lake.store, bytes_max=1000),

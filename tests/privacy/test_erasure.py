@@ -114,6 +114,22 @@ def test_nothing_erased_comes_back_by_a_retry_or_an_import(tmp_path: Path) -> No
         assert len(lake.stored()) == 1
 
 
+@pytest.mark.usefixtures("each_database")
+def test_what_is_sent_again_is_not_shown_while_it_waits_for_the_writer(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        sent = [*(marked("s", n, user=USER.value) for n in range(3)), make_event("kept", 1)]
+        lake.send(sent)
+        ask = "select session_id from events order by 1"
+        kept = [{"session_id": "kept"}]
+        assert len(lake.rows(ask)) == 4
+        id_ = order_erasure(lake.lake, USER, reason="", by="tester")
+        assert lake.rows(ask) == kept
+        carry_out(lake.lake, id_)
+        lake.send(sent)
+        assert lake.rows(ask) == kept
+        assert lake.rows("select session_id from sessions") == kept
+
+
 def test_what_waits_in_the_log_and_among_rejected_lines_goes_too(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as lake:
         broken = f'{{"session_id": "{MARKER}", "user": "{USER.value}"'.encode()

@@ -28,6 +28,7 @@ from penstock.lake.catalog import name_snap, pinned
 from penstock.lake.intents import intents_kept
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
+from penstock.privacy.consents import decided_consents, newest_decision
 from penstock.settings import Settings
 from penstock.shards.balance import pack
 from penstock.shards.errors import ShardDamaged, ShardMissing
@@ -57,7 +58,13 @@ from penstock_jobs.shards.errors import NothingToBuild, TokenizerMismatch
 from penstock_jobs.shards.plan import LeftOutSession, ShardPlan, count_reasons, plan_shard
 from penstock_jobs.shards.preferences import PreferenceSources
 from penstock_jobs.shards.recipe import Preferences, Recipe, Tokens
-from penstock_jobs.shards.registration import AnnouncingStore, announce_once, forget, register
+from penstock_jobs.shards.registration import (
+    AnnouncingStore,
+    announce_once,
+    forget,
+    mark_denied,
+    register,
+)
 from penstock_jobs.shards.rendered_branches import Renderer, open_renderer
 from penstock_jobs.shards.samples import SampleOptions, SampleRows
 from penstock_jobs.shards.session_events import COLUMNS, events_by_session
@@ -113,6 +120,7 @@ def build_shard(
         intents_kept(lake.database, owner, settings.collection_grace_seconds),
     ):
         sessions = PinnedSessions(lake, executor, pin, tenant)
+        decided = newest_decision(lake.database)
         plan = plan_shard(sessions, recipe)
         tasks = slice_tasks(sessions, recipe, plan, owner)
         by_folder: dict[str, SliceResult] = {}
@@ -143,6 +151,8 @@ def build_shard(
         _publish(lake, manifest, owner, staged)
         ids = pa.concat_tables([result.samples for result in results])["session_id"].unique()
         new = register(lake.database, manifest, tenant, sorted(ids.to_pylist()), by=by)
+        if newest_decision(lake.database) != decided:  # too late for the plan
+            mark_denied(lake, tenant, decided_consents(lake, tenant, plan.facts.chains).denied)
         # Collection deletes later what cannot be deleted now.
         for path, _ in staged:
             lake.store.delete(path)

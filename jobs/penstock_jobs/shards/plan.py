@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from penstock.checkpoints.suites import SuiteVersion
+from penstock.privacy.consents import NO_TRAIN, decided_consents
 from penstock_jobs.shards.errors import NothingToBuild
 from penstock_jobs.shards.exclusion import Exclusions, first_reasons, spread_over_chains
 from penstock_jobs.shards.exclusion.contamination import find_contaminated, find_suites
@@ -26,8 +27,8 @@ from penstock_jobs.shards.exclusion.eligibility import (
     lot,
     of_vendors,
     over_caps,
+    spread_denials,
     stale,
-    with_repeats,
     without_consent,
 )
 from penstock_jobs.shards.exclusion.near_duplicates import find_near_duplicates, linked
@@ -77,7 +78,8 @@ def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
     answer = read_answer(sessions.query(recipe.query), recipe.advantage.kind)
     links = sessions.links()
     involved = links.with_origins(answer["session_id"].to_pylist())
-    facts = SessionFacts(sessions.read("facts", sessions=sorted(involved)), links)
+    decided = decided_consents(sessions.lake, sessions.tenant, involved, sessions.pin.snap)
+    facts = SessionFacts(sessions.read("facts", sessions=sorted(involved)), links, decided)
     chains = {"session_id": list(facts.chains), "chain": list(facts.chains.values())}
     rewards: dict[str, pa.Table] = {}
     if recipe.target is not None:
@@ -149,8 +151,9 @@ def _exclude(
     exclude, chains, profiles = recipe.exclude, facts.chains, facts.profiles
     repeats = facts.links.repeats
     parents = {session: repeats[session] for session in profiles if session in repeats}
-    consents = with_repeats(facts.consents, chains, parents)
-    denied = without_consent(consents, chains, exclude.consent)
+    denied_by = spread_denials(facts.denied, chains, parents)
+    consents = facts.consents | dict.fromkeys(denied_by, NO_TRAIN)
+    denied = without_consent(consents, chains, exclude.consent, denied_by)
     marked: Exclusions = {}
     if exclude.vendor_models:
         marked = of_vendors(sessions.read("vendors", sessions=sorted(profiles)).to_pylist(), chains)

@@ -3,10 +3,10 @@
 A shard appears in one transaction, when its files and its manifest are in the store.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import sqlalchemy as sa
@@ -22,12 +22,14 @@ from penstock.lake.errors import FileLost
 from penstock.lake.intents import NO_PARTITION, announce_file
 from penstock.lake.lake import Lake
 from penstock.lake.tables import consent_change, segment_intent
+from penstock.privacy.consents import NO_TRAIN
+from penstock.privacy.tombstones import SESSION
 from penstock.shards.errors import ShardGoing, ShardMissing
 from penstock.shards.files import files_of, read_rows
 from penstock.shards.manifest import Manifest, folder_of, read_manifest
 from penstock.shards.tables import DROPPING, shard, shard_file, shard_mark
 from penstock.storage import ObjectStore
-from penstock_jobs.shards.exclusion.eligibility import NO_TRAIN, with_repeats
+from penstock_jobs.shards.exclusion.eligibility import spread_denials
 from penstock_jobs.shards.session_facts import SnapshotQueries
 
 
@@ -141,12 +143,25 @@ def mark_sessions(
     marked = 0
     for tenant, ids in ids_by_tenant(sessions).items():
         for id_, suspected in shards_suspected(database, tenant, ids):
-            for session in sorted(held_sessions(store, id_, suspected)):
-                held = {"shard": id_, "tenant": tenant, "session_id": session}
-                mark = {**held, "reason": reason, "marked_at": now_us()}
-                with database.write() as connection:
+            unmarked = suspected - marked_sessions(database, id_, reason)
+            if not unmarked:  # its files need not be read again
+                continue
+            held = sorted(held_sessions(store, id_, unmarked))
+            with database.write() as connection:
+                for session in held:
+                    mark: dict[str, Any] = {"shard": id_, "tenant": tenant, "session_id": session}
+                    mark |= {"reason": reason, "marked_at": now_us()}
                     marked += insert_new(connection, shard_mark, mark)
     return marked
+
+
+def marked_sessions(database: Database, shard_id: str, reason: str) -> set[str]:
+    """The sessions that a shard is marked with for this reason."""
+    query = sa.select(shard_mark.c.session_id).where(
+        shard_mark.c.shard == shard_id, shard_mark.c.reason == reason
+    )
+    with database.read() as connection:
+        return set(connection.scalars(query))
 
 
 def held_sessions(store: ObjectStore, shard_id: str, suspected: set[str]) -> set[str]:
@@ -175,13 +190,15 @@ def mark_consent(lake: Lake) -> int:
     with lake.database.read() as connection:
         for tenant, session in connection.execute(query):
             denied.setdefault(tenant, set()).add(session)
-    marked = 0
-    for tenant, sessions in denied.items():
-        links = SnapshotQueries(lake, None, tenant).links()
-        members = links.whole_chains({*sessions, *links.repeats})
-        chains = {member: links.chain(member) for member in members}
-        consents = with_repeats(dict.fromkeys(sessions, NO_TRAIN), chains, links.repeats)
-        refused = sorted(session for session, consent in consents.items() if consent == NO_TRAIN)
-        ids = [SessionId(tenant, session) for session in refused]
-        marked += mark_sessions(lake.database, lake.store, ids, NO_TRAIN)
-    return marked
+    return sum(mark_denied(lake, tenant, sessions) for tenant, sessions in denied.items())
+
+
+def mark_denied(lake: Lake, tenant: str, sessions: Collection[str]) -> int:
+    """Mark the shards of these sessions, of the rest of their chains, and of all that resume or
+    fork them; how many marks are new."""
+    links = SnapshotQueries(lake, None, tenant).links()
+    members = links.whole_chains({*sessions, *links.repeats})
+    chains = {member: links.chain(member) for member in members}
+    denied = spread_denials(dict.fromkeys(sessions, SESSION), chains, links.repeats)
+    ids = [SessionId(tenant, session) for session in sorted(denied)]
+    return mark_sessions(lake.database, lake.store, ids, NO_TRAIN)

@@ -9,6 +9,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from penstock.channels.tables import channel_change
+from penstock.events.event import CONSENT_UNKNOWN
 from penstock.execution import Executor
 from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import Pin, content_snap
@@ -16,6 +17,8 @@ from penstock.lake.commits import snap_since
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock.lake.tables import lake_commit
+from penstock.privacy.consents import NO_TRAIN, TRAIN, DecidedConsents, DecisionKind
+from penstock.privacy.tombstones import SESSION
 from penstock.settings import Settings
 from penstock_jobs.rewards.chains import LINKS, REPEATS, Link, places_of
 from penstock_jobs.rewards.settings import reward_bucket_bytes
@@ -106,16 +109,29 @@ class SessionLinks:
 
 class SessionFacts:
     """The profiles of the sessions that the query named and of the rest of their chains. Sessions
-    that are not in the lake have none."""
+    that are not in the lake have none. Their consents are what they say, and what was decided."""
 
-    def __init__(self, rows: pa.Table, links: SessionLinks) -> None:
+    def __init__(
+        self, rows: pa.Table, links: SessionLinks, decided: DecidedConsents | None = None
+    ) -> None:
         self.links = links
         self.profiles = {
             row["session_id"]: SessionProfile(chain=links.chain(row["session_id"]), **row)
             for row in rows.to_pylist()
         }
         self.chains = {session: profile.chain for session, profile in self.profiles.items()}
+        decided = decided or DecidedConsents()
         self.consents = {session: profile.consent for session, profile in self.profiles.items()}
+        for session in decided.allowed:
+            if self.consents.get(session) == CONSENT_UNKNOWN:
+                self.consents[session] = TRAIN
+        refusing = [name for name, consent in self.consents.items() if consent == NO_TRAIN]
+        #: Whose decision denies each session; a refusal of its own comes first.
+        self.denied: dict[str, DecisionKind] = {
+            **decided.denied,
+            **dict.fromkeys(refusing, SESSION),
+        }
+        self.consents |= dict.fromkeys(self.denied, NO_TRAIN)
 
 
 def latest_snap(lake: Lake, tenant: str, channel: str | None) -> int:

@@ -17,7 +17,7 @@ import msgspec
 Action = Literal[
     "ingest", "read", "export", "label", "shard", "checkpoint", "result",
     "promote", "rollback", "canary", "release", "policy",
-    "drop", "erase", "retention", "replay",
+    "drop", "erase", "retention", "replay", "consent",
     "key", "revoke", "rotate", "quota", "webhook", "settings", "snapshot",
 ]  # fmt: skip
 

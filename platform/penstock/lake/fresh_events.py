@@ -1,7 +1,8 @@
 """Events that are in the log but in no segment yet, as rows that a query can see."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -31,6 +32,9 @@ class FreshEvents:
     overtaken: bool
 
 
+#: Says which of some decoded events, by their positions, no query may see.
+Withhold = Callable[["Lake", DecodedEvents], Collection[int]]
+
 _READ_BYTES = 4 * MIB
 #: So many times what a query may read of its tenant's events it looks through in the log.
 _PASSED_OVER_TIMES = 4
@@ -49,8 +53,20 @@ def arrivals_of(lake: "Lake") -> FrameDecoder:
     return FrameDecoder(lake.log.partitions, bytes_max, REJECTED_LINE_BYTES_MAX, redact)
 
 
+def without_withheld(lake: "Lake", decoded: DecodedEvents) -> DecodedEvents:
+    """Without what rooms above the lake say that nobody may see, such as what was erased and sent
+    again: the writer will drop it, but a query may come sooner."""
+    withheld: set[int] = set()
+    for entry in entry_points(group="penstock.withheld"):
+        withhold: Withhold = entry.load()
+        withheld.update(withhold(lake, decoded))
+    if not withheld:
+        return decoded
+    return decoded.chosen([at for at in range(len(decoded.events)) if at not in withheld])
+
+
 def read_fresh(
-    log: EventLog,
+    lake: "Lake",
     arrivals: FrameDecoder,
     *,
     next_offsets: Mapping[int, CoveredOffset],
@@ -61,7 +77,7 @@ def read_fresh(
 ) -> FreshEvents:
     """What the log holds of a tenant beyond `snap`, without what the lake has already. What others
     sent is passed over, so that it costs this tenant's queries little."""
-    decoded = DecodedEvents()
+    log, decoded = lake.log, DecodedEvents()
     left, unread, overtaken = bytes_max, _PASSED_OVER_TIMES * bytes_max, False
     for partition in range(log.partitions):
         start = offset = start_of(log, partition, next_offsets, tenant)
@@ -77,6 +93,8 @@ def read_fresh(
             offset = entries[-1].next_offset
         overtaken = overtaken or log.bounds(partition).first > start
     cut_off = min(left, unread) <= 0
+    if decoded.events:
+        decoded = without_withheld(lake, decoded)
     if not decoded.events:
         return FreshEvents(NOTHING_FRESH.rows, {}, cut_off, overtaken)
     news = find_new(decoded, known.recall(set(decoded.sessions), snap))

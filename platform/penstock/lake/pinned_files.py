@@ -228,7 +228,7 @@ def make_filesystem(files: Mapping[str, DistantFile]) -> Any:
     try:
         from fsspec import AbstractFileSystem
     except ImportError:
-        raise ExtraMissing(what="a lake in S3", extra="s3") from None
+        raise ExtraMissing(what="A lake in S3, or an encrypted one,", extra="s3") from None
 
     class PinnedFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
         """Exactly what DuckDB asks of a file system to read Parquet."""

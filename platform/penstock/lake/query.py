@@ -216,7 +216,7 @@ class LakeQuery(QueryRows):
                 return pin, NOTHING_FRESH
             lake.log.refresh()
             fresh = read_fresh(
-                lake.log,
+                lake,
                 arrivals_of(lake),
                 next_offsets=pin.next_offsets,
                 known=KnownEvents(lake.database, lake.store, bytes_max=room.known_bytes_max),

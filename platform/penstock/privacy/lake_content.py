@@ -19,6 +19,8 @@ from penstock.lake.rewrites import (
 from penstock.lake.spill import remove_left_spill
 from penstock.lake.tables import consent_change, job, job_result, reader_lease, session_link
 from penstock.privacy.orders import CONTENT, LINEAGE, ErasedPart, ErasureOrder, ErasureStep
+from penstock.privacy.tables import consent_decision
+from penstock.privacy.tombstones import SESSION, TENANT
 
 #: How long those who read the replaced files may finish; then they fail, and can begin again.
 READERS_SECONDS_MAX = 120.0
@@ -44,13 +46,26 @@ def _erase_events(order: ErasureOrder) -> Iterator[ErasedPart]:
 def _erase_records(order: ErasureOrder) -> Iterator[ErasedPart]:
     lake = order.lake
     links = order.delete_rows(session_link) + order.delete_rows(session_link, "parent_session")
-    yield ErasedPart({"session links": links, "consents": order.delete_rows(consent_change)})
+    consents = order.delete_rows(consent_change) + _forget_decisions(order)
+    yield ErasedPart({"session links": links, "consents": consents})
     with lake.database.write() as connection:  # they name sessions, and can be asked again
         done = sa.select(job.c.id).where(job.c.finished_at.is_not(None))
         results = sa.delete(job_result).where(job_result.c.job.in_(done))
         found = connection.execute(results).rowcount
         connection.execute(sa.delete(job).where(job.c.finished_at.is_not(None)))
     yield ErasedPart({"results of jobs": found})
+
+
+def _forget_decisions(order: ErasureOrder) -> int:
+    """Decisions on consent name whom they are about."""
+    scope, columns = order.scope, consent_decision.c
+    about = [columns.tenant == scope.tenant]
+    if scope.kind != TENANT:
+        about += [columns.kind == scope.kind, columns.subject == scope.value]
+    with order.lake.database.write() as connection:
+        deleted = connection.execute(sa.delete(consent_decision).where(*about)).rowcount
+    of_sessions = columns.kind == SESSION
+    return int(deleted) + order.delete_rows(consent_decision, "subject", of_sessions)
 
 
 def _erase_files(order: ErasureOrder) -> Iterator[ErasedPart]:

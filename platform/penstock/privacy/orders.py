@@ -95,14 +95,17 @@ class ErasureOrder:
         ]
         return np.unique(np.concatenate([np.empty(0, np.uint32), *pages]))
 
-    def delete_rows(self, table: sa.Table, session: str = "session_id") -> int:
-        """Delete the rows of a table that are of these sessions; how many."""
+    def delete_rows(
+        self, table: sa.Table, session: str = "session_id", *more: sa.ColumnElement[bool]
+    ) -> int:
+        """Delete the rows of a table that are of these sessions; how many. `more` has to hold of
+        them too."""
         deleted = 0
         for page in self.sessions():
             with self.lake.database.write() as connection:
                 for tenant, ids in ids_by_tenant(page).items():
                     for batch in portions(ids):
-                        here = (table.c.tenant == tenant, table.c[session].in_(batch))
+                        here = (table.c.tenant == tenant, table.c[session].in_(batch), *more)
                         deleted += connection.execute(sa.delete(table).where(*here)).rowcount
         return deleted
 

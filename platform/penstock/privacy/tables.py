@@ -1,5 +1,5 @@
-"""The tables of erasures: what was asked for, which sessions it reaches, and what may not come
-back."""
+"""The tables of privacy: what was asked to be erased, which sessions it reaches, what may not come
+back, and what was decided on consent."""
 
 import sqlalchemy as sa
 from sqlalchemy import BigInteger, Boolean, Column, Index, String, Table, Text
@@ -55,6 +55,25 @@ tombstone = Table(
     Column("until_us", BigInteger),
     Column("erasure", String(32), nullable=False),
     sa.UniqueConstraint("tenant", "kind", "digest", "erasure"),
+)
+
+#: What a user, a project or a session was decided to allow. Nothing is changed: the newest row of a
+#: subject holds, and the others are its history.
+consent_decision = Table(
+    "consent_decision",
+    metadata,
+    Column("id", Number, primary_key=True),
+    Column("tenant", String(128), nullable=False),
+    #: `user`, `project`, `session`.
+    Column("kind", String(16), nullable=False),
+    #: Its name, as its events say it.
+    Column("subject", String(512), nullable=False),
+    #: `train`, `no_train`, `unknown`: the last takes a decision back.
+    Column("consent", String(16), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("decided_by", String(128), nullable=False),
+    Column("decided_at", BigInteger, nullable=False),
+    Index("ix_consent_decision_subject", "tenant", "kind", "subject"),
 )
 
 #: How long a kind of data is kept. The tenant is empty in rules for all that have none of their

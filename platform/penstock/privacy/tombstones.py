@@ -10,18 +10,22 @@ import hmac
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.database.engine import Database, insert_of, portions
+from penstock.lake.lake import Lake
 from penstock.lake.rows import DecodedEvents
 from penstock.lake.tables import lake_head
 from penstock.privacy.tables import OPEN, erasure, erasure_session, tombstone
 from penstock.sealed_texts import SecretSeal
 
-SESSION, USER, PROJECT, TENANT = "session", "user", "project", "tenant"
+SESSION: Final = "session"
+USER: Final = "user"
+PROJECT: Final = "project"
+TENANT: Final = "tenant"
 _PURPOSE = "tombstones"
 
 
@@ -76,6 +80,11 @@ def find_erased(database: Database, seal: SecretSeal, decoded: DecodedEvents) ->
             return ErasedEvents(frozenset(), frozenset(), newest)
         key = TombstoneKey.of(seal)
         return _find(connection, key, decoded, newest)
+
+
+def find_withheld(lake: Lake, decoded: DecodedEvents) -> Collection[int]:
+    """Events in the log that the writer will drop. Raises SecretKeyUnfit."""
+    return find_erased(lake.database, SecretSeal.of(lake.settings), decoded).positions
 
 
 def _find(

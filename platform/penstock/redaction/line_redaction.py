@@ -11,7 +11,6 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from json.decoder import scanstring
 from typing import NamedTuple, Self
 
 import msgspec
@@ -28,6 +27,10 @@ from penstock.settings import Settings
 
 #: Sessions of which a process remembers that something was masked.
 SESSIONS_MAX = 100_000
+#: Bytes of a line that are screened before others have a turn.
+_SCREENED_BYTES = 256 * 1024
+#: No anchor has a longer match.
+_ANCHOR_BYTES_MAX = 4096
 #: The last word of a line that was cut may be half a secret.
 _WORD_BYTES_MAX = 4096
 _WORD_ENDS = b" \t\n\r\f\v\"',;"
@@ -35,6 +38,7 @@ _WORD_ENDS = b" \t\n\r\f\v\"',;"
 #: With its quotes; in a shorter one no rule has a match.
 _LITERAL_CHARS_MIN = 8
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_lenient_decoder = json.JSONDecoder(strict=False)
 _KEY_ENDS = re.compile(r"\s*:")
 
 
@@ -94,13 +98,15 @@ class LineRedactor:
     ) -> Steps[RedactedLines]:
         """The same a step at a time, so that the caller may do something else in between."""
         redacted = RedactedLines(list(lines))
-        screen = self._screen
-        if screen is None:
+        if self._screen is None:
             return redacted
         work = LineWork()
         for place, line in enumerate(lines):
             try:
-                marks = screen.marks(line)
+                if len(line) <= _SCREENED_BYTES:
+                    marks = self._screen.marks(line)
+                else:
+                    marks = yield from _marks_of_long(self._screen, line)
                 if marks or len(line) > line_bytes_max:
                     work.begin(len(line))
                     whole = len(line) <= line_bytes_max
@@ -210,6 +216,14 @@ class LineRedactor:
         return "mask", ""
 
 
+def _marks_of_long(screen: Screen, line: bytes) -> Steps[Marks]:
+    marks: Marks = frozenset()
+    for start in range(0, len(line), _SCREENED_BYTES):
+        marks |= screen.marks(line[start : start + _SCREENED_BYTES + _ANCHOR_BYTES_MAX])
+        yield
+    return marks
+
+
 def _without_last_word(line: bytes) -> bytes:
     word = line[-_WORD_BYTES_MAX:]
     return line[: len(line) - len(word) + max(map(word.rfind, _WORD_ENDS)) + 1]
@@ -227,7 +241,7 @@ def _literals(json_text: str) -> Iterator[_Literal]:
     """The strings of a JSON document."""
     start = json_text.find('"')
     while start >= 0:
-        decoded, end = scanstring(json_text, start + 1, False)
+        decoded, end = _lenient_decoder.raw_decode(json_text, start)
         yield _Literal(start, end, decoded)
         start = json_text.find('"', end)
 
@@ -237,7 +251,7 @@ def _literals_of_broken(text: str) -> Iterator[_Literal]:
     start = text.find('"')
     while start >= 0 and (match := _STRING.match(text, start)):
         try:
-            decoded, _ = scanstring(match[0], 1, False)
+            decoded = str(_lenient_decoder.decode(match[0]))
         except ValueError:
             decoded = match[0][1:-1]
         yield _Literal(start, match.end(), decoded)

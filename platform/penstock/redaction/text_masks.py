@@ -25,7 +25,7 @@ from penstock.redaction.views import (
 
 #: Encodings within encodings; what is hidden deeper nobody reads by chance.
 DEPTH_MAX = 4
-#: A text with more is no session's: looking at each would keep others waiting.
+#: Of one rule. A text with more is no session's: looking at each would keep others waiting.
 MATCHES_MAX = 5_000
 #: A key and its value are looked at together where the value is no longer.
 ASSIGNED_CHARS_MAX = 512
@@ -34,7 +34,10 @@ ASSIGNED_CHARS_MAX = 512
 _ENCODED_AGAIN_CHARS_MAX = 4096
 #: Decoded texts are screened together up to this size.
 _DECODED_TOGETHER_CHARS = 4096
+#: A match may be seen in several encodings.
+_SPANS_MAX = 3 * MATCHES_MAX
 _MATCH_CHARS = 512
+_VIEW_PIECE_CHARS = 4
 _NAMES_REMEMBERED_MAX = 10_000
 _REMEMBERED_NAME_CHARS_MAX = 128
 
@@ -86,6 +89,8 @@ class TextMask:
                 start, end = span.start + piece.start, span.end + piece.start
                 if end > piece.core_start and start < piece.core_end:
                     spans.append(span._replace(start=start, end=end))
+            if len(spans) > _SPANS_MAX:
+                raise TooManyMatches
         short = 0 < len(text) <= ASSIGNED_CHARS_MAX
         if name is not None and short and self._names_secret(name):
             spans += yield from self._assigned(name, text, work)
@@ -151,6 +156,8 @@ class TextMask:
         view = joined(text)
         if view.text == text:
             return []
+        if work.ends_turn(_VIEW_PIECE_CHARS * len(view.begins)):
+            yield
         spans = yield from self._matches(view.text, marks, work, joined_only=True)
         originals = (
             span._replace(start=start, end=end)
@@ -168,6 +175,8 @@ class TextMask:
         view = view_of(text)
         if view.text == text:
             return []
+        if work.ends_turn(_VIEW_PIECE_CHARS * len(view.begins)):
+            yield
         spans = yield from self._spans(view.text, work, depth - 1)
         return [_Span(*view.original(span.start, span.end), span.by, span.rules) for span in spans]
 

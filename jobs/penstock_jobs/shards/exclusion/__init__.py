@@ -9,7 +9,8 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 ExclusionReason = Literal[
-    "consent_denied", "consent_unknown", "not_trainable", "copy", "contaminated_task",
+    "consent_denied", "consent_denied_by_user", "consent_denied_by_project", "consent_unknown",
+    "not_trainable", "copy", "contaminated_task",
     "contaminated_repo", "contaminated_commit", "contaminated_text", "stale_version",
     "stale_unknown_version", "stale_age", "near_duplicate", "cap_user", "cap_repo",
     "cap_sessions", "other_side",

@@ -16,11 +16,14 @@ matter, and nobody under the cap loses a chain.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 
 import pyarrow as pa
 import xxhash
 
 from penstock.errors import InvalidInput
+from penstock.privacy.consents import NO_TRAIN, DecisionKind
+from penstock.privacy.tombstones import PROJECT, SESSION, USER
 from penstock_jobs.shards.exclusion import (
     Exclusion,
     ExclusionReason,
@@ -30,43 +33,54 @@ from penstock_jobs.shards.exclusion import (
 from penstock_jobs.shards.recipe import Consent
 from penstock_jobs.shards.session_facts import SessionProfile
 
-NO_TRAIN = "no_train"
+_PARTICULAR_FIRST: tuple[DecisionKind, ...] = (SESSION, USER, PROJECT)
+_DENIED_BY: Mapping[DecisionKind, ExclusionReason] = {
+    SESSION: "consent_denied",
+    USER: "consent_denied_by_user",
+    PROJECT: "consent_denied_by_project",
+}
 
 
-def with_repeats(
-    consents: Mapping[str, str], chains: Mapping[str, str], repeats: Mapping[str, str]
-) -> dict[str, str]:
-    """The consents, after a refusal has spread to all sessions that resume or fork the refusing
-    one: they hold what was said there. `repeats` gives the parent of each such session."""
-    denied = spread = {
-        chains.get(session, session) for session, consent in consents.items() if consent == NO_TRAIN
-    }
-    while spread:
-        spread = {
-            chains.get(session, session)
-            for session, parent in repeats.items()
-            if chains.get(parent, parent) in denied
-        } - denied
-        denied |= spread
+def spread_denials(
+    denied: Mapping[str, DecisionKind], chains: Mapping[str, str], repeats: Mapping[str, str]
+) -> dict[str, DecisionKind]:
+    """Whose decision denies each session, after it has spread: over chains, and to all sessions
+    that resume or fork a denied one, since they hold what was said there. `repeats` gives the
+    parent of each such session. Where several deny one, the most particular is named."""
+    by_chain: dict[str, DecisionKind] = {}
+    for kind in _PARTICULAR_FIRST:
+        spread = {chains.get(session, session) for session in denied if denied[session] == kind}
+        spread -= by_chain.keys()
+        while spread:
+            by_chain |= dict.fromkeys(spread, kind)
+            spread = {
+                chains.get(session, session)
+                for session, parent in repeats.items()
+                if chains.get(parent, parent) in spread
+            } - by_chain.keys()
+    sessions = denied.keys() | chains.keys() | repeats.keys()
     return {
-        session: NO_TRAIN
-        if chains.get(session, session) in denied
-        else consents.get(session, "unknown")
-        for session in consents.keys() | chains.keys() | repeats.keys()
+        session: by_chain[chain]
+        for session in sessions
+        if (chain := chains.get(session, session)) in by_chain
     }
 
 
 def without_consent(
-    consents: Mapping[str, str], chains: Mapping[str, str], demanded: Consent
+    consents: Mapping[str, str],
+    chains: Mapping[str, str],
+    demanded: Consent,
+    denied_by: Mapping[str, DecisionKind] = MappingProxyType({}),
 ) -> Exclusions:
     """`train` demands that every session of a chain consents; `not_denied` that none refuses.
-    `consents` and `chains` are by session, of whole chains. A missing consent is unknown."""
+    `consents` and `chains` are by session, of whole chains. A missing consent is unknown.
+    `denied_by` says whose decision denies a session that has not refused itself."""
     denied: Exclusions = {}
     unknown: Exclusions = {}
     for session in consents.keys() | chains.keys():
         consent = consents.get(session, "unknown")
         if consent == NO_TRAIN:
-            denied[session] = Exclusion("consent_denied")
+            denied[session] = Exclusion(_DENIED_BY[denied_by.get(session, SESSION)])
         elif consent != "train" and (consent, demanded) != ("unknown", "not_denied"):
             unknown[session] = Exclusion("consent_unknown")
     # A refusal within a chain weighs more than a missing consent.

@@ -1,0 +1,162 @@
+"""Consent by user, project and session: what was decided, and what holds for sessions.
+
+A decision is a row that nobody changes; the newest one of a subject holds. Beside them stands what
+a session says itself when it starts. The strictest of them all counts: a `train` of one never
+outweighs a `no_train` of another. Decisions are not written into events. So one that is taken back
+holds no more, also for what was stored before.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Final, Literal
+
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from penstock.audit.chain import append
+from penstock.audit.entry import Deed, person_digest
+from penstock.database.engine import Database, clock_us, portions
+from penstock.events.event import CONSENT_UNKNOWN, Consent
+from penstock.lake.lake import Lake
+from penstock.lake.query import OwnQuery
+from penstock.lake.tables import consent_change
+from penstock.privacy.tables import consent_decision
+from penstock.privacy.tombstones import PROJECT, SESSION, USER
+
+DecisionKind = Literal["user", "project", "session"]
+TRAIN: Final = "train"
+NO_TRAIN: Final = "no_train"
+
+
+@dataclass(frozen=True)
+class ConsentDecision:
+    """What somebody decided on a subject, and when, in microseconds since 1970."""
+
+    id: int
+    tenant: str
+    kind: str
+    subject: str
+    consent: str
+    reason: str
+    decided_by: str
+    decided_at: int
+
+
+def decide_consent(
+    database: Database,
+    tenant: str,
+    kind: DecisionKind,
+    subject: str,
+    consent: Consent,
+    *,
+    reason: str,
+    by: str,
+) -> ConsentDecision:
+    """Holds from now on. The audit names the subject by a digest."""
+    row = {"tenant": tenant, "kind": kind, "subject": subject, "consent": consent}
+    row |= {"reason": reason, "decided_by": by}
+    with database.write() as connection:
+        decided_at = clock_us(connection)
+        insert = sa.insert(consent_decision).values(**row, decided_at=decided_at)
+        id_ = connection.execute(insert.returning(consent_decision.c.id)).scalar_one()
+        facts = {"kind": kind, "consent": consent}
+        digest = person_digest(tenant, kind, subject)
+        append(
+            connection, Deed(tenant=tenant, actor=by, action="consent", subject=digest, facts=facts)
+        )
+    return ConsentDecision(id_, tenant, kind, subject, consent, reason, by, decided_at)
+
+
+def list_decisions(database: Database, tenant: str) -> list[ConsentDecision]:
+    """All that were ever made; the newest comes last."""
+    columns = [consent_decision.c[name] for name in ConsentDecision.__dataclass_fields__]
+    query = sa.select(*columns).where(consent_decision.c.tenant == tenant).order_by("id")
+    with database.read() as connection:
+        return [ConsentDecision(*row) for row in connection.execute(query)]
+
+
+def newest_decision(database: Database) -> int:
+    """The number of it, 0 without any: who has read them knows when there are more."""
+    with database.read() as connection:
+        return connection.scalar(sa.select(sa.func.max(consent_decision.c.id))) or 0
+
+
+# What holds
+
+
+def standing_decisions(
+    connection: Connection, tenant: str, kind: DecisionKind, subjects: Iterable[str] | None = None
+) -> dict[str, str]:
+    """By subject, of these or of all, what holds now."""
+    columns = consent_decision.c
+    mine = sa.select(sa.func.max(columns.id)).where(columns.tenant == tenant, columns.kind == kind)
+    standing: dict[str, str] = {}
+    for some in [None] if subjects is None else portions(subjects):
+        chosen = mine if some is None else mine.where(columns.subject.in_(some))
+        newest = chosen.group_by(columns.subject)
+        query = sa.select(columns.subject, columns.consent).where(columns.id.in_(newest))
+        standing.update((row.subject, row.consent) for row in connection.execute(query))
+    return {subject: consent for subject, consent in standing.items() if consent != CONSENT_UNKNOWN}
+
+
+@dataclass(frozen=True)
+class DecidedConsents:
+    """What decisions say of sessions; those on which they say nothing are in neither."""
+
+    #: By session, whose decision denies it, the most particular one.
+    denied: Mapping[str, DecisionKind] = field(default_factory=dict)
+    allowed: Collection[str] = frozenset()
+
+
+def decided_consents(
+    lake: Lake, tenant: str, sessions: Collection[str], snap: int | None = None
+) -> DecidedConsents:
+    """As decided by now. The events of the snap say which users and projects a session names: one
+    that is denied is enough, and all have to allow. What a session itself has refused since the
+    snap counts too."""
+    with lake.database.read() as connection:
+        users = standing_decisions(connection, tenant, USER)
+        projects = standing_decisions(connection, tenant, PROJECT)
+        own = standing_decisions(connection, tenant, SESSION, sessions)
+        refused = _refused_since(connection, tenant, sessions)
+    denied: dict[str, DecisionKind] = {}
+    allowed = {session for session, consent in own.items() if consent == TRAIN}
+    if users or projects:
+        decisions = {"users": users, "projects": projects}
+        rows = _by_labels(lake, tenant, sessions, decisions, snap)
+        denied |= {str(row["session_id"]): "project" for row in rows if row["project_denies"]}
+        denied |= {str(row["session_id"]): "user" for row in rows if row["user_denies"]}
+        allowed |= {str(row["session_id"]) for row in rows if row["allows"]}
+    refused |= {session for session, consent in own.items() if consent == NO_TRAIN}
+    denied |= dict.fromkeys(sorted(refused), SESSION)
+    return DecidedConsents(denied, allowed - denied.keys())
+
+
+def _by_labels(
+    lake: Lake,
+    tenant: str,
+    sessions: Collection[str],
+    decisions: Mapping[str, Mapping[str, str]],
+    snap: int | None,
+) -> list[dict[str, object]]:
+    parameters = {
+        f"{name}_{how}": [subject for subject, consent in said.items() if consent == meant]
+        for name, said in decisions.items()
+        for how, meant in (("denied", NO_TRAIN), ("willing", TRAIN))
+    }
+    sql = files("penstock.privacy").joinpath("decided_sessions.sql").read_text(encoding="utf-8")
+    chosen = {"sessions": sorted(sessions), **parameters}
+    query = OwnQuery(sql, frozenset({"events"}), chosen)
+    rows: list[dict[str, object]] = lake.query(query, as_of=snap, tenant=tenant).arrow().to_pylist()
+    return rows
+
+
+def _refused_since(connection: Connection, tenant: str, sessions: Iterable[str]) -> set[str]:
+    """Those that have said `no_train` at any time, also after a snap."""
+    refused = (consent_change.c.tenant == tenant, consent_change.c.consent == NO_TRAIN)
+    query = sa.select(consent_change.c.session_id).where(*refused)
+    found: set[str] = set()
+    for some in portions(sessions):
+        found.update(connection.scalars(query.where(consent_change.c.session_id.in_(some))))
+    return found
