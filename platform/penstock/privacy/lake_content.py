@@ -29,6 +29,10 @@ _BACKUPS = (
     "Backups are out of reach: delete those made before the end of this erasure, or restore one"
     " only together with penstock erase of the same."
 )
+_BUCKET = (
+    "What the bucket keeps beside its objects is out of reach: older versions, copies in other"
+    " regions, and parts of uploads that were cut off. Its lifecycle rules end them."
+)
 
 
 def _erase_events(order: ErasureOrder) -> Iterator[ErasedPart]:
@@ -73,7 +77,8 @@ def _erase_files(order: ErasureOrder) -> Iterator[ErasedPart]:
     wait_for_readers(order.lake, READERS_SECONDS_MAX)
     deleted = delete_replaced(order.lake)
     remove_left_spill(order.lake.settings.data)
-    yield ErasedPart({"files deleted": 2 * deleted}, notes=[_BACKUPS])
+    notes = [_BACKUPS] if order.lake.store.local else [_BACKUPS, _BUCKET]
+    yield ErasedPart({"files deleted": 2 * deleted}, notes=notes)
 
 
 def wait_for_readers(lake: Lake, seconds_max: float) -> bool:
