@@ -46,6 +46,7 @@ OPEN_TO = {
     "GET /v1/checkpoints/{name}": "read serve",
     "GET /v1/checkpoints/{name}/lineage": "read",
     "GET /v1/checkpoints/{name}/moves": "read",
+    "GET /v1/checkpoints/{name}/proof": "read",
     "POST /v1/checkpoints/{name}/withdraw": "promote",
     "GET /v1/consents": "read",
     "POST /v1/consents": "",
@@ -68,6 +69,7 @@ OPEN_TO = {
     "GET /v1/shards/{shard}": "read train",
     "DELETE /v1/shards/{shard}": "",
     "GET /v1/shards/{shard}/files/{name}": "read train",
+    "GET /v1/signing-key": "ingest read serve train promote",
     "GET /v1/suites/{suite}/comparison": "read promote",
     "POST /v1/suites/{suite}/plan": "read promote",
     "GET /v1/suites/{suite}/results": "read promote",
@@ -93,7 +95,7 @@ channels history, channels list, channels policy, channels release, channels sho
 checkpoints lineage, checkpoints list, checkpoints register, checkpoints show, checkpoints withdraw,
 consent list, consent set, gate check, gate plan, import, keys create, keys list, keys revoke,
 keys rotate, ledger,
-loop history, loop status, promote, query, rejected fuses, rejected list, rejected release,
+loop history, loop status, promote, prove, query, rejected fuses, rejected list, rejected release,
 rejected replay, rejected show, rewards show, rollback, sessions export, sessions list,
 sessions show, shards drop, shards export, shards list, shards show
 """
