@@ -110,11 +110,6 @@ def wait_for_readers(lake: Lake, seconds_max: float) -> bool:
     return not reading
 
 
-<<<<<<< HEAD
-EVENTS = ErasureStep(CONTENT, _erase_events, aged="files")
-RECORDS = ErasureStep(CONTENT, _erase_records, aged="records")
-FILES = ErasureStep(LINEAGE, _erase_files, aged="replaced")
-=======
 def _replace_data_key(order: ErasureOrder) -> Iterator[ErasedPart]:
     """What comes from now on is sealed with another key than what is erased."""
     if order.scope.kind == TENANT:
@@ -134,7 +129,6 @@ def _delete_data_keys(order: ErasureOrder) -> Iterator[ErasedPart]:
 
 NEW_DATA_KEY = ErasureStep(LOG, _replace_data_key)
 DATA_KEYS = ErasureStep(KEYS, _delete_data_keys)
-EVENTS = ErasureStep(CONTENT, _erase_events)
-RECORDS = ErasureStep(CONTENT, _erase_records)
-FILES = ErasureStep(LINEAGE, _erase_files)
->>>>>>> main
+EVENTS = ErasureStep(CONTENT, _erase_events, aged="files")
+RECORDS = ErasureStep(CONTENT, _erase_records, aged="records")
+FILES = ErasureStep(LINEAGE, _erase_files, aged="replaced")
