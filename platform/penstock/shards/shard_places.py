@@ -1,11 +1,13 @@
 """Where a reader finds shards: in a data directory, in a store, or at a service."""
 
 import os
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from penstock.lake.errors import LakeMissing
 from penstock.settings import Settings, load_settings
 from penstock.shards.manifest import Manifest, is_shard_id, read_manifest
 from penstock.storage import open_store
@@ -31,7 +33,7 @@ def shard_place(data: str | Path, *, tenant: str, key: str | None) -> ShardPlace
     store = open_store(settings)
 
     def manifest(text: str) -> Manifest:
-        if not by_url and not is_shard_id(text):
+        if not by_url:
             text = _registered_id(settings, tenant, text)
         return read_manifest(store, text)
 
@@ -39,17 +41,32 @@ def shard_place(data: str | Path, *, tenant: str, key: str | None) -> ShardPlace
 
 
 def _registered_id(settings: Settings, tenant: str, text: str) -> str:
-    """Raises ShardUnknown, LakeMissing."""
+    """A warning where consent was withdrawn for some of it. Whoever names a shard by its id may do
+    without the database. Raises ShardUnknown, ShardWithdrawn, LakeMissing."""
     from penstock.database.engine import Database
     from penstock.lake.lake import check_lake
     from penstock.shards.registered_shards import find_shard
+    from penstock.shards.withdrawn_sessions import check_withdrawn
 
-    check_lake(settings)
+    try:
+        check_lake(settings)
+    except LakeMissing:
+        if is_shard_id(text):
+            return text
+        raise
     database = Database.of(settings)
     try:
-        return find_shard(database, tenant, text).id
+        id_ = text if is_shard_id(text) else find_shard(database, tenant, text).id
+        withdrawn = check_withdrawn(database, settings, id_)
     finally:
         database.close()
+    if withdrawn:
+        warnings.warn(
+            f"{id_} holds {withdrawn} sessions of which consent was withdrawn: build it anew"
+            " before training on it",
+            stacklevel=2,
+        )
+    return id_
 
 
 def _service_place(url: str, key: str | None) -> ShardPlace:
