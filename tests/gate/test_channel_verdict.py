@@ -10,12 +10,13 @@ from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
 from penstock.checkpoints.errors import CheckpointUnknown
 from penstock.checkpoints.registration import withdraw
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
-from penstock.checkpoints.tables import benchmark_attempt, benchmark_run
+from penstock.checkpoints.tables import benchmark_attempt, benchmark_run, checkpoint_shard
 from penstock.database.engine import Database
 from penstock.gate.errors import GateRefused
 from penstock.gate.frontier import frontier_picture
 from penstock.gate.tables import live_look
 from penstock.gate.verdict import Verdict
+from penstock.shards.tables import shard_mark
 from tests.support.checkpoint_factory import TENANT, add, promote, set_policy
 
 POLICY = """
@@ -226,3 +227,24 @@ def test_a_cost_that_not_every_attempt_says_is_not_drawn(database: Database) -> 
     picture = frontier_picture(database, TENANT, "core", "v2", {})
     assert picture is not None
     assert (picture.cost, [point.cost for point in picture.points]) == ("latency_s", [2.0, 2.0])
+
+
+def test_what_the_candidate_or_its_parent_learned_is_looked_up(database: Database) -> None:
+    ready(database)
+    rows = [
+        {"session_id": "s-1", "reason": "no_train"},
+        {"session_id": "s-2", "reason": "erased"},
+        {"session_id": "s-3", "reason": "erased"},
+    ]
+    place = {"shard": "sha256:1", "tenant": TENANT, "marked_at": 1}
+    with database.write() as connection:
+        connection.execute(sa.insert(shard_mark), [place | row for row in rows])
+    add(database, "base")
+    add(database, "child", parent="base")
+    trained = {"tenant": TENANT, "checkpoint": "base", "shard": "sha256:1"}
+    with database.write() as connection:
+        connection.execute(sa.insert(checkpoint_shard).values(trained))
+    score(database, "child")
+    data = asked(database, "child").document["data"]
+    assert (data["erased"], data["withdrawn"], data["shards"]) == (2, 1, ["sha256:1"])
+    assert asked(database, "two").document["data"] is None

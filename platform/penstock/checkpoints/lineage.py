@@ -1,14 +1,17 @@
 """What a checkpoint came from, what was trained from it, and which marked sessions it learned."""
 
+from collections import Counter
 from dataclasses import dataclass, fields
 
 import sqlalchemy as sa
 
 from penstock.checkpoints.checkpoint import Checkpoint
+from penstock.checkpoints.errors import LineageBroken
 from penstock.checkpoints.registration import ancestors, find_in
 from penstock.checkpoints.tables import checkpoint, checkpoint_move, checkpoint_shard
-from penstock.database.engine import Database
-from penstock.shards.tables import shard, shard_mark
+from penstock.database.engine import Database, portions
+from penstock.privacy.consents import NO_TRAIN
+from penstock.shards.tables import ERASED, shard, shard_mark
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,16 @@ class ShardMark:
     session_id: str
     reason: str
     marked_at: int
+
+
+@dataclass(frozen=True)
+class MarkedTraining:
+    """How many sessions that a checkpoint or a parent of it learned were erased since, and of how
+    many consent was withdrawn. The shards are those that held them."""
+
+    erased: int = 0
+    withdrawn: int = 0
+    shards: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -92,6 +105,27 @@ def lineage(database: Database, tenant: str, text: str) -> Lineage:
             ),
             moves=tuple(StateMove(*row) for row in connection.execute(moves)),
         )
+
+
+def marked_training(connection: sa.Connection, subject: Checkpoint) -> MarkedTraining:
+    """Of a checkpoint and its parents, as far as these are known."""
+    try:
+        ancestry = [subject, *ancestors(connection, subject)]
+    except LineageBroken:
+        ancestry = [subject]
+    ids = sorted({each for learner in ancestry for each in learner.shards})
+    columns = shard_mark.c
+    marks = sa.select(columns.shard, columns.session_id, columns.reason)
+    marks = marks.where(columns.tenant == subject.tenant)
+    rows = [
+        row
+        for some in portions(ids)
+        for row in connection.execute(marks.where(columns.shard.in_(some)))
+    ]
+    sessions = {(row.reason, row.session_id) for row in rows}
+    counts = Counter(reason for reason, _ in sessions)
+    shards = tuple(sorted({row.shard for row in rows if row.reason in {ERASED, NO_TRAIN}}))
+    return MarkedTraining(counts[ERASED], counts[NO_TRAIN], shards)
 
 
 @dataclass(frozen=True)

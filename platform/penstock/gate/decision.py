@@ -4,14 +4,16 @@ ERROR: the evidence cannot be judged. FAIL: something is shown to be worse than 
 INCONCLUSIVE: neither. PASS: all that the policy demands is shown. What is missing counts at its
 worst for a PASS and at its best for a FAIL."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from penstock.checkpoints.attempts import listed
+from penstock.checkpoints.lineage import MarkedTraining
 from penstock.gate.amounts import ROLES
 from penstock.gate.evidence import Evidence
 from penstock.gate.guards import judge_guard
-from penstock.gate.policy import Policy
+from penstock.gate.policy import DataRules, Policy
 from penstock.gate.requirements import judge_requirement
 from penstock.gate.results import SuiteResults, is_from_the_future, suite_results
 from penstock.gate.verdict import Outcome, PartVerdict, Verdict, worst_of
@@ -41,6 +43,7 @@ def decide(evidence: Evidence) -> Verdict:
         "requirements": [],
         "guards": [],
         "live": None,
+        "data": None,
     }
     outcome, why = _judge(evidence, document)
     document |= {"outcome": outcome, "why": why}
@@ -95,14 +98,17 @@ def _judge(evidence: Evidence, document: dict[str, Any]) -> tuple[Outcome, list[
         required.append(judge_requirement(each, results[each.suite], alpha))
     guarded = [judge_guard(guard, results[guard.suite]) for guard in policy.guards]
     live = _live(evidence, policy)
+    data = _data(evidence.training, policy.data)
+    document["notes"] += [f"{data.why}."] if data and data.outcome == "PASS" else []
     document |= {
         "requirements": [part.document for part in required],
         "guards": [part.document for part in guarded],
         "live": live.document if live else None,
+        "data": data.document if data else None,
     }
     if problems := [problem for result in results.values() for problem in result.problems]:
         return "ERROR", problems
-    return _combined(policy, required, guarded, live)
+    return _combined(policy, required, guarded, {"live": live, "data": data})
 
 
 def _problem(evidence: Evidence) -> str | None:
@@ -207,11 +213,27 @@ def _live(evidence: Evidence, policy: Policy) -> PartVerdict | None:
     return PartVerdict(outcome, why, {"at": look.at, "look": look.document})
 
 
+def _data(training: MarkedTraining, rules: DataRules) -> PartVerdict | None:
+    """What the candidate learned and should not have; None where there is nothing of it."""
+    if not training.erased and not training.withdrawn:
+        return None
+    blocked = (training.erased and rules.erased == "block") or (
+        training.withdrawn and rules.withdrawn == "block"
+    )
+    counts = [f"{training.erased} sessions that were erased since"] if training.erased else []
+    if training.withdrawn:
+        counts.append(f"{training.withdrawn} of which consent was withdrawn since")
+    facts: dict[str, Any] = {"erased": training.erased, "withdrawn": training.withdrawn}
+    facts |= {"rules": asdict(rules), "shards": list(training.shards)}
+    why = f"it learned from {' and '.join(counts)}"
+    return PartVerdict("FAIL" if blocked else "PASS", why, facts)
+
+
 def _combined(
     policy: Policy,
     required: list[PartVerdict],
     guarded: list[PartVerdict],
-    live: PartVerdict | None,
+    more: Mapping[str, PartVerdict | None],
 ) -> tuple[Outcome, list[str]]:
     """All parts have to pass, so none needs a correction; of requirements one may be enough."""
     outcomes = [part.outcome for part in required if not part.idle] or ["PASS"]
@@ -231,7 +253,7 @@ def _combined(
         (f"guard of {guard.metric} on {guard.suite}", part)
         for guard, part in zip(policy.guards, guarded, strict=True)
     ]
-    others += [("live", live)] if live else []
+    others += [(name, part) for name, part in more.items() if part]
     reasons += [f"{name}: {part.why}" for name, part in others if part.outcome != "PASS"]
     outcome = worst_of([outcome, *(part.outcome for _, part in others)])
     return outcome, reasons or ["all that the policy demands is shown"]

@@ -20,6 +20,7 @@ from penstock.checkpoints.checkpoint import Checkpoint
 from penstock.checkpoints.digests import text_digest
 from penstock.checkpoints.integrity import read_bound_attempts, read_bound_suite
 from penstock.checkpoints.journal import NOTHING_RECORDED, JournalHead
+from penstock.checkpoints.lineage import MarkedTraining, marked_training
 from penstock.checkpoints.registration import find_in
 from penstock.checkpoints.suites import SuiteVersion, read_versions
 from penstock.checkpoints.tables import benchmark_attempt, benchmark_run
@@ -117,6 +118,8 @@ class Evidence:
     suites: dict[str, SuiteEvidence] = field(default_factory=dict)
     full: bool = True
     live: LiveLook | None = None
+    #: What of the candidate's training data is not to be trained on any more.
+    training: MarkedTraining = field(default_factory=MarkedTraining)
     at: int
     code: str
 
@@ -145,6 +148,7 @@ def gather_evidence(
         for suite, version in pinned.items()
     }
     live = _live_look(connection, channel, candidate.name) if channel.version and full else None
+    training = marked_training(connection, candidate)
     if at_us is None:  # after all else, so that nothing that was read is later
         at_us = connection.execute(sa.select(now_us())).scalar_one()
     return Evidence(
@@ -158,6 +162,7 @@ def gather_evidence(
         suites=suites,
         full=full,
         live=live,
+        training=training,
         at=at_us,
         code=metadata.version("penstock"),
     )

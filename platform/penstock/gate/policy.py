@@ -15,6 +15,7 @@ Metric = Literal[
 ]  # fmt: skip
 Direction = Literal["max", "min"]
 Combine = Literal["all", "any"]
+DataRule = Literal["warn", "block"]
 LimitKind = Literal["max_increase", "max_decrease", "max", "min"]
 
 METRICS: tuple[Metric, ...] = get_args(Metric)
@@ -113,6 +114,15 @@ class EvidenceRules:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DataRules:
+    """What becomes of a checkpoint that learned sessions which were erased since, or of which
+    consent was withdrawn: the verdict says so, or it does not pass."""
+
+    erased: DataRule = "warn"
+    withdrawn: DataRule = "warn"
+
+
+@dataclass(frozen=True, kw_only=True)
 class LeftOutTasks:
     """Tasks of a suite that take no part in any comparison, and why."""
 
@@ -138,6 +148,7 @@ class Policy:
     #: The versions of suites that count, where it is not the newest one.
     versions: Mapping[str, str]
     leave_out: tuple[LeftOutTasks, ...] = ()
+    data: DataRules = DataRules()
 
     @property
     def digest(self) -> str:
@@ -166,12 +177,13 @@ def parse(content: str, where: str, *, stored: bool = False) -> Policy:
     """`where` says in messages whose policy it is. A policy that is `stored` may have limits of 0,
     which were legal once. Raises InvalidInput."""
     document = toml.parse_toml(content, where)
-    tables = ("require", "guard", "live", "canary", "evidence", "gate", "suites", "leave_out")
-    toml.refuse_unknown(document, tables, where)
+    tables = ("canary", "evidence", "gate", "suites", "data")
+    known = ("require", "guard", "live", "leave_out", *tables)
+    toml.refuse_unknown(document, known, where)
     require = _entries(document, "require", where, _requirement)
     if not require:
         raise InvalidInput(what=where, why="it has no [[require]]: it would let anything pass")
-    canary, evidence, gate, suites = (toml.table(document, key, where) for key in tables[3:7])
+    canary, evidence, gate, suites, data = (toml.table(document, key, where) for key in tables)
     toml.refuse_unknown(gate, ("combine",), f"[gate] of {where}")
     policy = Policy(
         text=content,
@@ -185,6 +197,7 @@ def parse(content: str, where: str, *, stored: bool = False) -> Policy:
         combine=toml.choice(gate, "combine", get_args(Combine), "all", f"[gate] of {where}"),
         versions={name: toml.text(suites, name, f"[suites] of {where}") for name in suites},
         leave_out=_entries(document, "leave_out", where, _left_out_tasks),
+        data=toml.read_section(DataRules, data, f"[data] of {where}"),
     )
     toml.refuse_unknown(policy.versions, policy.suites, f"[suites] of {where}")
     _check_left_out(policy, where)
