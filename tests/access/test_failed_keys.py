@@ -44,12 +44,14 @@ def test_an_address_that_guesses_is_held_off(lake: Lake) -> None:
     assert 0 < int(refused.value.http_headers["Retry-After"]) <= 61
     # Whoever has a key is served from the same address, as behind a balancer.
     assert ask("10.0.0.1", f"Bearer {secret}")
+    with pytest.raises(TooManyBadKeys):  # which unlocks no guesses
+        ask("10.0.0.1", WRONG)
     for address, authorization in (("10.0.0.2", WRONG), ("10.0.0.1", None)):
         with pytest.raises(KeyRefused):
             ask(address, authorization)
     counts = {reason: metrics.value("keys_refused_total", reason=reason)
               for reason in ("unknown", "limited", "missing")}  # fmt: skip
-    assert counts == {"unknown": _FAILURES_MAX + 1, "limited": 1, "missing": 1}
+    assert counts == {"unknown": _FAILURES_MAX + 1, "limited": 2, "missing": 1}
     clock.advance(61)
     with pytest.raises(KeyRefused):
         ask("10.0.0.1", WRONG)

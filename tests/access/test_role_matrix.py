@@ -46,6 +46,7 @@ OPEN_TO = {
     "GET /v1/checkpoints/{name}": "read serve",
     "GET /v1/checkpoints/{name}/lineage": "read",
     "GET /v1/checkpoints/{name}/moves": "read",
+    "GET /v1/checkpoints/{name}/proof": "read",
     "POST /v1/checkpoints/{name}/withdraw": "promote",
     "GET /v1/consents": "read",
     "POST /v1/consents": "",
@@ -68,10 +69,20 @@ OPEN_TO = {
     "GET /v1/shards/{shard}": "read train",
     "DELETE /v1/shards/{shard}": "",
     "GET /v1/shards/{shard}/files/{name}": "read train",
+    "GET /v1/signing-key": "ingest read serve train promote",
     "GET /v1/suites/{suite}/comparison": "read promote",
     "POST /v1/suites/{suite}/plan": "read promote",
     "GET /v1/suites/{suite}/results": "read promote",
     "POST /v1/suites/{suite}/results": "promote",
+}
+
+#: What keys of one project may ask too, of that project alone.
+OF_PROJECTS = {
+    "POST /v1/events",
+    "POST /v1/query",
+    "GET /v1/keys/own",
+    "GET /v1/sessions",
+    "GET /v1/sessions/{session_id}",
 }
 
 #: What a route refuses to be without, before it looks at the key.
@@ -84,7 +95,7 @@ channels history, channels list, channels policy, channels release, channels sho
 checkpoints lineage, checkpoints list, checkpoints register, checkpoints show, checkpoints withdraw,
 consent list, consent set, gate check, gate plan, import, keys create, keys list, keys revoke,
 keys rotate, ledger,
-loop history, loop status, promote, query, rejected fuses, rejected list, rejected release,
+loop history, loop status, promote, prove, query, rejected fuses, rejected list, rejected release,
 rejected replay, rejected show, rewards show, rollback, sessions export, sessions list,
 sessions show, shards drop, shards export, shards list, shards show
 """
@@ -94,7 +105,8 @@ backup, bench lint, bench register, bench restore, bench run, canary status, can
 canary watch, checkpoints digest, config, db check, db upgrade, demo, erase, events schema,
 examples,
 lake compact, lake gc, lake stats, lake verify, login, logout, loop run, quotas list, quotas set,
-redaction rules, redaction test, restore, rewards backfill, rewards compare, rewards judge,
+redaction rules, redaction test, restore, retention list, retention run,
+retention set, rewards backfill, rewards compare, rewards judge,
 rewards label, rewards list,
 rewards rates, rewards run, serve, shards build, shards diff, shards verify, simulate,
 snapshots create, snapshots drop, snapshots list, snapshots show, webhooks add, webhooks deliver,

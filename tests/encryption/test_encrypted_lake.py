@@ -13,19 +13,27 @@ from penstock.encryption.errors import (
     DataKeyUnfit,
     EncryptionOff,
     KeyServiceUnreachable,
+    NotEncrypted,
     SealedFileDamaged,
 )
 from penstock.encryption.sealed_store import SealedStore
 from penstock.encryption.tables import data_key
 from penstock.lake.backup import back_up, restore
 from penstock.lake.catalog import current
+from penstock.lake.intents import announce_file, withdraw_intent
+from penstock.lake.key_rotation import delete_unneeded_keys, list_data_keys, rotate_data_key
 from penstock.lake.lake import TAILS_BYTES_MAX, open_existing
 from penstock.lake.merges import merge
 from penstock.lake.pinned_files import FileTails
+from penstock.lake.segments import sessions_name
 from penstock.lake.statement_processes import StatementProcesses
+from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
+from penstock.privacy.erasure import carry_out, order_erasure
+from penstock.privacy.orders import ErasureScope
+from penstock.storage import FileStore
 from tests.encryption.test_key_services import new_master, write_private
-from tests.support.lakes import HandLake, hand_lake, make_event
+from tests.support.lakes import START_US, HandLake, hand_lake, make_event
 from tests.support.servers.scripted_server import Answer
 from tests.support.servers.transit import TOKEN, transit_server
 
@@ -146,6 +154,63 @@ def test_a_key_of_one_tenant_does_not_open_files_of_another(lake: HandLake) -> N
         connection.execute(swapped.values(wrapped=wrapped["t-other"]))
     with pytest.raises(DataKeyUnfit):
         sealed_store(without_memory(lake)).keys.current("t-acme")
+
+
+def test_rotation_deletes_keys_that_no_file_needs(lake: HandLake) -> None:
+    store_three(lake)
+    (first,) = keys_of(lake)
+    assert (rotation := rotate_data_key(lake.lake, "acme")).kept == 1
+    assert rotation.deleted == 0
+    merge(lake.lake, current(lake.lake.database).segments)
+    assert rotate_data_key(lake.lake, "acme").deleted == 0  # the replaced files still have it
+    collect(lake.lake, grace_s=0)
+    third = rotate_data_key(lake.lake, "acme")
+    assert (third.deleted, third.kept) == (2, 1)
+    assert first not in {state.id for state in list_data_keys(lake.lake)}
+    assert len(without_memory(lake).rows(TEXTS, tenant="acme")) == 6
+
+
+def test_a_key_that_a_writer_may_have_yet_is_kept(lake: HandLake) -> None:
+    store_three(lake)
+    name = "events/t-acme/p-0000/under-way.parquet"
+    announce_file(lake.lake.database, name, 0, "writer")
+    with lake.lake.store.create(name) as file:
+        sealed_store(lake).keys.rotate("t-acme")
+        for segment in current(lake.lake.database).segments:
+            lake.lake.store.delete(segment.name)
+            lake.lake.store.delete(sessions_name(segment.name))
+        assert delete_unneeded_keys(lake.lake, "t-acme", seconds_max=0) == 0
+        file.write(b"text")
+    assert lake.lake.store.open(name).read() == b"text"
+    with lake.lake.database.write() as connection:
+        withdraw_intent(connection, name)
+    assert delete_unneeded_keys(lake.lake, "t-acme") == 0
+    lake.lake.store.delete(name)
+    assert delete_unneeded_keys(lake.lake, "t-acme") == 1
+
+
+def test_erasing_a_tenant_ends_its_keys(lake: HandLake, tmp_path: Path) -> None:
+    store_three(lake, "acme")
+    store_three(lake, "other")
+    kept = {state.id for state in list_data_keys(lake.lake) if state.owner != "t-acme"}
+    shutil.copytree(lake.lake.settings.data / "lake", tmp_path / "stolen")
+    scope = ErasureScope("acme", "tenant", "acme", START_US + 10**12)
+    report = carry_out(lake.lake, order_erasure(lake.lake, scope, reason="", by="tester"))
+    assert report["removed"]["data keys"] == 1
+    left = {state.id for state in list_data_keys(lake.lake) if state.retired_at is None}
+    assert kept < left
+    stolen = SealedStore(FileStore(tmp_path / "stolen"), sealed_store(without_memory(lake)).keys)
+    for file in stolen.list("events/t-acme"):
+        with pytest.raises(DataKeyMissing):
+            stolen.open(file.name)
+    assert len(lake.rows(TEXTS, tenant="other")) == 6
+    lake.store([make_event("z", 1, ts="2026-12-24T00:00:00Z")], "acme")
+    assert len(lake.rows("SELECT * FROM events", tenant="acme")) == 1
+
+
+def test_commands_need_an_encrypted_lake(tmp_path: Path) -> None:
+    with hand_lake(tmp_path / "data") as plain, pytest.raises(NotEncrypted):
+        rotate_data_key(plain.lake, "acme")
 
 
 def test_a_new_key_is_for_new_files_and_merges_bring_it_to_old_ones(lake: HandLake) -> None:

@@ -4,6 +4,7 @@ and the chain that it shares its reward with."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from importlib.resources import files
 from typing import Any
 from uuid import uuid4
@@ -87,18 +88,24 @@ class SessionRewards:
 
 
 def stored_rewards(
-    lake: Lake, session: str, tenant: str, definition: str | None = None
+    lake: Lake,
+    session: str,
+    tenant: str,
+    definition: str | None = None,
+    *,
+    project: str | None = None,
 ) -> SessionRewards | None:
     """What the newest run said of a session, by a definition of this name or version if one is
-    named; None where no run has computed it."""
+    named; None where no run has computed it. Of `project` alone, if one is named."""
+    ask = partial(_ask, lake, tenant, project)
     known = definition_known_as(lake.database, definition).version if definition else ""
     variables = {"session": session, "version": known}
-    outcomes: list[Row] = _ask(lake, "chain_outcomes.sql", tenant, variables).to_pylist()
+    outcomes: list[Row] = ask("chain_outcomes.sql", variables).to_pylist()
     own = next((row for row in outcomes if row["session_id"] == session), None)
     if own is None:
         return None
     variables |= {"version": own["definition_version"], "chain": own["chain"]}
-    table = _ask(lake, "session_rewards.sql", tenant, variables | {"rows_max": str(_ROWS_MAX + 1)})
+    table = ask("session_rewards.sql", variables | {"rows_max": str(_ROWS_MAX + 1)})
     places = {row["session_id"]: ChainMember(row["chain"]) for row in outcomes}
     explanation = _explanation(_definition_of(lake, own), table, places, outcomes, own)
     rows = [row for row in table.to_pylist() if row["session_id"] == session]
@@ -198,6 +205,9 @@ def _definition_of(lake: Lake, outcome: Row) -> Definition | None:
     return replace(definition, name=progress.name, version=progress.version)
 
 
-def _ask(lake: Lake, file: str, tenant: str, variables: Mapping[str, str]) -> pa.Table:
+def _ask(
+    lake: Lake, tenant: str, project: str | None, file: str, variables: Mapping[str, str]
+) -> pa.Table:
     sql = files("penstock_jobs.rewards").joinpath(file).read_text(encoding="utf-8")
-    return lake.query(OwnQuery(sql, _VIEWS, variables=variables), tenant=tenant).table()
+    query = OwnQuery(sql, _VIEWS, variables=variables)
+    return lake.query(query, tenant=tenant, project=project).table()

@@ -39,7 +39,14 @@ def _list_sessions(lake: Lake, caller: Caller, asked: SessionsQuestion) -> Sessi
     sessions = ListFilter(
         asked.project, asked.checkpoint, asked.outcome, heard_us, asked.definition
     )
-    return list_sessions(lake, caller.tenant, sessions, cursor=asked.cursor, limit=asked.limit)
+    return list_sessions(
+        lake,
+        caller.tenant,
+        sessions,
+        of_project=caller.project,
+        cursor=asked.cursor,
+        limit=asked.limit,
+    )
 
 
 def _show_session(lake: Lake, caller: Caller, asked: SessionQuestion) -> SessionRecord:
@@ -47,6 +54,7 @@ def _show_session(lake: Lake, caller: Caller, asked: SessionQuestion) -> Session
         lake,
         asked.session_id,
         caller.tenant,
+        project=caller.project,
         definition=asked.definition,
         cursor=asked.cursor,
         limit=asked.limit,
@@ -64,6 +72,7 @@ LIST_SESSIONS = Call(
     description="Each with its outcome, where one was computed.",
     refused={422: _OVER_LIMIT},
     reads_rows=True,
+    of_projects=True,
 )
 SHOW_SESSION = Call(
     path="/v1/sessions/{session_id:path}",
@@ -76,6 +85,7 @@ SHOW_SESSION = Call(
     "it is worth, and why.",
     refused={404: "There is no such session.", 422: _OVER_LIMIT},
     reads_rows=True,
+    of_projects=True,
 )
 
 CALLS = [LIST_SESSIONS, SHOW_SESSION]

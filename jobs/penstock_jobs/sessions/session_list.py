@@ -68,9 +68,16 @@ class ListFilter:
 
 
 def list_sessions(
-    lake: Lake, tenant: str, sessions: ListFilter, *, cursor: str | None = None, limit: int = 50
+    lake: Lake,
+    tenant: str,
+    sessions: ListFilter,
+    *,
+    of_project: str | None = None,
+    cursor: str | None = None,
+    limit: int = 50,
 ) -> SessionPage:
-    """Raises InvalidInput, what queries raise."""
+    """`of_project` is the only one whose sessions the caller may see. Raises InvalidInput,
+    what queries raise."""
     variables = {"rows_max": str(limit + 1)}
     conditions = ["true"]
     for name in ("project", "checkpoint"):
@@ -94,7 +101,8 @@ def list_sessions(
         variables["outcome"] = sessions.outcome
         conditions.append(_ENDED_SO.format(definition=definition))
     sql = sql_of("list.sql").format(conditions=" and ".join(conditions), definition=definition)
-    rows = lake.query(OwnQuery(sql, _VIEWS, variables=variables), tenant=tenant).table()
+    query = OwnQuery(sql, _VIEWS, variables=variables)
+    rows = lake.query(query, tenant=tenant, project=of_project).table()
     listed = msgspec.convert(rows.to_pylist(), list[ListedSession])
     follows = None
     if len(listed) > limit:

@@ -53,12 +53,13 @@ def read_session(
     session: str,
     tenant: str,
     *,
+    project: str | None = None,
     definition: str | None = None,
     cursor: str = "",
     limit: int,
 ) -> SessionRecord:
     """A page of it. Raises SessionUnknown, InvalidInput, what queries raise."""
-    events, follows = _read_page(lake, session, tenant, cursor, limit)
+    events, follows = _read_page(lake, session, tenant, project, cursor=cursor, limit=limit)
     if cursor:
         return SessionRecord(None, None, [], False, events, follows)
     query = OwnQuery(
@@ -66,10 +67,10 @@ def read_session(
         _SESSIONS,
         variables={"session": session},
     )
-    summaries = lake.query(query, tenant=tenant).table().to_pylist()
+    summaries = lake.query(query, tenant=tenant, project=project).table().to_pylist()
     if not summaries:
         raise SessionUnknown(session=session, tenant=tenant)
-    stored = stored_rewards(lake, session, tenant, definition)
+    stored = stored_rewards(lake, session, tenant, definition, project=project)
     if stored is None:
         return SessionRecord(summaries[0], None, [], False, events, follows)
     explanation, cut_off = stored.explanation, stored.cut_off
@@ -77,14 +78,14 @@ def read_session(
 
 
 def _read_page(
-    lake: Lake, session: str, tenant: str, cursor: str, limit: int
+    lake: Lake, session: str, tenant: str, project: str | None, *, cursor: str, limit: int
 ) -> tuple[list[EventRecord], str | None]:
     """Its events, and the cursor of the page that follows."""
     place = decode_cursor(cursor, 3) if cursor else ["", "", ""]
     names = ("session", "after_ts", "after_place", "after_tie", "rows_max", "bytes_max")
     values = (session, *place, str(limit), str(_PAGE_BYTES_MAX))
     query = OwnQuery(sql_of("events.sql"), _EVENTS, variables=dict(zip(names, values, strict=True)))
-    rows = lake.query(query, tenant=tenant).table().to_pylist()
+    rows = lake.query(query, tenant=tenant, project=project).table().to_pylist()
     events = [_event_of(row) for row in rows]
     if not rows or rows[0]["remaining"] == len(rows):
         return events, None

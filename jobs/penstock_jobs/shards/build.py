@@ -29,6 +29,8 @@ from penstock.lake.intents import intents_kept
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock.privacy.consents import decided_consents, newest_decision
+from penstock.proof.shard_records import record_shard
+from penstock.sealed_texts import SecretKeyUnfit
 from penstock.settings import Settings
 from penstock.shards.balance import pack
 from penstock.shards.errors import ShardDamaged, ShardMissing
@@ -151,6 +153,8 @@ def build_shard(
         _publish(lake, manifest, owner, staged)
         ids = pa.concat_tables([result.samples for result in results])["session_id"].unique()
         new = register(lake.database, manifest, tenant, sorted(ids.to_pylist()), by=by)
+        with suppress(SecretKeyUnfit):  # whoever proves a checkpoint is told of it
+            record_shard(lake, manifest, tenant)
         if newest_decision(lake.database) != decided:  # too late for the plan
             mark_denied(lake, tenant, decided_consents(lake, tenant, plan.facts.chains).denied)
         # Collection deletes later what cannot be deleted now.

@@ -17,7 +17,7 @@ import msgspec
 Action = Literal[
     "ingest", "read", "export", "label", "shard", "checkpoint", "result",
     "promote", "rollback", "canary", "release", "policy",
-    "drop", "erase", "retention", "replay", "consent",
+    "drop", "erase", "retention", "replay", "consent", "prove",
     "key", "revoke", "rotate", "quota", "webhook", "settings", "snapshot",
 ]  # fmt: skip
 

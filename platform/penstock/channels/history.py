@@ -49,6 +49,21 @@ def channel_changes(
     return changes[::-1] if latest else changes
 
 
+def changes_of_checkpoint(database: Database, tenant: str, checkpoint: str) -> list[Change]:
+    """The changes of all channels that pointed at a checkpoint, whole or as a canary, or left it;
+    channel by channel, the oldest first."""
+    columns = channel_change.c
+    named = sa.or_(
+        columns.checkpoint == checkpoint,
+        columns.canary == checkpoint,
+        columns.previous == checkpoint,
+    )
+    query = sa.select(*CHANGE_COLUMNS).where(columns.tenant == tenant, named)
+    with database.read() as connection:
+        rows = connection.execute(query.order_by(columns.channel, columns.version))
+        return [change_of(row) for row in rows]
+
+
 def verify_history(database: Database, tenant: str, name: str) -> Misfit | None:
     """The first version of a channel that is not as it was written, be it the change itself, the
     verdict or the policy that it rests on, or what the verdict read. Raises ChannelUnknown."""

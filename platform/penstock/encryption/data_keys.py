@@ -1,6 +1,7 @@
 """Data keys: each tenant has its own, wrapped in the database and unwrapped in memory."""
 
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import sqlalchemy as sa
@@ -73,6 +74,12 @@ class DataKeys:
                 mine = data_key.c.id == row.id
                 connection.execute(sa.update(data_key).where(mine).values(wrapped=wrapped))
         return len(rows)
+
+    def forget(self, key_ids: Iterable[str]) -> None:
+        """Keys that were deleted."""
+        with self._lock:
+            for key_id in key_ids:
+                self._keys.pop(key_id, None)
 
     def _unwrapped(self, key_id: str, wrapped: str, owner: str) -> DataKey:
         with self._lock:

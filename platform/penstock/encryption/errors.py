@@ -35,6 +35,15 @@ class SealedFileDamaged(StoreRefused):
     It was changed, cut or moved since it was written, or its key is another. Restore it."""
 
 
+class NotEncrypted(PenstockError, exit_status=2):
+    """The lake {where} is not encrypted: it has no data keys.
+    Set PENSTOCK_ENCRYPTION, as docs/privacy.md says."""
+
+
+class TenantWithoutDataKey(PenstockError, exit_status=2):
+    """The tenant {tenant} has no data key yet: the first one is made with its first file."""
+
+
 class EncryptionOff(PenstockError, exit_status=2):
     """The lake {where} has sealed files, and PENSTOCK_ENCRYPTION is off.
     Set it, and what belongs to it, as where these files were written."""

@@ -132,6 +132,22 @@ def fleet(database: Database, settings: Settings, tenant: str, channel: str) -> 
     )
 
 
+def replicas_of(
+    database: Database, settings: Settings, tenant: str, checkpoint: str
+) -> list[tuple[str, ReplicaAnswer]]:
+    """Each replica that has loaded a checkpoint, with its channel, by their names."""
+    with database.read() as connection:
+        moments = _moments(connection, settings)
+        query = (
+            sa.select(replica)
+            .where(replica.c.tenant == tenant, replica.c.loaded == checkpoint)
+            .where(replica.c.heard_at >= moments.forgotten)
+            .order_by(replica.c.channel, replica.c.replica)
+        )
+        rows = connection.execute(query).mappings().all()
+    return [(row["channel"], _replica_answer(row, moments.silent)) for row in rows]
+
+
 def _replica_answer(row: sa.RowMapping, silent: int) -> ReplicaAnswer:
     fields = {name: row[name] for name in ReplicaAnswer.__struct_fields__ if name != "silent"}
     for name in ("loaded_at", "since", "heard_at"):

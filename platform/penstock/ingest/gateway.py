@@ -25,6 +25,7 @@ from penstock.events.validation import Rejection, ValidatedLines, validate_parts
 from penstock.http.errors import BodyTooLarge
 from penstock.ingest.decompression import CODECS, decompressed
 from penstock.ingest.errors import BodyUnreadable, EncodingUnknown
+from penstock.ingest.project_lines import keep_project
 from penstock.metrics import Metrics
 from penstock.redaction.line_redaction import LineRedactor, RedactedLines
 from penstock.settings import Settings
@@ -84,7 +85,7 @@ class Acceptance:
 
 @dataclass(frozen=True)
 class Acceptor:
-    """Turns bodies of one tenant into values of the log."""
+    """Turns bodies of one tenant, or of one of its projects, into values of the log."""
 
     tenant: str
     partitions: int
@@ -92,9 +93,18 @@ class Acceptor:
     rejected_line_bytes_max: int
     value_bytes_max: int
     redactor: LineRedactor
+    #: The only one whose events are taken; those that name none are of it.
+    project: str | None = None
 
     @classmethod
-    def of(cls, tenant: str, settings: Settings, log: EventLog, redactor: LineRedactor) -> Self:
+    def of(
+        cls,
+        tenant: str,
+        settings: Settings,
+        log: EventLog,
+        redactor: LineRedactor,
+        project: str | None = None,
+    ) -> Self:
         """For bodies that go to this log, as it is now."""
         event_bytes_max = log.value_bytes_max - HEADER_BYTES_MAX
         return cls(
@@ -105,6 +115,7 @@ class Acceptor:
             rejected_line_bytes_max=min(REJECTED_LINE_BYTES_MAX, event_bytes_max // 2),
             value_bytes_max=log.value_bytes_max,
             redactor=redactor,
+            project=project,
         )
 
     def accept(
@@ -168,6 +179,8 @@ class Acceptor:
                 next(steps)
             except StopIteration as end:
                 redacted: RedactedLines = end.value
+                if self.project is not None:
+                    keep_project(redacted, self.project)
                 return redacted
             yield Acceptance()  # a turn for others
 

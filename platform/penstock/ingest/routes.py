@@ -122,7 +122,8 @@ async def post_events(request: Request[Any, Any, Any], gateway: Gateway) -> Resp
 
 
 async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepted:
-    grant = await gateway.authorizer.authorize(request.headers.get("authorization"), "ingest")
+    authorization = request.headers.get("authorization")
+    grant = await gateway.authorizer.authorize(authorization, "ingest", of_projects=True)
     if gateway.commits is None:
         raise InvalidInput(what="This process", why="it was started without the gateway role")
     settings = gateway.settings
@@ -131,7 +132,8 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepte
     with gateway.inflight.holding(grant.tenant) as hold:
         sent = await read_parts(request, limits.body_bytes_max, hold)
         encoding = request.headers.get("content-encoding", "").strip().lower()
-        acceptor = Acceptor.of(grant.tenant, settings, gateway.lake.log, gateway.lake.redactor)
+        lake = gateway.lake
+        acceptor = Acceptor.of(grant.tenant, settings, lake.log, lake.redactor, grant.project)
         answer, misses = Accepted(0, []), NearMisses()
         values: defaultdict[int, list[bytes]] = defaultdict(list)
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()

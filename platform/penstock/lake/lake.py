@@ -83,12 +83,18 @@ class Lake:
         return self._executor
 
     def query(
-        self, sql: "str | OwnQuery", *, as_of: str | int | None = None, tenant: str = TENANT_DEFAULT
+        self,
+        sql: "str | OwnQuery",
+        *,
+        as_of: str | int | None = None,
+        tenant: str = TENANT_DEFAULT,
+        project: str | None = None,
     ) -> "LakeQuery":
-        """A query to be run; see docs/sql.md for the views."""
+        """A query to be run; see docs/sql.md for the views. With a project, over its sessions
+        alone."""
         from penstock.lake.query import LakeQuery
 
-        return LakeQuery(self, sql, as_of, tenant)
+        return LakeQuery(self, sql, as_of, tenant, project)
 
     def close(self) -> None:
         if self._executor is not None:

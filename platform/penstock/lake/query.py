@@ -19,6 +19,7 @@ from penstock.lake.catalog import READER_LEASE_SECONDS, Pin, pinned
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.fresh_events import NOTHING_FRESH, FreshEvents, arrivals_of, read_fresh
 from penstock.lake.pinned_files import PinnedFiles
+from penstock.lake.project_rows import ProjectRows
 from penstock.lake.row_formats import AnswerBuffer, WireFormat
 from penstock.lake.rows import EVENT_ROWS
 from penstock.lake.segments import SESSION_PARTS, sessions_name
@@ -134,14 +135,17 @@ class LakeQuery(QueryRows):
     sql: str | OwnQuery
     as_of: str | int | None
     tenant: str
+    #: The only project whose sessions it sees; None is all of the tenant.
+    project: str | None = None
 
     @contextmanager
     def run(self) -> Iterator[Answer]:
         """The statement runs in this process."""
         with ExitStack() as closing:
-            statement = LocalStatement(self._limits(closing))
+            limits = self._limits(closing)
+            statement = LocalStatement(limits)
             closing.callback(statement.close)
-            prepared = self._prepared(statement, closing)
+            prepared = self._prepared(statement, closing, limits)
             query = prepared.query
             batches = statement.answer(query.sql, prepared.preparation, query.parameters)
             yield Answer(batches, prepared.pin.snap, prepared.cut_off)
@@ -158,7 +162,7 @@ class LakeQuery(QueryRows):
                 statement = self.lake.statements.open(limits)
             closing.callback(statement.close)
             closing.enter_context(end.ending(statement))
-            prepared = self._prepared(statement, closing)
+            prepared = self._prepared(statement, closing, limits)
             statement.write(prepared.query.sql, prepared.preparation, form, out)
             return WrittenAnswer(prepared.pin.snap, prepared.cut_off)
 
@@ -170,16 +174,25 @@ class LakeQuery(QueryRows):
             self.write("arrow", out, EndSignal())
             return pa.ipc.open_stream(out.getvalue()).read_all()
 
-    def _prepared(self, statement: StatementRunner, closing: ExitStack) -> "_PreparedQuery":
+    def _prepared(
+        self, statement: StatementRunner, closing: ExitStack, limits: StatementLimits
+    ) -> "_PreparedQuery":
         lake, query = self.lake, self.sql
         if isinstance(query, str):
             query = OwnQuery(query, statement.views(query, view_names()))
         room = lake.settings.room(LakeSettings)
-        pin, fresh = self._pin(closing, room, with_fresh=bool(query.views & LAKE_VIEWS))
+        # Whether a session is of one project alone, the newest events say too.
+        with_fresh = self.project is not None or bool(query.views & LAKE_VIEWS)
+        pin, fresh = self._pin(closing, room, with_fresh=with_fresh)
         files = PinnedFiles(lake.store, lake.tails)
         closing.enter_context(files.failures_raised())
         preparation = Preparation(files.distant)
-        sources = ViewSources(preparation, files, lake.database, self.tenant, pin.snap, pin.moment)
+        kept = None
+        if self.project is not None:
+            copies = isinstance(self.sql, str)
+            kept = ProjectRows(self.project, limits.spill, preparation, copies=copies)
+        place = self.tenant, pin.snap, pin.moment
+        sources = ViewSources(preparation, files, lake.database, *place, kept)
         self._prepare(sources, query.views, pin, fresh)
         for name, value in query.variables.items():
             preparation.execute(f"SET VARIABLE {name} = ?", [value])
@@ -234,14 +247,15 @@ class LakeQuery(QueryRows):
         """Create the views that the query reads."""
         connection = sources.connection
         connection.execute("SET VARIABLE tenant = ?", [sources.tenant])
-        if _SESSIONS in views:
+        of_project = sources.kept is not None
+        if of_project or _SESSIONS in views:
             names = [sessions_name(segment.name) for segment in pin.segments]
-            sources.bind_files("stored_sessions", names, SESSION_PARTS)
+            sources.bind_whole_files("stored_sessions", names, SESSION_PARTS)
             connection.register("fresh_sessions", self.lake.summariser.summarise(fresh.rows))
             connection.execute(relation_sql("session_parts"))
-        if views & LAKE_VIEWS - {_SESSIONS}:
+        if of_project or views & LAKE_VIEWS - {_SESSIONS}:
             names = [segment.name for segment in pin.segments]
-            sources.bind_files("stored_events", names, EVENT_ROWS)
+            sources.bind_whole_files("stored_events", names, EVENT_ROWS)
             connection.register("fresh_events", fresh.rows)
             rows = [
                 {"tenant": tenant, "session_id": session_id, "consent": consent}
@@ -250,7 +264,16 @@ class LakeQuery(QueryRows):
             consents = pa.Table.from_pylist(rows, schema=_CONSENT_CHANGES)
             connection.register("consent_changes", consents)
             connection.execute(relation_sql("event_rows"))
+        if sources.kept is not None:
+            needed = {"session_parts"} if _SESSIONS in views else set()
+            if views & LAKE_VIEWS - {_SESSIONS}:
+                needed.add("event_rows")
+            sources.kept.find_sessions()
+            for name in sorted(needed):
+                sources.kept.keep(name)
         bind_room_views(sources, views)
+        if sources.kept is not None:
+            sources.kept.drop_others()
         for name in sorted(views):
             sources.create_view(name)
 

@@ -160,7 +160,8 @@ class ProcessStatement:
         self._files = preparation.distant
         self._paths += preparation.paths
         steps = steps_of(preparation.steps)
-        self._send(Prepare(sql, form, steps, preparation.paths, list(self._files)))
+        paths, left_paths = preparation.paths, preparation.left_paths
+        self._send(Prepare(sql, form, steps, paths, list(self._files), left_paths))
         while isinstance(message := self._receive(), Piece):
             out.write(message.content)
         if not isinstance(message, Finished):

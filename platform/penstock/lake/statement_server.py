@@ -18,6 +18,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -133,7 +134,7 @@ class _Children:
             return
         if pid == 0:
             _be_alone_with(end, parent)
-            _serve(end, LocalStatement(limits, self.engine), limits)
+            _serve(end, _ConfinedStatement(limits, self.engine), limits)
             os._exit(0)
         now_s = time.monotonic()
         deadline_s = now_s + limits.seconds + limits.grace_seconds
@@ -300,7 +301,7 @@ def _answer(connection: Connection, statement: LocalStatement, limits: Statement
     distant = _DistantFiles(connection)
     threading.Thread(target=distant.listen, daemon=True).start()
     files = {name: _DistantFile(distant, name) for name in prepare.distant}
-    preparation = Preparation(files, paths=prepare.paths)
+    preparation = Preparation(files, paths=prepare.paths, left_paths=prepare.left_paths)
     for text, content in prepare.steps:
         if isinstance(content, memoryview):
             preparation.register(text, decode_table(content))
@@ -309,6 +310,13 @@ def _answer(connection: Connection, statement: LocalStatement, limits: Statement
     with io.BufferedWriter(_PieceWriter(connection), PIECE_BYTES_MAX) as out:
         statement.write(prepare.sql, preparation, prepare.form, out)
     connection.send(Finished())
+
+
+class _ConfinedStatement(LocalStatement):
+    """In a process of its own, whose kernel bounds what it opens."""
+
+    def confine(self, paths: Sequence[str]) -> None:
+        limit_files([*COMMON_FILES, *paths], [self.limits.spill])
 
 
 class _PieceWriter(io.RawIOBase):

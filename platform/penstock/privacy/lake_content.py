@@ -3,17 +3,35 @@ the end the files that were replaced."""
 
 import time
 from collections.abc import Iterator
+from itertools import chain
 
 import sqlalchemy as sa
 
 from penstock.database.engine import now_us
+from penstock.encryption.sealed_store import SealedStore
+from penstock.lake.key_rotation import delete_unneeded_keys, list_data_keys, replace_data_key
 from penstock.lake.lake import Lake
-from penstock.lake.rewrites import delete_replaced, rewrite_segments
+from penstock.lake.rewrites import (
+    RewrittenSegment,
+    delete_replaced,
+    retire_sessions,
+    rewrite_segments,
+    segments_older,
+)
 from penstock.lake.spill import remove_left_spill
 from penstock.lake.tables import consent_change, job, job_result, reader_lease, session_link
-from penstock.privacy.orders import CONTENT, LINEAGE, ErasedPart, ErasureOrder, ErasureStep
+from penstock.privacy.orders import (
+    CONTENT,
+    KEYS,
+    LINEAGE,
+    LOG,
+    ErasedPart,
+    ErasureOrder,
+    ErasureStep,
+)
 from penstock.privacy.tables import consent_decision
 from penstock.privacy.tombstones import SESSION, TENANT
+from penstock.safe_names import tenant_folder
 
 #: How long those who read the replaced files may finish; then they fail, and can begin again.
 READERS_SECONDS_MAX = 120.0
@@ -27,9 +45,21 @@ _BUCKET = (
     " regions, and parts of uploads that were cut off. Its lifecycle rules end them."
 )
 
+_KEYS_NEEDED = (
+    "Files that came while this was done still need an earlier data key of the tenant:"
+    " `penstock encryption rotate` deletes it once they are merged."
+)
+
 
 def _erase_events(order: ErasureOrder) -> Iterator[ErasedPart]:
-    for done in rewrite_segments(order.lake, order.prefixes(), order.chosen):
+    lake, parts = order.lake, list[Iterator[RewrittenSegment]]()
+    if order.is_aged:
+        older = segments_older(lake, order.scope.tenant, order.scope.until_us)
+        parts.append(retire_sessions(lake, older, order.chosen))
+    if order.breaks_snapshots:
+        live = not order.is_aged
+        parts.append(rewrite_segments(lake, order.prefixes(), order.chosen, live=live))
+    for done in chain.from_iterable(parts):
         yield ErasedPart({"events": done.events, "segments rewritten": 1})
 
 
@@ -80,6 +110,25 @@ def wait_for_readers(lake: Lake, seconds_max: float) -> bool:
     return not reading
 
 
-EVENTS = ErasureStep(CONTENT, _erase_events)
-RECORDS = ErasureStep(CONTENT, _erase_records)
-FILES = ErasureStep(LINEAGE, _erase_files)
+def _replace_data_key(order: ErasureOrder) -> Iterator[ErasedPart]:
+    """What comes from now on is sealed with another key than what is erased."""
+    if order.scope.kind == TENANT:
+        replace_data_key(order.lake, order.scope.tenant)
+    yield ErasedPart()
+
+
+def _delete_data_keys(order: ErasureOrder) -> Iterator[ErasedPart]:
+    """Whatever is left of the files, on disks or as versions in buckets, opens no more."""
+    lake, tenant = order.lake, order.scope.tenant
+    if order.scope.kind == TENANT and isinstance(lake.store, SealedStore):
+        owner = tenant_folder(tenant)
+        deleted = delete_unneeded_keys(lake, owner)
+        left = any(key.owner == owner and key.retired_at for key in list_data_keys(lake))
+        yield ErasedPart({"data keys": deleted}, notes=[_KEYS_NEEDED] if left else [])
+
+
+NEW_DATA_KEY = ErasureStep(LOG, _replace_data_key)
+DATA_KEYS = ErasureStep(KEYS, _delete_data_keys)
+EVENTS = ErasureStep(CONTENT, _erase_events, aged="files")
+RECORDS = ErasureStep(CONTENT, _erase_records, aged="records")
+FILES = ErasureStep(LINEAGE, _erase_files, aged="replaced")

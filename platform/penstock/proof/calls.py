@@ -1,0 +1,70 @@
+"""What can be asked of proofs."""
+
+from typing import Any
+
+import msgspec
+
+from penstock.checkpoints.calls import refused_for
+from penstock.lake.desk import Call, Caller, Question
+from penstock.lake.lake import Lake
+
+
+class ProofQuestion(Question):
+    """Of a checkpoint, by its name or digest; with `session`, whether that session trained it.
+    `read_files` compares the checksums of shards' files, on the machine of the lake alone:
+    elsewhere their sizes are looked at."""
+
+    name: str
+    session: str | None = None
+    read_files: bool = False
+
+
+class SigningKeyQuestion(Question):
+    """Of the lake."""
+
+
+class SigningKeyAnswer(msgspec.Struct):
+    """The public half; `key` is what signatures call it."""
+
+    algorithm: str
+    key: str
+    pem: str
+
+
+def _prove(lake: Lake, caller: Caller, question: ProofQuestion) -> dict[str, Any]:
+    from penstock.proof.document import prove_checkpoint, prove_session
+
+    if question.session is not None:
+        return prove_session(lake, caller, question.name, question.session)
+    read_files = question.read_files and caller.at_the_lake
+    return prove_checkpoint(lake, caller, question.name, read_files=read_files)
+
+
+def _show_key(lake: Lake, _caller: Caller, _question: SigningKeyQuestion) -> SigningKeyAnswer:
+    from penstock.signatures import ALGORITHM, SigningKey
+
+    public = SigningKey.of(lake.settings).public
+    return SigningKeyAnswer(ALGORITHM, public.name, public.pem)
+
+
+PROVE = Call(
+    path="/v1/checkpoints/{name}/proof",
+    question=ProofQuestion,
+    answer=dict[str, Any],
+    work=_prove,
+    roles=("read",),
+    summary="What a checkpoint was made of and went through, signed",
+    description="docs/proof.md says what stands in it, and how to verify it without Penstock.",
+    refused=refused_for(404),
+    reads_rows=True,
+)
+SHOW_SIGNING_KEY = Call(
+    path="/v1/signing-key",
+    question=SigningKeyQuestion,
+    answer=SigningKeyAnswer,
+    work=_show_key,
+    roles=("ingest", "read", "serve", "train", "promote"),
+    summary="The public key that proofs and reports are verified with",
+)
+
+CALLS = [PROVE, SHOW_SIGNING_KEY]
