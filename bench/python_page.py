@@ -10,6 +10,7 @@ from typing import Any, get_overloads, get_type_hints
 import penstock
 from penstock.channels.channel import Assignment, ChannelState
 from penstock.checkpoints.calls import CheckpointAnswer
+from penstock.recorder.session import RecordedSession
 from penstock.shards.reader import ReadingOptions, ReadingPlan, ShardReader
 
 PAGE = Path(__file__).parents[1] / "docs" / "python.md"
@@ -17,12 +18,22 @@ _HEAD = (
     "# Python\n\n"
     "`import penstock` is quick: each name loads what it needs when it is used. `make docs` writes"
     " this page from the docstrings.\n\n```python\n{example}\n```\n\n"
-    "Who writes events from Python sends them [over HTTP](http.md#post-v1events);"
+    "[Capture](capture.md) explains the recorder,"
     " [the loader](loader.md) explains batches, [SQL](sql.md) the views.\n\n"
 )
 #: In this order; what they give comes behind them.
-_NAMES = ("open", "Lake", "RemoteLake", "Query", "read_shard", "assign", "trained", "PenstockError")
-_GIVEN = (ShardReader, CheckpointAnswer, ChannelState, Assignment)
+_NAMES = (
+    "open",
+    "Lake",
+    "RemoteLake",
+    "Query",
+    "read_shard",
+    "assign",
+    "trained",
+    "Recorder",
+    "PenstockError",
+)
+_GIVEN = (RecordedSession, ShardReader, CheckpointAnswer, ChannelState, Assignment)
 _ERRORS = (
     "The root of all errors. Its text is a sentence: what happened, to what, what to do; `facts`"
     " has the same by name. `exit_status` is what a command ends with.\n"
@@ -75,7 +86,7 @@ def _options() -> Iterator[str]:
 
 
 def _given(kind: type) -> str:
-    if issubclass(kind, ShardReader):
+    if issubclass(kind, ShardReader | RecordedSession):
         names = [f"`{_signature(name, function)}`" for name, function in _methods(kind)]
         return f"- `{kind.__name__}`: {_text(kind)} {', '.join(names)}\n"
     named = ", ".join(f"`{name}`" for name in get_type_hints(kind))

@@ -13,6 +13,9 @@ penstock.assign(channel, "user-7").checkpoint  # which checkpoint serves this us
 for batch in penstock.read_shard("penstock-data", "sft-persistent", rank=0, world=8):
     batch["input_ids"]  # numpy, in the same order on every machine
 
+with penstock.Recorder("https://…", key).session("s-81f3") as session:  # of a live agent
+    session.user_message("the streaming is broken")
+
 Errors are a PenstockError. docs/python.md lists all of it; `penstock --help` the commands.
 """
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from penstock.python_api import LakeWithChannels as Lake
     from penstock.python_api import RemoteLake
     from penstock.python_api import open_lake as open
+    from penstock.recorder.recorder import Recorder
     from penstock.shards.reader import read_shard
 
     __version__: str
@@ -35,6 +39,7 @@ __all__ = [
     "Lake",
     "PenstockError",
     "Query",
+    "Recorder",
     "RemoteLake",
     "__version__",
     "assign",
@@ -48,6 +53,7 @@ _PLACES = {
     "Lake": ("penstock.python_api", "LakeWithChannels"),
     "PenstockError": ("penstock.errors", "PenstockError"),
     "Query": ("penstock.lake.query", "LakeQuery"),
+    "Recorder": ("penstock.recorder.recorder", "Recorder"),
     "RemoteLake": ("penstock.python_api", "RemoteLake"),
     "assign": ("penstock.channels.channel", "assign"),
     "open": ("penstock.python_api", "open_lake"),

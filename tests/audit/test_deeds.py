@@ -14,6 +14,7 @@ from penstock.audit.entry import person_digest
 from penstock.audit.tables import audit_entry
 from penstock.database.engine import Database
 from penstock.lake.lake import open_or_make
+from penstock.lake.pages import encode_cursor
 from penstock.settings import load_settings
 from penstock_jobs.demo.server import running_server
 from penstock_jobs.rewards.followups.labels import StoredLabel, add_label
@@ -80,7 +81,10 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Audited:
             assert (entry["tenant"], entry["action"]) == ("bolt", "key")
             [chain] = client.get("/v1/audit/verify").json()["chains"]
             assert (chain["tenant"], chain["number"], chain["flaw"]) == ("bolt", 1, None)
-            assert client.get("/v1/audit?cursor=1%3Adefault").json()["entries"] == []
+            assert (
+                client.get(f"/v1/audit?cursor={encode_cursor(1, 'default')}").json()["entries"]
+                == []
+            )
         for role in ("ingest", "read"):
             with server.client(secrets[role]) as client:
                 assert client.get("/v1/audit").status == 403

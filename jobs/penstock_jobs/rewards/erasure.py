@@ -4,6 +4,7 @@ A file is replaced by one without the sessions that stands where the old one sto
 older moment shows what it showed, without them. It is the same protocol as for segments."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -14,7 +15,7 @@ import sqlalchemy as sa
 from penstock.lake.buckets import SessionId, of_sessions
 from penstock.lake.catalog import claim_files
 from penstock.lake.commits import next_snap
-from penstock.lake.errors import FileLost
+from penstock.lake.errors import CompactionConflict, FileLost
 from penstock.lake.intents import withdraw_intent
 from penstock.lake.rewrites import REWRITE, note_replaced
 from penstock.lake.segments import discard, sessions_name
@@ -26,12 +27,13 @@ _PAGE_ROWS = 200
 
 
 def _erase_rewards(order: ErasureOrder) -> Iterator[ErasedPart]:
-    due = order.delete_rows(reward_due)
-    yield ErasedPart({"rewards due": due, "labels": order.delete_rows(follow_up_label)})
     rewritten = True
     while rewritten:  # merges, and runs that began before, go on meanwhile
         rewritten, after = False, 0
         query = sa.select(reward_file).order_by(reward_file.c.id).limit(_PAGE_ROWS)
+        if not order.breaks_snapshots:
+            live = reward_file.c.removed_snap.is_(None)
+            query = query.where(live, reward_file.c.tenant == order.scope.tenant)
         while True:
             with order.lake.database.read() as connection:
                 rows = connection.execute(query.where(reward_file.c.id > after)).all()
@@ -83,18 +85,32 @@ def _swap(order: ErasureOrder, row: sa.Row[Any], written: RewardFile | None) -> 
         reward_file.c.name == row.name,
         reward_file.c.removed_snap.is_not_distinct_from(row.removed_snap),
     )
-    with order.lake.database.write() as connection:
+    with suppress(CompactionConflict), order.lake.database.write() as connection:
         claim_files(connection, to_collect=True)
-        if connection.execute(sa.delete(reward_file).where(*same)).rowcount != 1:
-            return False
-        note_replaced(connection, row.name)
-        next_snap(connection, REWRITE)
+        snap = next_snap(connection, REWRITE)
+        place = {"added_snap": row.added_snap, "removed_snap": row.removed_snap}
+        if not order.breaks_snapshots:
+            place = {"added_snap": snap, "removed_snap": None}
+            old: sa.Update | sa.Delete = (
+                sa.update(reward_file).where(*same).values(removed_snap=snap)
+            )
+        else:
+            note_replaced(connection, row.name)
+            old = sa.delete(reward_file).where(*same)
+        if connection.execute(old).rowcount != 1:
+            raise CompactionConflict
         if written is not None:
             if not withdraw_intent(connection, written.name):
                 raise FileLost(name=written.name)
-            place = {"added_snap": row.added_snap, "removed_snap": row.removed_snap}
             connection.execute(sa.insert(reward_file).values(**asdict(written), **place))
-    return True
+        return True
+    return False
 
 
-PART = ErasureStep(CONTENT, _erase_rewards)
+def _erase_records(order: ErasureOrder) -> Iterator[ErasedPart]:
+    due = order.delete_rows(reward_due)
+    yield ErasedPart({"rewards due": due, "labels": order.delete_rows(follow_up_label)})
+
+
+PART = ErasureStep(CONTENT, _erase_rewards, aged="files")
+RECORDS = ErasureStep(CONTENT, _erase_records, aged="records")

@@ -9,12 +9,11 @@ from penstock.audit.entry import Action, AuditEntry, Head
 from penstock.errors import InvalidInput
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
-from penstock.lake.pages import Page
+from penstock.lake.pages import Page, decode_cursor, decode_number, encode_cursor
 from penstock.terminal.output import time_of
 
 _ENTRIES = 100
 _HEAD = re.compile(r"([1-9][0-9]{0,17}):([0-9a-f]{64})", re.ASCII)
-_CURSOR = re.compile(r"([1-9][0-9]{0,17}):(.{0,128})", re.ASCII | re.DOTALL)
 
 
 class EntryAnswer(msgspec.Struct, kw_only=True):
@@ -74,10 +73,8 @@ def _list(lake: Lake, caller: Caller, question: EntriesQuestion) -> EntriesAnswe
 
     before: tuple[str, int] | None = None
     if question.cursor is not None:
-        match = _CURSOR.fullmatch(question.cursor)
-        if match is None:
-            raise InvalidInput(what="The cursor", why="it is the `next` of a page before")
-        before = (match[2], int(match[1]))
+        number, of_tenant = decode_cursor(question.cursor, 2)
+        before = (of_tenant, decode_number(number))
     tenant = None if caller.at_the_lake else caller.tenant
     entries = entries_of(
         lake.database,
@@ -89,7 +86,7 @@ def _list(lake: Lake, caller: Caller, question: EntriesQuestion) -> EntriesAnswe
         limit=question.limit + 1,
     )
     shown, last = entries[: question.limit], entries[question.limit :]
-    after = f"{shown[-1].number}:{shown[-1].tenant}" if last else None
+    after = encode_cursor(shown[-1].number, shown[-1].tenant) if last else None
     return EntriesAnswer([_answer(entry) for entry in shown], next=after)
 
 

@@ -2,6 +2,7 @@
 session's consent. Unknown fields of a payload are kept, known ones are checked."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
@@ -196,6 +197,10 @@ PAYLOADS: dict[str, type[Payload]] = {
 
 #: A producer's own types begin with this; their payload may hold anything.
 CUSTOM_PREFIX = "x_"
+#: Says how many events of its session a recorder had no room for.
+DROPPED_TYPE = "x_recorder_dropped"
+#: More, one of them cannot say: sums of any number of them stay numbers of a database.
+DROPPED_MAX = 1_000_000_000
 
 #: Written with every row; it grows when a field changes its meaning.
 SCHEMA_VERSION = 1
@@ -237,6 +242,17 @@ class Envelope(EventFields, kw_only=True, gc=False):
     type: Id
     payload: Raw
     extra: Raw | UnsetType = UNSET
+
+
+class _Dropped(Struct):
+    events: Annotated[int, Meta(ge=0, le=DROPPED_MAX)]
+
+
+def dropped_events(payload: Raw) -> int:
+    """How many a recorder dropped, by the payload of its event; what makes no sense is none."""
+    with suppress(msgspec.DecodeError):
+        return msgspec.json.decode(payload, type=_Dropped).events
+    return 0
 
 
 FIELDS = frozenset(Envelope.__struct_fields__) - {"extra"}

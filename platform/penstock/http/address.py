@@ -93,10 +93,14 @@ def is_loopback(url: str) -> bool:
 
 
 def address_group(address: str) -> str:
-    """Whom an address is counted for: of IPv6 its network."""
-    if ":" not in address:
-        return address
-    parsed = ipaddress.IPv6Address(address.partition("%")[0])
+    """Whom an address is counted for: of IPv6 its network. All that are no address, as a proxy may
+    pass on what a client wrote, are one."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return ""
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
     if parsed.ipv4_mapped is not None:
         return str(parsed.ipv4_mapped)
     return str(ipaddress.IPv6Network((parsed, _IPV6_PREFIX_BITS), strict=False))

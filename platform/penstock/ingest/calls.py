@@ -30,6 +30,7 @@ class LedgerLine(msgspec.Struct):
     waiting: int
     near_misses: int = 0
     erased: int = 0
+    dropped: int = 0
 
 
 class LedgerTotals(msgspec.Struct):
@@ -41,6 +42,8 @@ class LedgerTotals(msgspec.Struct):
     #: Of the accepted events, those with a key that is nearly one of the contract.
     near_misses: int = 0
     erased: int = 0
+    #: Not among the accepted: recorders had no room for them.
+    dropped: int = 0
 
 
 class GapAnswer(msgspec.Struct):

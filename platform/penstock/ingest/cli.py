@@ -58,8 +58,9 @@ def ledger(
 def _show_ledger(report: "LedgerAnswer") -> None:
     totals = msgspec.structs.asdict(report.totals)
     table: list[list[object]] = []
-    if not totals["near_misses"]:
-        del totals["near_misses"]
+    for name in ("near_misses", "dropped"):
+        if not totals[name]:
+            del totals[name]
     for row in report.rows:
         hour = datetime.fromisoformat(row.hour)
         place = [f"{hour:%Y-%m-%d %H}h", row.tenant, row.source or "(none)"]
@@ -82,6 +83,11 @@ def _show_ledger(report: "LedgerAnswer") -> None:
         say(
             f"{missed} of the accepted events {have} a key that nothing reads, and that is "
             "nearly a known one: the answer to their request named it, as an import does."
+        )
+    if dropped := report.totals.dropped:
+        say(
+            f"{dropped} events never came here: recorders had no room for them while the service "
+            "was away. The events of type x_recorder_dropped say of which sessions."
         )
     if not report.discrepancies:
         say("It adds up: accepted = stored + duplicate + erased + waiting in the log.")

@@ -13,10 +13,10 @@ from penstock.errors import Backlogged, InvalidInput, one_line
 from penstock.eventlog import OffsetBounds
 from penstock.events.bodies import split_body
 from penstock.http.client import ServiceClient
-from penstock.http.login import login_path
 from penstock.ingest.errors import BodyUnreadable
 from penstock.ingest.event_files import EventFile, read_bodies
 from penstock.ingest.gateway import Acceptance, Acceptor
+from penstock.ingest.own_redaction import own_redactor
 from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.writer import Writer
@@ -27,16 +27,12 @@ from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock.metrics import Metrics
 from penstock.redaction.line_redaction import LineRedactor
-from penstock.sealed_texts import SecretSeal
-from penstock.settings import load_settings
 from penstock.terminal.output import say
 
 #: How long a running server may take to make room in the log.
 _ROOM_SECONDS_MAX = 120
 #: How long storing may make no progress, beyond the age at which a flush is due.
 _STORE_SECONDS_MAX = 10
-#: Beside the login.
-_KEY_NAME = "redaction.key"
 _POLL_SECONDS = 0.05
 
 
@@ -78,17 +74,7 @@ def event_importer(desk: Desk) -> EventImporter:
     if isinstance(desk, LocalDesk):
         return FileImporter(desk.lake, desk.caller.tenant, by=desk.caller.actor)
     assert isinstance(desk, RemoteDesk)
-    return ServiceImporter(desk.service, _own_redactor())
-
-
-def _own_redactor() -> LineRedactor:
-    """By the settings here, and with a key of this user: that of the lake is not here. Raises
-    RedactionRulesInvalid."""
-    settings = load_settings()
-    seal = SecretSeal(login_path().with_name(_KEY_NAME))
-    if settings.secret_key_file:
-        seal = SecretSeal.of(settings)
-    return LineRedactor.of(settings, lambda: seal.key_for("redaction"))
+    return ServiceImporter(desk.service, own_redactor())
 
 
 class ServiceImporter:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 import duckdb
 import pyarrow as pa
 
-from penstock.events.event import ID_CHARS_MAX
+from penstock.events.event import DROPPED_TYPE, ID_CHARS_MAX, dropped_events
 from penstock.events.frames import Frame, RejectedLine, count_near_misses, decode_rejected
 from penstock.ingest.rejection_rules import RejectedRow
 from penstock.ingest.settings import IngestSettings
@@ -258,6 +258,11 @@ def plan_flush(
         repeated = [i for i in range(len(decoded.events)) if i not in new]
         for key, count in _count(decoded, repeated).items():
             counts[key].duplicate += count
+    for position in fresh.new:
+        if (event := decoded.events[position]).type == DROPPED_TYPE:
+            hour = hour_of(decoded.received_us[position])
+            key = LedgerKey(decoded.tenants[position], event.source or "", hour)
+            counts[key].dropped += dropped_events(event.payload)
     for row in flush.rejected:
         counts[LedgerKey(row.tenant, row.source, hour_of(row.received_at))].rejected += 1
     return fresh, dict(counts)

@@ -39,6 +39,8 @@ class LedgerRow:
     near_misses: int = 0
     #: Dropped before they were stored, or taken out again: the lake was told to erase them.
     erased: int = 0
+    #: Not among the accepted: recorders say that they had no room for them.
+    dropped: int = 0
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,8 @@ class LedgerReport:
 
 
 _Key = tuple[str, str, int]
-_STORED = ("accepted", "stored", "duplicate", "rejected", "near_misses", "erased")
-_COUNTS = ("accepted", "stored", "duplicate", "rejected", "waiting", "near_misses", "erased")
+_STORED = ("accepted", "stored", "duplicate", "rejected", "near_misses", "erased", "dropped")
+_COUNTS = ("accepted", "stored", "duplicate", "rejected", "waiting", *_STORED[4:])
 
 
 def read_ledger(lake: Lake, since_us: int = 0, *, tenant: str | None = None) -> LedgerReport:

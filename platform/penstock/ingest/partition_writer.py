@@ -30,6 +30,7 @@ from penstock.ingest.flush import (
     plan_flush,
     without,
 )
+from penstock.ingest.refused_events import RefusedEvents, find_refused, without_refused
 from penstock.ingest.rejected_lines import (
     FOLDER,
     SUFFIX,
@@ -46,7 +47,7 @@ from penstock.ingest.rejection_rules import (
     count_by_source,
     plan_rejections,
 )
-from penstock.ingest.settings import IngestSettings
+from penstock.ingest.settings import REFUSE, IngestSettings
 from penstock.lake import commits
 from penstock.lake.commits import CoveredSegment, LogShape, PartitionAdvance, PartitionClaim
 from penstock.lake.duplicates import KnownEvents, NewEvents
@@ -59,7 +60,7 @@ from penstock.lake.segments import SegmentWriter, discard, new_name
 from penstock.lake.settings import LakeSettings
 from penstock.lake.sorted_merge import tenant_pieces
 from penstock.metrics import Metrics
-from penstock.privacy.tombstones import ErasedEvents, find_erased
+from penstock.privacy.tombstones import find_erased
 from penstock.sealed_texts import SecretSeal
 
 #: How much of the log is read at once.
@@ -133,24 +134,25 @@ class PartitionWriter:
         """Whether everything that was read is committed."""
         return self._claim is None or self._position == self._claim.next_offset
 
-    def step(self, *, drain: bool = False, end: int | None = None) -> bool:
+    def step(self, *, drain: bool = False, hurried: bool = False, end: int | None = None) -> bool:
         """Read new values, and flush when it is time; with `drain`, as soon as there is no more
-        to read. A caller that knows the `end` of the partition saves a read. Returns whether
-        anything moved. After an exception call `start_over`."""
+        to read, and `hurried` also while more comes. A caller that knows the `end` of the
+        partition saves a read. Returns whether anything moved. After an exception call
+        `start_over`."""
         claim = self._claim or self._try_claim()
         if claim is None:
             return False
         moved = self._read(claim, end)
         now_s = self._parts.clock.elapsed_s()
         due = choose_due(self._waiting, self._limits, now_s, self._log.partitions)
-        if drain and not moved and not due:
+        at_once = hurried or (drain and not moved)
+        if at_once and not due:
             due = choose_oldest(self._waiting, self._limits)
         if not due and is_full(self._waiting, self._limits):
             self._waiting.free_memory()
         # Values that nobody has to wait for have to be passed, too.
-        past = not self._waiting.tenants and (
-            (drain and not moved) or now_s - self._moved_s >= self._limits.flush_seconds_max
-        )
+        passed = at_once or now_s - self._moved_s >= self._limits.flush_seconds_max
+        past = passed and not self._waiting.tenants
         if due or (past and not self.idle):
             self._flush(claim, due)
             return True
@@ -303,9 +305,13 @@ class PartitionWriter:
         if erased.positions:
             flush, dropped = without(flush, erased.positions)
         memories = self._known.recall(set(flush.decoded.sessions))
+        sources = count_by_source(flush.accepted, flush.rejected)
+        refused = RefusedEvents()
+        if self._limits.no_train == REFUSE:
+            refused = find_refused(parts.lake.database, flush.decoded, memories)
+            flush = without_refused(flush, refused.positions) if refused.positions else flush
         fresh, counts = plan_flush(flush, memories, dropped)
         segments = self._write_segments(claim, flush.decoded, fresh)
-        sources = count_by_source(flush.accepted, flush.rejected)
         to_offset = self._covered_without(tenants)
         change = PartitionAdvance(
             to_offset=to_offset,
@@ -313,7 +319,12 @@ class PartitionWriter:
             ahead=dict.fromkeys(tenants, self._position) if to_offset < self._position else {},
             counts=counts,
             consents=fresh.stricter,
-            also=self._set_aside(claim, flush.rejected, sources, erased),
+            also=self._set_aside(
+                claim,
+                flush.rejected,
+                sources,
+                lambda connection: erased.settle(connection) and refused.settle(connection),
+            ),
         )
         parts.crash_point("file written")
         try:
@@ -327,7 +338,7 @@ class PartitionWriter:
         self._known.settle(len(fresh.new))
         self._waiting.remove(tenants)
         self._go_on_with(claim)
-        if erased.positions:  # what may not come back does not wait in the log until it is rolled
+        if erased.positions or refused.positions:
             parts.lake.log.set_apart(self._partition)
             parts.lake.log.forget(self._partition, claim.next_offset)
         else:
@@ -348,12 +359,12 @@ class PartitionWriter:
         claim: PartitionClaim,
         rows: Sequence[RejectedRow],
         sources: Mapping[Source, SourceLines],
-        erased: ErasedEvents,
+        settle: Callable[[Connection], bool],
     ) -> Callable[[Connection], bool]:
         """Write rejected lines to a file; what returns enters them in the commit, unless there is
         more that was erased by now."""
         if not rows:
-            return erased.settle
+            return settle
         of_tenant: defaultdict[str, list[RejectedRow]] = defaultdict(list)
         for row in rows:
             of_tenant[row.tenant].append(row)
@@ -371,7 +382,7 @@ class PartitionWriter:
             for tenant, plan in plans.items():
                 enter_rejected(connection, names.get(tenant, ""), plan)
             there = withdraw_intents(connection, list(names.values()))
-            return there and erased.settle(connection)
+            return there and settle(connection)
 
         return enter
 

@@ -3,7 +3,7 @@ store; the database has a row for each that says where."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
@@ -28,6 +28,7 @@ from penstock.ingest.tables import rejected, rejection_fuse
 from penstock.lake.intents import give_up_files
 from penstock.lake.lake import Lake
 from penstock.metrics import Metrics
+from penstock.privacy.retention import RetentionCount, RetentionPart, RetentionScope
 from penstock.storage import ObjectStore
 
 _BATCH = 500
@@ -129,13 +130,36 @@ def trip_fuses(connection: Connection, trips: Mapping[Source, SourceLines]) -> N
 
 def remove_old_lines(lake: Lake, _metrics: Metrics) -> str | None:
     """An upkeep job: removes lines that are too old, and files of which no line is left."""
-    old = rejected.c.received_at < now_us(-DAYS_MAX * _DAY_SECONDS)
+    removed = _remove_lines(lake, rejected.c.received_at < now_us(-DAYS_MAX * _DAY_SECONDS))
+    return f"removed {removed} rejected lines older than {DAYS_MAX} days" if removed else None
+
+
+def _remove_lines(lake: Lake, old: sa.ColumnElement[bool]) -> int:
     with lake.database.write() as connection:
         files = set(connection.scalars(sa.select(rejected.c.file).where(old).distinct()))
         removed = connection.execute(sa.delete(rejected).where(old)).rowcount
         used = sa.select(rejected.c.file).where(rejected.c.file.in_(files)).distinct()
         give_up_files(connection, files - set(connection.scalars(used)) - {None})
-    return f"removed {removed} rejected lines older than {DAYS_MAX} days" if removed else None
+    return removed
+
+
+def _aged(scope: RetentionScope) -> sa.ColumnElement[bool]:
+    return (rejected.c.tenant == scope.tenant) & (rejected.c.received_at <= scope.until_us)
+
+
+def _count_aged(lake: Lake, scope: RetentionScope) -> RetentionCount:
+    sums = sa.func.count(), sa.func.sum(rejected.c.length)
+    with lake.database.read() as connection:
+        rows, size = connection.execute(sa.select(*sums).where(_aged(scope))).one()
+    return RetentionCount(rows=rows, bytes=int(size or 0))
+
+
+def _remove_aged(lake: Lake, scope: RetentionScope) -> RetentionCount:
+    count = _count_aged(lake, scope)
+    return replace(count, rows=_remove_lines(lake, _aged(scope)))
+
+
+AGED_LINES = RetentionPart(_count_aged, _remove_aged)
 
 
 # Fuses, by a person

@@ -117,7 +117,8 @@ def plan_rejections(
             lines.lines += 1
             lines.contents.append(row.raw)
             continue
-        if not tenant.has_room_for(row):
+        nothing_new = not row.raw and kind in tenant.newest  # of which nothing is kept
+        if nothing_new or not tenant.has_room_for(row):
             if kind not in tenant.newest and len(tenant.newest) >= KINDS_MAX:
                 kind = RejectionKind(Source(row.tenant, ""), _OTHER_KIND)
             newest = tenant.newest.get(kind)

@@ -80,6 +80,8 @@ class LedgerCounts:
     near_misses: int = 0
     #: Taken out of the lake again, or dropped before they were stored: they were erased.
     erased: int = 0
+    #: Never came here: recorders say that they had no room for them.
+    dropped: int = 0
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ protocol as a merged one: announced, written, put in its place in one transactio
 """
 
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -19,7 +19,7 @@ from sqlalchemy import Connection
 
 from penstock.database.engine import now_us, portions
 from penstock.lake.buckets import SessionId, of_sessions, open_events, read_changed
-from penstock.lake.catalog import Segment, claim_files
+from penstock.lake.catalog import Segment, claim_files, current
 from penstock.lake.commits import (
     COMPACT,
     LedgerCounts,
@@ -31,6 +31,7 @@ from penstock.lake.commits import (
 from penstock.lake.errors import CompactionConflict
 from penstock.lake.intents import announce_file, give_up_files, withdraw_intent
 from penstock.lake.lake import Lake
+from penstock.lake.merges import replace_segments
 from penstock.lake.rows import EVENT_ROWS, ROW_GROUPS
 from penstock.lake.segments import (
     SegmentFile,
@@ -64,15 +65,16 @@ class RewrittenSegment:
 
 
 def rewrite_segments(
-    lake: Lake, prefixes: SessionPrefixes, choose: ChooseSessions
+    lake: Lake, prefixes: SessionPrefixes, choose: ChooseSessions, *, live: bool = True
 ) -> Iterator[RewrittenSegment]:
-    """Take the chosen sessions out of every segment that holds any, and go on until none does.
+    """Take the chosen sessions out of every segment that holds any, and go on until none does;
+    without `live`, out of those that only snapshots and older times see.
     `prefixes` are sorted, of all that may be chosen. The old files are still there afterwards: see
     `delete_replaced`. May be cut off at any point. Raises LakeDamaged, what the store raises."""
     rewritten = True
     while rewritten:  # merges go on meanwhile
         rewritten = False
-        for row in _candidates(lake, prefixes):
+        for row in _candidates(lake, prefixes, live=live):
             chosen = choose(_sessions_of(lake, row.name)) if _is_there(lake, row.id) else ()
             if chosen:
                 outcome = _rewrite(lake, row, chosen)
@@ -81,12 +83,14 @@ def rewrite_segments(
                     yield outcome
 
 
-def _candidates(lake: Lake, prefixes: SessionPrefixes) -> Iterator[sa.Row[Any]]:
+def _candidates(lake: Lake, prefixes: SessionPrefixes, *, live: bool) -> Iterator[sa.Row[Any]]:
     """Segments whose filters name one of the sessions, live or not; a few rows at a time are in
     memory."""
     after = 0
     while True:
         query = sa.select(segment).where(segment.c.id > after).order_by(segment.c.id)
+        if not live:
+            query = query.where(segment.c.removed_snap.is_not(None))
         with lake.database.read() as connection:
             rows = connection.execute(query.limit(_PAGE_ROWS)).all()
         if not rows:
@@ -118,23 +122,10 @@ def _rewrite(
     lake: Lake, row: sa.Row[Any], chosen: Collection[SessionId]
 ) -> RewrittenSegment | None:
     """None where a merge or collection was faster."""
-    folder, _, _ = row.name.rpartition("/")
-    name = f"{folder}/rewritten-{uuid.uuid4().hex[:12]}.parquet"
-    announce_file(lake.database, name, row.partition, owner=uuid.uuid4().hex)
-    removed: dict[LedgerKey, int] = {}
-    written: SegmentFile | None = None
+    name, removed = _new_name(row.name), dict[LedgerKey, int]()
     try:
-        rows = in_row_groups(_rows_without(lake, row.name, chosen, removed), ROW_GROUPS)
-        first = next(rows, None)
-        if first is not None:
-            changed = _changed(lake, row)
-            with SegmentWriter(
-                lake.store, name, row.tenant, ROW_GROUPS, lake.summariser, changed=changed
-            ) as writer:
-                writer.write(first)
-                for group in rows:
-                    writer.write(group)
-            written = writer.finished
+        changed = _changed(lake, row)
+        written = _write_without(lake, row, name, chosen, changed=changed, removed=removed)
         if not _swap(lake, row, name, written, removed):
             discard(lake.store, name)
             return None
@@ -144,6 +135,35 @@ def _rewrite(
     count = sum(removed.values())
     live = row.removed_snap is None
     return RewrittenSegment(row.name, count if live else 0, count, row.bytes)
+
+
+def _new_name(old_name: str) -> str:
+    folder, _, _ = old_name.rpartition("/")
+    return f"{folder}/rewritten-{uuid.uuid4().hex[:12]}.parquet"
+
+
+def _write_without(
+    lake: Lake,
+    stored: Any,
+    name: str,
+    chosen: Collection[SessionId],
+    *,
+    changed: dict[tuple[str, str], int] | None,
+    removed: dict[LedgerKey, int],
+) -> SegmentFile | None:
+    """The rows of the other sessions as a file of this name; None where there are none."""
+    announce_file(lake.database, name, stored.partition, owner=uuid.uuid4().hex)
+    rows = in_row_groups(_rows_without(lake, stored.name, chosen, removed), ROW_GROUPS)
+    first = next(rows, None)
+    if first is None:
+        return None
+    with SegmentWriter(
+        lake.store, name, stored.tenant, ROW_GROUPS, lake.summariser, changed=changed
+    ) as writer:
+        writer.write(first)
+        for group in rows:
+            writer.write(group)
+    return writer.finished
 
 
 def _changed(lake: Lake, row: sa.Row[Any]) -> dict[tuple[str, str], int] | None:
@@ -214,6 +234,49 @@ def _swap(
             insert_segment(connection, written, row.added_snap, **origin)
         return True
     return False
+
+
+# Retiring: a new commit without the sessions. What a snapshot or an older time sees stays as it is,
+# and collection deletes the old files when nobody needs them.
+
+
+def segments_older(lake: Lake, tenant: str, until_us: int) -> list[Segment]:
+    """A tenant's live segments with events up to a time."""
+    older = sa.select(segment.c.id).where(segment.c.tenant == tenant, segment.c.ts_min <= until_us)
+    with lake.database.read() as connection:
+        ids = set(connection.scalars(older.where(segment.c.removed_snap.is_(None))))
+    return [stored for stored in current(lake.database).segments if stored.id in ids]
+
+
+def retire_sessions(
+    lake: Lake, live: Sequence[Segment], choose: ChooseSessions
+) -> Iterator[RewrittenSegment]:
+    """Take the chosen sessions out of these segments, and leave alone those that are not live any
+    more. May be cut off at any point. Raises LakeDamaged, what the store raises."""
+    for stored in live:
+        chosen = choose(_sessions_of(lake, stored.name)) if _is_there(lake, stored.id) else ()
+        if chosen:
+            with suppress(CompactionConflict):  # a merge or an erasure was faster: the next time
+                yield _retire(lake, stored, chosen)
+
+
+def _retire(lake: Lake, stored: Segment, chosen: Collection[SessionId]) -> RewrittenSegment:
+    """Raises CompactionConflict."""
+    name, removed = _new_name(stored.name), dict[LedgerKey, int]()
+    try:
+        changed = read_changed(lake.store, [stored])
+        written = _write_without(lake, stored, name, chosen, changed=changed, removed=removed)
+        with lake.database.write() as connection:
+            if written is None:
+                withdraw_intent(connection, name)
+            replace_segments(connection, [stored], [] if written is None else [written])
+            counts = {key: LedgerCounts(stored=-n, erased=n) for key, n in removed.items()}
+            add_to_ledger(connection, stored.partition, counts)
+    except (FileNotFoundError, CompactionConflict):
+        discard(lake.store, name)
+        raise CompactionConflict from None
+    count = sum(removed.values())
+    return RewrittenSegment(stored.name, count, count, stored.bytes)
 
 
 # Old files. They wait as intents that nobody can commit and collection leaves alone for its grace.

@@ -181,6 +181,8 @@ ledger = Table(
     Column("near_misses", BigInteger),
     #: Taken out again, or dropped before they were stored; NULL is none.
     Column("erased", BigInteger),
+    #: Dropped by recorders before they were sent; NULL is none.
+    Column("dropped", BigInteger),
 )
 
 #: A function over the buckets of a snap: `lake.bucket_jobs`. Done when `finished_at` is set.

@@ -3,6 +3,7 @@ the end the files that were replaced."""
 
 import time
 from collections.abc import Iterator
+from itertools import chain
 
 import sqlalchemy as sa
 
@@ -10,7 +11,13 @@ from penstock.database.engine import now_us
 from penstock.encryption.sealed_store import SealedStore
 from penstock.lake.key_rotation import delete_unneeded_keys, list_data_keys, replace_data_key
 from penstock.lake.lake import Lake
-from penstock.lake.rewrites import delete_replaced, rewrite_segments
+from penstock.lake.rewrites import (
+    RewrittenSegment,
+    delete_replaced,
+    retire_sessions,
+    rewrite_segments,
+    segments_older,
+)
 from penstock.lake.spill import remove_left_spill
 from penstock.lake.tables import consent_change, job, job_result, reader_lease, session_link
 from penstock.privacy.orders import (
@@ -45,7 +52,14 @@ _KEYS_NEEDED = (
 
 
 def _erase_events(order: ErasureOrder) -> Iterator[ErasedPart]:
-    for done in rewrite_segments(order.lake, order.prefixes(), order.chosen):
+    lake, parts = order.lake, list[Iterator[RewrittenSegment]]()
+    if order.is_aged:
+        older = segments_older(lake, order.scope.tenant, order.scope.until_us)
+        parts.append(retire_sessions(lake, older, order.chosen))
+    if order.breaks_snapshots:
+        live = not order.is_aged
+        parts.append(rewrite_segments(lake, order.prefixes(), order.chosen, live=live))
+    for done in chain.from_iterable(parts):
         yield ErasedPart({"events": done.events, "segments rewritten": 1})
 
 
@@ -115,6 +129,6 @@ def _delete_data_keys(order: ErasureOrder) -> Iterator[ErasedPart]:
 
 NEW_DATA_KEY = ErasureStep(LOG, _replace_data_key)
 DATA_KEYS = ErasureStep(KEYS, _delete_data_keys)
-EVENTS = ErasureStep(CONTENT, _erase_events)
-RECORDS = ErasureStep(CONTENT, _erase_records)
-FILES = ErasureStep(LINEAGE, _erase_files)
+EVENTS = ErasureStep(CONTENT, _erase_events, aged="files")
+RECORDS = ErasureStep(CONTENT, _erase_records, aged="records")
+FILES = ErasureStep(LINEAGE, _erase_files, aged="replaced")

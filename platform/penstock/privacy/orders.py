@@ -7,6 +7,7 @@ part may be cut off at any point and is done again then: what is gone is gone.
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import entry_points
+from typing import Literal
 
 import numpy as np
 import sqlalchemy as sa
@@ -53,6 +54,10 @@ class ErasureOrder:
     scope: ErasureScope
     #: Called with what is being done, for whoever waits.
     follow: Callable[[str], None] = lambda _doing: None
+    #: It is retention, of sessions alone: some of them may go on meanwhile.
+    is_aged: bool = False
+    #: False: snapshots and older times go on to see what they saw, and only what is live changes.
+    breaks_snapshots: bool = True
 
     def sessions(self) -> Iterator[Sequence[SessionId]]:
         """All of them, some thousand at a time, sorted."""
@@ -135,6 +140,9 @@ class ErasureStep:
 
     phase: int
     run: Callable[[ErasureOrder], Iterator[ErasedPart]]
+    #: What it has to do with retention: the files of sessions, what was replaced, or what tables
+    #: say of sessions that are in no file any more.
+    aged: Literal["files", "replaced", "records"] | None = None
 
 
 def erasure_steps() -> dict[str, ErasureStep]:

@@ -1,8 +1,8 @@
 """Tombstones: what was erased does not come back by an import, a retry or a replay.
 
-A tombstone holds a keyed digest, never a name. One of a session drops all of its events. One of a
-user, a project or a tenant drops the events up to the moment of the erasure: whoever goes on is
-recorded again.
+A tombstone holds a keyed digest, never a name. One of a session drops all of its events; one by
+retention, those up to the age. One of a user, a project or a tenant drops the events up to the
+moment of the erasure: whoever goes on is recorded again.
 """
 
 import hashlib
@@ -102,7 +102,8 @@ def _find(
     spread: dict[tuple[str, str], str] = {}
     by_event = []
     for tenant, event in pairs:
-        buried = (tenant, event.session_id) in named[SESSION]
+        own = named[SESSION].get((tenant, event.session_id))
+        buried = own is not None and own.reaches(event.ts)
         whole = named[TENANT].get((tenant, tenant))
         buried = buried or (whole is not None and whole.reaches(event.ts))
         for kind, value in ((USER, event.user), (PROJECT, event.project)):
@@ -134,16 +135,20 @@ def _buried(
     connection: Connection, key: TombstoneKey, kind: str, names: Collection[tuple[str, str]]
 ) -> dict[tuple[str, str], _Grave]:
     digests = {key.digest(tenant, kind, value): (tenant, value) for tenant, value in names}
+    tenants = sorted({tenant for tenant, _ in names})
     graves: dict[tuple[str, str], _Grave] = {}
     columns = (tombstone.c.digest, tombstone.c.until_us, tombstone.c.erasure)
     for batch in portions(digests):
         rows: Sequence[Any] = connection.execute(
             sa.select(*columns)
+            .where(tombstone.c.tenant.in_(tenants))
             .where(tombstone.c.kind == kind, tombstone.c.digest.in_(batch))
             .order_by(tombstone.c.id)
         ).all()
-        for row in rows:  # the newest of several reaches furthest
-            graves[digests[row.digest]] = _Grave(row.until_us, row.erasure)
+        for row in rows:  # the newest of several reaches furthest, but none beyond all events
+            named = digests[row.digest]
+            if named not in graves or graves[named].until_us is not None:
+                graves[named] = _Grave(row.until_us, row.erasure)
     return graves
 
 
@@ -174,6 +179,39 @@ def bury(
     if rows:
         statement: Any = insert_of(connection)(tombstone)
         connection.execute(statement.on_conflict_do_nothing(), rows)
+
+
+#: In the place of the erasure, of sessions that retention let go.
+RETENTION = "retention"
+
+
+def bury_aged(
+    connection: Connection, key: TombstoneKey, sessions: Sequence[tuple[str, str]], until_us: int
+) -> None:
+    """Sessions that were let go by their age: what comes of them again is dropped, and what is
+    newer is not."""
+    rows = [
+        {
+            "tenant": tenant,
+            "kind": SESSION,
+            "digest": key.digest(tenant, SESSION, session),
+            "until_us": until_us,
+            "erasure": RETENTION,
+        }
+        for tenant, session in sessions
+    ]
+    if rows:
+        statement: Any = insert_of(connection)(tombstone)
+        keys = [tombstone.c[name] for name in ("tenant", "kind", "digest", "erasure")]
+        later = {"until_us": statement.excluded.until_us}
+        connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=later), rows)
+
+
+def lift_aged(connection: Connection, tenants: Collection[str]) -> None:
+    """Another age holds now: what was let go may come back, and goes again if it is too old."""
+    for batch in portions(sorted(tenants)):
+        mine = (tombstone.c.erasure == RETENTION) & tombstone.c.tenant.in_(batch)
+        connection.execute(sa.delete(tombstone).where(mine))
 
 
 def bury_sessions(

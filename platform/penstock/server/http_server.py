@@ -17,7 +17,7 @@ import typer
 import uvicorn
 
 from penstock.access.keys import create_first_key, list_keys
-from penstock.errors import PenstockError, one_line
+from penstock.errors import PenstockError, SettingInvalid, one_line
 from penstock.lake.lake import Lake, open_or_make
 from penstock.logs import configure_logs, log_everything
 from penstock.server.app import make_app
@@ -171,6 +171,7 @@ def _run(service: Service, bound: socket.socket, tls: ServerTls | None) -> bool:
             wanted=limits.connections_max,
         )
     counts = ConnectionCounts(connections_max, limits.address_connections_max)
+    proxies = proxy_networks(limits.trusted_proxies)
     config = uvicorn.Config(
         make_app(service),
         http=bounded_protocol(counts),
@@ -181,6 +182,9 @@ def _run(service: Service, bound: socket.socket, tls: ServerTls | None) -> bool:
         access_log=False,
         backlog=_BACKLOG,
         ssl_context_factory=(lambda *_: tls.context) if tls is not None else None,
+        # Otherwise whoever is on this machine could name any address as its own.
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=proxies,
         timeout_graceful_shutdown=round(service.settings.shutdown_seconds_max),
     )
     server = _Server(service.end_soon, config)
@@ -194,6 +198,16 @@ def _run(service: Service, bound: socket.socket, tls: ServerTls | None) -> bool:
     with _short_pauses(), on_end_signal(stop), renewing:
         server.run(sockets=[bound])
     return server.started
+
+
+def proxy_networks(text: str) -> list[str]:
+    """Of the setting `trusted_proxies`. Raises SettingInvalid."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    try:
+        return [str(ipaddress.ip_network(name)) for name in names]
+    except ValueError as error:
+        why = f"{error}; write 10.0.0.7 or 10.0.0.0/24, or several with commas"
+        raise SettingInvalid(name="trusted_proxies", origin="the settings", why=why) from None
 
 
 class _Server(uvicorn.Server):

@@ -35,6 +35,11 @@ class ServerSettings(RoomSettings):
         "private key of the certificate, in PEM",
         "Set it with the certificate.",
     )
+    trusted_proxies: str = setting(
+        "",
+        "addresses and networks of proxies, whose `X-Forwarded-For` says who a client is",
+        "Set it to the balancer's: failed keys are then counted, and logged, by client.",
+    )
     request_log: str = setting(
         "all",
         "requests with a line in the log: all, failures, none",

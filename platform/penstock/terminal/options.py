@@ -11,6 +11,7 @@ import typer
 from penstock.errors import InvalidInput, StoreNeeded
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_AGE_CHARS_MAX = 8
 
 
 def path(text: str | Path) -> Path:
@@ -96,6 +97,13 @@ def expires_us(text: str, what: str = "--expires") -> int:
     """A time, or how long from now, such as 90d, in microseconds since 1970. Raises
     InvalidInput."""
     return _moment_us(f"{what} {text}", text, back=False)
+
+
+def age_seconds(what: str, text: str) -> int:
+    """Of an age such as 90d. Raises InvalidInput."""
+    if text[-1:] not in _UNITS or not text[:-1].isdecimal() or len(text) > _AGE_CHARS_MAX:
+        raise InvalidInput(what=f"{what} {text}", why="it is not an age such as 90d or 24h")
+    return round(timedelta(**{_UNITS[text[-1]]: int(text[:-1])}).total_seconds())
 
 
 def _moment_us(what: str, text: str, *, back: bool) -> int:

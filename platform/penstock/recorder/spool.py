@@ -1,0 +1,199 @@
+"""The spool: batches of events on disk, until the service has them.
+
+Each process has a folder of its own, which it holds by a lock. The folders of processes that ended
+are taken over by the next one."""
+
+import fcntl
+import gzip
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_log = logging.getLogger(__name__)
+
+_SUFFIX = ".ndjson.gz"
+_LOCK = "lock"
+_FAST = 1
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Packed lines: in a file, or in memory where the disk does not take them."""
+
+    events: int
+    size: int
+    path: Path | None = None
+    packed: bytes = b""
+
+    def body(self) -> bytes:
+        """Raises OSError."""
+        return self.packed if self.path is None else self.path.read_bytes()
+
+
+def default_folder() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state, "penstock", "spool").expanduser()
+
+
+class Spool:
+    """The batches of one process, the oldest first. For several threads."""
+
+    def __init__(self, folder: Path, bytes_max: int) -> None:
+        """`bytes_max` bounds what is kept, on disk and in memory together."""
+        self._folder = folder
+        self._bytes_max = bytes_max
+        self._lock = threading.RLock()
+        self._own: Path | None = None
+        self._own_lock: int | None = None
+        self._batches: deque[Batch] = deque()
+        self._adopted: dict[Path, int] = {}
+        self._files = 0
+        self.bytes = 0
+        #: Events that are here, and all that ever were.
+        self.events = 0
+        self.given = 0
+
+    @property
+    def gone(self) -> int:
+        return self.given - self.events
+
+    def put(self, lines: list[bytes]) -> bool:
+        """Whether there was room for them."""
+        packed = _packed(lines)
+        with self._lock:
+            if self.bytes + len(packed) > self._bytes_max:
+                return False
+            self._add(self._stored(len(lines), packed))
+            self.given += len(lines)
+            return True
+
+    def first(self) -> Batch | None:
+        with self._lock:
+            return self._batches[0] if self._batches else None
+
+    def remove(self, batch: Batch) -> None:
+        """The first one, which somebody is done with."""
+        with self._lock:
+            self._batches.remove(batch)
+            self.bytes -= batch.size
+            self.events -= batch.events
+            if batch.path is not None:
+                with suppress(OSError):
+                    batch.path.unlink(missing_ok=True)
+
+    def halve(self, batch: Batch) -> None:
+        """The first one becomes two, since the service does not take it as it is. Raises OSError,
+        EOFError."""
+        lines = lines_of(batch)
+        middle = len(lines) // 2
+        with self._lock:
+            halves = [self._stored(len(part), _packed(part)) for part in _divided(lines, middle)]
+            self.remove(batch)
+            for half in reversed(halves):
+                self._add(half, first=True)
+
+    def adopt(self) -> None:
+        """Take over the batches of processes that ended before these were sent."""
+        with self._lock, suppress(OSError):
+            for folder in sorted(self._folder.iterdir()):
+                if folder == self._own or (lock := _locked(folder)) is None:
+                    continue
+                self._adopted[folder] = lock
+                for batch in reversed(list(_batches_in(folder))):
+                    self._add(batch, first=True)
+                    self.given += batch.events
+
+    def close(self) -> None:
+        """What is still here is taken over by the next process."""
+        with self._lock:
+            waiting = {batch.path.parent for batch in self._batches if batch.path is not None}
+            for folder in {*self._adopted, *([self._own] if self._own else [])} - waiting:
+                _remove(folder)
+            self.forget()
+
+    def forget(self) -> None:
+        """In a child process: the batches and the locks are its parent's."""
+        for lock in [*self._adopted.values(), self._own_lock]:
+            if lock is not None:
+                with suppress(OSError):
+                    os.close(lock)
+        self._own_lock, self._adopted = None, {}
+
+    def _add(self, batch: Batch, *, first: bool = False) -> None:
+        if first:
+            self._batches.appendleft(batch)
+        else:
+            self._batches.append(batch)
+        self.bytes += batch.size
+        self.events += batch.events
+
+    def _stored(self, events: int, packed: bytes) -> Batch:
+        try:
+            folder = self._own or self._open()
+            self._files += 1
+            path = folder / f"{self._files:012d}-{events}{_SUFFIX}"
+            part = path.with_suffix(".part")
+            with open(part, "xb", opener=_private) as file:
+                file.write(packed)
+            part.rename(path)
+        except OSError as error:
+            _log.warning("events wait in memory, since the spool cannot be written: %s", error)
+            return Batch(events, len(packed), packed=packed)
+        return Batch(events, len(packed), path)
+
+    def _open(self) -> Path:
+        folder = self._folder / f"{os.getpid()}-{os.urandom(4).hex()}"
+        folder.mkdir(mode=0o700, parents=True)
+        self._own_lock = _locked(folder)
+        self._own = folder
+        return folder
+
+
+def lines_of(batch: Batch) -> list[bytes]:
+    """Raises OSError, EOFError where its file is broken or gone."""
+    return gzip.decompress(batch.body()).splitlines(keepends=True)
+
+
+def _divided(lines: list[bytes], middle: int) -> tuple[list[bytes], list[bytes]]:
+    return lines[:middle], lines[middle:]
+
+
+def _packed(lines: list[bytes]) -> bytes:
+    return gzip.compress(b"".join(lines), _FAST, mtime=0)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _remove(folder: Path) -> None:
+    with suppress(OSError):
+        for path in folder.iterdir():
+            path.unlink(missing_ok=True)
+        folder.rmdir()
+
+
+def _locked(folder: Path) -> int | None:
+    """Its lock, unless a living process holds it."""
+    try:
+        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def _batches_in(folder: Path) -> Iterator[Batch]:
+    for path in sorted(folder.glob(f"*{_SUFFIX}")):
+        events = path.name.removesuffix(_SUFFIX).rpartition("-")[2]
+        with suppress(OSError, ValueError):
+            yield Batch(int(events), path.stat().st_size, path)

@@ -1,0 +1,42 @@
+"""What follows from the service's answers."""
+
+import pytest
+
+from penstock.recorder.delivery import Outcome, Reply, outcome, pause_seconds
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (200, Outcome.TAKEN),
+        (413, Outcome.TOO_LARGE),
+        (400, Outcome.REFUSED),
+        (422, Outcome.REFUSED),
+        (0, Outcome.LATER),
+        (429, Outcome.LATER),
+        (500, Outcome.LATER),
+        (503, Outcome.LATER),
+        (507, Outcome.LATER),
+        (301, Outcome.UNUSABLE),
+        (401, Outcome.UNUSABLE),
+        (403, Outcome.UNUSABLE),
+        (404, Outcome.UNUSABLE),
+    ],
+)
+def test_each_status_has_an_outcome(status: int, expected: Outcome) -> None:
+    assert outcome(Reply(status)) is expected
+
+
+def test_pauses_grow_to_a_minute_and_are_spread() -> None:
+    shortest = [pause_seconds(attempts, Reply(0), 0.0) for attempts in range(12)]
+    longest = [pause_seconds(attempts, Reply(0), 1.0) for attempts in range(12)]
+    assert shortest[:3] == [0.25, 0.5, 1.0]
+    assert longest[:3] == [0.5, 1.0, 2.0]
+    assert longest[-1] == 60.0
+    assert shortest[-1] == 30.0
+
+
+def test_a_service_that_asks_for_a_pause_gets_it_but_not_for_ever() -> None:
+    assert pause_seconds(0, Reply(429, retry_after_s=7), 0.0) == 7
+    assert pause_seconds(0, Reply(429, retry_after_s=8), 1.0) == 10
+    assert pause_seconds(9, Reply(503, retry_after_s=1e9), 0.0) == 300
