@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.database.engine import clock_us
 from penstock.database.tables import lease
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected_lines import list_rejected
@@ -26,6 +27,7 @@ from penstock.privacy.erasure import (
     order_erasure,
 )
 from penstock.privacy.orders import ErasureScope
+from penstock.privacy.reach import find_sessions
 from penstock.privacy.report import is_genuine
 from penstock.sealed_texts import SecretSeal
 from penstock.signatures import PublicKey, SigningKey
@@ -187,6 +189,17 @@ def test_a_report_of_before_there_was_a_public_key_can_be_verified_still(tmp_pat
         report = facts | {"signature": {"algorithm": "hmac-sha256", "value": value}}
         assert is_genuine(settings, report)
         assert not is_genuine(settings, report | {"sessions": 2})
+
+
+def test_who_was_killed_while_it_looked_for_sessions_is_not_waited_for_long(tmp_path: Path) -> None:
+    with hand_lake(tmp_path, lease_seconds=5) as lake:
+        lake.store([marked("s", 1, user=USER.value)])
+        looking = find_sessions(lake.lake, USER)
+        assert next(looking) == [("default", "s")]
+        with lake.lake.database.read() as connection:
+            left_us = sa.func.max(reader_lease.c.until) - clock_us(connection)
+            assert connection.scalar(sa.select(left_us)) <= 5_000_000
+        looking.close()
 
 
 class CutOff(BaseException):
