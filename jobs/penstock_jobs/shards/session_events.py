@@ -77,8 +77,9 @@ def events_by_session(rows: pa.Table) -> dict[str, list[Event]]:
         strict=True,
     ):
         content = memoryview(payload.as_buffer())
-        seq, kind, event_id, *origin = values
-        event = Event(ts_us, seq, kind, event_id, content, *origin, key, redacted)
+        seq, kind, event_id, source, source_key, checkpoint = values
+        origin = (source, source_key, checkpoint, key, redacted)
+        event = Event(ts_us, seq, kind, event_id, content, *origin)
         events.setdefault(session, []).append(event)
     return {session: in_order(events[session]) for session in sorted(events)}
 
