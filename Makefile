@@ -48,6 +48,11 @@ faults: SECONDS = 60
 faults: .venv/ready ## kill, hang and cut off everything under load (SECONDS=600 SEED=…), then count
 	$(BIN)/python -m tests.faults.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+.PHONY: tenants
+tenants: TENANTS = 100000
+tenants: .venv/ready ## start a service where very many tenants wait (TENANTS=100000): time, memory, files
+	$(BIN)/python -m bench.waiting_tenants --tenants $(TENANTS)
+
 .PHONY: soak-hostile
 soak-hostile: SECONDS = 600
 soak-hostile: .venv/ready ## a hostile tenant beside an honest one (SECONDS=600): what that one notices

@@ -24,6 +24,7 @@ from bench.loading import measure_loading
 from bench.promotion_notice import measure_promotion_notice
 from bench.queries import measure_growth, measure_queries
 from bench.query_processes import measure_query_processes
+from bench.recording import measure_recording
 from bench.redaction import measure_redaction
 from bench.rewards import measure_rewards
 from bench.simulator_truth import measure_simulator
@@ -55,6 +56,9 @@ def _measure(here: Path, events: int, lake_events: int) -> Iterator[Figure]:
     yield Figure("mean size of an event", f"{mean:.0f} bytes")
 
     yield from _ingest(here, traffic)
+
+    say("recording a live agent")
+    yield from measure_recording(traffic, here / "recording")
 
     say("storing what many tenants send")
     for tenants in (10, 1_000, 100_000):

@@ -75,6 +75,7 @@ _SYSTEM = (
     "tests/loop/test_outputs.py",
     "tests/loop/test_running.py",
     "tests/loop/test_two_runners.py",
+    "tests/privacy/test_erasure_kills.py",
     "tests/rewards/followups/test_llm_run.py",
     "tests/rewards/test_large_files.py",
     "tests/rewards/test_rates.py",

@@ -12,6 +12,7 @@ import pytest
 from penstock.access.keys import create_key, list_keys
 from penstock.errors import PenstockError
 from penstock.lake.lake import Lake, open_lake, open_or_make
+from penstock.lake.pages import encode_cursor
 from penstock.settings import load_settings
 from penstock_jobs.demo.server import Server, running_server
 from tests.access.hostile_sql import corpus
@@ -151,3 +152,45 @@ def test_no_route_gives_or_changes_anything_of_another_tenant(lakes: Lakes, rout
     with open_lake(lakes.data) as lake:
         [key] = [key for key in list_keys(lake.database, "acme") if key.id == lakes.victim_key]
         assert (key.revoked_at, key.expires_at) == (None, None)
+
+
+def test_no_cursor_of_another_tenant_leads_to_its_rows(lakes: Lakes) -> None:
+    """A cursor says where a page begins, never whose entries it has."""
+    names = ["acme-s1", "acme-ckpt", "acme-prod", "acme-suite", lakes.victim_key, "1", "9"]
+    far = 4_000_000_000_000_000
+    places: list[tuple[object, ...]] = [(far, "acme"), (far, "acme-s1"), (0, "acme"), (0, "", "")]
+    cursors = names + [encode_cursor(*place) for place in places]
+    with lakes.server.client(lakes.own) as client:
+        for path in ("/v1/audit", "/v1/sessions/acme-s1"):
+            cursors.append(client.get(f"{path}?limit=1").json()["next"])
+    with lakes.server.client(lakes.hostile) as client:
+        for route in OPEN_TO:
+            method, template = route.split()
+            if method != "GET" or not template.startswith("/v1/"):
+                continue
+            path = re.sub(r"{(\w+)}", lambda name: (NAMES | {"shard": "0" * 64})[name[1]], template)
+            for cursor in cursors:
+                reply = client.get(f"{path}?cursor={cursor}&limit=3")
+                assert MARKER.encode() not in reply.body, (route, cursor)
+                assert reply.status != 500, (route, cursor)
+
+
+def test_a_snapshot_that_another_tenant_made_shows_the_own_rows(lakes: Lakes) -> None:
+    made = penstock("snapshots", "create", "acme-snap", "--data", str(lakes.data))
+    assert made.returncode == 0, made.stderr
+    with lakes.server.client(lakes.hostile) as client:
+        for accept in ("application/json", "application/vnd.apache.arrow.stream"):
+            asked = {"sql": "select * from events", "as_of": "acme-snap"}
+            reply = client.post("/v1/query", json.dumps(asked).encode(), Accept=accept)
+            assert reply.status == 200
+            assert b"bolt-s1" in reply.body
+            assert MARKER.encode() not in reply.body
+            assert b"acme-s1" not in reply.body
+
+
+def test_what_the_service_counts_names_no_other_tenant(lakes: Lakes) -> None:
+    with lakes.server.client(lakes.hostile) as client:
+        for path in ("/metrics", "/readyz", "/v1/ledger", "/v1/keys", "/openapi.json"):
+            body = client.get(path).body
+            assert MARKER.encode() not in body, path
+            assert b"acme" not in body, path

@@ -20,6 +20,7 @@ from penstock.encryption.sealed_store import SealedStore
 from penstock.encryption.tables import data_key
 from penstock.lake.backup import back_up, restore
 from penstock.lake.catalog import current
+from penstock.lake.errors import LakeDamaged
 from penstock.lake.intents import announce_file, withdraw_intent
 from penstock.lake.key_rotation import delete_unneeded_keys, list_data_keys, rotate_data_key
 from penstock.lake.lake import TAILS_BYTES_MAX, open_existing
@@ -211,6 +212,22 @@ def test_erasing_a_tenant_ends_its_keys(lake: HandLake, tmp_path: Path) -> None:
 def test_commands_need_an_encrypted_lake(tmp_path: Path) -> None:
     with hand_lake(tmp_path / "data") as plain, pytest.raises(NotEncrypted):
         rotate_data_key(plain.lake, "acme")
+
+
+def test_a_changed_file_is_damage_that_is_named(lake: HandLake) -> None:
+    store_three(lake)
+    (*_, damaged) = current(lake.lake.database).segments
+    path = lake.lake.settings.data / "lake" / damaged.name
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1
+    path.write_bytes(content)
+    (finding,) = verify(lake.lake).findings
+    assert finding.name == damaged.name
+    assert "cannot be opened" in finding.problem
+    with pytest.raises(LakeDamaged, match="does not fit its key"):
+        lake.rows(TEXTS, tenant="acme")
+    with pytest.raises(LakeDamaged, match="does not fit its key"):
+        merge(lake.lake, current(lake.lake.database).segments)
 
 
 def test_a_new_key_is_for_new_files_and_merges_bring_it_to_old_ones(lake: HandLake) -> None:

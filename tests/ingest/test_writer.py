@@ -172,7 +172,7 @@ def upkeep_of(tmp_path: Path) -> Iterator[Callable[[Callable[[], dict[str, Upkee
 
 
 def test_all_jobs_are_found() -> None:
-    assert set(upkeep_jobs()) == {"compaction", "collection", "rejected"}
+    assert set(upkeep_jobs()) == {"compaction", "collection", "rejected", "shards", "retention"}
 
 
 @pytest.mark.parametrize(

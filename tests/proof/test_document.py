@@ -8,7 +8,9 @@ import sqlalchemy as sa
 from penstock.audit.chain import entries_of
 from penstock.channels.tables import channel_change
 from penstock.checkpoints.tables import checkpoint
+from penstock.privacy.tables import erasure
 from penstock.proof.tables import shard_record
+from penstock.shards.removal import drop_shard
 from penstock.signatures import SigningKey, canonical
 from tests.proof.conftest import DIGEST, ProvenLake
 from tests.support.engine_lake import SESSIONS
@@ -107,6 +109,19 @@ def test_what_was_erased_since_is_told_and_the_digests_stay(proven: ProvenLake) 
     assert shard["sessions"] == before["sessions"]
     [erased] = document["erasures"]
     assert (erased["erasure"], erased["shards"]) == (report["erasure"], [before["shard"]])
+    with proven.lake.database.write() as connection:  # let go by its age
+        connection.execute(sa.delete(erasure))
+    document = proven.proof()
+    assert document["erasures"] == []
+    assert ("erasures", before["shard"]) in gaps_of(document)
+
+
+def test_a_shard_that_was_dropped_is_told_and_its_digests_stay(proven: ProvenLake) -> None:
+    [before] = proven.proof()["shards"]
+    drop_shard(proven.lake, "default", before["shard"], by="tester", force=True)
+    [shard] = proven.proof()["shards"]
+    assert shard["state"] == "dropped"
+    assert (shard["sessions"], shard["files"]) == (before["sessions"], before["files"])
 
 
 def test_a_shard_that_was_erased_before_it_was_recorded_is_a_gap(proven: ProvenLake) -> None:

@@ -296,6 +296,27 @@ def test_sessions_come_from_segments_in_order(tmp_path: Path) -> None:
     assert found.first_us > START_US
 
 
+def test_placeholders_tell_which_events_were_redacted(tmp_path: Path) -> None:
+    mask = "[SECRET:aws_key:0123456789abcdef]"
+    events = [
+        make_event("a", 1, payload={"text": "it says [SECRET:] here"}),
+        make_event("a", 2, "edit", payload={"path": "a", "before": "", "after": f"x {mask}"}),
+        make_event("a", 3, "file_observed", payload={"path": "a", "text": "x"}),
+        make_event("b", 4, "model_call", payload={"text": "x", "tokens": {"redacted": True}}),
+        make_event("c", 5, payload={"text": mask.replace("SECRET", "PERSONAL")}),
+        make_event("d", 6, payload={"text": "nothing"}),
+    ]
+    with hand_lake(tmp_path) as lake:
+        lake.store(events)
+        snap = current(lake.lake.database)
+        [rows] = [read_bucket(lake.lake, one) for one in plan_buckets(lake.lake, snap)]
+    sessions = events_by_session(rows)
+    redacted = {name: [event.redacted for event in sessions[name]] for name in sessions}
+    assert redacted == {"a": [False, True], "b": [False], "c": [True], "d": [False]}
+    conversation = read_conversation("a", sessions["a"])
+    assert conversation.redacted_from_us == sessions["a"][1].ts_us
+
+
 STEPS = st.lists(
     st.sampled_from(["user", "model", "call", "result", "orphan", "compaction", "interrupt"]),
     max_size=25,

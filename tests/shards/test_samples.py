@@ -19,6 +19,7 @@ from penstock_jobs.shards.chat_templates import ChatTemplate
 from penstock_jobs.shards.errors import TokenizerMismatch
 from penstock_jobs.shards.rendered_branches import Renderer
 from penstock_jobs.shards.samples import LeftOutBranches, SampleOptions, SampleRows
+from penstock_jobs.shards.token_payload import TOKENS_REDACTED
 from tests.shards.talks import SECOND, START_US, Talk, asks, routes, tokens
 from tests.support import planted_secrets
 from tests.support.tokenizer_files import PLAIN, tokenizer_json
@@ -223,6 +224,34 @@ def test_recipes_say_where_tokens_come_from(
     else:
         assert [row["token_source"] for row in rows] == expected
         assert found.left_out == []
+
+
+def test_ids_of_calls_after_what_was_masked_are_not_trained() -> None:
+    """They were taken in by a gateway that had not seen it, or before it."""
+    talk = Talk().user("go").model("a", tokens=tokens([1], [2]))
+    talk.add("file_observed", {"text": "masked"}, redacted=True)
+    talk.model("b", tokens=tokens([1, 2, 3], [4]))
+    [row], found = sample(talk)
+    assert row["input_ids"] == [1, 2]
+    assert [(problem.kind, problem.event_id) for _, problem in found.problems] == [
+        (TOKENS_REDACTED, "e4")
+    ]
+
+
+def test_ids_of_calls_after_one_without_its_ids_are_not_trained() -> None:
+    talk = redacted().model("b", tokens=tokens([1, 2, 3], [4]))
+    rows, found = sample(talk)
+    assert rows == []
+    assert found.left_out == [LeftOutBranches("s-1", "redacted_tokens", 0)]
+
+
+def test_whoever_goes_on_from_a_session_has_read_what_was_masked_in_it() -> None:
+    first = Talk("s-0").add("user_message", {"text": "masked"}, redacted=True)
+    later = Talk("s-1", 5).start(parent_session="s-0", link="resume").user("go")
+    later.model("a", tokens=tokens([1], [2]))
+    rows, found = sample(first, later)
+    assert rows == []
+    assert LeftOutBranches("s-1", "redacted_tokens", 0) in found.left_out
 
 
 def test_what_another_tokenizer_sampled_is_rendered_only_where_that_is_allowed() -> None:

@@ -98,6 +98,8 @@ class Conversation:
     first_us: int
     last_us: int
     problems: tuple[EventProblem, ...]
+    #: From then on token ids decode to what redaction masked.
+    redacted_from_us: int | None = None
 
     @property
     def messages(self) -> list[ChatMessage]:

@@ -52,6 +52,7 @@ def read_conversation(
 ) -> Conversation:
     """Whatever the order of the events. `copied` holds names of events that another session of
     the tenant told first. A session without legible events is an empty conversation."""
+    events = list(events)
     decoded, problems = decode_events(events)
     reader = _ConversationReader(decoded, copied)
     for at, (event, payload) in enumerate(decoded):
@@ -70,6 +71,7 @@ def read_conversation(
         first_us=min(moments, default=0),
         last_us=max(moments, default=0),
         problems=tuple(problems),
+        redacted_from_us=min((event.ts_us for event in events if event.redacted), default=None),
     )
 
 

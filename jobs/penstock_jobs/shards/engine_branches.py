@@ -19,6 +19,7 @@ from penstock_jobs.shards.conversation import Conversation, ModelCall
 from penstock_jobs.shards.session_events import EventProblem, temperature_of
 from penstock_jobs.shards.token_payload import (
     ANY,
+    TOKENS_REDACTED,
     EngineTokens,
     ExpectedTokens,
     ExpertRoutes,
@@ -30,6 +31,7 @@ from penstock_jobs.shards.token_payload import (
 )
 
 BranchLink = Literal["fork", "compaction"]
+_NEVER_US = 2**63
 ASSISTANT = ROLES.index("assistant")
 
 
@@ -105,12 +107,18 @@ def engine_branches(conversation: Conversation, expected: ExpectedTokens = ANY) 
     drafts: list[_BranchDraft] = []
     current: _BranchDraft | None = None
     memory, text_only = PromptMemory(), 0
+    moment = conversation.redacted_from_us
+    redacted_from_us = _NEVER_US if moment is None else moment
     problems: list[EventProblem] = []
     broken_before: list[str] = []
     for call in conversation.calls:
         if call.flags & {"copied", "synthetic"}:
             continue
         tokens = read_tokens(call.payload.tokens, expected, memory)
+        if isinstance(tokens, EngineTokens) and redacted_from_us <= call.event.ts_us:
+            tokens = TOKENS_REDACTED
+        elif tokens == TOKENS_REDACTED:
+            redacted_from_us = min(redacted_from_us, call.event.ts_us)
         if tokens is None:
             text_only += 1
         elif isinstance(tokens, str):

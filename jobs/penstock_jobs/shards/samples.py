@@ -5,7 +5,7 @@ Rewards, advantages and the split are not filled in here: the plan sets them.
 
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -113,6 +113,8 @@ class SampleRows:
         places = order_chain(conversations)
         if not places:
             return
+        moments = [place.conversation.redacted_from_us for place in places]
+        redacted_from_us = min((moment for moment in moments if moment is not None), default=None)
         starts = [place.conversation.start for place in places]
         rollout = rollout_id or places[0].conversation.session_id
         shared: dict[str, Any] = {
@@ -126,6 +128,8 @@ class SampleRows:
             session = conversation.session_id
             if chosen is None or session in chosen:
                 shared |= {"consent": consents.get(session, _UNKNOWN), "chain_pos": chain_pos}
+                # Whoever goes on from a session has read what was masked in it.
+                conversation = replace(conversation, redacted_from_us=redacted_from_us)  # noqa: PLW2901
                 self._add(conversation, shared, last_sample.get(parent or ""), sources)
                 written += [conversation] * (len(self._rows) - before - len(written))
                 last_sample |= {row["session_id"]: row["sample_id"] for row in self._rows[-1:]}

@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import Raw, Struct
 
+from penstock.redaction.placeholders import PLACEHOLDER
+
 #: What an event is made of, with the session that it is of.
 COLUMNS = (
     "tenant", "session_id", "ts", "seq", "type", "event_id", "source", "source_key", "checkpoint",
@@ -36,6 +38,8 @@ class Event(NamedTuple):
     checkpoint: str | None = None
     #: The event's identity, which orders those of one moment, where the rows have it.
     key: bytes = b""
+    #: Redaction masked something in it.
+    redacted: bool = False
 
     @property
     def name(self) -> str:
@@ -57,22 +61,26 @@ def event_name(
 def events_by_session(rows: pa.Table) -> dict[str, list[Event]]:
     """Of rows of segments of one tenant, or of the view `events`; sessions and their events in
     order."""
-    rows = rows.filter(pc.is_in(rows["type"], pa.array(_PAYLOADS, pa.string())))
+    redacted = pc.match_substring_regex(rows["payload"].cast(pa.large_utf8()), PLACEHOLDER.pattern)
+    rows = rows.append_column("redacted", redacted)
+    said = pc.is_in(rows["type"], pa.array(_PAYLOADS, pa.string()))
+    rows = rows.filter(pc.or_(said, redacted))
     names = ("seq", "type", "event_id", "source", "source_key", "checkpoint")
     events: dict[str, list[Event]] = {}
-    for session, ts_us, payload, key, *values in zip(
+    for session, ts_us, payload, key, redacted, *values in zip(
         rows["session_id"].to_pylist(),
         rows["ts"].cast(pa.int64()).to_pylist(),
         rows["payload"],
         rows["key"].to_pylist() if "key" in rows.column_names else [b""] * rows.num_rows,
+        rows["redacted"].to_pylist(),
         *(rows[name].to_pylist() for name in names),
         strict=True,
     ):
         content = memoryview(payload.as_buffer())
         seq, kind, event_id, source, source_key, checkpoint = values
-        events.setdefault(session, []).append(
-            Event(ts_us, seq, kind, event_id, content, source, source_key, checkpoint, key)
-        )
+        origin = (source, source_key, checkpoint, key, redacted)
+        event = Event(ts_us, seq, kind, event_id, content, *origin)
+        events.setdefault(session, []).append(event)
     return {session: in_order(events[session]) for session in sorted(events)}
 
 

@@ -31,8 +31,11 @@ SUMMARIES = {
     "quotas": "What each tenant may use.",
     "audit": "Who did what, and whether anybody changed that.",
     "redaction": "What is masked in events before they are kept.",
+    "consent": "Whether what users, projects and sessions send may be trained on.",
     "erase": "Erase what a user, a session, a project or a tenant sent, and all that was made "
     "of it.",
+    "prove": "One signed document from consent to replicas, which anybody verifies without "
+    "Penstock.",
     "lake": "The files of the lake.",
     "db": "The metadata database.",
     "backup": "Copy an embedded lake as it is now, while it is served.",

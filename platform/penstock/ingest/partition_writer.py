@@ -134,24 +134,25 @@ class PartitionWriter:
         """Whether everything that was read is committed."""
         return self._claim is None or self._position == self._claim.next_offset
 
-    def step(self, *, drain: bool = False, end: int | None = None) -> bool:
+    def step(self, *, drain: bool = False, hurried: bool = False, end: int | None = None) -> bool:
         """Read new values, and flush when it is time; with `drain`, as soon as there is no more
-        to read. A caller that knows the `end` of the partition saves a read. Returns whether
-        anything moved. After an exception call `start_over`."""
+        to read, and `hurried` also while more comes. A caller that knows the `end` of the
+        partition saves a read. Returns whether anything moved. After an exception call
+        `start_over`."""
         claim = self._claim or self._try_claim()
         if claim is None:
             return False
         moved = self._read(claim, end)
         now_s = self._parts.clock.elapsed_s()
         due = choose_due(self._waiting, self._limits, now_s, self._log.partitions)
-        if drain and not moved and not due:
+        at_once = hurried or (drain and not moved)
+        if at_once and not due:
             due = choose_oldest(self._waiting, self._limits)
         if not due and is_full(self._waiting, self._limits):
             self._waiting.free_memory()
         # Values that nobody has to wait for have to be passed, too.
-        past = not self._waiting.tenants and (
-            (drain and not moved) or now_s - self._moved_s >= self._limits.flush_seconds_max
-        )
+        passed = at_once or now_s - self._moved_s >= self._limits.flush_seconds_max
+        past = passed and not self._waiting.tenants
         if due or (past and not self.idle):
             self._flush(claim, due)
             return True

@@ -2,11 +2,16 @@
 
 import math
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
+import sqlalchemy as sa
 import structlog
 
+from penstock.database.engine import now_us
+from penstock.database.leases import leased
+from penstock.database.tables import lease
 from penstock.errors import PenstockError, cause_for_everybody
 from penstock.eventlog import Claim
 from penstock.eventlog.errors import LogCorrupt
@@ -15,9 +20,14 @@ from penstock.ingest.partition_writer import PartitionWriter, WriterParts
 from penstock.lake import commits
 from penstock.lake.commits import LogShape, agree_on_shape
 from penstock.lake.errors import FencedOff
+from penstock.lake.lake import Lake
+from penstock.lake.settings import LakeSettings
 
 #: How often the writer looks for events of others.
 _POLL_SECONDS = 0.05
+#: Held by whoever waits for what the log holds, and how often the writer looks for it.
+_HURRY_LEASE = "hurry"
+_HURRY_LOOK_SECONDS = 1.0
 
 log_line = structlog.get_logger()
 
@@ -45,6 +55,8 @@ class Writer:
         self._partitions: list[PartitionWriter] = []
         #: Whether other writers may know of this one, and when it last looked for them.
         self._shares, self._surveyed_s = False, -math.inf
+        #: Whether somebody waits for what the log holds, and when this one last looked.
+        self._hurried, self._looked_s = False, -math.inf
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._progress_s = parts.clock.elapsed_s()
@@ -91,9 +103,20 @@ class Writer:
         ends = self._log.ends()
         self._follow_log()
         self._share()
+        hurried = self._is_hurried()
         for partition, end in zip(self._partitions, ends, strict=False):
-            partition.step(end=end)
+            partition.step(end=end, hurried=hurried)
         self._report_lag()
+
+    def _is_hurried(self) -> bool:
+        """Whether somebody waits for what the log holds: see `hurried_writers`."""
+        now_s = self._parts.clock.elapsed_s()
+        if now_s - self._looked_s >= _HURRY_LOOK_SECONDS:
+            self._looked_s = now_s
+            waits = sa.exists().where(lease.c.name == _HURRY_LEASE, lease.c.until >= now_us())
+            with self._parts.lake.database.read() as connection:
+                self._hurried = bool(connection.scalar(sa.select(waits)))
+        return self._hurried
 
     def finish(self) -> None:
         """Store what the log holds, as far as that goes in time, and leave the rest to others."""
@@ -186,6 +209,15 @@ class Writer:
         with suppress(PenstockError, OSError):
             for partition in self._partitions:
                 partition.report_lag()
+
+
+@contextmanager
+def hurried_writers(lake: Lake) -> Iterator[None]:
+    """While the block runs, writers store at once what they read, whichever tenant's turn it is:
+    where thousands of tenants send, each would wait for many minutes."""
+    lease_s = lake.settings.room(LakeSettings).lease_seconds
+    with leased(lake.database, _HURRY_LEASE, uuid.uuid4().hex, lease_s):
+        yield
 
 
 def divide(

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from penstock.encryption.errors import SealedFileDamaged
 from penstock.errors import ExtraMissing, PenstockError
 from penstock.lake.errors import LakeDamaged, QueryFailed
 from penstock.storage import ObjectStore
@@ -168,6 +169,9 @@ class PinnedFiles:
             yield source
         except FileNotFoundError as error:
             self.failure = LakeDamaged(path=name, why="it is missing")
+            raise self.failure from error
+        except SealedFileDamaged as error:
+            self.failure = LakeDamaged(path=name, why=error.facts["why"])
             raise self.failure from error
         except PenstockError as error:
             self.failure = error

@@ -12,6 +12,7 @@ from penstock.lake.buckets import SessionId, ids_by_tenant, open_events
 from penstock.lake.catalog import pinned
 from penstock.lake.lake import Lake
 from penstock.lake.segments import sessions_name
+from penstock.lake.settings import LakeSettings
 from penstock.lake.tables import session_link
 from penstock.privacy.orders import ErasureScope
 from penstock.privacy.tombstones import PROJECT, SESSION, TENANT, USER
@@ -25,7 +26,9 @@ def find_sessions(lake: Lake, scope: ErasureScope) -> Generator[list[SessionId]]
     if scope.kind == SESSION:
         yield [SessionId(scope.tenant, scope.value)]
         return
-    with pinned(lake.database, None, renewed=True) as pin:
+    # One that was killed here is a reader for whom its `--resume` waits: not for long.
+    lease_s = lake.settings.room(LakeSettings).lease_seconds
+    with pinned(lake.database, None, lease_s, renewed=True) as pin:
         for stored in pin.segments:
             if scope.kind == TENANT:
                 ids = _all_of(lake, stored.name, scope)

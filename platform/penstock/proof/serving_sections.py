@@ -3,6 +3,7 @@ was erased since from what it learned."""
 
 import hashlib
 import json
+from collections.abc import Set
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from penstock.gate.tables import verdict
 from penstock.privacy.tables import OPEN, erasure
 from penstock.proof.subject import ProofSubject
 from penstock.proof.training_sections import moment
+from penstock.shards.tables import ERASED, shard
 from penstock.signatures import canonical
 
 
@@ -150,7 +152,7 @@ def show_erasures(subject: ProofSubject) -> list[dict[str, Any]]:
             continue
         report = json.loads(row.report)
         seen = set(report["seen_by"].get("shards", ()))
-        shards = [shard for shard in subject.shards if shard in seen]
+        shards = [id_ for id_ in subject.shards if id_ in seen]
         if shards:
             document = {
                 "erasure": report["erasure"],
@@ -161,7 +163,18 @@ def show_erasures(subject: ProofSubject) -> list[dict[str, Any]]:
                 "shards": shards,
             }
             reached.append(document)
+    _lacking_reports(subject, {id_ for document in reached for id_ in document["shards"]})
     return reached
+
+
+def _lacking_reports(subject: ProofSubject, reported: Set[str]) -> None:
+    """Reports may be let go by age."""
+    erased = sa.select(shard.c.id).where(shard.c.gone == ERASED, shard.c.id.in_(subject.shards))
+    with subject.lake.database.read() as connection:
+        ids = connection.scalars(erased.order_by(shard.c.id)).all()
+    for id_ in ids:
+        if id_ not in reported:
+            subject.lacks("erasures", id_, "it was erased, and the report is not kept any more")
 
 
 def show_audit(subject: ProofSubject) -> dict[str, Any] | None:

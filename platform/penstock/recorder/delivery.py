@@ -4,8 +4,7 @@ import enum
 import json
 import os
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from http.client import HTTPConnection
@@ -32,8 +31,7 @@ class Outcome(enum.Enum):
     UNUSABLE = "unusable"
 
 
-@dataclass(frozen=True)
-class Reply:
+class Reply(NamedTuple):
     """Of the service; a status of 0 is none."""
 
     status: int
@@ -68,13 +66,13 @@ def pause_seconds(attempts: int, reply: Reply, chance: float) -> float:
     return longest * (0.5 + chance / 2)
 
 
-@dataclass
 class Delivery:
     """One connection to a service. For one thread."""
 
-    url: str
-    key: str | None = None
-    _connection: "HTTPConnection | None" = field(default=None, init=False)
+    def __init__(self, url: str, key: str | None) -> None:
+        self.url = url
+        self.key = key
+        self._connection: HTTPConnection | None = None
 
     def send(self, packed: bytes) -> Reply:
         headers = {"Content-Type": "application/x-ndjson", "Content-Encoding": "gzip"}

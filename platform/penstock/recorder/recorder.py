@@ -12,9 +12,8 @@ import weakref
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from penstock.recorder.delivery import Delivery, Outcome, Reply, any_chance, outcome, pause_seconds
 from penstock.recorder.events import DROPPED_TYPE, EventLines
@@ -38,8 +37,7 @@ _UNPROCESSABLE = 422
 Mask = Callable[[list[bytes]], list[bytes]]
 
 
-@dataclass(frozen=True)
-class RecorderCounts:
+class RecorderCounts(NamedTuple):
     """Of events since the recorder was made."""
 
     recorded: int
@@ -52,8 +50,7 @@ class RecorderCounts:
     waiting: int
 
 
-@dataclass(frozen=True)
-class _Line:
+class _Line(NamedTuple):
     session_id: str
     content: bytes
 

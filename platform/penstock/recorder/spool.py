@@ -11,8 +11,8 @@ import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 _log = logging.getLogger(__name__)
 
@@ -21,8 +21,7 @@ _LOCK = "lock"
 _FAST = 1
 
 
-@dataclass(frozen=True)
-class Batch:
+class Batch(NamedTuple):
     """Packed lines: in a file, or in memory where the disk does not take them."""
 
     events: int
