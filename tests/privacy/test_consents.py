@@ -96,11 +96,17 @@ def test_a_decision_that_is_taken_back_holds_no_more(lake: HandLake, recipe: Rec
     first = built(lake, recipe)
     decide(lake, "user", "u-3")
     assert built(lake, recipe).manifest.id != first.manifest.id
+    decide(lake, "session", "s05")
     decide(lake, "user", "u-3", "unknown")
+    assert marks_of(lake.lake.database, first.manifest.id) == [("s05", "no_train")]
+    decide(lake, "session", "s05", "unknown")
+    assert marks_of(lake.lake.database, first.manifest.id) == []
     assert built(lake, recipe).manifest.id == first.manifest.id
     listed = perform(LIST_DECISIONS, lake.lake, ADMIN, DecisionsQuestion()).decisions
     assert [(each.consent, each.holds) for each in listed] == [
         ("no_train", False),
+        ("no_train", False),
+        ("unknown", True),
         ("unknown", True),
     ]
 

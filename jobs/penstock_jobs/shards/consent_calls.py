@@ -72,7 +72,7 @@ def _list(lake: Lake, caller: Caller, question: DecisionsQuestion) -> DecisionsA
 
 def _decide(lake: Lake, caller: Caller, question: DecideQuestion) -> WithdrawalAnswer:
     from penstock.privacy.consents import decide_consent
-    from penstock_jobs.shards.withdrawal import withdraw
+    from penstock_jobs.shards.withdrawal import take_back, withdraw
 
     subject = question.kind, question.subject
     decision = decide_consent(
@@ -87,6 +87,8 @@ def _decide(lake: Lake, caller: Caller, question: DecideQuestion) -> WithdrawalA
     if question.consent == NO_TRAIN:
         withdrawal = withdraw(lake, caller.tenant, *subject)
         answer.sessions, answer.shards = withdrawal.sessions, withdrawal.shards
+    else:
+        take_back(lake, caller.tenant)
     return answer
 
 

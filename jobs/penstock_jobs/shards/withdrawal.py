@@ -3,14 +3,19 @@ which checkpoints learned from them. Shards keep their bytes, and get marks."""
 
 from dataclasses import dataclass
 
+import sqlalchemy as sa
+
 from penstock.checkpoints.lineage import learners
-from penstock.database.engine import clock_us
+from penstock.database.engine import clock_us, portions
 from penstock.lake.lake import Lake
-from penstock.privacy.consents import NO_TRAIN, DecisionKind
+from penstock.privacy.consents import NO_TRAIN, DecisionKind, decided_consents
 from penstock.privacy.orders import ErasureScope
 from penstock.privacy.reach import find_sessions
 from penstock.shards.registered_shards import list_shards
+from penstock.shards.tables import shard_mark
+from penstock_jobs.shards.exclusion.eligibility import spread_denials
 from penstock_jobs.shards.registration import mark_denied, marked_sessions
+from penstock_jobs.shards.session_facts import SessionFacts, SnapshotQueries
 
 
 @dataclass(frozen=True)
@@ -47,3 +52,25 @@ def withdraw(lake: Lake, tenant: str, kind: DecisionKind, subject: str) -> Withd
             trained = [learner.checkpoint for learner in learners(lake.database, tenant, each.id)]
             withdrawn.append(WithdrawnShard(each.id, each.name, count, trained))
     return Withdrawal(len(sessions), withdrawn)
+
+
+def take_back(lake: Lake, tenant: str) -> None:
+    """Take the marks off sessions that nobody denies any more. Those that are no longer in the lake
+    keep theirs: nobody can say whom they named."""
+    queries = SnapshotQueries(lake, None, tenant)
+    links = queries.links()
+    for each in list_shards(lake.database, tenant):
+        marked = marked_sessions(lake.database, each.id, NO_TRAIN)
+        if not marked:
+            continue
+        involved = links.with_origins(marked)
+        decided = decided_consents(lake, tenant, involved)
+        facts = SessionFacts(queries.read("facts", sessions=sorted(involved)), links, decided)
+        repeats = {name: links.repeats[name] for name in facts.profiles if name in links.repeats}
+        denied = spread_denials(facts.denied, facts.chains, repeats)
+        free = sorted((marked & facts.profiles.keys()) - denied.keys())
+        mine = (shard_mark.c.shard == each.id, shard_mark.c.reason == NO_TRAIN)
+        with lake.database.write() as connection:
+            for some in portions(free):
+                freed = sa.delete(shard_mark).where(*mine, shard_mark.c.session_id.in_(some))
+                connection.execute(freed)
