@@ -102,15 +102,13 @@ sessions show, shards drop, shards export, shards list, shards show
 #: Commands for whoever may write the lake's files: no key makes them work from elsewhere.
 AT_THE_LAKE = """
 backup, bench lint, bench register, bench restore, bench run, canary status, canary step,
-canary watch, checkpoints digest, config, db check, db upgrade, demo, erase, events schema,
-examples,
-lake compact, lake gc, lake stats, lake verify, login, logout, loop run, quotas list, quotas set,
-redaction rules, redaction test, restore, retention list, retention run,
-retention set, rewards backfill, rewards compare, rewards judge,
-rewards label, rewards list,
-rewards rates, rewards run, serve, shards build, shards diff, shards verify, simulate,
-snapshots create, snapshots drop, snapshots list, snapshots show, webhooks add, webhooks deliver,
-webhooks list, webhooks remove
+canary watch, checkpoints digest, config, db check, db upgrade, demo, encryption keys,
+encryption rewrap, encryption rotate, erase, events schema, examples, lake compact, lake gc,
+lake stats, lake verify, login, logout, loop run, quotas list, quotas set, redaction rules,
+redaction test, restore, retention list, retention run, retention set, rewards backfill,
+rewards compare, rewards judge, rewards label, rewards list, rewards rates, rewards run, serve,
+shards build, shards diff, shards verify, simulate, snapshots create, snapshots drop,
+snapshots list, snapshots show, webhooks add, webhooks deliver, webhooks list, webhooks remove
 """
 
 

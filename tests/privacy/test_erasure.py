@@ -3,6 +3,7 @@
 import hmac
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ from penstock.database.tables import lease
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected_lines import list_rejected
 from penstock.lake.catalog import create_snapshot, current
+from penstock.lake.errors import LakeDamaged, QueryFailed
 from penstock.lake.merges import merge
 from penstock.lake.tables import log_partition, reader_lease
 from penstock.lake.verification import verify
+from penstock.privacy import lake_content
 from penstock.privacy.erasure import (
     carry_out,
     count_reach,
@@ -33,6 +36,7 @@ from penstock.sealed_texts import SecretSeal
 from penstock.signatures import PublicKey, SigningKey
 from tests.support.lakes import START_US, Event, HandLake, hand_lake, make_event
 from tests.support.marker_search import places_with
+from tests.support.waiting import eventually
 
 MARKER = "planted-marker-7f3a"
 pytestmark = pytest.mark.usefixtures("each_place")
@@ -198,8 +202,41 @@ def test_who_was_killed_while_it_looked_for_sessions_is_not_waited_for_long(tmp_
         assert next(looking) == [("default", "s")]
         with lake.lake.database.read() as connection:
             left_us = sa.func.max(reader_lease.c.until) - clock_us(connection)
-            assert connection.scalar(sa.select(left_us)) <= 5_000_000
+            assert 0 < int(connection.scalar(sa.select(left_us)) or 0) <= 5_000_000
         looking.close()
+
+
+def fill_for_readers(lake: HandLake) -> None:
+    for at in range(4):
+        users = [marked(f"u{at}", n, user=USER.value) for n in range(50)]
+        lake.store([*users, *(make_event(f"k{at}", n) for n in range(50))])
+
+
+def test_a_query_that_began_before_an_erasure_is_waited_for(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake, ThreadPoolExecutor(1) as others:
+        fill_for_readers(lake)
+        with lake.lake.query("select * from events").run() as answer:
+            erasing = others.submit(erase, lake, USER)
+            eventually(lambda: current(lake.lake.database).snap > answer.snap + 3)
+            assert answer.batches.read_all().num_rows == 400
+            assert not erasing.done()
+        assert erasing.result()["removed"]["events"] == 200
+        assert is_nowhere(lake)
+
+
+def test_a_query_that_takes_longer_than_an_erasure_waits_says_what_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake_content, "READERS_SECONDS_MAX", 0)
+    with hand_lake(tmp_path) as lake:
+        fill_for_readers(lake)
+        with lake.lake.query("select * from events").run() as answer:
+            erase(lake, USER)
+            # It ends well where the engine has read what it needs already.
+            with suppress(QueryFailed, LakeDamaged):
+                assert answer.batches.read_all().num_rows == 400
+        assert lake.rows("select count(*) as n from events") == [{"n": 200}]
+        assert is_nowhere(lake)
 
 
 class CutOff(BaseException):

@@ -9,7 +9,10 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.checkpoints.tables import checkpoint, checkpoint_shard
+from penstock.ingest.rejected_lines import list_fuses
+from penstock.ingest.tables import rejection_fuse
 from penstock.lake.catalog import create_snapshot, current
+from penstock.lake.intents import NO_PARTITION, announce_file, withdraw_intents
 from penstock.lake.segments import sessions_name
 from penstock.lake.verification import verify
 from penstock.privacy.erasure import carry_out, order_erasure
@@ -141,3 +144,37 @@ def test_labels_and_what_imports_remember_are_gone(tmp_path: Path) -> None:
             sources = connection.execute(sa.select(imported_source)).all()
         assert labelled == ["s04"]
         assert sources == []
+
+
+@pytest.mark.parametrize("kind", ["session", "tenant"])
+def test_what_was_left_beside_it_is_gone(tmp_path: Path, kind: str) -> None:
+    """Each place has a marker planted in it."""
+    marker = "planted-marker-5c1e"
+    with hand_lake(tmp_path) as hand:
+        fill(hand)
+        lake = hand.lake
+        unfinished = [f"shards/{folder}/part-00000.parquet" for folder in ("staging/x/0", "7f3a")]
+        for name in unfinished:
+            announce_file(lake.database, name, NO_PARTITION, owner="a killed build")
+            with lake.store.create(name) as file:
+                file.write(marker.encode())
+        for folder in ("cache/shards", "tmp/0123456789abcdef"):
+            (tmp_path / folder).mkdir(parents=True)
+            (tmp_path / folder / "copy.parquet").write_text(marker)
+        fuse: dict[str, Any] = {"tenant": "default", "source": "by-hand", "tripped_at": 1}
+        fuse |= {"rejected": 1, "seen": 1, "reason": f"no event: {marker}"}
+        others = fuse | {"tenant": "other", "reason": "no event"}
+        with lake.database.write() as connection:
+            connection.execute(sa.insert(rejection_fuse), [fuse, others])
+        assert len(places_with(lake, marker)) >= 5
+        value = "s03" if kind == "session" else "default"
+        erase(hand, ErasureScope("default", kind, value, UNTIL_US))
+        assert places_with(lake, marker) == []
+        reasons = {each.tenant: each.reason for each in list_fuses(lake.database)}
+        assert reasons == {"other": "no event"} | (
+            {"default": "erased"} if kind == "session" else {}
+        )
+        # The build that wrote them cannot register its shard.
+        with lake.database.write() as connection:
+            assert not withdraw_intents(connection, unfinished)
+        assert verify(lake).findings == []

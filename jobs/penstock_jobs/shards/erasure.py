@@ -9,11 +9,13 @@ import sqlalchemy as sa
 
 from penstock.audit.entry import person_digest
 from penstock.checkpoints.lineage import learners
-from penstock.database.engine import clock_us, insert_new, now_us
+from penstock.database.engine import clock_us, insert_new, now_us, portions
 from penstock.lake.buckets import SessionId
-from penstock.privacy.orders import CONTENT, ErasedPart, ErasureOrder, ErasureStep
+from penstock.lake.tables import segment_intent
+from penstock.privacy.orders import CONTENT, LINEAGE, ErasedPart, ErasureOrder, ErasureStep
 from penstock.privacy.tombstones import SESSION
-from penstock.shards.manifest import GoneNote, replace_files_by_note
+from penstock.shards.files import CACHE_FOLDER, LocalCopies
+from penstock.shards.manifest import FOLDER, GoneNote, replace_files_by_note
 from penstock.shards.tables import ERASED, shard, shard_file, shard_mark
 from penstock.terminal.output import time_of
 from penstock_jobs.shards.registration import held_sessions, shards_suspected
@@ -74,4 +76,32 @@ def _marked_but_there(order: ErasureOrder) -> Sequence[str]:
         return list(connection.scalars(query.where(shard.c.tenant == order.scope.tenant)))
 
 
+def _erase_builds(order: ErasureOrder) -> Iterator[ErasedPart]:
+    """What builds have written that are under way or were killed: they read the events as they
+    were, fail now, and can begin again. Local copies of shards are made again when they are read.
+    """
+    lake = order.lake
+    if next(order.sessions(), None) is None:
+        return
+    unfinished = segment_intent.c.name.startswith(f"{FOLDER}/", autoescape=True)
+    open_ = unfinished & segment_intent.c.claimed_at.is_(None)
+    deleted = 0
+    while True:
+        with lake.database.write() as connection:
+            names = list(connection.scalars(sa.select(segment_intent.c.name).where(open_)))
+            for batch in portions(names):  # from here on their builds cannot register a shard
+                claimed = sa.update(segment_intent).where(segment_intent.c.name.in_(batch))
+                connection.execute(claimed.values(claimed_at=now_us()))
+        if not names:
+            break
+        for name in names:
+            lake.store.delete(name)
+        deleted += len(names)
+    yield ErasedPart({"files of unfinished shards": deleted})
+    copies = LocalCopies(lake.settings.data / CACHE_FOLDER, 0)
+    yield ErasedPart({"local copies of shards": copies.forget()})
+    yield from _erase_shards(order)  # one may have been registered just before
+
+
 PART = ErasureStep(CONTENT, _erase_shards)
+BUILDS = ErasureStep(LINEAGE, _erase_builds)

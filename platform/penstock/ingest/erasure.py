@@ -17,7 +17,7 @@ from penstock.database.engine import portions
 from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.rejected_lines import FOLDER, SUFFIX, contents_of
 from penstock.ingest.settings import IngestSettings
-from penstock.ingest.tables import rejected
+from penstock.ingest.tables import rejected, rejection_fuse
 from penstock.ingest.writer import Writer, hurried_writers
 from penstock.lake.buckets import SessionId
 from penstock.lake.catalog import read_next_offsets
@@ -33,6 +33,8 @@ from penstock.privacy.tombstones import SESSION, TENANT
 #: Beyond what a flush may wait: how long storing what the log holds may take.
 _STORE_SECONDS_MAX = 120.0
 _POLL_SECONDS = 0.1
+#: In the place of a reason.
+_ERASED = "erased"
 _PAGE = 500
 _BROKER_KEEPS = (
     "The broker of the event log was told to delete the records; their bytes leave its disks when"
@@ -105,6 +107,12 @@ def _erase_rejected(order: ErasureOrder) -> Iterator[ErasedPart]:
     with lake.database.write() as connection:
         for batch in portions(sorted(meant)):
             connection.execute(sa.delete(rejected).where(rejected.c.id.in_(batch)))
+        # The reason of a fuse quotes a line, and nobody knows whose.
+        fuses = rejection_fuse.c.tenant == tenant
+        if order.scope.kind == TENANT:
+            connection.execute(sa.delete(rejection_fuse).where(fuses))
+        else:
+            connection.execute(sa.update(rejection_fuse).where(fuses).values(reason=_ERASED))
     yield ErasedPart({"rejected lines": len(meant)})
 
 

@@ -159,6 +159,10 @@ class RouteRows:
         return waiting[:count]
 
 
+#: Below a data directory.
+CACHE_FOLDER = "cache/shards"
+
+
 class LocalCopies:
     """Copies in a directory. When they exceed `bytes_max`, the least recently used are deleted; a
     copy that is being read stays readable until it is closed, as files do."""
@@ -187,6 +191,13 @@ class LocalCopies:
                 check_digest(self._copies, name, part)
             except ShardDamaged:
                 self._copies.delete(name)
+
+    def forget(self) -> int:
+        """Delete all copies; how many."""
+        copies = list(self._directory.glob("*.parquet*"))
+        for path in copies:
+            path.unlink(missing_ok=True)
+        return len(copies)
 
     def _is_there(self, name: str, part: ShardFile) -> bool:
         path = self._directory / name

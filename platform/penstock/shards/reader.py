@@ -20,7 +20,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.shards.balance import BatchBudget
 from penstock.shards.batches import Batch, check_columns, make_batch
 from penstock.shards.errors import PositionRefused
-from penstock.shards.files import LocalCopies
+from penstock.shards.files import CACHE_FOLDER, LocalCopies
 from penstock.shards.settings import ShardSettings
 from penstock.shards.shard_places import shard_place
 from penstock.shards.sources import (
@@ -115,7 +115,7 @@ def read_mixture(
     place = shard_place(data, tenant=plan.tenant, key=plan.key)
     settings, copies = place.settings, None
     if cache is not False and not (place.store.local and cache in (None, True)):
-        own = settings.data / "cache" / "shards"
+        own = settings.data / CACHE_FOLDER
         directory = own if cache in (None, True) else Path(str(cache))
         copies = LocalCopies(directory, settings.room(ShardSettings).shard_cache_bytes_max)
     if copies is None and not place.random_access:
