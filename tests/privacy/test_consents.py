@@ -7,14 +7,19 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+import penstock
 from penstock.checkpoints.tables import checkpoint, checkpoint_shard
-from penstock.lake.desk import Caller, perform
+from penstock.lake.desk import Caller, open_desk, perform
 from penstock.lake.tables import lake_head
 from penstock.privacy.consents import decided_consents
 from penstock.privacy.erasure import carry_out, order_erasure
 from penstock.privacy.orders import ErasureScope
 from penstock.privacy.tables import consent_decision
+from penstock.shards.calls import READ_SHARD_FILE, ShardFileQuestion
+from penstock.shards.errors import ShardWithdrawn
 from penstock.shards.registered_shards import marks_of
+from penstock.shards.service_store import shard_at_hand
+from penstock.shards.withdrawn_sessions import check_withdrawn
 from penstock_jobs.shards.consent_calls import (
     DECIDE_CONSENT,
     LIST_DECISIONS,
@@ -146,3 +151,31 @@ def test_erasing_a_user_erases_what_was_decided_of_it(lake: HandLake) -> None:
     carry_out(lake.lake, order_erasure(lake.lake, scope, reason="", by="tester"))
     with lake.lake.database.read() as connection:
         assert list(connection.scalars(sa.select(consent_decision.c.subject))) == ["u-4"]
+
+
+def test_a_shard_with_withdrawn_sessions_is_read_with_a_warning(
+    lake: HandLake, recipe: Recipe, tmp_path: Path
+) -> None:
+    shard = built(lake, recipe).manifest.id
+    decide(lake, "user", "u-3")
+    for name in (shard, "engine"):
+        with pytest.warns(UserWarning, match="1 sessions of which consent was withdrawn"):
+            penstock.read_shard(tmp_path / "data", name).close()
+    assert check_withdrawn(lake.lake.database, lake.lake.settings, shard) == 1
+
+
+def test_an_operator_refuses_to_have_it_read(
+    lake: HandLake, recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = built(lake, recipe).manifest.id
+    penstock.read_shard(tmp_path / "data", shard).close()
+    decide(lake, "user", "u-3")
+    monkeypatch.setenv("PENSTOCK_WITHDRAWN_SHARDS", "refuse")
+    with pytest.raises(ShardWithdrawn):
+        penstock.read_shard(tmp_path / "data", shard)
+    with open_desk(tmp_path / "data", None) as desk:
+        question = ShardFileQuestion(shard=shard, name="manifest.json")
+        with pytest.raises(ShardWithdrawn):
+            desk.ask(READ_SHARD_FILE, question)
+        with pytest.raises(ShardWithdrawn), shard_at_hand(desk, shard, tmp_path):
+            pass

@@ -188,10 +188,14 @@ def verify(
     Example: penstock shards verify sft-persistent
     """
     from penstock.shards.validation import verify_shard
+    from penstock.shards.withdrawn_sessions import check_withdrawn
 
     with open_existing(data) as lake, spinner_of("verifying"):
         manifest = _read_manifest(lake, tenant, shard)
+        withdrawn = check_withdrawn(lake.database, lake.settings, manifest.id)
         proof = verify_shard(lake.store, manifest)
+    if withdrawn:
+        say(f"{withdrawn} sessions in it may not be trained on any more: build it anew")
     if json:
         show_json(proof)
     else:

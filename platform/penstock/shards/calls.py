@@ -29,8 +29,10 @@ def _read(lake: Lake, caller: Caller, question: ShardFileQuestion) -> bytes:
     from penstock.shards.errors import ShardFileUnknown
     from penstock.shards.manifest import folder_of, read_manifest
     from penstock.shards.registered_shards import find_shard
+    from penstock.shards.withdrawn_sessions import check_withdrawn
 
     shard = find_shard(lake.database, caller.tenant, question.shard)
+    check_withdrawn(lake.database, lake.settings, shard.id)
     name = relative_name(question.name)
     if shard.gone is not None:
         read_manifest(lake.store, shard.id)  # says what happened to it
@@ -51,7 +53,11 @@ READ_SHARD_FILE = Call(
     work=_read,
     roles=("read", "train"),
     summary="A part of a file of a shard",
-    refused={404: "There is no such shard, or file of it.", 410: "Its files are gone."},
+    refused={
+        403: "Consent was withdrawn for some of it, and the operator refuses it.",
+        404: "There is no such shard, or file of it.",
+        410: "Its files are gone.",
+    },
 )
 
 

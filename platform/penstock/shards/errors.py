@@ -26,6 +26,12 @@ class ShardGoing(PenstockError, exit_status=1, http_status=409):
     it again."""
 
 
+class ShardWithdrawn(PenstockError, exit_status=1, http_status=403):
+    """The shard {shard} holds {sessions} sessions of which consent was withdrawn, and the operator
+    refuses to have such shards read (PENSTOCK_WITHDRAWN_SHARDS). Its recipe, built again, makes
+    it without them."""
+
+
 class ShardFileUnknown(PenstockError, exit_status=2, http_status=404):
     """The shard {shard} has no file {name!r}: its manifest, manifest.json, names those it has."""
 

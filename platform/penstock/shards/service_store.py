@@ -24,6 +24,7 @@ from penstock.shards.manifest import (
     read_manifest,
 )
 from penstock.shards.registered_shards import find_shard
+from penstock.shards.withdrawn_sessions import check_withdrawn
 from penstock.storage import FileStore, ObjectStore
 
 if TYPE_CHECKING:  # only type checkers know it before Python 3.12
@@ -109,6 +110,7 @@ def shard_at_hand(desk: Desk, shard: str, folder: Path) -> Iterator[tuple[Object
     if isinstance(desk, LocalDesk):
         lake, tenant = desk.lake, desk.caller.tenant
         manifest = read_manifest(lake.store, find_shard(lake.database, tenant, shard).id)
+        check_withdrawn(lake.database, lake.settings, manifest.id)
         lake.tally.count(tenant, desk.caller.actor, "export", manifest.id)
         yield lake.store, manifest
         return

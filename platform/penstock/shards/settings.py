@@ -5,6 +5,8 @@ from typing import ClassVar
 
 from penstock.settings import GIB, RoomSettings, setting
 
+WARN, REFUSE = "warn", "refuse"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ShardSettings(RoomSettings):
@@ -15,6 +17,12 @@ class ShardSettings(RoomSettings):
         "loader_batches_max", "loader_threads",
     })  # fmt: skip
 
+    withdrawn_shards: str = setting(
+        WARN,
+        "what becomes of reading a shard that holds sessions of which consent was withdrawn",
+        "Set it to refuse where nobody may train on such a shard.",
+        choices=(WARN, REFUSE),
+    )
     shard_cache_bytes_max: int = setting(
         64 * GIB,
         "local copies of shard files",
