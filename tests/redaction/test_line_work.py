@@ -1,5 +1,5 @@
 """What hostile lines cost: looked at a bounded number of times, and in turns. Work is counted, not
-timed; some of these texts took hours."""
+timed: some of these texts took minutes and more."""
 
 import base64
 import json
