@@ -118,6 +118,23 @@ def test_a_shard_that_held_it_is_gone_and_names_the_checkpoints_that_learned_it(
         }
 
 
+def test_a_shard_whose_files_are_damaged_goes_too(tmp_path: Path) -> None:
+    recipe = tmp_path / "recipe"
+    recipe.mkdir()
+    (recipe / "engine.toml").write_text(RECIPE)
+    (recipe / "all.sql").write_text(QUERY)
+    with hand_lake(tmp_path) as lake:
+        fill(lake)
+        shard = built(lake, load_recipe(recipe / "engine.toml")).manifest.id
+        store = lake.lake.store
+        [rows] = [each.name for each in store.list("shards") if each.name.endswith(".parquet")]
+        store.delete(rows)
+        with store.create(rows) as file:
+            file.write(b"no Parquet any more")
+        assert erase(lake)["seen_by"]["shards"] == [shard]
+        assert not [each for each in store.list("shards") if each.name.endswith(".parquet")]
+
+
 def test_labels_and_what_imports_remember_are_gone(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as lake:
         fill(lake)

@@ -24,7 +24,7 @@ from penstock.lake.lake import Lake
 from penstock.lake.tables import consent_change, segment_intent
 from penstock.privacy.consents import NO_TRAIN
 from penstock.privacy.tombstones import SESSION
-from penstock.shards.errors import ShardGoing, ShardMissing
+from penstock.shards.errors import ShardDamaged, ShardGoing, ShardMissing
 from penstock.shards.files import files_of, read_rows
 from penstock.shards.manifest import Manifest, folder_of, read_manifest
 from penstock.shards.tables import DROPPING, shard, shard_file, shard_mark
@@ -165,11 +165,12 @@ def marked_sessions(database: Database, shard_id: str, reason: str) -> set[str]:
 
 
 def held_sessions(store: ObjectStore, shard_id: str, suspected: set[str]) -> set[str]:
-    """Which of the suspected sessions a shard holds. Of one that was dropped its filter alone is
-    left, which is wrong about one session in many thousands: all of them. Raises ShardDamaged."""
+    """Which of the suspected sessions a shard holds. Of one that was dropped, or whose files are
+    damaged, its filter alone is left, which is wrong about one session in many thousands: all of
+    them."""
     try:
         return suspected & sessions_of(store, shard_id)
-    except ShardMissing:
+    except (ShardMissing, ShardDamaged):
         return suspected
 
 

@@ -63,9 +63,10 @@ def list_(data: options.Data = None, *, json: options.Json = False) -> None:
         return
     rows: list[list[object]] = []
     for rule in rules:
-        days = None if rule.age_s is None else rule.age_s / DAY_SECONDS
-        rows.append([rule.tenant, rule.kind, days, rule.breaks_snapshots, rule.set_by])
-    show_table(["tenant", "kind", "days", "breaks snapshots", "set by"], rows)
+        kept = "for ever" if rule.age_s is None else f"{rule.age_s / DAY_SECONDS:g} days"
+        breaks = "yes" if rule.breaks_snapshots else "no"
+        rows.append([rule.tenant or "(all others)", rule.kind, kept, breaks, rule.set_by])
+    show_table(["tenant", "kind", "kept", "breaks snapshots", "set by"], rows)
 
 
 @app.command()
