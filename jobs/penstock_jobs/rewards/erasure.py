@@ -3,7 +3,7 @@
 A file is replaced by one without the sessions that stands where the old one stood, so that an
 older moment shows what it showed, without them. It is the same protocol as for segments."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
@@ -17,6 +17,7 @@ from penstock.lake.catalog import claim_files
 from penstock.lake.commits import next_snap
 from penstock.lake.errors import CompactionConflict, FileLost
 from penstock.lake.intents import withdraw_intent
+from penstock.lake.lake import Lake
 from penstock.lake.rewrites import REWRITE, note_replaced
 from penstock.lake.segments import discard, sessions_name
 from penstock.privacy.orders import CONTENT, ErasedPart, ErasureOrder, ErasureStep
@@ -49,47 +50,64 @@ def _erase_rewards(order: ErasureOrder) -> Iterator[ErasedPart]:
 
 def _rewrite(order: ErasureOrder, row: sa.Row[Any]) -> int:
     """How many rewards are gone; 0 where the file holds none, or a merge was faster."""
-    store = order.lake.store
     try:
-        outcomes = read_rows(store, sessions_name(row.name))
-        columns = (outcomes[name].to_pylist() for name in SessionId._fields)
-        chosen = order.chosen({SessionId(*session) for session in zip(*columns, strict=True)})
-        if not chosen:
-            return 0
-        rewards = read_rows(store, row.name)
+        outcomes = read_rows(order.lake.store, sessions_name(row.name), SessionId._fields)
     except FileNotFoundError:  # merged and collected meanwhile
         return 0
-    kept = _without(rewards, chosen)
-    removed: int = rewards.num_rows - kept.num_rows
-    rest = _without(outcomes, chosen)
+    columns = (outcomes[name].to_pylist() for name in SessionId._fields)
+    chosen = order.chosen({SessionId(*session) for session in zip(*columns, strict=True)})
+    if not chosen:
+        return 0
+
+    def kept(rows: pa.Table) -> pa.ChunkedArray:
+        return pc.invert(of_sessions(rows, chosen))
+
+    return replace_file(order.lake, row, kept, breaks_snapshots=order.breaks_snapshots)
+
+
+def replace_file(
+    lake: Lake,
+    row: sa.Row[Any],
+    kept: Callable[[pa.Table], pa.ChunkedArray],
+    *,
+    breaks_snapshots: bool,
+) -> int:
+    """Another file in the place of one, of those rewards and outcomes for which `kept` says true.
+    How many rewards are gone, or 1 where outcomes alone are; 0 where a merge was faster. Older
+    moments see the new file only where it breaks snapshots."""
+    try:
+        rewards = read_rows(lake.store, row.name)
+        outcomes = read_rows(lake.store, sessions_name(row.name))
+    except FileNotFoundError:  # merged and collected meanwhile
+        return 0
+    rest, left = rewards.filter(kept(rewards)), outcomes.filter(kept(outcomes))
     written: RewardFile | None = None
-    if rest.num_rows:
+    if left.num_rows:
         version = row.definition_version
         written = write_rewards(
-            order.lake, version, row.lake_snap, row.tenant, rewards=kept, outcomes=rest
+            lake, version, row.lake_snap, row.tenant, rewards=rest, outcomes=left
         )
-    if not _swap(order, row, written):
+    if not _swap(lake, row, written, breaks_snapshots=breaks_snapshots):
         if written is not None:
-            discard(store, written.name)
+            discard(lake.store, written.name)
         return 0
+    removed: int = rewards.num_rows - rest.num_rows
     return max(removed, 1)
 
 
-def _without(rows: pa.Table, chosen: set[SessionId]) -> pa.Table:
-    return rows.filter(pc.invert(of_sessions(rows, chosen)))
-
-
-def _swap(order: ErasureOrder, row: sa.Row[Any], written: RewardFile | None) -> bool:
+def _swap(
+    lake: Lake, row: sa.Row[Any], written: RewardFile | None, *, breaks_snapshots: bool
+) -> bool:
     """Put the new file in the place of the old one, if that is still as it was. Raises FileLost."""
     same = (
         reward_file.c.name == row.name,
         reward_file.c.removed_snap.is_not_distinct_from(row.removed_snap),
     )
-    with suppress(CompactionConflict), order.lake.database.write() as connection:
+    with suppress(CompactionConflict), lake.database.write() as connection:
         claim_files(connection, to_collect=True)
         snap = next_snap(connection, REWRITE)
         place = {"added_snap": row.added_snap, "removed_snap": row.removed_snap}
-        if not order.breaks_snapshots:
+        if not breaks_snapshots:
             place = {"added_snap": snap, "removed_snap": None}
             old: sa.Update | sa.Delete = (
                 sa.update(reward_file).where(*same).values(removed_snap=snap)
