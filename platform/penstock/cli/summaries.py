@@ -34,8 +34,8 @@ SUMMARIES = {
     "consent": "Whether what users, projects and sessions send may be trained on.",
     "encryption": "Keys of an encrypted lake.",
     "erase": "Erase what a user, a session, a project or a tenant sent, and all that was made "
-    "retention": "How long what is kept.",
     "of it.",
+    "retention": "How long what is kept.",
     "prove": "One signed document from consent to replicas, which anybody verifies without "
     "Penstock.",
     "lake": "The files of the lake.",
