@@ -2,24 +2,21 @@
 
 import hmac
 import json
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy import Connection
 
 from penstock.database.engine import clock_us
-from penstock.database.tables import lease
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected_lines import list_rejected
 from penstock.lake.catalog import create_snapshot, current
 from penstock.lake.errors import LakeDamaged, QueryFailed
 from penstock.lake.merges import merge
-from penstock.lake.tables import log_partition, reader_lease
+from penstock.lake.tables import reader_lease
 from penstock.lake.verification import verify
 from penstock.privacy import lake_content
 from penstock.privacy.erasure import (
@@ -34,6 +31,7 @@ from penstock.privacy.reach import find_sessions
 from penstock.privacy.report import is_genuine
 from penstock.sealed_texts import SecretSeal
 from penstock.signatures import PublicKey, SigningKey
+from tests.support.cut_off import CutOff, ended_after
 from tests.support.lakes import START_US, Event, HandLake, hand_lake, make_event
 from tests.support.marker_search import places_with
 from tests.support.waiting import eventually
@@ -237,34 +235,6 @@ def test_a_query_that_takes_longer_than_an_erasure_waits_says_what_failed(
                 assert answer.batches.read_all().num_rows == 400
         assert lake.rows("select count(*) as n from events") == [{"n": 200}]
         assert is_nowhere(lake)
-
-
-class CutOff(BaseException):
-    """As if the process was killed: whatever it would do next does not happen."""
-
-
-@contextmanager
-def ended_after(lake: HandLake, transactions: int) -> Iterator[None]:
-    """The block's process ends before the transaction that follows these."""
-    database, write = lake.lake.database, lake.lake.database.write
-    left = transactions
-
-    def counted(**options: bool) -> AbstractContextManager[Connection]:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise CutOff
-        return write(**options)
-
-    database.write = counted  # type: ignore[method-assign,assignment]
-    try:
-        yield
-    finally:
-        database.write = write  # type: ignore[method-assign]
-        with database.write() as connection:  # its leases run out
-            for table in (lease, reader_lease):
-                connection.execute(sa.update(table).values(until=0))
-            connection.execute(sa.update(log_partition).values(lease_until=0))
 
 
 def test_an_erasure_that_was_killed_before_any_of_its_transactions_ends_well(

@@ -1,24 +1,21 @@
 """What is older than a rule says goes, whole, and what is pinned stays until it is not."""
 
 import json
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy import Connection
 
 from penstock.audit.chain import entries_of
-from penstock.database.tables import lease
 from penstock.errors import InvalidInput
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected_lines import list_rejected
 from penstock.ingest.tables import rejected
 from penstock.lake.catalog import create_snapshot, current, drop_snapshot
 from penstock.lake.merges import merge
-from penstock.lake.tables import consent_change, reader_lease, session_link
+from penstock.lake.tables import consent_change, session_link
 from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
 from penstock.metrics import Metrics
@@ -36,6 +33,7 @@ from penstock.privacy.retention import (
 )
 from penstock.privacy.tables import erasure_session, retention_run
 from tests.support.commands import penstock
+from tests.support.cut_off import CutOff, ended_after
 from tests.support.engine_lake import fill
 from tests.support.lakes import START_US, Event, HandLake, hand_lake, make_event
 
@@ -245,32 +243,6 @@ def test_the_commands(tmp_path: Path) -> None:
         asked = ("retention", "run", *place, *([option] if option == "--dry-run" else []))
         [outcome] = json.loads(penstock(*asked).stdout)
         assert outcome["count"]["rows"] == rows
-
-
-class CutOff(BaseException):
-    """As if the process was killed."""
-
-
-@contextmanager
-def ended_after(lake: HandLake, transactions: int) -> Iterator[None]:
-    database, write = lake.lake.database, lake.lake.database.write
-    left = transactions
-
-    def counted(**options: bool) -> AbstractContextManager[Connection]:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise CutOff
-        return write(**options)
-
-    database.write = counted  # type: ignore[method-assign,assignment]
-    try:
-        yield
-    finally:
-        database.write = write  # type: ignore[method-assign]
-        with database.write() as connection:
-            for table in (lease, reader_lease):
-                connection.execute(sa.update(table).values(until=0))
 
 
 @pytest.mark.parametrize("breaks", [True, False])

@@ -6,21 +6,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import sqlalchemy as sa
 
 from penstock.lake.lake import Lake
 from penstock.lake.segments import sessions_name
-from penstock.lake.spill import spill_folder
+from penstock.lake.spill import sorting_engine
 from penstock.privacy.retention import RetentionCount, RetentionPart, RetentionScope
 from penstock_jobs.rewards.erasure import replace_file
 from penstock_jobs.rewards.reward_files import read_rows
 from penstock_jobs.rewards.tables import reward_file
 
 _SQL = Path(__file__).with_suffix(".sql").read_text(encoding="utf-8")
-_MEMORY = "256MB"
 _COLUMNS = ["session_id", "definition_version", "computed_at"]
 _COMPUTED = pa.schema(
     [
@@ -59,19 +57,12 @@ def _superseded(
         query = query.where(reward_file.c.removed_snap.is_(None))
     with lake.database.read() as connection:
         files = {row.id: row for row in connection.execute(query.order_by(reward_file.c.id))}
-    with spill_folder(lake.settings.data) as folder:
-        settings: dict[str, str | bool | int | float | list[str]] = {
-            "threads": 1,
-            "memory_limit": _MEMORY,
-            "temp_directory": str(folder),
-            "autoload_known_extensions": False,
-        }
-        with duckdb.connect(":memory:", config=settings) as connection:
-            computed = pa.RecordBatchReader.from_batches(_COMPUTED, _computed(lake, files))
-            connection.register("rows", computed)
-            connection.execute("create table computed as from rows")
-            found = connection.sql(_SQL, params={"until_us": scope.until_us}).to_arrow_reader()
-            yield ((files[file], rows) for file, rows in _by_file(found))
+    with sorting_engine(lake.settings.data) as connection:
+        computed = pa.RecordBatchReader.from_batches(_COMPUTED, _computed(lake, files))
+        connection.register("rows", computed)
+        connection.execute("create table computed as from rows")
+        found = connection.sql(_SQL, params={"until_us": scope.until_us}).to_arrow_reader()
+        yield ((files[file], rows) for file, rows in _by_file(found))
 
 
 def _computed(lake: Lake, files: dict[int, sa.Row[Any]]) -> Iterator[pa.RecordBatch]:

@@ -136,12 +136,7 @@ def build_shard(
             why = count_reasons(left_out)
             raise NothingToBuild(recipe=recipe.name, asked=plan.asked, why=why)
         _check_tokenizer(recipe.tokens, results)
-        # Named snapshots are kept, so that the shard can be built again.
-        sources = [recipe.canonical, recipe.query, str(pin.snap), tenant]
-        digest = hashlib.sha256("\0".join(sources).encode()).hexdigest()[:12]
-        note = f"what the shard {recipe.name} was built from"
-        name = name_snap(lake.database, recipe.as_of, f"shard-{digest}", pin.snap, note)
-        snapshot = SnapshotReference(name=name, snap=pin.snap)
+        snapshot = _named_snapshot(lake, recipe, tenant, pin.snap)
         manifest = _manifest(recipe, plan, snapshot, results, left_out)
         staged = [
             (f"{task.folder}/{file.name}", file)
@@ -164,6 +159,15 @@ def build_shard(
     problems = sum((result.problems for result in results), Counter[str]())
     branches = sum((result.branches_left_out for result in results), Counter[str]())
     return ShardBuild(manifest, new, plan.asked, problems, branches, left_out)
+
+
+def _named_snapshot(lake: Lake, recipe: Recipe, tenant: str, snap: int) -> SnapshotReference:
+    """Named snapshots are kept, so that the shard can be built again."""
+    sources = [recipe.canonical, recipe.query, str(snap), tenant]
+    digest = hashlib.sha256("\0".join(sources).encode()).hexdigest()[:12]
+    note = f"what the shard {recipe.name} was built from"
+    name = name_snap(lake.database, recipe.as_of, f"shard-{digest}", snap, note)
+    return SnapshotReference(name=name, snap=snap)
 
 
 def _check_tokenizer(tokens: Tokens, results: Sequence["SliceResult"]) -> None:

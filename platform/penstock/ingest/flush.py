@@ -268,11 +268,11 @@ def plan_flush(
     return fresh, dict(counts)
 
 
-def without(flush: FlushInput, erased: Collection[int]) -> tuple[FlushInput, Counter[LedgerKey]]:
+def without(flush: FlushInput, positions: Collection[int]) -> tuple[FlushInput, Counter[LedgerKey]]:
     """A flush without the events at these positions, and how many those are."""
     decoded = flush.decoded
-    kept = [position for position in range(len(decoded.events)) if position not in erased]
-    return replace(flush, decoded=decoded.chosen(kept)), _count(decoded, sorted(erased))
+    kept = [position for position in range(len(decoded.events)) if position not in positions]
+    return replace(flush, decoded=decoded.chosen(kept)), _count(decoded, sorted(positions))
 
 
 def hour_of(us: int) -> int:

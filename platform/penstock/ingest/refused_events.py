@@ -4,7 +4,7 @@ A session is refused as a whole: by what it says itself, now or in rows that are
 decision on it, its user or its project. That it was is kept as a decision on the session, since
 its later events may name nobody."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -14,9 +14,8 @@ from sqlalchemy import Connection
 
 from penstock.database.engine import Database, clock_us
 from penstock.events.event import consent_of
-from penstock.ingest.flush import FlushInput, hour_of
+from penstock.ingest.flush import FlushInput, without
 from penstock.ingest.rejection_rules import RejectedRow
-from penstock.lake.commits import LedgerKey
 from penstock.lake.duplicates import SessionMemory
 from penstock.lake.rows import DecodedEvents
 from penstock.privacy.consents import NO_TRAIN, DecisionKind, standing_decisions
@@ -103,16 +102,10 @@ def without_refused(flush: FlushInput, refused: Collection[int]) -> FlushInput:
     """The flush with the events at these positions among the rejected, without their content. They
     were accepted, and are no longer counted as that."""
     decoded = flush.decoded
-    rows, taken_back = [], Counter[LedgerKey]()
+    rows = []
     for at in sorted(refused):
         tenant, source = decoded.tenants[at], decoded.events[at].source or ""
         received_us = decoded.received_us[at]
         rows.append(RejectedRow(tenant, source, received_us, 0, REASON, b"", truncated=False))
-        taken_back[LedgerKey(tenant, source, hour_of(received_us))] += 1
-    kept = [position for position in range(len(decoded.events)) if position not in refused]
-    return replace(
-        flush,
-        decoded=decoded.chosen(kept),
-        rejected=[*flush.rejected, *rows],
-        accepted=flush.accepted - taken_back,
-    )
+    kept, taken_back = without(flush, refused)
+    return replace(kept, rejected=[*flush.rejected, *rows], accepted=flush.accepted - taken_back)

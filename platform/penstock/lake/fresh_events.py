@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
@@ -56,13 +57,16 @@ def arrivals_of(lake: "Lake") -> FrameDecoder:
 def without_withheld(lake: "Lake", decoded: DecodedEvents) -> DecodedEvents:
     """Without what rooms above the lake say that nobody may see, such as what was erased and sent
     again: the writer will drop it, but a query may come sooner."""
-    withheld: set[int] = set()
-    for entry in entry_points(group="penstock.withheld"):
-        withhold: Withhold = entry.load()
-        withheld.update(withhold(lake, decoded))
+    withheld = {position for withhold in _withholds() for position in withhold(lake, decoded)}
     if not withheld:
         return decoded
     return decoded.chosen([at for at in range(len(decoded.events)) if at not in withheld])
+
+
+@cache
+def _withholds() -> list[Withhold]:
+    """Looking for entry points takes longer than a small query."""
+    return [entry.load() for entry in entry_points(group="penstock.withheld")]
 
 
 def read_fresh(

@@ -68,7 +68,7 @@ def rotate_data_key(lake: Lake, tenant: str, by: str = OPERATOR) -> KeyRotation:
         append(
             connection, Deed(tenant=tenant, actor=by, action="rotate", subject=key.id, facts=facts)
         )
-    return KeyRotation(key.id, deleted, len(_retired(lake, owner)))
+    return KeyRotation(key.id, deleted, len(retired_keys(lake, owner)))
 
 
 def rewrap_data_keys(lake: Lake, by: str = OPERATOR) -> int:
@@ -91,7 +91,7 @@ def delete_unneeded_keys(lake: Lake, owner: str, seconds_max: float = WRITERS_SE
     """Delete the retired keys of an owner that no file is sealed with: what is left of such files
     anywhere opens no more. How many; none while somebody writes for longer than `seconds_max`."""
     store = sealed_store(lake)
-    unneeded = _retired(lake, owner)
+    unneeded = retired_keys(lake, owner)
     if owner == LAKE or not unneeded or not _wait_for_writers(lake, owner, seconds_max):
         return 0
     for stored in store.list():
@@ -137,7 +137,8 @@ def _is_owner(lake: Lake, owner: str) -> bool:
         return connection.execute(mine).first() is not None
 
 
-def _retired(lake: Lake, owner: str) -> set[str]:
+def retired_keys(lake: Lake, owner: str) -> set[str]:
+    """Of before, and still there: files may need them."""
     query = sa.select(data_key.c.id).where(
         data_key.c.owner == owner, data_key.c.retired_at.is_not(None)
     )

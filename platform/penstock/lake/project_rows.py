@@ -8,6 +8,7 @@ but what they are written to say: they read the same rows without a copy.
 """
 
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 
 from penstock.lake.statements import Preparation
@@ -17,21 +18,7 @@ SESSION = "session_id"
 #: Relations that were whole, and that nothing needs once the copies are there.
 _WHOLE = ("session_parts", "event_rows", "stored_sessions", "stored_events")
 _WHOLE_TABLES = ("fresh_sessions", "fresh_events", "consent_changes")
-#: A session of which one event names another project, or none, is not the project's: whoever may
-#: send events could name its project in a session of others, and read that session.
-_FIND = """
-CREATE TABLE project_sessions AS
-WITH likely AS (
-    SELECT session_id FROM session_parts
-    GROUP BY session_id
-    HAVING bool_and(coalesce(project = getvariable('project'), false))
-),
-others AS (
-    SELECT session_id FROM event_rows SEMI JOIN likely USING (session_id)
-    WHERE project IS DISTINCT FROM getvariable('project')
-)
-SELECT session_id FROM likely ANTI JOIN others USING (session_id)
-"""
+_FIND = files("penstock.lake").joinpath("project_sessions.sql").read_text(encoding="utf-8")
 
 
 @dataclass

@@ -8,11 +8,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from secrets import token_hex
 from shutil import rmtree
+from typing import TYPE_CHECKING
 
 from penstock.directories import make_directory
 
+if TYPE_CHECKING:
+    import duckdb
+
 #: Below the data directory.
 SPILL_FOLDER = "tmp"
+#: The digests of a million sessions fit.
+_SORTING_MEMORY = "256MB"
 
 
 @contextmanager
@@ -31,6 +37,23 @@ def spill_folder(data: Path) -> Iterator[Path]:
             rmtree(folder, ignore_errors=True)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def sorting_engine(data: Path) -> Iterator["duckdb.DuckDBPyConnection"]:
+    """An engine without files for work of our own, with little memory: what has no room there is
+    on disk until it ends."""
+    import duckdb
+
+    with spill_folder(data) as folder:
+        configuration: dict[str, str | bool | int | float | list[str]] = {
+            "threads": 1,
+            "memory_limit": _SORTING_MEMORY,
+            "temp_directory": str(folder),
+            "autoload_known_extensions": False,
+        }
+        with duckdb.connect(":memory:", config=configuration) as connection:
+            yield connection
 
 
 def remove_left_spill(data: Path) -> int:

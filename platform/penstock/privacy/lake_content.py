@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from penstock.database.engine import now_us
 from penstock.encryption.sealed_store import SealedStore
-from penstock.lake.key_rotation import delete_unneeded_keys, list_data_keys, replace_data_key
+from penstock.lake.key_rotation import delete_unneeded_keys, replace_data_key, retired_keys
 from penstock.lake.lake import Lake
 from penstock.lake.rewrites import (
     RewrittenSegment,
@@ -123,7 +123,7 @@ def _delete_data_keys(order: ErasureOrder) -> Iterator[ErasedPart]:
     if order.scope.kind == TENANT and isinstance(lake.store, SealedStore):
         owner = tenant_folder(tenant)
         deleted = delete_unneeded_keys(lake, owner)
-        left = any(key.owner == owner and key.retired_at for key in list_data_keys(lake))
+        left = retired_keys(lake, owner)
         yield ErasedPart({"data keys": deleted}, notes=[_KEYS_NEEDED] if left else [])
 
 

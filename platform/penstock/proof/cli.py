@@ -12,7 +12,7 @@ from penstock.terminal import options
 from penstock.terminal.output import say, show_json, show_table, show_text
 
 if TYPE_CHECKING:
-    from penstock.signatures import PublicKey
+    from penstock.proof.calls import SigningKeyAnswer
 
 
 def prove(
@@ -81,7 +81,8 @@ def prove(
         _verify(verify, key, data, url, json=json)
         return
     if public_key:
-        _show_key(data, url, tenant, json=json)
+        answer = _signing_key(data, url, tenant)
+        show_json(answer) if json else show_text(answer.pem.strip())
         return
     assert checkpoint is not None
     if leaves is not None:
@@ -128,15 +129,13 @@ def _write_leaves(
     say(f"wrote the digests of {count} sessions to {path}")
 
 
-def _show_key(data: Path | None, url: str | None, tenant: str, *, json: bool) -> None:
+def _signing_key(
+    data: Path | None, url: str | None, tenant: str = TENANT_DEFAULT
+) -> "SigningKeyAnswer":
     from penstock.proof.calls import SHOW_SIGNING_KEY, SigningKeyQuestion
 
     with open_desk(data, url, tenant) as desk:
-        answer = desk.ask(SHOW_SIGNING_KEY, SigningKeyQuestion())
-    if json:
-        show_json(answer)
-    else:
-        show_text(answer.pem.strip())
+        return desk.ask(SHOW_SIGNING_KEY, SigningKeyQuestion())
 
 
 def _verify(
@@ -146,9 +145,10 @@ def _verify(
     from penstock.signatures import PublicKey, signed_document
 
     document = signed_document(_read(file), str(file))
-    key = None if key_file is None else PublicKey.of_pem(_read(key_file), str(key_file))
-    if key is None:
-        key = _key_of_lake(data, url)
+    if key_file is not None:
+        key = PublicKey.of_pem(_read(key_file), str(key_file))
+    else:
+        key = PublicKey.of_pem(_signing_key(data, url).pem.encode(), "the key of the lake")
     genuine = key.has_signed(document)
     answer: dict[str, Any] = {"genuine": genuine, "key": key.name, "differences": None}
     if genuine and document.get("format") == _proof_format():
@@ -169,15 +169,6 @@ def _proof_format() -> str:
     from penstock.proof.document import PROOF_FORMAT
 
     return PROOF_FORMAT
-
-
-def _key_of_lake(data: Path | None, url: str | None) -> "PublicKey":
-    from penstock.proof.calls import SHOW_SIGNING_KEY, SigningKeyQuestion
-    from penstock.signatures import PublicKey
-
-    with open_desk(data, url) as desk:
-        answer = desk.ask(SHOW_SIGNING_KEY, SigningKeyQuestion())
-    return PublicKey.of_pem(answer.pem.encode(), "the key of the lake")
 
 
 def _differences(

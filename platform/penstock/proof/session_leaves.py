@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 
 from penstock.lake.lake import Lake
-from penstock.lake.spill import spill_folder
+from penstock.lake.spill import sorting_engine
 from penstock.proof.merkle import leaf_hash, merkle_path, merkle_root
 from penstock.sealed_texts import SecretSeal
 from penstock.shards.files import read_rows
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 _PURPOSE = "session digests"
 _KEY_NAME_HEX = 16
 _BATCH_ROWS = 10_000
-#: A million sessions fit; more are sorted on disk.
-_MEMORY = "256MB"
 _LEAVES = pa.schema([("digest", pa.binary()), ("consent", pa.string())])
 
 
@@ -108,23 +106,14 @@ class SessionTree:
 @contextmanager
 def session_tree(lake: Lake, manifest: Manifest, digests: SessionDigests) -> Generator[SessionTree]:
     """From the shard's files. Raises ShardDamaged."""
-    import duckdb
-
     rows = pa.RecordBatchReader.from_batches(_LEAVES, _leaves(lake, manifest, digests))
-    with spill_folder(lake.settings.data) as folder:
-        configuration: dict[str, str | bool | int | float | list[str]] = {
-            "threads": 1,
-            "memory_limit": _MEMORY,
-            "temp_directory": str(folder),
-            "autoload_known_extensions": False,
-        }
-        with duckdb.connect(":memory:", config=configuration) as connection:
-            connection.register("found", rows)
-            connection.execute(
-                "create table leaves as select row_number() over (order by digest, consent) - 1"
-                " as place, digest, consent from (select distinct digest, consent from found)"
-            )
-            yield SessionTree(connection)
+    with sorting_engine(lake.settings.data) as connection:
+        connection.register("found", rows)
+        connection.execute(
+            "create table leaves as select row_number() over (order by digest, consent) - 1"
+            " as place, digest, consent from (select distinct digest, consent from found)"
+        )
+        yield SessionTree(connection)
 
 
 def _leaves(lake: Lake, manifest: Manifest, digests: SessionDigests) -> Iterator[pa.RecordBatch]:

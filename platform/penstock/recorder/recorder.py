@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 from penstock.recorder.delivery import Delivery, Outcome, Reply, any_chance, outcome, pause_seconds
 from penstock.recorder.events import DROPPED_TYPE, EventLines
 from penstock.recorder.session import RecordedSession
-from penstock.recorder.spool import Batch, Spool, default_folder, lines_of
+from penstock.recorder.spool import Spool, SpooledBatch, default_folder, lines_of
 
 _log = logging.getLogger("penstock.recorder")
 
@@ -116,21 +116,21 @@ class Recorder:
         common: Mapping[str, Any] = {},  # nobody changes it
     ) -> None:
         """An event. `common` has its fields beside the payload: `checkpoint`, `user`, `project`."""
+        line, refusal = None, ""
         try:
             line = _Line(session_id, self._lines.line(session_id, kind, payload, common))
-        except (ValueError, TypeError, RecursionError) as error:
-            _log.warning("an event cannot be written as JSON and is dropped: %s", error)
-            line = None
-        except MemoryError:
-            line = None
+        except (ValueError, TypeError, RecursionError, MemoryError) as error:
+            _log.warning("an event cannot be written as JSON: %s", error)
+            refusal = "unserializable"
         with self._changed:
             self._recorded += 1
-            if line is None:
-                self._drop(session_id, "unserializable")
-            elif self._closed:
-                self._drop(session_id, "closed")
-            elif self._pending_bytes + len(line.content) > self._memory_bytes_max:
-                self._drop(session_id, "memory_full")
+            if line is not None and self._closed:
+                refusal = "closed"
+            elif line and self._pending_bytes + len(line.content) > self._memory_bytes_max:
+                refusal = "memory_full"
+            if line is None or refusal:
+                self._written += 1  # nothing of it is waited for
+                self._drop(session_id, refusal)
             else:
                 self._pending.append(line)
                 self._pending_bytes += len(line.content)
@@ -146,13 +146,12 @@ class Recorder:
             dropped, target = self._dropped.total(), self._recorded
             self._hurry = True
             self._changed.notify_all()
-            while self._written < target:
-                if not self._changed.wait(until_s - time.monotonic()) and _past(until_s):
-                    return False
+            if not self._changed.wait_for(lambda: self._written >= target, seconds):
+                return False
             mark = self._spool.given
-            while self._spool.gone < mark:
-                if not self._changed.wait(until_s - time.monotonic()) and _past(until_s):
-                    return False
+            left_s = until_s - time.monotonic()
+            if not self._changed.wait_for(lambda: self._spool.gone >= mark, left_s):
+                return False
             return self._dropped.total() == dropped
 
     def close(self, seconds: float = _EXIT_SECONDS) -> None:
@@ -213,8 +212,6 @@ class Recorder:
         if not self._dropped[reason]:
             _log.warning("events of session %s are dropped: %s", session_id[:100], reason)
         self._dropped[reason] += events
-        if reason in ("unserializable", "closed", "memory_full"):
-            self._written += events
         known = len(self._untold) < _DROPPED_SESSIONS_MAX or (session_id, reason) in self._untold
         self._untold[session_id if known else f"recorder-{os.getpid()}", reason] += events
 
@@ -308,7 +305,7 @@ class Recorder:
         """Whoever flushes does not wait so long, unless the service asked for it."""
         self._changed.wait_for(lambda: self._closed or (self._hurry and not asked), seconds)
 
-    def _next_batch(self) -> Batch | None:
+    def _next_batch(self) -> SpooledBatch | None:
         with self._changed:
             while (batch := self._spool.first()) is None:
                 if self._writer_done:
@@ -317,7 +314,7 @@ class Recorder:
                 self._changed.wait()
             return batch
 
-    def _settle(self, batch: Batch, result: Outcome, reply: Reply) -> None:
+    def _settle(self, batch: SpooledBatch, result: Outcome, reply: Reply) -> None:
         if result is Outcome.TAKEN:
             self._spool.remove(batch)
             self._sent += batch.events
@@ -336,16 +333,12 @@ class Recorder:
             self._spool.remove(batch)
 
 
-def _reply_to(delivery: Delivery, batch: Batch) -> Reply:
+def _reply_to(delivery: Delivery, batch: SpooledBatch) -> Reply:
     try:
         body = batch.body()
     except OSError as error:
         return Reply(_UNPROCESSABLE, problem=str(error))
     return delivery.send(body)
-
-
-def _past(until_s: float) -> bool:
-    return time.monotonic() >= until_s
 
 
 def machine_mask() -> Mask | None:

@@ -21,7 +21,7 @@ _LOCK = "lock"
 _FAST = 1
 
 
-class Batch(NamedTuple):
+class SpooledBatch(NamedTuple):
     """Packed lines: in a file, or in memory where the disk does not take them."""
 
     events: int
@@ -49,7 +49,7 @@ class Spool:
         self._lock = threading.RLock()
         self._own: Path | None = None
         self._own_lock: int | None = None
-        self._batches: deque[Batch] = deque()
+        self._batches: deque[SpooledBatch] = deque()
         self._adopted: dict[Path, int] = {}
         self._files = 0
         self.bytes = 0
@@ -71,11 +71,11 @@ class Spool:
             self.given += len(lines)
             return True
 
-    def first(self) -> Batch | None:
+    def first(self) -> SpooledBatch | None:
         with self._lock:
             return self._batches[0] if self._batches else None
 
-    def remove(self, batch: Batch) -> None:
+    def remove(self, batch: SpooledBatch) -> None:
         """The first one, which somebody is done with."""
         with self._lock:
             self._batches.remove(batch)
@@ -85,13 +85,15 @@ class Spool:
                 with suppress(OSError):
                     batch.path.unlink(missing_ok=True)
 
-    def halve(self, batch: Batch) -> None:
+    def halve(self, batch: SpooledBatch) -> None:
         """The first one becomes two, since the service does not take it as it is. Raises OSError,
         EOFError."""
         lines = lines_of(batch)
         middle = len(lines) // 2
         with self._lock:
-            halves = [self._stored(len(part), _packed(part)) for part in _divided(lines, middle)]
+            halves = [
+                self._stored(len(part), _packed(part)) for part in (lines[:middle], lines[middle:])
+            ]
             self.remove(batch)
             for half in reversed(halves):
                 self._add(half, first=True)
@@ -123,7 +125,7 @@ class Spool:
                     os.close(lock)
         self._own_lock, self._adopted = None, {}
 
-    def _add(self, batch: Batch, *, first: bool = False) -> None:
+    def _add(self, batch: SpooledBatch, *, first: bool = False) -> None:
         if first:
             self._batches.appendleft(batch)
         else:
@@ -131,7 +133,7 @@ class Spool:
         self.bytes += batch.size
         self.events += batch.events
 
-    def _stored(self, events: int, packed: bytes) -> Batch:
+    def _stored(self, events: int, packed: bytes) -> SpooledBatch:
         try:
             folder = self._own or self._open()
             self._files += 1
@@ -142,8 +144,8 @@ class Spool:
             part.rename(path)
         except OSError as error:
             _log.warning("events wait in memory, since the spool cannot be written: %s", error)
-            return Batch(events, len(packed), packed=packed)
-        return Batch(events, len(packed), path)
+            return SpooledBatch(events, len(packed), packed=packed)
+        return SpooledBatch(events, len(packed), path)
 
     def _open(self) -> Path:
         folder = self._folder / f"{os.getpid()}-{os.urandom(4).hex()}"
@@ -153,13 +155,9 @@ class Spool:
         return folder
 
 
-def lines_of(batch: Batch) -> list[bytes]:
+def lines_of(batch: SpooledBatch) -> list[bytes]:
     """Raises OSError, EOFError where its file is broken or gone."""
     return gzip.decompress(batch.body()).splitlines(keepends=True)
-
-
-def _divided(lines: list[bytes], middle: int) -> tuple[list[bytes], list[bytes]]:
-    return lines[:middle], lines[middle:]
 
 
 def _packed(lines: list[bytes]) -> bytes:
@@ -191,8 +189,8 @@ def _locked(folder: Path) -> int | None:
     return lock
 
 
-def _batches_in(folder: Path) -> Iterator[Batch]:
+def _batches_in(folder: Path) -> Iterator[SpooledBatch]:
     for path in sorted(folder.glob(f"*{_SUFFIX}")):
         events = path.name.removesuffix(_SUFFIX).rpartition("-")[2]
         with suppress(OSError, ValueError):
-            yield Batch(int(events), path.stat().st_size, path)
+            yield SpooledBatch(int(events), path.stat().st_size, path)

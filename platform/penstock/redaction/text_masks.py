@@ -53,7 +53,7 @@ class TooManyMatches(ValueError):
     """A text with more matches than are looked at."""
 
 
-class _Span(NamedTuple):
+class _Replacement(NamedTuple):
     """What is replaced in a text."""
 
     start: int
@@ -82,7 +82,7 @@ class TextMask:
     def mask(self, text: str, work: LineWork, name: str | None = None) -> Steps[Masked]:
         """`name` is that of the text where it is the value of a JSON object. Raises
         TooManyMatches and TooMuchWork."""
-        spans: list[_Span] = []
+        spans: list[_Replacement] = []
         for piece in text_pieces(text):
             part = text[piece.start : piece.end]
             for span in (yield from self._spans(part, work, DEPTH_MAX)):
@@ -101,7 +101,7 @@ class TextMask:
             raise TooManyMatches
         return Masked(replaced, matches)
 
-    def _spans(self, text: str, work: LineWork, depth: int) -> Steps[list[_Span]]:
+    def _spans(self, text: str, work: LineWork, depth: int) -> Steps[list[_Replacement]]:
         if work.ends_turn(len(text)):
             yield
         marks = self.screen.marks(text.encode("utf-8", "surrogatepass"))
@@ -122,8 +122,8 @@ class TextMask:
 
     def _matches(
         self, text: str, marks: Marks, work: LineWork, *, joined_only: bool = False
-    ) -> Steps[list[_Span]]:
-        spans: list[_Span] = []
+    ) -> Steps[list[_Replacement]]:
+        spans: list[_Replacement] = []
         for mark in sorted(marks):
             if mark < 0 or (joined_only and not self.rules[mark].joined):
                 continue
@@ -139,7 +139,7 @@ class TextMask:
                     spans.append(span)
         return spans
 
-    def _span(self, rule: Rule, text: str, match: re.Match[str]) -> _Span | None:
+    def _span(self, rule: Rule, text: str, match: re.Match[str]) -> _Replacement | None:
         groups = match.groupdict()
         group = next((name for name in ("value", "bare") if groups.get(name)), 0)
         value, (start, end) = match[group], match.span(group)
@@ -148,9 +148,9 @@ class TextMask:
         if not rule.accepts(Candidate(text, match, value, start)):
             return None
         by = placeholder(rule.kind, rule.type, value, self.key())
-        return _Span(start, end, by, (rule.id,))
+        return _Replacement(start, end, by, (rule.id,))
 
-    def _joined_matches(self, text: str, marks: Marks, work: LineWork) -> Steps[list[_Span]]:
+    def _joined_matches(self, text: str, marks: Marks, work: LineWork) -> Steps[list[_Replacement]]:
         if work.ends_turn(len(text)):
             yield
         view = joined(text)
@@ -169,7 +169,7 @@ class TextMask:
 
     def _in_view(
         self, view_of: Callable[[str], View], text: str, work: LineWork, depth: int
-    ) -> Steps[list[_Span]]:
+    ) -> Steps[list[_Replacement]]:
         if work.ends_turn(len(text)):
             yield
         view = view_of(text)
@@ -178,12 +178,15 @@ class TextMask:
         if work.ends_turn(_VIEW_PIECE_CHARS * len(view.begins)):
             yield
         spans = yield from self._spans(view.text, work, depth - 1)
-        return [_Span(*view.original(span.start, span.end), span.by, span.rules) for span in spans]
+        return [
+            _Replacement(*view.original(span.start, span.end), span.by, span.rules)
+            for span in spans
+        ]
 
-    def _in_base64(self, text: str, work: LineWork, depth: int) -> Steps[list[_Span]]:
+    def _in_base64(self, text: str, work: LineWork, depth: int) -> Steps[list[_Replacement]]:
         if work.ends_turn(len(text)):
             yield
-        spans: list[_Span] = []
+        spans: list[_Replacement] = []
         together: list[tuple[re.Match[str], str]] = []
         size = 0
         for match in _BASE64_TEXT.finditer(text):
@@ -200,12 +203,12 @@ class TextMask:
 
     def _in_decoded(
         self, together: list[tuple[re.Match[str], str]], work: LineWork, depth: int
-    ) -> Steps[list[_Span]]:
+    ) -> Steps[list[_Replacement]]:
         """One scan tells that there is nothing in a hundred short texts."""
         content = "\n".join(decoded for _, decoded in together)
         if not self.screen.marks(content.encode("utf-8", "surrogateescape")):
             return []
-        spans: list[_Span] = []
+        spans: list[_Replacement] = []
         for match, decoded in together:
             inner = yield from self._spans(decoded, work, depth - 1)
             if inner:
@@ -225,7 +228,7 @@ class TextMask:
             self._names[name] = names
         return names
 
-    def _assigned(self, name: str, text: str, work: LineWork) -> Steps[list[_Span]]:
+    def _assigned(self, name: str, text: str, work: LineWork) -> Steps[list[_Replacement]]:
         """What is a secret by the name that it has."""
         opening = f'"{name}": "'
         whole = f'{opening}{text}"'
@@ -249,14 +252,16 @@ def _base64_decoded(token: str) -> str:
     return content.decode("utf-8", "surrogateescape")
 
 
-def _encoded_spans(match: re.Match[str], decoded: str, inner: list[_Span]) -> list[_Span]:
+def _encoded_spans(
+    match: re.Match[str], decoded: str, inner: list[_Replacement]
+) -> list[_Replacement]:
     """Of the base64 that says what was decoded."""
     if len(match[0]) <= _ENCODED_AGAIN_CHARS_MAX:
         masked, counts = _replace(decoded, inner)
         by = base64.b64encode(masked.encode("utf-8", "surrogateescape")).decode()
-        return [_Span(*match.span(), by, tuple(counts.elements()))]
+        return [_Replacement(*match.span(), by, tuple(counts.elements()))]
     lines = without_breaks(match[0])
-    spans: list[_Span] = []
+    spans: list[_Replacement] = []
     for span in inner:
         first = _bytes_of(decoded[: span.start]) // 3 * 4
         last = -(-_bytes_of(decoded[: span.end]) // 3) * 4
@@ -269,13 +274,13 @@ def _bytes_of(text: str) -> int:
     return len(text.encode("utf-8", "surrogateescape"))
 
 
-def _replace(text: str, spans: Iterable[_Span]) -> tuple[str, Counter[str]]:
+def _replace(text: str, spans: Iterable[_Replacement]) -> tuple[str, Counter[str]]:
     """The longest of those that overlap, grown to hold the others. A match that was seen in several
     ways counts once."""
     parts: list[str] = []
     counts: Counter[str] = Counter()
     at = 0
-    merged: list[tuple[_Span, Counter[str]]] = []
+    merged: list[tuple[_Replacement, Counter[str]]] = []
     for span in sorted(spans, key=lambda span: (span.start, -span.end)):
         rules = Counter(span.rules)
         if merged and span.start < merged[-1][0].end:
