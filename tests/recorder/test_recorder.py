@@ -155,6 +155,18 @@ def test_a_wrong_key_costs_nothing_once_it_is_right(
     assert "401 no key" in caplog.text
 
 
+@pytest.mark.parametrize("status", [401, 404, 500])
+def test_whoever_flushes_in_vain_does_not_have_it_asked_all_the_time(
+    server: Server, tmp_path: Path, status: int
+) -> None:
+    server.script = lambda _asked: Answer(status)
+    with _recording(server, tmp_path) as recorder:
+        recorder.session("s").user_message("hello")
+        eventually(lambda: server.asked)
+        assert not recorder.flush(0.5)
+        assert 2 <= len(server.asked) <= 5  # it pauses for a quarter of a second, and then longer
+
+
 def test_a_batch_that_is_too_large_is_divided_until_it_fits(server: Server, tmp_path: Path) -> None:
     def script(asked: Asked) -> Answer:
         lines = gzip.decompress(asked.body).splitlines()

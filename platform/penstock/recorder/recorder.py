@@ -287,13 +287,13 @@ class Recorder:
             result = outcome(reply)
             with self._changed:
                 self._settle(batch, result, reply)
-                self._hurry = self._hurry and result is not Outcome.LATER
                 self._changed.notify_all()
                 if result in (Outcome.TAKEN, Outcome.TOO_LARGE, Outcome.REFUSED):
                     attempts = 0
                     continue
                 if attempts == 0:
                     _log.warning("events wait for the service: %s %s", reply.status, reply.problem)
+                self._hurry = False  # whoever flushes had an attempt
                 pause_s = pause_seconds(attempts, reply, any_chance())
                 attempts += 1
                 if self._closed:
