@@ -113,14 +113,22 @@ def test_a_path_of_another_leaf_or_place_is_refused(
     proven: ProvenLake, tmp_path: Path, plain_path: Path
 ) -> None:
     proof = written(tmp_path, "proof.json", proven.proof())
-    genuine = proven.session("s03")
     lines = lines_of("python", 1)
-    for field, value in (("consent", "train"), ("index", 99), ("digest", "0" * 64), ("path", [])):
+
+    def refused(genuine: Any, field: str, value: object) -> bool:
         document = copy.deepcopy(genuine)
         document["shards"][0]["leaves"][0][field] = value
         name = written(tmp_path, "session.json", document)
         told = plain_python(plain_path, "-c", lines, name, proof, cwd=tmp_path)
-        assert "AssertionError" in told.stderr, field
+        return "AssertionError" in told.stderr
+
+    for field, value in (("consent", "train"), ("index", 99), ("digest", "0" * 64), ("path", [])):
+        assert refused(proven.session("s03"), field, value), field
+    # Beyond the last leaf, or before the first, with the turns of the true place at each level.
+    answers = [proven.session(f"s{number:02d}") for number in range(SESSIONS)]
+    [third] = [each for each in answers if each["shards"][0]["leaves"][0]["index"] == 3]
+    for place in (3 + 64, 3 - 64):
+        assert refused(third, "index", place), place
 
 
 def test_every_session_of_the_shard_has_a_path_and_the_same_root(proven: ProvenLake) -> None:
