@@ -203,6 +203,8 @@ def test_a_rollback_while_a_checkpoint_is_loaded(fleet: Fleet, tmp_path: Path) -
         follower.wait_for("loaded")
         fleet.promote("two")
         eventually(lambda: follower.journal() == ["one<", "two<one"])
+        # It is told by a thread of its own, which may come after the command has begun.
+        eventually(lambda: replica_of(fleet).state == "loading")
         assert [replica_of(fleet).state, replica_of(fleet).loaded] == ["loading", "one"]
         rollback(fleet.database)
         (tmp_path / "go").touch()
