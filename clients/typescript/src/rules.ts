@@ -1,0 +1,141 @@
+/** What secrets look like. `make docs` writes this file from the rules of redaction of the
+ * service; platform/penstock/redaction/rules.toml says what they mean. */
+
+export interface Rule {
+  readonly type: string;
+  readonly pattern: RegExp;
+  readonly checks: readonly string[];
+  /** One of them, in small letters, is in each text that the pattern matches. */
+  readonly needles: readonly string[];
+}
+
+export const RULES: readonly Rule[] = [
+  {
+    type: "aws_key",
+    pattern: new RegExp("(?<![A-Za-z0-9])(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])", "gs"),
+    checks: ["no_example"],
+    needles: ["akia", "asia", "abia", "acca"],
+  },
+  {
+    type: "github_token",
+    pattern: new RegExp("(?<![A-Za-z0-9])(?:gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9]{22}_[A-Za-z0-9]{59})(?![A-Za-z0-9])", "gs"),
+    checks: ["no_example"],
+    needles: ["ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"],
+  },
+  {
+    type: "gitlab_token",
+    pattern: new RegExp("(?<![A-Za-z0-9])gl(?:pat|dt|rt|ptt|cbt|soat)-[A-Za-z0-9_-]{20,64}(?:\\.[A-Za-z0-9]{2}\\.[A-Za-z0-9]{9})?", "gs"),
+    checks: ["no_example"],
+    needles: ["glpat-", "gldt-", "glrt-", "glptt-", "glcbt-", "glsoat-"],
+  },
+  {
+    type: "slack_token",
+    pattern: new RegExp("(?<![A-Za-z0-9])(?:xox[abeposr]-[A-Za-z0-9-]{16,200}|xapp-[0-9]-[A-Za-z0-9-]{20,200}|(?<=hooks\\.slack\\.com/services/)T[A-Z0-9]{6,12}/B[A-Z0-9]{6,12}/[A-Za-z0-9]{18,32})", "gs"),
+    checks: ["no_example"],
+    needles: ["xox", "xapp-", "hooks.slack.com"],
+  },
+  {
+    type: "discord_token",
+    pattern: new RegExp("(?:(?<=/api/webhooks/)[0-9]{17,20}/[A-Za-z0-9_-]{60,80}|(?<![A-Za-z0-9_.-])[MNO][A-Za-z0-9_-]{23,27}\\.[A-Za-z0-9_-]{6}\\.[A-Za-z0-9_-]{27,40}(?![A-Za-z0-9_-]))", "gs"),
+    checks: ["no_example"],
+    needles: ["api/webhooks/", "discord"],
+  },
+  {
+    type: "api_key",
+    pattern: new RegExp("(?<![A-Za-z0-9_-])(?:sk-(?:ant|or|proj|svcacct|admin|lf|None)-[A-Za-z0-9_-]{24,220}|sk-[A-Za-z0-9]{32,64}|gsk_[A-Za-z0-9]{48,56}|xai-[A-Za-z0-9]{60,90}|r8_[A-Za-z0-9]{37}|hf_[A-Za-z]{34}|pplx-[A-Za-z0-9]{40,56}|nvapi-[A-Za-z0-9_-]{60,72}|fw_[A-Za-z0-9]{22,26}|tgp_v1_[A-Za-z0-9_-]{40,48})(?![A-Za-z0-9])", "gs"),
+    checks: ["no_example", "mixed"],
+    needles: ["sk-", "gsk_", "xai-", "r8_", "hf_", "pplx-", "nvapi-", "fw_", "tgp_v1_"],
+  },
+  {
+    type: "google_key",
+    pattern: new RegExp("(?<![A-Za-z0-9])(?:AIza[A-Za-z0-9_-]{35}|GOCSPX-[A-Za-z0-9_-]{28}|ya29\\.[A-Za-z0-9_-]{30,250})(?![A-Za-z0-9])", "gs"),
+    checks: ["no_example"],
+    needles: ["aiza", "gocspx-", "ya29."],
+  },
+  {
+    type: "payment_key",
+    pattern: new RegExp("(?<![A-Za-z0-9])(?:[rs]k_(?:live|test)_[A-Za-z0-9]{16,128}|whsec_[A-Za-z0-9+/]{32,64}|sq0csp-[A-Za-z0-9_-]{43}|EAAA[A-Za-z0-9_-]{60})(?![A-Za-z0-9])", "gs"),
+    checks: ["no_example"],
+    needles: ["k_live_", "k_test_", "whsec_", "sq0csp-", "eaaa"],
+  },
+  {
+    type: "package_registry_token",
+    pattern: new RegExp("(?<![A-Za-z0-9])(?:npm_[A-Za-z0-9]{36}|pypi-AgE[A-Za-z0-9_-]{50,255}|dckr_pat_[A-Za-z0-9_-]{27}|rubygems_[0-9a-f]{48}|(?<=_authToken=)[A-Za-z0-9-]{20,60})(?![A-Za-z0-9])", "gs"),
+    checks: ["no_example"],
+    needles: ["npm_", "pypi-", "dckr_pat_", "rubygems_", "_authtoken="],
+  },
+  {
+    type: "message_service_key",
+    pattern: new RegExp("(?<![A-Za-z0-9])(?:SG\\.[A-Za-z0-9_-]{22}\\.[A-Za-z0-9_-]{43}|key-[0-9a-f]{32}|SK[0-9a-f]{32}|[0-9a-f]{32}-us[0-9]{1,2}|[0-9]{8,10}:AA[A-Za-z0-9_-]{33})(?![A-Za-z0-9])", "gs"),
+    checks: ["no_example"],
+    needles: ["sg.", "key-", "sk", "-us", ":aa"],
+  },
+  {
+    type: "platform_token",
+    pattern: new RegExp("(?<![A-Za-z0-9])(?:do[opr]_v1_[0-9a-f]{64}|shp(?:at|ca|pa|ss)_[0-9a-fA-F]{32}|lin_api_[A-Za-z0-9]{40}|dapi[0-9a-f]{32}|hvs\\.[A-Za-z0-9_-]{24,200}|dp\\.pt\\.[A-Za-z0-9]{40,44}|sbp_[0-9a-f]{40}|PMAK-[0-9a-f]{24}-[0-9a-f]{34}|sntrys_[A-Za-z0-9_=+/-]{40,300}|figd_[A-Za-z0-9_-]{38,44}|ATATT3[A-Za-z0-9_=-]{60,220}|ntn_[A-Za-z0-9]{40,50}|fm2_[A-Za-z0-9+/=]{60,1000}|AGE-SECRET-KEY-1[0-9A-Z]{58}|NRAK-[A-Z0-9]{27}|glsa_[A-Za-z0-9]{32}_[0-9a-f]{8}|glc_[A-Za-z0-9+/=]{40,400}|[A-Za-z0-9]{14}\\.atlasv1\\.[A-Za-z0-9_=-]{60,70}|pscale_(?:tkn|pw)_[A-Za-z0-9_.-]{32,64}|phx_[A-Za-z0-9]{40,60}|tskey-[a-z]{3,10}-[A-Za-z0-9]{10,24}-[A-Za-z0-9]{20,40})(?![A-Za-z0-9])", "gs"),
+    checks: ["no_example"],
+    needles: ["dop_v1_", "doo_v1_", "dor_v1_", "shp", "lin_api_", "dapi", "hvs.", "dp.pt.", "sbp_", "pmak-", "sntrys_", "figd_", "atatt3", "ntn_", "fm2_", "age-secret-key-1", "nrak-", "glsa_", "glc_", ".atlasv1.", "pscale_", "phx_", "tskey-"],
+  },
+  {
+    type: "azure_key",
+    pattern: new RegExp("(?:(?<=AccountKey=)[A-Za-z0-9+/]{80,90}={0,2}|(?<=SharedAccessKey=)[A-Za-z0-9+/]{40,48}={0,2}|(?<![A-Za-z0-9_~.-])[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34}(?![A-Za-z0-9_~.-])|(?<=[?&]sig=)[A-Za-z0-9%]{40,80})", "gs"),
+    checks: ["no_example"],
+    needles: ["accountkey=", "sharedaccesskey=", "q~", "sig="],
+  },
+  {
+    type: "private_key",
+    pattern: new RegExp("-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----(?:(?:(?!-----).){16,20000}?-----END [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----|(?:[\\s\\\\nr\"',+>-]{1,16}[A-Za-z0-9+/]{20,80}={0,2}){1,400}(?:[\\s\\\\nr\"',+>-]{1,16}[A-Za-z0-9+/]{1,60}={1,2})?)", "gs"),
+    checks: ["key_block"],
+    needles: ["private key"],
+  },
+  {
+    type: "putty_key",
+    pattern: new RegExp("(?<=Private-Lines: )[0-9]{1,3}\\s+[A-Za-z0-9+/=\\s]{40,20000}", "gs"),
+    checks: [],
+    needles: ["private-lines: "],
+  },
+  {
+    type: "jwt",
+    pattern: new RegExp("(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,1000}\\.eyJ[A-Za-z0-9_-]{8,8000}\\.[A-Za-z0-9_-]{16,1000}", "gs"),
+    checks: ["jwt"],
+    needles: ["eyj"],
+  },
+  {
+    type: "password",
+    pattern: new RegExp("[A-Za-z][A-Za-z0-9+.-]{1,30}:\\\\?/\\\\?/[^\\s/:@\"'`\\\\<>]{0,64}:(?<value>[^\\s/@\"'`\\\\<>]{3,128})@[A-Za-z0-9_.\\[-]", "gs"),
+    checks: ["no_example", "password"],
+    needles: [":/", ":\\/"],
+  },
+  {
+    type: "password",
+    pattern: new RegExp(";\\s?(?:password|pwd)\\s?=\\s?(?<value>[^;\"'\\s\\\\]{4,128})", "gsi"),
+    checks: ["no_example", "password"],
+    needles: ["password", "pwd"],
+  },
+  {
+    type: "token",
+    pattern: new RegExp("(?<![A-Za-z])(?:bearer|basic|authorization[\"': \\\\]{1,8}token) (?<value>[A-Za-z0-9_~+/.-]{12,4000}={0,2})", "gsi"),
+    checks: ["no_example", "mixed"],
+    needles: ["bearer", "basic", "token"],
+  },
+  {
+    type: "password",
+    pattern: new RegExp("(?<name>(?:password|passwd|passphrase|passwort|pwd)(?=(?<atom0>[A-Za-z0-9_]{0,16}))\\k<atom0>)\\\\{0,3}[\"']?[\\])]?[ \\t]{0,8}(?::=|=>|=|:)(?!=)[ \\t]{0,8}(?:(?:[a-z]{0,2})\\\\{0,3}(?<quote>[\"'`])(?<value>(?=(?<atom1>[^\"'`\\s\\\\]{6,160}))\\k<atom1>)\\\\{0,3}\\k<quote>|(?<bare>(?=(?<atom2>[^\"'`\\s\\\\,;(){}\\[\\]<>]{6,160}))\\k<atom2>)(?=\\\\n|[\\s,;\"'}\\\\]|$))", "gsi"),
+    checks: ["no_example", "password", "assigned"],
+    needles: ["passw", "passphrase", "pwd"],
+  },
+  {
+    type: "token",
+    pattern: new RegExp("(?<name>(?:secret|token|(?:api|access|auth|private|encryption|signing|secret|account|master|app|service|client|deploy|license|shared|storage|webhook)[_-]?key|credentials?|auth)(?=(?<atom0>[A-Za-z0-9_-]{0,16}))\\k<atom0>)\\\\{0,3}[\"']?[\\])]?[ \\t]{0,8}(?::=|=>|=|:)(?!=)[ \\t]{0,8}(?:(?:[a-z]{0,2})\\\\{0,3}(?<quote>[\"'`])(?<value>(?=(?<atom1>[A-Za-z0-9_~+/.=!@#$^&*:%-]{12,512}))\\k<atom1>)\\\\{0,3}\\k<quote>|(?<bare>(?=(?<atom2>[A-Za-z0-9_~+/.=!@#$^*:%-]{16,512}))\\k<atom2>)(?=\\\\n|[\\s,;\"'}&\\\\]|$))", "gsi"),
+    checks: ["no_example", "token", "assigned"],
+    needles: ["secret", "token", "key", "credential", "auth"],
+  },
+  {
+    type: "password",
+    pattern: new RegExp("(?:--(?:password|pass|token|api-key|secret|secret-key|access-token)(?:[ ]|=)[\"']?|curl [^\\n]{0,200}?(?:-u|--user)[ ][\"']?[A-Za-z0-9_.@-]{1,64}:|sshpass -p[ ]?[\"']?)(?<value>[^\\s\"'\\\\<>]{6,200})", "gs"),
+    checks: ["no_example", "password", "assigned"],
+    needles: ["--pass", "--token", "--api-key", "--secret", "--access-token", "curl ", "sshpass"],
+  },
+];
+
+export const COMMON_PASSWORDS = new Set(["123456", "12345678", "abc123", "admin", "admin123", "bar", "baz", "bool", "bytes", "changeme", "default", "development", "empty", "false", "foo", "guest", "guestguest", "hidden", "hunter2", "incorrect", "invalid", "letmein", "localhost", "minio", "minioadmin", "mongo", "mysql", "none", "null", "number", "optional", "pass", "pass123", "passw0rd", "password", "password1", "password123", "postgres", "production", "pw", "qux", "rabbitmq", "redis", "required", "root", "secret", "secret123", "staging", "str", "string", "test", "test123", "testing", "text", "true", "undefined", "user", "username", "wrong"]);
