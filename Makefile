@@ -40,8 +40,17 @@ trainers: .venv-trl/ready .venv-verl/ready ## exports and examples run by PyTorc
 	.venv-verl/bin/pytest tests/trainers/test_verl.py $(ARGS)
 
 .PHONY: engines
-engines: .venv/ready .venv-vllm/ready ## the example for vLLM, in a vLLM for CPUs of several GB
-	VLLM_PYTHON=.venv-vllm/bin/python $(BIN)/pytest tests/fleet/test_vllm_for_real.py $(ARGS)
+engines: .venv/ready .venv-vllm/ready ## the example for vLLM and the proxy, with a vLLM for CPUs of several GB
+	VLLM_PYTHON=.venv-vllm/bin/python $(BIN)/pytest tests/fleet/test_vllm_for_real.py tests/proxy/test_vllm_for_real.py $(ARGS)
+
+.PHONY: exporters
+exporters: .venv/ready .venv-exporters/ready ## a dozen libraries that export spans, against a running service
+	EXPORTERS_PYTHON=.venv-exporters/bin/python $(BIN)/pytest -m "" tests/otlp/test_exporters.py $(ARGS)
+
+.PHONY: typescript
+typescript: clients/typescript/node_modules/ready ## build the recorder for TypeScript, and run its tests under Node
+	npm --prefix clients/typescript run build
+	npm --prefix clients/typescript test
 
 .PHONY: faults
 faults: SECONDS = 60
@@ -73,6 +82,10 @@ format: .venv/ready ## put the code in order
 .PHONY: bench
 bench: .venv/ready ## measure; numbers count only against others of the same run
 	$(BIN)/python -m bench $(ARGS)
+
+.PHONY: phoenix
+phoenix: .venv/ready .venv-phoenix/ready ## what a span costs here and in Arize Phoenix, one after the other
+	PHOENIX=.venv-phoenix/bin/phoenix $(BIN)/python -m bench.phoenix $(ARGS)
 
 .PHONY: erasure-bench
 erasure-bench: .venv/ready ## erase one user of 10 million events, while a server takes events in
@@ -106,11 +119,17 @@ reward-hacks: .venv/ready ## play policies that pad and cut corners: none may be
 plots: .venv/ready ## draw the plots of the pages on rewards anew, from the functions themselves
 	$(BIN)/python -m bench.plots $(ARGS)
 
+.PHONY: screenshots
+screenshots: .venv/ready ## take the pictures of docs/console.md anew, from simulated sessions
+	$(BIN)/python -m bench.screenshots $(ARGS)
+
 .PHONY: docs
-docs: .venv/ready ## write docs/python.md and the lists of docs/sql.md and docs/settings.md anew, from the code
+docs: .venv/ready ## write docs/python.md, the lists of docs/sql.md and docs/settings.md, and the types for TypeScript anew
 	$(BIN)/python -m bench.sql_page
 	$(BIN)/python -m bench.settings_page
 	$(BIN)/python -m bench.python_page
+	$(BIN)/python -m bench.typescript_types
+	$(BIN)/python -m bench.typescript_rules
 
 .PHONY: mutation
 mutation: .venv/ready ## how many small faults the tests notice in five central modules (ARGS="--samples 40")
@@ -124,10 +143,15 @@ lock: ## renew requirements.lock from pyproject.toml (ARGS=--upgrade for newer v
 
 .PHONY: clean
 clean: ## remove what these verbs made; data directories stay
-	rm -rf .venv .venv-trl .venv-verl .venv-vllm .jars dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf clients/typescript/node_modules clients/typescript/build clients/typescript/dist
+	rm -rf .venv .venv-exporters .venv-phoenix .venv-trl .venv-verl .venv-vllm .jars dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find bench examples jobs migrations platform tests -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The environments: exactly the lock, then this checkout, editable. Those of trainers have more.
+
+clients/typescript/node_modules/ready: clients/typescript/package-lock.json
+	@npm --prefix $(<D) ci --no-audit --no-fund --ignore-scripts
+	@touch $@
 
 ifdef UV
 venv = uv venv --quiet --python "$$python" $(@D)
@@ -146,6 +170,19 @@ endif
 .venv-trl/ready .venv-verl/ready: .venv-%/ready: .venv-%/pinned
 .venv-trl/pinned .venv-verl/pinned: .venv-%/pinned: .venv-%/locked tests/trainers/requirements-%.txt
 	@$(install) -r tests/trainers/requirements-$*.txt
+	@touch $@
+
+# Not Penstock's: they only send to it.
+.venv-exporters/ready: tests/otlp/requirements-exporters.txt
+	@test -n "$(UV)" || { echo 'make exporters needs uv: pip install uv' >&2; exit 1; }
+	@uv venv --quiet --clear --python 3.11 $(@D)
+	@$(install) -r tests/otlp/requirements-exporters.txt
+	@touch $@
+
+.venv-phoenix/ready: bench/requirements-phoenix.txt
+	@test -n "$(UV)" || { echo 'make phoenix needs uv: pip install uv' >&2; exit 1; }
+	@uv venv --quiet --clear --python 3.11 $(@D)
+	@$(install) -r bench/requirements-phoenix.txt
 	@touch $@
 
 # Not Penstock's: it is only asked over HTTP. Its wheel names a PyTorch that is not on PyPI.

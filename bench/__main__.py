@@ -22,13 +22,16 @@ from bench.installation import measure_installation
 from bench.kafka import OverKafka, ingest_over_kafka, running_servers, store_with_writers
 from bench.loading import measure_loading
 from bench.promotion_notice import measure_promotion_notice
+from bench.proxying import measure_proxying
 from bench.queries import measure_growth, measure_queries
 from bench.query_processes import measure_query_processes
 from bench.recording import measure_recording
 from bench.redaction import measure_redaction
 from bench.rewards import measure_rewards
+from bench.short_sessions import measure_short_sessions
 from bench.simulator_truth import measure_simulator
 from bench.sizing import Cost, table
+from bench.telemetry import measure_telemetry
 from bench.tenants import figures_of, measure_tenants
 from bench.traffic import Traffic, make_traffic
 from penstock.terminal.output import say
@@ -57,8 +60,14 @@ def _measure(here: Path, events: int, lake_events: int) -> Iterator[Figure]:
 
     yield from _ingest(here, traffic)
 
+    say("taking spans in")
+    yield from measure_telemetry(here / "telemetry")
+
     say("recording a live agent")
     yield from measure_recording(traffic, here / "recording")
+
+    say("passing streams on and recording them")
+    yield from measure_proxying(here / "proxying")
 
     say("storing what many tenants send")
     for tenants in (10, 1_000, 100_000):
@@ -76,6 +85,7 @@ def _measure(here: Path, events: int, lake_events: int) -> Iterator[Figure]:
 
     say("building shards and reading them")
     yield from measure_building(here)
+    yield from measure_short_sessions(here / "short")
     yield from measure_loading(here / "loading")
 
     say("installing the wheel, and starting its commands")

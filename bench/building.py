@@ -41,7 +41,7 @@ def measure_building(directory: Path) -> Iterator[Figure]:
         lake.writer().drain()
         before = getrusage(RUSAGE_SELF).ru_maxrss / 1024
         built: list[ShardBuild] = []
-        built_s = _best(lambda number: built.append(_build(lake, directory, number)))
+        built_s = _best(lambda number: built.append(build(lake, directory, number)))
         peak = getrusage(RUSAGE_SELF).ru_maxrss / 1024
         events = [one.name for one in current(lake.lake.database).segments]
         events_s = _best(lambda _number: _copy(lake, events, directory / "copy.parquet"))
@@ -91,7 +91,7 @@ def _copy(lake: HandLake, names: list[str], to: Path) -> None:
         rows.write_parquet(str(to), compression="zstd")
 
 
-def _build(lake: HandLake, directory: Path, number: int) -> ShardBuild:
+def build(lake: HandLake, directory: Path, number: int) -> ShardBuild:
     """Of another seed each time: the same one would be there already."""
     folder = directory / f"recipe-{number}"
     folder.mkdir(exist_ok=True)

@@ -2,9 +2,9 @@
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench.measure import Usage, percentile, usage_of
@@ -47,9 +47,20 @@ class Ingested:
         return max(self.resident_bytes[: max(1, int(share * len(self.resident_bytes)))])
 
 
-def ingest_at_full_speed(data: Path, bodies: Sequence[bytes]) -> Ingested:
+@dataclass(frozen=True)
+class Form:
+    """Where bodies go, and as what."""
+
+    path: str = "/v1/events"
+    headers: Mapping[str, str] = field(default_factory=lambda: {"Content_Encoding": "zstd"})
+
+
+EVENTS = Form()
+
+
+def ingest_at_full_speed(data: Path, bodies: Sequence[bytes], form: Form = EVENTS) -> Ingested:
     """Clients post as fast as they are answered. Counts until all is in segments."""
-    return _ingest(data, shares_of(bodies), 0, NO_UPKEEP)
+    return _ingest(data, shares_of(bodies), 0, NO_UPKEEP, form)
 
 
 def ingest_at_rate(
@@ -57,11 +68,15 @@ def ingest_at_rate(
 ) -> Ingested:
     """Clients post on a schedule; a late answer does not make the next request later."""
     pause_s = CLIENTS * batch / events_per_s
-    return _ingest(data, shares_of(bodies), pause_s, {})
+    return _ingest(data, shares_of(bodies), pause_s, {}, EVENTS)
 
 
 def _ingest(
-    data: Path, shares: Sequence[Sequence[bytes]], pause_s: float, settings: dict[str, str]
+    data: Path,
+    shares: Sequence[Sequence[bytes]],
+    pause_s: float,
+    settings: dict[str, str],
+    form: Form,
 ) -> Ingested:
     key = admin_key(data)
     with quiet_server(data, settings=settings) as server:
@@ -69,7 +84,7 @@ def _ingest(
         with _watching(server.process.pid) as resident:
             before = usage_of(server.process.pid)
             started = time.perf_counter()
-            acks = post_all(server, shares, pause_s)
+            acks = post_all(server, shares, pause_s, form)
             after = _wait_until_stored(server, data)
             wall_s = time.perf_counter() - started
         queryable_s = _queryable_seconds(server)
@@ -144,7 +159,12 @@ def shares_of(bodies: Sequence[bytes], clients: int = CLIENTS) -> list[Sequence[
     return [bodies[number::clients] for number in range(clients)]
 
 
-def post_all(server: Server, shares: Sequence[Sequence[bytes]], pause_s: float = 0) -> list[float]:
+def post_all(
+    server: Server,
+    shares: Sequence[Sequence[bytes]],
+    pause_s: float = 0,
+    form: Form = EVENTS,
+) -> list[float]:
     """Each share by a client of its own, a body every `pause_s`; how long each was waited for."""
     acks: list[float] = []
 
@@ -157,7 +177,7 @@ def post_all(server: Server, shares: Sequence[Sequence[bytes]], pause_s: float =
                 begun, due = due, due + pause_s
             else:
                 begun = time.perf_counter()
-            reply = client.post("/v1/events", body, Content_Encoding="zstd")
+            reply = client.post(form.path, body, **form.headers)
             assert reply.status == 200, reply.body
             acks.append(time.perf_counter() - begun)
         client.close()

@@ -34,8 +34,11 @@ class Shard(NamedTuple):
     data: Path
     manifest: Manifest
 
-    def reader(self) -> ShardReader:
-        return read_shard(self.data, self.manifest.id, seed=1, batch_tokens=_BATCH_TOKENS)
+    def reader(self, *, column_copies: bool = False) -> ShardReader:
+        return read_shard(
+            self.data, self.manifest.id, seed=1, batch_tokens=_BATCH_TOKENS,
+            column_copies=column_copies,
+        )  # fmt: skip
 
     def paths(self) -> list[Path]:
         folder = self.data / "lake" / folder_of(self.manifest.id)
@@ -52,16 +55,22 @@ def measure_loading(directory: Path) -> Iterator[Figure]:
 
 def _speed(shard: Shard, length: int) -> Iterator[Figure]:
     """The way of reading that is to be matched is the quickest of Arrow's own, on all cores."""
-    scans, rows, flats = [], [], []
+    scans, rows, flats, copies = [], [], [], []
+    _load(shard, flat=False, column_copies=True)  # which makes them
     for _ in range(_ROUNDS):
         scans.append(_seconds(lambda: _scan(shard)))
         rows.append(_seconds(lambda: _load(shard, flat=False)))
         flats.append(_seconds(lambda: _load(shard, flat=True)))
+        copies.append(_seconds(lambda: _load(shard, flat=False, column_copies=True)))
     samples = shard.manifest.rows
     what = f"samples of {length:,} tokens"
     yield at_least(f"loader against a scan, {what}", median(scans) / median(rows), 1.0)
     yield Figure("  the same, values in one piece", f"{median(scans) / median(flats):.2f}")
-    for name, seconds in (("loader", median(rows)), ("scan", median(scans))):
+    yield at_least("  with column copies, against Parquet", median(rows) / median(copies), 3.0)
+    for name, seconds in (
+        *(("loader", median(rows)), ("with column copies", median(copies))),
+        ("scan", median(scans)),
+    ):
         million = f"{samples * length / seconds / 1e6:.0f} million tokens/s"
         yield Figure(f"  {name}", f"{samples / seconds:,.0f} samples/s, {million}")
 
@@ -116,9 +125,9 @@ def _scan(shard: Shard) -> None:
                 to_numpy(name, rows[name])
 
 
-def _load(shard: Shard, *, flat: bool) -> None:
+def _load(shard: Shard, *, flat: bool, column_copies: bool = False) -> None:
     """Rows are numpy views from the start; `flat` asks for each column in one piece too."""
-    with shard.reader() as reader:
+    with shard.reader(column_copies=column_copies) as reader:
         for batch in reader:
             for column in batch.columns.values():
                 if flat and isinstance(column, Ragged):

@@ -10,20 +10,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from penstock.lake.lake import Lake, open_or_make
-from penstock.lake.view_sources import view_names, view_sql
+from penstock.lake.view_sources import column_meanings, view_names
 from penstock.settings import load_settings
 
 PAGE = Path(__file__).parents[1] / "docs" / "sql.md"
-_COLUMNS = re.compile(r"^--   (\S+(?:, \S+)*)  +(\S.*)$", re.MULTILINE)
 #: The meaning of columns that a list at the head of the page explains.
 _SHARED = "[shared](#shared-columns)"
 _LIST = re.compile(r"^(?:- `.*\n)+", re.MULTILINE)
-
-
-def meanings(view: str) -> list[tuple[list[str], str]]:
-    """What the columns of a view mean, as its SQL file says. Columns on one line share it."""
-    header = view_sql(view).partition("-- Columns:\n")[2]
-    return [(names.split(", "), meaning) for names, meaning in _COLUMNS.findall(header)]
 
 
 def types(lake: Lake, view: str) -> dict[str, str]:
@@ -55,7 +48,7 @@ def written(page: str, lake: Lake) -> str:
         old = _LIST.search(page, start)
         if old is None:
             raise ValueError(f"docs/sql.md has no list of {view}")
-        new = columns(types(lake, view), meanings(view))
+        new = columns(types(lake, view), column_meanings(view))
         page = page[: old.start()] + new + page[old.end() :]
     return page
 

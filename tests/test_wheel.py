@@ -17,7 +17,7 @@ from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.system
 
-_SECONDS_MAX = 120
+_SECONDS_MAX = 600
 _SESSION = "sample-reverted"
 _SESSIONS = "examples/sessions"
 _ENDLESS = "select count(*) as n from range(1000000) a, range(1000000) b where a.range < b.range"

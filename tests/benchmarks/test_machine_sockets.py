@@ -156,7 +156,7 @@ def run_in_own_mounts(commands: str, code: str, **environment: str) -> str:
     done = subprocess.run(
         ["unshare", "-m", "sh", "-c", script],
         env=os.environ | {"PYTHONPATH": paths} | environment,
-        cwd=root, capture_output=True, text=True, check=False, timeout=120,
+        cwd=root, capture_output=True, text=True, check=False, timeout=600,
     )  # fmt: skip
     if done.returncode and "unshare" in done.stderr:
         pytest.skip(done.stderr)
@@ -244,32 +244,42 @@ _READ = """
 import json, os, sys
 from tests.benchmarks.conftest import *
 from penstock_jobs.benchmarks.sandbox.visible_files import named_places
-visible = named_places(os.environ["AGENT"])
-with open_sandbox(views=PathRules(visible=visible)) as sandbox:
-    command = "cd /srv/me && find . -type f | sort; ls -A /home /root; tool; " + os.environ["AGENT"]
-    ended = run_in(sandbox, command)
-print(json.dumps([visible, ended.output.split("\\n")]))
+read = {}
+for agent in json.loads(os.environ["AGENTS"]):
+    visible = named_places(agent)
+    with open_sandbox(views=PathRules(visible=visible)) as sandbox:
+        command = "cd /srv/me && find . -type f | sort; ls -A /home /root; tool; " + agent
+        read[agent] = [visible, run_in(sandbox, command).output.split("\\n")]
+print(json.dumps(read))
 """
+#: By the command of an agent, the places that it names and the files that it needs of a home.
+_AGENTS: dict[str, tuple[list[str], list[str]]] = {
+    "true": ([], []),
+    "cat /srv/me/notes": (["/srv/me/notes"], ["./notes"]),
+    "cat /srv/me/.netrc": (["/srv/me/.netrc"], ["./.netrc"]),
+    "cat /srv/me/agent/agent.sh": (["/srv/me/agent"], ["./agent/agent.sh", "./agent/part"]),
+    # What lies beside a key is not the agent's.
+    "cat /srv/me/.ssh/key": (["/srv/me/.ssh/key"], ["./.ssh/key"]),
+    "ls /srv/me /srv/me/": ([], []),
+}
 
 
-@pytest.mark.parametrize(
-    ("agent", "named", "files"),
-    [
-        ("true", [], []),
-        ("cat /srv/me/notes", ["/srv/me/notes"], ["./notes"]),
-        ("cat /srv/me/.netrc", ["/srv/me/.netrc"], ["./.netrc"]),
-        ("cat /srv/me/agent/agent.sh", ["/srv/me/agent"], ["./agent/agent.sh", "./agent/part"]),
-        # What lies beside a key is not the agent's.
-        ("cat /srv/me/.ssh/key", ["/srv/me/.ssh/key"], ["./.ssh/key"]),
-        ("ls /srv/me /srv/me/", [], []),
-    ],
-)
-def test_of_a_home_only_what_is_needed_is_read(
-    isolation: None, agent: str, named: list[str], files: list[str]
-) -> None:
+@pytest.fixture(scope="module")
+def read_of_home(isolation: None) -> dict[str, tuple[list[str], list[str]]]:
+    """One process for all agents: to import what opens a sandbox takes longest."""
     path = f"/srv/me/.local/bin:{os.environ['PATH']}"
-    answer = run_in_own_mounts(_HOME, _READ, HOME="/srv/me", PATH=path, AGENT=agent)
-    visible, output = json.loads(answer)
+    agents = json.dumps(list(_AGENTS))
+    answer = run_in_own_mounts(_HOME, _READ, HOME="/srv/me", PATH=path, AGENTS=agents)
+    read: dict[str, tuple[list[str], list[str]]] = json.loads(answer)
+    return read
+
+
+@pytest.mark.parametrize("agent", _AGENTS)
+def test_of_a_home_only_what_is_needed_is_read(
+    isolation: None, read_of_home: dict[str, tuple[list[str], list[str]]], agent: str
+) -> None:
+    named, files = _AGENTS[agent]
+    visible, output = read_of_home[agent]
     assert visible == named
     assert output[output.index("/home:") + 1] == ""
     end = output.index("tool runs")

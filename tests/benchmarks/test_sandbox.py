@@ -399,7 +399,7 @@ with open_sandbox(processes=20) as sandbox:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()

@@ -67,7 +67,7 @@ def score(case: Case, room: Path) -> float:
     environment = {f"PENSTOCK_{name}": str(value) for name, value in told.items()}
     done = subprocess.run(
         [sys.executable, "-BS", str(check / "check.py")], cwd=tree, capture_output=True, text=True,
-        timeout=60, check=False,
+        timeout=300, check=False,
         env=environment | {"PATH": os.environ["PATH"], "HOME": str(room), "LANG": "C.UTF-8"},
     )  # fmt: skip
     assert done.returncode in (0, 1), done.stdout + done.stderr

@@ -43,7 +43,7 @@ def wait_for(
 ) -> WatchOutcome:
     told: queue.SimpleQueue[WatchOutcome] = queue.SimpleQueue()
     with watcher.telling(key, after, told.put):
-        return told.get(timeout=30)
+        return told.get(timeout=300)
 
 
 def seen(outcome: WatchOutcome) -> ChannelNews:
@@ -66,7 +66,7 @@ def test_a_change_wakes_all_that_wait(database: Database) -> None:
         assert watcher.waiting == 20
         promote(database, "two")
         for _ in range(20):
-            found = seen(told.get(timeout=30))
+            found = seen(told.get(timeout=300))
             assert (found.state.version, found.state.checkpoint) == (2, "two")
             assert [one.version for one in found.notices] == [2]
         assert watcher.waiting == 0
@@ -165,7 +165,7 @@ def test_who_ends_answers_its_waiters(database: Database) -> None:
         told: queue.SimpleQueue[WatchOutcome] = queue.SimpleQueue()
         with watcher.telling(KEY, 1, told.put):
             watcher.end_soon()
-            assert told.get(timeout=30) is None
+            assert told.get(timeout=300) is None
         assert wait_for(watcher, 1) is None
         assert seen(wait_for(watcher, None)).state.version == 1
 
@@ -184,7 +184,7 @@ def test_an_outage_is_said_and_outlasted(tmp_path: Path) -> None:
             assert isinstance(wait_for(watcher, None), DatabaseUnreachable)
             aside.rename(file)
             set_policy(database)
-            assert seen(told.get(timeout=30)).state.version == 2
+            assert seen(told.get(timeout=300)).state.version == 2
     database.close()
 
 

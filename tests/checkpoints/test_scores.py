@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,15 @@ from penstock.checkpoints.attempts import (
     Attempt,
     AttemptScope,
     attempts_of,
+    begin_run,
     check_attempt,
+    note_problem,
     record_attempts,
+    runs_of,
     versions_tried,
 )
 from penstock.checkpoints.errors import AttemptConflict
+from penstock.checkpoints.integrity import read_bound_attempts
 from penstock.checkpoints.suites import (
     SuiteContent,
     SuiteTask,
@@ -25,10 +30,12 @@ from penstock.checkpoints.suites import (
     suite_names,
     suite_versions,
 )
-from penstock.checkpoints.tables import benchmark_attempt
+from penstock.checkpoints.tables import attempt_output, benchmark_attempt
 from penstock.database import migrations
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
+from penstock.lake.lake import open_or_make
+from penstock.privacy.retention import run_rules, set_rule
 from penstock.settings import load_settings
 
 PLACE = AttemptScope("default", "core", "v1", "ckpt-1")
@@ -144,3 +151,28 @@ def test_a_version_of_a_suite_is_kept_as_it_was_first_said(database: Database) -
     assert suite_versions(database, "default", "core") == [first, later]
     assert suite_names(database, "default") == ["core"]
     assert suite_names(database, "other") == []
+
+
+def test_an_output_goes_when_it_is_old_and_the_journal_stays_as_it_was(
+    tmp_path: Path, each_database: None
+) -> None:
+    """Scores, errors and counts stay; which output it was, its digest still says."""
+    with open_or_make(load_settings(tmp_path)) as lake:
+        run = begin_run(lake.database, PLACE, source="agent", conditions={})
+        keep(lake.database, SOLVED, BROKEN, run=run)
+        problem = {"task": "t-2", "attempt": 0, "problem": BROKEN.error, "output": "Traceback …"}
+        with lake.database.write() as connection:
+            note_problem(connection, PLACE, run, problem)
+        assert runs_of(lake.database, PLACE)[0].problems == [problem]
+        rule = {"tenant": PLACE.tenant, "breaks_snapshots": False, "by": "tester"}
+        set_rule(lake, "attempts", 86_400, **rule)  # type: ignore[arg-type]
+        assert [outcome.count.rows for outcome in run_rules(lake)] == [0]
+        with lake.database.write() as connection:
+            connection.execute(sa.update(attempt_output).values(recorded_at=1))
+        assert [outcome.count.rows for outcome in run_rules(lake, dry=True)] == [1]
+        assert [outcome.count.rows for outcome in run_rules(lake)] == [1]
+        [left] = runs_of(lake.database, PLACE)[0].problems
+        assert left["output"] == f"sha256:{sha256('Traceback …'.encode()).hexdigest()}"
+        with lake.database.read() as connection:
+            bound = read_bound_attempts(connection, PLACE)
+        assert (len(bound.attempts), list(bound.alterations)) == (2, [])

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import os
 import re
 import sqlite3
 from collections.abc import Callable
@@ -62,6 +63,15 @@ def test_query_writes_every_format(filled: Run, tmp_path: Path) -> None:
     with pa.ipc.open_stream(arrow.read_bytes()) as stream:
         assert stream.read_all().num_rows == 3
     assert not list(tmp_path.glob("*.unfinished"))
+
+
+def test_query_writes_to_a_device_and_does_not_replace_it(filled: Run, tmp_path: Path) -> None:
+    device = tmp_path / "nothing"
+    device.symlink_to(os.devnull)
+    done = filled("query", "select 1 as a", "--format", "csv", "--out", str(device))
+    assert done.status == 0
+    assert device.is_symlink()
+    assert device.is_char_device()
 
 
 def test_query_reads_the_statement_from_standard_input(

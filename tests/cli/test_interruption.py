@@ -36,7 +36,7 @@ def interrupted(program: subprocess.Popen[bytes]) -> tuple[int, bytes]:
     """Ctrl-C, twice, as some wrappers pass it on: the status, and what stands on standard error."""
     for _ in range(2):
         os.killpg(program.pid, signal.SIGINT)
-    _out, err = program.communicate(timeout=30)
+    _out, err = program.communicate(timeout=300)
     return program.returncode, err
 
 

@@ -14,6 +14,8 @@ import typer
 
 from penstock import cli
 from penstock.cli.summaries import SUMMARIES
+from penstock.lake.lake import open_or_make
+from penstock.settings import load_settings
 from tests.support.commands import penstock
 
 #: Loaded by the work of a command alone, never by its help.
@@ -69,6 +71,44 @@ ask(typer.main.get_command(app), "penstock")
     modules = loaded_by(program)
     assert "penstock_jobs.shards.cli" in modules
     assert not modules & HEAVY
+
+
+def test_a_run_of_rewards_loads_only_what_it_uses(tmp_path: Path) -> None:
+    """Neither what makes log lines, nor Alembic where the database is up to date, nor pandas, for
+    which Arrow asks at the first value."""
+    lake = tmp_path / "lake"
+    with open_or_make(load_settings(lake)):
+        pass
+    program = f"""
+from penstock.cli import main
+sys.argv = ["penstock", "rewards", "run", "--data", {str(lake)!r}, "--json"]
+try:
+    main()
+except SystemExit as ended:
+    assert not ended.code
+"""
+    modules = loaded_by(program)
+    assert "pyarrow" in modules
+    assert not modules & {"alembic", "pandas", "prometheus_client", "structlog"}
+
+
+def test_a_program_that_wants_data_frames_gets_them() -> None:
+    program = """
+from penstock.arrow_start import start_without_pandas
+start_without_pandas()
+import pyarrow as pa
+table = pa.table({"a": [1, 2]})
+assert "pandas" not in sys.modules
+try:
+    import pandas
+except ImportError:
+    pass
+else:
+    assert table.to_pandas()["a"].tolist() == [1, 2]
+    assert pa.array(pandas.Series([1.0, None])).null_count == 1
+assert pa.__spec__.loader is pa.__loader__
+"""
+    assert "pyarrow" in loaded_by(program)
 
 
 def test_the_package_alone_loads_next_to_nothing() -> None:

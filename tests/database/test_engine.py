@@ -16,7 +16,7 @@ from penstock.lake.tables import lake_head, snapshot
 
 OpenDatabase = Callable[..., Database]
 #: Long enough that a test which needs all of it fails by being slow, not by chance.
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 180
 
 
 def insert(name: str) -> sa.Insert:

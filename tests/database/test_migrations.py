@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -59,6 +60,17 @@ def test_an_empty_database_reaches_the_newest_revision(database: Database) -> No
     assert migrations.check(database) == migrations.newest_revision() == revisions()[-1]
     migrations.upgrade(database)  # nothing to do is no error
     assert migrations.check(database) == migrations.newest_revision()
+
+
+def test_the_files_say_which_revision_is_the_newest(tmp_path: Path) -> None:
+    """As Alembic says, which takes long to load."""
+    assert migrations.revision_by_files(migrations._migrations()) == migrations.newest_revision()
+    versions = tmp_path / "versions"
+    versions.mkdir()
+    (versions / "one.py").write_text('revision = "1"\ndown_revision = None\n')
+    assert migrations.revision_by_files(tmp_path) == "1"
+    (versions / "other.py").write_text('revision = "2"\ndown_revision = None\n')
+    assert migrations.revision_by_files(tmp_path) is None
 
 
 def test_every_step_goes_up_and_down_and_up_again(database: Database) -> None:
@@ -250,7 +262,7 @@ def test_processes_upgrade_at_once_and_all_succeed(url: str, database: Database)
         process.stdin.write("go\n")
         process.stdin.flush()
     for process in processes:
-        _, error = process.communicate(timeout=60)
+        _, error = process.communicate(timeout=300)
         assert process.returncode == 0, error
     migrations.check(database)
     with database.read() as connection:

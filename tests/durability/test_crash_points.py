@@ -362,7 +362,7 @@ def test_a_paused_process_is_fenced_off_when_it_wakes_up(tmp_path: Path) -> None
             zombie.send_signal(signal.SIGCONT)
             zombie.stdin.write(b"\n")
             zombie.stdin.close()
-            assert zombie.wait(timeout=20) == 7
+            assert zombie.wait(timeout=300) == 7
             holds(lake, 100)
             has_no_litter(lake)
 

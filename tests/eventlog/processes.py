@@ -35,7 +35,7 @@ def start(script: str, *arguments: object, before: tuple[str, ...] = ()) -> subp
 
 
 def finish(process: subprocess.Popen[str]) -> list[str]:
-    out, error = process.communicate(timeout=60)
+    out, error = process.communicate(timeout=300)
     assert process.returncode == 0, error
     return out.splitlines()
 
@@ -53,5 +53,5 @@ def kill(process: subprocess.Popen[str]) -> list[str]:
     # Not by communicate(): it asks the pipe alone, and hear() may have taken more from the pipe
     # than the one line that it gave.
     said = process.stdout.read().splitlines()
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     return said

@@ -12,7 +12,7 @@ from tests.support.servers.ray_cluster import RayCluster
 
 OpenExecutor = Callable[[], Executor]
 
-_JOIN_SECONDS_MAX = 60.0
+_JOIN_SECONDS_MAX = 300.0
 
 
 @pytest.fixture(scope="session")

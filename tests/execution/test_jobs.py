@@ -151,7 +151,7 @@ def test_two_callers_at_once_commit_each_bucket_once(lake: HandLake, tmp_path: P
 
         def run(self, function, tasks):  # type: ignore[no-untyped-def]
             for done in super().run(function, tasks):
-                both.wait(30)
+                both.wait(300)
                 yield done
 
     def work() -> None:
@@ -239,7 +239,7 @@ def test_a_node_that_dies_costs_time_and_nothing_else(
             report = run_job(lake.lake, executor, job)
     finally:
         ray_cluster.restart_second()
-    killer.join(30)
+    killer.join(300)
     assert found_by(lake, report.id) == EXPECTED
     assert report.committed == report.buckets
     assert len(list(marks.iterdir())) == report.buckets + 1  # a bucket was begun again

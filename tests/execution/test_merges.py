@@ -257,7 +257,7 @@ def test_a_server_merges_on_its_executor(
         environment |= {"PENSTOCK_EXECUTOR": f"ray://{cluster.address}", **cluster.environment()}
     lake.lake.log.close()
     with running_server(lake.lake.settings.data, settings=environment) as server:
-        eventually(lambda: live_in(lake) == {0: 1, 1: 1}, 60)
+        eventually(lambda: live_in(lake) == {0: 1, 1: 1}, 300)
     assert server.process.returncode == 0
     is_whole(lake)
 
@@ -277,7 +277,7 @@ def test_an_end_of_more_than_three_seconds_is_not_aborted_on_ray(
     }
     lake.lake.log.close()
     with running_server(lake.lake.settings.data, settings=environment) as server:
-        eventually(lambda: live_in(lake) == {0: 1, 1: 1}, 60)
+        eventually(lambda: live_in(lake) == {0: 1, 1: 1}, 300)
         address = urlsplit(server.url)
         with socket.create_connection((str(address.hostname), address.port or 0)) as slow:
             # A request whose body never comes is waited for as long as the settings say.
@@ -285,5 +285,5 @@ def test_an_end_of_more_than_three_seconds_is_not_aborted_on_ray(
             slow.sendall(f"{head}Content-Length: 9\r\nExpect: 100-continue\r\n\r\n".encode())
             assert b"100 Continue" in slow.recv(1000)
             server.process.terminate()
-            assert server.process.wait(30) == 0
+            assert server.process.wait(300) == 0
     is_whole(lake)

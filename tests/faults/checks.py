@@ -19,18 +19,13 @@ from tests.support.lakes import HandLake
 from tests.support.producers import Identity, holds_exactly, is_whole
 from tests.support.waiting import eventually
 
-_DRAIN_SECONDS = 90.0
-
-
-def drained(lake: Lake) -> None:
-    """The writers took all that is in the log, with nobody's help."""
-    eventually(lambda: not any(row.waiting for row in read_ledger(lake).rows), _DRAIN_SECONDS)
+_READY_SECONDS = 300.0
 
 
 def ready(serving: Serving) -> None:
     """It came up, and nothing keeps it from its work."""
-    assert serving.wait_until_up(_DRAIN_SECONDS), f"{serving.name} does not come up"
-    eventually(lambda: not serving.problems(), _DRAIN_SECONDS)
+    assert serving.wait_until_up(_READY_SECONDS), f"{serving.name} does not come up"
+    eventually(lambda: not serving.problems(), _READY_SECONDS)
 
 
 def is_exact(lake: Lake, acknowledged: AbstractSet[Identity], sent: AbstractSet[Identity]) -> None:

@@ -25,6 +25,7 @@ GATEWAYS, WRITERS, PARTITIONS = 2, 3, 4
 LEASE_SECONDS = 2.0
 _TOPIC, _DATABASE = "events", "lake"
 _TAIL_LINES, _TAIL_CHARS = 15, 300
+_START_SECONDS_MAX = 300.0
 #: Everything happens often and soon.
 _LIMITS = {
     "lease_seconds": LEASE_SECONDS,
@@ -138,7 +139,7 @@ class Cluster:
         self.writers = [self._serving("writer", number) for number in range(WRITERS)]
         each(self.servings, Serving.start)
         for one in self.servings:
-            if not one.wait_until_up(60):
+            if not one.wait_until_up(_START_SECONDS_MAX):
                 raise RuntimeError(f"{one.name} did not come up:\n{_tail(one.log)}")
 
     def _serving(self, role: str, number: int) -> Serving:

@@ -19,6 +19,7 @@ from tests.faults import checks
 from tests.faults.cluster import LEASE_SECONDS, Cluster
 from tests.faults.direct import DirectProducer
 from tests.faults.doing import Doer
+from tests.faults.drain import drained
 from tests.faults.reader import Reader
 from tests.faults.schedule import cards, schedule
 from tests.faults.serving import Serving, each
@@ -165,7 +166,7 @@ def _check(cluster: Cluster, load: Load, doer: Doer, progress: Progress, tell: T
     with cluster.lake() as lake:
         for one in cluster.servings:
             checks.ready(one)
-        checks.drained(lake)
+        drained(lake, cluster.writers, tell)
         tell("the writers have stored everything")
         each(cluster.gateways, Serving.stop)
         each(cluster.writers, Serving.stop)

@@ -127,7 +127,7 @@ class Fleet:
                 yield follower
             finally:
                 sidecar.end_soon()
-                thread.join(30)
+                thread.join(300)
                 assert not thread.is_alive()
 
 

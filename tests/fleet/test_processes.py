@@ -124,7 +124,7 @@ def test_told_to_end_while_it_loads(fleet: Fleet) -> None:
         eventually(lambda: journal(fleet) == ["one<"])
         sidecar.send_signal(signal.SIGINT)
         assert next_event(sidecar, "ended", "loaded", "failed")["event"] == "ended"
-        sidecar.wait(20)
+        sidecar.wait(300)
     assert sidecar.returncode == 0
 
 

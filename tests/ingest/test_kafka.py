@@ -2,6 +2,7 @@
 the topic, must not cost an event nor store one twice."""
 
 import json
+import math
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -225,6 +226,36 @@ def test_a_writer_that_does_not_know_of_new_partitions_commits_nothing(desk: Des
     adds_up(lake)
 
 
+def test_a_writer_that_is_told_of_new_partitions_places_sessions_as_the_others_do(
+    desk: Desk,
+) -> None:
+    """The one has seen them; the other has not looked again, and knows their number only from the
+    database. Were they to place sessions by different numbers, they would send the same events to
+    each other for ever."""
+    lakes = ahead, behind = [desk.lake(log_partitions=1, lease_seconds=600) for _ in range(2)]
+    behind.lake.log.refresh_s = math.inf  # type: ignore[attr-defined]
+    writers = first, second = ahead.writer(), behind.writer()
+    desk.admin().create_partitions({desk.topic: 4})
+    first.round()
+    second.round()
+    behind.lake.log.refresh()
+
+    def take_turns() -> None:
+        for writer, lake in zip(writers, lakes, strict=True):
+            lake.clock.advance(200)
+            writer.round()
+
+    take_turns()
+    assert held(ahead) == {first.owner: 2, second.owner: 2}
+    ahead.send([make_event(f"s-{number % 50}", number) for number in range(200)])
+    for _ in range(3):
+        take_turns()
+    assert [row.waiting for row in read_ledger(ahead.lake).rows] == [0]
+    adds_up(ahead)
+    homes = {partition_of(session, 4) for _, session, _ in ahead.stored()}
+    assert {name.split("/")[2] for name in ahead.files()} == {f"p-{home:04d}" for home in homes}
+
+
 # Records and events that are too large
 
 
@@ -379,6 +410,18 @@ def test_writers_share_the_partitions(desk: Desk) -> None:
     lakes[1].clock.advance(10)
     second.round()
     assert held(lakes[1]) == {second.owner: 5}
+
+
+def test_a_writer_that_starts_over_goes_on_before_its_leases_run_out(desk: Desk) -> None:
+    lake = desk.lake(log_partitions=2, lease_seconds=600)
+    writer = lake.writer()
+    writer.round()
+    lake.send([make_event(f"s-{number}", number) for number in range(20)])
+    writer._start_over()
+    for _ in range(3):
+        lake.clock.advance(200)  # it looks which others there are
+        writer.round()
+    assert sum(lake.stored().values()) == 20
 
 
 def held(lake: HandLake) -> dict[str, int]:

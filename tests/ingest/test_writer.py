@@ -172,7 +172,8 @@ def upkeep_of(tmp_path: Path) -> Iterator[Callable[[Callable[[], dict[str, Upkee
 
 
 def test_all_jobs_are_found() -> None:
-    assert set(upkeep_jobs()) == {"compaction", "collection", "rejected", "shards", "retention"}
+    jobs = {"compaction", "collection", "rejected", "shards", "retention", "iceberg"}
+    assert set(upkeep_jobs()) == jobs
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,17 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from penstock.eventlog import Entry, EventLog
 from penstock.eventlog import settings as eventlog
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.catalog import CoveredOffset, current
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.fresh_events import FreshEvents, arrivals_of, read_fresh
+from penstock.lake.waiting_index import WaitingIndex
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 LONG = "x" * 600
@@ -83,3 +86,72 @@ def test_a_reader_notices_that_the_log_let_go_of_what_it_came_for(
         assert (fresh().rows.num_rows, fresh().overtaken) == (5, False)
         lake.store()
         assert (fresh().rows.num_rows, fresh().overtaken) == (1, True)
+
+
+# Where each tenant's events wait
+
+
+class CountedReads:
+    """A log that counts the bytes which are read of it."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self.read_bytes = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    def read(self, *place: int) -> list[Entry]:
+        entries = self._log.read(*place)
+        self.read_bytes += sum(len(value) for entry in entries for value in entry.values)
+        return entries
+
+
+def test_a_query_reads_its_own_tenants_part_of_what_waits(tmp_path: Path) -> None:
+    """What is appended is looked through once; from then on another tenant's backlog costs none."""
+    with hand_lake(tmp_path) as lake:
+        lake.send([make_event("mine", 1)])
+        for number in range(50):
+            lake.send([make_event("s", number, payload={"text": LONG})], tenant=f"t{number}")
+        counted = CountedReads(lake.lake.log)
+        lake.lake._log = counted  # type: ignore[assignment]
+        assert fresh_of(lake, {}, 0).rows.num_rows == 1
+        counted.read_bytes = 0
+        lake.send([make_event("mine", 2)])
+        assert fresh_of(lake, {}, 0).rows.num_rows == 2
+        assert counted.read_bytes < 3 * 1_000
+
+
+def test_what_is_covered_is_forgotten_and_an_earlier_pin_reads_past_the_index(
+    tmp_path: Path,
+) -> None:
+    with hand_lake(tmp_path) as lake:
+        lake.send([make_event("s", 1)])
+        before = current(lake.lake.database)
+        assert fresh_of(lake, before.next_offsets, before.snap).rows.num_rows == 1
+        end = lake.lake.log.ends()[0]
+        known = lake.lake.waiting_index.runs(
+            lake.lake.log, 0, TENANT_DEFAULT, covered=end, unread_max=10**6
+        )
+        assert known == ([], 0)
+        assert fresh_of(lake, before.next_offsets, before.snap).rows.num_rows == 1
+
+
+def test_more_than_an_index_holds_is_looked_through(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        lake.lake.waiting_index = WaitingIndex(runs_max=5)
+        for number in range(10):
+            lake.send([make_event("s", number)], tenant=f"t{number}")
+        lake.send([make_event("s", 1)])
+        for _ in range(2):
+            assert fresh_of(lake, {}, 0).rows.num_rows == 1
+
+
+def test_the_index_is_continued_where_a_query_may_look_through_no_more(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        for number in range(50):
+            lake.send([make_event("s", number, payload={"text": LONG})], tenant=f"t{number}")
+        lake.send([make_event("s", 1)])
+        seen = [fresh_of(lake, {}, 0, bytes_max=2_000) for _ in range(20)]
+        assert seen[0].rows.num_rows + seen[0].cut_off >= 1
+        assert (seen[-1].rows.num_rows, seen[-1].cut_off) == (1, False)

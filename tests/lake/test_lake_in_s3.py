@@ -284,7 +284,7 @@ def test_serve_says_at_once_that_the_store_cannot_be_used(
         env=os.environ | settings | broken,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 3

@@ -6,6 +6,8 @@ import multiprocessing
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -394,6 +396,18 @@ def test_a_server_of_processes_that_was_ended_starts_again(tmp_path: Path) -> No
         processes._process.wait()
         with closing(processes.open(_limits(tmp_path))) as statement:
             assert _answer(statement, "SELECT 1 AS a").num_rows == 1
+
+
+def test_a_server_of_processes_whose_caller_is_gone_ends_without_a_word() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.close()
+    with theirs:
+        command = [sys.executable, "-P", "-m", statement_processes._SERVER_MODULE]
+        command += [str(theirs.fileno()), "text"]
+        done = subprocess.run(
+            command, pass_fds=[theirs.fileno()], capture_output=True, check=False, text=True
+        )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_every_hostile_statement_is_refused_answered_or_ended(

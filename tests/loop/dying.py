@@ -54,7 +54,7 @@ POINTS = [
     "ending",
 ]
 SERVER = Path(__file__).parents[2] / "examples" / "trainers" / "http_trainer.py"
-_SECONDS_MAX = 60
+_SECONDS_MAX = 300
 
 
 def main(folder: Path, kills: int, asked: int) -> None:

@@ -101,7 +101,7 @@ def test_runners_and_the_server_are_killed_and_the_job_is_one(world: World) -> N
         end_child(there.process, signal.SIGKILL, 10)  # the job itself goes on
         there.start()
         (there.folder / "go").touch()
-        assert second.wait(60) == 0
+        assert second.wait(300) == 0
         assert trained(there) == 1
         [job] = (there.folder / "jobs").iterdir()
     [cycle] = cycles_of(world.database, TENANT)

@@ -82,9 +82,9 @@ def test_a_runner_that_is_asked_to_end_gives_its_stage_back(world: World) -> Non
         [*command, "--data", str(world.folder.parent)], stderr=subprocess.DEVNULL
     )
     pid = world.folder / "pid"
-    eventually(lambda: pid.exists() and pid.read_text().strip() != "", within_s=30)
+    eventually(lambda: pid.exists() and pid.read_text().strip() != "", within_s=180)
     runner.terminate()
-    assert runner.wait(30) != 0
+    assert runner.wait(180) != 0
     eventually(lambda: not is_alive(int(pid.read_text())))
     [now] = asked(world, "status")
     train = now["stages"][2]

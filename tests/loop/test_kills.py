@@ -13,7 +13,7 @@ from tests.loop.dying import POINTS
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize(("kills", "asked"), [(8, 0), pytest.param(50, 20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("kills", "asked"), [(4, 0), pytest.param(50, 20, marks=pytest.mark.slow)])
 def test_killed_at_every_boundary_of_a_stage_and_at_random_moments(
     tmp_path: Path, kills: int, asked: int
 ) -> None:

@@ -42,7 +42,7 @@ def test_two_at_once_do_each_stage_once(world: World, tmp_path: Path) -> None:
         assert one.stdin is not None
         one.stdin.write("go\n")
         one.stdin.flush()
-    found = [json.loads(one.communicate(timeout=60)[0]) for one in runners]
+    found = [json.loads(one.communicate(timeout=300)[0]) for one in runners]
     assert [(one["cycle"], one["outcome"]) for one in found] == [(1, "promoted")] * 2
     [cycle] = cycles_of(world.database, TENANT)
     did = [*found[0]["did"], *found[1]["did"]]

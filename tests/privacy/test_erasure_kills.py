@@ -38,7 +38,7 @@ _BATCH = 10
 _PAUSE_SECONDS = 0.02
 #: From before its first import to well after its last transaction.
 _KILL_SECONDS = (0.4, 3.0)
-_ERASE_SECONDS_MAX = 60
+_ERASE_SECONDS_MAX = 300
 
 
 class ErasedAgent(Looping):

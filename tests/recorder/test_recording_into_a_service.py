@@ -16,8 +16,9 @@ from penstock.ingest.ledger import read_ledger
 from penstock.lake.lake import open_existing, open_or_make
 from penstock.recorder.recorder import Recorder
 from penstock.settings import load_settings
-from penstock_jobs.demo.server import Server, running_server, start_server
+from penstock_jobs.demo.server import Server, running_server
 from tests.support.planted_secrets import github_token
+from tests.support.servers.restarts import restarted
 
 _MINUTE = 60.0
 
@@ -109,7 +110,7 @@ def test_nothing_that_was_acknowledged_is_lost_when_agents_and_service_are_kille
     with open_or_make(load_settings(data, environment={})) as made:
         key = create_key(made.database, "admin", "default")[1]
     acknowledged: dict[str, int] = {}
-    with _restarted(data) as servers, ExitStack() as agents:
+    with restarted(data) as servers, ExitStack() as agents:
         for attempt in range(4):
             session_id = f"s-{attempt}"
             place = [servers.url, key, str(tmp_path / "spool"), session_id]
@@ -144,34 +145,3 @@ def _agent(place: list[str]) -> Iterator[subprocess.Popen[str]]:
             yield agent
         finally:
             agent.kill()
-
-
-class _Servers:
-    """One after another, at one address."""
-
-    def __init__(self, data: Path) -> None:
-        self._data = data
-        self._server = start_server(data)
-        self.url = self._server.url
-
-    def kill_and_start(self) -> None:
-        self._server.kill()
-        self._close()
-        self._server = start_server(self._data, port=int(self.url.rpartition(":")[2]))
-
-    def stop(self) -> None:
-        self._server.stop()
-        self._close()
-
-    def _close(self) -> None:
-        assert self._server.process.stdout is not None
-        self._server.process.stdout.close()
-
-
-@contextmanager
-def _restarted(data: Path) -> Iterator[_Servers]:
-    servers = _Servers(data)
-    try:
-        yield servers
-    finally:
-        servers.stop()

@@ -138,6 +138,18 @@ def test_personal_data_is_masked_where_the_operator_says_so(text: str) -> None:
     assert text_after(text, redactor(personal="off")) == text
 
 
+@pytest.mark.parametrize("around", ["x = 1\n{}\nimport os", "key {}\nimport os", "+a\n+{}\n+b\n"])
+@pytest.mark.parametrize("kind", ["aws_key", "model_key", "payment_key"])
+def test_what_is_broken_over_lines_is_masked_between_other_lines(around: str, kind: str) -> None:
+    secret: str = getattr(planted_secrets, kind)(random.Random(5))
+    mark = "\n+" if around.startswith("+") else "\n"
+    middle = 4 + len(secret) // 2
+    after = text_after(around.format(secret[:middle] + mark + secret[middle:]), redactor())
+    assert "[SECRET:" in after
+    assert secret[:middle] not in after
+    assert secret[middle:] not in after
+
+
 def test_broken_lines_are_masked_too() -> None:
     secret = planted_secrets.payment_key(random.Random(5)).encode()
     sent = [b"no json " + secret, b'{"a":"' + secret, b'\xff{"a":"' + secret + b'"}', b"[" + secret]
@@ -175,7 +187,7 @@ def test_what_cannot_be_redacted_does_not_go_on() -> None:
     redacted = mask.redact([line, event({})], "default", LIMIT)
     assert redacted.lines == [b"", event({})]
     assert [(refused.place, refused.masked) for refused in redacted.refused] == [(0, b"")]
-    assert "OSError" in redacted.refused[0].reason
+    assert redacted.refused[0].reason == "it could not be redacted: redaction itself failed"
 
 
 TOKENS = {"prompt_ids": [1, 2], "completion_ids": [3], "logprobs": [-0.1], "tokenizer": "t"}

@@ -63,7 +63,7 @@ def git(directory: Path, *arguments: str, given: bytes = b"") -> bytes:
         input=given,
         capture_output=True,
         env=environment,
-        timeout=60,
+        timeout=300,
         check=True,
     )
     return done.stdout

@@ -20,7 +20,7 @@ from penstock_jobs.demo.server import Server, running_server
 from tests.server.registering import Registry
 from tests.support.servers.postgres import PostgresServer
 
-_WAIT_SECONDS_MAX = 20.0
+_WAIT_SECONDS_MAX = 180.0
 
 
 @dataclass

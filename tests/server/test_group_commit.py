@@ -90,7 +90,7 @@ class Gate:
     def append(self, values: Mapping[int, Sequence[bytes]]) -> None:
         self.appends += 1
         self.entered.set()
-        assert self.open.wait(20)
+        assert self.open.wait(300)
         if self.failure is not None:
             raise self.failure
         self.log.append(values)
@@ -118,7 +118,7 @@ async def crowd(gate: Gate, commits: GroupCommit, values: list[bytes]) -> list[o
     """One append that is kept in the log, and these behind it; what became of them."""
     gate.open.clear()
     first = asyncio.create_task(commits.append({0: [b"first"]}))
-    await asyncio.to_thread(gate.entered.wait, 20)
+    await asyncio.to_thread(gate.entered.wait, 300)
     others = [asyncio.create_task(commits.append({0: [value]})) for value in values]
     await asyncio.sleep(0)  # each of them stands in the queue now
     gate.open.set()
@@ -148,7 +148,7 @@ def test_a_large_request_lets_small_ones_go_before_the_rest_of_it(
     async def meet() -> None:
         gate.open.clear()
         large = asyncio.create_task(commits.append({0: [b"a" * 80, b"b" * 200]}))
-        await asyncio.to_thread(gate.entered.wait, 20)
+        await asyncio.to_thread(gate.entered.wait, 300)
         small = asyncio.create_task(commits.append({0: [b"small"]}))
         await asyncio.sleep(0)
         gate.open.set()
@@ -178,7 +178,7 @@ def test_request_that_is_given_up_disturbs_no_other(gate: Gate, commits: GroupCo
     async def give_up() -> None:
         gate.open.clear()
         first = asyncio.create_task(commits.append({0: [b"first"]}))
-        await asyncio.to_thread(gate.entered.wait, 20)
+        await asyncio.to_thread(gate.entered.wait, 300)
         given_up, other = (asyncio.create_task(commits.append({0: [v]})) for v in (b"a", b"b"))
         await asyncio.sleep(0)
         given_up.cancel()
@@ -196,7 +196,7 @@ def test_close_writes_what_waits_and_refuses_more(gate: Gate) -> None:
     async def close_while_waiting() -> None:
         gate.open.clear()
         waiting = [asyncio.create_task(commits.append({0: [b"%d" % i]})) for i in range(3)]
-        await asyncio.to_thread(gate.entered.wait, 20)
+        await asyncio.to_thread(gate.entered.wait, 300)
         closing = asyncio.create_task(asyncio.to_thread(commits.close))
         gate.open.set()
         await asyncio.gather(closing, *waiting)

@@ -9,7 +9,8 @@ import pytest
 
 from penstock.settings import Settings
 from penstock.shards.errors import ShardDamaged
-from penstock.shards.files import LocalCopies, part_name
+from penstock.shards.files import part_name
+from penstock.shards.local_copies import LocalCopies
 from penstock.shards.manifest import Manifest, folder_of
 from penstock.shards.reader import ShardReader, read_shard
 from penstock.storage import FileStore, ObjectStore, open_store

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.safe_names import NameUnsafe
 from penstock.shards.errors import ShardDamaged
-from penstock.shards.files import LocalCopies
+from penstock.shards.local_copies import LocalCopies
 from penstock.shards.manifest import Manifest, PartFile, folder_of, manifest_name, read_manifest
 from penstock.shards.reader import read_shard
 from penstock.storage import FileStore, ObjectStore

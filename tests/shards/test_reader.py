@@ -497,7 +497,7 @@ def test_a_program_that_ends_in_a_loop_ends(made: Made) -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", program, str(made.data), made.manifest.id, ""],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
 

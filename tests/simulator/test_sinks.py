@@ -56,16 +56,14 @@ def test_what_is_written_to_a_file_is_what_a_lake_takes(tmp_path: Path) -> None:
 
 
 def test_a_gateway_stores_each_event_once(tmp_path: Path) -> None:
+    """And says at once that a key may not ingest."""
     with running_server(tmp_path) as server:
+        with pytest.raises(KeyNotValid):
+            send(HttpSink(server.url, "no-such-key"))
         assert send(HttpSink(server.url, server.key)) == 0
         assert send(HttpSink(server.url, server.key)) == 0
     with hand_lake(tmp_path) as lake:
         assert events(lake) == DIFFERENT
-
-
-def test_a_key_that_may_not_ingest_is_said_at_once(tmp_path: Path) -> None:
-    with running_server(tmp_path) as server, pytest.raises(KeyNotValid):
-        send(HttpSink(server.url, "no-such-key"))
 
 
 def test_a_gateway_that_is_full_is_asked_again() -> None:

@@ -111,7 +111,7 @@ def test_a_killed_writer_leaves_only_an_unfinished_file(root: Path) -> None:
     assert writer.stdout is not None
     assert writer.stdout.read(3) == b"..."
     writer.send_signal(signal.SIGKILL)
-    writer.communicate(timeout=60)
+    writer.communicate(timeout=300)
 
     store = FileStore(root)
     [left] = store.list("events")

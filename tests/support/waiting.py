@@ -6,7 +6,7 @@ from collections.abc import Callable
 _LOOK_SECONDS = 0.02
 
 
-def eventually(holds: Callable[[], object], within_s: float = 30) -> None:
+def eventually(holds: Callable[[], object], within_s: float = 180) -> None:
     """Returns as soon as it holds; the time is so long that only a failure needs all of it."""
     deadline = time.monotonic() + within_s
     while not holds():

@@ -15,7 +15,7 @@ import typer
 from penstock.directories import open_private
 from penstock.terminal import options
 from penstock.terminal.long_commands import ended_as_by_ctrl_c
-from penstock.terminal.output import say, show_json, show_table
+from penstock.terminal.output import say, show_json, show_table, to_terminal
 
 if TYPE_CHECKING:
     from penstock_jobs.demo.player import DemoFolders
@@ -79,6 +79,8 @@ def demo(
         open_existing(folders.data) as lake,
     ):
         say(f"\nThe service runs at {server.url}, with its data in {folders.data}")
+        if server.sign_in and to_terminal():
+            say(f"Watch it in the console, by this link once: {server.sign_in}")
         player = Player(
             lake=lake, server=server, folders=folders, seed=seed, sessions=sessions, tell=say
         )
@@ -125,6 +127,7 @@ def _say_what_next(folders: "DemoFolders", chapters: Sequence["Chapter"]) -> Non
     for chapter in chapters:
         if chapter.act.meant == "refused" and chapter.verdict is not None:
             tries[f"gate check {chapter.checkpoint}"] = "the whole verdict on the hack"
+    tries["serve"] = "the console at http://127.0.0.1:8787: sessions, rewards, what serves"
     tries[f"loop run {learn} --once"] = "one more cycle, with what you changed in that folder"
     for chapter in chapters:
         if chapter.outcome == "failed":

@@ -26,6 +26,8 @@ class Server:
     url: str
     key: str | None
     process: subprocess.Popen[bytes]
+    #: The address that signs a browser in to its console, once.
+    sign_in: str | None = None
 
     def client(self, key: str | None = None) -> ServiceClient:
         return ServiceClient(self.url, key or self.key)
@@ -61,7 +63,7 @@ def start_server(
     if not line:
         raise ServerUnreachable(url="the new server", why=f"it ended with {process.wait()}")
     greeting = json.loads(line)
-    server = Server(greeting["url"], greeting["key"], process)
+    server = Server(greeting["url"], greeting["key"], process, greeting["sign_in"])
     client = ServiceClient(server.url)
     deadline = time.monotonic() + _START_SECONDS_MAX
     while process.poll() is None and time.monotonic() < deadline:

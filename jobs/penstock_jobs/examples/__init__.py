@@ -1,4 +1,4 @@
-"""The examples of the package: sessions, recipes, policies, suites, agents, trainers."""
+"""The examples of the package: sessions, recipes, policies, suites, agents, hooks, trainers."""
 
 from pathlib import Path
 

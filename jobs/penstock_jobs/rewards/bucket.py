@@ -9,6 +9,7 @@ import pyarrow.compute as pc
 
 from penstock.lake.buckets import SessionId
 from penstock.lake.view_sources import bucket_views
+from penstock.privacy.consents import NO_TRAIN
 from penstock_jobs.rewards.copies import Relations, own_events
 from penstock_jobs.rewards.followups.judge import Judge
 from penstock_jobs.rewards.followups.labels import SessionLabels
@@ -106,6 +107,11 @@ class Bucket:
     def chain_of(self, session: str) -> str:
         """The name of its chain; its own, if it is in none."""
         return self.chains[session].chain if session in self.chains else session
+
+    def refusing(self) -> set[str]:
+        """Sessions that may not be trained on: nobody is shown their messages."""
+        refused = self.turns.filter(pc.equal(self.turns["consent"], NO_TRAIN))
+        return set(refused["session_id"].to_pylist())
 
     def is_subagent(self, session: str) -> bool:
         """What it is told is said by another agent."""

@@ -17,10 +17,11 @@ from sqlalchemy import Connection
 
 from penstock.database.engine import Database, insert_of
 from penstock.lake.buckets import Bucket as LakeBucket
-from penstock.lake.buckets import SessionId, plan_sessions, read_bucket
+from penstock.lake.buckets import SessionId, plan_sessions, read_bucket, with_consents
 from penstock.lake.catalog import pinned
 from penstock.lake.lake import Lake
 from penstock.lake.tables import session_link
+from penstock.privacy.consents import NO_TRAIN, decided_in
 from penstock_jobs.rewards.bucket import Bucket, as_bucket
 from penstock_jobs.rewards.copies import Parent, Relations
 from penstock_jobs.rewards.errors import SessionUnknown
@@ -69,12 +70,18 @@ def gather_chain(
     with pinned(lake.database, None) as pin:
         size = reward_bucket_bytes(lake.settings)
         [bucket] = plan_sessions(lake, pin, chains, size, repeated(parents))
-        rows = read_bucket(lake, bucket)
+        rows = with_decisions(lake, session.tenant, read_bucket(lake, bucket))
     if not pc.any(pc.equal(rows["session_id"], session.session_id)).as_py():
         raise SessionUnknown(session=session.session_id, tenant=session.tenant)
     relations = relations_of(session.tenant, bucket, places, parents) if joined else None
     of_tenant = {member.session_id: place for member, place in places.items()}
     return as_bucket(rows, session.tenant, as_of_us, relations=relations), of_tenant
+
+
+def with_decisions(lake: Lake, tenant: str, rows: pa.Table) -> pa.Table:
+    """Rows of a bucket, of one tenant, whose sessions say `no_train` where anybody decided that."""
+    denied = decided_in(lake.database, tenant, rows).denied
+    return with_consents(rows, ((SessionId(tenant, each), NO_TRAIN) for each in sorted(denied)))
 
 
 def relations_of(

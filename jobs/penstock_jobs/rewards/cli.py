@@ -17,7 +17,6 @@ from penstock_jobs.rewards.followups.cli import judge, label
 
 if TYPE_CHECKING:
     from penstock_jobs.rewards.git_repository import Repository
-    from penstock_jobs.rewards.rates import CheckpointRates
 
 app = typer.Typer(help="What sessions were worth, by what users did next.", no_args_is_help=True)
 
@@ -262,13 +261,13 @@ def rates(
     Example: penstock rewards rates
     """
     from penstock_jobs.rewards.due_sessions import definition_known_as
-    from penstock_jobs.rewards.rates import rate_changes, read_rates
+    from penstock_jobs.rewards.rates import checkpoint_pair, rate_changes, read_rates
     from penstock_jobs.rewards.report import rates_document, show_rates
 
     with open_existing(data) as lake, spinner_of("counting"):
         known = definition_known_as(lake.database, definition)
         checkpoints = read_rates(lake, known.version, tenant, since_us(since) if since else None)
-    pair = _pair(checkpoints, before, after)
+    pair = checkpoint_pair(checkpoints, before, after)
     changes = rate_changes(*pair) if pair else []
     if json:
         documents = [rates_document(checkpoint) for checkpoint in checkpoints]
@@ -281,22 +280,6 @@ def rates(
             say(("ALARM " if change.verdict == "moved" else "  ") + change.sentence())
     if any(change.verdict == "moved" for change in changes):
         raise typer.Exit(1)
-
-
-def _pair(
-    checkpoints: "list[CheckpointRates]", before: str, after: str
-) -> "tuple[CheckpointRates, CheckpointRates] | None":
-    """The two checkpoints to compare: the named ones, else the newest and the one before."""
-    named = {rates.checkpoint: rates for rates in checkpoints if rates.checkpoint is not None}
-    for name in (before, after):
-        if name and name not in named:
-            why = f"it has no sessions here; known: {', '.join(named) or 'none'}"
-            raise InvalidInput(what=f"The checkpoint {name!r}", why=why)
-    order = list(named)
-    after = after or next((name for name in reversed(order) if name != before), "")
-    sooner = order[: order.index(after)] if after else []
-    before = before or (sooner[-1] if sooner else "")
-    return (named[before], named[after]) if before and after else None
 
 
 app.command("label")(label)

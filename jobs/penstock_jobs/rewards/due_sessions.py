@@ -16,11 +16,15 @@ from sqlalchemy import Connection, bindparam
 
 from penstock.database.engine import Database, insert_of, now_us
 from penstock.errors import InvalidInput
+from penstock.events.event import TS_MAX_US
 from penstock.lake.buckets import SessionId, read_changes
 from penstock.lake.catalog import Pin
 from penstock.lake.lake import Lake
 from penstock.lake.segments import sessions_name
 from penstock.lake.tables import consent_change
+from penstock.privacy.consents import DecidedSubject, decisions_after
+from penstock.privacy.orders import ErasureScope
+from penstock.privacy.reach import find_sessions
 from penstock_jobs.rewards.chains import Link, chains_of, parents_of, remember_links, repeating
 from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.lives import ChainMember
@@ -37,6 +41,8 @@ class Progress(NamedTuple):
     through_snap: int
     run_at: int
     text: str
+    #: Decisions on consent up to this one were followed.
+    through_decision: int
 
 
 _PROGRESS = [reward_definition.c[name] for name in Progress._fields]
@@ -50,7 +56,7 @@ def begin_run(database: Database, definition: Definition, clock_us: int) -> Prog
     table = reward_definition
     with database.write() as connection:
         facts = {name: getattr(definition, name) for name in ("version", "name", "text")}
-        facts |= {"created_at": now_us(), "through_snap": 0, "run_at": 0}
+        facts |= {"created_at": now_us(), "through_snap": 0, "run_at": 0, "through_decision": 0}
         connection.execute(insert_of(connection)(table).values(facts).on_conflict_do_nothing())
         run_at = sa.case((table.c.run_at >= clock_us, table.c.run_at + 1), else_=clock_us)
         own = table.c.version == definition.version
@@ -59,19 +65,26 @@ def begin_run(database: Database, definition: Definition, clock_us: int) -> Prog
         return Progress(*connection.execute(update.returning(*_PROGRESS)).one())
 
 
-def finish_run(database: Database, version: str, snap: int) -> None:
-    behind = reward_definition.c.through_snap < snap
-    update = sa.update(reward_definition).where(reward_definition.c.version == version, behind)
+def finish_run(database: Database, version: str, snap: int, decision: int) -> None:
+    own = reward_definition.c.version == version
     with database.write() as connection:
-        connection.execute(update.values(through_snap=snap))
+        for name, number in (("through_snap", snap), ("through_decision", decision)):
+            behind = reward_definition.c[name] < number
+            update = sa.update(reward_definition).where(own, behind)
+            connection.execute(update.values({name: number}))
+
+
+def known_definitions(database: Database) -> list[Progress]:
+    """What ran last comes first."""
+    with database.read() as connection:
+        rows = connection.execute(sa.select(*_PROGRESS).order_by(reward_definition.c.run_at.desc()))
+        return [Progress(*row) for row in rows]
 
 
 def definition_known_as(database: Database, text: str) -> Progress:
     """Finds a definition by its version, the beginning of it, or its name: of several the one that
     ran last. Raises InvalidInput."""
-    with database.read() as connection:
-        rows = connection.execute(sa.select(*_PROGRESS).order_by(reward_definition.c.run_at.desc()))
-        known = [Progress(*row) for row in rows]
+    known = known_definitions(database)
     by_version = [run for run in known if run.version.startswith(text)] if text else []
     by_name = [run for run in known if run.name == text]
     if len(by_version) > 1 and not by_name:
@@ -126,8 +139,11 @@ class RunPlan(NamedTuple):
     chains: list[tuple[SessionId, ...]]
     places: dict[SessionId, ChainMember]
     parents: dict[SessionId, Link]
+    #: Those that changed, or on which somebody decided otherwise.
     changed: int
     matured: int
+    #: The newest decision on consent of those that it follows.
+    decision: int
 
 
 def plan_run(
@@ -141,11 +157,12 @@ def plan_run(
     everything: bool = False,
 ) -> RunPlan:
     """What changed after `progress.through_snap`, or is due, without what an interrupted run has
-    computed already. Joined, a change of a session is one of those that repeat it. With `backfill`
-    instead all sessions that the definition has never computed. With `everything` all sessions, for
-    rewards that also read something outside of the lake, which may have changed. Raises
-    LakeDamaged."""
+    computed already; and the sessions on whose consent somebody decided since. Joined, a change of
+    a session is one of those that repeat it. With `backfill` instead all sessions that the
+    definition has never computed. With `everything` all sessions, for rewards that also read
+    something outside of the lake, which may have changed. Raises LakeDamaged."""
     matured: set[SessionId] = set()
+    decision, subjects = decisions_after(lake.database, progress.through_decision)
     if backfill or everything:
         changed = set(_changed_sessions(lake, pin, -1, only))
         if backfill:
@@ -174,11 +191,26 @@ def plan_run(
                 changes[session] = max(changes.get(session, -1), snap)
             matured = {SessionId(*row) for row in connection.execute(due)}
         changed = {session for session, snap in changes.items() if done.get(session, -1) < snap}
+        changed |= _decided_sessions(lake, progress.version, pin, subjects)
         matured -= changed
     chains, places = chains_of(lake.database, changed | matured)
     sessions = (session for chain in chains for session in chain)
     parents = parents_of(lake.database, sessions) if joined else {}
-    return RunPlan(chains, places, parents, len(changed), len(matured))
+    return RunPlan(chains, places, parents, len(changed), len(matured), decision)
+
+
+def _decided_sessions(
+    lake: Lake, version: str, pin: Pin, subjects: Iterable[DecidedSubject]
+) -> set[SessionId]:
+    """The sessions of these subjects that were computed before: of the others a run looks for
+    decisions when their events come."""
+    if not subjects:
+        return set()
+    named: set[SessionId] = set()
+    for tenant, kind, subject in subjects:
+        scope = ErasureScope(tenant, kind, subject, TS_MAX_US)
+        named.update(session for found in find_sessions(lake, scope) for session in found)
+    return named & _sessions_in(lake, rewards_at(lake.database, pin.snap, version))
 
 
 def _changed_sessions(lake: Lake, pin: Pin, snap: int, only: SessionFilter) -> dict[SessionId, int]:

@@ -57,6 +57,13 @@ class Repository:
     seconds_max: float = 300.0
 
 
+class BranchHead(NamedTuple):
+    """The commit that is checked out, and of which branch; None where it is of none."""
+
+    commit: str
+    branch: str | None
+
+
 class ChangedFile(NamedTuple):
     """A file as a commit left it. Without `blob` it was deleted."""
 
@@ -157,6 +164,43 @@ def read_texts(repository: Repository, blobs: Iterable[str]) -> BlobTexts:
             unread = _readable(read, [name for name in names if name in there])
             answer.missing.update(unread, (name for name in names if name not in there))
     return answer
+
+
+def branch_head(repository: Repository) -> BranchHead | None:
+    """None before the first commit. Raises InvalidInput."""
+    try:
+        name = _git(repository, "rev-parse", "--verify", "--quiet", "HEAD").decode().strip()
+    except _GitFailed:
+        return None
+    branch = None
+    with suppress(_GitFailed):  # a commit that is checked out by itself
+        branch = _git(repository, "symbolic-ref", "--short", "--quiet", "HEAD").decode().strip()
+    return BranchHead(name, branch)
+
+
+def ignored_paths(repository: Repository, paths: Sequence[str]) -> set[str]:
+    """Of these absolute paths, those that Git does not want to know of, and those of which it does
+    not say so, as in another repository within this one. Raises InvalidInput."""
+    ignored: set[str] = set()
+
+    def read(some: Sequence[str]) -> None:
+        stdin = b"".join(os.fsencode(path) + b"\0" for path in some)
+        printed = _git(repository, "check-ignore", "-z", "--stdin", stdin=stdin, none_found=1)
+        ignored.update(os.fsdecode(path) for path in printed.split(b"\0") if path)
+
+    ignored.update(_readable(read, list(paths)))
+    return ignored
+
+
+def tracked_paths(repository: Repository, paths: Iterable[str]) -> set[str]:
+    """Of these absolute paths, those that the commit has which is checked out. Raises
+    InvalidInput."""
+    root = repository.directory.resolve()
+    tracked: set[str] = set()
+    with suppress(_GitFailed):  # there is no commit yet
+        listed = _git(repository, "ls-tree", "-r", "-z", "--name-only", "--full-tree", "HEAD")
+        tracked = {os.fsdecode(name) for name in listed.split(b"\0") if name}
+    return {path for path in paths if os.path.relpath(path, root) in tracked}
 
 
 def _known_until_us(repository: Repository, tip_us: int) -> int | None:
@@ -265,8 +309,9 @@ def _readable(read: Callable[[Sequence[ItemT]], None], items: Sequence[ItemT]) -
     return failed
 
 
-def _git(repository: Repository, *arguments: str, stdin: bytes = b"") -> bytes:
-    """Returns the output. Raises InvalidInput with the message of git."""
+def _git(repository: Repository, *arguments: str, stdin: bytes = b"", none_found: int = 0) -> bytes:
+    """Returns the output. Raises InvalidInput with the message of git. `none_found` is a status
+    that is no failure."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     what = f"the repository {repository.directory}"
     try:
@@ -284,7 +329,7 @@ def _git(repository: Repository, *arguments: str, stdin: bytes = b"") -> bytes:
     except subprocess.TimeoutExpired as error:
         why = f"git {arguments[0]} did not end within {repository.seconds_max:g} seconds"
         raise InvalidInput(what=what, why=why) from error
-    if done.returncode:
+    if done.returncode not in (0, none_found):
         message = done.stderr.decode(errors="replace").strip().replace("\n", " ")
         why = f"git {arguments[0]} said: {message or f'exit status {done.returncode}'}"
         raise _GitFailed(what=what, why=why.rstrip("."))

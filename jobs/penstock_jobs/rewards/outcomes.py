@@ -7,7 +7,7 @@ of the session's reward. While a session is open it is `pending`, `still_open`, 
 could change what a rule says. Events after the bucket's `as_of_us` are not looked at.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -138,8 +138,8 @@ def outcomes(
     rows of the bucket, is enough."""
     limits = limits or OutcomeLimits()
     rows = _session_facts(bucket)
-    is_asked = any(row["stopped"] and row["edited"] for row in rows)
-    kept = _may_be_kept(bucket, limits) if is_asked else ()
+    asked = [row["session_id"] for row in rows if row["stopped"] and row["edited"]]
+    kept = _may_be_kept(bucket, limits, asked) if asked else ()
     decided = []
     for row in rows:
         session, last_us = row["session_id"], row["last_us"]
@@ -195,11 +195,13 @@ def _session_facts(bucket: Bucket) -> list[dict[str, Any]]:
     return query_rows("session_facts.sql", {"happened": happened}, as_of_us=bucket.as_of_us)
 
 
-def _may_be_kept(bucket: Bucket, limits: OutcomeLimits) -> set[str]:
-    """The sessions with an edit that may still be there: it is at the latest horizon at which
-    anybody knows, or nobody does. At 0 s everything is there: that says nothing."""
+def _may_be_kept(bucket: Bucket, limits: OutcomeLimits, sessions: Sequence[str]) -> set[str]:
+    """Those of these sessions with an edit that may still be there: it is at the latest horizon at
+    which anybody knows, or nobody does. At 0 s everything is there: that says nothing."""
     rows = edit_persistence(bucket, limits.persistence)
-    rows = rows.filter(pc.equal(rows["target_kind"], "edit")).sort_by("horizon_s")
+    of_sessions = pc.is_in(rows["session_id"], pa.array(sessions, pa.string()))
+    is_edit = pc.equal(rows["target_kind"], "edit")
+    rows = rows.filter(pc.and_(of_sessions, is_edit)).sort_by("horizon_s")
     by_edit: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows.to_pylist():
         by_edit.setdefault((row["session_id"], row["target_id"]), []).append(row)

@@ -24,6 +24,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.errors import InvalidInput
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock_jobs.rewards.bucket import Bucket
@@ -217,6 +218,23 @@ def checkpoint_rates(sessions: Iterable[Tally]) -> dict[str | None, CheckpointRa
         )
         for checkpoint, own in by_checkpoint.items()
     }
+
+
+def checkpoint_pair(
+    checkpoints: Iterable[CheckpointRates], before: str, after: str
+) -> tuple[CheckpointRates, CheckpointRates] | None:
+    """The two checkpoints to compare: the named ones, else the newest and the one before. Raises
+    InvalidInput."""
+    named = {rates.checkpoint: rates for rates in checkpoints if rates.checkpoint is not None}
+    for name in (before, after):
+        if name and name not in named:
+            why = f"it has no sessions here; known: {', '.join(named) or 'none'}"
+            raise InvalidInput(what=f"The checkpoint {name!r}", why=why)
+    order = list(named)
+    after = after or next((name for name in reversed(order) if name != before), "")
+    sooner = order[: order.index(after)] if after else []
+    before = before or (sooner[-1] if sooner else "")
+    return (named[before], named[after]) if before and after else None
 
 
 def rate_changes(

@@ -26,7 +26,7 @@ from penstock.lake.lake import Lake
 from penstock.settings import Settings
 from penstock_jobs.rewards import due_sessions
 from penstock_jobs.rewards.bucket import EditParameters, as_bucket, later
-from penstock_jobs.rewards.chains import Link, relations_of, repeated
+from penstock_jobs.rewards.chains import Link, relations_of, repeated, with_decisions
 from penstock_jobs.rewards.credit import ScoredBucket, score_bucket
 from penstock_jobs.rewards.definition import Definition, parse_definition
 from penstock_jobs.rewards.due_sessions import Progress, SessionFilter
@@ -143,7 +143,7 @@ def run(
             done += len(task.sessions)
             follow(done, sessions)
         if not request.backfill:
-            due_sessions.finish_run(lake.database, definition.version, pin.snap)
+            due_sessions.finish_run(lake.database, definition.version, pin.snap, plan.decision)
     merge_small(lake, definition.version)
     return report
 
@@ -251,6 +251,7 @@ def _score_tenant(
     lake: Lake, task: BucketTask, definition: Definition, tenant: str, events: pa.Table
 ) -> tuple[ScoredBucket, HistoryGaps]:
     run_name = f"{task.progress.version}-{task.progress.run_at}"
+    events = with_decisions(lake, tenant, events)
     columns = columns_of(term.reward for term in definition.terms)
     relations = None
     if definition.sessions == "joined":

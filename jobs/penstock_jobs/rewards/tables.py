@@ -17,6 +17,8 @@ reward_definition = Table(
     #: Sessions that changed up to this commit are done, but for those left out by age.
     Column("through_snap", BigInteger, nullable=False),
     Column("run_at", BigInteger, nullable=False),
+    #: The newest decision on consent that its runs followed.
+    Column("through_decision", BigInteger, nullable=False, server_default="0"),
 )
 
 #: A file of rewards and, beside it, one of outcomes: of some sessions, as of one moment.

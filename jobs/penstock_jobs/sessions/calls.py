@@ -8,18 +8,28 @@ from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.terminal.options import since_us
 from penstock_jobs.rewards.outcomes import Kind
-from penstock_jobs.sessions.session_list import LISTED_MAX, ListFilter, SessionPage, list_sessions
+from penstock_jobs.sessions.session_list import (
+    LISTED_MAX,
+    ListFilter,
+    SessionPage,
+    list_sessions,
+)
 from penstock_jobs.sessions.session_record import EVENTS_MAX, SessionRecord, read_session
 
 
 class SessionsQuestion(Question):
-    """`since` is a time, or an age such as 24h; `definition` the name or version of the one whose
+    """`since` and `until` are times, or ages such as 24h; `words` stand in a message, an answer, an
+    output or a path, in any case; `definition` the name or version of the one whose
     outcomes count, else of the one that ran last; `cursor` the `next` of the page before."""
 
     project: str | None = None
     checkpoint: str | None = None
     outcome: Kind | None = None
     since: str | None = None
+    until: str | None = None
+    worth_min: float | None = None
+    worth_max: float | None = None
+    words: str | None = None
     definition: str | None = None
     cursor: str = ""
     limit: Annotated[int, Meta(ge=1, le=LISTED_MAX)] = 50
@@ -34,15 +44,26 @@ class SessionQuestion(Question):
     limit: Annotated[int, Meta(ge=1, le=EVENTS_MAX)] = 200
 
 
-def _list_sessions(lake: Lake, caller: Caller, asked: SessionsQuestion) -> SessionPage:
-    heard_us = since_us(asked.since) if asked.since else None
-    sessions = ListFilter(
-        asked.project, asked.checkpoint, asked.outcome, heard_us, asked.definition
+def filter_of(asked: SessionsQuestion) -> ListFilter:
+    """Raises InvalidInput."""
+    return ListFilter(
+        project=asked.project,
+        checkpoint=asked.checkpoint,
+        outcome=asked.outcome,
+        since_us=since_us(asked.since) if asked.since else None,
+        until_us=since_us(asked.until) if asked.until else None,
+        worth_min=asked.worth_min,
+        worth_max=asked.worth_max,
+        words=asked.words,
+        definition=asked.definition,
     )
+
+
+def _list_sessions(lake: Lake, caller: Caller, asked: SessionsQuestion) -> SessionPage:
     return list_sessions(
         lake,
         caller.tenant,
-        sessions,
+        filter_of(asked),
         of_project=caller.project,
         cursor=asked.cursor,
         limit=asked.limit,

@@ -36,6 +36,19 @@ def list_(
     since: Annotated[
         str | None, typer.Option("--since", help="Heard of since: a time, or an age such as 24h.")
     ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", help="Not heard of since: a time, or an age.")
+    ] = None,
+    worth_min: Annotated[
+        float | None, typer.Option("--worth-min", help="Worth so much at least.")
+    ] = None,
+    worth_max: Annotated[
+        float | None, typer.Option("--worth-max", help="Worth so much at most.")
+    ] = None,
+    words: Annotated[
+        str | None,
+        typer.Option("--words", help="In a message, an answer, an output or a path, in any case."),
+    ] = None,
     definition: Definition = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="How many.")] = 50,
     cursor: Annotated[
@@ -61,6 +74,10 @@ def list_(
         checkpoint=checkpoint,
         outcome=cast(Kind | None, outcome),
         since=since,
+        until=until,
+        worth_min=worth_min,
+        worth_max=worth_max,
+        words=words,
         definition=definition,
         cursor=cursor,
         limit=limit,

@@ -32,20 +32,21 @@ class EditFate:
         return Counter(fate for fates in self.lines.values() for fate in fates)
 
 
-def edit_fates(bucket: Bucket, session: str) -> dict[str, EditFate]:
-    """The edits of a session by the names that rewards give them, each at the latest horizon at
-    which somebody looked. Right after an edit all is there: that says nothing."""
+def edit_fates(bucket: Bucket, session: str, horizon_s: int | None = None) -> dict[str, EditFate]:
+    """The edits of a session by the names that rewards give them, each at this horizon, else at the
+    latest at which somebody looked. Right after an edit all is there: that says nothing."""
     parameters = EditParameters()
     fates: dict[str, EditFate] = {}
     for edit in bucket.trails(parameters).get(session, ()):
         fates[edit.target_id] = fate = EditFate(edit.turn, unseen=edit.problem)
         looks = zip(parameters.horizons_s, edit.sightings, strict=True)
-        seen = [(at, look) for at, look in looks if at and look.state == "scored"]
+        asked = [(at, look) for at, look in looks if at and horizon_s in (None, at)]
+        seen = [(at, look) for at, look in asked if look.state == "scored"]
         if seen:
             fate.horizon_s, look = seen[-1]
             fate.lines = _lines(edit, look, parameters.cells_max)
-        elif fate.unseen is None and edit.sightings:
-            last = edit.sightings[-1]
+        elif fate.unseen is None and asked:
+            last = asked[-1][1]
             fate.unseen = last.reason or last.state
     return fates
 

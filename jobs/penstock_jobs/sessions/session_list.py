@@ -13,13 +13,28 @@ from penstock_jobs.rewards.outcomes import Kind
 from penstock_jobs.sessions.session_record import sql_of
 
 LISTED_MAX = 1_000
+#: Sessions whose texts are read for words, for one page: older ones are on pages that follow.
+SEARCHED_MAX = 200
 _VIEWS = frozenset({"sessions", "outcomes"})
+_EVENTS = frozenset({"events"})
 _ENDED_SO = """session_id in (
         select session_id from (
-            select session_id, outcome from outcomes
+            select session_id, outcome, value from outcomes
             where superseded_at is null and {definition}
             qualify row_number() over (partition by session_id order by computed_at desc) = 1
-        ) where outcome = getvariable('outcome'))"""
+        ) where {ended})"""
+_ENDS = {
+    "outcome": "outcome = getvariable('outcome')",
+    "worth_min": "value >= cast(getvariable('worth_min') as double)",
+    "worth_max": "value <= cast(getvariable('worth_max') as double)",
+}
+_SINCE = "last_ts >= make_timestamptz(cast(getvariable('since_us') as bigint))"
+_UNTIL = "last_ts < make_timestamptz(cast(getvariable('until_us') as bigint))"
+_BEHIND, _AHEAD = (
+    f"(last_ts, session_id) {sign} (make_timestamptz(try_cast(getvariable('place_us') as bigint)),"
+    " getvariable('place_session'))"
+    for sign in "<>"
+)
 
 
 class ListedSession(msgspec.Struct):
@@ -45,24 +60,39 @@ class ListedSession(msgspec.Struct):
     value: float | None
     definition: str | None
     definition_version: str | None
+    #: The text around the words that were looked for.
+    found: str | None = None
 
 
 class SessionPage(msgspec.Struct):
-    """`next` is the cursor of the page that follows; null when there is none."""
+    """`next` is the cursor of the page that follows; null when there is none. Where words are
+    looked for, `searched` says in how many sessions they were on this page."""
 
     sessions: list[ListedSession]
     next: str | None
+    searched: int | None = None
+
+
+class Neighbours(msgspec.Struct):
+    """The sessions beside one in a list: by their ids, null at its ends."""
+
+    newer: str | None
+    older: str | None
 
 
 @dataclass(frozen=True)
 class ListFilter:
-    """Only sessions of this project and checkpoint, that ended so by this definition, and that were
-    heard of since then, in microseconds."""
+    """Only sessions of this project and checkpoint, that ended so by this definition, worth so
+    much, that were last heard of in this time, in microseconds, with these words in them."""
 
     project: str | None = None
     checkpoint: str | None = None
     outcome: Kind | None = None
     since_us: int | None = None
+    until_us: int | None = None
+    worth_min: float | None = None
+    worth_max: float | None = None
+    words: str | None = None
     #: Its name or version; else whichever computed a session last.
     definition: str | None = None
 
@@ -78,38 +108,97 @@ def list_sessions(
 ) -> SessionPage:
     """`of_project` is the only one whose sessions the caller may see. Raises InvalidInput,
     what queries raise."""
-    variables = {"rows_max": str(limit + 1)}
+    rows_max = SEARCHED_MAX if sessions.words else limit
+    place = decode_cursor(cursor, 2) if cursor else None
+    order = ListPlace(tenant, of_project, place, rows_max + 1)
+    listed = _listed(lake, sessions, order)
+    more = len(listed) > rows_max
+    listed = listed[:rows_max]
+    last = listed[-1] if more else None
+    searched = None
+    if sessions.words:
+        searched = len(listed)
+        found = _found(lake, order, sessions.words, [one.session_id for one in listed])
+        listed = [one for one in listed if one.session_id in found]
+        for one in listed:
+            one.found = found[one.session_id]
+        if len(listed) > limit:
+            listed = listed[:limit]
+            last = listed[-1]
+    follows = encode_cursor(_microseconds(last.last_ts), last.session_id) if last else None
+    return SessionPage(listed, follows, searched)
+
+
+def neighbours_of(
+    lake: Lake,
+    tenant: str,
+    sessions: ListFilter,
+    session: str,
+    last_ts: datetime,
+    *,
+    of_project: str | None = None,
+) -> Neighbours:
+    """What stands beside a session in the list of this filter, whatever words it has. Raises what
+    `list_sessions` does."""
+    place = [str(_microseconds(last_ts)), session]
+    beside = []
+    for ahead in (True, False):
+        order = ListPlace(tenant, of_project, place, 1, ahead)
+        found = _listed(lake, sessions, order)
+        beside.append(found[0].session_id if found else None)
+    return Neighbours(*beside)
+
+
+@dataclass(frozen=True)
+class ListPlace:
+    """Whose sessions, from which place on, how many; `ahead` goes towards the newest."""
+
+    tenant: str
+    of_project: str | None
+    place: list[str] | None
+    rows_max: int
+    ahead: bool = False
+
+
+def _listed(lake: Lake, sessions: ListFilter, order: ListPlace) -> list[ListedSession]:
+    variables = {"rows_max": str(order.rows_max)}
     conditions = ["true"]
     for name in ("project", "checkpoint"):
         if (value := getattr(sessions, name)) is not None:
             variables[name] = value
             conditions.append(f"{name} = getvariable('{name}')")
-    if sessions.since_us is not None:
-        variables["since_us"] = str(sessions.since_us)
-        conditions.append("last_ts >= make_timestamptz(cast(getvariable('since_us') as bigint))")
-    if cursor:
-        variables["before_us"], variables["before_session"] = decode_cursor(cursor, 2)
-        conditions.append(
-            "(last_ts, session_id) < (make_timestamptz(try_cast(getvariable('before_us')"
-            " as bigint)), getvariable('before_session'))"
-        )
+    for name, condition in (("since_us", _SINCE), ("until_us", _UNTIL)):
+        if (value := getattr(sessions, name)) is not None:
+            variables[name] = str(value)
+            conditions.append(condition)
+    if order.place is not None:
+        variables["place_us"], variables["place_session"] = order.place
+        conditions.append(_AHEAD if order.ahead else _BEHIND)
     definition = "true"
     if sessions.definition:
         variables["version"] = definition_known_as(lake.database, sessions.definition).version
         definition = "definition_version = getvariable('version')"
-    if sessions.outcome is not None:
-        variables["outcome"] = sessions.outcome
-        conditions.append(_ENDED_SO.format(definition=definition))
-    sql = sql_of("list.sql").format(conditions=" and ".join(conditions), definition=definition)
+    ends = {name: getattr(sessions, name) for name in _ENDS if getattr(sessions, name) is not None}
+    if ends:
+        variables |= {name: str(value) for name, value in ends.items()}
+        ended = " and ".join(_ENDS[name] for name in ends)
+        conditions.append(_ENDED_SO.format(definition=definition, ended=ended))
+    sql = sql_of("list.sql").format(
+        conditions=" and ".join(conditions),
+        definition=definition,
+        direction="asc" if order.ahead else "desc",
+    )
     query = OwnQuery(sql, _VIEWS, variables=variables)
-    rows = lake.query(query, tenant=tenant, project=of_project).table()
-    listed = msgspec.convert(rows.to_pylist(), list[ListedSession])
-    follows = None
-    if len(listed) > limit:
-        listed = listed[:limit]
-        last = listed[-1]
-        follows = encode_cursor(_microseconds(last.last_ts), last.session_id)
-    return SessionPage(listed, follows)
+    rows = lake.query(query, tenant=order.tenant, project=order.of_project).table()
+    return msgspec.convert(rows.to_pylist(), list[ListedSession])
+
+
+def _found(lake: Lake, order: ListPlace, words: str, names: list[str]) -> dict[str, str]:
+    """By session the text around the words, where they stand in it first."""
+    variables = {"words": words, "sessions": msgspec.json.encode(names).decode()}
+    query = OwnQuery(sql_of("words.sql"), _EVENTS, variables=variables)
+    rows = lake.query(query, tenant=order.tenant, project=order.of_project).table().to_pylist()
+    return {row["session_id"]: row["found"] for row in rows}
 
 
 def _microseconds(moment: datetime) -> int:

@@ -46,6 +46,7 @@ class SessionRecord(msgspec.Struct):
     rewards_cut_off: bool
     events: list[EventRecord]
     next: str | None
+    end: str | None = None
 
 
 def read_session(
@@ -59,9 +60,9 @@ def read_session(
     limit: int,
 ) -> SessionRecord:
     """A page of it. Raises SessionUnknown, InvalidInput, what queries raise."""
-    events, follows = _read_page(lake, session, tenant, project, cursor=cursor, limit=limit)
+    events, follows, end = _read_page(lake, session, tenant, project, cursor=cursor, limit=limit)
     if cursor:
-        return SessionRecord(None, None, [], False, events, follows)
+        return SessionRecord(None, None, [], False, events, follows, end)
     query = OwnQuery(
         "select * from sessions where session_id = getvariable('session')",
         _SESSIONS,
@@ -72,24 +73,25 @@ def read_session(
         raise SessionUnknown(session=session, tenant=tenant)
     stored = stored_rewards(lake, session, tenant, definition, project=project)
     if stored is None:
-        return SessionRecord(summaries[0], None, [], False, events, follows)
+        return SessionRecord(summaries[0], None, [], False, events, follows, end)
     explanation, cut_off = stored.explanation, stored.cut_off
-    return SessionRecord(summaries[0], explanation, stored.rows, cut_off, events, follows)
+    return SessionRecord(summaries[0], explanation, stored.rows, cut_off, events, follows, end)
 
 
 def _read_page(
     lake: Lake, session: str, tenant: str, project: str | None, *, cursor: str, limit: int
-) -> tuple[list[EventRecord], str | None]:
-    """Its events, and the cursor of the page that follows."""
+) -> tuple[list[EventRecord], str | None, str | None]:
+    """Its events, the cursor of the page that follows, and that of whatever comes behind them."""
     place = decode_cursor(cursor, 3) if cursor else ["", "", ""]
     names = ("session", "after_ts", "after_place", "after_tie", "rows_max", "bytes_max")
     values = (session, *place, str(limit), str(_PAGE_BYTES_MAX))
     query = OwnQuery(sql_of("events.sql"), _EVENTS, variables=dict(zip(names, values, strict=True)))
     rows = lake.query(query, tenant=tenant, project=project).table().to_pylist()
     events = [_event_of(row) for row in rows]
-    if not rows or rows[0]["remaining"] == len(rows):
-        return events, None
-    return events, encode_cursor(rows[-1]["ts_us"], rows[-1]["place"], rows[-1]["tie"])
+    if not rows:
+        return events, None, cursor or None
+    end = encode_cursor(rows[-1]["ts_us"], rows[-1]["place"], rows[-1]["tie"])
+    return events, end if rows[0]["remaining"] > len(rows) else None, end
 
 
 def _event_of(row: Mapping[str, Any]) -> EventRecord:

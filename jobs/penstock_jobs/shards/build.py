@@ -8,13 +8,11 @@ off leaves announced files behind, which collection clears away.
 import hashlib
 import uuid
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import cache, partial
+from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import pairwise
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,7 +21,7 @@ from msgspec.structs import replace
 from penstock.audit.entry import OPERATOR
 from penstock.errors import InvalidInput
 from penstock.execution import Executor
-from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
+from penstock.lake.buckets import SessionId, plan_sessions
 from penstock.lake.catalog import name_snap, pinned
 from penstock.lake.intents import intents_kept
 from penstock.lake.lake import Lake
@@ -31,7 +29,6 @@ from penstock.lake.settings import LakeSettings
 from penstock.privacy.consents import decided_consents, newest_decision
 from penstock.proof.shard_records import record_shard
 from penstock.sealed_texts import SecretKeyUnfit
-from penstock.settings import Settings
 from penstock.shards.balance import pack
 from penstock.shards.errors import ShardDamaged, ShardMissing
 from penstock.shards.files import check_digest, copy_part, files_of, part_name, routes_name
@@ -50,41 +47,23 @@ from penstock.shards.manifest import (
     read_manifest,
     write_manifest,
 )
-from penstock.shards.schema import SHARD_ROWS, SORTED_BY
-from penstock.shards.validation import ShardValidator
-from penstock.shards.writer import PartLimits, PartWriter
-from penstock_jobs.shards.conversation import Conversation
-from penstock_jobs.shards.conversation_reader import read_conversation
-from penstock_jobs.shards.corrections import Correction, find_corrections
+from penstock.shards.writer import PartLimits
 from penstock_jobs.shards.errors import NothingToBuild, TokenizerMismatch
 from penstock_jobs.shards.plan import LeftOutSession, ShardPlan, count_reasons, plan_shard
-from penstock_jobs.shards.preferences import PreferenceSources
-from penstock_jobs.shards.recipe import Preferences, Recipe, Tokens
+from penstock_jobs.shards.recipe import Recipe, Tokens
 from penstock_jobs.shards.registration import (
-    AnnouncingStore,
     announce_once,
     forget,
     mark_denied,
     register,
 )
-from penstock_jobs.shards.rendered_branches import Renderer, open_renderer
-from penstock_jobs.shards.samples import SampleOptions, SampleRows
-from penstock_jobs.shards.session_events import COLUMNS, events_by_session
 from penstock_jobs.shards.session_facts import PinnedSessions, latest_snap
-from penstock_jobs.shards.token_credit import edit_marks, token_rewards
+from penstock_jobs.shards.slices import SliceResult, SliceTask, make_slice
 
 #: About so many events are a slice.
 SLICE_EVENTS = 20_000
-_ORDER = [(name, "ascending") for name in SORTED_BY]
-#: The columns of a sample that the plan decides, by their names there.
-_PLANNED = {name: name for name in ("group_id", "reward", "advantage", "split")}
-_PLANNED |= {"reward_components": "components", "loss_weight": "weight"}
-_CREDITED = ["session_id", "chain", "reward", "credits"]
-_COUNTED = [
-    *("session_id", "status", "n_tokens", "min_policy_version", "max_policy_version"),
-    "token_source",
-    *("tokenizer_sha256", "template_sha256"),
-]
+#: Of each reason so many sessions that were left out are kept by name.
+EXAMPLES_MAX = 5
 
 
 @dataclass(frozen=True)
@@ -147,7 +126,9 @@ def build_shard(
         ]
         _publish(lake, manifest, owner, staged)
         ids = pa.concat_tables([result.samples for result in results])["session_id"].unique()
-        new = register(lake.database, manifest, tenant, sorted(ids.to_pylist()), by=by)
+        held = sorted(ids.to_pylist())
+        examples = left_out_examples(left_out)
+        new = register(lake.database, manifest, tenant, held, left_out=examples, by=by)
         with suppress(SecretKeyUnfit):  # whoever proves a checkpoint is told of it
             record_shard(lake, manifest, tenant)
         if newest_decision(lake.database) != decided:  # too late for the plan
@@ -161,6 +142,16 @@ def build_shard(
     return ShardBuild(manifest, new, plan.asked, problems, branches, left_out)
 
 
+def left_out_examples(left_out: Sequence[LeftOutSession]) -> list[tuple[str, str]]:
+    """The first few of each reason: sessions with reasons."""
+    by_reason: dict[str, list[str]] = {}
+    for session in left_out:
+        sessions = by_reason.setdefault(session.reason, [])
+        if len(sessions) < EXAMPLES_MAX and session.session_id not in sessions:
+            sessions.append(session.session_id)
+    return [(name, reason) for reason, names in by_reason.items() for name in names]
+
+
 def _named_snapshot(lake: Lake, recipe: Recipe, tenant: str, snap: int) -> SnapshotReference:
     """Named snapshots are kept, so that the shard can be built again."""
     sources = [recipe.canonical, recipe.query, str(snap), tenant]
@@ -170,7 +161,7 @@ def _named_snapshot(lake: Lake, recipe: Recipe, tenant: str, snap: int) -> Snaps
     return SnapshotReference(name=name, snap=snap)
 
 
-def _check_tokenizer(tokens: Tokens, results: Sequence["SliceResult"]) -> None:
+def _check_tokenizer(tokens: Tokens, results: Sequence[SliceResult]) -> None:
     """Of an engine that names no tokenizer, ids tell: here and there one is broken, and most are
     not. Raises TokenizerMismatch."""
     strange = sorted(session for result in results for session in result.strange)
@@ -187,7 +178,7 @@ def _manifest(
     recipe: Recipe,
     plan: ShardPlan,
     snapshot: SnapshotReference,
-    results: Sequence["SliceResult"],
+    results: Sequence[SliceResult],
     left_out: Sequence[LeftOutSession],
 ) -> Manifest:
     samples = pa.concat_tables([result.samples for result in results])
@@ -258,49 +249,6 @@ def _publish(
     store.delete(f"{folder}/{GONE_NAME}")  # it may have been dropped before
 
 
-# Slices
-
-
-@dataclass(frozen=True)
-class SliceTask:
-    settings: Settings = field(repr=False)  # addresses may hold passwords
-    #: Of the announced names.
-    owner: str = field(repr=False)
-    #: The parts lie here until the shard is published.
-    folder: str
-    limits: PartLimits
-    tokens: Tokens
-    #: Of the recipe: its tokenizer and template are relative to it.
-    directory: Path
-    #: Rows of `ShardPlan.chosen` of whole groups, and the sessions to read for them.
-    chosen: pa.Table = field(repr=False)
-    bucket: Bucket
-    chains: Mapping[str, str] = field(repr=False)
-    consents: Mapping[str, str] = field(repr=False)
-    copies: Mapping[str, frozenset[str]] = field(repr=False)
-    #: Of all sessions.
-    tenant: str
-    preferences: Preferences
-    #: What came later is not looked at.
-    as_of_us: int
-
-
-@dataclass(frozen=True)
-class SliceResult:
-    """The parts of a slice, and what became of its sessions and branches."""
-
-    files: list[PartFile]
-    #: The columns of the samples that the manifest is made of.
-    samples: pa.Table
-    #: Sessions that have no rows; and branches, by reason.
-    left_out: list[LeftOutSession]
-    branches_left_out: Counter[str]
-    #: Problems with events, by kind. Their sessions may have rows all the same.
-    problems: Counter[str]
-    #: Rendered sessions whose engine gave ids that the tokenizer does not have.
-    strange: list[str]
-
-
 def slice_tasks(
     sessions: PinnedSessions, recipe: Recipe, plan: ShardPlan, owner: str
 ) -> list[SliceTask]:
@@ -348,101 +296,3 @@ def slice_tasks(
         )
         for number, bucket in enumerate(plan_sessions(sessions.lake, sessions.pin, to_read, 0))
     ]
-
-
-def make_slice(task: SliceTask) -> SliceResult:
-    """Runs on a worker. If it runs again, it writes the same bytes to the same names. Raises
-    ShardInvalid, and what reading and rendering raise."""
-    with Lake(task.settings) as lake:
-        columns = None if task.preferences.edits else COLUMNS
-        samples = _samples(task, read_bucket(lake, task.bucket, columns))
-        table, routes = samples.table(), samples.routes()
-        sessions = task.chosen["session_id"].combine_chunks()
-        planned = task.chosen.take(pc.index_in(table["session_id"], value_set=sessions))
-        for name, planned_name in _PLANNED.items():
-            column = SHARD_ROWS.field(name)
-            values = planned[planned_name].cast(column.type)
-            table = table.set_column(SHARD_ROWS.get_field_index(name), column, values)
-        order = pc.sort_indices(table, sort_keys=_ORDER)
-        table, routes = table.take(order), None if routes is None else routes.take(order)
-        ShardValidator().check(table, routes)
-        store = AnnouncingStore(lake.store, lake.database, task.owner)
-        with PartWriter(store, task.folder, task.limits, routed=routes is not None) as writer:
-            if table.num_rows:
-                writer.write(table, routes)
-    without_rows = {*sessions.to_pylist()} - {*table["session_id"].to_pylist()}
-    reasons = dict.fromkeys(without_rows, "nothing_written")
-    branches: Counter[str] = Counter()
-    for refused in samples.left_out:
-        branches[refused.reason] += refused.branches
-        if refused.session_id in without_rows:
-            reasons[refused.session_id] = refused.reason
-    details = {name: problem.detail or problem.kind for name, problem in samples.problems[::-1]}
-    left_out = [LeftOutSession(name, why, details.get(name)) for name, why in reasons.items()]
-    return SliceResult(
-        files=writer.files,
-        samples=table.select(_COUNTED),
-        left_out=sorted(left_out),
-        branches_left_out=+branches,
-        problems=Counter(problem.kind for _, problem in samples.problems),
-        strange=samples.strange,
-    )
-
-
-def _samples(task: SliceTask, rows: pa.Table) -> SampleRows:
-    tokens = task.tokens
-    renderer = _renderer(tokens, task.directory)
-    options = SampleOptions(
-        tokens.source,
-        tokens.max_length,
-        tokenizer_id=tokens.tokenizer,
-        other_tokenizer=tokens.other_tokenizer,
-    )
-    samples = SampleRows(options, renderer)
-    events, marks = events_by_session(rows), edit_marks(rows)
-    corrections: dict[str, list[Correction]] = {}
-    if task.preferences.edits:
-        horizon_s, chained = task.preferences.horizon_s, task.chains
-        corrections = find_corrections(
-            rows, task.tenant, task.as_of_us, horizon_s=horizon_s, chains=chained
-        )
-    of_sessions = {row["session_id"]: row for row in task.chosen.select(_CREDITED).to_pylist()}
-    credits = {name: row["credits"] for name, row in of_sessions.items()}
-    rewards = {row["chain"]: row["reward"] for row in of_sessions.values()}
-    chains: dict[str, list[str]] = {}
-    for session in events.keys() & task.chains.keys():
-        chains.setdefault(task.chains[session], []).append(session)
-
-    def conversation_of(session: str) -> Conversation:
-        copied = task.copies.get(session, frozenset())
-        return read_conversation(session, events[session], copied=copied)
-
-    for chain in sorted(chains):
-        conversations = [conversation_of(member) for member in sorted(chains[chain])]
-        forks = (each for each in conversations if each.start.link == "fork")
-        origins = {
-            fork.session_id: conversation_of(fork.start.parent_session)
-            for fork in forks
-            if fork.start.parent_session in events
-        }
-        credit, reward = None, rewards.get(chain)
-        if reward is not None:
-            credit = partial(token_rewards, reward=reward, credits=credits, marks=marks)
-        samples.add_chain(
-            conversations,
-            task.consents,
-            chosen=of_sessions.keys(),
-            rollout_id=chain,
-            credit=credit,
-            sources=PreferenceSources(corrections, origins),
-        )
-    return samples
-
-
-@cache
-def _renderer(tokens: Tokens, directory: Path) -> Renderer | None:
-    """Opening a tokenizer takes longer than rendering a session."""
-    if tokens.tokenizer is None:
-        return None
-    template = directory / tokens.template if tokens.template else None
-    return open_renderer(directory / tokens.tokenizer, template)

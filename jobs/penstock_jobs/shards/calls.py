@@ -1,6 +1,6 @@
 """What can be asked of shards."""
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -8,6 +8,7 @@ from penstock.checkpoints.lineage import Learner
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.pages import ListQuestion, Page, page_of
+from penstock_jobs.shards.shown_samples import SHOW_SAMPLES
 
 
 class ShardAnswer(msgspec.Struct):
@@ -29,22 +30,25 @@ class ShardAnswer(msgspec.Struct):
 
 
 class ShardsAnswer(Page):
-    """The newest of a name comes last."""
+    """In the order that was asked for."""
 
     shards: list[ShardAnswer]
 
 
 class MarkAnswer(msgspec.Struct):
-    """A session that the shard holds, and should hold no more."""
+    """A session, and why the shard should hold it no more, or does not hold it."""
 
     session_id: str
     reason: str
 
 
 class ShardDetails(msgspec.Struct):
+    """`left_out` are a few sessions of each reason for which the manifest counts some."""
+
     shard: str
     built_at: str
     marks: list[MarkAnswer]
+    left_out: list[MarkAnswer]
     trained: list[Learner]
     manifest: dict[str, Any]
     gone: str | None = None
@@ -53,7 +57,9 @@ class ShardDetails(msgspec.Struct):
 
 
 class ShardsQuestion(ListQuestion):
-    """All of them."""
+    """All of them, the newest last, or first."""
+
+    order: Literal["oldest", "newest"] = "oldest"
 
 
 class ShardQuestion(Question):
@@ -69,6 +75,8 @@ def _list(lake: Lake, caller: Caller, question: ShardsQuestion) -> ShardsAnswer:
 
     mark_consent(lake)
     known = list_shards(lake.database, caller.tenant)
+    if question.order == "newest":
+        known.reverse()
     page, after = page_of(known, question, lambda shard: shard.id)
     shards = []
     for shard in page:
@@ -81,7 +89,7 @@ def _list(lake: Lake, caller: Caller, question: ShardsQuestion) -> ShardsAnswer:
 def _show(lake: Lake, caller: Caller, question: ShardQuestion) -> ShardDetails:
     from penstock.checkpoints.lineage import learners
     from penstock.shards.manifest import read_manifest_or_note
-    from penstock.shards.registered_shards import find_shard, marks_of
+    from penstock.shards.registered_shards import find_shard, left_out_of, marks_of
     from penstock.terminal.output import time_of
     from penstock_jobs.shards.registration import mark_consent
 
@@ -92,6 +100,7 @@ def _show(lake: Lake, caller: Caller, question: ShardQuestion) -> ShardDetails:
         shard=shard.id,
         built_at=time_of(shard.created_at).isoformat(),
         marks=[MarkAnswer(*mark) for mark in marks_of(lake.database, shard.id)],
+        left_out=[MarkAnswer(*each) for each in left_out_of(lake.database, shard.id)],
         trained=learners(lake.database, caller.tenant, shard.id),
         manifest=msgspec.to_builtins(manifest),
         gone=shard.gone,
@@ -120,4 +129,4 @@ SHOW_SHARD = Call(
     reads_rows=True,
 )
 
-CALLS = [LIST_SHARDS, SHOW_SHARD]
+CALLS = [LIST_SHARDS, SHOW_SHARD, SHOW_SAMPLES]

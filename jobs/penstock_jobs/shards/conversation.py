@@ -144,7 +144,13 @@ def sequence_end(conversation: Conversation, last_call: int) -> SequenceEnd:
         return SequenceEnd("completed", "continued")
     if conversation.ending is not None:
         return _INTERRUPTED if conversation.ending == "interrupt" else _ERROR
-    return _SESSION_ENDS.get(conversation.end_reason or "", SequenceEnd("completed", None))
+    return plain_end(None, conversation.end_reason)
+
+
+def plain_end(finish_reason: str | None, end_reason: str | None) -> SequenceEnd:
+    """Of a session's last call to which nothing happened."""
+    unusual = _UNUSUAL_FINISHES.get((finish_reason or "").lower())
+    return unusual or _SESSION_ENDS.get(end_reason or "", SequenceEnd("completed", None))
 
 
 def is_cut_short(conversation: Conversation, call: int) -> bool:

@@ -44,7 +44,7 @@ from penstock_jobs.shards.session_events import (
 )
 
 #: Claude Code's name for what the harness says in the model's place.
-_NO_MODEL = "<synthetic>"
+NO_MODEL = "<synthetic>"
 
 
 def read_conversation(
@@ -231,7 +231,7 @@ class _ConversationReader:
             is_copy = identity in self._known_calls  # sent twice under different events
             self._known_calls.add(identity)
         applies: dict[Flag, bool] = {
-            "synthetic": payload.model == _NO_MODEL,
+            "synthetic": payload.model == NO_MODEL,
             "summary": self._summaries.get(payload.call_id or "", (None,))[0] == at,
             "copied": is_copy,
         }

@@ -14,15 +14,16 @@ from penstock.lake.buckets import SessionId
 from penstock.lake.tables import segment_intent
 from penstock.privacy.orders import CONTENT, LINEAGE, ErasedPart, ErasureOrder, ErasureStep
 from penstock.privacy.tombstones import SESSION
-from penstock.shards.files import CACHE_FOLDER, LocalCopies
+from penstock.shards.local_copies import CACHE_FOLDER, LocalCopies
 from penstock.shards.manifest import FOLDER, GoneNote, replace_files_by_note
-from penstock.shards.tables import ERASED, shard, shard_file, shard_mark
+from penstock.shards.tables import ERASED, shard, shard_file, shard_left_out, shard_mark
 from penstock.terminal.output import time_of
 from penstock_jobs.shards.registration import held_sessions, shards_suspected
 
 
 def _erase_shards(order: ErasureOrder) -> Iterator[ErasedPart]:
     for page in order.sessions():
+        _forget_left_out(order, page)
         for id_, held in _holding(order, page):
             deleted = _drop(order, id_, held)
             trained = learners(order.lake.database, order.scope.tenant, id_)
@@ -30,6 +31,15 @@ def _erase_shards(order: ErasureOrder) -> Iterator[ErasedPart]:
             yield ErasedPart({"files of shards": deleted}, seen_by)
     for id_ in _marked_but_there(order):  # cut off between its mark and its files
         yield ErasedPart({"files of shards": _delete_files(order, id_)})
+
+
+def _forget_left_out(order: ErasureOrder, sessions: Sequence[SessionId]) -> None:
+    """They are examples of what shards do not hold."""
+    with order.lake.database.write() as connection:
+        for names in portions([session.session_id for session in sessions]):
+            own = shard_left_out.c.tenant == order.scope.tenant
+            named = shard_left_out.c.session_id.in_(names)
+            connection.execute(sa.delete(shard_left_out).where(own, named))
 
 
 def _holding(order: ErasureOrder, sessions: Sequence[SessionId]) -> Iterator[tuple[str, list[str]]]:

@@ -27,7 +27,7 @@ from penstock.privacy.tombstones import SESSION
 from penstock.shards.errors import ShardDamaged, ShardGoing, ShardMissing
 from penstock.shards.files import files_of, read_rows
 from penstock.shards.manifest import Manifest, folder_of, read_manifest
-from penstock.shards.tables import DROPPING, shard, shard_file, shard_mark
+from penstock.shards.tables import DROPPING, shard, shard_file, shard_left_out, shard_mark
 from penstock.storage import ObjectStore
 from penstock_jobs.shards.exclusion.eligibility import spread_denials
 from penstock_jobs.shards.session_facts import SnapshotQueries
@@ -65,9 +65,11 @@ def register(
     tenant: str,
     sessions: Sequence[str],
     *,
+    left_out: Sequence[tuple[str, str]] = (),
     by: str = OPERATOR,
 ) -> bool:
-    """Put a shard into the database whose files are in the store. False where it is there already:
+    """Put a shard into the database whose files are in the store, with some of the sessions
+    `left_out`, each with its reason, as examples. False where it is there already:
     the same shard may be built twice, even at the same time. From then on its files count as known
     and are announced no longer. Raises FileLost where one of them was cleared away meanwhile."""
     folder = folder_of(manifest.id) + "/"
@@ -97,6 +99,14 @@ def register(
         connection.execute(sa.insert(shard).values(**row, created_at=now_us(), added_snap=snap))
         rows = [{"name": folder + part.name, "shard": manifest.id} for part in manifest.files]
         connection.execute(sa.insert(shard_file), rows)
+        old = shard_left_out.c.shard == manifest.id
+        connection.execute(sa.delete(shard_left_out).where(old))
+        if left_out:
+            examples = [
+                {"shard": manifest.id, "tenant": tenant, "session_id": session, "reason": reason}
+                for session, reason in left_out
+            ]
+            connection.execute(sa.insert(shard_left_out), examples)
         facts = {"name": manifest.name, "samples": row["samples"], "snap": row["snap"]}
         place = {"tenant": tenant, "actor": by, "subject": manifest.id}
         append(connection, Deed(**place, action="shard", facts=facts))
@@ -162,6 +172,18 @@ def marked_sessions(database: Database, shard_id: str, reason: str) -> set[str]:
     )
     with database.read() as connection:
         return set(connection.scalars(query))
+
+
+def count_marks(database: Database, tenant: str, reason: str) -> dict[str, int]:
+    """By shard of a tenant, how many sessions it is marked with for this reason."""
+    query = (
+        sa.select(shard_mark.c.shard, sa.func.count().label("marks"))
+        .join(shard, shard.c.id == shard_mark.c.shard)
+        .where(shard.c.tenant == tenant, shard_mark.c.reason == reason)
+        .group_by(shard_mark.c.shard)
+    )
+    with database.read() as connection:
+        return {row.shard: row.marks for row in connection.execute(query)}
 
 
 def held_sessions(store: ObjectStore, shard_id: str, suspected: set[str]) -> set[str]:

@@ -41,7 +41,7 @@ SampleRefusal = Literal[
     "too_many_branches",
 ]
 BRANCHES_MAX = 2**15 - 1
-_UNKNOWN = "unknown"
+UNKNOWN = "unknown"
 _NO_TEXTS: dict[str, str | None] = {"messages": "[]", "tools": None, "preferences": None}
 _BRANCH_FIELDS = ("prompt_len", "n_trainable", "temperature", "token_source")
 _ROUTE_FIELDS = ("layers", "topk", "dtype", "start")
@@ -91,7 +91,7 @@ class SampleRows:
         self._options = options
         self._renderer = renderer
         digest = options.tokenizer or (renderer.tokenizer_sha256 if renderer else None)
-        self._expected = ExpectedTokens(digest, renderer.vocabulary if renderer else None)
+        self.expected = ExpectedTokens(digest, renderer.vocabulary if renderer else None)
         self._rows: list[dict[str, Any]] = []
         self._branches: list[Branch] = []
 
@@ -127,7 +127,7 @@ class SampleRows:
         for conversation, chain_pos, parent in places:
             session = conversation.session_id
             if chosen is None or session in chosen:
-                shared |= {"consent": consents.get(session, _UNKNOWN), "chain_pos": chain_pos}
+                shared |= {"consent": consents.get(session, UNKNOWN), "chain_pos": chain_pos}
                 # Whoever goes on from a session has read what was masked in it.
                 conversation = replace(conversation, redacted_from_us=redacted_from_us)  # noqa: PLW2901
                 self._add(conversation, shared, last_sample.get(parent or ""), sources)
@@ -154,18 +154,19 @@ class SampleRows:
             "reward_components": [()] * len(self._branches),
             "token_rewards": [row.get("token_rewards") for row in self._rows],
         }
-        columns |= {name: _records(name, values) for name, values in records.items()}
+        columns |= {name: record_lists(name, values) for name, values in records.items()}
         for field in SHARD_ROWS:
             if field.name not in columns:
                 values = [row.get(field.name) for row in self._rows]
                 columns[field.name] = pa.array(values, field.type)
         return pa.table(columns, schema=SHARD_ROWS)
 
-    def routes(self) -> pa.Table | None:
-        """In the columns of ROUTE_ROWS, a row for each sample; None if no row has experts."""
+    def routes(self, plain: pa.ChunkedArray | None = None) -> pa.Table | None:
+        """In the columns of ROUTE_ROWS, a row for each sample; None if no row has experts. Before
+        them stand `plain` ones, which have none."""
         if all(branch.routes is None for branch in self._branches):
             return None
-        rows = []
+        rows = [{"sample_id": sample} for sample in ([] if plain is None else plain.to_pylist())]
         for row, branch in zip(self._rows, self._branches, strict=True):
             rows.append({"sample_id": row["sample_id"]})
             if routes := branch.routes:
@@ -221,7 +222,7 @@ class SampleRows:
         session, source = conversation.session_id, self._options.source
         self.problems += [(session, problem) for problem in conversation.problems]
         if source != "render":
-            from_engine = engine_branches(conversation, self._expected)
+            from_engine = engine_branches(conversation, self.expected)
             self.problems += [(session, problem) for problem in from_engine.problems]
             if any(branch.calls for branch in from_engine.branches):
                 return from_engine.branches
@@ -245,7 +246,7 @@ class SampleRows:
         if "ids_out_of_range" in problems:
             self.strange.append(session)
         if "other_tokenizer" in problems and self._options.other_tokenizer == "refuse":
-            why = f"theirs has another digest than {self._expected.tokenizer}"
+            why = f"theirs has another digest than {self.expected.tokenizer}"
             raise TokenizerMismatch(whose=f"the session {session}", why=why)
 
     def _fitting(self, session: str, branches: list[Branch]) -> list[tuple[int, Branch]]:
@@ -276,11 +277,7 @@ class SampleRows:
             message.regeneration for message in conversation.messages
         ):
             mask_reason = "regenerated"
-        # An engine that names no tokenizer, or names it otherwise, is taken at the recipe's word.
-        tokenizer = branch.tokenizer or ""
-        name = "" if is_digest(tokenizer) else tokenizer
-        if not is_digest(tokenizer):
-            tokenizer = self._expected.tokenizer or tokenizer or _UNKNOWN
+        names = tokenizer_names(branch.tokenizer or "", self.expected, self._options)
         versions = [version for _, version in branch.version_runs or ()]
         license = conversation.start.license
         return {
@@ -294,8 +291,8 @@ class SampleRows:
             "mask_reason": mask_reason,
             "error_kind": next(iter(branch.problems), None),
             "loss_weight": 1.0,
-            "tokenizer_sha256": tokenizer,
-            "tokenizer_id": name or self._options.tokenizer_id,
+            "tokenizer_sha256": names[0],
+            "tokenizer_id": names[1],
             "template_sha256": branch.template,
             "model_name": call.payload.model,
             "checkpoint_id": call.event.checkpoint,
@@ -304,6 +301,16 @@ class SampleRows:
             "split": "train",
             "created_at": call.event.ts_us,
         }
+
+
+def tokenizer_names(
+    named: str, expected: ExpectedTokens, options: SampleOptions
+) -> tuple[str, str | None]:
+    """The digest and the name of a row's tokenizer. An engine that names none, or names it
+    otherwise, is taken at the recipe's word."""
+    if is_digest(named):
+        return named, options.tokenizer_id
+    return expected.tokenizer or named or UNKNOWN, named or options.tokenizer_id
 
 
 class _RowTexts:
@@ -356,7 +363,7 @@ def _numbers(name: str, values: Sequence[NDArray[Any] | None]) -> pa.LargeListAr
     )
 
 
-def _records(name: str, values: Sequence[Sequence[tuple[Any, ...]] | None]) -> pa.ListArray:
+def record_lists(name: str, values: Sequence[Sequence[tuple[Any, ...]] | None]) -> pa.ListArray:
     kind = SHARD_ROWS.field(name).type
     fields = list(kind.value_type)
     flat = [record for value in values if value is not None for record in value]

@@ -58,10 +58,17 @@ def event_name(
     return f"\0{ts_us}\0{seq}"
 
 
-def events_by_session(rows: pa.Table) -> dict[str, list[Event]]:
+def find_redacted(rows: pa.Table) -> pa.ChunkedArray:
+    """In which of these events something was masked."""
+    return pc.match_substring_regex(rows["payload"].cast(pa.large_utf8()), PLACEHOLDER.pattern)
+
+
+def events_by_session(
+    rows: pa.Table, redacted: pa.ChunkedArray | None = None
+) -> dict[str, list[Event]]:
     """Of rows of segments of one tenant, or of the view `events`; sessions and their events in
-    order."""
-    redacted = pc.match_substring_regex(rows["payload"].cast(pa.large_utf8()), PLACEHOLDER.pattern)
+    order. `redacted` is what `find_redacted` says of them, where that is known."""
+    redacted = find_redacted(rows) if redacted is None else redacted
     rows = rows.append_column("redacted", redacted)
     said = pc.is_in(rows["type"], pa.array(_PAYLOADS, pa.string()))
     rows = rows.filter(pc.or_(said, redacted))
@@ -216,7 +223,7 @@ _PAYLOADS: Mapping[str, type[Any]] = {
     "error": InterruptPayload,
     "feedback": FeedbackPayload,
 }
-_DECODERS = {kind: msgspec.json.Decoder(payload) for kind, payload in _PAYLOADS.items()}
+DECODERS = {kind: msgspec.json.Decoder(payload) for kind, payload in _PAYLOADS.items()}
 DecodedEvents = list[tuple[Event, EventPayload]]
 
 
@@ -225,7 +232,7 @@ def decode_events(events: Iterable[Event]) -> tuple[DecodedEvents, list[EventPro
     decoded: DecodedEvents = []
     problems: list[EventProblem] = []
     for event in in_order(events):
-        decoder = _DECODERS.get(event.type)
+        decoder = DECODERS.get(event.type)
         if decoder is None:
             continue
         try:

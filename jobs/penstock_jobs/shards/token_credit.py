@@ -147,17 +147,30 @@ def _moment(ts_us: int, seq: int | None) -> tuple[int, float]:
 def call_of(conversation: Conversation, call_id: str | None, ts_us: int, seq: int | None) -> int:
     """The number of the model call that made an edit: by its id or that of a tool's call in it,
     else the last before the edit. −1: none."""
-    last = -1
-    for call in conversation.calls:
-        if call_id is not None and call_id in _ids(call):
-            return call.number
-        if _moment(call.event.ts_us, call.event.seq) <= _moment(ts_us, seq):
-            last = call.number
-    return last
+    calls = (CallNames(_ids(each), each.event.ts_us, each.event.seq) for each in conversation.calls)
+    return _maker(calls, call_id, ts_us, seq)
 
 
 def _ids(call: ModelCall) -> list[str | None]:
     return [call.payload.call_id, *(each.id for each in call.payload.tool_calls or ())]
+
+
+class CallNames(NamedTuple):
+    """A model call by what an edit may name it by, and when it was."""
+
+    ids: Sequence[str | None]
+    ts_us: int
+    seq: int | None
+
+
+def _maker(calls: Iterable[CallNames], call_id: str | None, ts_us: int, seq: int | None) -> int:
+    last = -1
+    for number, call in enumerate(calls):
+        if call_id is not None and call_id in call.ids:
+            return number
+        if _moment(call.ts_us, call.seq) <= _moment(ts_us, seq):
+            last = number
+    return last
 
 
 #: A row of a rollout: its session, and the branch that it is.
@@ -201,3 +214,38 @@ def token_rewards(
         )
         for at in range(len(rows))
     ]
+
+
+class TrainedCall(NamedTuple):
+    """A call of a session that is a single row: the last token that it wrote, and its names."""
+
+    end: int
+    turn: int
+    names: CallNames
+
+
+def session_rewards(
+    calls: Sequence[TrainedCall],
+    *,
+    reward: float,
+    credits: Sequence[Mapping[str, Any]],
+    marks: Sequence[EditMark],
+) -> TokenRewards:
+    """Token rewards of a session that is a rollout and a row by itself, all of whose calls are
+    trained: what `token_rewards` says of it."""
+    at_place: defaultdict[int, float] = defaultdict(float)
+    if credits:
+        turns = {str(call.turn): call.end for call in calls}
+        names = [call.names for call in calls] if marks else []
+        own = {mark.name: _maker(names, *mark[1:]) for mark in marks}
+        for credit in credits:
+            target = credit["target"]
+            if credit["kind"] == "edit":
+                number = own.get(target, -1)
+                place = calls[number].end if number >= 0 else None
+            else:
+                place = turns.get(target)
+            if place is not None:
+                at_place[place] += credit["value"]
+    at_place[calls[-1].end] += reward - sum(at_place.values())
+    return tuple((at, value) for at, value in sorted(at_place.items()) if abs(value) > _DUST)

@@ -23,9 +23,9 @@ Wide = NDArray[np.int64]
 Runs = tuple[tuple[int, int], ...]
 
 TOKENS_REDACTED = "tokens_redacted"
-_INT32_END = 2**31
+INT32_END = 2**31
 #: Bytes of a list that has a comma, if it has two ids.
-_COMMA_WITHIN = 32
+COMMA_WITHIN = 32
 _DTYPES = ("uint8", "int16", "uint16", "int32")
 
 
@@ -52,7 +52,7 @@ _ids_decoder = msgspec.json.Decoder(list[int] | None)
 _routes_decoder = msgspec.json.Decoder(_RoutesPayload | None)
 
 
-class _Broken(Exception):
+class BrokenTokens(Exception):
     """A part of the tokens does not hold together; the only argument names what is wrong."""
 
 
@@ -120,7 +120,7 @@ class PromptMemory:
         written, read = _decoded(completion), self._prompt(prompt)
         if len(read) and len(written):
             # Separated as this producer writes lists.
-            comma = b", " if b", " in prompt[:_COMMA_WITHIN] else b","
+            comma = b", " if b", " in prompt[:COMMA_WITHIN] else b","
             self._text = prompt[:-1] + comma + completion[1:-1]
             self._ids = np.concatenate([read, written])
         return read, written
@@ -162,19 +162,19 @@ def read_tokens(
     tokenizer = (payload.tokenizer or "").removeprefix("sha256:")
     if is_digest(tokenizer) and expected.tokenizer not in (None, tokenizer):
         return "other_tokenizer"  # which tells more than its ids, of which it may have more
-    end = min(expected.vocabulary or _INT32_END, _INT32_END)
+    end = min(expected.vocabulary or INT32_END, INT32_END)
     if any(ids.min() < 0 or ids.max() >= end for ids in (prompt, completion)):
         return "ids_out_of_range"
     routes = None
     try:
         logprobs = _logprobs(payload.logprobs, len(completion))
-        runs = _version_runs(payload.policy_version_runs or [], len(completion))
-    except _Broken as broken:
+        runs = version_runs(payload.policy_version_runs or [], len(completion))
+    except BrokenTokens as broken:
         return str(broken)
     lacks = ["versions_not_numbers"] if payload.policy_version_runs and runs is None else []
     try:
         routes = _routes(payload.routed_experts, len(prompt), len(completion))
-    except _Broken as broken:
+    except BrokenTokens as broken:
         lacks.append(str(broken))
     return EngineTokens(
         prompt.astype(np.int32),
@@ -197,23 +197,23 @@ def _logprobs(reported: list[float] | None, length: int) -> Floats | None:
     if not reported:
         return None
     if len(reported) != length:
-        raise _Broken("logprobs_length")
+        raise BrokenTokens("logprobs_length")
     with np.errstate(over="ignore"):  # what float32 cannot hold is not finite
         values = np.array(reported, dtype=np.float64).astype(np.float32)
     if not np.isfinite(values).all():
-        raise _Broken("logprobs_not_finite")
+        raise BrokenTokens("logprobs_not_finite")
     if (values > 0).any():
-        raise _Broken("logprobs_positive")
+        raise BrokenTokens("logprobs_positive")
     return values
 
 
-def _version_runs(reported: list[tuple[int, Any]], length: int) -> Runs | None:
+def version_runs(reported: list[tuple[int, Any]], length: int) -> Runs | None:
     """They begin at the first token, ascend, and none begins behind the last; versions never go
     back. None where some version is no number."""
     starts = [start for start, _ in reported]
     ascending = all(start < later for start, later in pairwise([*starts, length]))
     if reported and (starts[0] != 0 or not ascending):
-        raise _Broken("version_runs")
+        raise BrokenTokens("version_runs")
     runs: list[tuple[int, int]] = []
     for start, value in reported:
         version = _version(value)
@@ -222,16 +222,16 @@ def _version_runs(reported: list[tuple[int, Any]], length: int) -> Runs | None:
         if not runs or runs[-1][1] != version:
             runs.append((start, version))
     if any(earlier[1] > later[1] for earlier, later in pairwise(runs)):
-        raise _Broken("version_runs")
+        raise BrokenTokens("version_runs")
     return tuple(runs) or None
 
 
 def _version(value: Any) -> int | None:
     if isinstance(value, str) and value.isascii() and value.isdecimal():
-        value = int(value) if len(value) <= 10 else _INT32_END
+        value = int(value) if len(value) <= 10 else INT32_END
     if isinstance(value, bool) or not isinstance(value, int):
         return None
-    return value if 0 <= value < _INT32_END else None
+    return value if 0 <= value < INT32_END else None
 
 
 def _routes(raw: Raw, prompt: int, completion: int) -> ExpertRoutes | None:
@@ -243,19 +243,19 @@ def _routes(raw: Raw, prompt: int, completion: int) -> ExpertRoutes | None:
             return None
         data = binascii.a2b_base64(payload.data, strict_mode=True)
     except (msgspec.MsgspecError, ValueError) as error:  # base64's errors are ValueErrors
-        raise _Broken("routes_unreadable") from error
+        raise BrokenTokens("routes_unreadable") from error
     shape, dtype = payload.shape, payload.dtype
     if dtype not in _DTYPES or len(shape) != 3 or min(shape) < 1:
-        raise _Broken("routes_unreadable")
+        raise BrokenTokens("routes_unreadable")
     if len(data) != prod(shape) * np.dtype(dtype).itemsize:
-        raise _Broken("routes_length")
+        raise BrokenTokens("routes_length")
     rows, layers, topk = shape
     # Experts are numbers from 0, none twice for a token and layer: some engines fill rows that they
     # do not know with -1 or with zeros.
     choices = np.sort(np.frombuffer(data, dtype).reshape(-1, topk), axis=1)
     if (choices[:, 0] < 0).any() or (choices[:, 1:] == choices[:, :-1]).any():
-        raise _Broken("routes_not_experts")
+        raise BrokenTokens("routes_not_experts")
     for start, length in ((0, prompt + completion), (prompt, completion)):
         if rows in (length, length - 1):
             return ExpertRoutes(start, rows, layers, topk, dtype, data)
-    raise _Broken("routes_length")
+    raise BrokenTokens("routes_length")

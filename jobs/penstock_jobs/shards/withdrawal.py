@@ -14,7 +14,7 @@ from penstock.privacy.reach import find_sessions
 from penstock.shards.registered_shards import list_shards
 from penstock.shards.tables import shard_mark
 from penstock_jobs.shards.exclusion.eligibility import spread_denials
-from penstock_jobs.shards.registration import mark_denied, marked_sessions
+from penstock_jobs.shards.registration import count_marks, mark_denied, marked_sessions
 from penstock_jobs.shards.session_facts import SessionFacts, SnapshotQueries
 
 
@@ -42,13 +42,13 @@ def withdraw(lake: Lake, tenant: str, kind: DecisionKind, subject: str) -> Withd
     with lake.database.read() as connection:
         scope = ErasureScope(tenant, kind, subject, clock_us(connection))
     sessions = {each.session_id for found in find_sessions(lake, scope) for each in found}
-    shards = list_shards(lake.database, tenant)
-    before = {each.id: len(marked_sessions(lake.database, each.id, NO_TRAIN)) for each in shards}
+    before = count_marks(lake.database, tenant, NO_TRAIN)
     mark_denied(lake, tenant, sessions)
+    marked = count_marks(lake.database, tenant, NO_TRAIN)
     withdrawn = []
-    for each in shards:
-        count = len(marked_sessions(lake.database, each.id, NO_TRAIN))
-        if count > before[each.id]:
+    for each in list_shards(lake.database, tenant):
+        count = marked.get(each.id, 0)
+        if count > before.get(each.id, 0):
             trained = [learner.checkpoint for learner in learners(lake.database, tenant, each.id)]
             withdrawn.append(WithdrawnShard(each.id, each.name, count, trained))
     return Withdrawal(len(sessions), withdrawn)
@@ -59,10 +59,11 @@ def take_back(lake: Lake, tenant: str) -> None:
     keep theirs: nobody can say whom they named."""
     queries = SnapshotQueries(lake, None, tenant)
     links = queries.links()
+    counts = count_marks(lake.database, tenant, NO_TRAIN)
     for each in list_shards(lake.database, tenant):
-        marked = marked_sessions(lake.database, each.id, NO_TRAIN)
-        if not marked:
+        if each.id not in counts:
             continue
+        marked = marked_sessions(lake.database, each.id, NO_TRAIN)
         involved = links.with_origins(marked)
         decided = decided_consents(lake, tenant, involved)
         facts = SessionFacts(queries.read("facts", sessions=sorted(involved)), links, decided)

@@ -225,6 +225,7 @@ class KeyRing:
         self._database = database
         self._clock = clock
         self._grants: dict[str, Grant] = {}
+        self._grants_by_id: dict[str, Grant] = {}
         self._tried_s = self._refreshed_s = -_REFRESH_PAUSE_SECONDS
         self._lock = threading.Lock()
 
@@ -239,13 +240,22 @@ class KeyRing:
                 row.sha256: Grant(row.tenant, row.role, row.id, row.expires_at, row.project)
                 for row in rows
             }
+            self._grants_by_id = {grant.key: grant for grant in self._grants.values()}
             self._refreshed_s = started_s
 
     def grant(self, authorization: str | None) -> Grant:
         """What the `Authorization` header allows. Raises KeyRefused, KeyExpired."""
         scheme, _, secret = (authorization or "").partition(" ")
         digest = _digest(secret.strip()) if scheme.lower() == "bearer" and secret else ""
-        if (grant := self._grants.get(digest)) is None:
+        return self._valid(self._grants.get(digest))
+
+    def grant_of_key(self, key_id: str) -> Grant:
+        """What the key with this id allows, for whoever has shown it. Raises KeyRefused,
+        KeyExpired."""
+        return self._valid(self._grants_by_id.get(key_id))
+
+    def _valid(self, grant: Grant | None) -> Grant:
+        if grant is None:
             raise KeyRefused
         if grant.expires_at is not None and self._clock.now_us() >= grant.expires_at:
             at = datetime.fromtimestamp(grant.expires_at // SECOND_US, UTC).isoformat()
@@ -303,13 +313,28 @@ class Authorizer:
             self._failed.refuse_guesser(address)
             if not may_be_key(authorization):
                 raise
-        # One look serves all that wait for it: whoever guesses keys waits, and costs little.
+        await self._refresh()
+        return self.keys.grant(authorization)
+
+    async def grant_of_key(self, key_id: str) -> Grant:
+        """What the key with this id allows, for whoever has shown it. Raises KeyRefused,
+        KeyExpired."""
+        try:
+            grant = self.keys.grant_of_key(key_id)
+        except KeyRefused:
+            await self._refresh()
+            grant = self.keys.grant_of_key(key_id)
+        if (request := current_request()) is not None:
+            request.key, request.tenant = grant.key, grant.tenant
+        return grant
+
+    async def _refresh(self) -> None:
+        """One look serves all that wait for it: whoever guesses keys waits, and costs little."""
         began_s = self._clock.elapsed_s()
         async with self._refreshing:
             if not self.keys.refreshed_since(began_s):
                 await asyncio.sleep(self.keys.pause_s())
                 await asyncio.to_thread(self.keys.refresh)
-        return self.keys.grant(authorization)
 
 
 def _digest(secret: str) -> str:

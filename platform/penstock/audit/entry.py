@@ -16,9 +16,10 @@ import msgspec
 
 Action = Literal[
     "ingest", "read", "export", "label", "shard", "checkpoint", "result",
-    "promote", "rollback", "canary", "release", "policy",
+    "approve", "promote", "rollback", "canary", "release", "policy",
     "drop", "erase", "retention", "replay", "consent", "prove",
-    "key", "revoke", "rotate", "quota", "webhook", "settings", "snapshot",
+    "key", "revoke", "rotate", "quota", "redaction", "webhook", "settings", "snapshot",
+    "sign_in", "sign_out",
 ]  # fmt: skip
 
 #: The tenant of what concerns the whole service.

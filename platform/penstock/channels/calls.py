@@ -185,7 +185,7 @@ LIST_CHANNELS = Call(
     question=ChannelsQuestion,
     answer=ChannelsAnswer,
     work=_list,
-    roles=("read",),
+    roles=("read", "promote"),
     summary="All channels",
     refused=refused_for(),
 )
@@ -195,7 +195,7 @@ SHOW_CHANNEL = Call(
     question=ChannelQuestion,
     answer=ChannelAnswer,
     work=_show,
-    roles=("read", "serve"),
+    roles=("read", "serve", "promote"),
     summary="A channel, or its next change",
 )
 AUDIT_CHANNEL = Call(
@@ -203,7 +203,7 @@ AUDIT_CHANNEL = Call(
     question=AuditQuestion,
     answer=AuditAnswer,
     work=_audit,
-    roles=("read",),
+    roles=("read", "promote"),
     summary="The history of a channel, checked",
     refused=refused_for(404),
 )
@@ -212,7 +212,7 @@ SHOW_POLICY = Call(
     question=ChannelQuestion,
     answer=PolicyAnswer,
     work=_show_policy,
-    roles=("read",),
+    roles=("read", "promote"),
     summary="What the gate demands for a channel",
     refused=refused_for(404) | {500: "The policy is not there as it was written."},
 )

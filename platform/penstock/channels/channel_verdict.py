@@ -4,7 +4,7 @@ from functools import partial
 from typing import TypedDict, Unpack
 
 from penstock.channels.change import unused_channel
-from penstock.channels.history import first_version_since, newest_change
+from penstock.channels.history import first_version_since, last_rollback_at, newest_change
 from penstock.channels.promotion import Judge
 from penstock.database.engine import Database
 from penstock.gate.decision import decide
@@ -39,6 +39,7 @@ def channel_evidence(
             policy=change.policy,
             canary=change.canary,
             canary_since=since,
+            rolled_back_at=last_rollback_at(connection, tenant, channel),
         )
         return gather_evidence(connection, gated, checkpoint, **question)
 

@@ -253,3 +253,11 @@ def first_version_since(connection: Connection, change: Change, *names: str) -> 
         .limit(1)
     )
     return (connection.scalar(other) or 0) + 1
+
+
+def last_rollback_at(connection: Connection, tenant: str, name: str) -> int:
+    """When a channel was last rolled back; 0 where it never was."""
+    columns = channel_change.c
+    query = sa.select(sa.func.max(columns.at)).where(columns.tenant == tenant)
+    query = query.where(columns.channel == name, columns.action == "rollback")
+    return connection.scalar(query) or 0

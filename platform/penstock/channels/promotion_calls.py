@@ -27,7 +27,7 @@ from penstock.checkpoints.calls import (
 from penstock.checkpoints.lineage import TrainingShard
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
-from penstock.terminal.output import facts
+from penstock.terminal.output import facts, time_of
 
 if TYPE_CHECKING:
     from penstock.gate.frontier import FrontierPicture
@@ -41,6 +41,14 @@ class RollbackAnswer(ChangeAnswer, kw_only=True):
 
     left: str | None
     left_canary: str | None
+
+
+class ApprovalAnswer(msgspec.Struct):
+    channel: str
+    checkpoint: str
+    actor: str
+    reason: str
+    at: str
 
 
 class PicturePoint(msgspec.Struct):
@@ -106,6 +114,14 @@ class PromoteQuestion(Question):
     override: bool = False
 
 
+class ApproveQuestion(Question):
+    """That a checkpoint, by its name or digest, may serve on the channel."""
+
+    name: str
+    checkpoint: str
+    reason: str
+
+
 class RollbackQuestion(Question):
     """Without `to`, to the last good one; `expect` as in a promotion."""
 
@@ -144,6 +160,16 @@ def _promote(lake: Lake, caller: Caller, question: PromoteQuestion) -> ChangeAns
     order = Promotion(tenant=caller.tenant, channel=channel, actor=caller.actor, **fields)
     judge = gate_judge(lake.database, caller.tenant, question.share)
     return committed(lake.database, promote(lake.database, order, judge))
+
+
+def _approve(lake: Lake, caller: Caller, question: ApproveQuestion) -> ApprovalAnswer:
+    from penstock.gate.approvals import approve
+
+    place = {"channel": question.name, "checkpoint": question.checkpoint}
+    order = place | {"actor": caller.actor, "reason": question.reason}
+    given = approve(lake.database, tenant=caller.tenant, **order)
+    at = time_of(given.at).isoformat()
+    return ApprovalAnswer(**place, actor=given.actor, reason=given.reason, at=at)
 
 
 def _roll_back(lake: Lake, caller: Caller, question: RollbackQuestion) -> RollbackAnswer:
@@ -234,6 +260,16 @@ PROMOTE = Call(
     refused=refused_for(404, 409, 422),
     problems=_change_problems,
 )
+APPROVE = Call(
+    method="POST",
+    path="/v1/channels/{name}/approve",
+    question=ApproveQuestion,
+    answer=ApprovalAnswer,
+    work=_approve,
+    roles=("promote",),
+    summary="Approve of a checkpoint, where the channel's policy asks for people",
+    refused=refused_for(404),
+)
 ROLL_BACK = Call(
     method="POST",
     path="/v1/channels/{name}/rollback",
@@ -270,9 +306,9 @@ TRACE_CHECKPOINT = Call(
     question=CheckpointQuestion,
     answer=LineageAnswer,
     work=_trace,
-    roles=("read",),
+    roles=("read", "promote"),
     summary="What a checkpoint came from, and what came of it",
     refused=refused_for(404, 409),
 )
 
-CALLS = [PROMOTE, ROLL_BACK, RELEASE, ASK_GATE, TRACE_CHECKPOINT]
+CALLS = [PROMOTE, APPROVE, ROLL_BACK, RELEASE, ASK_GATE, TRACE_CHECKPOINT]

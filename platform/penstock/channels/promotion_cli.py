@@ -178,6 +178,32 @@ def check(
         raise typer.Exit(1)
 
 
+def approve(
+    checkpoint: CheckpointName,
+    *,
+    reason: Reason,
+    channel: Channel = CHANNEL_DEFAULT,
+    by: By = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Say that a checkpoint may serve, where the channel's policy asks for people ([approval]).
+
+    Example: penstock gate approve ckpt-0013 --reason "read twenty of its sessions"
+    """
+    from penstock.channels.promotion_calls import APPROVE, ApproveQuestion
+
+    question = ApproveQuestion(name=channel, checkpoint=checkpoint, reason=reason)
+    with open_desk(data, url, tenant, by=by) as desk:
+        given = desk.ask(APPROVE, question)
+    if json:
+        show_json(given)
+        return
+    say(f"{given.actor} approves of {given.checkpoint} for {given.channel}")
+
+
 def lineage(
     name: CheckpointName,
     data: options.DeskData = None,

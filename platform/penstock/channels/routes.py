@@ -73,7 +73,7 @@ async def get_channel(
     after: After = None,
     wait: Wait = 0.0,
 ) -> Response[ChannelAnswer]:
-    grant = await registry.authorize(request, "read", "serve")
+    grant = await registry.authorize(request, "read", "serve", "promote")
     key = (grant.tenant, name)
     if after is None:
         if wait:
@@ -96,7 +96,7 @@ async def get_channel(
 async def get_history(
     request: HttpRequest, registry: Registry, name: Name, after: After = None
 ) -> HistoryAnswer:
-    grant = await registry.authorize(request, "read")
+    grant = await registry.authorize(request, "read", "promote")
 
     def history(database: Database) -> HistoryAnswer:
         newest = channel_state(database, grant.tenant, name).version

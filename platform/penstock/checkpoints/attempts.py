@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from penstock.checkpoints.errors import AttemptConflict
 from penstock.checkpoints.journal import append_attempts, append_entry
+from penstock.checkpoints.outputs import set_output_apart, with_outputs
 from penstock.checkpoints.tables import benchmark_attempt, benchmark_run
 from penstock.database.engine import Database, clock_us, insert_new, insert_of
 from penstock.errors import InvalidInput
@@ -270,7 +271,8 @@ def record_run(connection: Connection, scope: AttemptScope, run: BenchmarkRun) -
 def note_problem(
     connection: Connection, scope: AttemptScope, run: str, problem: Mapping[str, Any]
 ) -> None:
-    """Recorded in the transaction of the attempt that it is about."""
+    """Recorded in the transaction of the attempt that it is about; its output by the digest."""
+    problem = set_output_apart(connection, scope.tenant, problem)
     own = benchmark_run.c.id == run  # read and written by the process of the run alone
     known = connection.scalar(sa.select(benchmark_run.c.problems).where(own)) or "[]"
     problems = _json([*msgspec.json.decode(known), problem])
@@ -300,7 +302,9 @@ def runs_of(database: Database, scope: AttemptScope) -> list[BenchmarkRun]:
             problems = msgspec.json.decode(row.problems or "[]")
             decoded = {
                 "conditions": msgspec.json.decode(row.conditions or "{}"),
-                "problems": problems if isinstance(problems, list) else [problems],
+                "problems": with_outputs(
+                    connection, scope.tenant, problems if isinstance(problems, list) else [problems]
+                ),
             }
             runs.append(BenchmarkRun(**{**row._mapping, **decoded}))
     return runs

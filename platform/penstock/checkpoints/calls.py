@@ -161,7 +161,7 @@ LIST_CHECKPOINTS = Call(
     question=CheckpointsQuestion,
     answer=CheckpointsAnswer,
     work=_list,
-    roles=("read",),
+    roles=("read", "promote"),
     summary="All checkpoints, the newest last",
     refused=refused_for(),
 )
@@ -170,7 +170,7 @@ SHOW_CHECKPOINT = Call(
     question=CheckpointQuestion,
     answer=CheckpointAnswer,
     work=_show,
-    roles=("read", "serve"),
+    roles=("read", "serve", "promote"),
     summary="A checkpoint, by its name or digest",
     refused=refused_for(404),
 )
@@ -179,7 +179,7 @@ SHOW_MOVES = Call(
     question=CheckpointQuestion,
     answer=CheckpointMoves,
     work=_show_moves,
-    roles=("read",),
+    roles=("read", "promote"),
     summary="A checkpoint, and how it came to its state",
     refused=refused_for(404, 409),
 )

@@ -123,3 +123,13 @@ benchmark_journal = Table(
     #: Of the hash of the entry before, and of all other columns.
     Column("hash", String(64), nullable=False),
 )
+
+#: What failed attempts wrote, by its digest, which runs and the journal hold.
+attempt_output = Table(
+    "attempt_output",
+    metadata,
+    *name_columns("tenant", primary_key=True),
+    Column("digest", String(80), primary_key=True),
+    Column("text", Text, nullable=False),
+    Column("recorded_at", BigInteger, nullable=False),
+)

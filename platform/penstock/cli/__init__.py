@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 import penstock
+from penstock.arrow_start import start_without_pandas
 from penstock.cli.summaries import SUMMARIES
 from penstock.errors import InvalidInput, PenstockError, StoreNeeded, one_line
 from penstock.terminal.interruption import INTERRUPTED, listening_to_ctrl_c
@@ -130,6 +131,7 @@ def main() -> None:
     """Runs a command. An error becomes its message and its exit status, with --json on standard
     output too; so does Ctrl-C, without a message."""
     guard_terminal()
+    start_without_pandas()
     with listening_to_ctrl_c() as interruption:
         try:
             status = _run()

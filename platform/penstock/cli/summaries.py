@@ -4,11 +4,14 @@ at once. A test compares it with what the commands say of themselves."""
 #: In the order of a user's work.
 SUMMARIES = {
     "demo": "Watch the whole loop on simulated production traffic, in six cycles.",
-    "examples": "Copy the examples: sessions, recipes, policies, suites, agents, trainers.",
+    "examples": "Copy the examples: sessions, recipes, policies, suites, agents, hooks, trainers.",
     "serve": "Take events in and answer queries, until SIGTERM or Ctrl-C.",
     "login": "Keep the address of a service and a key for it: commands ask it from now on.",
     "logout": "Forget the service of `penstock login`, and its key.",
     "import": "Take sessions that agents keep, or events from files.",
+    "record": "Pass requests of agents on to a model's server, and record them, until SIGTERM or "
+    "Ctrl-C.",
+    "observe": "Look at files that sessions edited, and tell what became of them.",
     "simulate": "Simulate sessions whose truth is known, and send their events.",
     "query": "Ask the lake with SQL; events that are not in a segment yet are included.",
     "snapshots": "Names for the lake as it was: `query --as-of NAME` reads the same rows for ever.",
@@ -39,6 +42,7 @@ SUMMARIES = {
     "prove": "One signed document from consent to replicas, which anybody verifies without "
     "Penstock.",
     "lake": "The files of the lake.",
+    "iceberg": "Tables of Apache Iceberg over the lake.",
     "db": "The metadata database.",
     "backup": "Copy an embedded lake as it is now, while it is served.",
     "restore": "Make a lake of a backup, in an empty data directory.",

@@ -7,8 +7,6 @@ from typing import Any, Protocol, Self, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import ColumnElement, Connection, Engine, Table
-from sqlalchemy.dialects.postgresql import insert as insert_in_postgresql
-from sqlalchemy.dialects.sqlite import insert as insert_in_sqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.compiler import compiles
 
@@ -122,7 +120,11 @@ def lock_table(connection: Connection, table: Table, *, alone: bool) -> None:
 
 def insert_of(connection: Connection) -> Any:
     """The `insert` of this database, with its `on_conflict_do_…`."""
-    return insert_in_postgresql if connection.dialect.name == "postgresql" else insert_in_sqlite
+    if connection.dialect.name == "postgresql":
+        from sqlalchemy.dialects import postgresql as dialect
+    else:
+        from sqlalchemy.dialects import sqlite as dialect  # type: ignore[no-redef]
+    return dialect.insert
 
 
 def insert_new(connection: Connection, table: Table, row: Mapping[str, Any]) -> bool:

@@ -8,15 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 import sqlalchemy as sa
-import structlog
 
 from penstock.database.engine import Database, insert_new, now_us
 from penstock.database.errors import DatabaseUnreachable
 from penstock.database.tables import lease
 
 _RENEWALS_A_LEASE = 3
-
-log_line = structlog.get_logger()
 
 
 @contextmanager
@@ -44,9 +41,9 @@ def leased(database: Database, name: str, owner: str, lease_s: float) -> Iterato
             with database.write() as connection:
                 lost = connection.execute(mine.values(until=now_us(lease_s))).rowcount != 1
         except DatabaseUnreachable as error:
-            log_line.warning("a lease could not be renewed", lease=name, why=str(error))
+            _warn("a lease could not be renewed", lease=name, why=str(error))
         if lost:
-            log_line.warning("a lease was lost while its work went on", lease=name)
+            _warn("a lease was lost while its work went on", lease=name)
 
     try:
         with repeating(renew, lease_s / _RENEWALS_A_LEASE, f"lease-{name}"):
@@ -74,3 +71,10 @@ def repeating(work: Callable[[], None], pause_s: float, name: str) -> Iterator[N
     finally:
         over.set()
         thread.join()
+
+
+def _warn(event: str, **facts: str) -> None:
+    """Most commands have a lease and nothing to log: its library takes long to load."""
+    import structlog
+
+    structlog.get_logger().warning(event, **facts)

@@ -89,6 +89,16 @@ def decode_frame(value: bytes) -> Frame:
     return Frame(_header_decoder.decode(value[_LENGTH.size : start]), value[start:])
 
 
+def tenant_of(value: bytes) -> str:
+    """Whose a value of the log is; its body is not looked at."""
+    try:
+        (length,) = _LENGTH.unpack_from(value)
+        tenant = _header_decoder.decode(value[_LENGTH.size : _LENGTH.size + length]).tenant
+    except (ValueError, struct.error):
+        return TENANT_DEFAULT
+    return tenant if is_tenant(tenant) else TENANT_DEFAULT
+
+
 def encode_unjudged(lines: bytes, tenant: str, received_us: int, schema_version: int) -> bytes:
     """A value of the log with lines that a producer wrote past the gateway."""
     header = FrameHeader(

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, Pipe, wait
 from typing import Any
 
+from penstock.arrow_start import start_without_pandas
 from penstock.execution.calls import CallExecutor, Workers, perform
 
 _END_SECONDS_MAX = 5.0
@@ -129,6 +130,7 @@ def main(file: int) -> None:
     connection = Connection(file)
     with suppress(EOFError, OSError):
         sys.path[:] = pickle.loads(connection.recv_bytes())
+        start_without_pandas()
         while True:
             connection.send_bytes(perform(connection.recv_bytes()))
 

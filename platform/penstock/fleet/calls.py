@@ -24,7 +24,7 @@ SHOW_FLEET = Call(
     question=FleetQuestion,
     answer=FleetAnswer,
     work=_fleet,
-    roles=("read", "serve"),
+    roles=("read", "serve", "promote"),
     summary="Who serves a channel, and what each has loaded",
     refused=refused_for(404),
 )

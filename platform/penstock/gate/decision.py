@@ -100,6 +100,8 @@ def _judge(evidence: Evidence, document: dict[str, Any]) -> tuple[Outcome, list[
     live = _live(evidence, policy)
     data = _data(evidence.training, policy.data)
     document["notes"] += [f"{data.why}."] if data and data.outcome == "PASS" else []
+    approval = _approval(evidence, policy)
+    document |= {"approval": approval.document} if approval else {}
     document |= {
         "requirements": [part.document for part in required],
         "guards": [part.document for part in guarded],
@@ -108,7 +110,8 @@ def _judge(evidence: Evidence, document: dict[str, Any]) -> tuple[Outcome, list[
     }
     if problems := [problem for result in results.values() for problem in result.problems]:
         return "ERROR", problems
-    return _combined(policy, required, guarded, {"live": live, "data": data})
+    more = {"live": live, "data": data, "approval": approval}
+    return _combined(policy, required, guarded, more)
 
 
 def _problem(evidence: Evidence) -> str | None:
@@ -227,6 +230,24 @@ def _data(training: MarkedTraining, rules: DataRules) -> PartVerdict | None:
     facts |= {"rules": asdict(rules), "shards": list(training.shards)}
     why = f"it learned from {' and '.join(counts)}"
     return PartVerdict("FAIL" if blocked else "PASS", why, facts)
+
+
+def _approval(evidence: Evidence, policy: Policy) -> PartVerdict | None:
+    """Whether enough people approve; None where the policy asks for nobody."""
+    if policy.approval is None:
+        return None
+    age = policy.evidence.max_age_s
+    oldest = evidence.at - age * 1_000_000 if age is not None else 0
+    given = [each for each in evidence.approvals if each.at >= oldest]
+    wanted, name = policy.approval.people, evidence.candidate.name
+    facts: dict[str, Any] = {"people": wanted, "approvals": [asdict(each) for each in given]}
+    if len(given) >= wanted:
+        return PartVerdict("PASS", f"approved by {listed([each.actor for each in given])}", facts)
+    why = (
+        f"{len(given)} of {wanted} people approved: `penstock gate approve {name}"
+        f" --channel {evidence.channel}`"
+    )
+    return PartVerdict("INCONCLUSIVE", why, facts)
 
 
 def _combined(

@@ -28,7 +28,7 @@ from penstock.database.engine import now_us
 from penstock.errors import InvalidInput
 from penstock.gate.designs import Design, read_design
 from penstock.gate.policy import CanarySteps, Policy, parse
-from penstock.gate.tables import gate_policy, live_look
+from penstock.gate.tables import approval, gate_policy, live_look
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +44,8 @@ class GatedChannel:
     canary: str | None = None
     #: The version at which the present canary began.
     canary_since: int = 0
+    #: When it was last rolled back: what people said before does not count any more.
+    rolled_back_at: int = 0
 
 
 @dataclass(frozen=True, order=True)
@@ -105,6 +107,15 @@ class LiveLook:
     document: dict[str, Any] | None = None
 
 
+@dataclass(frozen=True)
+class GivenApproval:
+    """Somebody said that the candidate may serve on the channel."""
+
+    actor: str
+    reason: str
+    at: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
     channel: str
@@ -120,6 +131,8 @@ class Evidence:
     live: LiveLook | None = None
     #: What of the candidate's training data is not to be trained on any more.
     training: MarkedTraining = field(default_factory=MarkedTraining)
+    #: By actor, since the last rollback.
+    approvals: Sequence[GivenApproval] = ()
     at: int
     code: str
 
@@ -149,6 +162,7 @@ def gather_evidence(
     }
     live = _live_look(connection, channel, candidate.name) if channel.version and full else None
     training = marked_training(connection, candidate)
+    approvals = _approvals(connection, channel, candidate.name)
     if at_us is None:  # after all else, so that nothing that was read is later
         at_us = connection.execute(sa.select(now_us())).scalar_one()
     return Evidence(
@@ -163,9 +177,23 @@ def gather_evidence(
         full=full,
         live=live,
         training=training,
+        approvals=approvals,
         at=at_us,
         code=metadata.version("penstock"),
     )
+
+
+def _approvals(
+    connection: Connection, channel: GatedChannel, candidate: str
+) -> list[GivenApproval]:
+    columns = approval.c
+    query = (
+        sa.select(columns.actor, columns.reason, columns.at)
+        .where(columns.tenant == channel.tenant, columns.channel == channel.name)
+        .where(columns.checkpoint == candidate, columns.at > channel.rolled_back_at)
+        .order_by(columns.actor)
+    )
+    return [GivenApproval(*row) for row in connection.execute(query)]
 
 
 def _read_policy(connection: Connection, channel: GatedChannel) -> tuple[Policy | None, str | None]:

@@ -123,6 +123,14 @@ class DataRules:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ApprovalRule:
+    """How many people have to approve of a checkpoint for the channel, each with a key of his own.
+    What they said before the last rollback, or before `max_age`, does not count."""
+
+    people: toml.Positive = 1
+
+
+@dataclass(frozen=True, kw_only=True)
 class LeftOutTasks:
     """Tasks of a suite that take no part in any comparison, and why."""
 
@@ -149,6 +157,7 @@ class Policy:
     versions: Mapping[str, str]
     leave_out: tuple[LeftOutTasks, ...] = ()
     data: DataRules = DataRules()
+    approval: ApprovalRule | None = None
 
     @property
     def digest(self) -> str:
@@ -177,13 +186,15 @@ def parse(content: str, where: str, *, stored: bool = False) -> Policy:
     """`where` says in messages whose policy it is. A policy that is `stored` may have limits of 0,
     which were legal once. Raises InvalidInput."""
     document = toml.parse_toml(content, where)
-    tables = ("canary", "evidence", "gate", "suites", "data")
+    tables = ("canary", "evidence", "gate", "suites", "data", "approval")
     known = ("require", "guard", "live", "leave_out", *tables)
     toml.refuse_unknown(document, known, where)
     require = _entries(document, "require", where, _requirement)
     if not require:
         raise InvalidInput(what=where, why="it has no [[require]]: it would let anything pass")
-    canary, evidence, gate, suites, data = (toml.table(document, key, where) for key in tables)
+    canary, evidence, gate, suites, data, approval = (
+        toml.table(document, key, where) for key in tables
+    )
     toml.refuse_unknown(gate, ("combine",), f"[gate] of {where}")
     policy = Policy(
         text=content,
@@ -198,6 +209,9 @@ def parse(content: str, where: str, *, stored: bool = False) -> Policy:
         versions={name: toml.text(suites, name, f"[suites] of {where}") for name in suites},
         leave_out=_entries(document, "leave_out", where, _left_out_tasks),
         data=toml.read_section(DataRules, data, f"[data] of {where}"),
+        approval=toml.read_section(ApprovalRule, approval, f"[approval] of {where}")
+        if "approval" in document
+        else None,
     )
     toml.refuse_unknown(policy.versions, policy.suites, f"[suites] of {where}")
     _check_left_out(policy, where)

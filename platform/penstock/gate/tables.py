@@ -43,6 +43,16 @@ verdict = Table(
     Index("ix_verdict_checkpoint", "tenant", "checkpoint"),
 )
 
+#: People who approved of a checkpoint for a channel, once each: a second time is newer.
+approval = Table(
+    "approval",
+    metadata,
+    *name_columns("tenant", "channel", "checkpoint", primary_key=True),
+    Column("actor", String(128), primary_key=True),
+    Column("reason", Text, nullable=False),
+    Column("at", BigInteger, nullable=False),
+)
+
 #: A gate policy as it was written, by its digest.
 gate_policy = Table(
     "gate_policy",

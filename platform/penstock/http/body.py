@@ -19,6 +19,16 @@ PART_BYTES = 1024 * 1024
 Document = TypeVar("Document", bound=msgspec.Struct)
 
 
+def media_type(request: Request[Any, Any, Any]) -> str:
+    """What its body is, without parameters; empty where it does not say."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def content_encoding(request: Request[Any, Any, Any]) -> str:
+    """How its body is compressed; empty where it is not."""
+    return request.headers.get("content-encoding", "").strip().lower()
+
+
 async def read_parts(
     request: Request[Any, Any, Any], bytes_max: int, hold: Callable[[int], None]
 ) -> list[bytes]:

@@ -17,7 +17,7 @@ class CutOff(Backlogged):
 
 
 class ServerUnreachable(PenstockError, exit_status=3):
-    """No answer from {url}: {why}."""
+    """No answer from {url}: {why}. `penstock serve` has to run there: check the address."""
 
 
 class AnswerUnusable(PenstockError):

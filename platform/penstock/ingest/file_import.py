@@ -19,6 +19,7 @@ from penstock.ingest.gateway import Acceptance, Acceptor
 from penstock.ingest.own_redaction import own_redactor
 from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.settings import IngestSettings
+from penstock.ingest.standing_refusals import StandingRefusals
 from penstock.ingest.writer import Writer
 from penstock.lake.catalog import read_next_offsets
 from penstock.lake.desk import Desk, LocalDesk, RemoteDesk
@@ -130,7 +131,12 @@ class FileImporter:
         self._clock = SystemClock()
         self._metrics = Metrics()
         self._tenant = tenant
-        self._acceptor = Acceptor.of(tenant, lake.settings, lake.log, lake.redactor)
+        refusals = StandingRefusals.of(lake.database, lake.settings, self._clock)
+        if refusals is not None:
+            refusals.refresh()
+        self._acceptor = Acceptor.of(
+            tenant, lake.settings, lake.log, lake.redactor, refusals=refusals
+        )
         self._writer = Writer(WriterParts(lake, self._clock, self._metrics))
         #: When its events came in: what a running server stored of them has these times.
         self._received_us: list[int] = []
@@ -159,6 +165,7 @@ class FileImporter:
         may need segments, as rewards do."""
         summary, metrics = self.summary, self._metrics
         self._lake.tally.flush(self._lake.database)
+        self._lake.redaction_tally.flush(self._lake.database)
         summary.by_server = not self._writer.drain()
         if summary.by_server:
             patience_s = (
@@ -200,6 +207,8 @@ class FileImporter:
                     time.sleep(full.retry_after_s)
                     waited_s += full.retry_after_s
         self.summary.redacted.update(piece.redactions)
+        received_us = self._received_us[-1]
+        self._lake.redaction_tally.count(self._tenant, received_us, piece.redactions_by_source)
         self.summary.accepted += piece.accepted
         self.summary.rejected += len(piece.rejections)
         accepted, rejected = piece.accepted, len(piece.rejections)

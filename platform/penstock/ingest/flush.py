@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from penstock.events.event import DROPPED_TYPE, ID_CHARS_MAX, dropped_events
 from penstock.events.frames import Frame, RejectedLine, count_near_misses, decode_rejected
+from penstock.ingest.masked_sessions import MaskSigns
 from penstock.ingest.rejection_rules import RejectedRow
 from penstock.ingest.settings import IngestSettings
 from penstock.lake.commits import LedgerCounts, LedgerKey
@@ -205,6 +206,7 @@ class FlushInput:
     sizes: Counter[LedgerKey]
     #: Of the accepted events, those with keys that are nearly known.
     near_misses: Counter[LedgerKey] = field(default_factory=Counter)
+    signs: MaskSigns = field(default_factory=MaskSigns)
 
 
 def decode_frames(frames: Iterable[Frame], sifted_by: Summariser | None = None) -> FlushInput:
@@ -221,6 +223,7 @@ def decode_frames(frames: Iterable[Frame], sifted_by: Summariser | None = None) 
                 lines = [RejectedLine(line=1, reason=reason, raw=frame.body)]
             flush.rejected.extend(_rejected_rows(frame, lines))
             continue
+        flush.signs.look_at(frame.body)
         before = len(flush.decoded.events)
         fit, unfit = (frame, []) if sifted_by is None else _sift(frame, sifted_by)
         unfit += flush.decoded.add(fit)

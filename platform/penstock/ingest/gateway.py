@@ -8,6 +8,7 @@ from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Self
 
 from penstock.errors import Backlogged, TooManyRequests, cause_for_everybody
@@ -26,6 +27,8 @@ from penstock.http.errors import BodyTooLarge
 from penstock.ingest.decompression import CODECS, decompressed
 from penstock.ingest.errors import BodyUnreadable, EncodingUnknown
 from penstock.ingest.project_lines import keep_project
+from penstock.ingest.standing_refusals import RequestRefusals, StandingRefusals
+from penstock.lake.redaction_counts import SourceRule
 from penstock.metrics import Metrics
 from penstock.redaction.line_redaction import LineRedactor, RedactedLines
 from penstock.settings import Settings
@@ -73,12 +76,15 @@ class Acceptance:
     near_misses: NearMisses = field(default_factory=NearMisses)
     #: Matches of each redaction rule.
     redactions: Counter[str] = field(default_factory=Counter)
+    #: The same by source and rule.
+    redactions_by_source: Counter[SourceRule] = field(default_factory=Counter)
 
     def add(self, other: "Acceptance") -> None:
         self.accepted += other.accepted
         self.rejections += other.rejections
         self.near_misses.update(other.near_misses)
         self.redactions.update(other.redactions)
+        self.redactions_by_source.update(other.redactions_by_source)
         for partition, values in other.values.items():
             self.values[partition] += values
 
@@ -95,6 +101,8 @@ class Acceptor:
     redactor: LineRedactor
     #: The only one whose events are taken; those that name none are of it.
     project: str | None = None
+    #: What is known of sessions that may not be trained on; None where they are kept.
+    refusals: StandingRefusals | None = None
 
     @classmethod
     def of(
@@ -103,7 +111,9 @@ class Acceptor:
         settings: Settings,
         log: EventLog,
         redactor: LineRedactor,
+        *,
         project: str | None = None,
+        refusals: StandingRefusals | None = None,
     ) -> Self:
         """For bodies that go to this log, as it is now."""
         event_bytes_max = log.value_bytes_max - HEADER_BYTES_MAX
@@ -116,6 +126,7 @@ class Acceptor:
             value_bytes_max=log.value_bytes_max,
             redactor=redactor,
             project=project,
+            refusals=refusals,
         )
 
     def accept(
@@ -132,6 +143,7 @@ class Acceptor:
         ArrayTooLarge."""
         place = (self.tenant, received_us, self.partitions, self.rejected_line_bytes_max)
         rejected = 0
+        refusals = RequestRefusals(self.refusals, self.tenant) if self.refusals else None
         chunks = split_body(
             parts,
             CHUNK_BYTES,
@@ -162,13 +174,20 @@ class Acceptor:
                         f"line {last.line}: {last.reason}"
                     )
             validated.rejections.extend(line.rejection(number) for line in redacted.refused)
+            validated = validated._replace(near_missed=missed)
+            passed: list[Rejection] = []
+            if refusals is not None:
+                validated, passed = refusals.sift(validated, redacted.lines, number)
             piece = Acceptance(
-                len(validated.lines),
-                validated.rejections,
+                len(validated.lines) - len(passed),
+                sorted([*validated.rejections, *passed], key=attrgetter("line")),
                 near_misses=misses,
                 redactions=redacted.counts,
+                redactions_by_source=Counter(
+                    {SourceRule(*place): n for place, n in redacted.by_source.items()}
+                ),
             )
-            for partition, frame in pack(validated._replace(near_missed=missed), *place):
+            for partition, frame in pack(validated, *place):
                 piece.values[partition] += encode_values(frame, self.value_bytes_max)
             yield piece
 

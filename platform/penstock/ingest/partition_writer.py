@@ -30,6 +30,8 @@ from penstock.ingest.flush import (
     plan_flush,
     without,
 )
+from penstock.ingest.masked_sessions import drop_token_ids
+from penstock.ingest.refused_events import REASON as REFUSED_REASON
 from penstock.ingest.refused_events import RefusedEvents, find_refused, without_refused
 from penstock.ingest.rejected_lines import (
     FOLDER,
@@ -108,7 +110,7 @@ class PartitionWriter:
         self._partition = partition
         self._log = log
         self._known = parts.known
-        self._decoder = arrivals_of(parts.lake)
+        self._decoder = arrivals_of(parts.lake, log.partitions)
         self._limits = parts.lake.settings.room(IngestSettings)
         #: The last read brought so much that there is probably more.
         self.behind = False
@@ -305,11 +307,13 @@ class PartitionWriter:
         if erased.positions:
             flush, dropped = without(flush, erased.positions)
         memories = self._known.recall(set(flush.decoded.sessions))
-        sources = count_by_source(flush.accepted, flush.rejected)
+        unfit = [row for row in flush.rejected if row.reason != REFUSED_REASON]
+        sources = count_by_source(flush.accepted, unfit)
         refused = RefusedEvents()
         if self._limits.no_train == REFUSE:
             refused = find_refused(parts.lake.database, flush.decoded, memories)
             flush = without_refused(flush, refused.positions) if refused.positions else flush
+        masked = drop_token_ids(parts.lake.database, flush.decoded, flush.signs)
         fresh, counts = plan_flush(flush, memories, dropped)
         segments = self._write_segments(claim, flush.decoded, fresh)
         to_offset = self._covered_without(tenants)
@@ -323,7 +327,9 @@ class PartitionWriter:
                 claim,
                 flush.rejected,
                 sources,
-                lambda connection: erased.settle(connection) and refused.settle(connection),
+                lambda connection: all(
+                    part.settle(connection) for part in (erased, refused, masked)
+                ),
             ),
         )
         parts.crash_point("file written")
@@ -335,10 +341,12 @@ class PartitionWriter:
             raise
         parts.crash_point("committed")
         parts.fuses.add(sources)
+        if masked.calls:
+            metrics.add("redactions_total", masked.calls, rule="token_ids")
         self._known.settle(len(fresh.new))
         self._waiting.remove(tenants)
         self._go_on_with(claim)
-        if erased.positions or refused.positions:
+        if erased.positions or refused.positions or masked.calls:
             parts.lake.log.set_apart(self._partition)
             parts.lake.log.forget(self._partition, claim.next_offset)
         else:

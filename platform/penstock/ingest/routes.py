@@ -1,7 +1,6 @@
 """`POST /v1/events`, as docs/http.md describes it."""
 
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,18 +9,19 @@ import msgspec
 from litestar import MediaType, Request, Response, post
 from litestar.openapi.spec import OpenAPIMediaType, OpenAPIType, RequestBody, Schema
 
-from penstock.access.keys import Authorizer
+from penstock.access.keys import Authorizer, Grant
 from penstock.access.quotas import Quotas
 from penstock.clock import Clock
 from penstock.errors import InvalidInput, PenstockError
 from penstock.events.bodies import ArrayTooLarge
 from penstock.events.near_misses import NearMisses
 from penstock.events.schemas import event_schema, inlined
-from penstock.http.body import read_parts
+from penstock.http.body import content_encoding, media_type, read_parts
 from penstock.http.errors import BodyTooLarge
 from penstock.http.openapi import KEY_NEEDED, RefusableOperation, refusals, schema_of
 from penstock.http.request_slots import cut_off_when_cancelled
 from penstock.ingest.gateway import (
+    Acceptance,
     Acceptor,
     GroupCommit,
     InflightBytes,
@@ -29,6 +29,7 @@ from penstock.ingest.gateway import (
     decompress,
 )
 from penstock.ingest.settings import IngestSettings
+from penstock.ingest.standing_refusals import StandingRefusals
 from penstock.ingest.work_turns import WorkTurns
 from penstock.lake.lake import Lake
 from penstock.metrics import Metrics
@@ -51,9 +52,21 @@ class Gateway:
     metrics: Metrics
     clock: Clock
     quotas: Quotas
+    refusals: StandingRefusals | None = None
     #: None in a process without the gateway role.
     commits: GroupCommit | None = None
     turns: WorkTurns = field(default_factory=WorkTurns)
+
+    def acceptor_for(self, grant: Grant) -> Acceptor:
+        """For one request of this key."""
+        return Acceptor.of(
+            grant.tenant,
+            self.settings,
+            self.lake.log,
+            self.lake.redactor,
+            project=grant.project,
+            refusals=self.refusals,
+        )
 
 
 class Refused(msgspec.Struct):
@@ -122,24 +135,18 @@ async def post_events(request: Request[Any, Any, Any], gateway: Gateway) -> Resp
 
 
 async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepted:
-    authorization = request.headers.get("authorization")
-    grant = await gateway.authorizer.authorize(authorization, "ingest", of_projects=True)
-    if gateway.commits is None:
-        raise InvalidInput(what="This process", why="it was started without the gateway role")
+    grant = await sender_of(request.headers.get("authorization"), gateway)
     settings = gateway.settings
     limits = settings.room(IngestSettings)
-    gateway.quotas.require(grant.tenant, "events_per_hour", "stored_bytes")
     with gateway.inflight.holding(grant.tenant) as hold:
         sent = await read_parts(request, limits.body_bytes_max, hold)
-        encoding = request.headers.get("content-encoding", "").strip().lower()
-        lake = gateway.lake
-        acceptor = Acceptor.of(grant.tenant, settings, lake.log, lake.redactor, grant.project)
-        answer, misses = Accepted(0, []), NearMisses()
-        values: defaultdict[int, list[bytes]] = defaultdict(list)
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        encoding = content_encoding(request)
+        acceptor = gateway.acceptor_for(grant)
+        whole = Acceptance()
+        kind = media_type(request)
         async with gateway.turns.of(grant.tenant) as turns:
             parts = decompress(sent, encoding, limits.body_decoded_bytes_max)
-            held = _held(parts, sum(map(len, sent)), hold)
+            held = held_parts(parts, sum(map(len, sent)), hold)
             del sent, parts
             pieces = acceptor.accept(
                 held,
@@ -149,33 +156,45 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepte
             )
             try:
                 for piece in pieces:
-                    answer.accepted += piece.accepted
-                    misses.update(piece.near_misses)
-                    count_redactions(gateway.metrics, piece.redactions)
-                    answer.rejected += [Refused(bad.line, bad.reason) for bad in piece.rejections]
-                    for partition, of_partition in piece.values.items():
-                        values[partition] += of_partition
+                    whole.add(piece)
                     await turns.give()
             except ArrayTooLarge:
                 measure = "for an array after decompression, where events a line may have more"
                 raise BodyTooLarge(limit_bytes=ARRAY_BYTES_MAX, measure=measure) from None
         del held, pieces
-        if values:
-            await gateway.commits.append(values)
-    if misses.counts:
-        answer.warnings = _warnings(misses)
-        gateway.metrics.add("near_miss_keys_total", sum(misses.counts.values()))
-    gateway.lake.tally.count(
-        grant.tenant,
-        f"key {grant.key}",
-        "ingest",
-        accepted=answer.accepted,
-        rejected=len(answer.rejected),
-    )
-    gateway.quotas.count(grant.tenant, "events_per_hour", answer.accepted)
-    gateway.metrics.add("events_accepted_total", answer.accepted, tenant=grant.tenant)
-    gateway.metrics.add("events_rejected_total", len(answer.rejected), tenant=grant.tenant)
+        await make_durable(whole, gateway, grant)
+    answer = Accepted(whole.accepted, [Refused(bad.line, bad.reason) for bad in whole.rejections])
+    if whole.near_misses.counts:
+        answer.warnings = _warnings(whole.near_misses)
     return answer
+
+
+async def sender_of(authorization: str | None, gateway: Gateway) -> Grant:
+    """Who sends, with a key that may and a tenant with room left."""
+    grant = await gateway.authorizer.authorize(authorization, "ingest", of_projects=True)
+    if gateway.commits is None:
+        raise InvalidInput(what="This process", why="it was started without the gateway role")
+    gateway.quotas.require(grant.tenant, "events_per_hour", "stored_bytes")
+    return grant
+
+
+async def make_durable(whole: Acceptance, gateway: Gateway, grant: Grant) -> None:
+    """Appends what was accepted to the log, and counts it."""
+    assert gateway.commits is not None
+    if whole.values:
+        await gateway.commits.append(whole.values)
+    metrics, misses, rejected = gateway.metrics, whole.near_misses, len(whole.rejections)
+    count_redactions(metrics, whole.redactions)
+    received_us = gateway.clock.now_us()
+    gateway.lake.redaction_tally.count(grant.tenant, received_us, whole.redactions_by_source)
+    if misses.counts:
+        metrics.add("near_miss_keys_total", sum(misses.counts.values()))
+    gateway.lake.tally.count(
+        grant.tenant, f"key {grant.key}", "ingest", accepted=whole.accepted, rejected=rejected
+    )
+    gateway.quotas.count(grant.tenant, "events_per_hour", whole.accepted)
+    metrics.add("events_accepted_total", whole.accepted, tenant=grant.tenant)
+    metrics.add("events_rejected_total", rejected, tenant=grant.tenant)
 
 
 def _warnings(misses: NearMisses) -> list[KeyWarning]:
@@ -187,7 +206,9 @@ def _warnings(misses: NearMisses) -> list[KeyWarning]:
     ]
 
 
-def _held(parts: Iterator[bytes], sent_size: int, hold: Callable[[int], None]) -> Iterator[bytes]:
+def held_parts(
+    parts: Iterator[bytes], sent_size: int, hold: Callable[[int], None]
+) -> Iterator[bytes]:
     """The parts, accounted for as the larger of the two forms, so that any body within the limits
     fits when no other is there."""
     size = 0

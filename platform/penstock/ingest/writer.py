@@ -64,6 +64,7 @@ class Writer:
         self.problem: str | None = None
 
     def start(self) -> None:
+        log_line.info("writer runs", owner=self.owner)
         self._thread.start()
 
     def end_soon(self) -> None:
@@ -182,7 +183,9 @@ class Writer:
         for number, partition in enumerate(self._partitions):
             if number in release:
                 partition.release()
-            partition.in_share = partition.claimed or number in claim
+            # A writer that started over is still entered as the owner of what it had.
+            own = owners.get(number) == self.owner and number not in release
+            partition.in_share = partition.claimed or number in claim or own
 
     def _fail(self, error: Exception, pause_s: float) -> float:
         """Start over, after a pause that grows while the errors go on."""

@@ -270,7 +270,7 @@ def read_bucket(lake: Lake, bucket: Bucket, columns: Sequence[str] | None = None
     if not (positions[1:] > positions[:-1]).all():
         rows = rows.take(order)
     if "consent" in chosen and bucket.consents:
-        rows = _with_consents(rows, bucket.consents)
+        rows = with_consents(rows, bucket.consents)
     return rows.select(chosen)
 
 
@@ -320,8 +320,8 @@ def _rows_of(bucket: Bucket, rows: pa.Table) -> pa.Table:
     return rows if pc.all(mask).as_py() else rows.filter(mask)
 
 
-def _with_consents(rows: pa.Table, changes: Iterable[tuple[SessionId, str]]) -> pa.Table:
-    """Rows with what is known of their sessions' consent now."""
+def with_consents(rows: pa.Table, changes: Iterable[tuple[SessionId, str]]) -> pa.Table:
+    """Rows of a bucket with what is known of their sessions' consent now."""
     positions, session_at = range(rows.num_rows), partial(_session_at, rows)
     consents = rows["consent"].to_pylist()
     for session, consent in changes:

@@ -109,7 +109,7 @@ def _show_rows(answer: "Answer") -> None:
 
 @contextmanager
 def _destination(out: Path | None, form: str) -> Iterator[BinaryIO]:
-    """A file that is there only when it is whole."""
+    """A file that is there only when it is whole; a device or a pipe is written to as it is."""
     if out is None:
         if form in _BINARY_FORMATS and to_terminal():
             raise InvalidInput(
@@ -119,6 +119,10 @@ def _destination(out: Path | None, form: str) -> Iterator[BinaryIO]:
         return
     unfinished = out.with_name(out.name + ".unfinished")
     try:
+        if out.exists() and not out.is_file():
+            with out.open("wb") as file:
+                yield file
+            return
         with unfinished.open("wb") as file:
             yield file
         unfinished.rename(out)

@@ -96,11 +96,17 @@ def perform(call: Call[Q, A], lake: "Lake", caller: Caller, question: Q) -> A:
     return call.work(lake, caller, question)
 
 
-def note_query(lake: "Lake", caller: Caller, sql: str, as_of: str | None) -> None:
+def note_query(
+    lake: "Lake",
+    caller: Caller,
+    sql: str,
+    as_of: str | None,
+    subject: str = "POST /v1/query",
+) -> None:
     """Before it runs. Its text may name people and quote them, and what is audited is never erased:
     the digest of the text stands for it."""
     facts = {"sql": hashlib.sha256(sql.encode(errors="replace")).hexdigest(), "as_of": as_of}
-    _note(lake, caller, "read", "POST /v1/query", facts)
+    _note(lake, caller, "read", subject, facts)
 
 
 def _note(

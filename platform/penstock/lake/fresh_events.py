@@ -1,6 +1,6 @@
 """Events that are in the log but in no segment yet, as rows that a query can see."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from penstock.eventlog import EventLog, OffsetBounds
 from penstock.eventlog.settings import EventLogSettings
-from penstock.events.frames import REJECTED_LINE_BYTES_MAX, FrameDecoder
+from penstock.events.frames import REJECTED_LINE_BYTES_MAX, FrameDecoder, tenant_of
 from penstock.events.validation import Rejection
 from penstock.lake.catalog import CoveredOffset
 from penstock.lake.duplicates import KnownEvents, find_new
 from penstock.lake.rows import EVENT_ROWS, DecodedEvents, RowGroupLimits
+from penstock.lake.waiting_index import Run
 from penstock.settings import MIB
 
 if TYPE_CHECKING:
@@ -37,21 +38,25 @@ class FreshEvents:
 Withhold = Callable[["Lake", DecodedEvents], Collection[int]]
 
 _READ_BYTES = 4 * MIB
+_NO_END = 2**63
 #: So many times what a query may read of its tenant's events it looks through in the log.
 _PASSED_OVER_TIMES = 4
 _IN_ONE_PIECE = RowGroupLimits(rows_max=2**62, bytes_max=2**30)
 NOTHING_FRESH = FreshEvents(EVENT_ROWS.empty_table(), {}, cut_off=False, overtaken=False)
 
 
-def arrivals_of(lake: "Lake") -> FrameDecoder:
-    """How the values of its log are read. What came into it past a gateway is redacted here."""
+def arrivals_of(lake: "Lake", partitions: int | None = None) -> FrameDecoder:
+    """How the values of its log are read. What came into it past a gateway is redacted here.
+    Whoever places sessions names the number of partitions that all writers agreed on: this process
+    may not have seen all of them yet."""
     bytes_max = lake.settings.room(EventLogSettings).event_bytes_max
 
     def redact(lines: list[bytes], tenant: str) -> tuple[list[bytes], list[Rejection]]:
         redacted = lake.redactor.redact(lines, tenant, bytes_max)
         return redacted.lines, [line.rejection() for line in redacted.refused]
 
-    return FrameDecoder(lake.log.partitions, bytes_max, REJECTED_LINE_BYTES_MAX, redact)
+    count = lake.log.partitions if partitions is None else partitions
+    return FrameDecoder(count, bytes_max, REJECTED_LINE_BYTES_MAX, redact)
 
 
 def without_withheld(lake: "Lake", decoded: DecodedEvents) -> DecodedEvents:
@@ -80,21 +85,32 @@ def read_fresh(
     bytes_max: int,
 ) -> FreshEvents:
     """What the log holds of a tenant beyond `snap`, without what the lake has already. What others
-    sent is passed over, so that it costs this tenant's queries little."""
+    sent is passed over, so that it costs this tenant's queries little: a process looks through what
+    is appended once, and reads then where something of the tenant waits."""
     log, decoded = lake.log, DecodedEvents()
     left, unread, overtaken = bytes_max, _PASSED_OVER_TIMES * bytes_max, False
     for partition in range(log.partitions):
-        start = offset = start_of(log, partition, next_offsets, tenant)
-        while min(left, unread) > 0 and (
-            entries := log.read(partition, offset, min(left, _READ_BYTES))
-        ):
-            for value in (value for entry in entries for value in entry.values):
+        start = start_of(log, partition, next_offsets, tenant)
+        covered = start_of(log, partition, next_offsets, None)
+        waiting = lake.waiting_index.runs(
+            log, partition, tenant, covered=covered, unread_max=max(unread, 0)
+        )
+        if waiting is None:
+            values = _values_of(log, partition, [Run(start, _NO_END, _READ_BYTES)], start)
+        else:
+            runs, looked = waiting
+            unread -= looked
+            values = _values_of(log, partition, runs, start)
+        for value in values:
+            if left <= 0 or (waiting is None and unread <= 0):
+                break
+            if waiting is None:
                 unread -= len(value)
+            if tenant_of(value) == tenant:
                 for frame in arrivals.frames(value):
-                    if frame.header.kind == "events" and frame.header.tenant == tenant:
+                    if frame.header.kind == "events":
                         left -= len(frame.body)
                         decoded.add(frame)
-            offset = entries[-1].next_offset
         overtaken = overtaken or log.bounds(partition).first > start
     cut_off = min(left, unread) <= 0
     if decoded.events:
@@ -105,6 +121,20 @@ def read_fresh(
     tables = decoded.to_tables(news.new, news.consents, _IN_ONE_PIECE)
     rows = pa.concat_tables([NOTHING_FRESH.rows, *tables])
     return FreshEvents(rows, news.stricter, cut_off, overtaken)
+
+
+def _values_of(log: EventLog, partition: int, runs: Iterable[Run], start: int) -> Iterator[bytes]:
+    """Of these runs, from an offset on."""
+    for run in runs:
+        offset = max(run.start, start)
+        while offset < run.end:
+            entries = log.read(partition, offset, min(_READ_BYTES, run.size))
+            if not entries:
+                break
+            for entry in entries:
+                if entry.offset < run.end:
+                    yield from entry.values
+            offset = entries[-1].next_offset
 
 
 def first_frame_of(

@@ -4,6 +4,7 @@ Every module of commands imports this one, and a command that only shows its hel
 what a lake is made of is loaded when one is opened."""
 
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from penstock.eventlog import EventLog
     from penstock.execution import Executor
     from penstock.lake.query import LakeQuery, OwnQuery
+    from penstock.lake.redaction_modes import TenantModes
     from penstock.lake.statement_processes import StatementProcesses
+    from penstock.lake.waiting_index import WaitingIndex
     from penstock.redaction.line_redaction import LineRedactor
     from penstock.storage import ObjectStore
 
@@ -38,6 +41,7 @@ class Lake:
         from penstock.database.engine import Database
         from penstock.encryption.sealed_store import open_lake_store
         from penstock.lake.pinned_files import FileTails
+        from penstock.lake.redaction_counts import RedactionTally
         from penstock.lake.segments import Summariser
 
         self.settings = settings
@@ -47,6 +51,7 @@ class Lake:
         self.summariser = Summariser()
         #: What is noted in the audit a few times a minute at most.
         self.tally = Tally()
+        self.redaction_tally = RedactionTally()
         #: Where statements of users run, in a process that others use too.
         self.statements: StatementProcesses | None = None
         self._log: EventLog | None = None
@@ -61,8 +66,24 @@ class Lake:
             from penstock.sealed_texts import SecretSeal
 
             seal = SecretSeal.of(self.settings)
-            self._redactor = LineRedactor.of(self.settings, lambda: seal.key_for("redaction"))
+            self._redactor = LineRedactor.of(
+                self.settings, lambda: seal.key_for("redaction"), self.redaction_modes.of
+            )
         return self._redactor
+
+    @cached_property
+    def redaction_modes(self) -> "TenantModes":
+        """What tenants have of their own in place of the settings of redaction."""
+        from penstock.lake.redaction_modes import TenantModes
+
+        return TenantModes(self.database, self.settings)
+
+    @cached_property
+    def waiting_index(self) -> "WaitingIndex":
+        """Where in the log each tenant's events wait."""
+        from penstock.lake.waiting_index import WaitingIndex
+
+        return WaitingIndex()
 
     @property
     def log(self) -> "EventLog":
@@ -112,11 +133,14 @@ class Lake:
 
         try:
             self.tally.flush(self.database)
+            self.redaction_tally.flush(self.database)
         except DatabaseUnreachable as error:
             import structlog
 
             log_line = structlog.get_logger()
-            log_line.warning("the audit misses the last minute of this process", why=str(error))
+            log_line.warning(
+                "the audit and counts miss the last minute of this process", why=str(error)
+            )
 
     def __enter__(self) -> Self:
         return self

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import floor, gcd, inf, log
 from operator import attrgetter, itemgetter
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import Connection, bindparam
@@ -45,8 +45,10 @@ from penstock.lake.sorted_merge import in_row_groups, merge_sorted, tenant_piece
 from penstock.lake.spill import SPILL_FOLDER
 from penstock.lake.tables import segment
 from penstock.lake.verification import check_files
-from penstock.metrics import Metrics
 from penstock.settings import Settings
+
+if TYPE_CHECKING:
+    from penstock.metrics import Metrics
 
 #: Files whose sizes differ by less than this factor are merged together, so that a row is
 #: rewritten a few times in its life, not with every new neighbour.
@@ -186,7 +188,7 @@ def _only_tenant(lake: Lake, stored: Segment) -> str | None:
 # The runner
 
 
-def compact(lake: Lake, metrics: Metrics) -> str | None:
+def compact(lake: Lake, metrics: "Metrics") -> str | None:
     """A round of upkeep: merge the segments that are worth it, on the lake's executor."""
     live = name_tenants(lake, current(lake.database).segments)
     metrics.set("segments_live", len(live))

@@ -169,10 +169,14 @@ class LakeQuery(QueryRows):
     def table(self) -> pa.Table:
         """All rows, from wherever statements of users run, within the limit of an answer. Raises
         what `write` does."""
+        return self.table_at()[0]
+
+    def table_at(self) -> tuple[pa.Table, WrittenAnswer]:
+        """The same, with what is known of the answer."""
         bytes_max = self.lake.settings.room(LakeSettings).query_answer_bytes_max
         with AnswerBuffer(bytes_max) as out:
-            self.write("arrow", out, EndSignal())
-            return pa.ipc.open_stream(out.getvalue()).read_all()
+            written = self.write("arrow", out, EndSignal())
+            return pa.ipc.open_stream(out.getvalue()).read_all(), written
 
     def _prepared(
         self, statement: StatementRunner, closing: ExitStack, limits: StatementLimits

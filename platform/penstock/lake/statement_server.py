@@ -199,7 +199,18 @@ def main() -> None:
     children.poll.register(woken, select.POLLIN)
     signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    control.sendall(b"r")
+    try:
+        control.sendall(b"r")
+        _fork_until_alone(control, woken, children)
+    except ConnectionError:  # the caller ended while this began, or with something unread
+        pass
+    # Python's own end would close what a signal writes to, and the engine's binding would list
+    # what it never frees: both on the service's own output.
+    os._exit(0)
+
+
+def _fork_until_alone(control: socket.socket, woken: socket.socket, children: _Children) -> None:
+    """Until the caller closes its end."""
     while True:
         happened = children.wait()
         with suppress(BlockingIOError):
@@ -207,9 +218,7 @@ def main() -> None:
         if control.fileno() in happened:
             content, ends, _, _ = socket.recv_fds(control, 1 << 16, 1)
             if not content:
-                # Python's own end would close what a signal writes to, and the engine's binding
-                # would list what it never frees: both on the service's own output.
-                os._exit(0)
+                return
             children.fork(content, socket.socket(fileno=ends[0]))
 
 

@@ -221,3 +221,36 @@ session_link = Table(
     Column("link", String(16), nullable=False),
     Index("ix_session_link_parent", "tenant", "parent_session"),
 )
+
+#: What becomes of a tenant's events with secrets or personal data, where that differs from the
+#: settings; null is as they say.
+tenant_redaction = Table(
+    "tenant_redaction",
+    metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("secrets", String(16)),
+    Column("personal", String(16)),
+    Column("set_by", String(128), nullable=False),
+    Column("set_at", BigInteger, nullable=False),
+)
+
+#: How often redaction rules had a match, by the hour in which the lines came in.
+redaction_count = Table(
+    "redaction_count",
+    metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("source", String(512), primary_key=True),
+    Column("hour", BigInteger, primary_key=True),
+    Column("rule", String(64), primary_key=True),
+    Column("matches", BigInteger, nullable=False),
+)
+
+#: Sessions in which something was masked, and since which moment of theirs: what a call read from
+#: then on decodes to it.
+masked_session = Table(
+    "masked_session",
+    metadata,
+    Column("tenant", String(128), primary_key=True),
+    Column("session_id", String(512), primary_key=True),
+    Column("since_us", BigInteger, nullable=False),
+)

@@ -5,6 +5,7 @@ binds what its views read. The SQL of a view is `views/NAME.sql` beside that fun
 module of a room is imported before a query reads one of its views.
 """
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -31,6 +32,8 @@ LAKE_VIEWS = frozenset(
     if entry.name.endswith(_SUFFIX)
 )
 _TIME = pa.timestamp("us", tz="UTC")
+#: The lines below `-- Columns:` in the SQL of a view.
+_COLUMNS = re.compile(r"^--   (\S+(?:, \S+)*)  +(\S.*)$", re.MULTILINE)
 
 
 def view_names() -> frozenset[str]:
@@ -49,7 +52,12 @@ def view_sql(name: str) -> str:
     return files(room).joinpath("views", name + _SUFFIX).read_text(encoding="utf-8")
 
 
-@cache
+def column_meanings(view: str) -> list[tuple[list[str], str]]:
+    """What the columns of a view mean, as its SQL file says. Columns on one line share it."""
+    header = view_sql(view).partition("-- Columns:\n")[2]
+    return [(names.split(", "), meaning) for names, meaning in _COLUMNS.findall(header)]
+
+
 def relation_sql(name: str) -> str:
     """The statement that creates a relation which several views of the lake read."""
     return files(_LAKE).joinpath("base", name + _SUFFIX).read_text(encoding="utf-8")

@@ -9,8 +9,10 @@ holds no more, also for what was stored before.
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
+import duckdb
+import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
@@ -76,6 +78,23 @@ def list_decisions(database: Database, tenant: str) -> list[ConsentDecision]:
         return [ConsentDecision(*row) for row in connection.execute(query)]
 
 
+class DecidedSubject(NamedTuple):
+    tenant: str
+    kind: DecisionKind
+    subject: str
+
+
+def decisions_after(database: Database, number: int) -> tuple[int, set[DecidedSubject]]:
+    """On whom something was decided after the decision of this number, by tenant, kind and
+    subject, and the number of the newest."""
+    columns = consent_decision.c
+    query = sa.select(columns.id, columns.tenant, columns.kind, columns.subject)
+    with database.read() as connection:
+        rows = connection.execute(query.where(columns.id > number)).all()
+    newest = max((row.id for row in rows), default=number)
+    return newest, {DecidedSubject(*row[1:]) for row in rows}
+
+
 def newest_decision(database: Database) -> int:
     """The number of it, 0 without any: who has read them knows when there are more."""
     with database.read() as connection:
@@ -115,41 +134,76 @@ def decided_consents(
     """As decided by now. The events of the snap say which users and projects a session names: one
     that is denied is enough, and all have to allow. What a session itself has refused since the
     snap counts too."""
-    with lake.database.read() as connection:
-        users = standing_decisions(connection, tenant, USER)
-        projects = standing_decisions(connection, tenant, PROJECT)
-        own = standing_decisions(connection, tenant, SESSION, sessions)
-        refused = _refused_since(connection, tenant, sessions)
-    denied: dict[str, DecisionKind] = {}
-    allowed = {session for session, consent in own.items() if consent == TRAIN}
-    if users or projects:
-        decisions = {"users": users, "projects": projects}
-        rows = _by_labels(lake, tenant, sessions, decisions, snap)
+    standing = _standing(lake.database, tenant, sessions)
+    rows: list[dict[str, object]] = []
+    if standing.of_labels:
+        query = OwnQuery(_sql(), frozenset({"events"}), standing.parameters(sessions))
+        rows = lake.query(query, as_of=snap, tenant=tenant).arrow().to_pylist()
+    return standing.decided(rows)
+
+
+def decided_in(database: Database, tenant: str, events: pa.Table) -> DecidedConsents:
+    """The same of sessions whose events are at hand: all of each session, with their labels."""
+    sessions = events["session_id"].unique().to_pylist()
+    standing = _standing(database, tenant, sessions)
+    rows: list[dict[str, object]] = []
+    if standing.of_labels:
+        labels = events.select(["session_id", "user", "project"])
+        with duckdb.connect(config={"threads": 1}) as connection:
+            connection.register("events", labels)
+            found = connection.sql(_sql(), params=standing.parameters(sessions))
+            rows = found.to_arrow_table().to_pylist()
+    return standing.decided(rows)
+
+
+@dataclass(frozen=True)
+class _Standing:
+    """The decisions of a tenant that hold, and those on some of its sessions."""
+
+    users: Mapping[str, str]
+    projects: Mapping[str, str]
+    own: Mapping[str, str]
+    #: Sessions that have said `no_train` themselves, at any time.
+    refused: Collection[str]
+
+    @property
+    def of_labels(self) -> bool:
+        return bool(self.users or self.projects)
+
+    def parameters(self, sessions: Collection[str]) -> dict[str, object]:
+        """For decided_sessions.sql."""
+        parameters: dict[str, object] = {
+            f"{name}_{how}": [subject for subject, consent in said.items() if consent == meant]
+            for name, said in (("users", self.users), ("projects", self.projects))
+            for how, meant in (("denied", NO_TRAIN), ("willing", TRAIN))
+        }
+        return {"sessions": sorted(sessions), **parameters}
+
+    def decided(self, rows: Iterable[Mapping[str, object]]) -> DecidedConsents:
+        """With what decided_sessions.sql gave."""
+        denied: dict[str, DecisionKind] = {}
+        allowed = {session for session, consent in self.own.items() if consent == TRAIN}
+        rows = list(rows)
         denied |= {str(row["session_id"]): "project" for row in rows if row["project_denies"]}
         denied |= {str(row["session_id"]): "user" for row in rows if row["user_denies"]}
         allowed |= {str(row["session_id"]) for row in rows if row["allows"]}
-    refused |= {session for session, consent in own.items() if consent == NO_TRAIN}
-    denied |= dict.fromkeys(sorted(refused), SESSION)
-    return DecidedConsents(denied, allowed - denied.keys())
+        refused = {session for session, consent in self.own.items() if consent == NO_TRAIN}
+        denied |= dict.fromkeys(sorted({*self.refused, *refused}), SESSION)
+        return DecidedConsents(denied, allowed - denied.keys())
 
 
-def _by_labels(
-    lake: Lake,
-    tenant: str,
-    sessions: Collection[str],
-    decisions: Mapping[str, Mapping[str, str]],
-    snap: int | None,
-) -> list[dict[str, object]]:
-    parameters = {
-        f"{name}_{how}": [subject for subject, consent in said.items() if consent == meant]
-        for name, said in decisions.items()
-        for how, meant in (("denied", NO_TRAIN), ("willing", TRAIN))
-    }
-    sql = files("penstock.privacy").joinpath("decided_sessions.sql").read_text(encoding="utf-8")
-    chosen = {"sessions": sorted(sessions), **parameters}
-    query = OwnQuery(sql, frozenset({"events"}), chosen)
-    rows: list[dict[str, object]] = lake.query(query, as_of=snap, tenant=tenant).arrow().to_pylist()
-    return rows
+def _standing(database: Database, tenant: str, sessions: Collection[str]) -> _Standing:
+    with database.read() as connection:
+        return _Standing(
+            users=standing_decisions(connection, tenant, USER),
+            projects=standing_decisions(connection, tenant, PROJECT),
+            own=standing_decisions(connection, tenant, SESSION, sessions),
+            refused=_refused_since(connection, tenant, sessions),
+        )
+
+
+def _sql() -> str:
+    return files("penstock.privacy").joinpath("decided_sessions.sql").read_text(encoding="utf-8")
 
 
 def _refused_since(connection: Connection, tenant: str, sessions: Iterable[str]) -> set[str]:

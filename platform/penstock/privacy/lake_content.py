@@ -19,7 +19,14 @@ from penstock.lake.rewrites import (
     segments_older,
 )
 from penstock.lake.spill import remove_left_spill
-from penstock.lake.tables import consent_change, job, job_result, reader_lease, session_link
+from penstock.lake.tables import (
+    consent_change,
+    job,
+    job_result,
+    masked_session,
+    reader_lease,
+    session_link,
+)
 from penstock.privacy.orders import (
     CONTENT,
     KEYS,
@@ -67,6 +74,7 @@ def _erase_records(order: ErasureOrder) -> Iterator[ErasedPart]:
     lake = order.lake
     links = order.delete_rows(session_link) + order.delete_rows(session_link, "parent_session")
     consents = order.delete_rows(consent_change) + _forget_decisions(order)
+    order.delete_rows(masked_session)
     yield ErasedPart({"session links": links, "consents": consents})
     with lake.database.write() as connection:  # they name sessions, and can be asked again
         done = sa.select(job.c.id).where(job.c.finished_at.is_not(None))

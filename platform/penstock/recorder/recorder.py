@@ -292,7 +292,8 @@ class Recorder:
                     attempts = 0
                     continue
                 if attempts == 0:
-                    _log.warning("events wait for the service: %s %s", reply.status, reply.problem)
+                    answer = reply.status or "no answer,"
+                    _log.warning("events wait for the service: %s %s", answer, reply.problem)
                 self._hurry = False  # whoever flushes had an attempt
                 pause_s = pause_seconds(attempts, reply, any_chance())
                 attempts += 1

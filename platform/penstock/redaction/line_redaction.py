@@ -14,11 +14,12 @@ from functools import cache
 from typing import NamedTuple, Self
 
 import msgspec
+import structlog
 
 from penstock.events.validation import Rejection, source_of
-from penstock.redaction.line_work import LineWork, Steps, outcome
+from penstock.redaction.line_work import LineUnfit, LineWork, Steps, outcome
 from penstock.redaction.placeholders import PLACEHOLDER
-from penstock.redaction.rules import Mode, RuleBook
+from penstock.redaction.rules import KindModes, Mode, RuleBook
 from penstock.redaction.screen import MASKED, Marks, Screen, screen_of
 from penstock.redaction.settings import RedactionSettings
 from penstock.redaction.text_masks import TextMask
@@ -40,6 +41,9 @@ _LITERAL_CHARS_MIN = 8
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _lenient_decoder = json.JSONDecoder(strict=False)
 _KEY_ENDS = re.compile(r"\s*:")
+
+
+log_line = structlog.get_logger()
 
 
 @dataclass(frozen=True)
@@ -72,22 +76,66 @@ class RedactedLines:
     refused: list[RefusedLine] = field(default_factory=list)
     #: How often each rule had a match; model calls that lost token ids count as `token_ids`.
     counts: Counter[str] = field(default_factory=Counter)
+    #: The same by the source that a line names, which is empty where it names none, and the rule.
+    by_source: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def count(self, line: bytes, counts: Counter[str]) -> None:
+        """Matches in a line, which is masked by now."""
+        if counts:
+            self.counts += counts
+            source = source_of(line) or ""
+            self.by_source.update({(source, rule): n for rule, n in counts.items()})
+
+
+class RulesInUse:
+    """The rules of a book, ready to be used; without any, nothing is looked at."""
+
+    def __init__(self, book: RuleBook, key: Callable[[], bytes]) -> None:
+        self.modes = book.modes
+        self.screen: Screen | None = screen_of(book.rules) if book.rules else None
+        self.mask = TextMask(book.rules, self.screen, key) if self.screen is not None else None
+
+    def strictest(self, counts: Counter[str]) -> tuple[Mode, str]:
+        """Of the rules that had a match, and which it is."""
+        for mode in ("drop", "quarantine"):
+            for rule in counts:
+                if self.modes.get(rule) == mode:
+                    return self.modes[rule], rule
+        return "mask", ""
+
+
+#: The modes of secrets and of personal data that a tenant has of its own; None where it has those
+#: of the settings. What it raises keeps the lines out: they never go on as they were.
+ModesOf = Callable[[str], KindModes | None]
 
 
 class LineRedactor:
     """Redacts the lines of all tenants that one process takes in."""
 
-    def __init__(self, book: RuleBook, key: Callable[[], bytes]) -> None:
-        self._modes = book.modes
-        self._screen: Screen | None = screen_of(book.rules) if book.rules else None
-        if self._screen is not None:
-            self._mask = TextMask(book.rules, self._screen, key)
+    def __init__(
+        self,
+        book: RuleBook,
+        key: Callable[[], bytes],
+        *,
+        modes_of: ModesOf = lambda _tenant: None,
+        book_of: Callable[[KindModes], RuleBook] | None = None,
+    ) -> None:
+        self._default = RulesInUse(book, key)
+        self._modes_of = modes_of
+        self._own = cache(lambda modes: RulesInUse(book_of(modes) if book_of else book, key))
         self._sessions: OrderedDict[tuple[str, str], None] = OrderedDict()
 
     @classmethod
-    def of(cls, settings: Settings, key: Callable[[], bytes]) -> Self:
+    def of(
+        cls, settings: Settings, key: Callable[[], bytes], modes_of: ModesOf = lambda _tenant: None
+    ) -> Self:
         """Raises RedactionRulesInvalid."""
-        return cls(settings.room(RedactionSettings).rule_book(), cache(key))
+        room = settings.room(RedactionSettings)
+        return cls(room.rule_book(), cache(key), modes_of=modes_of, book_of=room.rule_book)
+
+    def _rules_of(self, tenant: str) -> RulesInUse:
+        modes = self._modes_of(tenant)
+        return self._default if modes is None else self._own(modes)
 
     def redact(self, lines: Sequence[bytes], tenant: str, line_bytes_max: int) -> RedactedLines:
         """A line that is longer than the limit was cut there."""
@@ -96,46 +144,51 @@ class LineRedactor:
     def redact_in_turns(
         self, lines: Sequence[bytes], tenant: str, line_bytes_max: int
     ) -> Steps[RedactedLines]:
-        """The same a step at a time, so that the caller may do something else in between."""
+        """The same a step at a time, so that the caller may do something else in between. Raises
+        what asking for the tenant's modes raises."""
         redacted = RedactedLines(list(lines))
-        if self._screen is None:
+        rules = self._rules_of(tenant)
+        if rules.screen is None:
             return redacted
         work = LineWork()
         for place, line in enumerate(lines):
             try:
                 if len(line) <= _SCREENED_BYTES:
-                    marks = self._screen.marks(line)
+                    marks = rules.screen.marks(line)
                 else:
-                    marks = yield from _marks_of_long(self._screen, line)
+                    marks = yield from _marks_of_long(rules.screen, line)
                 if marks or len(line) > line_bytes_max:
                     work.begin(len(line))
                     whole = len(line) <= line_bytes_max
-                    yield from self._look_into(redacted, place, tenant, marks, work, whole=whole)
+                    looked = _LookedAt(rules, tenant, marks, whole)
+                    yield from self._look_into(redacted, place, looked, work)
             except Exception as error:  # noqa: BLE001  # whatever it is, the line does not go on
-                why = f"it could not be redacted: {type(error).__name__}"
+                why = error.why if isinstance(error, LineUnfit) else "redaction itself failed"
+                if not isinstance(error, LineUnfit):
+                    # Its text may quote the line.
+                    log_line.warning("a line could not be redacted", why=type(error).__name__)
                 redacted.lines[place] = b""
-                redacted.refused.append(RefusedLine(place, why, b""))
+                refused = RefusedLine(place, f"it could not be redacted: {why}", b"")
+                redacted.refused.append(refused)
         return redacted
 
     def _look_into(
         self,
         redacted: RedactedLines,
         place: int,
-        tenant: str,
-        marks: Marks,
+        looked: "_LookedAt",
         work: LineWork,
-        *,
-        whole: bool,
     ) -> Steps[None]:
         line = redacted.lines[place]
-        masked, counts = yield from self._masked(line, work)
-        if not whole:
+        masked, counts = yield from _masked(looked.rules, line, work)
+        if not looked.whole:
             redacted.lines[place] = _without_last_word(masked).ljust(len(line))
-            redacted.counts += counts
+            redacted.count(masked, counts)
             return
-        masked = self._without_token_ids(masked, counts, tenant, masked_before=MASKED in marks)
-        redacted.counts += counts
-        mode, rule = self._strictest(counts)
+        masked_before = MASKED in looked.marks
+        masked = self._without_token_ids(masked, counts, looked.tenant, masked_before=masked_before)
+        redacted.count(masked, counts)
+        mode, rule = looked.rules.strictest(counts)
         if mode in ("drop", "quarantine"):
             kept = masked if mode == "quarantine" else b""
             why = f"the redaction rule {rule} has the mode {mode}"
@@ -144,46 +197,12 @@ class LineRedactor:
         redacted.lines[place] = masked
 
     def mask_line(self, line: bytes) -> tuple[bytes, Counter[str]]:
-        """The line with placeholders, and how often each rule had a match."""
-        if self._screen is None:
+        """The line with placeholders, by the settings, and how often each rule had a match."""
+        if self._default.screen is None:
             return line, Counter()
         work = LineWork()
         work.begin(len(line))
-        return outcome(self._masked(line, work))
-
-    def _masked(self, line: bytes, work: LineWork) -> Steps[tuple[bytes, Counter[str]]]:
-        counts: Counter[str] = Counter()
-        text = line.decode("utf-8", "surrogateescape")
-        if is_json(line):
-            masked = yield from self._mask_strings(text, _literals(text), work, counts)
-        else:
-            literals = _literals_of_broken(text)
-            masked = yield from self._mask_strings(text, literals, work, counts)
-            as_text = yield from self._mask.mask(masked, work)
-            masked, counts = as_text.text, counts + as_text.counts
-        if not counts:
-            return line, counts
-        return masked.encode("utf-8", "surrogateescape"), counts
-
-    def _mask_strings(
-        self, text: str, literals: Iterator[_Literal], work: LineWork, counts: Counter[str]
-    ) -> Steps[str]:
-        parts: list[str] = []
-        at, name = 0, None
-        for literal in literals:
-            is_key = _KEY_ENDS.match(text, literal.end) is not None
-            if literal.end - literal.start < _LITERAL_CHARS_MIN:
-                if work.ends_turn(0):
-                    yield
-                name = literal.decoded if is_key else None
-                continue
-            masked = yield from self._mask.mask(literal.decoded, work, name)
-            name = literal.decoded if is_key else None
-            if masked.counts:
-                counts += masked.counts
-                parts += (text[at : literal.start], _encoded(masked.text))
-                at = literal.end
-        return "".join([*parts, text[at:]])
+        return outcome(_masked(self._default, line, work))
 
     def _without_token_ids(
         self, line: bytes, counts: Counter[str], tenant: str, *, masked_before: bool
@@ -208,12 +227,51 @@ class LineRedactor:
         counts["token_ids"] += 1
         return without_token_ids(line)
 
-    def _strictest(self, counts: Counter[str]) -> tuple[Mode, str]:
-        for mode in ("drop", "quarantine"):
-            for rule in counts:
-                if self._modes.get(rule) == mode:
-                    return self._modes[rule], rule
-        return "mask", ""
+
+class _LookedAt(NamedTuple):
+    """How a line is looked at. One that is not whole was cut."""
+
+    rules: RulesInUse
+    tenant: str
+    marks: Marks
+    whole: bool
+
+
+def _masked(rules: RulesInUse, line: bytes, work: LineWork) -> Steps[tuple[bytes, Counter[str]]]:
+    assert rules.mask is not None
+    counts: Counter[str] = Counter()
+    text = line.decode("utf-8", "surrogateescape")
+    if is_json(line):
+        masked = yield from _mask_strings(rules.mask, text, _literals(text), work, counts)
+    else:
+        literals = _literals_of_broken(text)
+        masked = yield from _mask_strings(rules.mask, text, literals, work, counts)
+        as_text = yield from rules.mask.mask(masked, work)
+        masked, counts = as_text.text, counts + as_text.counts
+    if not counts:
+        return line, counts
+    return masked.encode("utf-8", "surrogateescape"), counts
+
+
+def _mask_strings(
+    mask: TextMask, text: str, literals: Iterator[_Literal], work: LineWork, counts: Counter[str]
+) -> Steps[str]:
+    parts: list[str] = []
+    at, name = 0, None
+    for literal in literals:
+        is_key = _KEY_ENDS.match(text, literal.end) is not None
+        if literal.end - literal.start < _LITERAL_CHARS_MIN:
+            if work.ends_turn(0):
+                yield
+            name = literal.decoded if is_key else None
+            continue
+        masked = yield from mask.mask(literal.decoded, work, name)
+        name = literal.decoded if is_key else None
+        if masked.counts:
+            counts += masked.counts
+            parts += (text[at : literal.start], _encoded(masked.text))
+            at = literal.end
+    return "".join([*parts, text[at:]])
 
 
 def _marks_of_long(screen: Screen, line: bytes) -> Steps[Marks]:

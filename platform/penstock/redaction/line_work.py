@@ -3,7 +3,7 @@ keeps others waiting."""
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 _Outcome = TypeVar("_Outcome")
 #: A computation that stops now and then for others to have a turn.
@@ -19,8 +19,16 @@ _ANY_LINE_CHARS = 4 * 1024 * 1024
 _TEXT_CHARS = 64
 
 
-class TooMuchWork(ValueError):
+class LineUnfit(ValueError):
+    """A line that is refused since it cannot be looked through; `why` is for who sent it."""
+
+    why: ClassVar[str]
+
+
+class TooMuchWork(LineUnfit):
     """A line that would be looked at more often than any that somebody meant."""
+
+    why = f"it would have to be looked at more than {LOOKS_MAX} times to read all its encodings"
 
 
 @dataclass

@@ -10,6 +10,8 @@ from typing import Literal
 Kind = Literal["secret", "personal"]
 
 _DIGEST_BYTES = 8
+#: How each placeholder begins, in bytes.
+MARKS = (b"[SECRET:", b"[PERSONAL:")
 PLACEHOLDER = re.compile(r"\[(?:SECRET|PERSONAL):[a-z0-9_]{1,40}:[0-9a-f]{16}\]")
 
 

@@ -3,9 +3,10 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 from penstock.errors import InvalidInput
 from penstock.redaction.checks import CHECKS, Candidate
@@ -15,6 +16,15 @@ from penstock.toml_document import parse_toml, read_text, refuse_unknown
 
 Mode = Literal["off", "mask", "drop", "quarantine"]
 MODES: tuple[Mode, ...] = get_args(Mode)
+
+
+class KindModes(NamedTuple):
+    """What becomes of events with secrets, and of those with personal data."""
+
+    secrets: Mode
+    personal: Mode
+
+
 #: Of the format of the file.
 VERSION = 1
 _KEYS = ("id", "kind", "type", "anchor", "pattern", "checks", "joined", "mode")
@@ -36,6 +46,11 @@ class Rule:
     checks: tuple[Callable[[Candidate], bool], ...] = ()
     joined: bool = False
     mode: Mode | None = None
+
+    @cached_property
+    def head(self) -> re.Pattern[str]:
+        """The anchor, for texts."""
+        return re.compile(self.anchor.decode(), re.DOTALL)
 
     def accepts(self, candidate: Candidate) -> bool:
         return all(check(candidate) for check in self.checks)

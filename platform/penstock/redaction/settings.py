@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
-from penstock.redaction.rules import MODES, Mode, RuleBook, rule_book
+from penstock.redaction.rules import MODES, KindModes, Mode, RuleBook, rule_book
 from penstock.settings import RoomSettings, setting
 
 
@@ -30,8 +30,11 @@ class RedactionSettings(RoomSettings):
         "Set it to add rules, to change one that comes with Penstock, or to turn one off.",
     )
 
-    def rule_book(self) -> RuleBook:
-        """Raises RedactionRulesInvalid."""
+    @property
+    def modes(self) -> KindModes:
+        return KindModes(cast(Mode, self.redact_secrets), cast(Mode, self.redact_personal))
+
+    def rule_book(self, modes: KindModes | None = None) -> RuleBook:
+        """With these modes, or those of the settings. Raises RedactionRulesInvalid."""
         own = Path(self.redaction_rules_file) if self.redaction_rules_file else None
-        secrets, personal = cast(Mode, self.redact_secrets), cast(Mode, self.redact_personal)
-        return rule_book(secrets, personal, own)
+        return rule_book(*(modes or self.modes), own)

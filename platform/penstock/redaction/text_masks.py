@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from penstock.redaction.checks import Candidate
-from penstock.redaction.line_work import LineWork, Steps
+from penstock.redaction.line_work import LineUnfit, LineWork, Steps
 from penstock.redaction.placeholders import PLACEHOLDER, placeholder
 from penstock.redaction.rules import Rule
 from penstock.redaction.screen import BASE64, ESCAPED, PERCENT, QUARTET, Marks, Screen
@@ -17,6 +17,7 @@ from penstock.redaction.text_pieces import text_pieces
 from penstock.redaction.views import (
     BASE64_BREAK,
     View,
+    is_broken,
     joined,
     percent_decoded,
     unescaped,
@@ -34,6 +35,10 @@ ASSIGNED_CHARS_MAX = 512
 _ENCODED_AGAIN_CHARS_MAX = 4096
 #: Decoded texts are screened together up to this size.
 _DECODED_TOGETHER_CHARS = 4096
+#: What is broken over lines is looked at so far.
+_BROKEN_CHARS_MAX, _BROKEN_LINES_MAX = 512, 8
+_BROKEN_WORK_CHARS = 256
+_IN_WORD = re.compile(r"[A-Za-z0-9_]")
 #: A match may be seen in several encodings.
 _SPANS_MAX = 3 * MATCHES_MAX
 _MATCH_CHARS = 512
@@ -49,8 +54,10 @@ _SOME_SECRET = b"q7Rv2Lx9Tz4Kd8Wm3Np6"
 _URL_SAFE = str.maketrans("-_", "+/")
 
 
-class TooManyMatches(ValueError):
+class TooManyMatches(LineUnfit):
     """A text with more matches than are looked at."""
+
+    why = f"one of its texts has more than {MATCHES_MAX:,} matches of a rule"
 
 
 class _Replacement(NamedTuple):
@@ -110,6 +117,7 @@ class TextMask:
         spans = yield from self._matches(text, marks, work)
         if any(mark >= 0 and self.rules[mark].joined for mark in marks):
             spans += yield from self._joined_matches(text, marks, work)
+            spans += yield from self._matches_of_whole_lines(text, marks, spans, work)
         if depth == 0:
             return spans
         if ESCAPED in marks or "\\" in text:
@@ -166,6 +174,46 @@ class TextMask:
             if end - start > span.end - span.start  # the others are masked already
         )
         return list(originals)
+
+    def _matches_of_whole_lines(
+        self, text: str, marks: Marks, known: list[_Replacement], work: LineWork
+    ) -> Steps[list[_Replacement]]:
+        """What is broken and begins or ends with a line: joined with its neighbours it would be
+        part of a longer word."""
+        spans: list[_Replacement] = []
+        starts = {span.start for span in known}
+        for rule in (self.rules[mark] for mark in sorted(marks) if mark >= 0):
+            if not rule.joined:
+                continue
+            if work.ends_turn(len(text)):
+                yield
+            for head in rule.head.finditer(text):
+                start = head.start() + (not _IN_WORD.match(head[0]))
+                if start and _IN_WORD.match(text, start - 1):
+                    continue
+                if not is_broken(text, start):
+                    continue
+                if work.ends_turn(_BROKEN_WORK_CHARS):
+                    yield
+                span = self._broken_span(rule, text, start, known=start in starts)
+                if span is not None:
+                    spans.append(span)
+        return spans
+
+    def _broken_span(
+        self, rule: Rule, text: str, start: int, *, known: bool
+    ) -> _Replacement | None:
+        """Of one that is known already, it goes on in lines that hold nothing else."""
+        view = joined(text[start : start + _BROKEN_CHARS_MAX])
+        for end in reversed([*view.begins[1 : _BROKEN_LINES_MAX + 1], len(view.text)]):
+            match = rule.pattern.match(view.text, 0, end)
+            if match is None or (known and match.end() != end):
+                continue
+            span = self._span(rule, view.text, match)
+            if span:
+                first, last = view.original(span.start, span.end)
+                return span._replace(start=start + first, end=start + last)
+        return None
 
     def _in_view(
         self, view_of: Callable[[str], View], text: str, work: LineWork, depth: int

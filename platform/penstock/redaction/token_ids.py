@@ -34,12 +34,21 @@ def without_token_ids(line: bytes) -> bytes:
     """A model call that keeps its tokenizer and template, and says that the rest was dropped.
     Another event is not changed. Raises ValueError."""
     event = _fields.decode(line)
-    payload = _fields.decode(event.get("payload", msgspec.Raw(b"{}")))
-    tokens = payload.get("tokens")
-    if tokens is None or not bytes(tokens).startswith(b"{"):
+    sent = bytes(event.get("payload", b"{}"))
+    kept = payload_without_token_ids(sent)
+    if kept == sent:
         return line
+    event["payload"] = msgspec.Raw(kept)
+    return _encoder.encode(event)
+
+
+def payload_without_token_ids(payload: bytes) -> bytes:
+    """The same of a payload. Raises ValueError."""
+    fields = _fields.decode(payload)
+    tokens = fields.get("tokens")
+    if tokens is None or not bytes(tokens).startswith(b"{"):
+        return payload
     kept = {name: raw for name, raw in _fields.decode(tokens).items() if name not in _DROPPED}
     kept[REDACTED_KEY] = msgspec.Raw(b"true")
-    payload["tokens"] = msgspec.Raw(_encoder.encode(kept))
-    event["payload"] = msgspec.Raw(_encoder.encode(payload))
-    return _encoder.encode(event)
+    fields["tokens"] = msgspec.Raw(_encoder.encode(kept))
+    return _encoder.encode(fields)

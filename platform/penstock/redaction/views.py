@@ -41,6 +41,7 @@ _BREAKS = re.compile(
 )
 #: Strings that are put together in one line.
 _SEAMS = re.compile(rf"[\"'`]{_SPACES}(?:\+|\.|&)?+{_SPACES}[\"'`]")
+_WORD = re.compile(r"[A-Za-z0-9+/_.=-]{1,512}+")
 BASE64_BREAK = r"(?:(?:\\{1,16}+r)?+\\{1,16}+n|\r?\n)[+> -]?"
 _BASE64_BREAKS = re.compile(BASE64_BREAK)
 _WHITE = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
@@ -66,6 +67,13 @@ def joined(text: str) -> View:
     breaks = [*_BREAKS.finditer(text), *_SEAMS.finditer(text)]
     breaks.sort(key=re.Match.start)
     return _replaced(text, ((m.start(), m.end(), "") for m in breaks))
+
+
+def is_broken(text: str, start: int) -> bool:
+    """Whether the word that starts there goes on behind a break."""
+    word = _WORD.match(text, start)
+    end = word.end() if word is not None else start
+    return bool(_BREAKS.match(text, end) or _SEAMS.match(text, end))
 
 
 def without_breaks(base64: str) -> View:

@@ -18,6 +18,7 @@ from penstock.access.keys import Authorizer
 from penstock.access.quotas import Quotas
 from penstock.channels import routes as channels
 from penstock.checkpoints import routes as checkpoints
+from penstock.console.routes import console_routes
 from penstock.errors import PenstockError
 from penstock.fleet import routes as fleet
 from penstock.http.openapi import KEY_NEEDED, SECURITY_SCHEMES, refusals
@@ -26,6 +27,7 @@ from penstock.http.request_log import RequestLog
 from penstock.ingest import routes as ingest
 from penstock.lake import routes as lake
 from penstock.lake.desk import Caller, all_calls
+from penstock.otlp import routes as otlp
 from penstock.server.api_page import get_docs
 from penstock.server.service import Service
 from penstock.server.settings import ServerSettings
@@ -75,6 +77,7 @@ async def get_metrics(
 
 ROUTES = [
     *ingest.ROUTES,
+    *otlp.ROUTES,
     *lake.ROUTES,
     *checkpoints.ROUTES,
     *channels.ROUTES,
@@ -90,7 +93,7 @@ ROUTES = [
 #: Parts of the service that routes may ask for by these names.
 _PARTS = (
     "gateway", "lake", "authorizer", "quotas", "queries", "answers", "registry", "watcher",
-    "metrics", "call_routes",
+    "metrics", "call_routes", "console",
 )  # fmt: skip
 
 
@@ -108,7 +111,7 @@ async def reading_caller(
 def make_app(service: Service) -> ASGIApp:
     """The application of this service; starting and stopping it starts and stops the service."""
     app = Litestar(
-        ROUTES,
+        [*ROUTES, *console_routes()],
         lifespan=[lambda _app: service.running()],
         dependencies={
             name: Provide(_part_of(service, name), sync_to_thread=False) for name in _PARTS

@@ -17,6 +17,7 @@ import typer
 import uvicorn
 
 from penstock.access.keys import create_first_key, list_keys
+from penstock.console.sign_in_link import operator_key
 from penstock.errors import PenstockError, SettingInvalid, one_line
 from penstock.lake.lake import Lake, open_or_make
 from penstock.logs import configure_logs, log_everything
@@ -78,13 +79,19 @@ def _serve(settings: Settings, role: ServerRole, *, json: bool) -> None:
     address, port = bound.getsockname()[:2]
     scheme = "https" if tls is not None else "http"
     url = f"{scheme}://[{address}]:{port}" if ":" in address else f"{scheme}://{address}:{port}"
+    sign_in = _sign_in_link(service, listening.host)
     if json:
-        show_json_line({"url": url, "key": key, "data": str(settings.data)})
+        link = url + sign_in if sign_in else None
+        show_json_line({"url": url, "key": key, "data": str(settings.data), "sign_in": link})
     else:
         as_log = settings.log_format == "json"
         _announce(f"Penstock listens on {url}, with its data in {settings.data}", as_log=as_log)
         if key:
             _hand_over(key, settings.data, as_log=as_log)
+        # On a terminal alone: what goes into a pipe is kept by whatever keeps logs.
+        link = sign_in if to_terminal() and not as_log else None
+        once = ", which signs one browser in, once" if link else ""
+        _announce(f"The console: {url}{link or '/'}{once}", as_log=as_log)
     came_up = _run(service, bound, tls)
     if not service.ended:
         # Work that is under way is in the event log: nobody waits for it, and nothing is lost.
@@ -125,13 +132,24 @@ def _bind(host: str, port: int) -> socket.socket:
     return bound
 
 
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _sign_in_link(service: Service, host: str) -> str | None:
+    """Into the console, for whoever starts the service on their own machine."""
+    if not _is_loopback(host):
+        return None
+    key = operator_key(service.lake.database, service.clock.now_us())
+    return service.console.links.make(key) if key else None
+
+
 def _first_key(lake: Lake, host: str) -> str | None:
     """An admin key for whoever starts the service on their own machine for the first time."""
-    try:
-        is_loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = host == "localhost"
-    if is_loopback:
+    if _is_loopback(host):
         created = create_first_key(lake.database, "made at the first start")
         return created[1] if created else None
     if not list_keys(lake.database):

@@ -20,6 +20,7 @@ from penstock.channels.notice_delivery import Deliverer
 from penstock.channels.settings import ChannelSettings
 from penstock.checkpoints.routes import Registry
 from penstock.clock import Clock, SystemClock
+from penstock.console.console import Console
 from penstock.errors import PenstockError
 from penstock.eventlog.settings import EventLogSettings
 from penstock.fleet.replicas import FleetGauges
@@ -31,6 +32,7 @@ from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.rejected_lines import fuse_warnings
 from penstock.ingest.routes import Gateway
 from penstock.ingest.settings import IngestSettings
+from penstock.ingest.standing_refusals import StandingRefusals
 from penstock.ingest.writer import Writer
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
@@ -82,6 +84,7 @@ class Service:
             metrics=self.metrics,
             clock=self.clock,
             quotas=self.quotas,
+            refusals=StandingRefusals.of(self.lake.database, self.settings, self.clock),
         )
         self.statements = self.lake.statements = StatementProcesses(
             distant_files=not self.lake.store.local, log_format=self.settings.log_format
@@ -105,6 +108,17 @@ class Service:
             queries=self.queries,
             answers=self.answers,
             inflight=self.gateway.inflight,
+        )
+        self.console = Console(
+            authorizer=self.authorizer,
+            quotas=self.quotas,
+            lake=self.lake,
+            calls=self.calls,
+            queries=self.queries,
+            answers=self.answers,
+            bodies=self.gateway.inflight,
+            clock=self.clock,
+            metrics=self.metrics,
         )
         self._fuse_warnings: list[str] = []
         self._audited_us = self.clock.now_us()
@@ -134,6 +148,10 @@ class Service:
         remove_left_spill(self.settings.data)
         self.keys.refresh()
         self.quotas.refresh()
+        self.lake.redaction_modes.refresh()
+        self.lake.redaction_modes.is_kept = True
+        if self.gateway.refusals is not None:
+            self.gateway.refusals.refresh()
         note_settings(self.lake.database, self.settings, f"serve {self.role}")
         self.statements.start()
         if self.role in ("all", "gateway"):
@@ -178,10 +196,19 @@ class Service:
             every_s = self.settings.room(AccessSettings).keys_refresh_seconds
             repeated = [
                 _repeat(every_s, self.keys.refresh, "keys could not be refreshed"),
+                _repeat(
+                    every_s,
+                    self.lake.redaction_modes.refresh,
+                    "modes of redaction could not be looked at",
+                ),
                 _repeat(every_s, self._refresh_warnings, "fuses could not be looked at"),
                 _repeat(every_s, self.quotas.refresh, "quotas could not be looked at"),
                 _repeat(_AUDIT_SECONDS, self._note_tally, "the audit could not be written"),
             ]
+            if (refusals := self.gateway.refusals) is not None:
+                every_s = self.settings.room(AccessSettings).keys_refresh_seconds
+                why = "decisions on consent could not be looked at"
+                repeated.append(_repeat(every_s, refusals.refresh, why))
             if self.role in ("all", "writer"):
                 every_s = self.settings.room(FleetSettings).replica_report_seconds
                 gauges = FleetGauges(self.lake.database, self.settings, self.metrics)
@@ -214,6 +241,7 @@ class Service:
         """The log, which is kept elsewhere, tells how far each chain of the audit had come: who
         cuts a chain off, or makes it anew, cannot change what was logged."""
         self.lake.tally.flush(self.lake.database)
+        self.lake.redaction_tally.flush(self.lake.database)
         if self.role not in ("all", "writer"):
             return
         now_us = self.clock.now_us()

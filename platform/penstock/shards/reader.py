@@ -19,8 +19,9 @@ from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.shards.balance import BatchBudget
 from penstock.shards.batches import Batch, check_columns, make_batch
+from penstock.shards.column_copies import ColumnCopies
 from penstock.shards.errors import PositionRefused
-from penstock.shards.files import CACHE_FOLDER, LocalCopies
+from penstock.shards.local_copies import CACHE_FOLDER, LocalCopies
 from penstock.shards.settings import ShardSettings
 from penstock.shards.shard_places import shard_place
 from penstock.shards.sources import (
@@ -50,6 +51,7 @@ class ReadingOptions(TypedDict, total=False):
     prefetch: int | None
     threads: int | None
     cache: bool | str | Path | None
+    column_copies: bool | None
     tenant: str
     key: str | None
 
@@ -70,6 +72,7 @@ class ReadingPlan:
     prefetch: int | None = None
     threads: int | None = None
     cache: bool | str | Path | None = None
+    column_copies: bool | None = None
     tenant: str = TENANT_DEFAULT
     key: str | None = field(default=None, repr=False)
     budget: BatchBudget = field(init=False)
@@ -114,14 +117,20 @@ def read_mixture(
     columns, cache = check_columns(plan.columns), plan.cache
     place = shard_place(data, tenant=plan.tenant, key=plan.key)
     settings, copies = place.settings, None
+    own = settings.data / CACHE_FOLDER
+    directory = own if cache in (None, True, False) else Path(str(cache))
+    local = LocalCopies(directory, settings.room(ShardSettings).shard_cache_bytes_max)
     if cache is not False and not (place.store.local and cache in (None, True)):
-        own = settings.data / CACHE_FOLDER
-        directory = own if cache in (None, True) else Path(str(cache))
-        copies = LocalCopies(directory, settings.room(ShardSettings).shard_cache_bytes_max)
+        copies = local
     if copies is None and not place.random_access:
         why = "files of a service are read from copies: name a directory for them, or leave it out"
         raise InvalidInput(what="cache=False", why=why)
-    opened = [OpenShard(place.store, place.manifest(shard), columns, copies) for shard, _ in shards]
+    ready = None
+    if plan.column_copies or (plan.column_copies is None and cache is not False):
+        ready = ColumnCopies(local, making=bool(plan.column_copies))
+    opened = [
+        OpenShard(place.store, place.manifest(shard), columns, copies, ready) for shard, _ in shards
+    ]
     return ShardReader(opened, plan)
 
 

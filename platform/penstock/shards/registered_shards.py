@@ -6,7 +6,7 @@ import sqlalchemy as sa
 
 from penstock.database.engine import Database
 from penstock.shards.errors import ShardUnknown
-from penstock.shards.tables import shard, shard_mark
+from penstock.shards.tables import shard, shard_left_out, shard_mark
 
 
 @dataclass(frozen=True)
@@ -55,3 +55,12 @@ def marks_of(database: Database, shard_id: str) -> list[tuple[str, str]]:
     query = sa.select(*columns).where(shard_mark.c.shard == shard_id).order_by(*columns)
     with database.read() as connection:
         return [(row.session_id, row.reason) for row in connection.execute(query)]
+
+
+def left_out_of(database: Database, shard_id: str) -> list[tuple[str, str]]:
+    """Examples of sessions that it does not hold: (session, reason)."""
+    columns = (shard_left_out.c.session_id, shard_left_out.c.reason)
+    query = sa.select(*columns).where(shard_left_out.c.shard == shard_id)
+    with database.read() as connection:
+        rows = connection.execute(query.order_by(*reversed(columns)))
+        return [(row.session_id, row.reason) for row in rows]

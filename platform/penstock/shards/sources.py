@@ -29,9 +29,11 @@ from penstock.shards.batches import (
     Window,
     to_numpy,
 )
+from penstock.shards.column_copies import ColumnCopies
 from penstock.shards.errors import ShardDamaged
-from penstock.shards.files import LocalCopies, OpenFiles
+from penstock.shards.local_copies import LocalCopies
 from penstock.shards.manifest import Manifest, folder_of
+from penstock.shards.open_files import OpenFiles
 from penstock.shards.schema import group_starts
 from penstock.storage import ObjectStore
 
@@ -180,11 +182,12 @@ class OpenShard:
         manifest: Manifest,
         columns: Sequence[str],
         copies: LocalCopies | None,
+        column_copies: ColumnCopies | None = None,
     ) -> None:
         self.id = manifest.id
         self.manifest = manifest
         self.chunks = chunks_of(manifest)
-        self.files = OpenFiles(store, folder_of(self.id), copies)
+        self.files = OpenFiles(store, folder_of(self.id), copies, column_copies)
         self._columns = [name for name in columns if name not in ROUTE_COLUMNS]
         self._route_columns = [name for name in columns if name in ROUTE_COLUMNS]
         if self._route_columns and any(not part.routes for part in manifest.files):

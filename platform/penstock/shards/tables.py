@@ -51,3 +51,14 @@ shard_mark = Table(
     Column("reason", String(32), primary_key=True),
     Column("marked_at", BigInteger, nullable=False),
 )
+
+#: Some of the sessions that a query named and a shard does not hold: a few of each reason, as
+#: examples. The manifest has how many there are.
+shard_left_out = Table(
+    "shard_left_out",
+    metadata,
+    Column("shard", String(80), primary_key=True),
+    Column("tenant", String(128), primary_key=True),
+    Column("session_id", String(512), primary_key=True),
+    Column("reason", String(64), primary_key=True),
+)

@@ -68,7 +68,7 @@ def starting(
 
 
 def said(child: subprocess.Popen[bytes], log: Path) -> list[str]:
-    assert child.wait(60) == 0, log.read_text()
+    assert child.wait(300) == 0, log.read_text()
     found: list[str] = json.loads(log.read_text().splitlines()[-1])
     return found
 

@@ -12,7 +12,7 @@ from sqlalchemy import event
 from penstock.database.engine import Database
 from tests.support.servers.postgres import PostgresServer
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 180
 
 
 class Running:

@@ -21,8 +21,8 @@ from tests.support.servers.jars import skip
 from tests.support.servers.ports import free_port
 
 _WHERE_DEBIAN_PUTS_IT = Path("/usr/lib/postgresql")
-_START_SECONDS = 30
-_STOP_SECONDS = 20
+_START_SECONDS = 300
+_STOP_SECONDS = 60
 _ADMIN, _USER = "admin", "penstock"
 _QUICK_AND_SMALL = {
     "autovacuum": "off",  # it takes locks when it likes

@@ -16,7 +16,7 @@ from kafka.errors import KafkaTimeoutError
 from tests.support.servers.broker import Broker
 from tests.support.servers.proxy import TcpProxy
 
-_PATIENCE_SECONDS = 30
+_PATIENCE_SECONDS = 180
 
 
 @pytest.fixture

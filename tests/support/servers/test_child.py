@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-_PATIENCE_SECONDS = 20
+_PATIENCE_SECONDS = 180
 
 _STARTS_A_SERVER = """
 import sys, time
 from pathlib import Path
 from tests.support.servers.child import start_child
-server = "import os, time; os.write(1, b'up'); time.sleep(60)"
+server = "import os, time; os.write(1, b'up'); time.sleep(600)"
 start_child([sys.executable, "-c", server], log=Path(sys.argv[1]))
-time.sleep(60)
+time.sleep(600)
 """
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.support.servers.ports import free_port
 from tests.support.servers.proxy import TcpProxy
 
-_PATIENCE_SECONDS = 10
+_PATIENCE_SECONDS = 180
 _MOMENT_SECONDS = 0.05
 _LAST_WORDS = bytes(2_000_000)
 

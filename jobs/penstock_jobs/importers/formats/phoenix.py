@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from penstock.otlp.attributes import with_lists
 from penstock_jobs.importers import fields
 from penstock_jobs.importers.chat_payloads import answer_of, messages_of
 from penstock_jobs.importers.export_rows import Row, columns_of, is_export, rows_of
@@ -87,16 +88,7 @@ def nested(value: Any) -> Any:
         item = nested(given)
         known = level.get(last)
         level[last] = known | item if isinstance(known, dict) and isinstance(item, dict) else item
-    return _listed(tree)
-
-
-def _listed(tree: dict[str, Any]) -> Any:
-    level: dict[str, Any] = {
-        name: _listed(item) if isinstance(item, dict) else item for name, item in tree.items()
-    }
-    if level and all(name.isascii() and name.isdigit() and len(name) < 9 for name in level):
-        return [level[name] for name in sorted(level, key=int)]
-    return level
+    return with_lists(tree)
 
 
 def _call(

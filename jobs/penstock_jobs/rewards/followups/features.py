@@ -65,7 +65,7 @@ class FeatureRows:
 
 class HashedBlock(NamedTuple):
     """Columns for n-grams that are told apart by a hash. Of each row the block has the length
-    `weight`."""
+    `weight`. The width is a power of two."""
 
     first: int
     width: int
@@ -115,7 +115,7 @@ def character_grams(texts: Sequence[str], block: HashedBlock) -> Triples:
         grams = grams[:last] * np.uint64(0x100000001B3) + codes[length - 1 :]
         if length in _CHARACTER_GRAMS:
             inside = owner[:last] == owner[length - 1 :]
-            bucket = (_mixed(grams[inside]) % np.uint64(block.width)).astype(np.uint32)
+            bucket = (_mixed(grams[inside]) & np.uint64(block.width - 1)).astype(np.uint32)
             keys.append(owner[:last][inside] * np.uint32(block.width) + bucket)
     return _counted(np.concatenate(keys) if keys else np.zeros(0, np.uint32), block)
 

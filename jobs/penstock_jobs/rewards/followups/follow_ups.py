@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 import msgspec
 import pyarrow as pa
@@ -284,12 +285,12 @@ def score_follow_ups(
 ) -> pa.Table:
     """The score of each turn that the agent acted in, and of its session. Of several messages about
     one turn the worst counts. Messages of the sessions `no_train` are not shown to the judge."""
-    sessions = sessions_of(bucket)
+    sessions, said = sessions_of(bucket), follow_ups_of(bucket)
     # A message is shown with what was said before, in whatever session of the chain.
     refused = {bucket.chain_of(session) for session in no_train}
     scores: dict[TurnKey, TurnScore] = {}
     shown = []
-    for follow_up in follow_ups(sessions):
+    for follow_up in said:
         if bucket.chain_of(follow_up.session_id) in refused:
             scores[follow_up.turn_before] = TurnScore(None, "no_train")
         else:
@@ -305,8 +306,20 @@ def score_follow_ups(
     return score_turns(name, bucket, lambda turn: scores.get((turn["session_id"], turn["turn"])))
 
 
+_sessions: WeakKeyDictionary[Bucket, list[SessionTurns]] = WeakKeyDictionary()
+_follow_ups: WeakKeyDictionary[Bucket, list[FollowUp]] = WeakKeyDictionary()
+
+
 def sessions_of(bucket: Bucket) -> list[SessionTurns]:
-    events = bucket.events.filter(pc.is_in(bucket.events["type"], pa.array(EVENT_TYPES)))
-    return list(
-        talks(session_turns(bucket.turns, bucket.model_calls, bucket.edits, events), bucket.chains)
-    )
+    """Several rewards ask for them."""
+    if bucket not in _sessions:
+        events = bucket.events.filter(pc.is_in(bucket.events["type"], pa.array(EVENT_TYPES)))
+        turns = session_turns(bucket.turns, bucket.model_calls, bucket.edits, events)
+        _sessions[bucket] = list(talks(turns, bucket.chains))
+    return _sessions[bucket]
+
+
+def follow_ups_of(bucket: Bucket) -> list[FollowUp]:
+    if bucket not in _follow_ups:
+        _follow_ups[bucket] = list(follow_ups(sessions_of(bucket)))
+    return _follow_ups[bucket]

@@ -5,10 +5,11 @@ words match in sequence. Scripts without spaces match anywhere."""
 
 import re
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
+from itertools import repeat
 from typing import NamedTuple
 
 WORD = re.compile(r"[\w'’]+")
@@ -30,6 +31,15 @@ class Hit(NamedTuple):
     unspaced: bool = False
 
 
+class _KnownWord(NamedTuple):
+    groups: tuple[int, ...]
+    #: A phrase of several words begins with it.
+    opens: bool
+
+
+_UNKNOWN = _KnownWord((), opens=False)
+
+
 @dataclass(frozen=True)
 class Lexicon:
     """Which groups a word or phrase belongs to, by number."""
@@ -41,34 +51,42 @@ class Lexicon:
     unspaced: tuple[re.Pattern[str], ...]
     #: The words that a phrase of several begins with.
     openers: frozenset[str]
-    _known: dict[str, frozenset[int]] = field(default_factory=dict, repr=False)
+    _known: dict[str, _KnownWord | None] = field(default_factory=dict, repr=False)
 
-    def hits(self, words: Sequence[str], text: str) -> Iterator[Hit]:
+    def hits(self, words: Sequence[str], text: str) -> list[Hit]:
         """`words` are those of the text, in small letters."""
-        for at, word in enumerate(words):
-            groups = dict.fromkeys(self.groups_of(word), 1)
-            if word in self.openers:
-                phrase = word
-                for more, following in enumerate(words[at + 1 : at + _PHRASE_WORDS_MAX], 2):
-                    phrase = f"{phrase} {following}"
-                    groups |= dict.fromkeys(self.phrases.get(phrase, ()), more)
-            for group, length in groups.items():
-                yield Hit(group, at, length)
-        if _UNSPACED.search(text):
+        hits = []
+        # Most words say nothing: they are passed over as quickly as can be.
+        for at, known in enumerate(map(self._known.get, words, repeat(_UNKNOWN))):
+            if known is None:
+                continue
+            word = self._look_up(words[at]) if known is _UNKNOWN else known
+            if word is None:
+                continue
+            if not word.opens:
+                hits += [Hit(group, at, 1) for group in word.groups]
+                continue
+            groups = dict.fromkeys(word.groups, 1)
+            phrase = words[at]
+            for more, following in enumerate(words[at + 1 : at + _PHRASE_WORDS_MAX], 2):
+                phrase = f"{phrase} {following}"
+                groups |= dict.fromkeys(self.phrases.get(phrase, ()), more)
+            hits += [Hit(group, at, length) for group, length in groups.items()]
+        if not text.isascii() and _UNSPACED.search(text):
             for group, pattern in enumerate(self.unspaced):
                 for match in pattern.finditer(text):
-                    yield Hit(group, match.start(), len(match[0]), unspaced=True)
+                    hits.append(Hit(group, match.start(), len(match[0]), unspaced=True))
+        return hits
 
-    def groups_of(self, word: str) -> frozenset[int]:
-        known = self._known.get(word)
-        if known is None:
-            if len(self._known) >= _WORDS_REMEMBERED:
-                self._known.clear()
-            stems = (
-                self.stems.get(word[:length], ()) for length in _STEM_LENGTHS if length <= len(word)
-            )
-            known = frozenset(self.phrases.get(word, ())).union(*stems)
-            self._known[word] = known
+    def _look_up(self, word: str) -> _KnownWord | None:
+        if len(self._known) >= _WORDS_REMEMBERED:
+            self._known.clear()
+        lengths = (length for length in _STEM_LENGTHS if length <= len(word))
+        stems = (self.stems.get(word[:length], ()) for length in lengths)
+        groups = frozenset(self.phrases.get(word, ())).union(*stems)
+        opens = word in self.openers
+        known = _KnownWord(tuple(groups), opens) if groups or opens else None
+        self._known[word] = known
         return known
 
 

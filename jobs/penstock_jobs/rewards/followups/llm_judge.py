@@ -18,7 +18,6 @@ from pathlib import Path
 
 import msgspec
 import sqlalchemy as sa
-import structlog
 
 from penstock.database.engine import Database, insert_of, now_us
 from penstock.errors import InvalidInput
@@ -31,7 +30,6 @@ from penstock_jobs.rewards.followups.judge import Judgement, Message, Unjudged
 from penstock_jobs.rewards.settings import RewardSettings
 from penstock_jobs.rewards.tables import judge_answer, judge_spending
 
-_log = structlog.get_logger()
 _FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n\s*```\s*\Z", re.DOTALL)
 #: Below what any of the databases takes in one statement.
 _KEYS_PER_QUERY = 500
@@ -153,7 +151,9 @@ class LlmJudge:
             gone = failure.hopeless or self._failures >= self.failures_max
             if gone and not self._given_up:
                 self._given_up = True
-                _log.warning("judge given up", why=failure.why)
+                import structlog
+
+                structlog.get_logger().warning("judge given up", why=failure.why)
             return failure.kind
         self._failures = 0
         if (answer := answer_in(content)) is None:

@@ -26,19 +26,24 @@ class Shape:
 
     def is_in(self, text: str, lowered: str) -> bool:
         searched = lowered if self.any_case else text
-        has_mark = not self.marks or any(mark in searched for mark in self.marks)
+        has_mark = any(mark in searched for mark in self.marks)
         return has_mark and self.pattern.search(text) is not None
 
 
 #: The key is the program that writes such lines.
 SHAPES: dict[str, Shape] = {
-    "python": Shape(r'Traceback \(most recent|^ *File "[^"\n]{1,300}", line \d'),
+    "python": Shape(
+        r'Traceback \(most recent|^ *File "[^"\n]{1,300}", line \d',
+        "Traceback (most recent", 'File "',
+    ),
     "exception": Shape(
         r"\b[a-z_.]*[A-Z]\w*(?:Error|Exception|Impossible)\b *(?::|$|[,;(])",
         "Error", "Exception", "Impossible",
     ),
-    "frame": Shape(r"^\s*at [\w$.<>/]+ ?\("),
-    "go": Shape(r"^goroutine \d|^panic: |^\s+[\w/.-]+\.go:\d+"),
+    "frame": Shape(r"^\s*at [\w$.<>/]+ ?\(", "at "),
+    "go": Shape(
+        r"^goroutine \d|^panic: |^\s+[\w/.-]+\.go:\d+", "goroutine ", "panic: ", ".go:"
+    ),
     "rust": Shape(
         r"^error\[E\d+\]|panicked at|^ *--> [\w/.-]+:\d+", "error[E", "panicked at", "--> "
     ),
@@ -71,10 +76,15 @@ SHAPES: dict[str, Shape] = {
     "http": Shape(
         r"(?<![\w.])(?:40[0134589]|413|422|429|50[0234])(?![\w.])", "40", "413", "42", "50"
     ),
-    "caused": Shape(r"Caused by:|Unhandled|Uncaught|Exception in thread"),
+    "caused": Shape(
+        r"Caused by:|Unhandled|Uncaught|Exception in thread",
+        "Caused by:", "Unhandled", "Uncaught", "Exception in thread",
+    ),
 }  # fmt: skip
 _PASTED = ("python", "exception", "frame", "go", "rust", "native", "compiler", "caused", "log")
+_PASTED_PLACES = [list(SHAPES).index(name) for name in _PASTED]
 _PROGRAM = re.compile("|".join(SHAPES[name].pattern.pattern for name in _PASTED), re.MULTILINE)
+_ASCII_WRITTEN = bytes(code for code in range(128) if chr(code).isspace() or chr(code).isalpha())
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,21 +171,29 @@ def speech_of(text: str) -> Speech:
     quotes = _QUOTED_LINE.search(said) is not None
     if quotes:
         said = "\n".join(line for line in said.split("\n") if not _QUOTED_LINE.match(line))
-    said = "\n".join(line for line in said.split("\n") if not _is_pasted(line))
+    # Where a fence is cut out, a line may begin that did not begin there.
+    programs = "```" in text or any(shapes[place] for place in _PASTED_PLACES)
+    said = "\n".join(line for line in said.split("\n") if not _is_pasted(line, programs))
     said = _INLINE.sub(" ` ", said).strip().lower()
     clauses = tuple(part for part in map(str.strip, _CLAUSE_END.split(said)) if part)
     return Speech(said, clauses, 1 - len(said) / whole, quotes, shapes)
 
 
-def _is_pasted(line: str) -> bool:
+def _is_pasted(line: str, programs: bool) -> bool:
+    """`programs` says whether any line of the message may be one of `_PROGRAM`."""
     if len(line.split()) >= 40:
         return False
     if _PROMPT.match(line):
         return True
-    if (match := _PROGRAM.search(line)) and match.start() < 25:
+    if programs and (match := _PROGRAM.search(line)) and match.start() < 25:
         return True
-    written = sum(character.isspace() or _is_letter(character) for character in line)
-    return len(line) > _SENTENCE_CHARS and written < _LETTERS_MIN * len(line)
+    if len(line) <= _SENTENCE_CHARS:
+        return False
+    if line.isascii():
+        written = len(line) - len(line.encode().translate(None, _ASCII_WRITTEN))
+    else:
+        written = sum(character.isspace() or _is_letter(character) for character in line)
+    return written < _LETTERS_MIN * len(line)
 
 
 def _is_letter(character: str) -> bool:

@@ -120,12 +120,14 @@ def _telling(follow_ups: Sequence[JudgedFollowUp]) -> list[JudgedFollowUp]:
 
 
 def follow_up_at(lake: Lake, tenant: str, place: MessagePlace) -> FollowUp | None:
-    """The message with what went before it, as judges see it; None if it is not there any more.
-    Raises LakeDamaged, what the store raises."""
+    """The message with what went before it, as judges see it; None if it is not there any more,
+    or may not be learned from. Raises LakeDamaged, what the store raises."""
     session = SessionId(tenant, place.session_id)
     try:
         bucket, _ = gather_chain(lake, session, SystemClock().now_us())
     except SessionUnknown:
+        return None
+    if bucket.chain_of(place.session_id) in map(bucket.chain_of, bucket.refusing()):
         return None
     found = follow_ups(sessions_of(bucket))
     return next((each for each in found if (each.session_id, each.turn) == place), None)

@@ -25,7 +25,7 @@ from penstock_jobs.rewards.followups.features import (
     word_grams,
 )
 from penstock_jobs.rewards.followups.judge import Message
-from penstock_jobs.rewards.followups.lexicon import Hit, lexicon
+from penstock_jobs.rewards.followups.lexicon import Hit, Lexicon, lexicon
 from penstock_jobs.rewards.followups.message_parts import (
     SHAPES,
     SPEECH_WORD,
@@ -66,6 +66,7 @@ _AGENT_CHARS = 300
 
 class Clause(NamedTuple):
     text: str
+    words: Sequence[str]
     #: It is what comes after a "but".
     turned: bool
     groups: frozenset[str]
@@ -81,12 +82,14 @@ class Reading:
     words: tuple[str, ...]
     #: What it comes down to.
     end_text: str
+    #: A list: the hash of the first words tells it from a tuple.
+    end_words: list[str]
     end: frozenset[str]
     #: How often each group occurs, and those at the very beginning.
     groups: dict[str, float]
     opening: frozenset[str]
     turned: bool
-    #: In the agent's closing words.
+    #: In the agent's closing words, of SIGNS.
     agent: frozenset[str]
 
     @property
@@ -106,9 +109,7 @@ def features(messages: Sequence[Message]) -> FeatureRows:
         character_grams([reading.text for reading in readings], _CHARACTERS),
         word_grams([reading.words for reading in readings], _SAID),
         character_grams([reading.end_text for reading in readings], _END_CHARACTERS),
-        word_grams(
-            [SPEECH_WORD.findall(reading.end_text)[:_WORDS] for reading in readings], _END_WORDS
-        ),
+        word_grams([reading.end_words for reading in readings], _END_WORDS),
         as_triples(
             [
                 (row, column, value)
@@ -122,29 +123,44 @@ def features(messages: Sequence[Message]) -> FeatureRows:
 
 def read(message: Message) -> Reading:
     speech = speech_of(message.text)
-    masked = [_masked(clause) for clause in speech.clauses]
-    clauses = [clause for part in masked for clause in _turns(part)]
+    cues, signs, topic, _ = _lists()
+    masked, words, clauses = list[str](), list[str](), list[Clause]()
+    for clause in speech.clauses:
+        own = SPEECH_WORD.findall(clause)
+        hits = signs.hits(own, clause)
+        if any(hit.group == topic for hit in hits):
+            clause = _masked(clause, hits)  # noqa: PLW2901
+            own = SPEECH_WORD.findall(clause)
+            hits = signs.hits(own, clause)
+        masked.append(clause)
+        words += own
+        clauses += _turns(clause, own, hits)
     ending = _ending(clauses)
     text = " , ".join(masked)
-    words = tuple(SPEECH_WORD.findall(text)[:_WORDS])
+    own_words = tuple(words[:_WORDS])
     counts: dict[str, float] = {}
     opening = set()
-    for name, hit in _named_hits(words, text):
-        if name == "pleasantry":
-            continue
-        counts[name] = counts.get(name, 0.0) + 1.0
-        if hit.at < OPENING_WORDS:
-            opening.add(name)
+    for words_list in (cues, signs):
+        names = words_list.names
+        for group, at, _, _ in words_list.hits(own_words, text):
+            name = names[group]
+            if name == "pleasantry":
+                continue
+            counts[name] = counts.get(name, 0.0) + 1.0
+            if at < OPENING_WORDS:
+                opening.add(name)
+    agent = plain(message.agent).lower()[-_AGENT_CHARS:]
     return Reading(
         speech,
         text,
-        words,
+        own_words,
         end_text=" , ".join(clause.text for clause in ending),
+        end_words=[word for clause in ending for word in clause.words][:_WORDS],
         end=frozenset().union(*(clause.groups for clause in ending)) - _POLITE,
         groups=counts,
         opening=frozenset(opening),
         turned=any(clause.turned for clause in clauses[1:]),
-        agent=_groups(plain(message.agent).lower()[-_AGENT_CHARS:]),
+        agent=_names(signs, signs.hits(SPEECH_WORD.findall(agent), agent)),
     )
 
 
@@ -155,42 +171,50 @@ def _ending(clauses: Sequence[Clause]) -> Sequence[Clause]:
         (
             at
             for at in range(len(clauses) - 1, -1, -1)
-            if not ("pleasantry" in clauses[at].groups and _is_short(clauses[at].text))
+            if not ("pleasantry" in clauses[at].groups and _is_short(clauses[at : at + 1]))
         ),
         len(clauses) - 1,
     )
     begin = last
     while begin > 0 and not clauses[begin].turned:
-        if not _is_short(" ".join(clause.text for clause in clauses[begin : last + 1])):
+        if not _is_short(clauses[begin : last + 1]):
             break
         begin -= 1
     return clauses[max(begin, 0) : last + 1]
 
 
-def _masked(clause: str) -> str:
+def _masked(clause: str, hits: Sequence[Hit]) -> str:
     """Without the failing words that are what the talk is of."""
-    signs = lexicon(SIGNS)
-    topic = signs.names.index("topic")
+    topic = _lists().topic
     words = list(SPEECH_WORD.finditer(clause))
-    hits = signs.hits([word[0] for word in words], clause)
     spans = [_span(hit, words) for hit in hits if hit.group == topic]
     for begin, end in sorted(spans, reverse=True):
         clause = f"{clause[:begin]} § {clause[end:]}"
     return clause.strip()
 
 
-def _turns(text: str) -> list[Clause]:
-    """The text cut where it turns: "but", "aber"."""
-    signs = lexicon(SIGNS)
-    contrast = signs.names.index("contrast")
-    words = list(SPEECH_WORD.finditer(text))
-    pieces = [(text, False)]
-    for hit in signs.hits([word[0] for word in words], text):
-        if hit.group == contrast:
-            begin, end = _span(hit, words)
-            pieces = [(text[:begin].strip(), False), (text[end:].strip(), True)]
-            break
-    return [Clause(piece, turned, _groups(piece)) for piece, turned in pieces if piece]
+def _turns(text: str, words: Sequence[str], hits: Sequence[Hit]) -> list[Clause]:
+    """The text cut where it turns: "but", "aber". `hits` are of SIGNS."""
+    cues, signs, _, contrast = _lists()
+    turn = next((hit for hit in hits if hit.group == contrast), None)
+    if turn is None:
+        groups = _names(cues, cues.hits(words, text)) | _names(signs, hits)
+        return [Clause(text, words, False, groups)]
+    begin, end = _span(turn, list(SPEECH_WORD.finditer(text)))
+    pieces = [(text[:begin].strip(), False), (text[end:].strip(), True)]
+    return [_clause(piece, turned) for piece, turned in pieces if piece]
+
+
+def _clause(text: str, turned: bool) -> Clause:
+    cues, signs, _, _ = _lists()
+    words = SPEECH_WORD.findall(text)
+    groups = _names(cues, cues.hits(words, text)) | _names(signs, signs.hits(words, text))
+    return Clause(text, words, turned, groups)
+
+
+def _names(words_list: Lexicon, hits: Sequence[Hit]) -> frozenset[str]:
+    names = words_list.names
+    return frozenset([names[hit.group] for hit in hits])
 
 
 def _span(hit: Hit, words: Sequence[re.Match[str]]) -> tuple[int, int]:
@@ -199,28 +223,33 @@ def _span(hit: Hit, words: Sequence[re.Match[str]]) -> tuple[int, int]:
     return words[hit.at].start(), words[hit.at + hit.words - 1].end()
 
 
-def _is_short(text: str) -> bool:
-    words = SPEECH_WORD.findall(text)
-    if text.isascii() or len(text) <= 8 * max(len(words), 1):
-        return len(words) < _END_WORDS_MIN
+def _is_short(clauses: Sequence[Clause]) -> bool:
+    """Whether they are, one behind the other."""
+    text = " ".join([clause.text for clause in clauses])
+    count = sum(len(clause.words) for clause in clauses)
+    if text.isascii() or len(text) <= 8 * max(count, 1):
+        return count < _END_WORDS_MIN
     return len(text) < _END_UNSPACED_MIN
+
+
+class _Lists(NamedTuple):
+    cues: Lexicon
+    signs: Lexicon
+    #: The numbers of these groups of signs.
+    topic: int
+    contrast: int
+
+
+@cache
+def _lists() -> _Lists:
+    signs = lexicon(SIGNS)
+    return _Lists(lexicon(CUES), signs, signs.names.index("topic"), signs.names.index("contrast"))
 
 
 @cache
 def _group_numbers() -> dict[str, int]:
     names = (*lexicon(CUES).names, *lexicon(SIGNS).names)
     return {name: number for number, name in enumerate(names)}
-
-
-def _named_hits(words: Sequence[str], text: str) -> Iterator[tuple[str, Hit]]:
-    for file in (CUES, SIGNS):
-        names = lexicon(file).names
-        for hit in lexicon(file).hits(words, text):
-            yield names[hit.group], hit
-
-
-def _groups(text: str) -> frozenset[str]:
-    return frozenset(name for name, _ in _named_hits(SPEECH_WORD.findall(text), text))
 
 
 def _cells(message: Message, reading: Reading) -> Iterator[tuple[int, float]]:
@@ -252,10 +281,15 @@ def _pairs(reading: Reading) -> Iterator[tuple[int, float]]:
     pairs |= {f"a:{one}>{other}" for one in reading.agent & {"offer"} for other in said}
     counts: dict[int, float] = {}
     for pair in pairs:
-        column = crc32(pair.encode()) % _PAIR_COLUMNS
+        column = _pair_column(pair)
         counts[column] = counts.get(column, 0.0) + 1.0
     for column, count in counts.items():
         yield _FIRST_PAIR + column, _PAIR_WEIGHT * count / len(pairs) ** 0.5
+
+
+@cache  # there are as many pairs as groups know of each other
+def _pair_column(pair: str) -> int:
+    return crc32(pair.encode()) % _PAIR_COLUMNS
 
 
 def _flags(message: Message, reading: Reading) -> tuple[bool, ...]:

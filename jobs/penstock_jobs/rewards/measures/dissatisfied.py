@@ -15,9 +15,8 @@ from penstock_jobs.rewards.errors import JudgeUnfit
 from penstock_jobs.rewards.followups.follow_ups import (
     FollowUp,
     Verdict,
-    follow_ups,
+    follow_ups_of,
     score_follow_ups,
-    sessions_of,
     verdict_of,
 )
 from penstock_jobs.rewards.followups.judge import (
@@ -163,7 +162,7 @@ class _Settlement:
         self._counts_unsettled = parameters.unsettled == "judged"
         # A message is shown with what was said before, in whatever session of the chain.
         self._chain_of = bucket.chain_of
-        self._refused = {bucket.chain_of(session) for session in _refusing(bucket)}
+        self._refused = {bucket.chain_of(session) for session in bucket.refusing()}
         self._model = None
         if parameters.settled_by:
             self._model = _fitting(bucket, parameters.language_model())
@@ -223,7 +222,7 @@ def judged_follow_up(bucket: Bucket, parameters: FirstJudgeParameters) -> pa.Tab
     otherwise.
     """
     judge = _BucketJudge(bucket, parameters.judge)
-    found = list(follow_ups(sessions_of(bucket)))
+    found = follow_ups_of(bucket)
     judgements = judge.judge([follow_up.message for follow_up in found])
     scores = {
         (follow_up.session_id, follow_up.turn): TurnScore(judgement.dissatisfied)
@@ -292,7 +291,7 @@ def dissatisfied_by_llm(bucket: Bucket, parameters: LlmJudgeParameters) -> pa.Ta
     behind a model's name may change: compare it with `dissatisfied_follow_up` beside it.
     """
     judge = _fitting(bucket, parameters)
-    rows = score_follow_ups("dissatisfied_by_llm", bucket, judge, _refusing(bucket))
+    rows = score_follow_ups("dissatisfied_by_llm", bucket, judge, bucket.refusing())
     return _asked_again(bucket, rows)
 
 
@@ -304,12 +303,6 @@ def _fitting(bucket: Bucket, parameters: LlmJudgeParameters) -> Judge:
     if judge.version != judge_version(parameters.model, parameters.message_chars_max):
         raise parameters.unfit("another model is set, or it is asked in another way")
     return judge
-
-
-def _refusing(bucket: Bucket) -> set[str]:
-    """Sessions whose messages are never sent."""
-    refused = bucket.turns.filter(pc.equal(bucket.turns["consent"], "no_train"))
-    return set(refused["session_id"].to_pylist())
 
 
 def _asked_again(bucket: Bucket, rows: pa.Table) -> pa.Table:

@@ -25,7 +25,7 @@ TERMINAL_TOOLS = (
 )  # fmt: skip
 Turn = dict[str, Any]
 
-_facts: WeakKeyDictionary[Bucket, list[Turn]] = WeakKeyDictionary()
+_facts: WeakKeyDictionary[Bucket, list[tuple[str, list[Turn]]]] = WeakKeyDictionary()
 
 
 class TurnScore(NamedTuple):
@@ -66,7 +66,7 @@ def turn_reward(score: TurnScorer, whole: Whole = mean) -> Reward:
 
 def score_turns(name: str, bucket: Bucket, score: TurnScorer, whole: Whole = mean) -> pa.Table:
     rows = RewardRows(name)
-    for session, turns in groupby(turn_facts(bucket), key=itemgetter("session_id")):
+    for session, turns in facts_by_session(bucket):
         scored = [(turn, own) for turn in turns if (own := score(turn)) is not None]
         for turn, (value, reason, weight) in scored:
             number, checkpoint = str(turn["turn"]), turn["checkpoint"]
@@ -80,9 +80,15 @@ def score_turns(name: str, bucket: Bucket, score: TurnScorer, whole: Whole = mea
 
 
 def turn_facts(bucket: Bucket) -> list[Turn]:
+    return [turn for _, turns in facts_by_session(bucket) for turn in turns]
+
+
+def facts_by_session(bucket: Bucket) -> list[tuple[str, list[Turn]]]:
     if bucket not in _facts:
         tables = {f"bucket_{name}": getattr(bucket, name) for name in _TABLES}
-        _facts[bucket] = query_rows("turn_facts.sql", tables, terminal_tools=list(TERMINAL_TOOLS))
+        rows = query_rows("turn_facts.sql", tables, terminal_tools=list(TERMINAL_TOOLS))
+        by_session = groupby(rows, key=itemgetter("session_id"))
+        _facts[bucket] = [(session, list(turns)) for session, turns in by_session]
     return _facts[bucket]
 
 
@@ -250,6 +256,9 @@ def only_terminal(bucket: Bucket, parameters: TerminalParameters) -> pa.Table:
     return score_turns("only_terminal", bucket, score)
 
 
+_LENGTHS = ("thinking", "calling", "output", "final", "calls", "rounds")
+
+
 @dataclass(frozen=True)
 class LengthParameters:
     """`k` is per unit of x. The weights make one length of six."""
@@ -293,25 +302,29 @@ def length_penalty(bucket: Bucket, parameters: LengthParameters) -> pa.Table:
     work.
     """
 
+    weights = {name: getattr(parameters, f"weight_{name}") for name in _LENGTHS}
+    # They are asked for seven times.
+    all_lengths = {
+        (turn["session_id"], turn["turn"]): _lengths(turn, parameters)
+        for turn in turn_facts(bucket)
+    }
+
     def penalty(turn: Turn) -> TurnScore | None:
-        if not (lengths := _lengths(turn, parameters)):
+        if not (lengths := all_lengths[turn["session_id"], turn["turn"]]):
             return None
         if turn["without_usage"]:
             return TurnScore(None, "no_usage")
-        x = sum(getattr(parameters, f"weight_{name}") * size for name, size in lengths.items())
+        x = sum(weights[name] * size for name, size in lengths.items())
         return TurnScore(0.0 - bent(x, parameters.k, parameters.q))
 
     def length(name: str, turn: Turn) -> TurnScore | None:
-        if not (lengths := _lengths(turn, parameters)):
+        if not (lengths := all_lengths[turn["session_id"], turn["turn"]]):
             return None
         if turn["without_usage"] and name in ("thinking", "calling", "final"):
             return TurnScore(None, "no_usage")
         return TurnScore(lengths[name])
 
-    of_lengths = [
-        score_turns(f"length_{name}", bucket, partial(length, name))
-        for name in ("thinking", "calling", "output", "final", "calls", "rounds")
-    ]
+    of_lengths = [score_turns(f"length_{name}", bucket, partial(length, name)) for name in _LENGTHS]
     return pa.concat_tables([score_turns("length_penalty", bucket, penalty), *of_lengths])
 
 

@@ -167,13 +167,14 @@ def near_duplicates(
 def linked(count: int, starts: NDArray[Any], ends: NDArray[Any]) -> NDArray[np.int64]:
     """For each of `count` things the least that it is linked with, directly or through others;
     `starts[i]` and `ends[i]` are linked."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    links = coo_array((np.ones(len(starts), bool), (starts, ends)), (count, count))
-    _, cluster = connected_components(links, directed=False) if count else (0, np.arange(0))
-    _, least = np.unique(cluster, return_index=True)
-    return least[cluster]
+    least = np.arange(count)
+    while True:
+        low, high = np.minimum(least[starts], least[ends]), np.maximum(least[starts], least[ends])
+        if (low == high).all():
+            return least
+        np.minimum.at(least, high, low)
+        while ((further := least[least]) != least).any():
+            least = further
 
 
 def _candidates(rows: NDArray[np.uint32]) -> Pairs:

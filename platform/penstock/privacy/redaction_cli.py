@@ -2,13 +2,18 @@
 
 import sys
 from collections import Counter
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
+from penstock.errors import InvalidInput
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.desk import open_desk
 from penstock.terminal import options
-from penstock.terminal.output import data_output, show_json, show_table
+from penstock.terminal.output import data_output, facts, say, say_more, show_json, show_table
 
 if TYPE_CHECKING:
     from penstock.redaction.line_redaction import LineRedactor
@@ -39,6 +44,98 @@ def list_rules(data: options.Data = None, *, json: options.Json = False) -> None
         show_json({"rules": rows})
     else:
         show_table(["rule", "kind", "placeholder", "mode"], [list(row.values()) for row in rows])
+
+
+@app.command("modes")
+def list_modes(
+    data: options.DeskData = None,
+    url: options.Url = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    *,
+    json: options.Json = False,
+) -> None:
+    """What becomes of events with secrets or personal data, of tenants with modes of their own.
+
+    Example: penstock redaction modes
+    """
+    from penstock.privacy.calls import LIST_REDACTIONS, RedactionQuestion
+
+    with open_desk(data, url, tenant) as desk:
+        answer = desk.ask(LIST_REDACTIONS, RedactionQuestion())
+    if json:
+        show_json([facts(row) for row in answer.tenants])
+        return
+    rows: list[list[object]] = [
+        [row.tenant, row.secrets, row.personal, ", ".join(row.own) or None]
+        for row in answer.tenants
+    ]
+    show_table(["tenant", "secrets", "personal", "own"], rows)
+
+
+@app.command("set")
+def set_modes(
+    data: options.DeskData = None,
+    url: options.Url = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    *,
+    secrets: Annotated[
+        str | None, typer.Option(help="mask, drop, quarantine, off, or default.")
+    ] = None,
+    personal: Annotated[str | None, typer.Option(help="The same for personal data.")] = None,
+    by: options.By = None,
+    json: options.Json = False,
+) -> None:
+    """Give a tenant modes of its own. Running services follow within seconds.
+
+    With --url it is the key's tenant, and redaction may only become stricter.
+
+    Example: penstock redaction set --tenant acme --personal mask
+    """
+    from penstock.privacy.calls import SET_REDACTION, SetRedaction
+
+    try:
+        question = msgspec.convert({"secrets": secrets, "personal": personal}, SetRedaction)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(what="The mode", why=str(error)) from error
+    with open_desk(data, url, tenant, by=by) as desk:
+        answer = desk.ask(SET_REDACTION, question)
+    if json:
+        show_json(answer)
+        return
+    say(f"{answer.tenant}: secrets {answer.secrets}, personal data {answer.personal}")
+
+
+@app.command("counts")
+def show_counts(
+    data: options.DeskData = None,
+    url: options.Url = None,
+    *,
+    since: Annotated[
+        str | None, typer.Option(help="From this hour on: a time, or an age such as 24h.")
+    ] = None,
+    limit: options.Limit = None,
+    cursor: options.Cursor = None,
+    json: options.Json = False,
+) -> None:
+    """How often each rule had a match, by source and hour of arrival.
+
+    Example: penstock redaction counts --since 24h
+    """
+    from penstock.privacy.calls import COUNT_REDACTIONS, CountsQuestion
+
+    since_us = options.since_us(since) if since else 0
+    with open_desk(data, url) as desk:
+        question = CountsQuestion(since_us=since_us, limit=limit, cursor=cursor)
+        page = desk.ask(COUNT_REDACTIONS, question)
+    say_more(page.next)
+    if json:
+        show_json(page.counts)
+        return
+    rows: list[list[object]] = [
+        [each.tenant, each.source, datetime.fromisoformat(each.hour), each.rule, each.matches]
+        for each in page.counts
+    ]
+    show_table(["tenant", "source", "hour (UTC)", "rule", "matches"], rows)
 
 
 @app.command("test")

@@ -1,0 +1,195 @@
+"""The recording proxy: what it adds to the first byte of an answer and to each piece of a stream,
+beside the same requests sent to the engine itself, and its memory under many streams.
+
+Requests take turns, one here and one there, so that a noisy machine slows both. What is added is
+the difference of the same percentile.
+"""
+
+import asyncio
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.figures import Figure, at_most
+from tests.support.recording_proxy import RecordingProxy, recording_proxy
+
+_ROUNDS = 200
+_TOKENS = 60
+_PACE_S = 0.002
+_STREAMS = 1_000
+_STREAM_TOKENS = 20
+_STREAM_PACE_S = 2.0
+_FIRST_MS_MAX, _PIECE_MS_MAX, _MEMORY_MIB_MAX = 5.0, 1.0, 500.0
+#: A long history: in the scripted engine each byte is a token.
+_HISTORY_BYTES = 50_000
+
+
+class Times(NamedTuple):
+    first_ms: float
+    #: From one piece to the next.
+    pieces_ms: list[float]
+    bytes: int
+
+
+def measure_proxying(here: Path, rounds: int = _ROUNDS) -> Iterator[Figure]:
+    for kind in ("vllm", "plain") if rounds else ():
+        with _engine(kind) as url, recording_proxy(url, here / kind) as proxy:
+            yield from _latency(kind, url, proxy, rounds)
+    with _engine("vllm") as url, recording_proxy(url, here / "many") as proxy:
+        yield from _memory(proxy)
+
+
+def _latency(kind: str, url: str, proxy: RecordingProxy, rounds: int) -> Iterator[Figure]:
+    started_s = _cpu_s(proxy.process.pid)
+    # What it costs the engine to say tokens is not the proxy's: it is asked the same both times.
+    asks = b'"return_token_ids":true,"logprobs":true,' if kind == "vllm" else b""
+    direct, passed = asyncio.run(_paired(url, proxy.url, rounds, asks))
+    name = "asked for tokens" if kind == "vllm" else "passed on as it is"
+    cpu_s = _cpu_s(proxy.process.pid) - started_s
+    yield Figure(f"proxy, {name}: first byte, direct, median", _ms([t.first_ms for t in direct]))
+    added = [p.first_ms - d.first_ms for d, p in zip(direct, passed, strict=True)]
+    yield Figure("  added, median of pairs", f"{statistics.median(added):.2f} ms")
+    first = _percentile([t.first_ms for t in passed], 99) - _percentile(
+        [t.first_ms for t in direct], 99
+    )
+    yield at_most("  added at p99", first, _FIRST_MS_MAX, " ms")
+    here = [ms for times in passed for ms in times.pieces_ms]
+    there = [ms for times in direct for ms in times.pieces_ms]
+    piece = _percentile(here, 99) - _percentile(there, 99)
+    yield at_most("  added from piece to piece, at p99", piece, _PIECE_MS_MAX, " ms")
+    pieces = sum(len(times.pieces_ms) + 1 for times in passed)
+    cpu = 1e6 * cpu_s / pieces
+    yield Figure("  CPU of what passes them on, for each piece", f"{cpu:.0f} µs")
+
+
+async def _paired(
+    engine: str, proxy: str, rounds: int, asks: bytes
+) -> tuple[list[Times], list[Times]]:
+    direct: list[Times] = []
+    passed: list[Times] = []
+    for number in range(rounds):
+        body = _body(_TOKENS, _PACE_S)
+        pair = [
+            (engine, "", b"{" + asks + body[1:], direct),
+            (proxy, f"/s/s-{number % 20}", body, passed),
+        ]
+        for url, prefix, content, times in pair if number % 2 else reversed(pair):
+            times.append(await _stream(url, prefix, content))
+    return direct, passed
+
+
+def _memory(proxy: RecordingProxy) -> Iterator[Figure]:
+    bare = _resident_mib(proxy.process.pid)
+    yield Figure("proxy: memory at rest", f"{bare:.0f} MiB")
+    highest = asyncio.run(_many(proxy))
+    yield at_most(f"  with {_STREAMS} streams at once", highest, _MEMORY_MIB_MAX, " MiB")
+
+
+async def _many(proxy: RecordingProxy) -> float:
+    body = _body(_STREAM_TOKENS, _STREAM_PACE_S)
+    streams = [
+        asyncio.create_task(_stream(proxy.url, f"/s/m-{number}", body, wait_s=900))
+        for number in range(_STREAMS)
+    ]
+    highest, most = 0.0, 0
+    while not all(stream.done() for stream in streams):
+        highest = max(highest, _resident_mib(proxy.process.pid))
+        most = max(most, (await asyncio.to_thread(proxy.status))["open"])
+        await asyncio.sleep(0.5)
+    for stream in streams:
+        stream.result()
+    assert most >= _STREAMS * 0.95, f"only {most} at once"
+    return highest
+
+
+def _body(tokens: int, pace_s: float) -> bytes:
+    text = "x" * _HISTORY_BYTES if tokens == _TOKENS else "x" * 2_000
+    return (
+        b'{"model":"m","stream":true,"max_tokens":%d,"pace_s":%f,"messages":'
+        b'[{"role":"user","content":"%s"}]}' % (tokens, pace_s, text.encode())
+    )
+
+
+async def _stream(url: str, prefix: str, body: bytes, wait_s: float = 300) -> Times:
+    host, port = url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    head = (
+        f"POST {prefix}/v1/chat/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    began_s = time.perf_counter()
+    writer.write(head.encode() + body)
+    async with asyncio.timeout(wait_s):
+        size = len(await reader.read(65_536))
+        last_s = time.perf_counter()
+        first_ms, pieces = 1e3 * (last_s - began_s), []
+        while not (piece := await reader.read(65_536)).endswith(b"0\r\n\r\n") and piece:
+            now_s = time.perf_counter()
+            pieces.append(1e3 * (now_s - last_s))
+            last_s, size = now_s, size + len(piece)
+    writer.close()
+    return Times(first_ms, pieces, size)
+
+
+@contextmanager
+def _engine(kind: str) -> Iterator[str]:
+    command = [sys.executable, "-m", "tests.support.servers.scripted_engine", kind]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+        finally:
+            process.kill()
+
+
+def _percentile(values: list[float], percent: int) -> float:
+    return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]
+
+
+def _ms(values: list[float]) -> str:
+    return f"{statistics.median(values):.2f} ms"
+
+
+def _processes(pid: int) -> list[int]:
+    """The proxy, and the process that records."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *map(int, children)]
+
+
+def _resident_mib(pid: int) -> float:
+    """Of all its processes; what they share counts once for each."""
+    kib = 0
+    for each in _processes(pid):
+        with suppress(OSError):
+            lines = Path(f"/proc/{each}/status").read_text().splitlines()
+            kib += sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+    return kib / 1024
+
+
+def _cpu_s(pid: int) -> float:
+    """Of the process that passes streams on."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def main() -> None:
+    """Alone, for who works on the proxy: python -m bench.proxying."""
+    import argparse
+    import tempfile
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--memory", action="store_true", help="measure its memory alone")
+    parser.add_argument("--rounds", type=int, default=_ROUNDS, help="pairs of requests")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="penstock-proxy-") as folder:
+        for figure in measure_proxying(Path(folder), 0 if options.memory else options.rounds):
+            print(f"{figure.what}: {figure.value} {figure.goal}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""What it costs to build a shard from ever more short sessions with tokens of an engine: 16 events,
+seven calls of the model and six of tools."""
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.figures import Figure, at_least, at_most
+from penstock.settings import GIB, MIB
+from tests.support.lakes import START_US, Event, body_of, hand_lake, make_event
+
+_SIZES = (400, 4_000, 40_000)
+_AT_ONCE = 200
+_FLUSHED = 4_000
+_CALLS = 7
+_VOCABULARY = range(150_000)
+_SESSIONS_MAX = 10_000_000
+_FACTS = {"user": "u", "repo": "r", "project": "p", "checkpoint": "ckpt-1", "consent": "train"}
+_BUILD = """
+import json, sys, time
+from pathlib import Path
+import os
+from bench.building import build
+from bench.measure import usage_of
+from tests.support.lakes import hand_lake
+with hand_lake(Path(sys.argv[1])) as lake:
+    before = usage_of(os.getpid())
+    built = build(lake, Path(sys.argv[2]), 1)
+    after = usage_of(os.getpid())
+cost = {"cpu_s": after.cpu_s - before.cpu_s, "bytes": after.peak_bytes - before.peak_bytes}
+print(json.dumps(cost | {"sessions": built.manifest.counts.sessions}))
+"""
+
+
+def measure_short_sessions(directory: Path) -> Iterator[Figure]:
+    """Each size in a process of its own, for its memory."""
+    costs = []
+    for sessions in _SIZES:
+        lake = directory / f"short-{sessions}"
+        make_lake(lake, sessions)
+        command = [sys.executable, "-c", _BUILD, str(lake), str(directory)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        cost = json.loads(done.stdout.splitlines()[-1])
+        assert cost["sessions"] == sessions
+        costs.append(cost)
+        yield Figure(
+            f"building {sessions:,} sessions of 16 events, CPU for each",
+            f"{1e6 * cost['cpu_s'] / sessions:.0f} µs",
+        )
+        yield Figure("  memory that it took", f"{cost['bytes'] / MIB:.0f} MiB")
+    small, middle, large = costs
+    yield at_least("  sessions per CPU second of the most", _SIZES[2] / large["cpu_s"], 2_500)
+    # What a build takes whatever it builds is in the first.
+    marginal = (large["cpu_s"] - middle["cpu_s"]) / (_SIZES[2] - _SIZES[1])
+    before = (middle["cpu_s"] - small["cpu_s"]) / (_SIZES[1] - _SIZES[0])
+    what = "  CPU of one more session, when there are ten times as many"
+    yield at_most(what, marginal / before, 1.25, " ×")
+    grown = (large["bytes"] - middle["bytes"]) / (_SIZES[2] - _SIZES[1])
+    yield Figure("  memory of one more session", f"{grown / 1024:.1f} KiB")
+    yield at_most("  of ten million, by that", grown * _SESSIONS_MAX / GIB, 2, " GiB")
+
+
+def make_lake(directory: Path, sessions: int) -> None:
+    with hand_lake(directory) as lake:
+        for first in range(0, sessions, _AT_ONCE):
+            numbers = range(first, min(sessions, first + _AT_ONCE))
+            lake.send(b"".join(body_of(make_session(number)) for number in numbers))
+            if first % _FLUSHED == 0:
+                lake.writer().drain()
+        lake.writer().drain()
+
+
+def make_session(number: int) -> list[Event]:
+    dice = random.Random(number)
+    told: list[tuple[str, dict[str, Any]]] = [
+        ("session_start", {"system": "You are an agent.", "tools": [{"name": "bash"}]}),
+        ("user_message", {"text": f"Please fix the failing test of module {number}."}),
+    ]
+    context = dice.choices(_VOCABULARY, k=200)
+    for call in range(_CALLS):
+        written = dice.choices(_VOCABULARY, k=40)
+        tokens = {
+            "prompt_ids": [*context],
+            "completion_ids": written,
+            "logprobs": [round(-dice.expovariate(2.0), 4) for _ in written],
+            "tokenizer": "t",
+            "policy_version_runs": [[0, 1]],
+        }
+        payload: dict[str, Any] = {"call_id": f"c{call}", "model": "m", "finish_reason": "stop"}
+        payload |= {"text": f"I look at file {call}.\n", "sampling": {"temperature": 1.0}}
+        asks = call < _CALLS - 1
+        if asks:
+            arguments = {"command": f"pytest -x {call}"}
+            payload["tool_calls"] = [{"id": f"t{call}", "name": "bash", "arguments": arguments}]
+        told.append(("model_call", payload | {"tokens": tokens}))
+        context += written
+        if asks:
+            output = "1 failed, 3 passed\n" * 4
+            told.append(("tool_result", {"call_id": f"t{call}", "tool": "bash", "output": output}))
+            context += dice.choices(_VOCABULARY, k=60)
+    told.append(("session_end", {"reason": "completed"}))
+    name = f"s-{number:07d}"
+    facts = _FACTS | {"user": f"u{number % 997}", "repo": f"r{number % 97}"}
+    return [
+        make_event(
+            name, at, kind, payload=payload, event_id=f"{name}-{at}",
+            ts=START_US + 1_000 * number + 1_000_000 * at, **facts,
+        )
+        for at, (kind, payload) in enumerate(told)
+    ]  # fmt: skip

@@ -1,0 +1,150 @@
+"""Pages of benchmarks: what checkpoints scored at each suite, and two of them task by task."""
+
+from penstock.console.charts import Interval, interval_chart
+from penstock.console.page import ConsolePage, Content, page_sql
+from penstock.console.verdict_charts import frontier_chart
+from penstock.console.visitor import Visitor
+from penstock.gate.frontier import FrontierPicture, FrontierPoint
+from penstock.lake.desk import Question
+from penstock_jobs.benchmarks.calls import (
+    COMPARE_RESULTS,
+    SHOW_RESULTS,
+    ComparisonQuestion,
+    ResultsQuestion,
+)
+from penstock_jobs.benchmarks.summary import CheckpointResults
+
+#: What stands for cost, the first that all results say.
+_COSTS = ("cost_usd", "completion_tokens", "latency_s")
+_RESULTS_MAX = 40
+_TASKS_DRAWN_MAX = 60
+
+
+class SuitesQuestion(Question):
+    """All suites."""
+
+
+class SuiteQuestion(Question):
+    suite: str
+    cursor: str | None = None
+
+
+def _suites(visitor: Visitor, _question: SuitesQuestion) -> Content:
+    sql = page_sql("penstock_jobs.benchmarks", "suites.sql")
+    rows = visitor.own_rows(sql, frozenset({"benchmark_scores"}))
+    return {"suites": rows}
+
+
+def _show(visitor: Visitor, question: SuiteQuestion) -> Content:
+    asked = ResultsQuestion(suite=question.suite, cursor=question.cursor, limit=_RESULTS_MAX)
+    answer = visitor.ask(SHOW_RESULTS, asked)
+    rows = [
+        Interval(
+            result.checkpoint,
+            mean.lower,
+            mean.mean,
+            mean.upper,
+            note=f"{mean.tasks} tasks",
+        )
+        for result in answer.results
+        if (mean := result.summary.score) is not None
+    ]
+    chart = interval_chart(
+        rows,
+        title=f"Scores at {question.suite}",
+        description="Means over tasks with 95 % intervals.",
+        value_format=lambda value: f"{value:.2f}",
+    )
+    return {"answer": answer, "chart": chart, "picture": _picture(question.suite, answer.results)}
+
+
+def _picture(suite: str, results: list[CheckpointResults]) -> object:
+    """By the first cost that all of them say; nothing where fewer than two do."""
+    for name in _COSTS:
+        points = [
+            FrontierPoint(result.checkpoint, mean.mean, cost)
+            for result in results
+            if (mean := result.summary.score) is not None
+            and (cost := getattr(result.summary, name)) is not None
+        ]
+        if len(points) < 2 or len(points) < len(results):
+            continue
+        return frontier_chart(FrontierPicture(suite, name, points, {}))
+    return None
+
+
+def _compare(visitor: Visitor, question: ComparisonQuestion) -> Content:
+    compared = visitor.ask(COMPARE_RESULTS, question)
+    tasks = sorted(compared.tasks, key=lambda pair: (pair.difference, pair.task))
+    differing = [pair for pair in tasks if pair.difference]
+    half = _TASKS_DRAWN_MAX // 2
+    drawn = differing
+    if len(differing) > _TASKS_DRAWN_MAX:
+        drawn = differing[:half] + differing[-half:]
+    rows = [
+        Interval(
+            pair.task,
+            min(pair.difference, 0.0),
+            pair.difference,
+            max(pair.difference, 0.0),
+            tone="good" if pair.difference > 0 else "bad",
+            note=f"{pair.before:.2f} → {pair.after:.2f}",
+        )
+        for pair in drawn
+    ]
+    chart = interval_chart(
+        rows, title=f"Where {compared.after} differs, task by task", value_format=_signed
+    )
+    whole = []
+    if compared.difference is not None:
+        whole = [Interval("all tasks", compared.lower, compared.difference, compared.upper)]
+    return {
+        "compared": compared,
+        "tasks": tasks,
+        "better": sum(pair.difference > 0 for pair in tasks),
+        "worse": sum(pair.difference < 0 for pair in tasks),
+        "whole_chart": interval_chart(
+            whole, title="Difference of the means, with a 95 % interval", value_format=_signed
+        ),
+        "chart": chart,
+        "drawn": len(drawn),
+        "differing": len(differing),
+    }
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.2f}".replace("-", "−")
+
+
+_PAGES = "penstock_jobs.benchmarks:pages/"
+PAGES = [
+    ConsolePage(
+        path="/suites",
+        title="Suites",
+        question=SuitesQuestion,
+        work=_suites,
+        template=_PAGES + "suites.html.jinja",
+        group="Release",
+        place=2,
+        shortcut="b",
+        reads_rows=True,
+    ),
+    ConsolePage(
+        path="/suites/{suite}",
+        title="Suite",
+        question=SuiteQuestion,
+        work=_show,
+        template=_PAGES + "suite.html.jinja",
+        roles=("read", "promote"),
+        reads_rows=True,
+    ),
+    ConsolePage(
+        path="/suites/{suite}/comparison",
+        title="Comparison",
+        question=ComparisonQuestion,
+        work=_compare,
+        template=_PAGES + "comparison.html.jinja",
+        roles=("read", "promote"),
+        reads_rows=True,
+    ),
+]

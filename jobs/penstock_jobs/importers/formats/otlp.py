@@ -1,0 +1,49 @@
+"""OTLP in files: requests as JSON, one a document or one a line, as the collector's file exporter
+writes them. What spans and records are as events is that of `POST /v1/traces` and `/v1/logs`."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from penstock.otlp.conversion import Converted, TelemetryBatch
+from penstock.otlp.json_form import logs_of, spans_of
+from penstock.otlp.memory import FullSessions
+from penstock_jobs.importers.export_rows import is_export, rows_of
+from penstock_jobs.importers.importer import ImportedEvent, Importer, RecentEntries
+from penstock_jobs.importers.report import Notes
+from penstock_jobs.importers.sources import Candidate, Source
+
+_BEGINS = re.compile(rb'\s*\[?\s*\{\s*"(?:resource_?[sS]pans|resource_?[lL]ogs)"\s*:')
+
+
+class OtlpImporter(Importer):
+    name = "otlp"
+
+    def recognises(self, candidate: Candidate) -> bool:
+        return is_export(candidate) and bool(_BEGINS.match(candidate.beginning))
+
+    def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
+        full = FullSessions()
+        seen: RecentEntries[bool] = RecentEntries()
+        for where, row in rows_of(source, notes):
+            batch = TelemetryBatch(source.changed_us(), full_sessions=full)
+            for converted in _converted(row, batch):
+                if converted.why is not None:
+                    notes.skip(
+                        "span or log record that cannot be read", f"{where}: {converted.why}"
+                    )
+                elif not converted.is_known:
+                    notes.skip("span or log record of no agent", where)
+                for event in converted.events:
+                    key = f"{event['session_id']}\0{event['event_id']}"
+                    if seen.get(key) is None:
+                        seen[key] = True
+                        yield ImportedEvent(**event)
+
+
+def _converted(row: dict[str, Any], batch: TelemetryBatch) -> Iterator[Converted]:
+    yield from batch.spans(spans_of(row))
+    yield from batch.logs(logs_of(row))
+
+
+IMPORTER = OtlpImporter()

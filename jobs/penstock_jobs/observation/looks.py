@@ -1,0 +1,117 @@
+"""When which edited file is looked at."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+from xxhash import xxh3_128_hexdigest
+
+from penstock_jobs.rewards.bucket import EditParameters
+from penstock_jobs.rewards.definition import Definition
+
+#: From when to when after an edit, by its horizon in seconds. In microseconds.
+Windows = Mapping[int, tuple[int, int]]
+
+
+class WatchedEdit(Struct):
+    """`name` is the file as its session calls it, `path` where it is."""
+
+    session_id: str
+    key: str
+    edit_id: str | None
+    name: str
+    path: str
+    project: str | None
+    ts_us: int
+    #: The branch when it became known.
+    branch: str | None = None
+    #: Whether its file was there at some time, so that one that is gone was deleted.
+    was_there: bool = False
+    #: Horizons that were answered, or that nobody can answer any more.
+    settled: list[int] = field(default_factory=list)
+
+
+class Look(Struct):
+    """At one file, for edits of one session. `why` names it in its session."""
+
+    edits: list[WatchedEdit]
+    why: str
+
+    @property
+    def first(self) -> WatchedEdit:
+        return self.edits[0]
+
+    @property
+    def event_id(self) -> str:
+        keys = [edit.key for edit in self.edits]
+        told = msgspec.json.encode([self.first.name, self.why, keys])
+        return f"observe:{xxh3_128_hexdigest(told)}"
+
+    def event(self, ts_us: int, seen: Mapping[str, Any], *, branch_changed: bool) -> dict[str, Any]:
+        """`seen` is `text`, or `deleted`."""
+        ids = [edit.edit_id for edit in self.edits if edit.edit_id]
+        about: dict[str, Any] = {"path": self.first.name, **seen}
+        if branch_changed:
+            about["branch_changed"] = True
+        if ids:
+            about["edit_ids"] = ids
+        event = {
+            "session_id": self.first.session_id,
+            "event_id": self.event_id,
+            "source": "observe",
+            "ts": ts_us,
+            "type": "file_observed",
+            "payload": about,
+        }
+        return event | ({"project": self.first.project} if self.first.project else {})
+
+
+def windows_of(definition: Definition) -> Windows:
+    """In which looks answer the horizons of a definition's rewards. What a file was right after the
+    edit, the edit says."""
+    windows: dict[int, tuple[int, int]] = {}
+    for term in definition.terms:
+        if isinstance(term.parameters, EditParameters):
+            terms = term.parameters.terms()
+            pairs = zip(term.parameters.horizons_s, terms.windows_us, strict=True)
+            windows |= {horizon_s: window for horizon_s, window in pairs if horizon_s}
+    return windows
+
+
+def due_looks(edits: Iterable[WatchedEdit], windows: Windows, now_us: int) -> list[Look]:
+    """Those that horizons ask for now; they count as settled."""
+    groups: dict[tuple[str, str], tuple[list[WatchedEdit], list[int]]] = {}
+    for edit in edits:
+        for horizon_s, (begin, end) in windows.items():
+            age_us = now_us - edit.ts_us
+            if horizon_s in edit.settled or age_us < begin:
+                continue
+            edit.settled.append(horizon_s)
+            if age_us <= end:
+                own, horizons = groups.setdefault((edit.session_id, edit.name), ([], []))
+                own += [] if edit in own else [edit]
+                horizons.append(horizon_s)
+    return [
+        Look(own, f"horizons {' '.join(map(str, horizons))}") for own, horizons in groups.values()
+    ]
+
+
+def commit_looks(edits: Iterable[WatchedEdit], commit: str) -> list[Look]:
+    groups: dict[tuple[str, str], list[WatchedEdit]] = {}
+    for edit in edits:
+        groups.setdefault((edit.session_id, edit.name), []).append(edit)
+    return [Look(own, f"commit {commit}") for own in groups.values()]
+
+
+def next_us(edits: Sequence[WatchedEdit], windows: Windows) -> int | None:
+    """When the next look is due."""
+    return min(
+        (
+            edit.ts_us + begin
+            for edit in edits
+            for horizon_s, (begin, _end) in windows.items()
+            if horizon_s not in edit.settled
+        ),
+        default=None,
+    )

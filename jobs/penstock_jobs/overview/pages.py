@@ -1,0 +1,185 @@
+"""The overview: whether data flows, what it was worth, what serves, and what needs a person."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from penstock.channels.calls import LIST_CHANNELS, ChannelsQuestion
+from penstock.channels.channel import ChannelAnswer
+from penstock.clock import SECOND_US
+from penstock.console.charts import Bar, Series, bar_chart, line_chart, share_bar
+from penstock.console.figures import as_time, duration
+from penstock.console.page import ConsolePage, Content, all_pages, page_sql
+from penstock.console.visitor import Visitor
+from penstock.ingest.calls import READ_LEDGER, LedgerAnswer, LedgerQuestion
+from penstock.lake.desk import Question
+from penstock_jobs.loop.calls import SHOW_LOOPS, CycleAnswer, LoopsQuestion
+from penstock_jobs.overview.attention import Facts, Notice, notices_of
+
+_HOUR_S = 3600
+Window = Literal["6h", "24h", "7d", "30d"]
+#: Of each: how many seconds it has, and how many a step of its charts.
+_WINDOWS: dict[Window, tuple[int, int]] = {
+    "6h": (6 * _HOUR_S, 300),
+    "24h": (24 * _HOUR_S, 900),
+    "7d": (7 * 24 * _HOUR_S, 2 * _HOUR_S),
+    "30d": (30 * 24 * _HOUR_S, 8 * _HOUR_S),
+}
+_TONES = {
+    "scored": "good", "negative_by_rule": "bad", "censored": "warn", "excluded": "s5",
+    "pending": "info",
+}  # fmt: skip
+
+
+class OverviewQuestion(Question):
+    window: Window = "24h"
+
+
+def _overview(visitor: Visitor, asked: OverviewQuestion) -> Content:
+    window_s, step_s = _WINDOWS[asked.window]
+    now_us = visitor.clock.now_us()
+    since_us = now_us - window_s * SECOND_US
+    variables = {"since_us": str(since_us), "step_s": str(step_s)}
+    steps = _rows(visitor, "sessions_by_time.sql", "sessions", variables)
+    outcomes = _rows(visitor, "outcomes.sql", "outcomes", variables)
+    ledger = None
+    if visitor.may_ask(READ_LEDGER):
+        hour_us = _HOUR_S * SECOND_US
+        question = LedgerQuestion(since=since_us // hour_us * hour_us)
+        ledger = visitor.ask(READ_LEDGER, question)
+    channels: list[ChannelAnswer] = []
+    if visitor.may_ask(LIST_CHANNELS):
+        channels = visitor.ask(LIST_CHANNELS, ChannelsQuestion(limit=20)).channels
+    cycles: list[CycleAnswer] = []
+    if visitor.may_ask(SHOW_LOOPS):
+        cycles = visitor.ask(SHOW_LOOPS, LoopsQuestion(limit=20)).cycles
+    sessions = sum(row["sessions"] for row in steps)
+    facts = Facts(
+        now_s=now_us / SECOND_US,
+        ledger=ledger,
+        waiting_since_s=_waiting_since_s(ledger),
+        channels=channels,
+        cycles=cycles,
+        outcomes={row["outcome"]: row["sessions"] for row in outcomes},
+        sessions=sessions,
+    )
+    return {
+        "windows": list(_WINDOWS),
+        "notices": list(map(_with_page, notices_of(facts))),
+        "sessions": sessions,
+        "sessions_chart": _sessions_chart(steps, since_us, now_us, step_s),
+        "events_chart": _events_chart(ledger, since_us, now_us) if ledger is not None else "",
+        "ledger": ledger,
+        "waiting_s": _age_s(facts.waiting_since_s, facts.now_s),
+        "queryable": _queryable(visitor),
+        "outcomes": outcomes,
+        "outcomes_chart": _outcomes_chart(outcomes),
+        "computed_at": max((row["computed_at"] for row in outcomes), default=None),
+        "channels": channels,
+        "sees_channels": visitor.may_ask(LIST_CHANNELS),
+        "cycles": [(cycle, _stages_chart(cycle)) for cycle in cycles],
+    }
+
+
+def _rows(
+    visitor: Visitor, file: str, view: str, variables: dict[str, str]
+) -> list[dict[str, Any]]:
+    return visitor.own_rows(page_sql("penstock_jobs.overview", file), frozenset({view}), variables)
+
+
+def _with_page(notice: Notice) -> tuple[Notice, bool]:
+    """Whether the page that it names is there."""
+    path = notice.href.partition("?")[0]
+    return notice, path.startswith("#") or any(page.path == path for page in all_pages())
+
+
+def _waiting_since_s(ledger: LedgerAnswer | None) -> float | None:
+    if ledger is None or ledger.waiting is None or not ledger.waiting.since_at:
+        return None
+    return as_time(ledger.waiting.since_at).timestamp()
+
+
+def _age_s(since_s: float | None, now_s: float) -> float | None:
+    return None if since_s is None else max(now_s - since_s, 0.0)
+
+
+def _queryable(visitor: Visitor) -> dict[str, float | None]:
+    """How old events were when the lake had them, as the writer of this process saw it."""
+    if visitor.metrics is None:
+        return {"p50": None, "p99": None}
+    quantile = visitor.metrics.quantile
+    return {"p50": quantile("queryable_seconds", 0.5), "p99": quantile("queryable_seconds", 0.99)}
+
+
+# Charts
+
+
+def _sessions_chart(
+    steps: Sequence[dict[str, Any]], since_us: int, now_us: int, step_s: int
+) -> object:
+    """Per minute; where nothing came in, zero."""
+    if not steps:
+        return line_chart([], title="Sessions a minute")
+    counts = {round(row["step"].timestamp()): row["sessions"] for row in steps}
+    first = since_us // SECOND_US // step_s * step_s + step_s
+    times = range(first, now_us // SECOND_US + 1, step_s)
+    points = [(float(at), 60 * counts.get(at, 0) / step_s) for at in times]
+    title = "Sessions a minute"
+    about = f"{sum(counts.values())} sessions, in steps of {duration(step_s)}."
+    return line_chart([Series("", points)], title=title, description=about, area=True)
+
+
+def _events_chart(ledger: LedgerAnswer, since_us: int, now_us: int) -> object:
+    """Of each hour, accepted and rejected, per minute."""
+    accepted: Counter[float] = Counter()
+    rejected: Counter[float] = Counter()
+    for row in ledger.rows:
+        at = as_time(row.hour).timestamp()
+        accepted[at] += row.accepted
+        rejected[at] += row.rejected
+    if not accepted:
+        return line_chart([], title="Events a minute")
+    first_s = since_us // SECOND_US // _HOUR_S * _HOUR_S
+    times = range(first_s, now_us // SECOND_US + 1, _HOUR_S)
+    series = [
+        Series(name, [(float(at), counts[at] / 60) for at in times])
+        for name, counts in (("accepted", accepted), ("rejected", rejected))
+    ]
+    about = f"{sum(accepted.values())} accepted, {sum(rejected.values())} rejected, by the hour."
+    return line_chart(series, title="Events a minute", description=about, area=True)
+
+
+def _outcomes_chart(outcomes: Sequence[dict[str, Any]]) -> object:
+    shares = [
+        Bar(row["outcome"].replace("_", " "), row["sessions"], _TONES.get(row["outcome"], "s5"))
+        for row in sorted(outcomes, key=lambda row: -row["sessions"])
+    ]
+    return share_bar(shares, title="How sessions ended")
+
+
+def _stages_chart(cycle: CycleAnswer) -> object:
+    took: defaultdict[str, float] = defaultdict(float)
+    tones = {"failed": "bad", "running": "info", "waiting": "warn"}
+    states = {}
+    for stage in cycle.stages:
+        took[stage.stage] += stage.took_s or 0.0
+        states[stage.stage] = stage.state
+    bars = [Bar(name, seconds, tones.get(states[name], "")) for name, seconds in took.items()]
+    title = f"Stages of cycle {cycle.cycle} of {cycle.loop}"
+    return bar_chart(bars, title=title, value_format=lambda value: duration(value or 0.0))
+
+
+PAGES = [
+    ConsolePage(
+        path="/",
+        title="Overview",
+        question=OverviewQuestion,
+        work=_overview,
+        template="penstock_jobs.overview:pages/overview.html.jinja",
+        of_projects=True,
+        group="Production",
+        place=0,
+        shortcut="o",
+        reads_rows=True,
+    ),
+]

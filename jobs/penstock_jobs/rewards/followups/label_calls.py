@@ -1,0 +1,253 @@
+"""What can be asked of labels: the message that tells most now, a label for it, the label taken
+back, and what the labels did to the judge's rates."""
+
+from collections import Counter
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from penstock.lake.desk import Call, Caller, Question
+from penstock.lake.lake import Lake
+from penstock_jobs.rewards.followups.judge import Label, Tests
+from penstock_jobs.rewards.followups.label_effect import CheckpointLabels, LabelStep
+
+#: Messages that are not there any more are passed over; so many at most in one answer.
+_GONE_MAX = 20
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+class NextLabelQuestion(Question):
+    """The next message that the judge of this definition leaves open. So large a share is `chosen`
+    since it tells much; chance draws the others."""
+
+    definition: str = "default"
+    checkpoint: str | None = None
+    chosen: Share = 0.25
+
+
+class OpenMessage(msgspec.Struct):
+    """`message` is the digest of its text, and `until_us` the newest session that it was drawn
+    among: a label is sent with both, and with `drawn`."""
+
+    session_id: str
+    turn: int
+    message: str
+    drawn: bool
+    until_us: int
+    judged: float
+    checkpoint: str | None
+    text: str
+    agent: str
+    previous: str
+    edited: bool
+    tests: Tests | None
+
+
+class NextLabel(msgspec.Struct):
+    """`open` messages have no label of a person, `labelled` have one."""
+
+    definition: str
+    version: str
+    next: OpenMessage | None
+    open: int
+    labelled: int
+
+
+def _next(lake: Lake, caller: Caller, question: NextLabelQuestion) -> NextLabel:
+    from itertools import islice
+
+    from penstock_jobs.rewards.due_sessions import definition_known_as
+    from penstock_jobs.rewards.followups.labels import by_people, current_labels, digest_of
+    from penstock_jobs.rewards.followups.questions import follow_up_at, open_questions, read_frame
+
+    known = definition_known_as(lake.database, question.definition)
+    frame = read_frame(lake, known.version, caller.tenant, question.checkpoint, None)
+    labels = by_people(current_labels(lake.database, caller.tenant))
+    places = {label.place for label in labels}
+    waiting = sum(each.place not in places for each in frame.follow_ups)
+    checkpoints = {each.place: each.checkpoint for each in frame.follow_ups}
+    found = None
+    for asked in islice(open_questions(frame, labels, question.chosen), _GONE_MAX):
+        if (follow_up := follow_up_at(lake, caller.tenant, asked.place)) is not None:
+            message = follow_up.message
+            found = OpenMessage(
+                *asked.place,
+                message=digest_of(message),
+                drawn=asked.drawn,
+                until_us=frame.until_us,
+                judged=asked.judged,
+                checkpoint=checkpoints[asked.place],
+                text=message.text,
+                agent=message.agent,
+                previous=message.previous,
+                edited=message.edited,
+                tests=message.tests,
+            )
+            break
+    labelled = len(frame.follow_ups) - waiting
+    return NextLabel(known.name, known.version, found, waiting, labelled)
+
+
+class LabelOrder(Question):
+    """`label` of the message that `GET /v1/labels/next` gave; `unclear` where nobody can tell."""
+
+    session_id: str
+    turn: int
+    message: Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
+    drawn: bool
+    until_us: Annotated[int, Meta(ge=0, lt=2**62)]
+    label: str
+    definition: str = "default"
+
+
+class GivenAnswer(msgspec.Struct):
+    """`label` is null where it was taken back."""
+
+    session_id: str
+    turn: int
+    message: str
+    label: str | None
+    by: str
+
+
+def _label(lake: Lake, caller: Caller, order: LabelOrder) -> GivenAnswer:
+    from penstock.errors import InvalidInput
+    from penstock_jobs.rewards.due_sessions import definition_known_as
+    from penstock_jobs.rewards.errors import AlreadyLabelled, MessageUnknown
+    from penstock_jobs.rewards.followups.judge import LABELS
+    from penstock_jobs.rewards.followups.labels import (
+        UNCLEAR,
+        MessagePlace,
+        StoredLabel,
+        add_label,
+        by_people,
+        current_labels,
+        digest_of,
+    )
+    from penstock_jobs.rewards.followups.questions import follow_up_at
+
+    known = definition_known_as(lake.database, order.definition)
+    labels: tuple[Label | Any, ...] = (*LABELS, UNCLEAR)
+    label = next((each for each in labels if each == order.label), None)
+    if label is None:
+        why = f"labels are {', '.join(labels)}"
+        raise InvalidInput(what=f"The label {order.label[:100]!r}", why=why)
+    place = MessagePlace(order.session_id, order.turn)
+    follow_up = follow_up_at(lake, caller.tenant, place)
+    if follow_up is None or digest_of(follow_up.message) != order.message:
+        raise MessageUnknown(session=order.session_id, turn=order.turn)
+    for given in by_people(current_labels(lake.database, caller.tenant, [order.session_id])):
+        if (given.place, given.message) == (place, order.message):
+            raise AlreadyLabelled(by=given.by, label=given.label or "")
+    stored = StoredLabel(
+        *place,
+        message=order.message,
+        label=label,
+        drawn=order.drawn,
+        until_us=order.until_us,
+        by=caller.actor,
+        is_model=False,
+        at=0,
+    )
+    add_label(lake.database, caller.tenant, stored, known.version)
+    return GivenAnswer(*place, order.message, label, caller.actor)
+
+
+class UndoQuestion(Question):
+    """The newest label that the caller gave, and that counts."""
+
+    definition: str = "default"
+
+
+def _undo(lake: Lake, caller: Caller, question: UndoQuestion) -> GivenAnswer:
+    from penstock_jobs.rewards.due_sessions import definition_known_as
+    from penstock_jobs.rewards.errors import NothingToUndo
+    from penstock_jobs.rewards.followups.labels import add_label, by_people, current_labels
+
+    known = definition_known_as(lake.database, question.definition)
+    labels = by_people(current_labels(lake.database, caller.tenant))
+    own = [label for label in labels if label.by == caller.actor]
+    if not own:
+        raise NothingToUndo(by=caller.actor)
+    newest = max(own, key=lambda label: label.at)
+    taken_back = newest._replace(label=None)
+    add_label(lake.database, caller.tenant, taken_back, known.version)
+    return GivenAnswer(*newest.place, newest.message, None, caller.actor)
+
+
+class EffectQuestion(Question):
+    definition: str = "default"
+
+
+class LabelEffect(msgspec.Struct):
+    """`steps` are of all checkpoints together, as labels came in."""
+
+    definition: str
+    version: str
+    labels: dict[str, int]
+    checkpoints: list[CheckpointLabels]
+    steps: list[LabelStep]
+
+
+def _effect(lake: Lake, caller: Caller, question: EffectQuestion) -> LabelEffect:
+    from penstock_jobs.rewards.dissatisfaction import read_follow_ups
+    from penstock_jobs.rewards.due_sessions import definition_known_as
+    from penstock_jobs.rewards.followups.label_effect import effect_by_checkpoint, effect_by_step
+    from penstock_jobs.rewards.followups.labels import current_labels, people_first
+
+    known = definition_known_as(lake.database, question.definition)
+    follow_ups = read_follow_ups(lake, known.version, caller.tenant)
+    labels = current_labels(lake.database, caller.tenant)
+    places = {each.place for each in follow_ups}
+    own = [label for label in people_first(labels) if label.place in places]
+    return LabelEffect(
+        definition=known.name,
+        version=known.version,
+        labels=dict(Counter(str(label.label) for label in own).most_common()),
+        checkpoints=effect_by_checkpoint(caller.tenant, follow_ups, labels),
+        steps=effect_by_step(caller.tenant, follow_ups, labels),
+    )
+
+
+NEXT_LABEL = Call(
+    path="/v1/labels/next",
+    question=NextLabelQuestion,
+    answer=NextLabel,
+    work=_next,
+    roles=("read",),
+    summary="The message whose label tells most now",
+    reads_rows=True,
+)
+LABEL = Call(
+    method="POST",
+    path="/v1/labels",
+    question=LabelOrder,
+    answer=GivenAnswer,
+    work=_label,
+    roles=(),
+    summary="What the user did with a message",
+    refused={404: "The message is not there any more.", 409: "Somebody labelled it meanwhile."},
+    reads_rows=True,
+)
+UNDO = Call(
+    method="POST",
+    path="/v1/labels/undo",
+    question=UndoQuestion,
+    answer=GivenAnswer,
+    work=_undo,
+    roles=(),
+    summary="Take back the newest label of the caller",
+    refused={404: "The caller has given none that counts."},
+)
+LABEL_RATES = Call(
+    path="/v1/labels/rates",
+    question=EffectQuestion,
+    answer=LabelEffect,
+    work=_effect,
+    roles=("read",),
+    summary="What labels did to the judge's rates and their intervals",
+    reads_rows=True,
+)
+
+CALLS = [NEXT_LABEL, LABEL, UNDO, LABEL_RATES]

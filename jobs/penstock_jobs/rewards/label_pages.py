@@ -1,0 +1,150 @@
+"""The page where people label messages, a key for each label, and what the labels did."""
+
+from penstock.console.charts import Interval, interval_chart
+from penstock.console.figures import share, url
+from penstock.console.page import ConsolePage, Content, Redirect
+from penstock.console.visitor import Visitor
+from penstock.errors import InvalidInput
+from penstock_jobs.rewards.calls import LIST_DEFINITIONS, DefinitionsQuestion
+from penstock_jobs.rewards.followups.judge import Label
+from penstock_jobs.rewards.followups.label_calls import (
+    LABEL,
+    LABEL_RATES,
+    NEXT_LABEL,
+    UNDO,
+    EffectQuestion,
+    LabelOrder,
+    NextLabelQuestion,
+    UndoQuestion,
+)
+from penstock_jobs.rewards.followups.label_effect import CheckpointLabels, LabelStep
+
+#: In the order of their keys: what says that the work was wrong begins at 5.
+ANSWERS: tuple[tuple[Label, str], ...] = (
+    ("moves_on", "accepts, or goes on to the next thing"),
+    ("refines", "wishes something more or different; nothing was wrong"),
+    ("asks", "wants to know something"),
+    ("abandons", "drops it: no longer needed, given up, or done by hand"),
+    ("corrects", "says that it is not what was asked"),
+    ("reports_failure", "says that it does not work"),
+    ("reverts", "wants it undone, or undid it"),
+    ("complains", "is displeased; sarcasm too"),
+)
+_CHECKPOINTS_SHOWN = 40
+
+
+class LabelForm(LabelOrder):
+    """`checkpoint` narrows what comes next."""
+
+    checkpoint: str | None = None
+
+
+class UndoForm(UndoQuestion):
+    checkpoint: str | None = None
+
+
+def _queue(visitor: Visitor, question: NextLabelQuestion) -> Content:
+    content = {
+        "answers": list(enumerate(ANSWERS, 1)),
+        "may_label": visitor.may_ask(LABEL),
+        "definitions": _definition_names(visitor),
+        "found": None,
+        "problem": "",
+    }
+    try:
+        return content | {"found": visitor.ask(NEXT_LABEL, question)}
+    except InvalidInput as error:
+        return content | {"problem": " ".join(str(error).split())}
+
+
+def _definition_names(visitor: Visitor) -> list[str]:
+    known = visitor.ask(LIST_DEFINITIONS, DefinitionsQuestion()).definitions
+    return list(dict.fromkeys(each.name for each in known))
+
+
+def _give(visitor: Visitor, form: LabelForm) -> Redirect:
+    names = LabelOrder.__struct_fields__
+    given = visitor.ask(LABEL, LabelOrder(**{name: getattr(form, name) for name in names}))
+    label = (given.label or "").replace("_", " ")
+    return Redirect(_queue_path(form.definition, form.checkpoint), f"Kept: {label}. u undoes it.")
+
+
+def _take_back(visitor: Visitor, form: UndoForm) -> Redirect:
+    taken = visitor.ask(UNDO, UndoQuestion(definition=form.definition))
+    told = f"Your label of session {taken.session_id}, turn {taken.turn} is taken back."
+    printable = "".join(each if each.isprintable() else "?" for each in told)
+    return Redirect(_queue_path(form.definition, form.checkpoint), printable)
+
+
+def _queue_path(definition: str, checkpoint: str | None) -> str:
+    return url("/labels", definition=definition, checkpoint=checkpoint)
+
+
+def _effect(visitor: Visitor, question: EffectQuestion) -> Content:
+    content = {"definitions": _definition_names(visitor), "effect": None, "problem": ""}
+    try:
+        effect = visitor.ask(LABEL_RATES, question)
+    except InvalidInput as error:
+        return content | {"problem": " ".join(str(error).split())}
+    shown = effect.checkpoints[:_CHECKPOINTS_SHOWN]
+    return content | {
+        "effect": effect,
+        "checkpoints_chart": interval_chart(
+            [_interval(each, each.checkpoint or "several, or none") for each in shown],
+            title="Dissatisfied users by checkpoint",
+            description="With 95 % intervals by labels; the stroke is what the judge alone says.",
+            value_format=share,
+        ),
+        "steps_chart": interval_chart(
+            [_interval(each, f"{each.labels} labels") for each in effect.steps],
+            title="The rate over all sessions as labels came in",
+            description="With 95 % intervals; the stroke is what the judge alone says.",
+            value_format=share,
+        ),
+    }
+
+
+def _interval(step: LabelStep | CheckpointLabels, label: str) -> Interval:
+    note = f"{step.drawn} drawn" if step.value is not None else f"too few: {step.drawn} drawn"
+    return Interval(label, step.low, step.value, step.high, margin=step.judged, note=note)
+
+
+_PAGES = "penstock_jobs.rewards:pages/"
+PAGES = [
+    ConsolePage(
+        path="/labels",
+        title="Labels",
+        question=NextLabelQuestion,
+        work=_queue,
+        template=_PAGES + "labels.html.jinja",
+        group="Training",
+        place=1,
+        shortcut="m",
+        reads_rows=True,
+    ),
+    ConsolePage(
+        path="/labels/rates",
+        title="What labels did",
+        question=EffectQuestion,
+        work=_effect,
+        template=_PAGES + "label_rates.html.jinja",
+        reads_rows=True,
+    ),
+    ConsolePage(
+        path="/labels/give",
+        title="Label",
+        method="POST",
+        question=LabelForm,
+        work=_give,
+        roles=(),
+        reads_rows=True,
+    ),
+    ConsolePage(
+        path="/labels/undo",
+        title="Undo",
+        method="POST",
+        question=UndoForm,
+        work=_take_back,
+        roles=(),
+    ),
+]

@@ -1,0 +1,325 @@
+"""A session as a page shows it: entries with their texts, diffs, fates and rewards. Pure: a part of
+a record in, entries out; `EntryPlace` says where the part begins."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+import msgspec
+from rapidfuzz.distance import Indel
+
+from penstock_jobs.rewards.texts.survival import LineFate
+from penstock_jobs.rewards.texts.trail import EditNames
+from penstock_jobs.sessions.edit_fates import EditFate, Fate
+from penstock_jobs.sessions.session_record import EventRecord
+from penstock_jobs.shards.session_events import (
+    CompactionPayload,
+    Event,
+    EventPayload,
+    FeedbackPayload,
+    ModelCallPayload,
+    SessionEndPayload,
+    SessionStartPayload,
+    ToolCall,
+    ToolResultPayload,
+    UserMessagePayload,
+    decode_events,
+    text_of,
+    tool_calls_of,
+)
+
+#: Of one text on a page; the event itself has all of it.
+TEXT_CHARS_MAX = 20_000
+#: A diff of longer texts is not drawn.
+DIFF_LINES_MAX = 4_000
+_CONTEXT_LINES = 3
+Kind = Literal["user", "agent", "tool", "edit", "feedback", "note", "problem"]
+Sign = Literal["+", "-", " ", "…"]
+Reward = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ShownText:
+    """`left_out` says how many characters are not shown."""
+
+    text: str
+    left_out: int = 0
+
+
+@dataclass(frozen=True)
+class DiffLine:
+    sign: Sign
+    text: str
+    #: What became of a line that was added.
+    fate: Fate | None = None
+
+
+@dataclass(frozen=True)
+class Diff:
+    lines: Sequence[DiffLine]
+    added: int
+    removed: int
+    #: Too long to be drawn.
+    too_long: bool = False
+
+
+@dataclass(kw_only=True)
+class Entry:
+    """`number` counts the events of the session; `turn` the user's messages."""
+
+    number: int
+    turn: int
+    at: datetime
+    kind: Kind
+    title: str
+    #: What stands behind the title, such as the checkpoint that answered.
+    about: str = ""
+    text: ShownText | None = None
+    thinking: ShownText | None = None
+    calls: Sequence[tuple[str, ShownText]] = ()
+    failed: bool = False
+    diff: Diff | None = None
+    fate: EditFate | None = None
+    fate_sentence: str = ""
+    rewards: Sequence[Reward] = ()
+    #: Rewards of the turn that ended before this entry, and its number.
+    turn_rewards: Sequence[Reward] = ()
+    has_tokens: bool = False
+    name: str = ""
+
+
+@dataclass
+class EntryPlace:
+    """Behind which events a part of a session begins."""
+
+    events: int = 0
+    turn: int = 0
+    names: EditNames = field(default_factory=EditNames)
+
+
+class Rewards:
+    """Those of a session by what they are about."""
+
+    def __init__(self, rows: Sequence[Reward], horizon_s: int | None = None) -> None:
+        """Of those with horizons, the rows at `horizon_s`, else at the latest that has a value."""
+        kept: dict[tuple[str, str, str], Reward] = {}
+        for row in rows:
+            place = row["target_kind"], row["target_id"], row["name"]
+            kept[place] = _better(kept.get(place), row, horizon_s)
+        self._rows: defaultdict[tuple[str, str], list[Reward]] = defaultdict(list)
+        for (kind, target, _), row in sorted(kept.items(), key=lambda item: item[0]):
+            self._rows[kind, target].append(row)
+
+    def of(self, kind: str, target: str) -> list[Reward]:
+        return self._rows.get((kind, target), [])
+
+
+def _better(one: Reward | None, other: Reward, horizon_s: int | None) -> Reward:
+    if one is None:
+        return other
+    if horizon_s is not None and horizon_s in (one["horizon_s"], other["horizon_s"]):
+        return one if one["horizon_s"] == horizon_s else other
+    rank = [(row["value"] is not None, row["horizon_s"] or 0) for row in (one, other)]
+    return one if rank[0] >= rank[1] else other
+
+
+def entries_of(
+    events: Sequence[EventRecord],
+    rewards: Rewards,
+    fates: Mapping[str, EditFate],
+    place: EntryPlace,
+    *,
+    last: bool,
+) -> Iterator[Entry]:
+    """`last` says that the session ends with this part."""
+    for event in events:
+        place.events += 1
+        turn_rewards: Sequence[Reward] = ()
+        if event.type == "user_message":
+            if place.events > 1:
+                turn_rewards = rewards.of("turn", str(place.turn))
+            place.turn += 1
+        entry = _entry(event, rewards, fates, place)
+        entry.turn_rewards = turn_rewards
+        yield entry
+    if last and events:
+        yield Entry(
+            number=place.events,
+            turn=place.turn,
+            at=events[-1].ts,
+            kind="note",
+            title="",
+            turn_rewards=rewards.of("turn", str(place.turn)),
+        )
+
+
+def _entry(
+    event: EventRecord, rewards: Rewards, fates: Mapping[str, EditFate], place: EntryPlace
+) -> Entry:
+    common: dict[str, Any] = {"number": place.events, "turn": place.turn, "at": event.ts}
+    if event.type == "edit":
+        return _edit(event, rewards, fates, place, common)
+    payload = _payload_of(event)
+    match payload:
+        case UserMessagePayload():
+            about = "written by a program" if payload.synthetic else ""
+            text = _cut(payload.text)
+            return Entry(**common, kind="user", title="User", about=about, text=text)
+        case ModelCallPayload():
+            return Entry(
+                **common,
+                kind="agent",
+                title="Agent",
+                about=event.checkpoint or payload.model or "",
+                text=_cut(payload.text),
+                thinking=_cut(payload.thinking),
+                calls=[(call.name, _arguments(call)) for call in tool_calls_of(payload)],
+                rewards=rewards.of("model_call", payload.call_id or event.event_id or ""),
+                has_tokens=bytes(payload.tokens) not in (b"null", b""),
+                name=payload.call_id or event.event_id or "",
+            )
+        case ToolResultPayload():
+            failed = _fields(event).get("ok") is False
+            title = f"{payload.tool or 'tool'}{' failed' if failed else ''}"
+            text = _cut(text_of(payload.output))
+            return Entry(**common, kind="tool", title=title, text=text, failed=failed)
+        case FeedbackPayload():
+            value = "" if payload.value is None else f": {payload.value}"
+            title, comment = f"Feedback, {payload.kind}{value}", _fields(event).get("comment")
+            text = _cut(str(comment)) if comment else None
+            return Entry(**common, kind="feedback", title=title, text=text, failed=payload.refuses)
+        case CompactionPayload():
+            title = "The conversation was compacted here"
+            return Entry(**common, kind="note", title=title, text=_cut(payload.summary))
+        case SessionStartPayload():
+            return _start(event, common)
+        case SessionEndPayload():
+            title = "Session ends" + (f": {payload.reason}" if payload.reason else "")
+            return Entry(**common, kind="note", title=title)
+        case _:
+            return _other(event, common)
+
+
+def _start(event: EventRecord, common: Mapping[str, Any]) -> Entry:
+    known = {name: value for name, value in _fields(event).items() if name != "tools"}
+    system = known.pop("system", None)
+    about = ", ".join(f"{name} {value}" for name, value in known.items() if value)
+    text = _cut(system) if isinstance(system, str) else None
+    return Entry(**common, kind="note", title="Session begins", about=about[:400], text=text)
+
+
+def _other(event: EventRecord, common: Mapping[str, Any]) -> Entry:
+    fields = _fields(event)
+    if event.type == "file_observed":
+        seen = "is gone" if fields.get("deleted") else "was looked at"
+        return Entry(**common, kind="note", title=f"{fields.get('path')} {seen}")
+    facts = {name: value for name, value in fields.items() if not isinstance(value, list)}
+    about = ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
+    kind: Kind = "problem" if event.type in ("error", "interrupt") else "note"
+    return Entry(**common, kind=kind, title=event.type.replace("_", " "), about=about[:400])
+
+
+def _edit(
+    event: EventRecord,
+    rewards: Rewards,
+    fates: Mapping[str, EditFate],
+    place: EntryPlace,
+    common: Mapping[str, Any],
+) -> Entry:
+    fields = _fields(event)
+    seen: dict[str, Any] = {"ts": round(event.ts.timestamp() * 1_000_000), "seq": event.seq}
+    seen |= {"event_id": event.event_id, "edit_id": fields.get("edit_id")}
+    name = place.names.of(seen)
+    fate = fates.get(name)
+    before, after = (str(fields.get(key) or "") for key in ("before", "after"))
+    return Entry(
+        **common,
+        kind="edit",
+        title=str(fields.get("path")),
+        diff=diff_of(before, after, fate),
+        fate=fate,
+        fate_sentence=_fate_sentence(fate),
+        rewards=rewards.of("edit", name),
+        name=name,
+    )
+
+
+def diff_of(before: str, after: str, fate: EditFate | None) -> Diff:
+    """Lines that changed, with some around them; of those that were added what became of them."""
+    old, new = before.splitlines(), after.splitlines()
+    if len(old) + len(new) > DIFF_LINES_MAX:
+        return Diff([], len(new), len(old), too_long=True)
+    marks = list(_marks(old, new))
+    added = [text for sign, text in marks if sign == "+"]
+    became = iter(fate.of_lines(added) if fate else [None] * len(added))
+    lines = [DiffLine(s, t, next(became) if s == "+" else None) for s, t in marks]
+    return Diff(_folded(lines), len(added), sum(sign == "-" for sign, _ in marks))
+
+
+def _marks(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[Sign, str]]:
+    """Of each change first what went, then what came."""
+    came: list[str] = []
+    for step in Indel.opcodes(old, new):
+        if step.tag == "equal":
+            yield from (("+", line) for line in came)
+            came = []
+            yield from ((" ", line) for line in old[step.src_start : step.src_end])
+        else:
+            yield from (("-", line) for line in old[step.src_start : step.src_end])
+            came += new[step.dest_start : step.dest_end]
+    yield from (("+", line) for line in came)
+
+
+def _folded(lines: Sequence[DiffLine]) -> list[DiffLine]:
+    """Without what stayed the same far from any change."""
+    near = set[int]()
+    for at, line in enumerate(lines):
+        if line.sign != " ":
+            near.update(range(at - _CONTEXT_LINES, at + _CONTEXT_LINES + 1))
+    shown: list[DiffLine] = []
+    hidden = 0
+    for at, line in enumerate(lines):
+        if at in near:
+            if hidden:
+                shown.append(DiffLine("…", f"{hidden} lines as before"))
+            hidden = 0
+            shown.append(line)
+        else:
+            hidden += 1
+    if hidden and shown:
+        shown.append(DiffLine("…", f"{hidden} lines as before"))
+    return shown
+
+
+def _fate_sentence(fate: EditFate | None) -> str:
+    if fate is None or (fate.horizon_s is None and fate.unseen is None):
+        return ""
+    if fate.horizon_s is None:
+        return f"What became of it is not known: {fate.unseen}"
+    counts = fate.counts()
+    kinds: tuple[LineFate, ...] = ("surviving", "reworked", "gone")
+    parts = [f"{counts[kind]} {kind}" for kind in kinds if counts[kind]]
+    return f"{', '.join(parts) or 'no lines told apart'} after {fate.horizon_s} s"
+
+
+def _arguments(call: ToolCall) -> ShownText:
+    return _cut(call.arguments) or ShownText("")
+
+
+def _cut(text: str | None) -> ShownText | None:
+    if not text:
+        return None
+    left_out = len(text) - TEXT_CHARS_MAX
+    return ShownText(text[:TEXT_CHARS_MAX], left_out) if left_out > 0 else ShownText(text)
+
+
+def _payload_of(event: EventRecord) -> EventPayload | None:
+    decoded, _ = decode_events([Event(0, event.seq, event.type, None, bytes(event.payload))])
+    return decoded[0][1] if decoded else None
+
+
+def _fields(event: EventRecord) -> dict[str, Any]:
+    fields: Any = msgspec.json.decode(event.payload)
+    return fields if isinstance(fields, dict) else {}

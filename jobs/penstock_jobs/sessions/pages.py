@@ -1,0 +1,291 @@
+"""The pages of sessions: which there are, one as people read it, its tokens, two beside each other,
+and one as a file."""
+
+from importlib.resources import files
+from typing import Annotated, Any, get_args
+
+import msgspec
+from markupsafe import Markup
+from msgspec import Meta, Raw
+
+from penstock.console.page import ConsolePage, Content, Download
+from penstock.console.templates import PageFrame
+from penstock.console.visitor import Visitor
+from penstock.lake.desk import Question
+from penstock_jobs.rewards.bucket import EditParameters
+from penstock_jobs.rewards.outcomes import Kind
+from penstock_jobs.sessions.calls import (
+    LIST_SESSIONS,
+    SHOW_SESSION,
+    SessionQuestion,
+    SessionsQuestion,
+    filter_of,
+)
+from penstock_jobs.sessions.edit_fates import EditFate, edit_fates
+from penstock_jobs.sessions.entries import Entry, EntryPlace, Rewards, entries_of
+from penstock_jobs.sessions.session_list import Neighbours, neighbours_of
+from penstock_jobs.sessions.session_record import SessionRecord, sql_of
+from penstock_jobs.sessions.token_view import token_calls
+from penstock_jobs.sessions.whole_session import bucket_of, read_whole_session
+
+_PACKAGE = "penstock_jobs.sessions:pages/"
+_LISTED = 50
+#: Events of one part of a page; the next is fetched as one scrolls.
+_PART_EVENTS = 150
+#: In longer sessions nobody waits for what became of each line.
+_FATES_EVENTS_MAX = 2_000
+#: Events of a file to hand on.
+_FILE_EVENTS_MAX = 20_000
+#: Events of each of two sessions beside each other.
+_BESIDE_EVENTS = 300
+#: Without a sign of life for so long a session is not watched any more.
+_LIVE_SECONDS = 1800
+
+Number = Annotated[int, Meta(ge=0, le=2**31)]
+
+
+class ListPage(SessionsQuestion):
+    """A page of the list."""
+
+
+class ShownSession(SessionsQuestion, kw_only=True):
+    """A part of a session, from `cursor` on, behind so many events and turns; what became of edits
+    after `horizon_s`. The other fields are of the list that it was opened from."""
+
+    session_id: str
+    horizon_s: Number | None = None
+    events: Number = 0
+    turn: Number = 0
+
+
+class TokensQuestion(Question):
+    session_id: str
+    cursor: str = ""
+
+
+class FileQuestion(Question):
+    session_id: str
+
+
+class PairQuestion(Question):
+    """Two sessions beside each other; without a right one those that could be."""
+
+    left: str
+    right: str | None = None
+
+
+def _list(visitor: Visitor, asked: ListPage) -> Content:
+    page = visitor.ask(LIST_SESSIONS, msgspec.structs.replace(asked, limit=_LISTED))
+    fields = list_fields(asked)
+    return {
+        "sessions": page.sessions,
+        "openings": _openings(visitor, [listed.session_id for listed in page.sessions]),
+        "searched": page.searched,
+        "next": page.next,
+        "fields": fields,
+        "filtered": bool(fields),
+        "outcomes": get_args(Kind),
+    }
+
+
+def list_fields(asked: SessionsQuestion) -> dict[str, Any]:
+    """The fields of an address that say which list this is."""
+    names = [name for name in SessionsQuestion.__struct_fields__ if name not in ("cursor", "limit")]
+    return {name: value for name in names if (value := getattr(asked, name)) is not None}
+
+
+def _openings(visitor: Visitor, sessions: list[str]) -> dict[str, str]:
+    """What each of them began with."""
+    if not sessions:
+        return {}
+    variables = {"sessions": msgspec.json.encode(sessions).decode()}
+    rows = visitor.own_rows(sql_of("openings.sql"), frozenset({"user_messages"}), variables)
+    return {row["session_id"]: row["opening"] or "" for row in rows}
+
+
+# One session
+
+
+def _show(visitor: Visitor, asked: ShownSession) -> Content:
+    record = _read(visitor, asked.session_id, asked.definition, limit=_PART_EVENTS)
+    part = record
+    if asked.cursor:
+        question = SessionQuestion(
+            session_id=asked.session_id, cursor=asked.cursor, limit=_PART_EVENTS
+        )
+        part = visitor.ask(SHOW_SESSION, question)
+    fates = _fates(visitor, record, asked.horizon_s)
+    place = EntryPlace(asked.events, asked.turn)
+    rewards = Rewards(record.rewards, asked.horizon_s)
+    is_live = _is_live(visitor, record)
+    entries = list(
+        entries_of(part.events, rewards, fates, place, last=not part.next and not is_live)
+    )
+    fields = list_fields(asked)
+    content = {
+        "session": record.session,
+        "record": record,
+        "entries": entries,
+        "terms": _terms(record),
+        "next": part.next,
+        "tail": part.end or asked.cursor if is_live and not part.next else None,
+        "place": {"events": place.events, "turn": place.turn},
+        "fields": fields | ({"horizon_s": asked.horizon_s} if asked.horizon_s else {}),
+        "list_fields": fields,
+        "is_live": is_live,
+        "horizons": [horizon for horizon in EditParameters().horizons_s if horizon],
+        "told_apart": _is_told_apart(record),
+    }
+    if not asked.cursor:
+        content |= _around(visitor, asked, record)
+    return content
+
+
+def _read(
+    visitor: Visitor, session: str, definition: str | None = None, *, limit: int
+) -> SessionRecord:
+    question = SessionQuestion(session_id=session, definition=definition, limit=limit)
+    return visitor.ask(SHOW_SESSION, question)
+
+
+def _fates(visitor: Visitor, record: SessionRecord, horizon_s: int | None) -> dict[str, EditFate]:
+    """What became of the lines of its edits, for which all of its events are read."""
+    session = record.session
+    if session is None or not session["edits"] or not _is_told_apart(record):
+        return {}
+    name = session["session_id"]
+    whole = record if record.next is None else read_whole_session(visitor, name)
+    whole.explanation = record.explanation
+    return edit_fates(bucket_of(visitor, whole), name, horizon_s)
+
+
+def _is_told_apart(record: SessionRecord) -> bool:
+    return record.session is not None and record.session["events"] <= _FATES_EVENTS_MAX
+
+
+def _is_live(visitor: Visitor, record: SessionRecord) -> bool:
+    session = record.session
+    if session is None or session["end_reason"]:
+        return False
+    silent_s = visitor.clock.now_us() / 1_000_000 - session["last_received_at"].timestamp()
+    return bool(silent_s < _LIVE_SECONDS)
+
+
+def _around(visitor: Visitor, asked: ShownSession, record: SessionRecord) -> dict[str, Any]:
+    """What it is linked with: neighbours in the list, what continues it, attempts at its task."""
+    assert record.session is not None
+    beside = Neighbours(None, None)
+    if not asked.words:  # whoever looks for words goes back to the list
+        last_ts, project = record.session["last_ts"], visitor.grant.project
+        beside = neighbours_of(
+            visitor.lake,
+            visitor.grant.tenant,
+            filter_of(asked),
+            asked.session_id,
+            last_ts,
+            of_project=project,
+        )
+    variables = {"session": asked.session_id, "task": record.session["task_id"] or ""}
+    related = visitor.own_rows(sql_of("related.sql"), frozenset({"sessions"}), variables)
+    return {
+        "beside": beside,
+        "children": [row for row in related if row["relation"] == "child"],
+        "attempts": [row for row in related if row["relation"] == "attempt"],
+    }
+
+
+def _tokens(visitor: Visitor, asked: TokensQuestion) -> Content:
+    question = SessionQuestion(session_id=asked.session_id, cursor=asked.cursor, limit=_PART_EVENTS)
+    record = visitor.ask(SHOW_SESSION, question)
+    return {
+        "session_id": asked.session_id,
+        "calls": token_calls(record.events),
+        "next": record.next,
+    }
+
+
+def _pair(visitor: Visitor, asked: PairQuestion) -> Content:
+    left = _read(visitor, asked.left, limit=_BESIDE_EVENTS)
+    assert left.session is not None
+    sides = [_side(visitor, left)]
+    attempts: list[dict[str, Any]] = []
+    if asked.right is not None:
+        sides.append(_side(visitor, _read(visitor, asked.right, limit=_BESIDE_EVENTS)))
+    variables = {"session": asked.left, "task": left.session["task_id"] or ""}
+    related = visitor.own_rows(sql_of("related.sql"), frozenset({"sessions"}), variables)
+    attempts = [row for row in related if row["relation"] == "attempt"]
+    return {"sides": sides, "attempts": attempts}
+
+
+def _side(visitor: Visitor, record: SessionRecord) -> dict[str, Any]:
+    entries = entries_of(
+        record.events,
+        Rewards(record.rewards),
+        _fates(visitor, record, None),
+        EntryPlace(),
+        last=not record.next,
+    )
+    content = {"record": record, "session": record.session, "terms": _terms(record)}
+    return content | {"entries": list(entries)}
+
+
+def _terms(record: SessionRecord) -> set[str]:
+    """The names of the rewards that count."""
+    terms = record.explanation.terms if record.explanation else []
+    return {"reward", *(term.name for term in terms)}
+
+
+# A file to hand on
+
+
+def _file(visitor: Visitor, asked: FileQuestion) -> Download:
+    record = _read(visitor, asked.session_id, limit=1000)
+    while record.next and len(record.events) < _FILE_EVENTS_MAX:
+        question = SessionQuestion(session_id=asked.session_id, cursor=record.next, limit=1000)
+        page = visitor.ask(SHOW_SESSION, question)
+        record.events += page.events
+        record.next = page.next
+    fates = _fates(visitor, record, None)
+    # Rules may be stricter than when it came in.
+    for event in record.events:
+        event.payload = Raw(visitor.lake.redactor.mask_line(bytes(event.payload))[0])
+    entries: list[Entry] = list(
+        entries_of(record.events, Rewards(record.rewards), fates, EntryPlace(), last=True)
+    )
+    sheet = files("penstock.console").joinpath("assets", "console.css").read_text("utf-8")
+    content = {
+        "record": record,
+        "session": record.session,
+        "entries": entries,
+        "terms": _terms(record),
+        "style": Markup(sheet),  # our own
+    }
+    html = PageFrame("Session", "/", visitor).render(_PACKAGE + "file.html.jinja", content)
+    return Download(f"session-{asked.session_id}.html", "text/html; charset=utf-8", html.encode())
+
+
+def _page(
+    path: str, title: str, question: type[Any], work: Any, template: str, **more: Any
+) -> ConsolePage[Any]:
+    return ConsolePage(
+        path=path,
+        title=title,
+        question=question,
+        work=work,
+        template=_PACKAGE + template,
+        of_projects=True,
+        reads_rows=True,
+        **more,
+    )
+
+
+_IN_NAVIGATION: dict[str, Any] = {"group": "Production", "place": 1, "shortcut": "s"}
+PAGES = [
+    _page("/sessions", "Sessions", ListPage, _list, "list.html.jinja", **_IN_NAVIGATION),
+    _page("/sessions/{session_id:path}", "Session", ShownSession, _show, "session.html.jinja"),
+    _page(
+        "/session-tokens/{session_id:path}", "Tokens", TokensQuestion, _tokens, "tokens.html.jinja"
+    ),
+    _page("/session-file/{session_id:path}", "Session", FileQuestion, _file, ""),
+    _page("/session-pairs", "Two sessions", PairQuestion, _pair, "pair.html.jinja"),
+]

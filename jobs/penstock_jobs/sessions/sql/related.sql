@@ -1,0 +1,18 @@
+-- Sessions that continue this one, and other attempts at its task: the newest of each.
+-- Grain:  relation, session_id.
+with children as (
+    select 'child' as relation, session_id, link, checkpoint, project, last_ts, end_reason
+    from sessions
+    where parent_session = getvariable('session')
+    order by last_ts desc
+    limit 20
+),
+attempts as (
+    select 'attempt' as relation, session_id, link, checkpoint, project, last_ts, end_reason
+    from sessions
+    where task_id = getvariable('task') and session_id <> getvariable('session')
+    order by last_ts desc
+    limit 50
+)
+from children union all from attempts
+order by relation, last_ts desc

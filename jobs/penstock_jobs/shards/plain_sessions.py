@@ -1,0 +1,256 @@
+"""Plain sessions: nothing in them has to be put in order, completed or left out.
+
+A session is plain where nobody goes on from it, where each result of a tool stands behind its call,
+and where nothing was interrupted, summed up, copied or masked. Most are. Their events become
+columns without a conversation: one pass over a slice decodes each payload once, and finds out
+whether it is plain. Every other session is read as a conversation, which says the same of a plain
+one; tests compare both.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Raw, Struct
+
+from penstock.shards.schema import ROLES
+from penstock_jobs.shards.conversation import SequenceEnd, plain_end
+from penstock_jobs.shards.conversation_reader import NO_MODEL
+from penstock_jobs.shards.session_events import (
+    DECODERS,
+    ModelCallPayload,
+    SessionStartPayload,
+    text_of,
+    tools_of,
+)
+
+_USER, _ASSISTANT, _TOOL = (ROLES.index(role) for role in ("user", "assistant", "tool"))
+#: Events after which a session is no plain one.
+_IRREGULAR = ("compaction", "interrupt", "error")
+
+
+class CallTokens(Struct, gc=False):
+    """As `token_payload` has them, with all lists as they were written."""
+
+    prompt_ids: Raw = Raw(b"null")
+    completion_ids: Raw = Raw(b"null")
+    logprobs: Raw = Raw(b"null")
+    tokenizer: str | None = None
+    template: str | None = None
+    policy_version_runs: Raw = Raw(b"null")
+    routed_experts: Raw = Raw(b"null")
+    redacted: bool = False
+
+
+class CallPayload(ModelCallPayload, gc=False):
+    tokens: CallTokens | None = None  # type: ignore[assignment]  # decoded with the rest
+
+
+_DECODERS = {kind: each for kind, each in DECODERS.items() if kind not in _IRREGULAR}
+_DECODERS["model_call"] = msgspec.json.Decoder(CallPayload)
+
+
+# Messages, as `chat_templates` writes them
+
+
+class _Function(Struct, gc=False):
+    name: str
+    arguments: str
+
+
+class _ToolCall(Struct, gc=False):
+    id: str
+    type: str
+    function: _Function
+
+
+class _Message(Struct, omit_defaults=True, gc=False):
+    role: str
+    content: str
+    reasoning_content: str | None = None
+    tool_calls: list[_ToolCall] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+
+
+_encoder = msgspec.json.Encoder()
+
+
+class PlainCall(NamedTuple):
+    """A model call, and what it answered."""
+
+    #: Its row among those of the slice.
+    row: int
+    turn: int
+    after: int
+    after_seq: int | None
+    seq: int | None
+    #: Its id, and those of the calls of tools in it.
+    names: tuple[str | None, ...]
+
+
+@dataclass(slots=True)
+class PlainSession:
+    """`settled`, it holds what a row needs, and no payload any more: a slice has many of them."""
+
+    session_id: str
+    calls: list[PlainCall] = field(default_factory=list)
+    payloads: list[CallPayload] = field(default_factory=list)
+    start: SessionStartPayload = field(default_factory=SessionStartPayload)
+    end_reason: str | None = None
+    tools: str | None = None
+    model: str | None = None
+    #: As JSON.
+    messages: str = ""
+    end: SequenceEnd = field(default_factory=lambda: plain_end(None, None))
+    _system: str | None = None
+    _messages: list[_Message] = field(default_factory=list)
+    #: The messages up to the last that the model said.
+    _answered: int = 0
+    _turn: int = 0
+    _after: tuple[int, int | None] = (_USER, None)
+    #: Calls of tools without their results so far, the next one last.
+    _open: list[_ToolCall] = field(default_factory=list)
+    _call_ids: set[str] = field(default_factory=set)
+    _seqs: set[int] = field(default_factory=set)
+
+    def settle(self) -> None:
+        messages = self._messages[: self._answered]
+        if messages and self._system:
+            messages.insert(0, _Message("system", self._system))
+        self.messages = _encoder.encode(messages).decode()
+        last = self.payloads[-1]
+        self.end, self.model = plain_end(last.finish_reason, self.end_reason), last.model
+        self.payloads, self._messages, self._open = [], [], []
+
+    @property
+    def is_plain(self) -> bool:
+        """Once all of its events are in."""
+        attempt = self.start.task_id is not None or self.start.group_id is not None
+        # An answer behind an answer may be one that was asked for again.
+        again = any(call.after == _ASSISTANT for call in self.calls)
+        linked = self.start.parent_session is not None or self.start.link is not None
+        return bool(self.calls) and not linked and (attempt or not again)
+
+    def add(self, kind: str, payload: Any, row: int, seq: int | None) -> bool:
+        """False where the session is not plain."""
+        match kind:
+            case "model_call":
+                return self._add_call(payload, row, seq)
+            case "tool_result":
+                return self._add_result(payload, seq)
+            case "user_message":
+                if self._open or payload.is_copied_context:
+                    return False
+                self._turn += 1
+                self._messages.append(_Message("user", payload.text))
+                self._after = (_USER, seq)
+            case "session_start":
+                self.start = payload
+                self._offer(payload)
+            case "session_end":
+                self.end_reason = payload.reason
+        return True
+
+    def _offer(self, payload: SessionStartPayload | ModelCallPayload) -> None:
+        if self.tools is None and bytes(payload.tools) != b"null":
+            self.tools = tools_of(payload.tools)
+        if not self._system and payload.system:
+            self._system = payload.system
+
+    def _add_call(self, payload: CallPayload, row: int, seq: int | None) -> bool:
+        call_id, asked = payload.call_id, payload.tool_calls or ()
+        if (
+            payload.tokens is None
+            or self._open
+            or payload.is_copied_context
+            or payload.model == NO_MODEL
+        ):
+            return False
+        if payload.regenerates is not None or seq in self._seqs or call_id in self._call_ids:
+            return False
+        if seq is not None:
+            self._seqs.add(seq)
+        if call_id is not None:
+            self._call_ids.add(call_id)
+        self._offer(payload)
+        names = (call_id, *[call.id for call in asked])
+        self.calls.append(PlainCall(row, self._turn, *self._after, seq, names))
+        self.payloads.append(payload)
+        content, reasoning = payload.text or "", payload.thinking or None
+        tool_calls = None
+        if asked:
+            tool_calls = [
+                _ToolCall(call.id, "function", _Function(call.name, text_of(call.arguments, "{}")))
+                for call in asked
+            ]
+            self._open = tool_calls[::-1]
+        if content or reasoning or tool_calls:
+            self._messages.append(_Message("assistant", content, reasoning, tool_calls))
+            self._answered = len(self._messages)
+            self._after = (_ASSISTANT, seq)
+        return True
+
+    def _add_result(self, payload: Any, seq: int | None) -> bool:
+        if not self._open or not payload.call_id or payload.call_id != self._open[-1].id:
+            return False
+        name = payload.tool or self._open.pop().function.name
+        if payload.tool:
+            self._open.pop()
+        content = text_of(payload.output)
+        self._messages.append(_Message("tool", content, tool_call_id=payload.call_id, name=name))
+        self._after = (_TOOL, seq)
+        return True
+
+
+def read_plain(
+    rows: pa.Table, redacted: pa.ChunkedArray, wanted: Collection[str]
+) -> Iterator[PlainSession]:
+    """Those of the wanted sessions that are plain, in order. `rows` are of segments of one tenant,
+    in order; `redacted` says in which of them something was masked."""
+    masked = set(rows["session_id"].filter(redacted).unique().to_pylist())
+    said = pc.is_in(rows["type"], pa.array(DECODERS, pa.string()))
+    places = np.flatnonzero(said.to_numpy())
+    events = rows.select(["session_id", "type", "seq"]).take(pa.array(places))
+    views = payload_views(rows["payload"])
+    names, kinds, seqs = (column.to_pylist() for column in events.columns)
+    firsts = [at for at in range(len(names)) if not at or names[at] != names[at - 1]]
+    rows_of = places.tolist()
+    for first, end in pairwise([*firsts, len(names)]):
+        if (name := names[first]) not in wanted or name in masked:
+            continue
+        session = PlainSession(name)
+        told = zip(rows_of[first:end], kinds[first:end], seqs[first:end], strict=True)
+        if _tell(session, told, views) and session.is_plain:
+            yield session
+
+
+def _tell(
+    session: PlainSession, told: Iterable[tuple[int, str, int | None]], views: list[memoryview]
+) -> bool:
+    """False as soon as it turns out not to be plain."""
+    try:
+        for row, kind, seq in told:
+            decoder = _DECODERS.get(kind)
+            if decoder is None or not session.add(kind, decoder.decode(views[row]), row, seq):
+                return False
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
+def payload_views(payloads: pa.ChunkedArray) -> list[memoryview]:
+    """The bytes of each payload, where they are."""
+    views: list[memoryview] = []
+    for chunk in payloads.chunks:
+        texts = chunk.cast(pa.large_utf8())
+        _, offsets, content = texts.buffers()
+        ends = np.frombuffer(offsets, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+        whole = memoryview(content or b"")
+        views += [whole[start:end] for start, end in pairwise(ends.tolist())]
+    return views

@@ -1,0 +1,61 @@
+"""Arrow without pandas, in processes of Penstock's own.
+
+Arrow loads pandas, where it is installed, at the first value that it converts, to ask whether the
+value is a data frame. That takes longer than many a command, and 30 MB. Where it cannot be found
+at that moment, Arrow does not ask again until somebody wants a data frame.
+"""
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+
+
+def start_without_pandas() -> None:
+    """Call it before Arrow is loaded, in a process whose whole code is known: a program that
+    imports Penstock may want Arrow to know its data frames."""
+    waits = any(isinstance(finder, _ArrowFinder) for finder in sys.meta_path)
+    if "pyarrow" not in sys.modules and not waits:
+        sys.meta_path.insert(0, _ArrowFinder())
+
+
+class _ArrowFinder(MetaPathFinder):
+    def find_spec(
+        self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != "pyarrow":
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _ArrowLoader(spec.loader)
+        return spec
+
+
+class _ArrowLoader(Loader):
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        if "pandas" not in sys.modules:
+            unfindable = _NoPandas()
+            sys.meta_path.insert(0, unfindable)
+            module.array([0])
+            sys.meta_path.remove(unfindable)
+
+
+class _NoPandas(MetaPathFinder):
+    def find_spec(
+        self, fullname: str, _path: Sequence[str] | None, _target: ModuleType | None = None
+    ) -> None:
+        if fullname == "pandas":
+            raise ModuleNotFoundError(name=fullname)

@@ -1,0 +1,235 @@
+"""The parts of the console in a server process, and how a request becomes a page: who is signed in,
+what is asked, the work on a thread, the answer with its headers."""
+
+import asyncio
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qs, quote, unquote
+
+import msgspec
+from litestar import MediaType, Request, Response
+
+from penstock.access.call_routes import BodyMemory
+from penstock.access.errors import KeyExpired, KeyRefused
+from penstock.access.keys import Authorizer, Grant
+from penstock.access.quotas import Quotas
+from penstock.clock import Clock
+from penstock.console.browser_sessions import BrowserSessions
+from penstock.console.errors import SignInNeeded
+from penstock.console.form_proof import FIELD, require_own_form
+from penstock.console.oidc import OpenIdProvider
+from penstock.console.page import ConsolePage, Download, Redirect, Refusal, first_page
+from penstock.console.settings import ConsoleSettings
+from penstock.console.sign_in_link import SignInLinks
+from penstock.console.templates import PageFrame
+from penstock.console.visitor import Visitor
+from penstock.errors import InvalidInput
+from penstock.http.body import read_body
+from penstock.http.request_slots import RequestSlots
+from penstock.http.unread_answers import UnreadAnswers, held_answer
+from penstock.lake.desk import DOCUMENT_BYTES_MAX, Question
+from penstock.lake.lake import Lake
+from penstock.metrics import Metrics
+
+AnyRequest = Request[Any, Any, Any]
+_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self' data:; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; "
+    "base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+#: Modules that fetch more of a page send it, as `reader`, or `timer` where nobody asked for it.
+FRAGMENT_HEADER = "penstock-fragment"
+_NOT_IN_NAMES = re.compile(r"[^\w.-]", re.ASCII)
+#: What a page says after it was redirected to, in characters.
+_TOLD_CHARS_MAX = 500
+
+
+@dataclass(frozen=True)
+class _RefusedPage:
+    html: bytes
+    status: int
+
+
+@dataclass
+class Console:
+    authorizer: Authorizer
+    quotas: Quotas
+    lake: Lake
+    #: Where the work of pages runs; of those that read rows, among the queries.
+    calls: RequestSlots
+    queries: RequestSlots
+    answers: UnreadAnswers
+    bodies: BodyMemory
+    clock: Clock
+    metrics: Metrics
+    sessions: BrowserSessions = field(init=False)
+    links: SignInLinks = field(init=False)
+    provider: OpenIdProvider | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sessions = BrowserSessions(self.lake.database, self.clock)
+        self.links = SignInLinks(self.clock)
+        self.provider = OpenIdProvider.of(self.lake.settings.room(ConsoleSettings))
+
+    async def show(self, page: ConsolePage[Any], request: AnyRequest) -> Response[Any]:
+        """Raises what the page's work raises."""
+        token = request.cookies.get(cookie_name(request, "session"), "")
+        is_use = request.headers.get(FRAGMENT_HEADER) != "timer"
+        grant, person = await self._grant(token, is_use=is_use)
+        visitor = Visitor(grant, self.lake, self.quotas, self.clock, self.metrics, person)
+        request.state.visitor, request.state.cookie = visitor, token
+        if page.path == "/" and not visitor.may(*page.roles, of_projects=page.of_projects):
+            return redirect_to(first_page(visitor))
+        grant.require(*page.roles, of_projects=page.of_projects)
+        fields: dict[str, list[str]] = {}
+        if page.method == "POST":
+            with self.bodies.holding(grant.tenant) as hold:
+                fields = await read_form(request, hold)
+            require_own_form(request.headers, token, _last(fields.pop(FIELD, [])))
+        question = question_of(page, request, fields)
+        told_name = cookie_name(request, "told")
+        told = unquote(request.cookies.get(told_name, ""))[:_TOLD_CHARS_MAX]
+        frame = PageFrame(
+            page.title, _path_of(request), visitor, page, token, told, is_fragment(request)
+        )
+        slots = self.queries if page.reads_rows else self.calls
+        work = partial(_answer_of, page, frame, visitor, question)
+        answer = await slots.run(work, tenant=grant.tenant)
+        if isinstance(answer, Redirect):
+            response = redirect_to(answer.path)
+            if answer.told:
+                set_cookie(response, request, "told", quote(answer.told), 60)
+            return response
+        response = self._response(grant.tenant, answer)
+        if told and not frame.fragment:
+            response.delete_cookie(told_name)
+        return response
+
+    def _response(self, tenant: str, answer: bytes | _RefusedPage | Download) -> Response[Any]:
+        if isinstance(answer, bytes):
+            return held_answer(self.answers, tenant, answer, MediaType.HTML, _HEADERS)
+        if isinstance(answer, _RefusedPage):
+            refused = held_answer(self.answers, tenant, answer.html, MediaType.HTML, _HEADERS)
+            refused.status_code = answer.status
+            return refused
+        name = _NOT_IN_NAMES.sub("-", answer.name)
+        headers = _HEADERS | {"Content-Disposition": f'attachment; filename="{name}"'}
+        return held_answer(self.answers, tenant, answer.content, answer.media_type, headers)
+
+    async def _grant(self, token: str, *, is_use: bool) -> tuple[Grant, str | None]:
+        """Of the key that the browser signed in with. Raises SignInNeeded."""
+        if not token:
+            raise SignInNeeded
+        session = await asyncio.to_thread(self.sessions.find, token, is_use=is_use)
+        if session is None:
+            raise SignInNeeded
+        try:
+            return await self.authorizer.grant_of_key(session.key_id), session.person
+        except (KeyRefused, KeyExpired):
+            await asyncio.to_thread(self.sessions.end, token, session)
+            raise SignInNeeded from None
+
+
+def _answer_of(
+    page: ConsolePage[Any], frame: PageFrame, visitor: Visitor, question: Question
+) -> bytes | _RefusedPage | Redirect | Download:
+    content = page.work(visitor, question)
+    if isinstance(content, (Redirect, Download)):
+        return content
+    if isinstance(content, Refusal):
+        shown = {"asked": question} | dict(content.content)
+        return _RefusedPage(frame.render(page.template, shown).encode(), content.status)
+    return frame.render(page.template, {"asked": question} | dict(content)).encode()
+
+
+def html_response(html: str, status: int = 200) -> Response[Any]:
+    """A page that no tenant's slots made."""
+    return Response(html, status_code=status, media_type=MediaType.HTML, headers=_HEADERS)
+
+
+def redirect_to(path: str) -> Response[Any]:
+    """After a form: the browser asks for this page, and a reload sends nothing again."""
+    return Response(b"", status_code=303, headers=_HEADERS | {"Location": path})
+
+
+def cookie_name(request: AnyRequest, what: str) -> str:
+    """Cookies are of a host, whatever the port: services on one machine have theirs apart."""
+    port = request.headers.get("host", "").rpartition(":")[2]
+    return f"penstock-{what}" + (f"-{port}" if port.isdecimal() else "")
+
+
+def set_cookie(
+    response: Response[Any],
+    request: AnyRequest,
+    what: str,
+    value: str,
+    seconds: int | None,
+    *,
+    from_elsewhere: bool = False,
+) -> None:
+    """`from_elsewhere`: it is also sent where a page of another site leads here."""
+    response.set_cookie(
+        key=cookie_name(request, what),
+        value=value,
+        max_age=seconds,
+        path="/",
+        httponly=True,
+        secure=request.scope["scheme"] == "https",
+        samesite="lax" if from_elsewhere else "strict",
+    )
+
+
+def is_fragment(request: AnyRequest) -> bool:
+    return request.headers.get(FRAGMENT_HEADER) is not None
+
+
+def own_path(text: str) -> str:
+    """A path of this console, of which a link may name any; else the first page."""
+    own = text.startswith("/") and not text.startswith(("//", "/\\")) and text.isprintable()
+    return text if own and text.isascii() else "/"
+
+
+async def read_form(request: AnyRequest, hold: Callable[[int], None]) -> dict[str, list[str]]:
+    """The fields of a form. Raises InvalidInput, BodyTooLarge."""
+    body = await read_body(request, DOCUMENT_BYTES_MAX, hold)
+    try:
+        return parse_qs(body.decode(), max_num_fields=1000)
+    except ValueError as error:
+        raise InvalidInput(what="The form", why=str(error)) from None
+
+
+def question_of(
+    page: ConsolePage[Any], request: AnyRequest, form: Mapping[str, list[str]]
+) -> Question:
+    """What a page is asked: fields that are empty, or that it does not have, do not count. Raises
+    InvalidInput."""
+    given: dict[str, list[str]] = dict(request.query_params.dict()) | dict(form)
+    given |= {name: [str(value).removeprefix("/")] for name, value in request.path_params.items()}
+    kinds = {field.name: field.type for field in msgspec.structs.fields(page.question)}
+    fields: dict[str, Any] = {}
+    for name, kind in kinds.items():
+        values = [value for value in given.get(name, ()) if value != ""]
+        if values:
+            fields[name] = values if "list" in str(kind) else values[-1]
+    try:
+        question: Question = msgspec.convert(fields, page.question, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(what="What this page was asked", why=str(error)) from None
+    return question
+
+
+def _last(values: list[str]) -> str:
+    return values[-1] if values else ""
+
+
+def _path_of(request: AnyRequest) -> str:
+    query = request.url.query
+    return request.url.path + (f"?{query}" if query else "")

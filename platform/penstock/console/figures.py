@@ -1,0 +1,151 @@
+"""How numbers, times and addresses are written on pages."""
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from urllib.parse import quote, urlencode
+
+from markupsafe import Markup, escape
+
+NONE = "–"
+_SHORT = ((1e9, "G"), (1e6, "M"), (1e3, "k"))
+_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
+_DAY_S, _HOUR_S, _MINUTE_S = 86_400, 3_600, 60
+
+
+def count(value: float | None) -> str:
+    """All of its digits, in groups."""
+    return NONE if value is None else f"{value:,.0f}"
+
+
+def short(value: float | None) -> str:
+    """About three digits: 12.3 k."""
+    if value is None:
+        return NONE
+    for size, unit in _SHORT:
+        if abs(value) >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.3g}"
+
+
+def share(value: float | None, digits: int = 1) -> str:
+    return NONE if value is None else f"{100 * value:.{digits}f} %"
+
+
+def signed(value: float | None, digits: int = 3) -> str:
+    """With its sign, and a minus as long as a plus."""
+    return NONE if value is None else f"{value:+.{digits}f}".replace("-", "−")
+
+
+def size(value: float | None) -> str:
+    """Of bytes."""
+    if value is None:
+        return NONE
+    for unit in _UNITS:
+        if abs(value) < 1000 or unit == _UNITS[-1]:
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return NONE
+
+
+def duration(seconds: float | None) -> str:
+    """In its two largest units: 3 h 20 min."""
+    if seconds is None:
+        return NONE
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < _MINUTE_S:
+        return f"{seconds:.3g} s"
+    whole = round(seconds)
+    for size_s, unit, below_s, below in (
+        (_DAY_S, "d", _HOUR_S, "h"),
+        (_HOUR_S, "h", _MINUTE_S, "min"),
+        (_MINUTE_S, "min", 1, "s"),
+    ):
+        if whole >= size_s:
+            rest = whole % size_s // below_s
+            return f"{whole // size_s} {unit}" + (f" {rest} {below}" if rest else "")
+    return f"{whole} s"
+
+
+def as_time(value: datetime | str | int) -> datetime:
+    """Of a time, its ISO form, or microseconds since 1970; in UTC."""
+    if isinstance(value, int):
+        return datetime.fromtimestamp(value / 1_000_000, UTC)
+    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def moment(value: datetime | str | int | None) -> Markup | str:
+    """To the minute; its title has all of it."""
+    if value is None:
+        return NONE
+    at = as_time(value)
+    form = '<time datetime="{}" title="{}">{}</time>'
+    full = at.isoformat(timespec="milliseconds")
+    return Markup(form).format(full, f"{full} (UTC)", f"{at:%Y-%m-%d %H:%M}")
+
+
+def ago(value: datetime | str | int | None, now_us: int) -> Markup | str:
+    """How long ago it was, in one unit; its title has the time."""
+    if value is None:
+        return NONE
+    at = as_time(value)
+    seconds = now_us / 1_000_000 - at.timestamp()
+    if seconds < -_MINUTE_S:  # by a clock that is ahead
+        return moment(at)
+    word = "now" if seconds < 1 else f"{_one_unit(seconds)} ago"
+    full = at.isoformat(timespec="seconds")
+    return Markup('<time datetime="{}" title="{} (UTC)">{}</time>').format(full, full, word)
+
+
+def _one_unit(seconds: float) -> str:
+    for size_s, unit in ((_DAY_S, "d"), (_HOUR_S, "h"), (_MINUTE_S, "min")):
+        if seconds >= size_s:
+            return f"{seconds / size_s:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def url(path: str, /, **fields: object) -> str:
+    """A path of this console with a query. Parts of a path that others named pass `part` first."""
+    given = {name: value for name, value in fields.items() if value not in (None, "", False)}
+    return f"{path}?{urlencode(given, doseq=True)}" if given else path
+
+
+def part(text: object) -> str:
+    """A text as a part of a path."""
+    return quote(str(text), safe="")
+
+
+def marked(text: str, words: str) -> Markup:
+    """A text in which words that were looked for are marked."""
+    wanted = words.strip()
+    if not wanted:
+        return escape(text)
+    pieces, start, folded = [], 0, text.casefold()
+    if len(folded) != len(text):  # offsets would not be the same
+        return escape(text)
+    while (at := folded.find(wanted.casefold(), start)) >= 0:
+        end = at + len(wanted)
+        pieces += [escape(text[start:at]), Markup("<mark>"), escape(text[at:end])]
+        pieces.append(Markup("</mark>"))
+        start = end
+    return Markup("").join([*pieces, escape(text[start:])])
+
+
+def combined(fields: Mapping[str, object], **others: object) -> dict[str, object]:
+    """The fields of an address, with others in place of theirs."""
+    return {**fields, **others}
+
+
+FILTERS: dict[str, Callable[..., object]] = {
+    "count": count,
+    "short": short,
+    "share": share,
+    "signed": signed,
+    "size": size,
+    "duration": duration,
+    "moment": moment,
+    "part": part,
+    "marked": marked,
+    "combined": combined,
+}

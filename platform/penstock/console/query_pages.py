@@ -1,0 +1,193 @@
+"""The page of queries: an editor with the views' columns beside it, a table and a plot of the rows,
+downloads, and a link to the same rows for ever."""
+
+import io
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from markupsafe import Markup
+
+from penstock.console.charts import Bar, Series, bar_chart, line_chart
+from penstock.console.figures import short
+from penstock.console.page import ConsolePage, Content, Download, Refusal
+from penstock.console.visitor import Visitor
+from penstock.errors import PenstockError
+from penstock.lake.desk import Question
+from penstock.lake.row_formats import write_rows
+from penstock.lake.view_sources import column_meanings, view_names
+
+_EXAMPLE = "select type, count(*) as events\nfrom events\ngroup by all\norder by events desc"
+#: So many rows are shown; a download has all of them.
+_ROWS_SHOWN = 200
+_CELL_CHARS_MAX = 300
+_BARS_MAX, _POINTS_MAX = 24, 1000
+
+Format = Literal["csv", "parquet", "arrow"]
+_MEDIA_TYPES: dict[Format, str] = {
+    "csv": "text/csv",
+    "parquet": "application/vnd.apache.parquet",
+    "arrow": "application/vnd.apache.arrow.stream",
+}
+
+
+class StatementQuestion(Question):
+    """`as_of` is the name of a snapshot, a time, or the number of a snap that an answer was of."""
+
+    sql: str | None = None
+    as_of: str | None = None
+
+
+class StatementDownloadQuestion(Question):
+    sql: str
+    format: Format
+    as_of: str | None = None
+
+
+@dataclass(frozen=True)
+class ShownView:
+    name: str
+    columns: list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class ShownRows:
+    columns: list[str]
+    numeric: list[bool]
+    rows: list[list[str | None]]
+    count: int
+    snap: int
+    cut_off: bool
+    plot: Markup | None
+
+
+def _show(visitor: Visitor, question: StatementQuestion) -> Content | Refusal:
+    content: dict[str, Any] = {
+        "views": _views(),
+        "sql": question.sql or _EXAMPLE,
+        "answer": None,
+        "problem": "",
+        "rows_shown": _ROWS_SHOWN,
+    }
+    if question.sql is None:
+        return content
+    try:
+        table, written = visitor.rows(question.sql, as_of_text(question.as_of))
+    except PenstockError as error:
+        problem = " ".join(str(error).split())
+        return Refusal(content | {"problem": problem}, error.http_status)
+    return content | {"answer": shown_rows(table, written.snap, cut_off=written.cut_off)}
+
+
+def _download(visitor: Visitor, question: StatementDownloadQuestion) -> Download:
+    table, written = visitor.rows(question.sql, as_of_text(question.as_of))
+    out = io.BytesIO()
+    write_rows(table.to_reader(), question.format, out)
+    name = f"query-{written.snap}.{question.format}"
+    return Download(name, _MEDIA_TYPES[question.format], out.getvalue())
+
+
+def as_of_text(text: str | None) -> str | int | None:
+    return int(text) if text is not None and text.isdecimal() and text.isascii() else text
+
+
+def _views() -> list[ShownView]:
+    return [
+        ShownView(
+            view,
+            [(name, meaning) for names, meaning in column_meanings(view) for name in names],
+        )
+        for view in sorted(view_names())
+    ]
+
+
+def shown_rows(table: pa.Table, snap: int, *, cut_off: bool) -> ShownRows:
+    head = table.slice(0, _ROWS_SHOWN)
+    columns = [_cells(column) for column in head.columns]
+    return ShownRows(
+        columns=table.column_names,
+        numeric=[_is_number(field.type) for field in table.schema],
+        rows=[list(row) for row in zip(*columns, strict=True)],
+        count=table.num_rows,
+        snap=snap,
+        cut_off=cut_off,
+        plot=plot_of(table),
+    )
+
+
+def _cells(column: pa.ChunkedArray) -> list[str | None]:
+    return [None if value is None else _cell(value) for value in column.to_pylist()]
+
+
+def _cell(value: object) -> str:
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= _CELL_CHARS_MAX else text[:_CELL_CHARS_MAX] + "…"
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
+    )
+
+
+def plot_of(table: pa.Table) -> Markup | None:
+    """Lines over the first column where that is a time, bars where it is a text; None where nothing
+    can be drawn."""
+    kinds = [field.type for field in table.schema]
+    numbers = [at for at, kind in enumerate(kinds) if at > 0 and _is_number(kind)]
+    if not numbers or not 2 <= table.num_rows <= _POINTS_MAX:
+        return None
+    names = table.column_names
+    if pa.types.is_temporal(kinds[0]) and not pa.types.is_time(kinds[0]):
+        times = pc.cast(table.column(0), pa.timestamp("us")).to_pylist()
+        series = []
+        for at in numbers:
+            values = table.column(at).to_pylist()
+            points = [
+                (time.timestamp(), None if value is None else float(value))
+                for time, value in sorted(zip(times, values, strict=True), key=_first)
+                if time is not None
+            ]
+            series.append(Series(names[at], points))
+        title = f"{', '.join(names[at] for at in numbers)} over {names[0]}"
+        return line_chart(series, title=title, description="", width=720)
+    if _is_number(kinds[0]) or table.num_rows > _BARS_MAX:
+        return None
+    labels = _cells(table.column(0))
+    values = table.column(numbers[0]).to_pylist()
+    bars = [
+        Bar(label or "–", float(value))
+        for label, value in zip(labels, values, strict=True)
+        if value is not None
+    ]
+    title = f"{names[numbers[0]]} by {names[0]}"
+    return bar_chart(bars, title=title, value_format=short, width=560)
+
+
+def _first(pair: tuple[Any, Any]) -> tuple[bool, Any]:
+    return pair[0] is None, pair[0]
+
+
+PAGES = [
+    ConsolePage(
+        path="/query",
+        title="Query",
+        question=StatementQuestion,
+        work=_show,
+        template="query.html.jinja",
+        of_projects=True,
+        group="Production",
+        place=9,
+        shortcut="q",
+        reads_rows=True,
+    ),
+    ConsolePage(
+        path="/query/rows",
+        title="Rows",
+        question=StatementDownloadQuestion,
+        work=_download,
+        of_projects=True,
+        reads_rows=True,
+    ),
+]

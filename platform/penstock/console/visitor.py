@@ -1,0 +1,86 @@
+"""Whoever looks at a page: the grant of the key that the browser signed in with, and what may be
+asked with it. Pages ask as HTTP does: the same roles, projects, tenants, quotas and audit."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from penstock.access import Role
+from penstock.access.call_routes import caller_of
+from penstock.access.errors import RoleMissing, WholeTenantAsked
+from penstock.access.keys import Grant
+from penstock.access.quotas import Quotas
+from penstock.clock import Clock
+from penstock.console.browser_sessions import actor_name
+from penstock.lake.desk import Call, Caller, Question, note_query, perform
+from penstock.lake.lake import Lake
+from penstock.lake.query import OwnQuery, WrittenAnswer
+from penstock.metrics import Metrics
+
+Q = TypeVar("Q", bound=Question)
+A = TypeVar("A")
+
+
+@dataclass(frozen=True)
+class Visitor:
+    grant: Grant
+    lake: Lake
+    quotas: Quotas
+    clock: Clock
+    #: Of this process, which may be another than the one that stores events.
+    metrics: Metrics | None = None
+    #: Who signed in by an OpenID provider; None is whoever has the key.
+    person: str | None = None
+
+    @property
+    def caller(self) -> Caller:
+        return replace(caller_of(self.grant), actor=actor_name(self.grant.key, self.person))
+
+    def may(self, *roles: Role, of_projects: bool = False) -> bool:
+        try:
+            self.grant.require(*roles, of_projects=of_projects)
+        except (RoleMissing, WholeTenantAsked):
+            return False
+        return True
+
+    def may_ask(self, call: Call[Any, Any]) -> bool:
+        roles: Any = call.roles
+        return self.may(*roles, of_projects=call.of_projects)
+
+    def ask(self, call: Call[Q, A], question: Q) -> A:
+        """What the call's route answers. Raises RoleMissing, WholeTenantAsked, QuotaUsedUp, and
+        what its work raises."""
+        roles: Any = call.roles
+        self.grant.require(*roles, of_projects=call.of_projects)
+        if call.reads_rows:
+            self._count_query()
+        return perform(call, self.lake, self.caller, question)
+
+    def rows(self, sql: str, as_of: str | int | None = None) -> tuple[pa.Table, WrittenAnswer]:
+        """The rows of SQL that a person wrote, guarded and bounded as those of /v1/query, and which
+        snap they are of. Raises RoleMissing, QuotaUsedUp, and what queries raise."""
+        self.grant.require("read", of_projects=True)
+        self._count_query()
+        said = None if as_of is None else str(as_of)
+        note_query(self.lake, self.caller, sql, said, "console")
+        tenant, project = self.grant.tenant, self.grant.project
+        return self.lake.query(sql, as_of=as_of, tenant=tenant, project=project).table_at()
+
+    def own_rows(
+        self, sql: str, views: frozenset[str], variables: Mapping[str, str] | None = None
+    ) -> list[dict[str, Any]]:
+        """The rows of a page's own SQL, from a file of its room, over these views of what the
+        visitor may see; `variables` are for `getvariable`. Raises what `rows` does."""
+        self.grant.require("read", of_projects=True)
+        self._count_query()
+        note_query(self.lake, self.caller, sql, None, "console")
+        query = OwnQuery(sql, views, variables=variables or {})
+        tenant, project = self.grant.tenant, self.grant.project
+        rows = self.lake.query(query, tenant=tenant, project=project).table().to_pylist()
+        return [dict(row) for row in rows]
+
+    def _count_query(self) -> None:
+        self.quotas.require(self.grant.tenant, "queries_per_hour")
+        self.quotas.count(self.grant.tenant, "queries_per_hour")

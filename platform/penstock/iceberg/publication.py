@@ -1,0 +1,201 @@
+"""Publication: each tenant's Iceberg table follows its segments."""
+
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from penstock.database.engine import insert_of, now_us
+from penstock.database.leases import leased
+from penstock.encryption.data_keys import has_data_keys
+from penstock.encryption.sealed_store import SealedStore
+from penstock.errors import ExtraMissing
+from penstock.iceberg.errors import IcebergBusy, IcebergSealed
+from penstock.iceberg.event_table import (
+    TableChange,
+    commit,
+    metadata_location,
+    namespace_of,
+    namespaces_elsewhere,
+    remove_table,
+)
+from penstock.iceberg.settings import IcebergSettings
+from penstock.iceberg.tables import iceberg_publication
+from penstock.lake.lake import Lake
+from penstock.lake.tables import lake_head, segment
+from penstock.metrics import Metrics
+from penstock.privacy.orders import CONTENT, ErasedPart, ErasureOrder, ErasureStep
+
+_LEASE_SECONDS = 30.0
+_WAIT_SECONDS_MAX = 60.0
+_LOOK_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class Publication:
+    """What the table of a tenant holds."""
+
+    tenant: str
+    files: int
+    rows: int
+    added: int
+    removed: int
+    #: Of before tenants were apart: they are left out until upkeep has rewritten them.
+    mixed_segments: int
+    metadata: str | None
+
+
+@dataclass(frozen=True)
+class PublishedTable:
+    """A table, as it was published last."""
+
+    tenant: str
+    files: int
+    rows: int
+    published_at: int
+    #: Whether segments changed since.
+    is_behind: bool
+    metadata: str | None
+
+
+def publish(lake: Lake, tenant: str, *, history: bool = True) -> Publication:
+    """Bring the table of a tenant in step with its live segments. Without `history` the snapshots
+    of before go. Raises IcebergSealed, IcebergBusy, ExtraMissing."""
+    _refuse_sealed(lake)
+    with _alone(lake, tenant):
+        with lake.database.read() as connection:
+            snap = connection.scalar(sa.select(lake_head.c.snap)) or 0
+            columns = (segment.c.name, segment.c.rows, segment.c.removed_snap)
+            rows = connection.execute(sa.select(*columns).where(segment.c.tenant == tenant)).all()
+            mixed = connection.scalar(
+                sa.select(sa.func.count())
+                .select_from(segment)
+                .where(segment.c.tenant.is_(None), segment.c.removed_snap.is_(None))
+            )
+        live = [row for row in rows if row.removed_snap is None]
+        if live:
+            names, known = [row.name for row in live], [row.name for row in rows]
+            change = commit(lake, tenant, names, known, **({} if history else {"keep": 1}))
+        else:
+            change = TableChange(0, 0)
+            remove_table(lake, tenant)
+        count = sum(row.rows for row in live)
+        _note(lake, tenant, {"snap": snap, "files": len(live), "rows": count})
+        location = metadata_location(lake, tenant)
+    return Publication(tenant, len(live), count, change.added, change.removed, mixed or 0, location)
+
+
+def withdraw(lake: Lake, tenant: str) -> bool:
+    """Remove the table of a tenant; its segments stay. Whether there was one."""
+    with _alone(lake, tenant):
+        removed = remove_table(lake, tenant)
+        with lake.database.write() as connection:
+            mine = iceberg_publication.c.tenant == tenant
+            connection.execute(sa.delete(iceberg_publication).where(mine))
+    return removed
+
+
+def tenants_due(lake: Lake) -> list[str]:
+    """Whose live segments are not those that were published; and all tables that are of another
+    place, as after a backup was restored."""
+    live = segment.c.removed_snap.is_(None)
+    newest = (
+        sa.select(
+            segment.c.tenant,
+            sa.func.max(sa.func.coalesce(segment.c.removed_snap, segment.c.added_snap)),
+            sa.func.count().filter(live),
+            sa.func.coalesce(sa.func.sum(segment.c.rows).filter(live), 0),
+        )
+        .where(segment.c.tenant.is_not(None))
+        .group_by(segment.c.tenant)
+    )
+    published = sa.select(iceberg_publication)
+    elsewhere = namespaces_elsewhere(lake)
+    with lake.database.read() as connection:
+        present = {row[0]: tuple(row[1:]) for row in connection.execute(newest)}
+        tables = {row.tenant: row for row in connection.execute(published)}
+    due = {tenant for tenant, (_, files, _) in present.items() if files and tenant not in tables}
+    for tenant, table in tables.items():
+        changed, files, rows = present.get(tenant, (0, 0, 0))
+        # What was removed may be collected since, and what is rewritten without some sessions keeps
+        # its snap: then the counts tell.
+        differs = (files, rows) != (table.files, table.rows)
+        if changed > table.snap or differs or namespace_of(tenant) in elsewhere:
+            due.add(tenant)
+    return sorted(due)
+
+
+def list_published(lake: Lake) -> list[PublishedTable]:
+    due = {*tenants_due(lake)}
+    query = sa.select(iceberg_publication).order_by(iceberg_publication.c.tenant)
+    with lake.database.read() as connection:
+        rows = connection.execute(query).all()
+    return [
+        PublishedTable(
+            row.tenant, row.files, row.rows, row.published_at, row.tenant in due,
+            metadata_location(lake, row.tenant),
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def publish_due(lake: Lake, _metrics: Metrics) -> str | None:
+    """A job of upkeep, where the setting asks for it."""
+    if lake.settings.room(IcebergSettings).iceberg == "off":
+        return None
+    due = tenants_due(lake)
+    for tenant in due:
+        publish(lake, tenant)
+    return f"published the Iceberg tables of {len(due)} tenants" if due else None
+
+
+def _erase_history(order: ErasureOrder) -> Iterator[ErasedPart]:
+    """Before the replaced files go: no snapshot of Iceberg names them any more, and no metadata
+    says what was in them."""
+    lake, tenant = order.lake, order.scope.tenant
+    with lake.database.read() as connection:
+        mine = sa.select(iceberg_publication.c.tenant).where(iceberg_publication.c.tenant == tenant)
+        published = connection.scalar(mine) is not None
+    if not published:
+        yield ErasedPart()
+        return
+    try:
+        publish(lake, tenant, history=False)
+    except (ExtraMissing, IcebergSealed):  # whoever publishes makes it again
+        withdraw(lake, tenant)
+    yield ErasedPart({"Iceberg tables published anew": 1})
+
+
+ERASURE = ErasureStep(CONTENT, _erase_history, aged="replaced")
+
+
+def _refuse_sealed(lake: Lake) -> None:
+    if isinstance(lake.store, SealedStore) or has_data_keys(lake.database):
+        raise IcebergSealed(where=lake.settings.data)
+
+
+@contextmanager
+def _alone(lake: Lake, tenant: str) -> Iterator[None]:
+    """One process at a time publishes a table. One that is held up so long that it loses the lease
+    cannot do harm: the catalog compares and swaps."""
+    owner = uuid.uuid4().hex
+    deadline_s = time.monotonic() + _WAIT_SECONDS_MAX
+    while True:
+        with leased(lake.database, f"iceberg {tenant}", owner, _LEASE_SECONDS) as mine:
+            if mine:
+                yield
+                return
+        if time.monotonic() >= deadline_s:
+            raise IcebergBusy(tenant=tenant)
+        time.sleep(_LOOK_SECONDS)
+
+
+def _note(lake: Lake, tenant: str, values: dict[str, int]) -> None:
+    with lake.database.write() as connection:
+        row = {"tenant": tenant, **values, "published_at": now_us()}
+        statement = insert_of(connection)(iceberg_publication).values(**row)
+        newer = {name: value for name, value in row.items() if name != "tenant"}
+        connection.execute(statement.on_conflict_do_update(index_elements=["tenant"], set_=newer))

@@ -1,0 +1,133 @@
+"""Sessions in which something was masked: their later model calls are stored without token ids,
+which decode to what was masked.
+
+A gateway does this for what it takes in itself, as far as it remembers. The writer, which owns the
+partition of a session and remembers in the database, does it whatever gateway an event came by,
+and in whatever order events came within one flush."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from operator import attrgetter
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import Connection
+
+from penstock.database.engine import Database, insert_of, portions
+from penstock.events.event import SessionStart, microseconds
+from penstock.lake.buckets import SessionId
+from penstock.lake.rows import DecodedEvents
+from penstock.lake.tables import masked_session
+from penstock.redaction.placeholders import MARKS, PLACEHOLDER
+from penstock.redaction.token_ids import has_token_ids, payload_without_token_ids
+
+#: A session that goes on from a masked one repeats what was said there from its first event on.
+_FROM_THE_START = 0
+_start_decoder = msgspec.json.Decoder(SessionStart)
+
+
+@dataclass
+class MaskSigns:
+    """What the lines of a flush may hold: nobody looks at each line without a sign."""
+
+    placeholders: bool = False
+    token_ids: bool = False
+    links: bool = False
+
+    def look_at(self, body: bytes) -> None:
+        self.placeholders = self.placeholders or any(mark in body for mark in MARKS)
+        self.token_ids = self.token_ids or has_token_ids(body)
+        self.links = self.links or b'"parent_session"' in body
+
+
+@dataclass(frozen=True)
+class MaskedSessions:
+    #: Sessions of which it is new, or of which it holds from an earlier moment on.
+    fresh: Mapping[SessionId, int] = field(default_factory=dict)
+    #: Calls that lost their token ids.
+    calls: int = 0
+
+    def settle(self, connection: Connection) -> bool:
+        """In the transaction that stores the events."""
+        if self.fresh:
+            insert = insert_of(connection)(masked_session)
+            earlier = sa.case(
+                (insert.excluded.since_us < masked_session.c.since_us, insert.excluded.since_us),
+                else_=masked_session.c.since_us,
+            )
+            keys = masked_session.primary_key.columns
+            rows = [
+                {"tenant": tenant, "session_id": id_, "since_us": since}
+                for (tenant, id_), since in sorted(self.fresh.items())
+            ]
+            adding = insert.on_conflict_do_update(index_elements=keys, set_={"since_us": earlier})
+            connection.execute(adding, rows)
+        return True
+
+
+def drop_token_ids(database: Database, decoded: DecodedEvents, signs: MaskSigns) -> MaskedSessions:
+    """Changes the events. Token ids go of calls from the first masked event of their session on."""
+    if not (signs.placeholders or signs.token_ids or signs.links):
+        return MaskedSessions()
+    since: dict[SessionId, int] = {}
+    parents: dict[SessionId, SessionId] = {}
+    calls: list[tuple[int, SessionId]] = []
+    for at, (tenant, event) in enumerate(zip(decoded.tenants, decoded.events, strict=True)):
+        if event.type == "session_start":
+            if signs.links and (parent := _start_decoder.decode(event.payload).parent_session):
+                session = SessionId(tenant, event.session_id)
+                parents[session] = SessionId(tenant, parent)
+        elif signs.token_ids and event.type == "model_call" and has_token_ids(bytes(event.payload)):
+            calls.append((at, SessionId(tenant, event.session_id)))
+        if signs.placeholders and _is_masked(bytes(event.payload)):
+            session, us = SessionId(tenant, event.session_id), microseconds(event.ts)
+            since[session] = min(since.get(session, us), us)
+    known = _read(database, {*(session for _, session in calls), *parents.values(), *since})
+    for session, us in known.items():
+        since[session] = min(since.get(session, us), us)
+    _follow(parents, since)
+    dropped = 0
+    for at, session in calls:
+        event = decoded.events[at]
+        if session in since and microseconds(event.ts) >= since[session]:
+            event.payload = msgspec.Raw(payload_without_token_ids(bytes(event.payload)))
+            dropped += 1
+    fresh = {
+        session: us for session, us in since.items() if session not in known or us < known[session]
+    }
+    return MaskedSessions(fresh, dropped)
+
+
+def _is_masked(payload: bytes) -> bool:
+    return any(mark in payload for mark in MARKS) and bool(
+        PLACEHOLDER.search(payload.decode("latin-1"))
+    )
+
+
+def _follow(parents: Mapping[SessionId, SessionId], since: dict[SessionId, int]) -> None:
+    """To any depth within the flush."""
+    below = {session for session, parent in parents.items() if parent in since}
+    while below:
+        since.update(dict.fromkeys(below, _FROM_THE_START))
+        below = {
+            session
+            for session, parent in parents.items()
+            if parent in below and since.get(session) != _FROM_THE_START
+        }
+
+
+def _read(database: Database, sessions: Collection[SessionId]) -> dict[SessionId, int]:
+    known: dict[SessionId, int] = {}
+    if not sessions:
+        return known
+    columns = masked_session.c
+    query = sa.select(columns.session_id, columns.since_us)
+    with database.read() as connection:
+        for tenant, own in groupby(sorted(sessions), key=attrgetter("tenant")):
+            ids: Iterable[str] = [session.session_id for session in own]
+            for some in portions(ids):
+                mine = query.where(columns.tenant == tenant, columns.session_id.in_(some))
+                for row in connection.execute(mine):
+                    known[SessionId(tenant, row.session_id)] = row.since_us
+    return known

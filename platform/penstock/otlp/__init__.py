@@ -1,0 +1,1 @@
+"""OTLP over HTTP: spans and log records of coding agents, as events."""

@@ -1,0 +1,1 @@
+"""What each exporter calls things: one module for each, from spans or records to drafts."""

@@ -1,0 +1,131 @@
+"""Codex's log records. They tell prompts (with `log_user_prompt`), what tools were asked and gave,
+the tokens of each answer, and of a turn's answers the last (with `log_agent_responses`)."""
+
+from typing import Any
+
+from penstock.otlp.attributes import (
+    count,
+    milliseconds,
+    present,
+    structured,
+    text,
+    truth,
+)
+from penstock.otlp.dialects.claude_code import decision, other_event
+from penstock.otlp.messages import Message
+from penstock.otlp.readings import (
+    EventReading,
+    ModelCallReading,
+    Reading,
+    ToolReading,
+)
+from penstock.otlp.records import Attributes, LogRecord
+
+_PREFIX = "codex."
+#: The machinery of requests: the answers that they bring are told by themselves.
+_NOISE = ("websocket_", "auth_recovery", "startup_phase", "plugin_", "process_")
+
+
+def event_name(record: LogRecord) -> str | None:
+    name = record.name
+    return name.removeprefix(_PREFIX) if name.startswith(_PREFIX) else None
+
+
+def record_key(name: str, record: LogRecord) -> str | None:
+    if name == "tool_result" and (call := text(record.attributes, "call_id")):
+        return f"tool:{call}"
+    if name == "agent_response" and (item := text(record.attributes, "item.id")):
+        return f"item:{item}"
+    return None
+
+
+def read_record(name: str, record: LogRecord) -> Reading | None:
+    attributes = record.attributes
+    match name:
+        case "conversation_starts":
+            return EventReading("session_start", _start(attributes))
+        case "user_prompt":
+            prompt = text(attributes, "prompt") or "[REDACTED]"
+            length = count(attributes, "prompt_length")
+            return EventReading("user_message", present({"text": prompt, "prompt_length": length}))
+        case "sse_event":
+            return _stream_event(attributes)
+        case "api_request":
+            return _request(attributes)
+        case "agent_response":
+            said = Message("assistant", text=text(attributes, "response"))
+            cut = ["output"] * bool(truth(attributes, "response_truncated"))
+            facts = present({"model": _model(attributes), "turn_id": text(attributes, "turn.id"),
+                             "agent": text(attributes, "agent.type")})  # fmt: skip
+            return ModelCallReading(answers=[said], facts=facts, cut=cut)
+        case "tool_result":
+            return _tool_result(attributes)
+        case "tool_decision":
+            return decision(attributes, text(attributes, "call_id"))
+    return None if name.startswith(_NOISE) else other_event(name, attributes, _PREFIX)
+
+
+def _model(attributes: Attributes) -> str | None:
+    return text(attributes, "slug", "model")
+
+
+def _start(attributes: Attributes) -> dict[str, Any]:
+    return present(
+        {
+            "client": text(attributes, "originator") or "codex",
+            "client_version": text(attributes, "app.version"),
+            "model": _model(attributes),
+            "effort": text(attributes, "reasoning_effort"),
+            "approval_policy": text(attributes, "approval_policy"),
+            "sandbox_policy": text(attributes, "sandbox_policy"),
+        }
+    )
+
+
+def _stream_event(attributes: Attributes) -> Reading | None:
+    error = text(attributes, "error.message")
+    if error is not None:
+        return EventReading("error", {"message": error, "error_class": "provider_error"})
+    if text(attributes, "event.kind") != "response.completed":
+        return None
+    usage = {
+        "prompt": count(attributes, "input_token_count"),
+        "completion": count(attributes, "output_token_count"),
+        "cached": count(attributes, "cached_token_count"),
+        "thinking": count(attributes, "reasoning_token_count"),
+    }
+    if not present(usage):
+        return None  # the end of the stream; the record with the counts stands beside it
+    facts = {"model": _model(attributes), "usage": present(usage),
+             "latency_ms": milliseconds(attributes, "duration_ms")}  # fmt: skip
+    return ModelCallReading(facts=present(facts))
+
+
+def _request(attributes: Attributes) -> Reading | None:
+    """A request that failed; what one that did not brings is told by its stream."""
+    error = text(attributes, "error.message")
+    if error is None:
+        return None
+    payload = {"message": error, "error_class": "provider_error",
+               "status_code": attributes.get("http.response.status_code"),
+               "attempt": count(attributes, "attempt")}  # fmt: skip
+    return EventReading("error", present(payload))
+
+
+def _tool_result(attributes: Attributes) -> ToolReading:
+    ok = truth(attributes, "success")
+    output = text(attributes, "output")
+    return ToolReading(
+        name=text(attributes, "tool_name"),
+        call_id=text(attributes, "call_id"),
+        arguments=structured(attributes.get("arguments")),
+        output=output,
+        ok=ok,
+        error=output if ok is False else None,
+        facts=present(
+            {
+                "duration_ms": milliseconds(attributes, "duration_ms"),
+                "mcp_server": text(attributes, "mcp_server"),
+            }
+        ),
+    )

@@ -1,0 +1,145 @@
+"""What can be asked of redaction: what becomes of a tenant's events with secrets or personal data,
+and to have it otherwise."""
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from penstock.events.event import TS_MAX_US
+from penstock.lake.desk import Call, Caller, Question
+from penstock.lake.lake import Lake
+from penstock.lake.pages import ListQuestion, Page, encode_cursor, page_of
+from penstock.redaction.rules import Mode
+from penstock.terminal.output import facts
+
+if TYPE_CHECKING:
+    from penstock.lake.redaction_modes import TenantRedaction
+
+GivenMode = Literal["off", "mask", "drop", "quarantine", "default"]
+
+
+class RedactionAnswer(msgspec.Struct):
+    """`secrets` and `personal` are what holds; `own` names those that are not the settings'."""
+
+    tenant: str
+    secrets: Mode
+    personal: Mode
+    own: list[str]
+
+
+class RedactionsAnswer(msgspec.Struct):
+    """Of the own tenant; on the machine of the lake, of all that have something of their own."""
+
+    tenants: list[RedactionAnswer]
+
+
+class RedactionQuestion(Question):
+    """What holds."""
+
+
+class SetRedaction(Question):
+    """What is left out stays; `default` is the mode of the settings. A key may only make it
+    stricter: `off`, `mask`, `quarantine`, `drop`."""
+
+    secrets: GivenMode | None = None
+    personal: GivenMode | None = None
+
+
+class CountAnswer(msgspec.Struct):
+    """Matches of a rule in lines of a source that came in within an hour."""
+
+    tenant: str
+    source: str
+    hour: str
+    rule: str
+    matches: int
+
+
+class CountsAnswer(Page):
+    """The oldest first."""
+
+    counts: list[CountAnswer]
+
+
+class CountsQuestion(ListQuestion):
+    """From the hour of `since_us` on, in microseconds since 1970."""
+
+    since_us: Annotated[int, Meta(ge=0, le=TS_MAX_US)] = 0
+
+
+def _list(lake: Lake, caller: Caller, question: RedactionQuestion) -> RedactionsAnswer:
+    from penstock.lake.redaction_modes import TenantRedaction, list_redactions
+
+    rows = list_redactions(lake.database, None if caller.at_the_lake else caller.tenant)
+    if caller.tenant not in {row.tenant for row in rows}:
+        rows.insert(0, TenantRedaction(caller.tenant, None, None, "", 0))
+    return RedactionsAnswer([_answer(lake, row) for row in rows])
+
+
+def _set(lake: Lake, caller: Caller, question: SetRedaction) -> RedactionAnswer:
+    from penstock.lake.redaction_modes import set_redaction
+
+    row = set_redaction(
+        lake.database,
+        lake.settings,
+        caller.tenant,
+        secrets=question.secrets,
+        personal=question.personal,
+        by=caller.actor,
+        may_loosen=caller.at_the_lake,
+    )
+    return _answer(lake, row)
+
+
+def _count(lake: Lake, caller: Caller, question: CountsQuestion) -> CountsAnswer:
+    from penstock.lake.redaction_counts import read_redaction_counts
+
+    tenant = None if caller.at_the_lake else caller.tenant
+    counts = read_redaction_counts(lake.database, tenant, question.since_us)
+    page, after = page_of(
+        counts,
+        question,
+        lambda each: encode_cursor(each.hour, each.tenant, each.source, each.rule),
+    )
+    rows = [msgspec.convert(facts(each), CountAnswer) for each in page]
+    return CountsAnswer(rows, next=after)
+
+
+def _answer(lake: Lake, row: "TenantRedaction") -> RedactionAnswer:
+    from penstock.redaction.settings import RedactionSettings
+
+    modes = row.over(lake.settings.room(RedactionSettings).modes)
+    own = [name for name in ("secrets", "personal") if getattr(row, name) is not None]
+    return RedactionAnswer(row.tenant, *modes, own)
+
+
+LIST_REDACTIONS = Call(
+    path="/v1/redaction",
+    question=RedactionQuestion,
+    answer=RedactionsAnswer,
+    work=_list,
+    roles=("read", "ingest"),
+    summary="What becomes of events with secrets or personal data",
+)
+SET_REDACTION = Call(
+    method="POST",
+    path="/v1/redaction",
+    question=SetRedaction,
+    answer=RedactionAnswer,
+    work=_set,
+    roles=(),
+    summary="Make redaction of the own tenant stricter",
+    refused={403: "it would become milder"},
+)
+
+COUNT_REDACTIONS = Call(
+    path="/v1/redaction/counts",
+    question=CountsQuestion,
+    answer=CountsAnswer,
+    work=_count,
+    roles=("read", "ingest"),
+    summary="How often each redaction rule had a match, by source and hour",
+)
+
+CALLS = [LIST_REDACTIONS, SET_REDACTION, COUNT_REDACTIONS]

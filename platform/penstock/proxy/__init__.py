@@ -1,0 +1,1 @@
+"""A proxy before an engine or a provider, that records what passes through it."""

@@ -1,0 +1,359 @@
+"""Answers of models, put together from what came of them: whole or as a stream, at any of the four
+endpoints, with the tokens that an engine told along."""
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from penstock.proxy.dialogue import DialogueMessage, chat_answer, items_answer, parts_answer
+from penstock.proxy.event_stream import EventCutter, data_of
+from penstock.proxy.target import Endpoint
+
+_EVENT_BYTES_MAX = 64 * 1024 * 1024
+#: Of choices, parts and calls of one answer; more are a fault of who counts them.
+_PARTS_MAX = 4_096
+
+
+@dataclass(slots=True)
+class ChoiceDraft:
+    """One of the answers to a request; there is nearly always one."""
+
+    texts: list[str] = field(default_factory=list)
+    thoughts: list[str] = field(default_factory=list)
+    calls: dict[int, dict[str, Any]] = field(default_factory=dict)
+    finish_reason: str | None = None
+    #: The token that ended it.
+    stop_id: int | None = None
+    prompt_ids: list[int] | None = None
+    ids: "array[int]" = field(default_factory=lambda: array("q"))
+    logprobs: "array[float]" = field(default_factory=lambda: array("d"))
+
+    def message(self) -> DialogueMessage:
+        calls = []
+        for call in self.calls.values():
+            arguments = call.pop("parts", None)
+            calls.append(call | ({"arguments": "".join(arguments)} if arguments else {}))
+            if arguments:
+                call["parts"] = arguments
+        thinking = "".join(self.thoughts) or None
+        return DialogueMessage("assistant", "".join(self.texts), thinking, calls)
+
+
+@dataclass(slots=True)
+class AnswerDraft:
+    endpoint: Endpoint
+    #: Of its content; what is over it is not kept, and it says so.
+    bytes_max: int
+    is_stream: bool = False
+    id: str | None = None
+    model: str | None = None
+    usage: dict[str, Any] = field(default_factory=dict)
+    choices: dict[int, ChoiceDraft] = field(default_factory=dict)
+    problem: str | None = None
+    #: A piece of it was left out, or made no sense.
+    was_cut: bool = False
+    unreadable: int = 0
+    version_runs: list[tuple[int, str]] = field(default_factory=list)
+    _cutter: EventCutter | None = None
+    _body: list[bytes] = field(default_factory=list)
+    _bytes: int = 0
+
+    def take(self, piece: bytes) -> None:
+        """The next piece of the body, as the upstream sent it."""
+        if self.was_cut:
+            return
+        self._bytes += len(piece)
+        if self._bytes > self.bytes_max:
+            self.was_cut = True
+            return
+        if not self.is_stream:
+            self._body.append(piece)
+            return
+        self._cutter = self._cutter or EventCutter(_EVENT_BYTES_MAX)
+        for event in self._cutter.cut(piece):
+            start, end = data_of(event)
+            if end > start and event[start : start + 1] == b"{":
+                self._take(event[start:end], _EVENTS[self.endpoint])
+
+    def end(self) -> None:
+        if self._cutter is not None:
+            self.take(b"\n\n")
+        elif self._body and not self.was_cut:
+            self._take(b"".join(self._body), _WHOLES[self.endpoint])
+        self._body = []
+
+    def _take(self, text: bytes, reader: Any) -> None:
+        try:
+            document = msgspec.json.decode(text)
+            if isinstance(document, dict):
+                reader(self, document)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            self.unreadable += 1
+
+    def choice(self, index: object = 0) -> ChoiceDraft:
+        number = index if isinstance(index, int) else 0
+        if number not in self.choices and len(self.choices) >= _PARTS_MAX:
+            raise ValueError("an answer has too many choices")
+        return self.choices.setdefault(number, ChoiceDraft())
+
+    def about(self, document: Mapping[str, Any]) -> None:
+        """What stands at the top of all forms."""
+        self.id = document.get("id") or self.id
+        self.model = document.get("model") or self.model
+        self.use(document.get("usage"))
+        if error := document.get("error"):
+            self.problem = problem_of({"error": error})
+        metadata = document.get("metadata")
+        if isinstance(metadata, dict) and "weight_version" in metadata:
+            spans = metadata.get("weight_versions") or [
+                {"version": metadata["weight_version"], "start": 0}
+            ]
+            self.version_runs = [(int(span["start"]), str(span["version"])) for span in spans]
+
+    def use(self, usage: object) -> None:
+        """Counts by any of their names; of what is told again the last counts."""
+        if isinstance(usage, dict):
+            self.usage |= {name: value for name, value in usage.items() if value is not None}
+
+
+# Chat completions, and completions
+
+
+def _chat_event(draft: AnswerDraft, document: Mapping[str, Any]) -> None:
+    draft.about(document)
+    _take_ids(draft, document)
+    for each in document.get("choices") or ():
+        choice = draft.choice(each.get("index"))
+        delta = each.get("delta") or {}
+        if content := delta.get("content"):
+            choice.texts.append(content)
+        if thought := delta.get("reasoning_content") or delta.get("reasoning"):
+            choice.thoughts.append(thought)
+        for at, part in enumerate(delta.get("tool_calls") or ()):
+            _take_call(choice, part, at)
+        _take_choice(choice, each)
+
+
+def _take_call(choice: ChoiceDraft, part: Mapping[str, Any], at: int) -> None:
+    number = part.get("index", at)
+    function = part.get("function") or {}
+    if number not in choice.calls and len(choice.calls) >= _PARTS_MAX:
+        raise ValueError("an answer has too many calls")
+    call = choice.calls.setdefault(number, {"id": f"call-{number}", "name": "unknown"})
+    if part.get("id"):
+        call["id"] = str(part["id"])
+    if function.get("name"):
+        call["name"] = str(function["name"])
+    if arguments := function.get("arguments"):
+        call.setdefault("parts", []).append(str(arguments))
+
+
+def _chat_whole(draft: AnswerDraft, document: Mapping[str, Any]) -> None:
+    draft.about(document)
+    _take_ids(draft, document)
+    for each in document.get("choices") or ():
+        choice = draft.choice(each.get("index"))
+        _take_message(choice, chat_answer(each.get("message") or {}))
+        _take_choice(choice, each)
+
+
+def _text(draft: AnswerDraft, document: Mapping[str, Any]) -> None:
+    """Of completions, whole or an event."""
+    draft.about(document)
+    _take_ids(draft, document)
+    for each in document.get("choices") or ():
+        choice = draft.choice(each.get("index"))
+        if text := each.get("text"):
+            choice.texts.append(text)
+        _take_choice(choice, each)
+
+
+def _take_ids(draft: AnswerDraft, document: Mapping[str, Any]) -> None:
+    if prompt := document.get("prompt_token_ids"):
+        draft.choice().prompt_ids = prompt
+    if told := document.get("sglext"):
+        if told.get("input_ids"):
+            draft.choice().prompt_ids = told["input_ids"]
+        for index, ids in enumerate(told.get("output_ids") or ()):
+            draft.choice(index).ids = array("q", ids)
+
+
+def _take_choice(choice: ChoiceDraft, told: Mapping[str, Any]) -> None:
+    choice.finish_reason = told.get("finish_reason") or choice.finish_reason
+    choice.prompt_ids = told.get("prompt_token_ids") or choice.prompt_ids
+    if type(matched := told.get("matched_stop")) is int:
+        choice.stop_id = matched
+    if ids := told.get("token_ids") or told.get("response_token_ids"):
+        choice.ids.extend(ids)
+    if logprobs := told.get("logprobs"):
+        if (content := logprobs.get("content")) is not None:
+            choice.logprobs.extend([each["logprob"] for each in content])
+        else:
+            values = logprobs.get("token_logprobs") or ()
+            choice.logprobs.extend([value for value in values if value is not None])
+
+
+def _take_message(choice: ChoiceDraft, message: DialogueMessage) -> None:
+    choice.texts = [message.text] if message.text else []
+    choice.thoughts = [message.thinking] if message.thinking else []
+    choice.calls = dict(enumerate(message.tool_calls))
+
+
+# Messages
+
+
+def _message_whole(draft: AnswerDraft, document: Mapping[str, Any]) -> None:
+    draft.about(document)
+    if isinstance(content := document.get("content"), list):
+        _take_message(draft.choice(), parts_answer(content))
+        draft.choice().finish_reason = document.get("stop_reason")
+
+
+def _message_event(draft: AnswerDraft, document: Mapping[str, Any]) -> None:
+    match document.get("type"):
+        case "message_start":
+            draft.about(document["message"])
+        case "content_block_start":
+            _begin_block(draft.choice(), document["index"], document["content_block"])
+        case "content_block_delta":
+            _take_block(draft.choice(), document["index"], document["delta"])
+        case "message_delta":
+            draft.use(document.get("usage"))
+            choice = draft.choice()
+            choice.finish_reason = document["delta"].get("stop_reason") or choice.finish_reason
+        case "error":
+            draft.problem = problem_of(document)
+
+
+def _begin_block(choice: ChoiceDraft, index: int, block: Mapping[str, Any]) -> None:
+    kind = block.get("type")
+    if kind in ("tool_use", "server_tool_use"):
+        if len(choice.calls) >= _PARTS_MAX:
+            raise ValueError("an answer has too many calls")
+        choice.calls[index] = {"id": str(block["id"]), "name": str(block["name"])}
+        if block.get("input"):
+            choice.calls[index]["arguments"] = block["input"]
+    elif kind == "text":
+        choice.texts += ["\n"] if choice.texts else []
+        choice.texts.append(block.get("text") or "")
+    elif kind == "thinking":
+        choice.thoughts += ["\n"] if choice.thoughts else []
+        choice.thoughts.append(block.get("thinking") or "")
+
+
+def _take_block(choice: ChoiceDraft, index: int, delta: Mapping[str, Any]) -> None:
+    match delta.get("type"):
+        case "text_delta":
+            choice.texts.append(delta["text"])
+        case "thinking_delta":
+            choice.thoughts.append(delta["thinking"])
+        case "input_json_delta":
+            choice.calls[index].setdefault("parts", []).append(delta["partial_json"])
+
+
+# Responses
+
+
+def _response_whole(draft: AnswerDraft, document: Mapping[str, Any]) -> None:
+    draft.about(document)
+    choice = draft.choice()
+    _take_message(choice, items_answer(document.get("output") or ()))
+    choice.logprobs = array("d", _item_logprobs(document.get("output") or ()))
+    reason = (document.get("incomplete_details") or {}).get("reason")
+    choice.finish_reason = reason or document.get("status")
+    prompts, answers = document.get("input_messages"), document.get("output_messages")
+    if prompts and answers and all("tokens" in each for each in (*prompts, *answers)):
+        choice.prompt_ids = [token for each in prompts for token in each["tokens"]]
+        choice.ids = array("q", [token for each in answers for token in each["tokens"]])
+
+
+def _item_logprobs(items: Any) -> list[float]:
+    return [
+        told["logprob"]
+        for item in items
+        for part in (item.get("content") or ())
+        if isinstance(part, dict)
+        for told in (part.get("logprobs") or ())
+    ]
+
+
+def _response_event(draft: AnswerDraft, document: Mapping[str, Any]) -> None:
+    kind = str(document.get("type"))
+    choice = draft.choice()
+    match kind:
+        case "response.created":
+            draft.about(document["response"])
+        case "response.completed" | "response.incomplete" | "response.failed":
+            _response_whole(draft, document["response"])
+        case "response.output_text.delta":
+            choice.texts.append(document["delta"])
+        case "response.reasoning_text.delta" | "response.reasoning_summary_text.delta":
+            choice.thoughts.append(document["delta"])
+        case "response.output_item.done":
+            item = document["item"]
+            if str(item.get("type")).endswith("_call"):
+                number = int(document.get("output_index") or 0)
+                if len(choice.calls) < _PARTS_MAX:
+                    choice.calls[number] = items_answer([item]).tool_calls[0]
+        case "error":
+            draft.problem = problem_of(document)
+
+
+_EVENTS = {
+    Endpoint.CHAT: _chat_event,
+    Endpoint.COMPLETIONS: _text,
+    Endpoint.MESSAGES: _message_event,
+    Endpoint.RESPONSES: _response_event,
+}
+_WHOLES = {
+    Endpoint.CHAT: _chat_whole,
+    Endpoint.COMPLETIONS: _text,
+    Endpoint.MESSAGES: _message_whole,
+    Endpoint.RESPONSES: _response_whole,
+}
+
+
+# What both sides count and name
+
+
+def problem_of(document: object) -> str:
+    """The message of an error, however it is wrapped."""
+    found: Any = document
+    for name in ("error", "message"):
+        if isinstance(found, dict) and name in found:
+            found = found[name]
+    return found if isinstance(found, str) else msgspec.json.encode(found).decode()
+
+
+def usage_of(usage: Mapping[str, Any], choice: ChoiceDraft) -> dict[str, int]:
+    """As docs/events.md has it; by the tokens themselves where nobody counted them."""
+
+    def count(*names: str) -> int | None:
+        for name in names:
+            found: Any = usage
+            for part in name.split("."):
+                found = found.get(part) if isinstance(found, dict) else None
+            if type(found) is int and found >= 0:
+                return found
+        return None
+
+    prompt = count("prompt_tokens", "input_tokens")
+    apart = [count("cache_read_input_tokens"), count("cache_creation_input_tokens")]
+    if prompt is not None and any(apart):  # Anthropic counts them beside the input
+        prompt += sum(each or 0 for each in apart)
+    told = {
+        "prompt": prompt if prompt is not None else len(choice.prompt_ids or ()) or None,
+        "completion": count("completion_tokens", "output_tokens") or len(choice.ids) or None,
+        "thinking": count(
+            "completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens",
+            "reasoning_tokens",
+        ),
+        "cached": count(
+            "prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens",
+            "cache_read_input_tokens",
+        ),
+    }  # fmt: skip
+    return {name: value for name, value in told.items() if value is not None}

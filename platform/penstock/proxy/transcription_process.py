@@ -1,0 +1,266 @@
+"""The process in which what passed through the proxy becomes events. It decodes, masks and packs:
+work that would hold up whoever is answered meanwhile, were it in the process that answers.
+
+Frames go to it over a pipe. When the proxy ends, however it ends, the pipe does: what came until
+then is recorded all the same."""
+
+import asyncio
+import itertools
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, cast
+
+import msgspec
+from msgspec import Struct
+
+from penstock.proxy.engine import EngineKind
+from penstock.proxy.recorded_call import CallEnd, RecordedCall
+from penstock.proxy.target import Endpoint, Labels
+from penstock.proxy.transcription import CallEvents
+from penstock.recorder.recorder import Recorder, RecorderCounts
+
+_log = logging.getLogger("penstock.proxy")
+
+_MIB = 1024 * 1024
+#: Of frames that the process has not taken yet; what finds no room is dropped.
+_WAITING_BYTES_MAX = 64 * _MIB
+_RECORDER_BYTES_MAX = 64 * _MIB
+_SIZE_BYTES = 4
+#: How often the process says what it has recorded.
+_REPORT_SECONDS = 0.1
+#: One that died is started again after this.
+_RESTART_SECONDS = 1.0
+_END_SECONDS_MAX = 10.0
+
+
+class RecordingPlan(Struct, tag="plan"):
+    """Where events go."""
+
+    service: str
+    key: str | None = None
+    spool: str | None = None
+    tokenizer: str | None = None
+
+
+class _Began(Struct, tag="began"):
+    number: int
+    endpoint: str
+    labels: Labels
+    engine: EngineKind
+    began_us: int
+    key: str
+    request: bytes
+
+
+class _Came(Struct, tag="came"):
+    number: int
+    piece: bytes
+
+
+class _Ended(Struct, tag="ended"):
+    number: int
+    end: CallEnd
+    is_settled: bool
+    was_dropped: bool
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(RecordingPlan | _Began | _Came | _Ended)
+
+
+class TranscriptionProcess(asyncio.Protocol):
+    """Takes calls from the event loop and never holds it up; what finds no room is dropped and
+    counted."""
+
+    def __init__(self, plan: RecordingPlan) -> None:
+        self._plan = plan
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe: asyncio.WriteTransport | None = None
+        self._ended = asyncio.Event()
+        self._is_closing = False
+        self._numbers = itertools.count()
+        self._rest = b""
+        self.dropped = 0
+        self.counts: dict[str, int] = RecorderCounts(0, 0, 0, 0, 0)._asdict()
+
+    async def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        command = [sys.executable, "-m", "penstock.proxy.transcription_process"]
+        process = self._process = subprocess.Popen(  # noqa: ASYNC220  # it is there in a moment
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        pipe, _ = await loop.connect_write_pipe(lambda: self, cast(IO[bytes], process.stdin))
+        await loop.connect_read_pipe(lambda: _Reports(self), cast(IO[bytes], process.stdout))
+        self._pipe = pipe
+        self._write(self._plan)
+
+    def begin(self, call: RecordedCall) -> None:
+        call.number = next(self._numbers)
+        endpoint, labels = call.endpoint.name, call.labels
+        self._put(
+            call,
+            _Began(
+                call.number, endpoint, labels, call.engine, call.began_us, call.key, call.request
+            ),
+            len(call.request),
+        )
+
+    def more(self, call: RecordedCall, piece: bytes) -> None:
+        self._put(call, _Came(call.number, piece), len(piece))
+
+    def end(self, call: RecordedCall, end: CallEnd) -> None:
+        self._write(_Ended(call.number, end, not end.awaits_weights, call.was_dropped))
+
+    def settle(self, call: RecordedCall, end: CallEnd) -> None:
+        """After its end: which weights made it is known now."""
+        self._write(_Ended(call.number, end, is_settled=True, was_dropped=call.was_dropped))
+
+    @property
+    def waiting_bytes(self) -> int:
+        return self._pipe.get_write_buffer_size() if self._pipe is not None else 0
+
+    async def close(self) -> None:
+        """Waits until it has recorded what it was given, for a bounded time."""
+        self._is_closing = True
+        if self._pipe is None or self._process is None:
+            return
+        self._pipe.close()
+        try:
+            async with asyncio.timeout(_END_SECONDS_MAX):
+                await self._ended.wait()
+                await asyncio.to_thread(self._process.wait)
+        except TimeoutError:
+            _log.warning("what waits to be recorded is lost: it took too long")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The pipe is closed: by us, or since the process is gone."""
+        self._pipe = None
+        self._ended.set()
+        if not self._is_closing:
+            _log.warning("the process that records ended, and is started again")
+            loop = asyncio.get_running_loop()
+            loop.call_later(_RESTART_SECONDS, lambda: loop.create_task(self._restart()))
+
+    async def _restart(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            await asyncio.to_thread(self._process.wait)
+        if not self._is_closing:
+            await self.start()
+
+    def reported(self, text: bytes) -> None:
+        *lines, self._rest = (self._rest + text).split(b"\n")
+        if lines:
+            self.counts = msgspec.json.decode(lines[-1])
+
+    def _put(self, call: RecordedCall, frame: Struct, size: int) -> None:
+        if call.was_dropped:
+            return
+        if self._pipe is None or self.waiting_bytes + size > _WAITING_BYTES_MAX:
+            call.was_dropped = True
+            self.dropped += 1
+        else:
+            self._write(frame)
+
+    def _write(self, frame: Struct) -> None:
+        if self._pipe is not None:
+            content = _encoder.encode(frame)
+            self._pipe.writelines([len(content).to_bytes(_SIZE_BYTES, "big"), content])
+
+
+class _Reports(asyncio.Protocol):
+    def __init__(self, process: TranscriptionProcess) -> None:
+        self._process = process
+
+    def data_received(self, data: bytes) -> None:
+        self._process.reported(data)
+
+
+# The process itself
+
+
+def _frames(pipe: IO[bytes]) -> Iterator[Any]:
+    while len(size := pipe.read(_SIZE_BYTES)) == _SIZE_BYTES:
+        content = pipe.read(int.from_bytes(size, "big"))
+        if len(content) < int.from_bytes(size, "big"):
+            return  # the proxy was killed in the middle of it
+        yield _decoder.decode(content)
+
+
+def _report(recorder: Recorder, ended: threading.Event, out: IO[bytes]) -> None:
+    last = None
+    while not ended.wait(_REPORT_SECONDS):
+        if (counts := recorder.counts()) != last:
+            last = counts
+            try:
+                out.write(msgspec.json.encode(counts._asdict()) + b"\n")
+                out.flush()
+            except OSError:  # nobody asks any more
+                return
+
+
+def _transcribe(frames: Iterator[Any], events: CallEvents) -> None:
+    calls: dict[int, RecordedCall] = {}
+    for frame in frames:
+        match frame:
+            case _Began(number, endpoint, labels, engine, began_us, key, request):
+                call = RecordedCall(Endpoint[endpoint], labels, request, engine, began_us, key)
+                calls[number] = call
+                _take(events, call)
+            case _Came(number, piece):
+                if known := calls.get(number):
+                    _take(events, known, piece)
+            case _Ended(number, end, is_settled, was_dropped):
+                if known := calls.get(number):
+                    known.was_dropped |= was_dropped
+                    _take(events, known, None, end, is_settled=is_settled)
+                    if is_settled:
+                        del calls[number]
+    for call in calls.values():  # the proxy is gone, and their clients with it
+        lasted_ms = (time.time_ns() // 1000 - call.began_us) / 1000
+        gone = CallEnd(0, is_stream=True, latency_ms=lasted_ms, is_called_off=True)
+        _take(events, call, None, gone, is_settled=True)
+
+
+def _take(
+    events: CallEvents,
+    call: RecordedCall,
+    piece: bytes | None = None,
+    end: CallEnd | None = None,
+    *,
+    is_settled: bool = False,
+) -> None:
+    try:
+        events.take(call, piece, end, is_settled=is_settled)
+    except Exception:  # noqa: BLE001  # the next calls are recorded all the same
+        _log.exception("a call was not recorded")
+        events.drop(call, "fault")
+
+
+def main() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    frames = _frames(sys.stdin.buffer)
+    plan = next(frames, None)
+    if not isinstance(plan, RecordingPlan):
+        return
+    spool = Path(plan.spool) if plan.spool else None
+    recorder = Recorder(
+        plan.service, plan.key, source="proxy", spool=spool, memory_bytes_max=_RECORDER_BYTES_MAX
+    )
+    ended = threading.Event()
+    out = os.fdopen(1, "wb", closefd=False)
+    threading.Thread(target=_report, args=(recorder, ended, out), daemon=True).start()
+    with recorder:
+        _transcribe(frames, CallEvents(recorder, plan.tokenizer))
+    ended.set()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""The frame in a real Chromium: signing in, the two schemes, keys, phones, what axe finds."""
+
+import pytest
+
+from tests.support.console_fixtures import ConsoleService, SignIn, assert_accessible
+
+pytestmark = pytest.mark.system
+
+
+def test_the_overview_is_accessible_in_both_schemes(
+    console_service: ConsoleService, sign_in: SignIn
+) -> None:
+    for scheme in ("light", "dark"):
+        page = sign_in(console_service, "read", scheme=scheme)
+        assert_accessible(page)
+
+
+def test_a_phone_scrolls_in_one_direction_alone(
+    console_service: ConsoleService, sign_in: SignIn
+) -> None:
+    page = sign_in(console_service, "read", width=390)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_signing_out_ends_the_session(console_service: ConsoleService, sign_in: SignIn) -> None:
+    page = sign_in(console_service)
+    page.get_by_role("button", name="Sign out").click()
+    page.wait_for_url("**/sign-in")
+    assert_accessible(page)
+    page.goto("/")
+    assert "/sign-in" in page.url
+
+
+def test_keys_open_pages_and_their_list(console_service: ConsoleService, sign_in: SignIn) -> None:
+    page = sign_in(console_service)
+    page.keyboard.press("?")
+    assert page.get_by_role("heading", name="Keys").is_visible()
+    assert_accessible(page)
+    page.keyboard.press("Escape")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
+    page.keyboard.press("g")
+    page.keyboard.press("o")
+    page.wait_for_url(console_service.url + "/")
+
+
+def test_the_scheme_that_was_chosen_stays(console_service: ConsoleService, sign_in: SignIn) -> None:
+    page = sign_in(console_service, scheme="light")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(ground)
+    page.get_by_role("button", name="Light or dark").click()
+    dark = page.evaluate(ground)
+    assert dark != light
+    page.reload()
+    assert page.evaluate(ground) == dark
+
+
+def test_without_script_the_overview_is_there(
+    console_service: ConsoleService, sign_in: SignIn
+) -> None:
+    page = sign_in(console_service, script=False)
+    assert page.get_by_role("heading", name="Overview").is_visible()

@@ -1,0 +1,115 @@
+"""The page where people label messages, in a real Chromium: keys answer, and undo."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page
+
+from penstock.lake.desk import open_desk
+from penstock_jobs.rewards.followups.label_calls import LABEL_RATES, EffectQuestion
+from tests.support.console_fixtures import (
+    HOSTILE_TEXT,
+    ConsoleService,
+    SignIn,
+    assert_accessible,
+    assert_not_hacked,
+    console_running,
+)
+from tests.support.lakes import HandLake
+from tests.support.reward_events import answered, said
+
+pytestmark = pytest.mark.system
+
+SESSIONS = 36
+
+
+def _fill(hand: HandLake) -> None:
+    hand.store(
+        [
+            event | {"checkpoint": f"ckpt-{number % 2}"}
+            for number in range(SESSIONS)
+            for event in (
+                said(1, "add b", f"s{number:02}"),
+                answered(2, f"s{number:02}", text=f"Done. {HOSTILE_TEXT}"),
+                said(3, f"well, about {number}, hm {HOSTILE_TEXT}", f"s{number:02}"),
+            )
+        ]
+    )
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleService]:
+    with console_running(tmp_path_factory.mktemp("labels") / "data", fill=_fill) as running:
+        yield running
+
+
+def _labels(service: ConsoleService) -> dict[str, int]:
+    with open_desk(None, service.url, key=service.keys["read"]) as desk:
+        return desk.ask(LABEL_RATES, EffectQuestion()).labels
+
+
+def _press(page: Page, key: str) -> str:
+    with page.expect_navigation():
+        page.keyboard.press(key)
+    return page.get_by_role("status").inner_text()
+
+
+def test_keys_label_and_undo(service: ConsoleService, sign_in: SignIn) -> None:
+    page = sign_in(service)
+    page.goto("/labels?checkpoint=ckpt-1")
+    assert_accessible(page)
+    assert_not_hacked(page)
+    before = page.locator("pre.said").inner_text()
+    assert _press(page, "5").startswith("Kept: corrects")
+    assert page.locator("pre.said").inner_text() != before
+    assert _labels(service) == {"corrects": 1}
+    assert _press(page, "1").startswith("Kept: moves on")
+    assert "taken back" in _press(page, "u")
+    assert _labels(service) == {"corrects": 1}
+    assert "taken back" in _press(page, "u")
+    assert page.locator("pre.said").inner_text() == before
+    assert _labels(service) == {}
+
+
+def test_what_labels_did_is_drawn(service: ConsoleService, sign_in: SignIn) -> None:
+    page = sign_in(service)
+    page.goto("/labels")
+    _press(page, "8")
+    page.get_by_role("link", name="What labels did").click()
+    page.get_by_role("heading", name="As labels came in").wait_for()
+    assert_accessible(page)
+    assert page.locator("svg.chart").count() == 2
+    page.goto("/labels")
+    _press(page, "u")
+
+
+def test_a_label_for_a_message_that_has_one_changes_nothing(
+    service: ConsoleService, sign_in: SignIn
+) -> None:
+    first, second = sign_in(service), sign_in(service)
+    first.goto("/labels")
+    second.goto("/labels")
+    _press(first, "2")
+    second.keyboard.press("7")
+    second.get_by_text("Somebody labelled this message meanwhile").wait_for()
+    assert _labels(service) == {"refines": 1}
+    first.goto("/labels")
+    _press(first, "u")
+
+
+def test_a_read_key_sees_the_queue_and_labels_nothing(
+    service: ConsoleService, sign_in: SignIn
+) -> None:
+    page = sign_in(service, "read", width=390, scheme="dark")
+    for path in ("/labels", "/labels/rates"):
+        page.goto(path)
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        assert_accessible(page)
+        assert page.locator("main form[method=post]").count() == 0
+    other = sign_in(service, "other")
+    other.goto("/labels")
+    assert "No message waits" in other.locator("main").inner_text()
+    train = sign_in(service, "train")
+    answer = train.goto("/labels")
+    assert answer is not None
+    assert answer.status == 403

@@ -1,0 +1,128 @@
+"""What the page of a session is made of."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from penstock_jobs.sessions.edit_fates import EditFate
+from penstock_jobs.sessions.entries import (
+    DIFF_LINES_MAX,
+    TEXT_CHARS_MAX,
+    Entry,
+    EntryPlace,
+    Rewards,
+    diff_of,
+    entries_of,
+)
+from penstock_jobs.sessions.session_record import EventRecord
+from penstock_jobs.sessions.token_view import token_calls
+
+AT = datetime(2026, 11, 20, 9, tzinfo=UTC)
+
+
+def event(kind: str, payload: Any, **fields: Any) -> EventRecord:
+    return EventRecord(AT, kind, msgspec.Raw(msgspec.json.encode(payload)), **fields)
+
+
+def reward(kind: str, target: str, name: str, **fields: Any) -> dict[str, Any]:
+    row = {"target_kind": kind, "target_id": target, "name": name, "horizon_s": None}
+    return row | {"value": 0.5, "state": "scored", "reason": None} | fields
+
+
+def entries(*events: EventRecord, rows: Any = (), place: EntryPlace | None = None) -> list[Entry]:
+    place = place or EntryPlace()
+    return list(entries_of(events, Rewards(rows), {}, place, last=True))
+
+
+def test_a_change_shows_first_what_went_and_then_what_came() -> None:
+    diff = diff_of("a\nb\nc\nd\n", "a\nB\nC\nd\n", None)
+    assert [line.sign + line.text for line in diff.lines] == [" a", "-b", "-c", "+B", "+C", " d"]
+    assert (diff.added, diff.removed) == (2, 2)
+
+
+def test_lines_far_from_a_change_are_folded() -> None:
+    before = "".join(f"{number}\n" for number in range(40))
+    diff = diff_of(before, before.replace("\n20\n", "\nx\n"), None)
+    assert [line.text for line in diff.lines if line.sign == "…"] == [
+        "17 lines as before",
+        "16 lines as before",
+    ]
+    assert len(diff.lines) == 2 + 3 + 2 + 3
+
+
+def test_added_lines_say_what_became_of_them() -> None:
+    fate = EditFate(1, 300, None, {"x": ["gone"], "y": ["surviving"]})
+    diff = diff_of("", "x\ny\nz\n", fate)
+    assert [line.fate for line in diff.lines] == ["gone", "surviving", "unknown"]
+
+
+def test_a_very_long_diff_is_not_drawn() -> None:
+    diff = diff_of("a\n" * DIFF_LINES_MAX, "b\n", None)
+    assert diff.too_long
+    assert not diff.lines
+
+
+def test_long_texts_are_cut_and_say_so() -> None:
+    [message, _] = entries(event("user_message", {"text": "x" * (TEXT_CHARS_MAX + 7)}))
+    assert message.text is not None
+    assert len(message.text.text) == TEXT_CHARS_MAX
+    assert message.text.left_out == 7
+
+
+def test_rewards_stand_at_what_they_are_about() -> None:
+    rows = [
+        reward("turn", "1", "dissatisfied"),
+        reward("model_call", "c1", "reward"),
+        reward("edit", "e1", "line_survival", horizon_s=30),
+        reward("edit", "e1", "line_survival", horizon_s=300, value=0.25),
+        reward("edit", "e1", "line_survival", horizon_s=900, value=None, state="pending"),
+    ]
+    shown = entries(
+        event("user_message", {"text": "one"}),
+        event("model_call", {"call_id": "c1", "text": "yes", "tokens": {"completion_ids": [1]}}),
+        event("edit", {"path": "a", "edit_id": "e1", "before": "", "after": "x\n"}),
+        event("user_message", {"text": "two"}),
+        rows=rows,
+    )
+    assert [entry.turn for entry in shown] == [1, 1, 1, 2, 2]
+    assert [row["name"] for row in shown[1].rewards] == ["reward"]
+    assert shown[1].has_tokens
+    [survival] = shown[2].rewards
+    assert survival["value"] == 0.25  # the latest horizon that has a value
+    assert [row["name"] for row in shown[3].turn_rewards] == ["dissatisfied"]
+    assert Rewards(rows, 30).of("edit", "e1")[0]["horizon_s"] == 30
+
+
+def test_a_part_goes_on_where_the_one_before_ended() -> None:
+    place = EntryPlace(events=10, turn=3)
+    [message, _] = entries(event("user_message", {"text": "more"}), place=place)
+    assert (message.number, message.turn) == (11, 4)
+
+
+def test_payloads_that_nobody_can_read_are_shown_all_the_same() -> None:
+    shown = entries(
+        event("model_call", {"text": 7}), event("edit", {}), event("error", {"message": "<b>"})
+    )
+    assert [entry.kind for entry in shown] == ["note", "edit", "problem", "note"]
+
+
+def test_tokens_have_their_versions_and_how_expected_they_were() -> None:
+    tokens = {
+        "prompt_ids": [5, 6],
+        "completion_ids": [7, 8, 9],
+        "logprobs": [-0.01, -0.7, -9.0],
+        "policy_version_runs": [[0, 3], [2, 4]],
+    }
+    [call, broken] = token_calls(
+        [
+            event("model_call", {"call_id": "c", "tokens": tokens}, checkpoint="ckpt"),
+            event("model_call", {"tokens": {"completion_ids": [1], "logprobs": []}}),
+            event("model_call", {"text": "without"}),
+        ]
+    )
+    assert (call.prompt, call.completion, call.versions) == (2, 3, ["3", "4"])
+    assert [(token.version, token.surprise) for token in call.tokens] == [
+        ("3", 0), ("3", 2), ("4", 4),
+    ]  # fmt: skip
+    assert broken.mean_logprob is None

@@ -1,0 +1,156 @@
+"""The pages of sessions in a real Chromium, over simulated, sample and hostile sessions."""
+
+import json
+from urllib.parse import quote
+
+import pytest
+
+from penstock.clock import SystemClock
+from tests.support.console_fixtures import (
+    HOSTILE_SESSION,
+    ConsoleService,
+    SignIn,
+    assert_accessible,
+    assert_not_hacked,
+)
+
+pytestmark = pytest.mark.system
+
+HOSTILE_PATHS = [
+    f"/sessions/{quote(HOSTILE_SESSION, safe='')}",
+    f"/session-tokens/{quote(HOSTILE_SESSION, safe='')}",
+    f"/session-pairs?left={quote(HOSTILE_SESSION, safe='')}&right=sample-kept",
+    "/sessions?words=%3Cscript%3E",
+    "/sessions?project=%3Ci%3Eproject%3C%2Fi%3E",
+]
+
+
+def test_search_opens_a_session_and_its_neighbour(
+    console_service: ConsoleService, sign_in: SignIn
+) -> None:
+    page = sign_in(console_service, "read")
+    page.keyboard.press("g")
+    page.keyboard.press("s")
+    page.wait_for_url("**/sessions")
+    assert_accessible(page)
+    page.keyboard.press("/")
+    page.keyboard.type("CART")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**words=CART**")
+    assert page.locator("mark").first.inner_text().lower() == "cart"
+    page.goto("/sessions?project=shop/web")
+    rows = page.locator("tbody tr a.opening")
+    first = rows.nth(0).get_attribute("href")
+    second = rows.nth(1).get_attribute("href")
+    page.keyboard.press("j")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{console_service.url}{first}")
+    page.keyboard.press("n")
+    page.wait_for_url(f"{console_service.url}{second}")
+    page.keyboard.press("p")
+    page.wait_for_url(f"{console_service.url}{first}")
+    page.keyboard.press("u")
+    page.wait_for_url("**/sessions?project=shop%2Fweb")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_session_shows_what_became_of_its_edits(
+    console_service: ConsoleService, sign_in: SignIn, scheme: str
+) -> None:
+    page = sign_in(console_service, "read", scheme=scheme)
+    page.goto("/sessions/sample-kept")
+    assert_accessible(page)
+    assert page.locator("tr.add.surviving").count() > 0
+    assert "after 900 s" in page.locator(".entry.edit").first.inner_text()
+    page.get_by_label("edits after").select_option("300")
+    page.wait_for_url("**horizon_s=300**")
+    assert "after 300 s" in page.locator(".entry.edit").first.inner_text()
+    assert page.locator(".terms").get_by_text("work left").is_visible()
+    page.goto("/sessions/sample-reverted")
+    assert page.locator("tr.add.gone").count() > 0
+
+
+def test_kinds_of_entries_can_be_hidden(console_service: ConsoleService, sign_in: SignIn) -> None:
+    page = sign_in(console_service, "read")
+    page.goto("/sessions/sample-kept")
+    edit = page.locator(".entry.edit").first
+    assert edit.is_visible()
+    page.get_by_label("edits", exact=True).uncheck()
+    assert not edit.is_visible()
+
+
+def test_a_phone_reads_a_session(console_service: ConsoleService, sign_in: SignIn) -> None:
+    page = sign_in(console_service, "read", width=390)
+    for path in ("/sessions", "/sessions/sample-kept", *HOSTILE_PATHS):
+        page.goto(path)
+        assert page.evaluate("document.documentElement.scrollWidth") == 390, path
+
+
+@pytest.mark.parametrize("path", HOSTILE_PATHS)
+def test_hostile_content_is_text(
+    console_service: ConsoleService, sign_in: SignIn, path: str
+) -> None:
+    page = sign_in(console_service)
+    page.goto(path)
+    assert_not_hacked(page)
+    assert_accessible(page)
+    text = page.locator("main").inner_text()
+    assert "\u202e" not in text
+    assert "49" not in text.split("{{")[0] or "{{ 7 * 7 }}" in text
+
+
+def test_two_attempts_stand_beside_each_other(
+    console_service: ConsoleService, sign_in: SignIn
+) -> None:
+    page = sign_in(console_service, "read")
+    page.goto("/session-pairs?left=sample-kept&right=sample-reverted")
+    assert page.locator(".pair section").count() == 2
+    assert_accessible(page)
+
+
+def test_a_session_is_handed_on_as_one_file(
+    console_service: ConsoleService, sign_in: SignIn
+) -> None:
+    page = sign_in(console_service, "read")
+    page.goto("/sessions/sample-kept")
+    with page.expect_download() as started:
+        page.get_by_role("link", name="As a file").click()
+    text = started.value.path().read_text()
+    assert "sample-kept" in text
+    assert "src=" not in text
+    assert "<script" not in text
+
+
+def test_others_sessions_are_not_there(console_service: ConsoleService, sign_in: SignIn) -> None:
+    for key, path in (("other", "/sessions/sample-kept"), ("project", "/sessions/sample-stopped")):
+        page = sign_in(console_service, key)
+        for prefix in ("/sessions/", "/session-tokens/", "/session-file/", "/session-pairs?left="):
+            answer = page.request.get(path.replace("/sessions/", prefix))
+            assert answer.status == 404, (key, prefix)
+    page = sign_in(console_service, "project")
+    page.goto("/sessions/sample-kept")
+    assert page.get_by_role("heading", name="sample-kept").is_visible()
+
+
+def test_what_goes_on_comes_by_itself(console_service: ConsoleService, sign_in: SignIn) -> None:
+    def said(number: int) -> None:
+        now_us = SystemClock().now_us()
+        event = {"session_id": "live", "ts": now_us, "type": "user_message", "seq": number}
+        with console_service.server.client(console_service.keys["ingest"]) as client:
+            lines = [event | {"source": "t", "payload": {"text": f"message {number}"}}]
+            assert client.post("/v1/events", b"".join(map(_line, lines))).status == 200
+
+    said(1)
+    page = sign_in(console_service, "read")
+    page.goto("/sessions/live")
+    assert page.get_by_text("going on").is_visible()
+    assert page.get_by_text("message 1").is_visible()
+    said(2)
+    page.get_by_text("message 2").wait_for()
+    said(3)
+    page.get_by_text("message 3").wait_for()
+    assert page.locator(".entry.user").count() == 3
+
+
+def _line(event: object) -> bytes:
+    return json.dumps(event).encode() + b"\n"

@@ -1,0 +1,49 @@
+"""Shards of what a proxy recorded."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from penstock.recorder.recorder import Recorder
+from tests.support.commands import penstock
+from tests.support.recording_proxy import RecordingProxy
+from tests.support.waiting import eventually
+
+_MINUTE = 60.0
+_RECIPE = """
+name = "captured"
+query = "all.sql"
+[tokens]
+source = "engine"
+[reward]
+definition = "default"
+pending = "drop"
+[exclude]
+consent = "train"
+"""
+
+
+def stored(proxy: RecordingProxy, events: int, service: str, key: str, spool: Path) -> None:
+    """Waits until the service has so many; then somebody is content with both sessions."""
+    eventually(lambda: _is_stored(proxy.status(), events))
+    with Recorder(service, key, spool=spool) as recorder:
+        for session in ("streamed", "whole"):
+            recorder.session(session).feedback("m", "thumbs", "up")
+        assert recorder.flush(_MINUTE)
+
+
+def _is_stored(status: dict[str, Any], events_count: int) -> bool:
+    events = status["events"]
+    return events["recorded"] == events["sent"] == events_count and not events["rejected"]
+
+
+def shard_rows(data: Path, here: Path) -> list[dict[str, Any]]:
+    (here / "all.sql").write_text("select session_id from sessions order by session_id")
+    (here / "recipe.toml").write_text(_RECIPE)
+    assert penstock("rewards", "run", "--data", str(data)).returncode == 0
+    built = penstock("shards", "build", str(here / "recipe.toml"), "--data", str(data))
+    assert built.returncode == 0, built.stderr
+    [part] = (data / "lake" / "shards").rglob("part-00000.parquet")
+    rows = pq.ParquetFile(part).read().to_pylist()
+    return sorted(rows, key=lambda row: str(row["session_id"]))

@@ -1,0 +1,156 @@
+"""Labels asked for and given as calls, and what they did to the rate."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.errors import InvalidInput
+from penstock.lake.desk import Caller, LocalDesk
+from penstock_jobs.rewards.definition import parse_definition
+from penstock_jobs.rewards.dissatisfaction import JudgedFollowUp
+from penstock_jobs.rewards.errors import AlreadyLabelled, MessageUnknown, NothingToUndo
+from penstock_jobs.rewards.followups.label_calls import (
+    LABEL,
+    LABEL_RATES,
+    NEXT_LABEL,
+    UNDO,
+    EffectQuestion,
+    LabelOrder,
+    NextLabelQuestion,
+    OpenMessage,
+    UndoQuestion,
+)
+from penstock_jobs.rewards.followups.label_effect import effect_by_checkpoint, effect_by_step
+from penstock_jobs.rewards.followups.labels import StoredLabel, draw
+from tests.support.lakes import HandLake, hand_lake
+from tests.support.reward_events import answered, said
+from tests.support.reward_runs import run_at
+
+DEFINITION = parse_definition(
+    """
+    name = "judged"
+    [[reward]]
+    name = "dissatisfied_follow_up"
+    weight = 1.0
+    [[reward]]
+    name = "judged_follow_up"
+    """,
+    "judged",
+)
+HOUR = 3_600
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[HandLake]:
+    with hand_lake(tmp_path) as lake:
+        for number in range(3):
+            name = f"s{number}"
+            lake.send(
+                [
+                    said(1, "add b", name),
+                    answered(2, name, text="Done."),
+                    said(3, f"well, about {number}, hm", name),
+                ]
+            )
+        lake.writer().drain()
+        run_at(lake, HOUR, DEFINITION)
+        yield lake
+
+
+def _desk(lake: HandLake, who: str = "ann") -> LocalDesk:
+    return LocalDesk(lake.lake, Caller("default", who))
+
+
+def _next(desk: LocalDesk) -> OpenMessage:
+    message = desk.ask(NEXT_LABEL, NextLabelQuestion(definition="judged")).next
+    assert message is not None
+    return message
+
+
+def _order(message: OpenMessage, label: str) -> LabelOrder:
+    return LabelOrder(
+        session_id=message.session_id,
+        turn=message.turn,
+        message=message.message,
+        drawn=message.drawn,
+        until_us=message.until_us,
+        label=label,
+        definition="judged",
+    )
+
+
+def _counts(desk: LocalDesk) -> dict[str, int]:
+    return desk.ask(LABEL_RATES, EffectQuestion(definition="judged")).labels
+
+
+def test_what_is_asked_is_labelled_and_taken_back(lake: HandLake) -> None:
+    desk = _desk(lake)
+    asked = []
+    for label in ("corrects", "asks", "unclear"):
+        message = _next(desk)
+        asked.append(message.session_id)
+        assert desk.ask(LABEL, _order(message, label)).by == "ann"
+    assert sorted(asked) == ["s0", "s1", "s2"]
+    answer = desk.ask(NEXT_LABEL, NextLabelQuestion(definition="judged"))
+    assert (answer.next, answer.open, answer.labelled) == (None, 0, 3)
+    assert _counts(desk) == {"corrects": 1, "asks": 1, "unclear": 1}
+    for session in reversed(asked):
+        assert desk.ask(UNDO, UndoQuestion(definition="judged")).session_id == session
+    assert _counts(desk) == {}
+    with pytest.raises(NothingToUndo):
+        desk.ask(UNDO, UndoQuestion(definition="judged"))
+
+
+def test_nobody_undoes_what_another_said(lake: HandLake) -> None:
+    message = _next(_desk(lake))
+    _desk(lake).ask(LABEL, _order(message, "reverts"))
+    with pytest.raises(NothingToUndo):
+        _desk(lake, "bob").ask(UNDO, UndoQuestion(definition="judged"))
+    with pytest.raises(AlreadyLabelled, match="ann said reverts"):
+        _desk(lake, "bob").ask(LABEL, _order(message, "asks"))
+    assert _counts(_desk(lake)) == {"reverts": 1}
+
+
+def test_a_label_is_of_the_words_that_were_read(lake: HandLake) -> None:
+    desk = _desk(lake)
+    message = _next(desk)
+    message.message = "0" * 64
+    with pytest.raises(MessageUnknown):
+        desk.ask(LABEL, _order(message, "asks"))
+    with pytest.raises(InvalidInput, match="labels are moves_on"):
+        desk.ask(LABEL, _order(_next(desk), "likes"))
+    assert _counts(desk) == {}
+
+
+def test_intervals_come_with_thirty_labels_and_narrow_with_more() -> None:
+    follow_ups = [
+        JudgedFollowUp(f"s{number:03}", 2, 0.2 + 0.6 * (number % 4 == 0), f"c{number % 2}", 1, 1)
+        for number in range(200)
+    ]
+    by_place = sorted(follow_ups, key=lambda each: draw("default", each.place))
+    labels = [
+        StoredLabel(
+            *each.place,
+            message="m",
+            label="corrects" if each.judged > 0.5 else "moves_on",
+            drawn=True,
+            until_us=1,
+            by="ann",
+            is_model=False,
+            at=number,
+        )
+        for number, each in enumerate(by_place[:150])
+    ]
+    few = effect_by_step("default", follow_ups, labels[:20])
+    assert [(step.labels, step.value) for step in few] == [(20, None)]
+    steps = effect_by_step("default", follow_ups, labels)
+    assert [step.labels for step in steps] == [30, 60, 120, 150]
+    widths = [step.high - step.low for step in steps if step.low is not None and step.high]
+    assert len(widths) == 4
+    assert widths[-1] < widths[0]
+    assert effect_by_step("default", follow_ups, []) == []
+    found = effect_by_checkpoint("default", follow_ups, labels)
+    assert [each.checkpoint for each in found] == ["c0", "c1"]
+    assert sum(each.labels for each in found) == 150
+    assert {each.truth_by for each in found} == {"people"}

@@ -1,0 +1,91 @@
+"""Rewards and judges follow what was decided on consent by user, project and session."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.lake.desk import Caller, perform
+from penstock_jobs.rewards.explanation import computed_rewards
+from penstock_jobs.rewards.followups.labels import MessagePlace
+from penstock_jobs.rewards.followups.questions import follow_up_at
+from penstock_jobs.shards.consent_calls import DECIDE_CONSENT, DecideQuestion
+from tests.support.lakes import Event, HandLake, hand_lake, make_event
+from tests.support.reward_runs import DEFINITION, run_at, seen, worked
+
+OUTCOMES = """select session_id, outcome, reason from outcomes
+    where superseded_at is null and definition_version = '{version}' order by session_id"""
+
+
+@pytest.fixture
+def lake(tmp_path: Path, each_database: None) -> Iterator[HandLake]:
+    """`a` names a user, `b` a project, `c` nobody; `a2` is a subagent's of `a`."""
+    with hand_lake(tmp_path) as opened:
+        opened.send([*session("a", user="u-1"), *session("b", project="p-1"), *session("c")])
+        link = {"parent_session": "a", "link": "subagent"}
+        opened.store([make_event("a2", 0, "session_start", payload=link), *worked("a2", 1)])
+        yield opened
+
+
+def session(name: str, **labels: str) -> list[Event]:
+    events = [*worked(name), seen(name, 303), make_event(name, 304)]
+    events[0] |= labels
+    return events
+
+
+def decide(lake: HandLake, kind: Any, subject: str, consent: Any = "no_train") -> None:
+    caller = Caller("default", "tester", at_the_lake=True)
+    question = DecideQuestion(kind=kind, subject=subject, consent=consent)
+    perform(DECIDE_CONSENT, lake.lake, caller, question)
+
+
+def excluded(lake: HandLake) -> set[str]:
+    rows = lake.rows(OUTCOMES.format(version=DEFINITION.version))
+    return {row["session_id"] for row in rows if row["reason"] == "no_train"}
+
+
+def test_a_run_excludes_whom_a_user_or_a_project_denies(lake: HandLake) -> None:
+    decide(lake, "user", "u-1")
+    decide(lake, "project", "p-1")
+    run_at(lake, 86_400)
+    assert excluded(lake) == {"a", "a2", "b"}
+    assert run_at(lake, 86_500).sessions == 0
+
+
+def test_a_later_decision_has_its_sessions_computed_again_and_no_others(lake: HandLake) -> None:
+    run_at(lake, 86_400)
+    assert excluded(lake) == set()
+    decide(lake, "user", "u-1")
+    assert run_at(lake, 86_500).sessions == 2, "the session and its subagent's"
+    assert excluded(lake) == {"a", "a2"}
+    decide(lake, "session", "c")
+    assert run_at(lake, 86_600).sessions == 1
+    assert excluded(lake) == {"a", "a2", "c"}
+    decide(lake, "user", "u-1", "unknown")
+    assert run_at(lake, 86_700).sessions == 2
+    assert excluded(lake) == {"c"}
+    assert run_at(lake, 86_800).sessions == 0
+
+
+def test_a_decision_of_another_tenant_says_nothing_here(lake: HandLake) -> None:
+    lake.store(session("a", user="u-1"), tenant="other")
+    decide(lake, "user", "u-1")
+    run_at(lake, 86_400)
+    rows = lake.rows(OUTCOMES.format(version=DEFINITION.version), tenant="other")
+    assert [row["reason"] for row in rows] != ["no_train"]
+
+
+def test_nobody_is_shown_the_messages_of_a_denied_session(lake: HandLake) -> None:
+    run_at(lake, 86_400)
+    places = [MessagePlace(name, 2) for name in ("a", "b", "c")]
+    assert all(follow_up_at(lake.lake, "default", place) for place in places)
+    decide(lake, "user", "u-1")
+    shown = [follow_up_at(lake.lake, "default", place) is not None for place in places]
+    assert shown == [False, True, True]
+
+
+def test_what_is_computed_for_one_session_follows_too(lake: HandLake) -> None:
+    decide(lake, "project", "p-1")
+    told = computed_rewards(lake.lake, "b", "default", DEFINITION).explanation
+    assert (told.outcome, told.reason) == ("excluded", "no_train")

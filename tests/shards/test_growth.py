@@ -1,0 +1,66 @@
+"""What planning does for a session does not grow with the number of sessions."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from penstock.execution.calls import InlineExecutor
+from penstock.lake.catalog import pinned
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.runs import RunRequest, run
+from penstock_jobs.shards.build import slice_tasks
+from penstock_jobs.shards.plan import plan_shard
+from penstock_jobs.shards.session_facts import PinnedSessions
+from tests.support.engine_lake import DAY_US, talk
+from tests.support.lakes import START_US, hand_lake
+
+#: Of the code that plans. Libraries do the same for any number, or are not ours to count.
+ROOMS = ("/penstock_jobs/shards/", "/penstock/lake/buckets.py", "/penstock/privacy/consents.py")
+
+
+class StepCount:
+    """Counts the steps of the interpreter: loops count, whoever wrote them as what."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+
+    def __call__(self, frame: FrameType, event: str, _value: Any) -> Any:
+        if event == "opcode":
+            self.steps += 1
+            return self
+        if not any(room in frame.f_code.co_filename for room in ROOMS):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self
+
+
+def steps_to_plan(data: Path, sessions: int, recipe: Any) -> int:
+    with hand_lake(data) as lake:
+        for number in range(sessions):
+            lake.send(talk(f"s{number:04d}", number))
+        lake.writer().drain()
+        work = RunRequest(find_definition())
+        run(lake.lake, InlineExecutor(), work, now_us=START_US + DAY_US)
+        with pinned(lake.lake.database, "latest", renewed=True) as pin:
+            pinned_sessions = PinnedSessions(lake.lake, InlineExecutor(), pin, "default")
+            count, before = StepCount(), sys.gettrace()
+            sys.settrace(count)
+            try:
+                plan = plan_shard(pinned_sessions, recipe)
+                tasks = slice_tasks(pinned_sessions, recipe, plan, "owner")
+            finally:
+                sys.settrace(before)
+        assert plan.chosen.num_rows == sessions
+        assert len(tasks) == 1
+    return count.steps
+
+
+def test_planning_is_linear(tmp_path: Path, recipe: Callable[..., Any]) -> None:
+    """From 20 sessions to 40, and from 40 to 80: twice as many steps more, not four times."""
+    own = recipe()
+    steps = [steps_to_plan(tmp_path / str(count), count, own) for count in (20, 40, 80)]
+    first, second = steps[1] - steps[0], steps[2] - steps[1]
+    assert first > 0
+    assert second < 2.3 * first
