@@ -150,6 +150,33 @@ def test_what_is_broken_over_lines_is_masked_between_other_lines(around: str, ki
     assert secret[middle:] not in after
 
 
+@pytest.mark.parametrize(
+    "around",
+    ["{}\nimport os\n", "{}\n\nHello there", "a = {}\nb = 2", "- {}\n- other\n", "{}\nMAX_TOKENS=1",
+     "+{}\n+import os\n", "{}\n3f9a1c0277d1e5b8 a commit", "{}\nb64decode(x)", "{}.\nThen go on",
+     "{}\n2026-11-21T10:00:00Z", '"{}" "other"', '"{}"\n"other",', "{}\\nimport os"],
+)  # fmt: skip
+@pytest.mark.parametrize("made", SHAPED)
+def test_the_line_behind_a_secret_stays_and_its_placeholder_is_the_same(
+    made: Callable[[random.Random], str], around: str
+) -> None:
+    secret = made(random.Random(5))
+    assert text_after(around.format(secret), redactor()) == around.format(
+        text_after(secret, redactor())
+    )
+
+
+@pytest.mark.parametrize("between", ["\n", "\n+", "\\\n", '" +\n  "', '"\n  + "', '" + "'])
+def test_a_secret_that_goes_on_for_lines_is_masked_to_its_end(between: str) -> None:
+    secret = "sk" + "-proj-" + planted_secrets.letters(random.Random(4), 148)
+    parts = [secret[at : at + 52] for at in range(0, len(secret), 52)]
+    quote = '"' if '"' in between else ""
+    text = f"x\nkey = {quote}{between.join(parts)}{quote}\nimport os"
+    after = text_after(text, redactor())
+    assert not any(part in after for part in parts)
+    assert after.endswith("\nimport os")
+
+
 def test_broken_lines_are_masked_too() -> None:
     secret = planted_secrets.payment_key(random.Random(5)).encode()
     sent = [b"no json " + secret, b'{"a":"' + secret, b'\xff{"a":"' + secret + b'"}', b"[" + secret]

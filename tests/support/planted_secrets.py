@@ -78,6 +78,12 @@ ENCODINGS: dict[str, Callable[[str, random.Random], str]] = {
     "hexadecimal escapes": lambda secret, dice: "".join(f"\\x{ord(char):02x}" for char in secret),
     "two lines": lambda secret, dice: broken(secret, dice, "\n"),
     "diff": lambda secret, dice: "@@ -1 +1,2 @@\n+" + broken(secret, dice, "\n+"),
+    "two lines between others": lambda secret, dice: (
+        "x = 1\n" + broken(secret, dice, "\n") + "\nimport os\n"
+    ),
+    "diff between other lines": lambda secret, dice: (
+        "@@ -1 +1,4 @@\n+x = 1\n+" + broken(secret, dice, "\n+") + "\n+import os\n"
+    ),
     "put together": lambda secret, dice: 'key = "' + broken(secret, dice, '" +\n  "') + '"',
     "JSON": lambda secret, dice: json.dumps({"key": [secret]}),
     "JSON in JSON": lambda secret, dice: json.dumps({"a": json.dumps({"b": f"x {secret}"})}),

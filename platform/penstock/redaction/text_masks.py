@@ -3,9 +3,11 @@ placeholders."""
 
 import base64
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 from penstock.redaction.checks import Candidate
@@ -17,6 +19,7 @@ from penstock.redaction.text_pieces import text_pieces
 from penstock.redaction.views import (
     BASE64_BREAK,
     View,
+    goes_on,
     is_broken,
     joined,
     percent_decoded,
@@ -36,8 +39,8 @@ _ENCODED_AGAIN_CHARS_MAX = 4096
 #: Decoded texts are screened together up to this size.
 _DECODED_TOGETHER_CHARS = 4096
 #: What is broken over lines is looked at so far.
-_BROKEN_CHARS_MAX, _BROKEN_LINES_MAX = 512, 8
-_BROKEN_WORK_CHARS = 256
+_BROKEN_CHARS_MAX, _BROKEN_LINES_MAX = 1024, 200
+_BROKEN_WORK_CHARS = 512
 _IN_WORD = re.compile(r"[A-Za-z0-9_]")
 #: A match may be seen in several encodings.
 _SPANS_MAX = 3 * MATCHES_MAX
@@ -117,7 +120,7 @@ class TextMask:
         spans = yield from self._matches(text, marks, work)
         if any(mark >= 0 and self.rules[mark].joined for mark in marks):
             spans += yield from self._joined_matches(text, marks, work)
-            spans += yield from self._matches_of_whole_lines(text, marks, spans, work)
+            spans += yield from self._matches_of_whole_lines(text, marks, work)
         if depth == 0:
             return spans
         if ESCAPED in marks or "\\" in text:
@@ -128,12 +131,10 @@ class TextMask:
             spans += yield from self._in_base64(text, work, depth)
         return spans
 
-    def _matches(
-        self, text: str, marks: Marks, work: LineWork, *, joined_only: bool = False
-    ) -> Steps[list[_Replacement]]:
+    def _matches(self, text: str, marks: Marks, work: LineWork) -> Steps[list[_Replacement]]:
         spans: list[_Replacement] = []
         for mark in sorted(marks):
-            if mark < 0 or (joined_only and not self.rules[mark].joined):
+            if mark < 0:
                 continue
             if work.ends_turn(len(text)):
                 yield
@@ -166,25 +167,33 @@ class TextMask:
             return []
         if work.ends_turn(_VIEW_PIECE_CHARS * len(view.begins)):
             yield
-        spans = yield from self._matches(view.text, marks, work, joined_only=True)
-        originals = (
-            span._replace(start=start, end=end)
-            for span in spans
-            for start, end in [view.original(span.start, span.end)]
-            if end - start > span.end - span.start  # the others are masked already
-        )
-        return list(originals)
+        spans: list[_Replacement] = []
+        for rule in self._joined_rules(marks):
+            if work.ends_turn(len(text)):
+                yield
+            for number, match in enumerate(rule.pattern.finditer(view.text)):
+                if number == MATCHES_MAX:
+                    raise TooManyMatches
+                if work.ends_turn(_MATCH_CHARS + len(match[0])):
+                    yield
+                first = bisect_right(view.begins, match.start())
+                breaks = bisect_left(view.begins, match.end()) - first
+                if not breaks:
+                    continue  # it is in one line, and masked already
+                if work.ends_turn(len(match[0]) * min(breaks, _BROKEN_LINES_MAX)):
+                    yield
+                span = self._broken_span(rule, text, view, *match.span())
+                if span is not None:
+                    spans.append(span)
+        return spans
 
     def _matches_of_whole_lines(
-        self, text: str, marks: Marks, known: list[_Replacement], work: LineWork
+        self, text: str, marks: Marks, work: LineWork
     ) -> Steps[list[_Replacement]]:
-        """What is broken and begins or ends with a line: joined with its neighbours it would be
-        part of a longer word."""
+        """What is broken and begins with a line: joined with the one before it would be part of a
+        longer word."""
         spans: list[_Replacement] = []
-        starts = {span.start for span in known}
-        for rule in (self.rules[mark] for mark in sorted(marks) if mark >= 0):
-            if not rule.joined:
-                continue
+        for rule in self._joined_rules(marks):
             if work.ends_turn(len(text)):
                 yield
             for head in rule.head.finditer(text):
@@ -195,25 +204,39 @@ class TextMask:
                     continue
                 if work.ends_turn(_BROKEN_WORK_CHARS):
                     yield
-                span = self._broken_span(rule, text, start, known=start in starts)
+                part = text[start : start + _BROKEN_CHARS_MAX]
+                span = self._broken_span(rule, part, joined(part), 0, len(part))
                 if span is not None:
-                    spans.append(span)
+                    spans.append(span._replace(start=start + span.start, end=start + span.end))
         return spans
 
+    def _joined_rules(self, marks: Marks) -> Iterator[Rule]:
+        return (rule for mark in sorted(marks) if mark >= 0 and (rule := self.rules[mark]).joined)
+
     def _broken_span(
-        self, rule: Rule, text: str, start: int, *, known: bool
+        self, rule: Rule, text: str, view: View, start: int, last: int
     ) -> _Replacement | None:
-        """Of one that is known already, it goes on in lines that hold nothing else."""
-        view = joined(text[start : start + _BROKEN_CHARS_MAX])
-        for end in reversed([*view.begins[1 : _BROKEN_LINES_MAX + 1], len(view.text)]):
-            match = rule.pattern.match(view.text, 0, end)
-            if match is None or (known and match.end() != end):
+        """Of as few lines as the rule accepts, and of those behind them that go on with it: an
+        ordinary line that follows stays."""
+        first = bisect_right(view.begins, start)
+        breaks = view.begins[first : first + _BROKEN_LINES_MAX]
+        found, found_end = None, -1
+        for begin, end in pairwise([start, *(at for at in breaks if at < last), len(view.text)]):
+            if found is not None and (found_end != begin or not goes_on(text, view, begin, end)):
+                break
+            match = rule.pattern.match(view.text, start, end)
+            span = self._span(rule, view.text, match) if match is not None else None
+            if match is None or span is None:
+                if found is not None:
+                    break
                 continue
-            span = self._span(rule, view.text, match)
-            if span:
-                first, last = view.original(span.start, span.end)
-                return span._replace(start=start + first, end=start + last)
-        return None
+            if found is not None and _IN_WORD.match(view.text[:end], match.end()):
+                break
+            found, found_end = span, match.end()
+        if found is None or found.end <= (breaks[0] if breaks else len(view.text)):
+            return None
+        original = view.original(found.start, found.end)
+        return found._replace(start=original[0], end=original[1])
 
     def _in_view(
         self, view_of: Callable[[str], View], text: str, work: LineWork, depth: int

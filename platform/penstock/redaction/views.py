@@ -76,6 +76,41 @@ def is_broken(text: str, start: int) -> bool:
     return bool(_BREAKS.match(text, end) or _SEAMS.match(text, end))
 
 
+#: How a program or a shell says that a text goes on.
+_GOES_ON = re.compile(
+    r"[\"'`][ \t]*[+.&][ \t]*(?:\\*r?\\+n|\r?\n)?.*[\"'`]$"
+    r"|[\"'`][^+.&]*(?:\\+n|\n)[ \t]*[+.&][ \t]*[\"'`]$|\\\r?\n.*$",
+    re.DOTALL,
+)
+_BETWEEN_WORDS = re.compile(r"[-_./:+=~]+")
+_HEXADECIMAL = re.compile(r"[0-9a-f]+|[0-9A-F]+")
+_WORD_OF_NAME = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+|[A-Z]")
+_RANDOM_CHARS_MIN = 8
+#: Characters of the words that a name is made of, on average; random letters change sooner. With
+#: capital letters, small ones and digits it is less likely a name.
+_NAME_WORD_CHARS_MIN, _MIXED_WORD_CHARS_MIN = 2.6, 3.4
+
+
+def goes_on(text: str, joined_view: View, begin: int, end: int) -> bool:
+    """Whether what begins there in the view, behind a break, is a part of what was before it, and
+    not another word: a program says so, or it looks random."""
+    piece = bisect_right(joined_view.begins, begin) - 1
+    gap_start = joined_view.original(begin - 1, begin)[1]
+    if _GOES_ON.match(text, gap_start, joined_view.originals[piece]):
+        return True
+    word = _WORD.match(joined_view.text, begin, end)
+    return word is not None and _looks_random(word[0])
+
+
+def _looks_random(word: str) -> bool:
+    longest = max(_BETWEEN_WORDS.split(word), key=len)
+    if len(longest) < _RANDOM_CHARS_MIN or _HEXADECIMAL.fullmatch(longest):
+        return False
+    words = len(_WORD_OF_NAME.findall(longest))
+    mixed = all(any(map(test, longest)) for test in (str.isupper, str.islower, str.isdigit))
+    return len(longest) < words * (_MIXED_WORD_CHARS_MIN if mixed else _NAME_WORD_CHARS_MIN)
+
+
 def without_breaks(base64: str) -> View:
     return _replaced(base64, ((m.start(), m.end(), "") for m in _BASE64_BREAKS.finditer(base64)))
 
