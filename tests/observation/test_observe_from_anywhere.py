@@ -37,6 +37,8 @@ def test_of_a_service(
         others = service.client("bolt").get(f"/v1/edited-files?folder={folder}")
         assert others.json()["edits"] == []
         assert service.client("ingest").get("/v1/edited-files?folder=shop").status == 400
+        of_all = service.client("ingest").get("/v1/edited-files?folder=/")
+        assert of_all.json() == asked.json()
     away = penstock(*observe)
     assert away.returncode == 3
     assert os.listdir(tmp_path / "state" / "penstock" / "observe")  # noqa: PTH208

@@ -68,6 +68,33 @@ def test_a_later_decision_has_its_sessions_computed_again_and_no_others(lake: Ha
     assert run_at(lake, 86_800).sessions == 0
 
 
+@pytest.mark.parametrize("said", ["by the session itself", "by its user", "late"])
+def test_forks_and_resumes_of_a_denied_session_are_excluded_too(lake: HandLake, said: str) -> None:
+    first = session("f", user="u-9")
+    if said == "by the session itself":
+        first = [make_event("f", 0, "session_start", payload={"consent": "no_train"}), *first[1:]]
+    lake.store(first)
+    for name, parent, link in [
+        ("f2", "f", "fork"),
+        ("f3", "f2", "resume"),
+        ("f4", "f3", "subagent"),
+    ]:
+        start = {"parent_session": parent, "link": link}
+        lake.store([make_event(name, 1, "session_start", payload=start), *worked(name, 2)])
+    if said != "by the session itself":
+        assert run_at(lake, 86_400).sessions
+        assert excluded(lake) == set()
+    if said == "by its user":
+        decide(lake, "user", "u-9")
+    if said == "late":
+        late = {"consent": "no_train"}
+        lake.store([make_event("f", 900, "session_start", payload=late)])
+    run_at(lake, 86_500)
+    assert excluded(lake) == {"f", "f2", "f3", "f4"}
+    assert follow_up_at(lake.lake, "default", MessagePlace("f3", 3)) is None
+    assert run_at(lake, 86_600).sessions == 0
+
+
 def test_a_decision_of_another_tenant_says_nothing_here(lake: HandLake) -> None:
     lake.store(session("a", user="u-1"), tenant="other")
     decide(lake, "user", "u-1")

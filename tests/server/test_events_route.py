@@ -154,6 +154,18 @@ def test_bad_lines_are_told_by_number_and_cost_no_neighbour(service: Any) -> Non
     assert stored(service, "partly") == 3
 
 
+def test_of_an_array_that_was_cut_the_end_is_rejected(service: Any) -> None:
+    for body, accepted in [(b"[", 0), (b"[" + lines("cut", 1)[0] + b",", 1)]:
+        answer = service.post("/v1/events", body)
+        assert answer.status == 200
+        told = answer.json()
+        assert (told["accepted"], [each["line"] for each in told["rejected"]]) == (
+            accepted,
+            [accepted + 1],
+        )
+        assert "array" in told["rejected"][0]["error"]
+
+
 def test_broken_element_of_an_array_costs_no_neighbour(service: Any) -> None:
     one, two = lines("elements", 2)
     answer = service.post("/v1/events", b"[" + one + b', {"a":}, ' + two + b", {").json()

@@ -51,8 +51,8 @@ class EditedFilesPage(msgspec.Struct):
 
 def list_edited_files(lake: Lake, caller: Caller, asked: EditedFilesQuestion) -> EditedFilesPage:
     """Raises InvalidInput, what queries raise."""
-    folder = asked.folder.rstrip("/")
-    if not folder.startswith("/"):
+    folder = asked.folder.rstrip("/")  # of the root nothing is left
+    if not asked.folder.startswith("/"):
         raise InvalidInput(what=f"The folder {asked.folder!r}", why="name an absolute one")
     after = decode_cursor(asked.cursor, 3) if asked.cursor else ("-1", "", "")
     names = ("after_us", "after_session", "after_event")

@@ -5,7 +5,8 @@ A session names the session that it continues when it starts. The metadata datab
 links as sessions are seen, so that finding a chain never reads the lake.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from importlib.resources import files
 from itertools import groupby
 from operator import attrgetter
 from typing import NamedTuple
@@ -20,8 +21,9 @@ from penstock.lake.buckets import Bucket as LakeBucket
 from penstock.lake.buckets import SessionId, plan_sessions, read_bucket, with_consents
 from penstock.lake.catalog import pinned
 from penstock.lake.lake import Lake
+from penstock.lake.query import OwnQuery
 from penstock.lake.tables import session_link
-from penstock.privacy.consents import NO_TRAIN, decided_in
+from penstock.privacy.consents import NO_TRAIN, decided_consents, decided_in
 from penstock_jobs.rewards.bucket import Bucket, as_bucket
 from penstock_jobs.rewards.copies import Parent, Relations
 from penstock_jobs.rewards.errors import SessionUnknown
@@ -79,9 +81,77 @@ def gather_chain(
 
 
 def with_decisions(lake: Lake, tenant: str, rows: pa.Table) -> pa.Table:
-    """Rows of a bucket, of one tenant, whose sessions say `no_train` where anybody decided that."""
-    denied = decided_in(lake.database, tenant, rows).denied
-    return with_consents(rows, ((SessionId(tenant, each), NO_TRAIN) for each in sorted(denied)))
+    """Rows of a bucket, of one tenant, whose sessions say `no_train` where anybody decided that, of
+    them or of sessions that they repeat."""
+    denied = {SessionId(tenant, each) for each in decided_in(lake.database, tenant, rows).denied}
+    own = {SessionId(tenant, each) for each in rows["session_id"].unique().to_pylist()}
+    origins = Origins.of(lake.database, own)
+    if origins.above:
+        refusing = rows.filter(pc.equal(rows["consent"], NO_TRAIN))["session_id"].unique()
+        known = denied | {SessionId(tenant, each) for each in refusing.to_pylist()}
+        known |= _refusing(lake, tenant, origins.chains.keys() - own)
+        denied |= {session for session in own if origins.has_any_of(session, known)}
+    return with_consents(rows, ((session, NO_TRAIN) for session in sorted(denied)))
+
+
+def _refusing(lake: Lake, tenant: str, sessions: Iterable[SessionId]) -> set[SessionId]:
+    """Of sessions whose events are not at hand, those that say `no_train`, or are denied."""
+    ids = sorted(session.session_id for session in sessions)
+    if not ids:
+        return set()
+    sql = files("penstock_jobs.rewards").joinpath("refusing_sessions.sql").read_text("utf-8")
+    query = OwnQuery(sql, frozenset({"events"}), {"sessions": ids})
+    refusing = lake.query(query, tenant=tenant).arrow()["session_id"].to_pylist()
+    denied = decided_consents(lake, tenant, ids).denied
+    return {SessionId(tenant, each) for each in {*refusing, *denied}}
+
+
+class Origins(NamedTuple):
+    """Of some sessions, the chains that they are in, and which chains these fork or resume."""
+
+    #: By session; a chain has the name of its first session.
+    chains: Mapping[SessionId, SessionId]
+    #: By chain.
+    above: Mapping[SessionId, frozenset[SessionId]]
+
+    @classmethod
+    def of(cls, database: Database, sessions: Iterable[SessionId]) -> "Origins":
+        chains: dict[SessionId, SessionId] = {}
+        above: dict[SessionId, set[SessionId]] = {}
+        waiting = set(sessions)
+        parents: dict[SessionId, SessionId] = {}
+        while waiting:
+            found, _ = chains_of(database, waiting)
+            members = {session: chain[0] for chain in found for session in chain}
+            chains |= members
+            with database.read() as connection:
+                links = _read_links(connection, session_link.c.session_id, members, REPEATS)
+            parents |= {session: link.parent for session, link in links.items()}
+            waiting = {link.parent for link in links.values()} - chains.keys()
+        for session, parent in parents.items():
+            above.setdefault(chains[session], set()).add(chains[parent])
+        return cls(chains, {chain: frozenset(names) for chain, names in above.items()})
+
+    def has_any_of(self, session: SessionId, denied: Collection[SessionId]) -> bool:
+        """Whether its chain, or one that it goes on from, holds one of these sessions."""
+        of_chains = {self.chains[each] for each in denied if each in self.chains}
+        reached, waiting = set[SessionId](), {self.chains[session]}
+        while waiting:
+            reached |= waiting
+            waiting = {name for chain in waiting for name in self.above.get(chain, ())} - reached
+        return not reached.isdisjoint(of_chains)
+
+
+def going_on_with(database: Database, sessions: Iterable[SessionId]) -> set[SessionId]:
+    """These sessions, the rest of their chains, and all that fork or resume any of them."""
+    reached: set[SessionId] = set()
+    waiting = set(sessions)
+    while waiting:
+        chains, _ = chains_of(database, waiting)
+        members = {session for chain in chains for session in chain}
+        reached |= members
+        waiting = repeating(database, members).keys() - reached
+    return reached
 
 
 def relations_of(

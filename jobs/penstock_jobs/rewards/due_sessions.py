@@ -25,7 +25,14 @@ from penstock.lake.tables import consent_change
 from penstock.privacy.consents import DecidedSubject, decisions_after
 from penstock.privacy.orders import ErasureScope
 from penstock.privacy.reach import find_sessions
-from penstock_jobs.rewards.chains import Link, chains_of, parents_of, remember_links, repeating
+from penstock_jobs.rewards.chains import (
+    Link,
+    chains_of,
+    going_on_with,
+    parents_of,
+    remember_links,
+    repeating,
+)
 from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.reward_files import RewardFile, read_rows, rewards_at
@@ -186,10 +193,13 @@ def plan_run(
             reward_due.c.due_at <= progress.run_at,
         )
         with lake.database.read() as connection:
-            for tenant, session_id, snap in connection.execute(consents):
-                session = SessionId(tenant, session_id)
-                changes[session] = max(changes.get(session, -1), snap)
+            refused = {
+                SessionId(tenant, id_): snap for tenant, id_, snap in connection.execute(consents)
+            }
             matured = {SessionId(*row) for row in connection.execute(due)}
+        newest_refusal = max(refused.values(), default=-1)
+        for session in going_on_with(lake.database, refused):
+            changes[session] = max(changes.get(session, -1), newest_refusal)
         changed = {session for session, snap in changes.items() if done.get(session, -1) < snap}
         changed |= _decided_sessions(lake, progress.version, pin, subjects)
         matured -= changed
@@ -202,14 +212,15 @@ def plan_run(
 def _decided_sessions(
     lake: Lake, version: str, pin: Pin, subjects: Iterable[DecidedSubject]
 ) -> set[SessionId]:
-    """The sessions of these subjects that were computed before: of the others a run looks for
-    decisions when their events come."""
+    """The sessions of these subjects, and those that go on with them, that were computed before: of
+    the others a run looks for decisions when their events come."""
     if not subjects:
         return set()
     named: set[SessionId] = set()
     for tenant, kind, subject in subjects:
         scope = ErasureScope(tenant, kind, subject, TS_MAX_US)
         named.update(session for found in find_sessions(lake, scope) for session in found)
+    named = going_on_with(lake.database, named)
     return named & _sessions_in(lake, rewards_at(lake.database, pin.snap, version))
 
 

@@ -21,6 +21,9 @@ ELEMENT_BRACKETS_MAX = 20_000
 PLACES_MAX = 1_000
 EVENT_BYTES_MAX = 256 * 1024
 
+#: The line that stands for what is missing of an array. It is no event, and so is rejected.
+ARRAY_WITHOUT_END = b"["
+
 Chunk = tuple[int, list[bytes]]
 
 _WHITE_BYTES_MAX = 65_536
@@ -44,7 +47,8 @@ def split_body(
     array_bytes_max: int = sys.maxsize,
 ) -> Iterator[Chunk]:
     """Chunks of consecutive lines, each with the number of its first line. In an array the
-    elements count as lines; a broken one is rejected later, and costs no other. `ndjson` says that
+    elements count as lines; a broken one is rejected later, and costs no other. One that ends
+    behind a whole element has `ARRAY_WITHOUT_END` for its last line. `ndjson` says that
     the body is no array, whatever it begins with. Of a longer line only the beginning comes, which
     is over the limit too.
 
@@ -129,16 +133,19 @@ def _split_array(body: bytes, start: int, chunk_bytes: int, bytes_max: int) -> I
             for number, elements in _group(map(bytes, whole), chunk_bytes):
                 yield number, list(map(_on_one_line, elements))
             return
-    number, end = 1, start
+    number, begin, end = 1, start, start
 
     def texts() -> Iterator[bytes]:
-        nonlocal end
+        nonlocal begin, end
         for begin, end in _elements(body, start, bytes_max):
-            yield body[begin : min(end, begin + bytes_max + 1)]
+            text = body[begin : min(end, begin + bytes_max + 1)]
+            yield text if end < len(body) or text.strip() else ARRAY_WITHOUT_END
 
     for first, elements in _group(texts(), chunk_bytes):
         number = first + len(elements)
         yield first, list(map(_on_one_line, elements))
+    if end >= len(body) and _is_json(memoryview(body)[begin:end]):
+        yield number, [ARRAY_WITHOUT_END]
     # The text behind the array.
     yield from _split_lines([body[end + 1 :]], chunk_bytes, number, bytes_max)
 

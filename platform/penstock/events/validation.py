@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
+from penstock.events.bodies import ARRAY_WITHOUT_END
 from penstock.events.event import (
     CUSTOM_PREFIX,
     FIELDS,
@@ -274,6 +275,8 @@ def _decode(line: bytes) -> Any:
     except msgspec.ValidationError as error:
         raise EventInvalid(f"not valid JSON: {error}") from None  # a number out of range
     except msgspec.DecodeError as error:
+        if line == ARRAY_WITHOUT_END:
+            raise EventInvalid("not valid JSON: the array has no end, and was cut") from None
         if b"\\ud" in line.lower() and _has_lone_surrogate(line):
             raise EventInvalid("not valid Unicode: a lone surrogate escape") from None
         why = str(error).removeprefix("JSON is malformed: ")
