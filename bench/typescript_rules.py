@@ -5,7 +5,7 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
-from penstock.redaction.checks import _COMMON_PASSWORDS, CHECKS
+from penstock.redaction.checks import _ABOUT_PASSWORDS, _COMMON_PASSWORDS, CHECKS
 from penstock.redaction.rules import Rule, built_in_rules
 
 PAGE = Path(__file__).parents[1] / "clients" / "typescript" / "src" / "rules.ts"
@@ -43,6 +43,8 @@ def rules_page() -> str:
         )
     passwords = json.dumps(sorted(_COMMON_PASSWORDS))
     lines.append(f"];\n\nexport const COMMON_PASSWORDS = new Set({passwords});\n")
+    about = json.dumps(_ABOUT_PASSWORDS.pattern)
+    lines.append(f"export const ABOUT_PASSWORDS = new RegExp({about});\n")
     return "".join(lines)
 
 

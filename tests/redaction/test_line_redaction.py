@@ -81,6 +81,53 @@ def test_a_private_key_is_masked_as_a_whole_also_in_a_diff() -> None:
         assert "that was it" in after
 
 
+@pytest.mark.parametrize("mark", ["", "+", "  "])
+def test_the_rest_of_a_private_key_is_masked_too(mark: str) -> None:
+    lines = planted_secrets.private_key(random.Random(8)).splitlines()
+    for part in (lines[1:], lines[4:], lines[:-1], lines[:-2]):
+        after = text_after(f"so\n{mark}" + f"\n{mark}".join(part) + "\nthat was it", redactor())
+        assert not any(line[1:] in after for line in part if "-----" not in line)
+        assert after.startswith("so\n")
+        assert after.endswith("\nthat was it")
+
+
+def test_a_key_without_its_end_costs_what_any_text_does() -> None:
+    """Each way to share the characters between lines and marks would be tried."""
+    content = planted_secrets.letters(random.Random(8), 40_000)
+    for between in ("\n+", "\n\n", " \n", '",\n', "+\n"):
+        lines = between.join(content[at : at + 64] for at in range(0, len(content), 64))
+        text = f"-----END PRIVATE KEY-----\n{lines}"
+        assert text_after(text, redactor()) == text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["GITHUB_PAT={token}", "export AZURE_DEVOPS_EXT_PAT='{token}'", "githubPat: \"{token}\"",
+     "password: {words}", "DB_PASSWORD={words}", '{{"password": "{words}"}}',
+     "a\n  pwd: {words} # it\nb", "postgres://app:{words}@db/x"],
+)  # fmt: skip
+def test_personal_tokens_and_passwords_of_words_are_masked(text: str) -> None:
+    token = planted_secrets.letters(random.Random(9), 40)
+    filled = text.format(token=token, words="correcthorsebattery")
+    after = text_after(filled, redactor())
+    assert PLACEHOLDER.search(after)
+    assert token not in after
+    assert "correcthorse" not in after
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["password: string", "password = password", "password: required", "def f(password: str)",
+     "password: authentication", "password: Optional", "Password: choose one", "COMPAT=yes",
+     "password=temporaryphrase, user=name", '"password": "Enter your password"',
+     "let password: String;", "password: userpasswordfield", "DB_PASSWORD=${DB_PASSWORD}",
+     "GITHUB_PAT=your_token_here_please",
+     "pattern: correcthorsebattery", "password = correcthorsebattery"],
+)  # fmt: skip
+def test_what_is_said_about_passwords_stays(text: str) -> None:
+    assert text_after(text, redactor(personal="off")) == text
+
+
 def test_a_line_without_a_match_goes_on_byte_for_byte() -> None:
     line = b'{ "session_id":"s", "x":1.50, "n":123456789012345678901234567890, "t":"\\u00e9" }'
     redacted = redactor().redact([line, b"", b"  "], "default", LIMIT)

@@ -38,6 +38,12 @@ def _tuned(dice: random.Random) -> Iterator[Sample]:
     yield Sample(f'password = "{password}"', password)
     token = letters(dice, 32)
     yield Sample(f"API_TOKEN={token}\n", token)
+    personal, words = letters(dice, 40), _words(dice)
+    yield Sample(f"GITHUB_PAT={personal}\n", personal)
+    yield Sample(f"DB_PASSWORD={words}\n", words)
+    yield Sample(f"db:\n  user: app\n  password: {words}\n", words)
+    _, _, tail = private_key(dice).partition("\n")
+    yield Sample(f"the rest:\n{tail}\n", tail)
     digest = letters(dice, 64, _HEX)
     image = base64.b64encode(dice.randbytes(300)).decode()
     name = dice.choice(("total", "session", "order", "invoice"))
@@ -45,9 +51,17 @@ def _tuned(dice: random.Random) -> Iterator[Sample]:
         f"commit {digest[:40]}", f"sha256:{digest}", f'"integrity": "sha512-{image[:86]}=="',
         f"data:image/png;base64,{image}", f"id = {uuid.UUID(bytes=dice.randbytes(16))}",
         f"token = {name}_tokens[0]", 'password = "changeme"', f"max_tokens: {dice.randrange(9999)}",
+        "password: string", "password = password", "password: required",
+        "def f(password: str) -> None:", "PATH=/usr/local/bin:/usr/bin",
+        "pat = re.compile(pattern)", '"password": "Enter your password"',
+        "GITHUB_PAT=${{ secrets.GITHUB_PAT }}", f"password: {name}passwordfield",
         "API_KEY=${API_KEY}", f"password = os.environ['{name.upper()}']",
     )  # fmt: skip
     yield from (Sample(text, "") for text in traps)
+
+
+def _words(dice: random.Random) -> str:
+    return "".join(letters(dice, 1, "bdfklmnrst") + letters(dice, 1, "aeiou") for _ in range(8))
 
 
 def _held_out(dice: random.Random) -> Iterator[Sample]:
@@ -71,6 +85,10 @@ def _held_out(dice: random.Random) -> Iterator[Sample]:
         f"{letters(dice, 6, string.ascii_lowercase)}@{letters(dice, 8, string.ascii_lowercase)}.eu"
     )
     block = private_key(dice)
+    _, _, below = block.partition("\n")
+    above, _, _ = block.rpartition("\n")
+    azure = letters(dice, 52, string.ascii_lowercase + "234567")
+    words = _words(dice)
     yield from (
         Sample(f"//registry/:_authToken={npm}", npm),
         Sample(f"fetch('https://maps/api?key={google}&v=3')", google),
@@ -82,10 +100,17 @@ def _held_out(dice: random.Random) -> Iterator[Sample]:
         Sample(f"  client_secret: {secret}\n  scope: all", secret),
         Sample(f"Server=db;User Id=sa;Password={phrase};Encrypt=true", phrase),
         Sample(f"key.pem:\n{block}\n", block),
+        Sample(f"AZURE_DEVOPS_EXT_PAT='{azure}'", azure),
+        Sample(f'{{"user": "a", "password": "{words}"}}', words),
+        Sample(f"spring.datasource.password={words}\nspring.x=1", words),
+        Sample(f"PGPASSWORD={words} psql -h db", words),
+        Sample("+" + below.replace("\n", "\n+"), below.splitlines()[1]),
+        Sample(f"cut here:\n{above}", above),
         Sample(f"Reported by {mail}, thanks", mail),
         Sample(f"inet {address} netmask", address),
         Sample(f"+    pwd='{phrase}',", phrase),
     )
+    image = base64.b64encode(dice.randbytes(48)).decode()
     camel = "".join(letters(dice, 6, string.ascii_lowercase).title() for _ in range(5))
     yield from (
         Sample(text, "")
@@ -100,6 +125,11 @@ def _held_out(dice: random.Random) -> Iterator[Sample]:
             f"git@github.com:{camel}/repo.git",
             f"version 4.{dice.randrange(99)}.0.{dice.randrange(9)}",
             f"id: {'9' + letters(dice, 18, string.digits)}",
+            "let password: String;", "password: z.string().min(8)", "password=newPassword,",
+            "<label for='password'>Password: choose one</label>", f"password: {camel[:12]}",
+            "$PASSWORD = input", "compat=enabled-everywhere-always", f"pattern: {camel.lower()}",
+            "return connect(user=name, password=temporaryphrase)", "password: authentication",
+            f"-----END CERTIFICATE-----\n{image}\n-----END PUBLIC KEY-----",
             f"tokenizer: '{camel}-7b-v0.{dice.randrange(9)}'",
         )
     )  # fmt: skip

@@ -7,7 +7,7 @@ import { createHmac, randomBytes } from "node:crypto";
 import * as fs from "node:fs";
 import { join } from "node:path";
 
-import { COMMON_PASSWORDS, RULES, type Rule } from "./rules.js";
+import { ABOUT_PASSWORDS, COMMON_PASSWORDS, RULES, type Rule } from "./rules.js";
 
 const KEY_NAME = "redaction.key";
 const KEY_BYTES = 32;
@@ -174,6 +174,11 @@ const NO_SECRET_BEFORE =
   /(?:public|primary|foreign|sort|partition|cache|idempotency|i18n|page|next|cursor|pagination|continuation|csrf|unique|dedup|translation|max|num|hashed|sync|git)[_-]?$/i;
 const EXPRESSION =
   /^(?:[A-Za-z_$][\w$]*(?:(?:\.|->|::|\?\.)[A-Za-z_$][\w$]*)+[!;]?|[A-Za-z_]+|[A-Z][A-Z0-9_]*|[a-z_]+\d{0,2})$/;
+const JOINED_WORDS = /^(?:[a-z]{12,64}|[a-z]{3,16}(?:-[a-z]{3,16}){3,7})$/;
+const LINE_CHARS_MAX = 160;
+const ASSIGNMENT_ALONE =
+  /^[ \t]{0,32}(?:[-+>][ \t]{1,4}|[+>])?(?:export |set |ENV |-e )?["']?[A-Za-z0-9_.-]{1,80}["']?(?:=|:[ \t]+)$/;
+const VARIABLE = /(?:^|[ \t])[A-Z][A-Z0-9_]{2,60}=$/;
 const EXAMPLE_JWT_PARTS = ["eyJzdWIiOiIxMjM0NTY3ODkwI", "SflKxwRJSMeKKF2QT4fwpMeJf36POk6yJV_adQssw5c"];
 const DIGIT = /^\p{Nd}$/u;
 const LETTER = /^\p{L}$/u;
@@ -209,7 +214,10 @@ function isPassword({ value }: Candidate): boolean {
   const plain = value.toLowerCase().replace(/^[!?.]+|[!?.]+$/g, "");
   if (COMMON_PASSWORDS.has(plain) || /^(?:\/|\.\/|~\/|\$)/.test(value)) return false;
   if (value.includes("(") && value.includes(")") && /[A-Za-z_.]\([^)]*\)?/.test(value)) return false;
-  if (DIGEST_NAME.test(value) || WORDS_ONLY.test(value)) return false;
+  if (DIGEST_NAME.test(value)) return false;
+  if (WORDS_ONLY.test(value)) {
+    return JOINED_WORDS.test(value) && new Set(value).size >= 5 && !ABOUT_PASSWORDS.test(value);
+  }
   const kinds = [/\p{Ll}/u, /\p{Lu}/u, /\p{Nd}/u, /[^\p{L}\p{N}]/u];
   const count = kinds.filter((kind) => kind.test(value)).length;
   return count >= 2 && new Set(value).size >= 5;
@@ -219,13 +227,24 @@ function isAssigned({ text, start, value, name, isBare }: Candidate): boolean {
   if (NO_SECRET_NAME.test(name)) return false;
   if (name && NO_SECRET_BEFORE.test(text.slice(Math.max(0, start - 16), start))) return false;
   if (!isBare) return true;
+  if (JOINED_WORDS.test(value) && isAloneInLine(text, start, value)) return true;
   // Without quotes it is one in a configuration, and an expression in a program.
   if (EXPRESSION.test(value.replace(/\.+$/, ""))) return false;
   return /\p{Nd}/u.test(value) && /\p{L}/u.test(value);
 }
 
+function isAloneInLine(text: string, start: number, value: string): boolean {
+  const lineStart = start > 0 ? text.lastIndexOf("\n", start - 1) + 1 : 0;
+  const before = text.slice(Math.max(lineStart, start - LINE_CHARS_MAX), start);
+  if (VARIABLE.test(before)) return true;
+  const end = start + value.length;
+  const after = (text.slice(end, end + LINE_CHARS_MAX).split("\n")[0] ?? "").trim();
+  return ASSIGNMENT_ALONE.test(before) && (after === "" || after.startsWith("#"));
+}
+
 function isKeyBlock({ value }: Candidate): boolean {
-  const body = (value.split("-----BEGIN")[1] ?? "").split("-----")[1] ?? "";
+  const [cut = "", whole] = value.split("-----BEGIN");
+  const body = whole === undefined ? cut : (whole.split("-----")[1] ?? "");
   const line = /[A-Za-z0-9+/=]{24,}/.exec(body);
   return line !== null && entropyBits(line[0]) >= 3;
 }

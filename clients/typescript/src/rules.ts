@@ -84,7 +84,7 @@ export const RULES: readonly Rule[] = [
   },
   {
     type: "private_key",
-    pattern: new RegExp("-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----(?:(?:(?!-----).){16,20000}?-----END [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----|(?:[\\s\\\\nr\"',+>-]{1,16}[A-Za-z0-9+/]{20,80}={0,2}){1,400}(?:[\\s\\\\nr\"',+>-]{1,16}[A-Za-z0-9+/]{1,60}={1,2})?)", "gs"),
+    pattern: new RegExp("(?:-----BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----(?:(?:(?!-----).){16,20000}?-----END [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----|(?:[\\s\\\\nr\"',+>-]{1,16}[A-Za-z0-9+/]{20,80}={0,2}){1,400}(?:[\\s\\\\nr\"',+>-]{1,16}[A-Za-z0-9+/]{1,60}={1,2})?)|(?:(?<=\\n[+>-])|(?<=^[+>-])|(?<![A-Za-z0-9+/=\\\\]))(?<![A-Za-z0-9+/]{20}\\n)(?<![A-Za-z0-9+/]{20}\\r\\n)(?<![A-Za-z0-9+/]{20}\\n[+> \\t-])(?<![A-Za-z0-9+/]{20}\\n[ ]{2})(?<![A-Za-z0-9+/]{20}\\n[ ]{4})(?<![A-Za-z0-9+/]{20}\\n[ ]{8})(?!\\+)(?:(?=(?<atom0>[A-Za-z0-9+/]{20,4000}))\\k<atom0>={0,2}(?=(?<atom1>[\"',]{0,2}))\\k<atom1>(?=(?<atom2>[ \\t]{0,8}))\\k<atom2>(?:(?:(?=(?<atom3>[\\\\]{1,8}))\\k<atom3>r)?(?=(?<atom4>[\\\\]{1,8}))\\k<atom4>n|\\r?\\n)(?=(?<atom5>[ \\t\"']{0,16}))\\k<atom5>(?=(?<atom6>[+>-]{0,1}))\\k<atom6>){1,110}(?:(?=(?<atom7>[A-Za-z0-9+/]{1,60}))\\k<atom7>={0,2}(?=(?<atom8>[\"',]{0,2}))\\k<atom8>(?=(?<atom9>[ \\t]{0,8}))\\k<atom9>(?:(?:(?=(?<atom10>[\\\\]{1,8}))\\k<atom10>r)?(?=(?<atom11>[\\\\]{1,8}))\\k<atom11>n|\\r?\\n)(?=(?<atom12>[ \\t\"']{0,16}))\\k<atom12>(?=(?<atom13>[+>-]{0,1}))\\k<atom13>)?-{4,5}END [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?-----)", "gs"),
     checks: ["key_block"],
     needles: ["private key"],
   },
@@ -131,6 +131,12 @@ export const RULES: readonly Rule[] = [
     needles: ["secret", "token", "key", "credential", "auth"],
   },
   {
+    type: "token",
+    pattern: new RegExp("(?<name>(?:(?<![A-Za-z])(?:PAT|pat)|(?<=[a-z0-9])Pat))\\\\{0,3}[\"']?[\\])]?[ \\t]{0,8}(?::=|=>|=|:)(?!=)[ \\t]{0,8}(?:(?:[a-z]{0,2})\\\\{0,3}(?<quote>[\"'`])(?<value>(?=(?<atom0>[A-Za-z0-9_~+/.=!@#$^&*:%-]{12,512}))\\k<atom0>)\\\\{0,3}\\k<quote>|(?<bare>(?=(?<atom1>[A-Za-z0-9_~+/.=!@#$^*:%-]{16,512}))\\k<atom1>)(?=\\\\n|[\\s,;\"'}&\\\\]|$))", "gs"),
+    checks: ["no_example", "token", "assigned"],
+    needles: ["pat"],
+  },
+  {
     type: "password",
     pattern: new RegExp("(?:--(?:password|pass|token|api-key|secret|secret-key|access-token)(?:[ ]|=)[\"']?|curl [^\\n]{0,200}?(?:-u|--user)[ ][\"']?[A-Za-z0-9_.@-]{1,64}:|sshpass -p[ ]?[\"']?)(?<value>[^\\s\"'\\\\<>]{6,200})", "gs"),
     checks: ["no_example", "password", "assigned"],
@@ -139,3 +145,4 @@ export const RULES: readonly Rule[] = [
 ];
 
 export const COMMON_PASSWORDS = new Set(["123456", "12345678", "abc123", "admin", "admin123", "bar", "baz", "bool", "bytes", "changeme", "default", "development", "empty", "false", "foo", "guest", "guestguest", "hidden", "hunter2", "incorrect", "invalid", "letmein", "localhost", "minio", "minioadmin", "mongo", "mysql", "none", "null", "number", "optional", "pass", "pass123", "passw0rd", "password", "password1", "password123", "postgres", "production", "pw", "qux", "rabbitmq", "redis", "required", "root", "secret", "secret123", "staging", "str", "string", "test", "test123", "testing", "text", "true", "undefined", "user", "username", "wrong"]);
+export const ABOUT_PASSWORDS = new RegExp("login|interactive|redact|connection|column|attribute|policy|token|authent|interface|application|admin|label|account|manager|production|encrypt|provider|default|alphanumeric|variable|information|missing|crypto|disabled|number|pass|maximum|vault|pwd|implementation|description|unchanged|function|requir|hash|recommended|minimum|random|character|placeholder|parameter|enabled|necessary|kubernetes|secret|example|readonly|reset|sensitive|available|wrong|property|confirm|database|input|argument|development|deprecated|string|protect|change|unsupported|field|config|authori|undefined|length|valid|credential|generat|plaintext|incorrect|mask|unspecified|nullable|environ|permission|user|supported|manda|please|option|forgot|administrator|automatic|value");

@@ -124,15 +124,25 @@ _COMMON_PASSWORDS = _known("passwords")
 _WORDS_ONLY = re.compile(r"[A-Za-z]+(?:[-_. /][A-Za-z]+)*[0-9]{0,3}[!?.:]?")
 
 
+#: A password of letters alone: words in a row, without a space or with dashes between.
+_JOINED_WORDS = re.compile(r"[a-z]{12,64}|[a-z]{3,16}(?:-[a-z]{3,16}){3,7}")
+#: What stands in names, types and texts of programs that have to do with passwords.
+_ABOUT_PASSWORDS = re.compile("|".join(_known("about_passwords")))
+
+
 def is_password(candidate: Candidate) -> bool:
-    """Not one of those that everybody uses in examples, and no plain words."""
+    """Not one of those that everybody uses in examples, and no plain words, unless they are joined
+    as nobody writes them elsewhere."""
     value = candidate.value
     if value.lower().strip("!?.") in _COMMON_PASSWORDS or value.startswith(("/", "./", "~/", "$")):
         return False
     if "(" in value and ")" in value and re.search(r"[A-Za-z_.]\([^)]*\)?", value):
         return False
-    if _DIGEST_NAME.match(value) or _WORDS_ONLY.fullmatch(value):
+    if _DIGEST_NAME.match(value):
         return False
+    if _WORDS_ONLY.fullmatch(value):
+        joined = _JOINED_WORDS.fullmatch(value) is not None and len(set(value)) >= 5
+        return joined and _ABOUT_PASSWORDS.search(value) is None
     kinds = sum(
         any(map(test, value))
         for test in (str.islower, str.isupper, str.isdigit, lambda char: not char.isalnum())
@@ -169,18 +179,42 @@ def is_assigned(candidate: Candidate) -> bool:
     if match.groupdict().get("bare") is None:
         return True
     value = candidate.value.rstrip(".")
+    if _JOINED_WORDS.fullmatch(value) and _is_alone_in_line(candidate):
+        return True
     # Without quotes it is one in a configuration, and an expression in a program.
     if _EXPRESSION.fullmatch(value):
         return False
     return any(char.isdigit() for char in value) and any(char.isalpha() for char in value)
 
 
+_LINE_CHARS_MAX = 160
+#: Of a configuration or of a shell, with what is assigned to a name.
+_ASSIGNMENT_ALONE = re.compile(
+    r"[ \t]{0,32}(?:[-+>][ \t]{1,4}|[+>])?(?:export |set |ENV |-e )?"
+    r"[\"']?[A-Za-z0-9_.-]{1,80}[\"']?(?:=|:[ \t]+)"
+)
+#: In the environment of a command.
+_VARIABLE = re.compile(r"(?:^|[ \t])[A-Z][A-Z0-9_]{2,60}=$")
+
+
+def _is_alone_in_line(candidate: Candidate) -> bool:
+    text, start = candidate.text, candidate.start
+    line_start = max(text.rfind("\n", 0, start) + 1, start - _LINE_CHARS_MAX)
+    before = text[line_start:start]
+    if _VARIABLE.search(before):
+        return True
+    end = start + len(candidate.value)
+    after = text[end : end + _LINE_CHARS_MAX].partition("\n")[0].strip()
+    return _ASSIGNMENT_ALONE.fullmatch(before) is not None and (not after or after[0] == "#")
+
+
 _BASE64_LINE = re.compile(r"[A-Za-z0-9+/=]{24,}")
 
 
 def is_key_block(candidate: Candidate) -> bool:
-    """With content, which is no dots and no words."""
-    body = candidate.value.partition("-----BEGIN")[2].partition("-----")[2]
+    """With content, which is no dots and no words. Its first or its last line may be missing."""
+    cut, begin, whole = candidate.value.partition("-----BEGIN")
+    body = whole.partition("-----")[2] if begin else cut
     line = _BASE64_LINE.search(body)
     return line is not None and entropy_bits(line[0]) >= _TOKEN_ENTROPY_MIN
 
