@@ -16,6 +16,7 @@ from penstock.ingest.rejected_lines import list_rejected
 from penstock.lake.catalog import create_snapshot, current
 from penstock.lake.errors import LakeDamaged, QueryFailed
 from penstock.lake.merges import merge
+from penstock.lake.redaction_counts import SourceRule, read_redaction_counts
 from penstock.lake.tables import reader_lease
 from penstock.lake.verification import verify
 from penstock.privacy import lake_content
@@ -165,6 +166,26 @@ def test_a_session_a_project_and_a_tenant_can_be_erased(tmp_path: Path) -> None:
         erase(lake, ErasureScope("acme", "tenant", "acme", UNTIL_US))
         assert {session[:2] for session in lake.stored()} == {("default", "c")}
         assert verify(lake.lake).findings == []
+
+
+def test_erasing_a_tenant_leaves_its_counts_without_names_of_sources(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        for tenant in ("acme", "default"):
+            for source in ("laptop-of-anna", "ci"):
+                lake.store([make_event(source, 1, source=source)], tenant=tenant)
+                matches = {SourceRule(source, "aws_access_key"): 2}
+                lake.lake.redaction_tally.count(tenant, START_US, matches)
+        lake.lake.redaction_tally.flush(lake.lake.database)
+        before = read_ledger(lake.lake, tenant="default").rows
+        report = erase(lake, ErasureScope("acme", "tenant", "acme", UNTIL_US))
+        assert report["removed"]["counts of sources"] == 4
+        [row] = read_ledger(lake.lake, tenant="acme").rows
+        assert (row.source, row.accepted, row.stored, row.erased) == ("", 2, 0, 2)
+        [count] = read_redaction_counts(lake.lake.database, "acme")
+        assert (count.source, count.matches) == ("", 4)
+        assert read_ledger(lake.lake, tenant="default").rows == before
+        assert len(read_redaction_counts(lake.lake.database, "default")) == 2
+        assert read_ledger(lake.lake).discrepancies == []
 
 
 def test_the_report_is_signed_and_names_nobody(tmp_path: Path) -> None:

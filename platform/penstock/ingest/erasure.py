@@ -4,6 +4,7 @@ import json
 import math
 import re
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
@@ -13,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.clock import SystemClock
-from penstock.database.engine import portions
+from penstock.database.engine import insert_of, portions
 from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.rejected_lines import FOLDER, SUFFIX, contents_of
 from penstock.ingest.settings import IngestSettings
@@ -25,9 +26,18 @@ from penstock.lake.errors import FileLost
 from penstock.lake.intents import NO_PARTITION, announce_file, give_up_files, withdraw_intent
 from penstock.lake.lake import Lake
 from penstock.lake.segments import new_name
+from penstock.lake.tables import ledger, redaction_count
 from penstock.metrics import Metrics
 from penstock.privacy.errors import LogNotCovered
-from penstock.privacy.orders import CONTENT, LOG, ErasedPart, ErasureOrder, ErasureStep
+from penstock.privacy.orders import (
+    CONTENT,
+    LINEAGE,
+    LOG,
+    ErasedPart,
+    ErasureOrder,
+    ErasureScope,
+    ErasureStep,
+)
 from penstock.privacy.tombstones import SESSION, TENANT
 
 #: Beyond what a flush may wait: how long storing what the log holds may take.
@@ -174,5 +184,42 @@ def _move(connection: Connection, kept: Sequence[Any], fresh: str) -> None:
         raise FileLost(name=fresh)
 
 
+# Names of sources, beside counts. A session's or a user's cannot be told from others'.
+
+
+def _erase_sources(order: ErasureOrder) -> Iterator[ErasedPart]:
+    """All that a tenant sent counts as of no source, in the ledger and of redaction."""
+    merged = 0
+    if order.scope.kind == TENANT:
+        with order.lake.database.write() as connection:
+            merged += _without_sources(connection, ledger, order.scope)
+            merged += _without_sources(connection, redaction_count, order.scope)
+    yield ErasedPart({"counts of sources": merged})
+
+
+def _without_sources(connection: Connection, table: sa.Table, scope: ErasureScope) -> int:
+    """The rows are deleted and what they held is added again, so that what is counted meanwhile is
+    not lost."""
+    mine = (table.c.tenant == scope.tenant, table.c.source != "", table.c.hour <= scope.until_us)
+    named = sa.delete(table).where(*mine).returning(*table.columns)
+    keys = [column.name for column in table.primary_key.columns]
+    sums: defaultdict[tuple[Any, ...], Counter[str]] = defaultdict(Counter)
+    rows = connection.execute(named).mappings().all()
+    for row in rows:
+        place = tuple("" if name == "source" else row[name] for name in keys)
+        sums[place].update({name: row[name] or 0 for name in row if name not in keys})
+    for place, counts in sums.items():
+        insert: Any = insert_of(connection)(table).values(
+            **dict(zip(keys, place, strict=True)), **counts
+        )
+        added = {
+            name: sa.func.coalesce(table.c[name], 0) + insert.excluded[name] for name in counts
+        }
+        connection.execute(insert.on_conflict_do_update(index_elements=keys, set_=added))
+    return len(rows)
+
+
 LOG_PART = ErasureStep(LOG, _erase_from_log)
 REJECTED_PART = ErasureStep(CONTENT, _erase_rejected)
+#: When all that is taken out of segments was counted by its source.
+SOURCES_PART = ErasureStep(LINEAGE, _erase_sources)
