@@ -1,12 +1,13 @@
 /** Secrets in what an agent said, and what stands in their place before anything is on disk.
  *
- * It looks into texts as they are and with their escapes resolved. The service, which masks in any
- * case, also looks into encodings and across line breaks. */
+ * It looks into texts as they are, with their escapes resolved, and into base64 and URL encoding,
+ * to a depth. The service, which masks in any case, also looks across line breaks. */
 
 import { createHmac, randomBytes } from "node:crypto";
 import * as fs from "node:fs";
 import { join } from "node:path";
 
+import { ENCODINGS, replaced, unescaped } from "./encodings.js";
 import { ABOUT_PASSWORDS, COMMON_PASSWORDS, RULES, type Rule } from "./rules.js";
 
 const KEY_NAME = "redaction.key";
@@ -15,6 +16,13 @@ const KEY_BYTES = 32;
 const SESSIONS_MAX = 10_000;
 const ASSIGNED_CHARS_MAX = 512;
 const MATCHES_MAX = 5_000;
+/** Encodings within encodings. */
+const DEPTH_MAX = 3;
+/** What is decoded of a line, in its own size; one that says more was made for it. */
+const DECODED_TIMES_MAX = 16;
+const DECODED_CHARS_MIN = 1024 * 1024;
+/** What may hide a secret from the needles of rules. */
+const HIDING = /%(?:25)?[2-7][0-9a-fA-F]|\\(?:u00|x)[2-7]|[A-Za-z0-9+/_-]{20}/;
 /** They are positions of tokens, or decode to text. */
 const TOKEN_KEYS = [
   "prompt_ids",
@@ -38,6 +46,7 @@ export class Mask {
   readonly #folder: string;
   readonly #sessions = new Set<string>();
   #key: Buffer | undefined;
+  #decodedLeft = 0;
 
   constructor(folder: string) {
     this.#folder = folder;
@@ -45,11 +54,12 @@ export class Mask {
 
   /** The line as it may be kept. Throws where that cannot be found out. */
   line(session: string, line: string): string {
-    const lower = line.toLowerCase();
-    const rules = RULES.filter((rule) => rule.needles.some((needle) => lower.includes(needle)));
+    const hides = HIDING.test(line);
+    const rules = hides ? RULES : rulesFor(line);
     const hasIds = line.includes('"prompt_ids"') || line.includes('"completion_ids"');
     if (rules.length === 0 && !(hasIds && this.#sessions.has(session))) return line;
     let found = 0;
+    this.#decodedLeft = Math.max(DECODED_CHARS_MIN, DECODED_TIMES_MAX * line.length);
     const event = mapped(JSON.parse(line), (text, name) => {
       const masked = this.#masked(text, name, rules);
       if (masked !== text) found += 1;
@@ -65,15 +75,32 @@ export class Mask {
     return found > 0 || drops ? JSON.stringify(event) : line;
   }
 
-  #masked(text: string, name: string, rules: readonly Rule[]): string {
+  #masked(text: string, name: string, rules: readonly Rule[], depth = DEPTH_MAX): string {
     let masked = text;
-    for (const [type, value] of secretsIn(text, rules)) {
+    for (const [type, value] of secretsIn(text, rulesFor(text, rules))) {
       masked = masked.split(value).join(this.#placeholder(type, value));
     }
+    masked = this.#maskedInside(masked, depth);
     if (masked === text && name && text.length > 0 && text.length <= ASSIGNED_CHARS_MAX) {
       const secrets = secretsIn(`"${name}": "${text}"`, rules);
       const whole = secrets.find(([, value]) => value === text);
       if (whole) return this.#placeholder(...whole);
+    }
+    return masked;
+  }
+
+  /** With the secrets masked that it says in encodings. */
+  #maskedInside(text: string, depth: number): string {
+    if (depth === 0 || !HIDING.test(text)) return text;
+    let masked = text;
+    for (const encoded of ENCODINGS) {
+      const parts = encoded(masked).flatMap(({ start, end, decoded, again }) => {
+        this.#decodedLeft -= decoded.length;
+        if (this.#decodedLeft < 0) throw new Error("too much is encoded");
+        const inner = this.#masked(decoded, "", RULES, depth - 1);
+        return inner === decoded ? [] : [{ start, end, by: again(inner) }];
+      });
+      if (parts.length > 0) masked = replaced(masked, parts);
     }
     return masked;
   }
@@ -93,6 +120,12 @@ export class Mask {
     }
     this.#sessions.add(session);
   }
+}
+
+/** Those rules of which a needle is in the text. */
+function rulesFor(text: string, rules: readonly Rule[] = RULES): readonly Rule[] {
+  const lower = text.toLowerCase();
+  return rules.filter((rule) => rule.needles.some((needle) => lower.includes(needle)));
 }
 
 /** The types and the values of what is to be masked in a text, the longest first. */
@@ -121,16 +154,6 @@ export function secretsIn(text: string, rules: readonly Rule[] = RULES): [string
   return [...secrets].map(([value, type]): [string, string] => [type, value]).sort(
     (a, b) => b[1].length - a[1].length,
   );
-}
-
-const WHITE: Record<string, string> = { n: "\n", r: "\r", t: "\t", b: "\b", f: "\f" };
-const ESCAPES = /\\{1,64}(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|([nrtbf"'/]))/g;
-
-function unescaped(text: string): string {
-  return text.replace(ESCAPES, (_all, four?: string, two?: string, one?: string) => {
-    const code = four ?? two;
-    return code === undefined ? (WHITE[one ?? ""] ?? one ?? "") : String.fromCharCode(parseInt(code, 16));
-  });
 }
 
 function mapped(value: unknown, change: (text: string, name: string) => string, name = ""): unknown {

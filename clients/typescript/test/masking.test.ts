@@ -28,6 +28,29 @@ test("a secret becomes a placeholder wherever it stands, and equal ones equal on
   assert.equal(new Mask(folder(t)).line("s", line({ a: "plain words" })), line({ a: "plain words" }));
 });
 
+test("a secret is masked in encodings, and in encodings within encodings", (t) => {
+  const base64 = (text: string) => Buffer.from(text).toString("base64");
+  const escaped = [...TOKEN].map((char) => `\\u00${char.charCodeAt(0).toString(16)}`).join("");
+  const hidden = [
+    base64(`the key is ${TOKEN}, keep it`),
+    base64(TOKEN),
+    `/x?q=${encodeURIComponent("key=" + TOKEN + "&a")}`,
+    [...TOKEN].map((char) => `%${char.charCodeAt(0).toString(16)}`).join(""),
+    escaped,
+    JSON.stringify({ a: JSON.stringify({ b: `x ${TOKEN}` }) }),
+    JSON.stringify({ a: base64(JSON.stringify({ key: TOKEN })) }),
+    base64(base64(`so: ${TOKEN}`)),
+  ];
+  for (const text of hidden) {
+    const masked = JSON.parse(new Mask(folder(t)).line("s", line({ text: `see ${text} here` })));
+    const after: string = masked.payload.text;
+    assert.ok(!after.includes(text), text);
+    assert.ok(after.startsWith("see ") && after.endsWith(" here"), after);
+  }
+  const plain = line({ image: base64("no secret in here, and nothing else".repeat(9)), u: "a%20b" });
+  assert.equal(new Mask(folder(t)).line("s", plain), plain);
+});
+
 test("the value of a key that names a secret is one", (t) => {
   const masked = new Mask(folder(t)).line("s", line({ password: "corr3ct-horse!9" }));
   assert.match(masked, /"password":"\[SECRET:password:[0-9a-f]{16}\]"/);
@@ -57,11 +80,13 @@ test("what is on disk has no secret", async (t) => {
   assert.equal(fs.statSync(join(spool, "redaction.key")).mode & 0o777, 0o600);
 });
 
-test("texts that are made to be slow are not", () => {
-  for (const unit of ["password = '", "token: a", "a.b_", "eyJ", "-----BEGIN PRIVATE " + "KEY-----\n", "\\"]) {
+test("texts that are made to be slow are not", (t) => {
+  for (const unit of ["password = '", "token: a", "a.b_", "eyJ", "-----BEGIN PRIVATE " + "KEY-----\n", "\\",
+    "aGVsbG8gd29ybGQsIGhl", "%41", "\\u0041"]) {
     const text = unit.repeat(Math.ceil(30_000 / unit.length));
     const started = process.cpuUsage();
     secretsIn(text);
+    new Mask(folder(t)).line("s", line({ text }));
     const { user } = process.cpuUsage(started);
     assert.ok(user < 20_000_000, `${unit}: ${user} µs`);
   }
