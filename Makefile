@@ -130,6 +130,7 @@ docs: .venv/ready ## write docs/python.md, the lists of docs/sql.md and docs/set
 	$(BIN)/python -m bench.python_page
 	$(BIN)/python -m bench.typescript_types
 	$(BIN)/python -m bench.typescript_rules
+	$(BIN)/python -m bench.hook_rules
 
 .PHONY: mutation
 mutation: .venv/ready ## how many small faults the tests notice in five central modules (ARGS="--samples 40")

@@ -13,7 +13,7 @@ _HEAD = (
     "/** What secrets look like. `make docs` writes this file from the rules of redaction of the\n"
     " * service; platform/penstock/redaction/rules.toml says what they mean. */\n\n"
 )
-_NEEDLES = files("bench").joinpath("typescript_needles.json")
+NEEDLES = files("bench").joinpath("typescript_needles.json")
 _CLASS = r"\[(?:\\.|[^\]\\])*\]"
 _POSSESSIVE = re.compile(rf"({_CLASS})(\{{\d+(?:,\d*)?\}}|\*)\+")
 _VERBOSE_SPACE = re.compile(rf"({_CLASS}|\\.)|\s+")
@@ -21,7 +21,7 @@ _FLAGS = re.compile(r"^\(\?([a-z]+)\)")
 
 
 def rules_page() -> str:
-    needles = json.loads(_NEEDLES.read_text("utf-8"))
+    needles = json.loads(NEEDLES.read_text("utf-8"))
     rules = [rule for rule in built_in_rules() if rule.kind == "secret"]
     names = {check: name for name, check in CHECKS.items()}
     lines = [

@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from masking import Mask
+
 Row = dict[str, Any]
 
 #: What a hook is given may be long: whole files.
@@ -107,7 +109,8 @@ def keep(events: list[Row]) -> None:
     """In a file of its own, which is there once it is whole."""
     folder = spool_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lines = b"".join(json.dumps(event).encode() + b"\n" for event in events)
+    mask = Mask(folder)
+    lines = b"".join(json.dumps(mask.value(event)).encode() + b"\n" for event in events)
     sizes = [size for _, size in _waiting()]
     if len(sizes) >= SPOOL_FILES_MAX or sum(sizes) + len(lines) > SPOOL_BYTES_MAX:
         _count_dropped(events, "spool_full")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -14,8 +15,10 @@ from typing import Any
 
 import pytest
 
+from bench.hook_rules import PAGE, hook_rules_page
 from tests.hooks import inputs
 from tests.hooks.inputs import AFTER, BEFORE, Row
+from tests.support.planted_secrets import SHAPED, letters, private_key
 
 HOOKS = Path(__file__).parents[2] / "examples" / "hooks"
 
@@ -125,6 +128,28 @@ def test_a_subagent_of_claude_code_has_a_session_of_its_own(service: Any, desk: 
     rows = stored(service, "claude-2.agent-a7")
     assert kinds(rows) == {"session_start": 1, "model_call": 1}
     assert of_type(rows, "session_start")[0]["parent_session"] == "claude-2"
+
+
+def test_secrets_are_masked_before_they_are_on_disk(desk: Desk) -> None:
+    desk.variables["PENSTOCK_URL"] = "http://127.0.0.1:9"  # nobody takes it from the spool
+    secrets = [made(random.Random(3)) for made in (*SHAPED, private_key)]
+    password = letters(random.Random(3), 9) + "!7aB"
+    for number, secret in enumerate([*secrets, secrets[0]]):
+        told = {"session_id": "masked", "hook_event_name": "UserPromptSubmit", "cwd": "/shop"}
+        text = f'use {secret} and {{"db_password": "{password}"}} {number}'
+        desk.run("claude_code.py", told | {"prompt": text})
+    assert len(desk.waiting()) == len(secrets) + 1
+    kept = "".join(path.read_text() for path in desk.waiting())
+    for secret in secrets:
+        assert json.dumps(secret)[1:-1] not in kept
+    assert password not in kept
+    [key] = set(re.findall(r"\[SECRET:aws_key:[0-9a-f]{16}\]", kept))
+    assert kept.count(key) == 2
+    assert (desk.spool / "redaction.key").stat().st_mode & 0o777 == 0o600
+
+
+def test_the_patterns_of_hooks_are_those_of_the_rules() -> None:
+    assert PAGE.read_text(encoding="utf-8") == hook_rules_page()
 
 
 def test_codex(service: Any, desk: Desk) -> None:

@@ -16,6 +16,7 @@ const KEY_BYTES = 32;
 const SESSIONS_MAX = 10_000;
 const ASSIGNED_CHARS_MAX = 512;
 const MATCHES_MAX = 5_000;
+const PLACEHOLDER = /\[(?:SECRET|PERSONAL):[a-z0-9_]{1,40}:[0-9a-f]{16}\]/;
 /** Encodings within encodings. */
 const DEPTH_MAX = 3;
 /** What is decoded of a line, in its own size; one that says more was made for it. */
@@ -139,6 +140,7 @@ export function secretsIn(text: string, rules: readonly Rule[] = RULES): [string
         matches += 1;
         if (matches > MATCHES_MAX) throw new Error("too many matches");
         const value = match.groups?.["value"] ?? match.groups?.["bare"] ?? match[0];
+        if (PLACEHOLDER.test(value)) continue;
         const candidate: Candidate = {
           text: view,
           start: match.index ?? 0,
@@ -250,7 +252,9 @@ function isAssigned({ text, start, value, name, isBare }: Candidate): boolean {
   if (NO_SECRET_NAME.test(name)) return false;
   if (name && NO_SECRET_BEFORE.test(text.slice(Math.max(0, start - 16), start))) return false;
   if (!isBare) return true;
-  if (JOINED_WORDS.test(value) && isAloneInLine(text, start, value)) return true;
+  if (JOINED_WORDS.test(value) && isAloneInLine(text, text.indexOf(value, start + name.length), value)) {
+    return true;
+  }
   // Without quotes it is one in a configuration, and an expression in a program.
   if (EXPRESSION.test(value.replace(/\.+$/, ""))) return false;
   return /\p{Nd}/u.test(value) && /\p{L}/u.test(value);

@@ -127,7 +127,7 @@ _WORDS_ONLY = re.compile(r"[A-Za-z]+(?:[-_. /][A-Za-z]+)*[0-9]{0,3}[!?.:]?")
 #: A password of letters alone: words in a row, without a space or with dashes between.
 _JOINED_WORDS = re.compile(r"[a-z]{12,64}|[a-z]{3,16}(?:-[a-z]{3,16}){3,7}")
 #: What stands in names, types and texts of programs that have to do with passwords.
-_ABOUT_PASSWORDS = re.compile("|".join(_known("about_passwords")))
+_ABOUT_PASSWORDS = re.compile("|".join(sorted(_known("about_passwords"))))
 
 
 def is_password(candidate: Candidate) -> bool:

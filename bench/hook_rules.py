@@ -1,0 +1,43 @@
+"""examples/hooks/secret_patterns.py, from the rules of redaction: those that find secrets."""
+
+import json
+from pathlib import Path
+
+from bench.typescript_rules import NEEDLES
+from penstock.redaction.checks import (
+    _EXAMPLE_WORDS,
+    _NO_SECRET_BEFORE,
+    _NO_SECRET_NAME,
+    CHECKS,
+)
+from penstock.redaction.rules import built_in_rules
+
+PAGE = Path(__file__).parents[1] / "examples" / "hooks" / "secret_patterns.py"
+_HEAD = '''"""What secrets look like. `make docs` writes this from the service's rules.
+Each has the type in its placeholder, a pattern, the checks that a match has to pass, and needles:
+one of them, in small letters, is in each text that the pattern matches."""
+
+'''
+
+
+def hook_rules_page() -> str:
+    needles = json.loads(NEEDLES.read_text("utf-8"))
+    names = {check: name for name, check in CHECKS.items()}
+    lines = [_HEAD, "# fmt: off\n# ruff: noqa: E501, RUF100\n"]
+    lines.append(f"EXAMPLE_WORDS = {_EXAMPLE_WORDS.pattern!r}\n")
+    lines.append(f"NO_SECRET_NAME = {_NO_SECRET_NAME.pattern!r}\n")
+    lines.append(f"NO_SECRET_BEFORE = {_NO_SECRET_BEFORE.pattern!r}\n\n")
+    lines.append("SECRETS: list[tuple[str, str, tuple[str, ...], tuple[str, ...]]] = [\n")
+    for rule in built_in_rules():
+        if rule.kind == "secret":
+            checks = tuple(names[check] for check in rule.checks)
+            pattern = rule.pattern.pattern
+            lines.append(
+                f"    ({rule.type!r}, {pattern!r}, {checks!r}, {tuple(needles[rule.id])!r}),\n"
+            )
+    lines.append("]\n")
+    return "".join(lines)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(hook_rules_page(), encoding="utf-8")
