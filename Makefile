@@ -91,6 +91,10 @@ phoenix: .venv/ready .venv-phoenix/ready ## what a span costs here and in Arize 
 erasure-bench: .venv/ready ## erase one user of 10 million events, while a server takes events in
 	$(BIN)/python -m bench.erasure $(ARGS)
 
+.PHONY: console-bench
+console-bench: .venv/ready ## visit each page of the console over 10 million events (ARGS="--events 500000")
+	$(BIN)/python -m bench.console $(ARGS)
+
 .PHONY: import-formats
 import-formats: .venv/ready ## read a log of 100 MB of each format: how fast, and in how much memory
 	$(BIN)/python -m bench.import_formats $(ARGS)

@@ -11,6 +11,7 @@ import pytest
 from bench.building import measure_building
 from bench.ceiling import Ceiling, by_type, measure_ceiling
 from bench.commits import commits_per_second, seconds_to_pin
+from bench.console import measure_console
 from bench.demonstration import measure_demonstration
 from bench.erasure import measure_erasure
 from bench.figures import Figure, at_least, at_most, show
@@ -107,6 +108,9 @@ def _measure(here: Path, events: int, lake_events: int) -> Iterator[Figure]:
     yield from measure_queries(here / "large", lake_events)
     few = traffic.packed[: len(traffic.packed) // 4], traffic.plain[: len(traffic.plain) // 4]
     yield from measure_growth(here / "small", here / "large", *few, lake_events)
+
+    say("visiting the pages of the console")
+    yield from measure_console(here / "console", lake_events // 10)
 
     say("erasing a user beside a server that takes events in")
     yield from measure_erasure(here / "erasure", lake_events // 10)

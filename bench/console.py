@@ -1,0 +1,166 @@
+"""How long the pages of the console take over a large lake with rewards, and a long session."""
+
+import argparse
+import http.client
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlencode
+
+from bench.figures import Figure, at_most, show
+from bench.ingest import admin_key
+from bench.large_lake import large_lake
+from bench.measure import percentile, usage_of
+from bench.servers import quiet_server
+from penstock.console.assets import assets
+from penstock.console.form_proof import form_proof
+from penstock.execution.calls import InlineExecutor
+from penstock.terminal.output import say
+from penstock_jobs.demo.server import Server
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.runs import RunRequest, run
+
+_PAGE_MS_MAX = 300.0
+_FIRST_CONTENT_MS_MAX = 1000.0
+_ASSETS_KB_MAX = 300.0
+_VISITS = 20
+_FIRST_BYTES = 16 * 1024
+_WAIT_SECONDS = 120
+#: What each page of a long list, a search or a chart asks of the whole lake.
+_PAGES = {
+    "overview": "/",
+    "sessions": "/sessions",
+    "sessions of a project": "/sessions?project=p7",
+    "sessions with a word": "/sessions?words=7919",
+    "sessions by worth": "/sessions?worth_min=0.5",
+    "one session": "/sessions/s-000001234",
+    "its tokens": "/session-tokens/s-000001234",
+    "two sessions": "/session-pairs?left=s-000001234&right=s-000001235",
+    "rewards": "/rewards",
+    "rewards of a checkpoint": "/rewards?checkpoint=ckpt-0001",
+    "monitors": "/rewards/monitors",
+    "labels": "/labels",
+    "rates of judges": "/labels/rates",
+    "shards": "/shards",
+    "channels": "/channels",
+    "checkpoints": "/checkpoints",
+    "suites": "/suites",
+    "query": "/query",
+    "health": "/health",
+    "ledger": "/ledger",
+    "rejected lines": "/rejected",
+    "keys": "/keys",
+    "audit": "/audit",
+}
+_LONG_SESSION = "s-long"
+_LONG_TURNS = 20_000
+_TURN_BYTES = 6_500
+_TURNS_AT_ONCE = 500
+#: Long after the made events: no reward is pending.
+_AS_OF_US = 2_000_000_000_000_000
+
+
+@dataclass
+class _Browser:
+    """Asks as a browser that is signed in does, over one connection."""
+
+    connection: http.client.HTTPConnection
+    cookie: str = ""
+
+    def sign_in(self, key: str) -> None:
+        proof = self._cookie("GET", "", "", "/sign-in")
+        form = urlencode({"key": key, "form_proof": form_proof(proof.partition("=")[2])})
+        self.cookie = self._cookie("POST", form, proof, "/sign-in", "session")
+
+    def _cookie(self, method: str, form: str, cookie: str, path: str, name: str = "") -> str:
+        kind = {"Content-Type": "application/x-www-form-urlencoded"} if form else {}
+        self.connection.request(method, path, form or None, {"Cookie": cookie} | kind)
+        answer = self.connection.getresponse()
+        answer.read()
+        lines = answer.headers.get_all("set-cookie", [])
+        return next(pair for line in lines if name in (pair := line.split(";")[0]).split("=")[0])
+
+    def visit(self, path: str, first_bytes: int | None = None) -> float:
+        """Seconds to the whole page, or to its first bytes."""
+        started = time.perf_counter()
+        self.connection.request("GET", path, headers={"Cookie": self.cookie})
+        answer = self.connection.getresponse()
+        answer.read(first_bytes)
+        seconds = time.perf_counter() - started
+        answer.read()
+        if answer.status != 200:
+            raise AssertionError(f"{path} answered {answer.status}")
+        return seconds
+
+
+def measure_console(data: Path, events: int) -> Iterator[Figure]:
+    with large_lake(data, events) as lake:
+        run(lake, InlineExecutor(), RunRequest(find_definition()), now_us=_AS_OF_US)
+    key = admin_key(data)
+    with quiet_server(data) as server:
+        _send_long_session(server, key)
+        browser = _Browser(
+            http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=_WAIT_SECONDS)
+        )
+        browser.sign_in(key)
+        for name, path in _PAGES.items():
+            yield from _page(server, browser, f"{name}, {events / 1e6:g} million events", path)
+        long = f"/sessions/{_LONG_SESSION}"
+        browser.visit(long)
+        seconds = [browser.visit(long, _FIRST_BYTES) for _ in range(_VISITS)]
+        size = _LONG_TURNS * _TURN_BYTES / 1e6
+        what = f"a session of {_LONG_TURNS} turns and {size:.0f} MB, to its first content, p95"
+        yield at_most(what, 1000 * percentile(seconds, 0.95), _FIRST_CONTENT_MS_MAX, " ms")
+    loaded = sum(map(len, assets().contents.values())) / 1000
+    yield at_most("all script and style", loaded, _ASSETS_KB_MAX, " KB")
+
+
+def _page(server: Server, browser: _Browser, what: str, path: str) -> Iterator[Figure]:
+    browser.visit(path)
+    before = usage_of(server.process.pid).cpu_s
+    seconds = [browser.visit(path) for _ in range(_VISITS)]
+    cpu_ms = 1000 * (usage_of(server.process.pid).cpu_s - before) / _VISITS
+    yield at_most(f"{what}, p95", 1000 * percentile(seconds, 0.95), _PAGE_MS_MAX, " ms")
+    median = 1000 * percentile(seconds, 0.5)
+    yield Figure("  median; CPU of the service", f"{median:.0f} ms; {cpu_ms:.0f} ms")
+
+
+def _send_long_session(server: Server, key: str) -> None:
+    client = server.client(key)
+    text = ("the parser drops the last line; see tests/test_parser.py " * 200)[: _TURN_BYTES // 2]
+    now_us = time.time_ns() // 1000 - _LONG_TURNS * 2_000_000
+    for first in range(0, _LONG_TURNS, _TURNS_AT_ONCE):
+        lines = []
+        for seq in range(2 * first, 2 * (first + _TURNS_AT_ONCE)):
+            payload: dict[str, str] = {"text": f"{seq} {text}"}
+            if seq % 2:
+                payload["call_id"] = f"c{seq}"
+            event = {
+                "session_id": _LONG_SESSION,
+                "seq": seq,
+                "event_id": f"e{seq}",
+                "ts": now_us + seq * 1_000_000,
+                "type": "model_call" if seq % 2 else "user_message",
+                "payload": payload,
+            }
+            lines.append(json.dumps(event))
+        answer = client.post("/v1/events", "\n".join(lines).encode())
+        if answer.status != 200:
+            raise AssertionError(f"/v1/events answered {answer.status}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.console", description=__doc__)
+    parser.add_argument("--events", type=int, default=10_000_000, help="in the lake")
+    events = parser.parse_args().events
+    say(f"making a lake of {events} events with rewards, and visiting its pages")
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
+        sys.exit(0 if show(measure_console(Path(directory) / "lake", events)) else 1)
+
+
+if __name__ == "__main__":
+    main()
