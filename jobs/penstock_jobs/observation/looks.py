@@ -32,7 +32,7 @@ class WatchedEdit(Struct):
     settled: list[int] = field(default_factory=list)
 
 
-class Look(Struct):
+class FileLook(Struct):
     """At one file, for edits of one session. `why` names it in its session."""
 
     edits: list[WatchedEdit]
@@ -79,7 +79,7 @@ def windows_of(definition: Definition) -> Windows:
     return windows
 
 
-def due_looks(edits: Iterable[WatchedEdit], windows: Windows, now_us: int) -> list[Look]:
+def due_looks(edits: Iterable[WatchedEdit], windows: Windows, now_us: int) -> list[FileLook]:
     """Those that horizons ask for now; they count as settled."""
     groups: dict[tuple[str, str], tuple[list[WatchedEdit], list[int]]] = {}
     for edit in edits:
@@ -93,15 +93,16 @@ def due_looks(edits: Iterable[WatchedEdit], windows: Windows, now_us: int) -> li
                 own += [] if edit in own else [edit]
                 horizons.append(horizon_s)
     return [
-        Look(own, f"horizons {' '.join(map(str, horizons))}") for own, horizons in groups.values()
+        FileLook(own, f"horizons {' '.join(map(str, horizons))}")
+        for own, horizons in groups.values()
     ]
 
 
-def commit_looks(edits: Iterable[WatchedEdit], commit: str) -> list[Look]:
+def commit_looks(edits: Iterable[WatchedEdit], commit: str) -> list[FileLook]:
     groups: dict[tuple[str, str], list[WatchedEdit]] = {}
     for edit in edits:
         groups.setdefault((edit.session_id, edit.name), []).append(edit)
-    return [Look(own, f"commit {commit}") for own in groups.values()]
+    return [FileLook(own, f"commit {commit}") for own in groups.values()]
 
 
 def next_us(edits: Sequence[WatchedEdit], windows: Windows) -> int | None:

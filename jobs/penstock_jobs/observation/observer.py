@@ -14,7 +14,7 @@ from penstock.ingest.file_import import event_importer
 from penstock.lake.desk import Desk
 from penstock_jobs.observation.calls import EDITED_FILES, EditedFile, EditedFilesQuestion
 from penstock_jobs.observation.looks import (
-    Look,
+    FileLook,
     WatchedEdit,
     Windows,
     commit_looks,
@@ -130,7 +130,7 @@ class Observer:
         memory.edits = sorted(memory.edits, key=lambda edit: edit.ts_us)[-EDITS_MAX:]
 
     def _told(
-        self, looks: Iterable[Look], head: BranchHead | None, done: ObservedRound
+        self, looks: Iterable[FileLook], head: BranchHead | None, done: ObservedRound
     ) -> list[str]:
         """Lines of events."""
         looks = list(looks)

@@ -49,7 +49,7 @@ class _Tokens(msgspec.Struct):
     redacted: bool = False
 
 
-class _Call(msgspec.Struct):
+class _CallTokens(msgspec.Struct):
     call_id: str | None = None
     tokens: _Tokens | None = None
 
@@ -62,7 +62,7 @@ def token_calls(events: Iterable[EventRecord]) -> list[TokenCall]:
             continue
         name = event.event_id or ""
         try:
-            call = msgspec.json.decode(event.payload, type=_Call)
+            call = msgspec.json.decode(event.payload, type=_CallTokens)
         except (msgspec.MsgspecError, RecursionError) as error:
             problem = f"its tokens cannot be read: {error}"
             calls.append(TokenCall(name, "", 0, 0, [], 0, [], None, "", problem))

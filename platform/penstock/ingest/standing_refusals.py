@@ -80,7 +80,7 @@ class StandingRefusals:
         return subject is not None and (tenant, kind, subject) in self._denied
 
 
-class _Label(msgspec.Struct):
+class _EventSubject(msgspec.Struct):
     """What decisions may be about, and what says so."""
 
     session_id: str
@@ -90,7 +90,7 @@ class _Label(msgspec.Struct):
     project: str | None = None
 
 
-_label_decoder = msgspec.json.Decoder(_Label)
+_subject_decoder = msgspec.json.Decoder(_EventSubject)
 
 
 class RequestRefusals:
@@ -110,14 +110,16 @@ class RequestRefusals:
         lines of which those were validated, as they stand in the body."""
         if not validated.lines:
             return validated, []
-        labels = _label_decoder.decode_lines(b"\n".join(validated.lines))
+        subjects = _subject_decoder.decode_lines(b"\n".join(validated.lines))
         shown: dict[str, int] = {}
-        for at, label in enumerate(labels):
-            if label.session_id not in self._sessions and self._shows(label):
-                self._sessions.add(label.session_id)
-                if not self._standing.denies(self._tenant, SESSION, label.session_id):
-                    shown[label.session_id] = at
-        refused = [at for at, label in enumerate(labels) if label.session_id in self._sessions]
+        for at, subject in enumerate(subjects):
+            if subject.session_id not in self._sessions and self._shows(subject):
+                self._sessions.add(subject.session_id)
+                if not self._standing.denies(self._tenant, SESSION, subject.session_id):
+                    shown[subject.session_id] = at
+        refused = [
+            at for at, subject in enumerate(subjects) if subject.session_id in self._sessions
+        ]
         if not refused:
             return validated, []
         rejected = {rejection.line for rejection in validated.rejections}
@@ -135,13 +137,13 @@ class RequestRefusals:
         sifted = sifted._replace(rejections=[*validated.rejections, *gone])
         return sifted, [rejections[at] for at in refused if at in passed]
 
-    def _shows(self, label: _Label) -> bool:
+    def _shows(self, subject: _EventSubject) -> bool:
         denies, tenant = self._standing.denies, self._tenant
         return (
-            denies(tenant, USER, label.user)
-            or denies(tenant, PROJECT, label.project)
-            or denies(tenant, SESSION, label.session_id)
-            or (label.type == "session_start" and consent_of(bytes(label.payload)) == NO_TRAIN)
+            denies(tenant, USER, subject.user)
+            or denies(tenant, PROJECT, subject.project)
+            or denies(tenant, SESSION, subject.session_id)
+            or (subject.type == "session_start" and consent_of(bytes(subject.payload)) == NO_TRAIN)
         )
 
 

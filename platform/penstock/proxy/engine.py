@@ -8,8 +8,8 @@ import enum
 from dataclasses import dataclass
 
 from penstock.proxy.json_members import (
-    Change,
     Member,
+    MemberChange,
     changed,
     elements_of,
     members_of,
@@ -88,14 +88,14 @@ def engine_request(kind: EngineKind, endpoint: Endpoint, body: bytes) -> EngineR
         if member is None:
             new.append(b'"%s":%s,' % (name.encode(), value))
         elif _value(body, member) in (_NULL, b"false"):
-            changes.append(Change(member.value, member.end, value))
+            changes.append(MemberChange(member.value, member.end, value))
         else:
             continue
         hidden.add(name)
     if new:
         place = body.find(b"{") + 1
         content = b"".join(new)
-        changes.append(Change(place, place, content if members else content[:-1]))
+        changes.append(MemberChange(place, place, content if members else content[:-1]))
     return EngineRequest(changed(body, changes), frozenset(hidden), kind)
 
 
@@ -109,7 +109,7 @@ def client_answer(request: EngineRequest, answer: bytes) -> bytes | None:
     return None if changes is None else changed(answer, changes) if changes else answer
 
 
-def _hidden_changes(request: EngineRequest, text: bytes) -> list[Change] | None:
+def _hidden_changes(request: EngineRequest, text: bytes) -> list[MemberChange] | None:
     top = members_of(text)
     changes, absent = [], _ABSENT[request.kind]
     named = [name for question in request.hidden for name in _TOP.get(question, ())]
@@ -136,10 +136,10 @@ def _hidden_changes(request: EngineRequest, text: bytes) -> list[Change] | None:
 
 def _taken_out(
     text: bytes, members: dict[str, Member], names: list[str], absent: frozenset[str]
-) -> list[Change]:
+) -> list[MemberChange]:
     there = [name for name in names if name in members]
     nulls = [
-        Change(members[name].value, members[name].end, _NULL)
+        MemberChange(members[name].value, members[name].end, _NULL)
         for name in there
         if name not in absent
     ]

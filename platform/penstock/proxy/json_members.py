@@ -22,7 +22,7 @@ class Member(NamedTuple):
     end: int
 
 
-class Change(NamedTuple):
+class MemberChange(NamedTuple):
     start: int
     end: int
     content: bytes = b""
@@ -57,23 +57,23 @@ def elements_of(text: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
         place += len(memoryview(raw))
 
 
-def removals(members: dict[str, Member], names: Collection[str]) -> list[Change]:
+def removals(members: dict[str, Member], names: Collection[str]) -> list[MemberChange]:
     """The changes that take these out, each with one comma."""
     listed = list(members.items())
     kept = [at for at, (name, _) in enumerate(listed) if name not in names]
     last = kept[-1] if kept else -1
     changes = [
-        Change(member.start, listed[at + 1][1].start)
+        MemberChange(member.start, listed[at + 1][1].start)
         for at, (name, member) in enumerate(listed[: max(last, 0)])
         if name in names
     ]
     if last + 1 < len(listed):
         begin = listed[last][1].end if kept else listed[0][1].start
-        changes.append(Change(begin, listed[-1][1].end))
+        changes.append(MemberChange(begin, listed[-1][1].end))
     return changes
 
 
-def changed(text: bytes, changes: Sequence[Change]) -> bytes:
+def changed(text: bytes, changes: Sequence[MemberChange]) -> bytes:
     """The text with changes that do not overlap."""
     parts, place = [], 0
     for change in sorted(changes):
