@@ -12,7 +12,6 @@ import duckdb
 from bench.figures import Figure, at_least
 from penstock.execution.calls import InlineExecutor
 from penstock.lake.catalog import current
-from penstock.shards.manifest import folder_of
 from penstock_jobs.shards.build import ShardBuild, build_shard
 from penstock_jobs.shards.recipe import load_recipe
 from tests.support.lakes import Event, HandLake, body_of, hand_lake, make_event
@@ -45,8 +44,8 @@ def measure_building(directory: Path) -> Iterator[Figure]:
         peak = getrusage(RUSAGE_SELF).ru_maxrss / 1024
         events = [one.name for one in current(lake.lake.database).segments]
         events_s = _best(lambda _number: _copy(lake, events, directory / "copy.parquet"))
-        manifest = built[-1].manifest
-        parts = [f"{folder_of(manifest.id)}/{one.name}" for one in manifest.files]
+        stored = built[-1].stored
+        parts = [stored.path(one) for one in stored.manifest.files]
         parts_s = _best(lambda _number: _copy(lake, parts, directory / "copy.parquet"))
     tokens = built[-1].manifest.counts.tokens
     what = "building a shard, against DuckDB's copy of the events that it is built from"

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from bench.figures import Figure, at_least, at_most
 from penstock.settings import MIB
 from penstock.shards.batches import TRAINING_COLUMNS, Ragged, to_numpy
-from penstock.shards.manifest import Counts, Manifest, folder_of
+from penstock.shards.manifest import Counts, Manifest, shard_folder
 from penstock.shards.reader import ShardReader, read_shard
 from penstock.shards.schema import SHARD_ROWS
 from penstock.shards.writer import PartLimits, PartWriter
@@ -41,7 +41,7 @@ class Shard(NamedTuple):
         )  # fmt: skip
 
     def paths(self) -> list[Path]:
-        folder = self.data / "lake" / folder_of(self.manifest.id)
+        folder = self.data / "lake" / shard_folder("default", self.manifest.id)
         return [folder / one.name for one in self.manifest.files]
 
 

@@ -24,6 +24,7 @@ _PLAIN = re.compile(
 _DIGITS = re.compile("[0-9a-f]{64}")
 _READABLE_CHARS_MAX = 40
 _PLAIN_TENANT = re.compile(f"[a-z0-9_-]{{1,{_READABLE_CHARS_MAX}}}")
+TENANT_FOLDER_BEGINS = "t-"
 _TENANT_FOLDER = re.compile(rf"t-[a-z0-9_-]{{0,{_READABLE_CHARS_MAX}}}(\.[0-9a-f]{{24}})?")
 _NOT_PLAIN = re.compile("[^a-z0-9_-]")
 #: Of a digest, in a folder's name: no two tenants of a service share 96 bits.

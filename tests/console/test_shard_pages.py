@@ -50,7 +50,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleService
         for name, note in (("one", ""), ("two", "-- anew\n")):
             _build(hand, folder / name, note)
         ids = [SessionId("default", "s1")]
-        mark_sessions(hand.lake.database, hand.lake.store, ids, "no_train")
+        mark_sessions(hand.lake, ids, "no_train")
 
     with console_running(folder / "data", fill=fill) as running:
         yield running

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Table
 from penstock.database import migrations
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseOutdated
-from tests.database.test_migrations import revision_of, revisions
+from tests.database.test_migrations import breaks_older_code, revision_of, revisions
 from tests.support.servers.interleaving import Running
 
 OpenDatabase = Callable[..., Database]
@@ -23,11 +23,6 @@ STEPS = list(zip(revisions(), revisions()[1:], strict=False))
 EVIDENCE = frozenset(
     {"benchmark_design", "benchmark_journal", "channel_change", "checkpoint_move", "verdict"}
 )
-
-
-def breaks_older_code(revision: str) -> bool:
-    module = migrations._scripts().get_revision(revision).module
-    return bool(getattr(module, "breaks_older_code", False))
 
 
 @pytest.mark.parametrize(("older", "newer"), STEPS)

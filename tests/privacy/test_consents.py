@@ -9,6 +9,7 @@ import sqlalchemy as sa
 
 import penstock
 from penstock.checkpoints.tables import checkpoint, checkpoint_shard
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.desk import Caller, open_desk, perform
 from penstock.lake.tables import lake_head
 from penstock.privacy.consents import decided_consents
@@ -98,9 +99,9 @@ def test_a_decision_that_is_taken_back_holds_no_more(lake: HandLake, recipe: Rec
     assert built(lake, recipe).manifest.id != first.manifest.id
     decide(lake, "session", "s05")
     decide(lake, "user", "u-3", "unknown")
-    assert marks_of(lake.lake.database, first.manifest.id) == [("s05", "no_train")]
+    assert marks_of(lake.lake.database, TENANT_DEFAULT, first.manifest.id) == [("s05", "no_train")]
     decide(lake, "session", "s05", "unknown")
-    assert marks_of(lake.lake.database, first.manifest.id) == []
+    assert marks_of(lake.lake.database, TENANT_DEFAULT, first.manifest.id) == []
     assert built(lake, recipe).manifest.id == first.manifest.id
     listed = perform(LIST_DECISIONS, lake.lake, ADMIN, DecisionsQuestion()).decisions
     assert [(each.consent, each.holds) for each in listed] == [
@@ -129,7 +130,7 @@ def test_a_change_of_mind_reaches_what_was_built_before(lake: HandLake, recipe: 
     assert answer.sessions == 1
     [marked] = answer.shards
     assert (marked.shard, marked.sessions, marked.checkpoints) == (shard, 1, ["ckpt-1"])
-    assert marks_of(lake.lake.database, shard) == [("s03", "no_train")]
+    assert marks_of(lake.lake.database, TENANT_DEFAULT, shard) == [("s03", "no_train")]
     assert decide(lake, "user", "u-3").shards == []
 
 
@@ -167,7 +168,7 @@ def test_a_shard_with_withdrawn_sessions_is_read_with_a_warning(
     for name in (shard, "engine"):
         with pytest.warns(UserWarning, match="1 sessions of which consent was withdrawn"):
             penstock.read_shard(tmp_path / "data", name).close()
-    assert check_withdrawn(lake.lake.database, lake.lake.settings, shard) == 1
+    assert check_withdrawn(lake.lake.database, lake.lake.settings, TENANT_DEFAULT, shard) == 1
 
 
 def test_an_operator_refuses_to_have_it_read(

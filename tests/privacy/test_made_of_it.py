@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.checkpoints.tables import checkpoint, checkpoint_shard
+from penstock.events.event import TENANT_DEFAULT
 from penstock.ingest.rejected_lines import list_fuses
 from penstock.ingest.tables import rejection_fuse
 from penstock.lake.catalog import create_snapshot, current
@@ -103,7 +104,7 @@ def test_a_shard_that_held_it_is_gone_and_names_the_checkpoints_that_learned_it(
         assert report["seen_by"] == {"shards": [shard], "checkpoints": ["ckpt-7"]}
         left = [stored.name for stored in lake.lake.store.list("shards")]
         assert not [name for name in left if name.endswith(".parquet")]
-        [(marked, reason)] = marks_of(lake.lake.database, shard)
+        [(marked, reason)] = marks_of(lake.lake.database, TENANT_DEFAULT, shard)
         assert reason == "erased"
         assert "s03" not in marked
         # Built again, it is a shard without the session.
@@ -170,11 +171,13 @@ def test_what_was_left_beside_it_is_gone(tmp_path: Path, kind: str) -> None:
     with hand_lake(tmp_path) as hand:
         fill(hand)
         lake = hand.lake
-        unfinished = [f"shards/{folder}/part-00000.parquet" for folder in ("staging/x/0", "7f3a")]
-        for name in unfinished:
+        own = ("t-default/staging/x/0", "t-default/7f3a", "staging/y/0")
+        unfinished = [f"shards/{folder}/part-00000.parquet" for folder in own]
+        not_mine = "shards/t-other/staging/z/0/part-00000.parquet"
+        for name in (*unfinished, not_mine):
             announce_file(lake.database, name, NO_PARTITION, owner="a killed build")
             with lake.store.create(name) as file:
-                file.write(marker.encode())
+                file.write(b"of another" if name == not_mine else marker.encode())
         for folder in ("cache/shards", "tmp/0123456789abcdef"):
             (tmp_path / folder).mkdir(parents=True)
             (tmp_path / folder / "copy.parquet").write_text(marker)
@@ -194,4 +197,6 @@ def test_what_was_left_beside_it_is_gone(tmp_path: Path, kind: str) -> None:
         # The build that wrote them cannot register its shard.
         with lake.database.write() as connection:
             assert not withdraw_intents(connection, unfinished)
+            assert withdraw_intents(connection, [not_mine])
+        lake.store.delete(not_mine)
         assert verify(lake).findings == []

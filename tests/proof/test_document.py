@@ -79,7 +79,7 @@ def test_a_lineage_that_is_broken_and_a_history_that_was_edited_are_named(
 
 
 def test_files_of_a_shard_that_are_gone_or_changed_are_named(proven: ProvenLake) -> None:
-    [file] = (proven.data / "lake" / "shards").glob("*/*.parquet")
+    [file] = (proven.data / "lake" / "shards").rglob("*.parquet")
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from penstock.events.event import TENANT_DEFAULT
 from penstock.proof.comparison import differences
 from penstock.proof.shard_records import kept_record
 from penstock.signatures import SigningKey, canonical
@@ -132,7 +133,7 @@ def test_a_path_of_another_leaf_or_place_is_refused(
 
 
 def test_every_session_of_the_shard_has_a_path_and_the_same_root(proven: ProvenLake) -> None:
-    record = kept_record(proven.lake, proven.shard.manifest.id)
+    record = kept_record(proven.lake, proven.shard.manifest.id, TENANT_DEFAULT)
     assert record is not None
     answers = [proven.session(f"s{number:02d}")["shards"][0] for number in range(SESSIONS)]
     assert {answer["root"] for answer in answers} == {record["sessions"]["root"]}
@@ -188,7 +189,7 @@ def test_what_is_otherwise_now_is_said(proven: ProvenLake) -> None:
     assert differences(document, proven.proof()) == []
     proven.promote("ckpt-2", "again")
     proven.load("engine-b")
-    [file] = (proven.data / "lake" / "shards").glob("*/*.parquet")
+    [file] = (proven.data / "lake" / "shards").rglob("*.parquet")
     content = file.read_bytes()
     file.write_bytes(content[:-1])
     found = "\n".join(differences(document, proven.proof()))

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from penstock.events.event import TENANT_DEFAULT
 from penstock.shards.files import copy_part, files_of
-from penstock.shards.manifest import Counts, Manifest, folder_of, write_manifest
+from penstock.shards.manifest import Counts, Manifest, StoredShard, shard_folder, write_manifest
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, SORTED_BY
 from penstock.shards.writer import PartLimits, PartWriter
 from penstock.storage import ObjectStore
@@ -167,6 +168,14 @@ def make_shard(
 def publish(staging: ObjectStore, folder: str, target: ObjectStore, manifest: Manifest) -> None:
     """Copy the files of a finished shard to where its id says, and its manifest last."""
     for part in files_of(manifest):
-        to = f"{folder_of(manifest.id)}/{part.name}"
+        to = stored_in(target, manifest).path(part)
         copy_part(staging, f"{folder}/{part.name}", target, to, part)
-    write_manifest(target, manifest)
+    write_manifest(target, own_folder(manifest.id), manifest)
+
+
+def own_folder(shard_id: str) -> str:
+    return shard_folder(TENANT_DEFAULT, shard_id)
+
+
+def stored_in(store: ObjectStore, manifest: Manifest) -> StoredShard:
+    return StoredShard(store, own_folder(manifest.id), manifest)

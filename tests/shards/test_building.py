@@ -22,7 +22,7 @@ from penstock.lake.errors import QueryRefused, SnapshotUnknown
 from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
 from penstock.shards.errors import ShardDamaged, ShardUnknown
-from penstock.shards.manifest import read_manifest
+from penstock.shards.manifest import shared_folder, stored_shard
 from penstock.shards.registered_shards import find_shard, list_shards, marks_of
 from penstock.shards.validation import verify_shard
 from penstock_jobs.rewards.definition import find_definition
@@ -147,7 +147,7 @@ def test_a_shard_is_of_its_snapshot_for_ever(lake: HandLake, recipe: Callable[..
         "then",
         newest.manifest.snapshot and newest.manifest.snapshot.name,
     }
-    difference = diff_shards(lake.lake.store, before.manifest, newest.manifest)
+    difference = diff_shards(before.stored, newest.stored)
     assert difference.samples.sessions_only_after == ["late"]
     assert difference.samples.only_before == 0
     assert {"snapshot", "counts.sessions"} <= {one.what for one in difference.changes}
@@ -178,9 +178,9 @@ def test_a_build_that_was_cut_off_leaves_nothing_to_see(
     collect(lake.lake, grace_s=0)
     assert files_of(lake) == set()
     shard = built(lake, recipe())
-    assert verify_shard(lake.lake.store, shard.manifest).problems == []
+    assert verify_shard(shard.stored).problems == []
     collect(lake.lake, grace_s=0)
-    assert verify_shard(lake.lake.store, shard.manifest).problems == []
+    assert verify_shard(shard.stored).problems == []
     assert not any("staging" in name for name in files_of(lake))
     assert verify(lake.lake).findings == []
 
@@ -205,8 +205,9 @@ def test_the_view_shows_shards_of_both_formats_together(
     """The first format has neither the tokenizer's name nor the licence: they are null there."""
     older = FIRST_FORMAT / "shards"
     shutil.copytree(older, tmp_path / "data" / "lake" / "shards", dirs_exist_ok=True)
-    manifest = read_manifest(lake.lake.store, FIRST_SHARD)
-    assert register(lake.lake.database, manifest, TENANT_DEFAULT, ["s"])
+    first = stored_shard(lake.lake.store, shared_folder(FIRST_SHARD), FIRST_SHARD)
+    manifest = first.manifest
+    assert register(lake.lake.database, first, TENANT_DEFAULT, ["s"])
     query = (
         "select shard, tokenizer_id, license, count(*) as n from samples group by all order by n"
     )
@@ -220,11 +221,11 @@ def test_the_view_shows_shards_of_both_formats_together(
 def test_damage_is_found(lake: HandLake, recipe: Callable[..., Any], tmp_path: Path) -> None:
     shard = built(lake, recipe())
     name = shard.manifest.files[0].name
-    [path] = (tmp_path / "data" / "lake" / "shards").glob(f"[0-9a-f]*/{name}")
+    [path] = (tmp_path / "data" / "lake" / "shards").rglob(name)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    [problem] = verify_shard(lake.lake.store, shard.manifest).problems
+    [problem] = verify_shard(shard.stored).problems
     assert name in problem
     path.write_bytes(content[:-10])
     with pytest.raises(ShardDamaged):
@@ -253,7 +254,7 @@ def test_consent_that_is_taken_back_marks_the_shard(
     lake.store([make_event("nobody", 500, "session_start", payload={"consent": "no_train"})])
     assert mark_consent(lake.lake) == 1
     assert mark_consent(lake.lake) == 0
-    assert marks_of(lake.lake.database, shard.manifest.id) == [("s03", "no_train")]
+    assert marks_of(lake.lake.database, TENANT_DEFAULT, shard.manifest.id) == [("s03", "no_train")]
     [row] = lake.rows("select marked_sessions from shards")
     assert row["marked_sessions"] == 1
     again = built(lake, recipe())
@@ -366,7 +367,7 @@ def test_with_files_in_s3(tmp_path: Path, s3: S3Server, recipe: Callable[..., An
     with hand_lake(tmp_path / "data", store_url=url) as lake:
         fill(lake)
         shard = built(lake, recipe())
-        assert verify_shard(lake.lake.store, shard.manifest).problems == []
+        assert verify_shard(shard.stored).problems == []
         assert len(lake.rows("select * from samples")) == SESSIONS
 
 
@@ -408,7 +409,7 @@ def test_a_session_of_a_million_tokens(tmp_path: Path, recipe: Callable[..., Any
         shard = built(lake, load_recipe(tmp_path / "long.toml"))
         counts = shard.manifest.counts
         assert (counts.samples, counts.tokens, counts.trainable) == (1, 1_000_004, 4)
-        assert verify_shard(lake.lake.store, shard.manifest).problems == []
+        assert verify_shard(shard.stored).problems == []
 
 
 def test_a_build_that_is_killed_leaves_nothing_and_the_next_is_the_same(
@@ -443,13 +444,13 @@ def test_the_snapshot_of_a_manifest_makes_the_same_shard_and_mends_it(
     first = built(lake, recipe())
     assert first.manifest.snapshot is not None
     lake.store(talk("late", 99))
-    folder = tmp_path / "data" / "lake" / "shards" / first.manifest.id[7:23]
+    folder = tmp_path / "data" / "lake" / first.stored.folder
     (folder / first.manifest.files[0].name).unlink()
     (folder / "manifest.json").unlink()
     named = ("seed = 3", f'seed = 3\nas_of = "{first.manifest.snapshot.name}"')
     again = built(lake, recipe(named))
     assert (again.manifest.id, again.new) == (first.manifest.id, False)
-    assert verify_shard(lake.lake.store, first.manifest).problems == []
+    assert verify_shard(first.stored).problems == []
 
 
 def test_two_builds_at_once_make_one_shard(
@@ -470,5 +471,5 @@ def test_two_builds_at_once_make_one_shard(
     assert (inner[0].new, outer.new) == (True, False)
     assert inner[0].manifest.id == outer.manifest.id
     collect(lake.lake, grace_s=0)
-    assert verify_shard(lake.lake.store, outer.manifest).problems == []
+    assert verify_shard(outer.stored).problems == []
     assert not any("staging" in name for name in files_of(lake))

@@ -11,11 +11,11 @@ from penstock.settings import Settings
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.files import part_name
 from penstock.shards.local_copies import LocalCopies
-from penstock.shards.manifest import Manifest, folder_of
+from penstock.shards.manifest import Manifest
 from penstock.shards.reader import ShardReader, read_shard
 from penstock.storage import FileStore, ObjectStore, open_store
 from penstock.storage.errors import StoreUnreachable
-from tests.shards.making import make_groups, make_shard
+from tests.shards.making import make_groups, make_shard, own_folder
 from tests.shards.reading import sequence
 from tests.support.servers.s3 import S3Server
 
@@ -64,7 +64,7 @@ def test_a_shard_is_read_through_copies_and_without(far: Far) -> None:
 def test_what_was_copied_is_not_fetched_again(far: Far) -> None:
     expected = sequence(far.reader())
     for part in far.manifest.files:
-        far.store.delete(f"{folder_of(far.manifest.id)}/{part.name}")
+        far.store.delete(f"{own_folder(far.manifest.id)}/{part.name}")
     assert sequence(far.reader()) == expected
     with pytest.raises(ShardDamaged, match="missing"):
         sequence(far.reader(cache=False))
@@ -90,7 +90,7 @@ def test_a_file_that_is_not_what_the_manifest_says_is_no_copy(tmp_path: Path) ->
     store = FileStore(tmp_path / "store")
     manifest = make_shard(store, ROWS)
     part = manifest.files[0]
-    path = f"{folder_of(manifest.id)}/{part_name(0)}"
+    path = f"{own_folder(manifest.id)}/{part_name(0)}"
     Path(store.address(path)).write_bytes(b"x" * part.bytes)
     with pytest.raises(ShardDamaged, match="its checksum is"):
         LocalCopies(tmp_path / "copies", 10**9).find(store, path, part)
@@ -105,7 +105,7 @@ def test_the_least_recently_used_copies_go(tmp_path: Path) -> None:
     copies = LocalCopies(tmp_path / "copies", room)
 
     def find(part: Any) -> None:
-        copies.find(store, f"{folder_of(manifest.id)}/{part.name}", part)
+        copies.find(store, f"{own_folder(manifest.id)}/{part.name}", part)
 
     for age, part in enumerate((one, two)):
         find(part)
@@ -128,7 +128,7 @@ def test_readers_of_one_machine_fetch_a_file_once(tmp_path: Path) -> None:
 
     counting = Counting(tmp_path / "store")
     part = manifest.files[0]
-    path = f"{folder_of(manifest.id)}/{part.name}"
+    path = f"{own_folder(manifest.id)}/{part.name}"
     readers = [
         threading.Thread(
             target=LocalCopies(tmp_path / "copies", 10**9).find, args=(counting, path, part)

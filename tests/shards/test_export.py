@@ -9,10 +9,11 @@ import pytest
 
 from penstock.errors import InvalidInput
 from penstock.shards.errors import ShardDamaged
-from penstock.shards.manifest import Manifest, folder_of
+from penstock.shards.manifest import Manifest
 from penstock.storage import FileStore
 from penstock_jobs.shards import export as outputs
 from penstock_jobs.shards.export import EXPORT_NAME, all_exporters, export_shard
+from tests.shards.making import own_folder, stored_in
 from tests.support.export_rows import Row, in_order, stored, talked
 
 TARGETS = [
@@ -68,7 +69,7 @@ def test_the_made_shard_has_several_parts_and_row_groups(
 def test_the_same_bytes_come_out_twice(
     target: str, shard: tuple[FileStore, Manifest], tmp_path: Path
 ) -> None:
-    told = [export_shard(*shard, target, tmp_path / name) for name in ("one", "two")]
+    told = [export_shard(stored_in(*shard), target, tmp_path / name) for name in ("one", "two")]
     assert told[0] == told[1]
     assert digests(tmp_path / "one") == digests(tmp_path / "two")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "store", "two"]
@@ -77,7 +78,7 @@ def test_the_same_bytes_come_out_twice(
 def test_what_was_left_out_is_said_beside_the_files(
     shard: tuple[FileStore, Manifest], tmp_path: Path
 ) -> None:
-    told = export_shard(*shard, "trl-grpo", tmp_path / "out")
+    told = export_shard(stored_in(*shard), "trl-grpo", tmp_path / "out")
     assert (told.rows, told.left_out) == (24, {"no_logprobs": 1, "not_trained": 1})
     beside = json.loads((tmp_path / "out" / EXPORT_NAME).read_text())
     assert beside["shard"] == shard[1].id
@@ -89,7 +90,7 @@ def test_what_was_left_out_is_said_beside_the_files(
 
 def test_an_empty_directory_is_filled(shard: tuple[FileStore, Manifest], tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    export_shard(*shard, "skyrl", tmp_path / "out")
+    export_shard(stored_in(*shard), "skyrl", tmp_path / "out")
     assert (tmp_path / "out" / EXPORT_NAME).exists()
 
 
@@ -97,28 +98,28 @@ def test_a_directory_in_use_is_refused(shard: tuple[FileStore, Manifest], tmp_pa
     (tmp_path / "mine.txt").write_text("mine")
     before = digests(tmp_path)
     with pytest.raises(InvalidInput, match="not empty"):
-        export_shard(*shard, "skyrl", tmp_path)
+        export_shard(stored_in(*shard), "skyrl", tmp_path)
     with pytest.raises(InvalidInput, match="it is a file"):
-        export_shard(*shard, "skyrl", tmp_path / "mine.txt")
+        export_shard(stored_in(*shard), "skyrl", tmp_path / "mine.txt")
     assert digests(tmp_path) == before
 
 
 def test_the_nearest_target_is_named(shard: tuple[FileStore, Manifest], tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="did you mean trl-sft"):
-        export_shard(*shard, "trl_sft", tmp_path / "out")
+        export_shard(stored_in(*shard), "trl_sft", tmp_path / "out")
 
 
 def test_nothing_is_left_where_a_file_is_damaged(
     shard: tuple[FileStore, Manifest], tmp_path: Path
 ) -> None:
     store, manifest = shard
-    path = Path(store.address(f"{folder_of(manifest.id)}/{manifest.files[-1].name}"))
+    path = Path(store.address(f"{own_folder(manifest.id)}/{manifest.files[-1].name}"))
     content = path.read_bytes()
     path.chmod(0o644)
     path.write_bytes(content[:-1])
     for target in TARGETS:
         with pytest.raises(ShardDamaged):
-            export_shard(store, manifest, target, tmp_path / "out")
+            export_shard(stored_in(store, manifest), target, tmp_path / "out")
     assert [one.name for one in tmp_path.iterdir()] == ["store"]
 
 
@@ -126,6 +127,6 @@ def test_row_groups_are_bounded(
     shard: tuple[FileStore, Manifest], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outputs, "ROW_GROUP_BYTES", 400)
-    export_shard(*shard, "skyrl", tmp_path / "out")
+    export_shard(stored_in(*shard), "skyrl", tmp_path / "out")
     file = pq.ParquetFile(tmp_path / "out" / "train" / "train-00000.parquet")
     assert file.num_row_groups > 1

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import penstock
 from penstock.shards.files import read_rows
-from penstock.shards.manifest import read_manifest
+from penstock.shards.manifest import StoredShard, shared_folder, stored_shard
 from penstock.shards.schema import FIRST_SHARD_ROWS, SHARD_ROWS
 from penstock.shards.validation import verify_shard
 from penstock.storage import FileStore
@@ -17,19 +17,23 @@ ID = "sha256:35b2ff7372eb01e432a8419036a35fdde2841ef5c40ea142b033bf0c68dc900c"
 ROWS = with_routes(table_of(make_groups(3, seed=1, rollouts=(1, 2), tokens=30)))
 
 
+def first_shard() -> StoredShard:
+    """It was built before tenants had folders."""
+    return stored_shard(FileStore(MADE), shared_folder(ID), ID)
+
+
 def test_it_has_its_id_and_is_proven() -> None:
-    store = FileStore(MADE)
-    manifest = read_manifest(store, ID)
+    shard = first_shard()
+    manifest = shard.manifest
     assert (manifest.id, manifest.format) == (ID, 1)
     assert "sha256:" + hashlib.sha256(manifest.canonical()).hexdigest() == ID
-    proof = verify_shard(store, manifest)
+    proof = verify_shard(shard)
     assert proof.problems == []
     assert proof.samples == ROWS.num_rows
 
 
 def test_its_rows_are_the_same_and_lack_what_joined_later() -> None:
-    store = FileStore(MADE)
-    tables = list(read_rows(store, read_manifest(store, ID)))
+    tables = list(read_rows(first_shard()))
     assert all(rows.schema.equals(SHARD_ROWS) for rows in tables)
     found = [row for rows in tables for row in rows.to_pylist()]
     assert found == ROWS.to_pylist()
@@ -52,9 +56,7 @@ def test_a_trainer_reads_it() -> None:
 
 
 def test_it_is_exported(tmp_path: Path) -> None:
-    store = FileStore(MADE)
-    manifest = read_manifest(store, ID)
     for target in ("prime-rl", "verl", "trl-grpo", "skyrl"):
         assert target in all_exporters()
-        report = export_shard(store, manifest, target, tmp_path / target)
+        report = export_shard(first_shard(), target, tmp_path / target)
         assert report.rows == ROWS.num_rows

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from penstock.events.event import TENANT_DEFAULT
 from penstock.execution.calls import InlineExecutor
 from penstock.shards.registered_shards import marks_of
 from penstock_jobs.rewards.definition import find_definition
@@ -101,9 +102,9 @@ def test_no_train_reaches_what_repeats_it(lake: HandLake, recipe: Callable[..., 
     assert {"fork", "fork-of-fork", "next"} <= held
     lake.store([make_event("s01", 500, "session_start", payload={"consent": "no_train"})])
     assert mark_consent(lake.lake) == 4
-    assert {session for session, _ in marks_of(lake.lake.database, shard.manifest.id)} == {
-        *("s01", "fork", "fork-of-fork", "next")
-    }
+    assert {
+        session for session, _ in marks_of(lake.lake.database, TENANT_DEFAULT, shard.manifest.id)
+    } == {*("s01", "fork", "fork-of-fork", "next")}
     again = built(lake, recipe())
     assert again.manifest.counts.excluded == {"consent_denied": 4}
 

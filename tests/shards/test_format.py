@@ -15,12 +15,11 @@ from penstock.settings import MIB
 from penstock.shards.errors import ShardDamaged, ShardMissing
 from penstock.shards.files import check_digest, files_of, part_name, read_part, read_rows
 from penstock.shards.manifest import (
+    MANIFEST_NAME,
     Counts,
     Manifest,
     PartFile,
     Tokenizer,
-    folder_of,
-    manifest_name,
     read_manifest,
 )
 from penstock.shards.schema import SHARD_ROWS
@@ -32,7 +31,9 @@ from tests.shards.making import (
     make_routes,
     make_row,
     make_shard,
+    own_folder,
     publish,
+    stored_in,
     table_of,
     with_routes,
 )
@@ -55,15 +56,16 @@ def write(
 
 
 def path_of(store: FileStore, manifest: Manifest, number: int = 0) -> Path:
-    return Path(store.address(f"{folder_of(manifest.id)}/{part_name(number)}"))
+    return Path(store.address(f"{own_folder(manifest.id)}/{part_name(number)}"))
 
 
 def test_what_was_written_is_read_back(store: FileStore) -> None:
-    manifest = read_manifest(store, make_shard(store, ROWS).id)
-    assert pa.concat_tables(read_rows(store, manifest)).equals(ROWS)
+    manifest = make_shard(store, ROWS)
+    assert read_manifest(store, own_folder(manifest.id), manifest.id) == manifest
+    assert pa.concat_tables(read_rows(stored_in(store, manifest))).equals(ROWS)
     assert len(manifest.files) > 2
     for part in manifest.files:
-        check_digest(store, f"{folder_of(manifest.id)}/{part.name}", part)
+        check_digest(store, f"{own_folder(manifest.id)}/{part.name}", part)
 
 
 @settings(max_examples=12)
@@ -83,14 +85,14 @@ def test_a_group_is_in_one_part_and_a_row_group_is_bounded(store: FileStore) -> 
         set(one["group_id"].to_pylist())
         for part in manifest.files
         for one in [
-            pa.concat_tables(read_part(store, f"{folder_of(manifest.id)}/{part.name}", part))
+            pa.concat_tables(read_part(store, f"{own_folder(manifest.id)}/{part.name}", part))
         ]
     ]
     assert sum(map(len, groups)) == len(set[str]().union(*groups))
     assert [(one.first, one.last) for one in manifest.files] == [
         (min(one), max(one)) for one in groups
     ]
-    for rows in read_rows(store, manifest):
+    for rows in read_rows(stored_in(store, manifest)):
         assert int(row_bytes(rows).sum()) <= SMALL.row_group_bytes_max
     assert not any(one.continued for one in manifest.files)
 
@@ -128,7 +130,7 @@ def test_every_column_has_a_page_index(store: FileStore) -> None:
     rows = with_routes(table_of([make_row("a"), make_row("b")]))
     manifest = make_shard(store, rows, routes=make_routes(rows))
     for file in files_of(manifest):
-        path = Path(store.address(f"{folder_of(manifest.id)}/{file.name}"))
+        path = Path(store.address(f"{own_folder(manifest.id)}/{file.name}"))
         group = pq.ParquetFile(path).metadata.row_group(0)
         columns = [group.column(number) for number in range(group.num_columns)]
         assert all(column.has_offset_index for column in columns)
@@ -158,8 +160,8 @@ def test_routes_lie_beside_their_rows(store: FileStore) -> None:
         side = part.routes
         assert side is not None
         assert sum(side.row_groups) == part.rows
-        routes = pa.concat_tables(read_part(store, f"{folder_of(manifest.id)}/{side.name}", side))
-        own = pa.concat_tables(read_part(store, f"{folder_of(manifest.id)}/{part.name}", part))
+        routes = pa.concat_tables(read_part(store, f"{own_folder(manifest.id)}/{side.name}", side))
+        own = pa.concat_tables(read_part(store, f"{own_folder(manifest.id)}/{part.name}", part))
         assert routes["sample_id"].equals(own["sample_id"])
 
 
@@ -178,7 +180,7 @@ def test_row_groups_over_the_ceiling_are_refused(tmp_path: Path) -> None:
 def test_an_empty_shard_is_a_shard(store: FileStore) -> None:
     manifest = make_shard(store, ROWS.slice(0, 0))
     assert manifest.files == []
-    assert read_manifest(store, manifest.id) == manifest
+    assert read_manifest(store, own_folder(manifest.id), manifest.id) == manifest
 
 
 # The manifest
@@ -203,35 +205,38 @@ def test_a_manifest_has_one_form_and_its_digest_is_its_name() -> None:
 
 def test_a_shard_may_be_named_by_the_begin_of_its_id(store: FileStore) -> None:
     manifest = make_shard(store, ROWS)
-    assert read_manifest(store, manifest.id[: len("sha256:") + 16]) == manifest
+    assert (
+        read_manifest(store, own_folder(manifest.id), manifest.id[: len("sha256:") + 16])
+        == manifest
+    )
     for wrong in ("", "sha256:abc", manifest.id.upper(), manifest.id + "0"):
         with pytest.raises(InvalidInput, match="shard id"):
-            read_manifest(store, wrong)
+            read_manifest(store, own_folder(wrong), wrong)
 
 
 def test_a_shard_without_a_manifest_is_nothing(store: FileStore) -> None:
     manifest = make_shard(store, ROWS)
-    store.delete(manifest_name(manifest.id))
+    store.delete(f"{own_folder(manifest.id)}/{MANIFEST_NAME}")
     with pytest.raises(ShardMissing, match="no shard sha256"):
-        read_manifest(store, manifest.id)
+        read_manifest(store, own_folder(manifest.id), manifest.id)
 
 
 def test_another_manifest_in_its_place_is_refused(store: FileStore) -> None:
     one, other = make_shard(store, ROWS), make_shard(store, ROWS, name="other")
-    Path(store.address(manifest_name(one.id))).write_bytes(other.canonical())
+    Path(store.address(f"{own_folder(one.id)}/{MANIFEST_NAME}")).write_bytes(other.canonical())
     with pytest.raises(ShardDamaged, match="is the manifest of"):
-        read_manifest(store, one.id)
-    Path(store.address(manifest_name(one.id))).write_bytes(one.canonical()[:-1])
+        read_manifest(store, own_folder(one.id), one.id)
+    Path(store.address(f"{own_folder(one.id)}/{MANIFEST_NAME}")).write_bytes(one.canonical()[:-1])
     with pytest.raises(ShardDamaged, match="is the manifest of"):
-        read_manifest(store, one.id)
+        read_manifest(store, own_folder(one.id), one.id)
 
 
 def test_a_manifest_from_before_a_field_joined_keeps_its_name(store: FileStore) -> None:
     content = b'{"counts":{},"files":[],"format":1,"name":"old"}'
     name = f"sha256:{hashlib.sha256(content).hexdigest()}"
-    with store.create(manifest_name(name)) as file:
+    with store.create(f"{own_folder(name)}/{MANIFEST_NAME}") as file:
         file.write(content)
-    manifest = read_manifest(store, name)
+    manifest = read_manifest(store, own_folder(name), name)
     assert manifest.id == name
     assert manifest == Manifest(name="old", files=[], counts=Counts(), format=1)
     assert manifest.canonical() != content
@@ -241,7 +246,7 @@ def test_a_later_format_is_refused(store: FileStore) -> None:
     later = Manifest(name="a", files=[], counts=Counts(), format=3)
     publish(store, "", store, later)
     with pytest.raises(ShardDamaged, match="the format 3"):
-        read_manifest(store, later.id)
+        read_manifest(store, own_folder(later.id), later.id)
 
 
 # Damage
@@ -249,7 +254,7 @@ def test_a_later_format_is_refused(store: FileStore) -> None:
 
 def damaged(store: FileStore, manifest: Manifest) -> str:
     with pytest.raises(ShardDamaged) as caught:
-        list(read_rows(store, manifest))
+        list(read_rows(stored_in(store, manifest)))
     return str(caught.value)
 
 
@@ -273,7 +278,7 @@ def test_a_changed_byte(store: FileStore) -> None:
     content[1000] ^= 1
     path.write_bytes(content)
     with pytest.raises(ShardDamaged, match="its checksum is"):
-        check_digest(store, f"{folder_of(manifest.id)}/{part_name(0)}", manifest.files[0])
+        check_digest(store, f"{own_folder(manifest.id)}/{part_name(0)}", manifest.files[0])
     assert "part-00000.parquet" in damaged(store, manifest)
 
 
@@ -301,7 +306,7 @@ def test_a_shard_is_not_published_with_a_file_that_changed(
     with pytest.raises(ShardDamaged, match="its checksum is"):
         publish(store, "staging", target, manifest)
     with pytest.raises(ShardMissing):
-        read_manifest(target, manifest.id)
+        read_manifest(target, own_folder(manifest.id), manifest.id)
     assert len(list(files_of(manifest))) == len(files)
 
 
@@ -310,7 +315,7 @@ def test_a_flipped_bit_anywhere_in_a_foot_is_told_as_damage(tmp_path: Path) -> N
     store = FileStore(tmp_path)
     manifest = make_shard(store, ROWS.slice(0, 4))
     part = manifest.files[0]
-    name = f"{folder_of(manifest.id)}/{part.name}"
+    name = f"{own_folder(manifest.id)}/{part.name}"
     path = tmp_path / name
     content = path.read_bytes()
     foot = len(content) - 8 - int.from_bytes(content[-8:-4], "little")

@@ -12,11 +12,16 @@ import pytest
 from penstock.safe_names import NameUnsafe
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.local_copies import LocalCopies
-from penstock.shards.manifest import Manifest, PartFile, folder_of, manifest_name, read_manifest
+from penstock.shards.manifest import (
+    MANIFEST_NAME,
+    Manifest,
+    PartFile,
+    read_manifest,
+)
 from penstock.shards.reader import read_shard
 from penstock.storage import FileStore, ObjectStore
 from penstock_jobs.shards.export import ExportOutput, export_shard
-from tests.shards.making import make_groups, make_shard
+from tests.shards.making import make_groups, make_shard, own_folder, stored_in
 
 Document = dict[str, Any]
 
@@ -41,12 +46,12 @@ def forged(store: ObjectStore, change: Callable[[Document], object]) -> str:
     change(document)
     content = msgspec.json.encode(document)
     shard_id = f"sha256:{hashlib.sha256(content).hexdigest()}"
-    with store.create(manifest_name(shard_id)) as file:
+    with store.create(f"{own_folder(shard_id)}/{MANIFEST_NAME}") as file:
         file.write(content)
     for part in made.files:
         with (
-            store.open(f"{folder_of(made.id)}/{part.name}") as source,
-            store.create(f"{folder_of(shard_id)}/{part.name}") as file,
+            store.open(f"{own_folder(made.id)}/{part.name}") as source,
+            store.create(f"{own_folder(shard_id)}/{part.name}") as file,
         ):
             file.write(source.read())
     return shard_id
@@ -74,7 +79,7 @@ def test_every_reader_of_a_forged_manifest_refuses_it(
 ) -> None:
     shard_id = forged(store, change)
     for read in (
-        lambda: read_manifest(store, shard_id),
+        lambda: read_manifest(store, own_folder(shard_id), shard_id),
         lambda: list(read_shard(f"file://{tmp_path}/store", shard_id, cache=tmp_path / "cache")),
     ):
         with pytest.raises(ShardDamaged, match="cannot be used"):
@@ -103,7 +108,7 @@ def test_a_split_of_a_shard_names_no_file_elsewhere(
     shard: Manifest = make_shard(store, rows)
     for target in ("messages-jsonl", "trl-sft"):
         with pytest.raises(NameUnsafe):
-            export_shard(store, shard, target, tmp_path / "out" / target)
+            export_shard(stored_in(store, shard), target, tmp_path / "out" / target)
     assert [path.name for path in victim.parent.iterdir()] == ["x.lock"]
     assert not (tmp_path / "out" / "trl-sft").exists()
 

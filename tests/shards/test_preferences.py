@@ -249,8 +249,8 @@ def pairs_of(tmp_path: Path) -> Callable[..., dict[str, list[Row]]]:
             lake.writer().drain()
             loaded = load_recipe(tmp_path / "pairs.toml")
             built = build_shard(lake.lake, InlineExecutor(), loaded, tenant="default")
-            assert verify_shard(lake.lake.store, built.manifest).problems == []
-            tables = read_rows(lake.lake.store, built.manifest)
+            assert verify_shard(built.stored).problems == []
+            tables = read_rows(built.stored)
             rows = [row for table in tables for row in table.to_pylist()]
         return {row["session_id"]: row_pairs(row) for row in rows}
 

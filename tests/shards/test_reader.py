@@ -18,11 +18,18 @@ import penstock
 from penstock.errors import InvalidInput
 from penstock.shards.errors import PositionRefused, ShardDamaged, ShardMissing
 from penstock.shards.files import part_name
-from penstock.shards.manifest import Manifest, folder_of, manifest_name
+from penstock.shards.manifest import MANIFEST_NAME, Manifest
 from penstock.shards.reader import ShardReader, read_shard
 from penstock.shards.writer import PartLimits
 from penstock.storage import FileStore
-from tests.shards.making import make_groups, make_routes, make_shard, table_of, with_routes
+from tests.shards.making import (
+    make_groups,
+    make_routes,
+    make_shard,
+    own_folder,
+    table_of,
+    with_routes,
+)
 from tests.shards.reading import batches, flat, ids, kept, sequence
 
 ROWS = make_groups(90, rollouts=(1, 2, 4, 7))
@@ -412,7 +419,7 @@ def own(tmp_path: Path) -> Made:
 
 
 def file_of(made: Made, number: int) -> Path:
-    name = f"{folder_of(made.manifest.id)}/{part_name(number)}"
+    name = f"{own_folder(made.manifest.id)}/{part_name(number)}"
     return made.data / "lake" / name
 
 
@@ -458,7 +465,7 @@ def test_after_a_repair_it_goes_on_where_it_failed(own: Made) -> None:
 
 def test_a_wrong_manifest_is_refused(own: Made) -> None:
     other = make_shard(FileStore(own.data / "lake"), ROWS[:20], name="other")
-    place = own.data / "lake" / manifest_name(own.manifest.id)
+    place = own.data / "lake" / f"{own_folder(own.manifest.id)}/{MANIFEST_NAME}"
     place.write_bytes(other.canonical())
     with pytest.raises(ShardDamaged, match="is the manifest of"):
         own.reader()

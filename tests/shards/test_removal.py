@@ -14,6 +14,7 @@ from penstock.audit.chain import entries_of
 from penstock.channels.tables import channel, channel_change
 from penstock.checkpoints.lineage import learners
 from penstock.checkpoints.tables import checkpoint, checkpoint_shard
+from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.buckets import SessionId
 from penstock.lake.desk import open_desk
 from penstock.lake.verification import verify
@@ -22,7 +23,6 @@ from penstock.privacy.erasure import carry_out, order_erasure
 from penstock.privacy.orders import ErasureScope
 from penstock.shards.calls import DROP_SHARD, READ_SHARD_FILE, DropShard, ShardFileQuestion
 from penstock.shards.errors import ShardGoing, ShardGone, ShardNeeded, ShardUnknown
-from penstock.shards.manifest import folder_of
 from penstock.shards.registered_shards import find_shard, marks_of
 from penstock.shards.removal import drop_shard, finish_drops
 from penstock_jobs.demo.server import running_server
@@ -31,6 +31,7 @@ from penstock_jobs.shards.build import ShardBuild
 from penstock_jobs.shards.calls import SHOW_SHARD, ShardQuestion
 from penstock_jobs.shards.recipe import Recipe, load_recipe
 from penstock_jobs.shards.registration import mark_sessions
+from tests.shards.making import own_folder
 from tests.support.engine_lake import QUERY, RECIPE, built, files_of, fill
 from tests.support.lakes import START_US, HandLake, hand_lake
 
@@ -212,7 +213,7 @@ def test_one_that_was_cut_off_is_ended(
     known = find_shard(lake.lake.database, TENANT, shard.manifest.id)
     assert (known.gone, known.gone_why) == ("dropped", "old")
     assert [name for name in files_of(lake) if "/staging/" not in name] == [
-        f"{folder_of(known.id)}/gone.json"
+        f"{own_folder(known.id)}/gone.json"
     ]
     assert built(lake, recipe).new
 
@@ -221,8 +222,8 @@ def test_what_is_erased_or_denied_later_still_names_it(lake: HandLake, shard: Sh
     train(lake, shard, "7")
     drop(lake, shard)
     id_ = shard.manifest.id
-    mark_sessions(lake.lake.database, lake.lake.store, [SessionId(TENANT, "s04")], "no_train")
-    assert marks_of(lake.lake.database, id_) == [("s04", "no_train")]
+    mark_sessions(lake.lake, [SessionId(TENANT, "s04")], "no_train")
+    assert marks_of(lake.lake.database, TENANT_DEFAULT, id_) == [("s04", "no_train")]
     scope = ErasureScope(TENANT, "session", "s03", START_US + 10**12)
     order = order_erasure(lake.lake, scope, reason="", by="tester")
     assert carry_out(lake.lake, order)["seen_by"] == {"shards": [id_], "checkpoints": ["7"]}

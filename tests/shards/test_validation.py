@@ -24,6 +24,7 @@ from tests.shards.making import (
     make_row,
     make_shard,
     publish,
+    stored_in,
     table_of,
     with_routes,
 )
@@ -367,9 +368,9 @@ def test_a_shard_in_the_store_is_validated(tmp_path: Path) -> None:
     rows = with_routes(table_of(make_groups(60)))
     store = FileStore(tmp_path)
     manifest = make_shard(store, rows, routes=make_routes(rows))
-    validate_shard(store, manifest, KNOWN)
+    validate_shard(stored_in(store, manifest), KNOWN)
     with pytest.raises(ShardInvalid, match=r"part-0000\d.parquet, row \d+, .*token_ids"):
-        validate_shard(store, manifest, ModelLimits(vocabulary=10))
+        validate_shard(stored_in(store, manifest), ModelLimits(vocabulary=10))
 
 
 def test_a_manifest_that_counts_otherwise_is_refused(tmp_path: Path) -> None:
@@ -384,4 +385,4 @@ def test_a_manifest_that_counts_otherwise_is_refused(tmp_path: Path) -> None:
         manifest = Manifest(name=name, files=[wrong_file], counts=Counts())
         publish(store, "staging", store, manifest)
         with pytest.raises(ShardDamaged, match=f"{name}: "):
-            validate_shard(store, manifest)
+            validate_shard(stored_in(store, manifest))

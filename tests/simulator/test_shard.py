@@ -14,6 +14,7 @@ from penstock_jobs.shards.export import export_shard
 from penstock_jobs.shards.recipe import load_recipe
 from penstock_jobs.simulator.policy import END, POLICIES, TASK_IDS
 from penstock_jobs.simulator.production import Checkpoint, Production
+from tests.shards.making import stored_in
 from tests.simulator.agreement import LATER_US
 from tests.support.engine_lake import QUERY, RECIPE
 from tests.support.lakes import hand_lake
@@ -34,7 +35,9 @@ def test_log_probabilities_of_a_shard_are_recomputed_from_its_ids(tmp_path: Path
         run(lake.lake, InlineExecutor(), RunRequest(find_definition()), now_us=now_us)
         recipe = load_recipe(tmp_path / "recipe.toml")
         manifest = build_shard(lake.lake, InlineExecutor(), recipe, tenant="default").manifest
-        report = export_shard(lake.lake.store, manifest, "prime-rl", tmp_path / "prime-rl")
+        report = export_shard(
+            stored_in(lake.lake.store, manifest), "prime-rl", tmp_path / "prime-rl"
+        )
     shard = manifest.id
     assert "no_temperature" not in report.left_out
     assert report.rows > 30

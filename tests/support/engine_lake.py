@@ -1,5 +1,6 @@
 """A lake of short sessions with tokens of an engine, and a recipe for them."""
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from penstock.shards.files import read_rows
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.shards.build import ShardBuild, build_shard
+from penstock_jobs.shards.recipe import Recipe, load_recipe
 from tests.support.lakes import START_US, Event, HandLake
 from tests.support.reward_events import answered, said
 from tests.support.reward_runs import thumbs
@@ -32,6 +34,18 @@ consent = "not_denied"
 """
 NO_ORDER = "select session_id, project as stratum from sessions"
 QUERY = f"{NO_ORDER} order by session_id"
+
+
+def engine_recipe(folder: Path, *replaced: tuple[str, str], query: str = QUERY) -> Recipe:
+    """Written into a folder, with something put in the place of something else."""
+    text = RECIPE
+    for old, new in replaced:
+        assert old in text
+        text = text.replace(old, new)
+    folder.mkdir(exist_ok=True)
+    (folder / "all.sql").write_text(query)
+    (folder / "engine.toml").write_text(text)
+    return load_recipe(folder / "engine.toml")
 
 
 def talk(session: str, number: int) -> list[Event]:
@@ -78,7 +92,7 @@ def built(lake: HandLake, recipe: Any, executor: Executor | None = None) -> Shar
 
 
 def rows_of(lake: HandLake, shard: ShardBuild) -> list[dict[str, Any]]:
-    parts = read_rows(lake.lake.store, shard.manifest)
+    parts = read_rows(shard.stored)
     rows: list[dict[str, Any]] = pa.concat_tables(parts).to_pylist()
     return rows
 

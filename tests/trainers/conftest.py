@@ -9,6 +9,7 @@ import pytest
 from penstock.shards.manifest import Manifest
 from penstock.storage import FileStore
 from penstock_jobs.shards.export import export_shard
+from tests.shards.making import stored_in
 from tests.support.export_rows import Row, stored
 from tests.trainers.making import make_model, make_tokenizer, sampled, save_model
 
@@ -50,7 +51,7 @@ def exported(
 
     def to(rows: list[Row], target: str) -> Path:
         folder = tmp_path / f"export-{target}"
-        export_shard(FileStore(tmp_path / "lake"), shard(rows), target, folder)
+        export_shard(stored_in(FileStore(tmp_path / "lake"), shard(rows)), target, folder)
         return folder
 
     return to

@@ -14,6 +14,7 @@ from penstock.settings import load_settings
 from penstock.storage import FileStore
 from penstock_jobs.loop.cycles import cycles_of
 from penstock_jobs.shards.export import export_shard
+from tests.shards.making import stored_in
 from tests.support.loop_world import TENANT, World, open_world
 from tests.trainers.beginning import PARENT, begin
 from tests.trainers.making import make_model, needs, sampled
@@ -40,7 +41,7 @@ def test_killed_at_its_snapshots_it_makes_the_same_checkpoint(
     work.mkdir(parents=True)
     if name != "plain_torch":  # as the example would, without a lake around the shard
         target = name.replace("_", "-")
-        export_shard(FileStore(tmp_path / "lake"), manifest, target, work / target)
+        export_shard(stored_in(FileStore(tmp_path / "lake"), manifest), target, work / target)
     told = {
         "PENSTOCK_DATA": str(tmp_path),
         "PENSTOCK_PARENT_URI": model_folder.as_uri(),

@@ -15,6 +15,7 @@ import pytest
 from penstock.storage import FileStore
 from penstock_jobs.shards.export import export_shard
 from penstock_jobs.shards.exporters import prime_rl
+from tests.shards.making import stored_in
 from tests.shards.test_export_tokens import MicroBatch, cut, steps_of
 from tests.support.export_rows import in_order, stored, talked
 from tests.support.loop_world import World, open_world, talk
@@ -35,7 +36,7 @@ def example(
     rows = [talked(f"g{group}", rollout) for group in range(4) for rollout in range(3)]
     manifest = stored(store, in_order(rows))
     for where in ("once", "killed", "late"):
-        export_shard(store, manifest, TARGETS[request.param], tmp_path / where / "data")
+        export_shard(stored_in(store, manifest), TARGETS[request.param], tmp_path / where / "data")
     parent = tmp_path / "parent"
     parent.mkdir()
     for name in ("config.json", "model.safetensors", "tokenizer.json"):
@@ -94,7 +95,7 @@ def test_the_ranks_of_prime_rl_have_all_samples_once(
     rows = [
         talked(f"g{group}", rollout, loss_weight=0.5) for group in range(4) for rollout in (0, 1)
     ]
-    export_shard(store, stored(store, in_order(rows)), "prime-rl", tmp_path / "data")
+    export_shard(stored_in(store, stored(store, in_order(rows))), "prime-rl", tmp_path / "data")
     arguments = [str(tmp_path / "data"), str(tmp_path / "run"), "4"]
     subprocess.run([sys.executable, EXAMPLES / "prime_rl_ranks.py", *arguments], check=True)
     for number, step in enumerate(steps_of(tmp_path / "data"), start=1):

@@ -34,6 +34,7 @@ from penstock.shards.errors import ShardDamaged, ShardMissing
 from penstock.shards.files import check_digest, copy_part, files_of, part_name, routes_name
 from penstock.shards.manifest import (
     GONE_NAME,
+    MANIFEST_NAME,
     Counts,
     Manifest,
     PartFile,
@@ -41,10 +42,10 @@ from penstock.shards.manifest import (
     RewardReference,
     RoutesFile,
     SnapshotReference,
+    StoredShard,
     Tokenizer,
-    folder_of,
-    manifest_name,
     read_manifest,
+    staging_folder,
     write_manifest,
 )
 from penstock.shards.writer import PartLimits
@@ -53,6 +54,7 @@ from penstock_jobs.shards.plan import LeftOutSession, ShardPlan, count_reasons, 
 from penstock_jobs.shards.recipe import Recipe, Tokens
 from penstock_jobs.shards.registration import (
     announce_once,
+    folder_to_build,
     forget,
     mark_denied,
     register,
@@ -68,7 +70,7 @@ EXAMPLES_MAX = 5
 
 @dataclass(frozen=True)
 class ShardBuild:
-    manifest: Manifest
+    stored: StoredShard
     #: False where the same shard was there before.
     new: bool
     #: How many sessions the query named.
@@ -77,6 +79,10 @@ class ShardBuild:
     problems: Counter[str]
     branches_left_out: Counter[str]
     left_out: list[LeftOutSession]
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.stored.manifest
 
 
 def build_shard(
@@ -124,13 +130,13 @@ def build_shard(
             for file in (part, part.routes)
             if file is not None
         ]
-        _publish(lake, manifest, owner, staged)
+        stored = _publish(lake, tenant, manifest, owner, staged)
         ids = pa.concat_tables([result.samples for result in results])["session_id"].unique()
         held = sorted(ids.to_pylist())
         examples = left_out_examples(left_out)
-        new = register(lake.database, manifest, tenant, held, left_out=examples, by=by)
+        new = register(lake.database, stored, tenant, held, left_out=examples, by=by)
         with suppress(SecretKeyUnfit):  # whoever proves a checkpoint is told of it
-            record_shard(lake, manifest, tenant)
+            record_shard(lake, stored, tenant)
         if newest_decision(lake.database) != decided:  # too late for the plan
             mark_denied(lake, tenant, decided_consents(lake, tenant, plan.facts.chains).denied)
         # Collection deletes later what cannot be deleted now.
@@ -139,7 +145,7 @@ def build_shard(
         forget(lake.database, owner)
     problems = sum((result.problems for result in results), Counter[str]())
     branches = sum((result.branches_left_out for result in results), Counter[str]())
-    return ShardBuild(manifest, new, plan.asked, problems, branches, left_out)
+    return ShardBuild(stored, new, plan.asked, problems, branches, left_out)
 
 
 def left_out_examples(left_out: Sequence[LeftOutSession]) -> list[tuple[str, str]]:
@@ -229,24 +235,31 @@ def _manifest(
 
 
 def _publish(
-    lake: Lake, manifest: Manifest, owner: str, staged: Sequence[tuple[str, PartFile | RoutesFile]]
-) -> None:
+    lake: Lake,
+    tenant: str,
+    manifest: Manifest,
+    owner: str,
+    staged: Sequence[tuple[str, PartFile | RoutesFile]],
+) -> StoredShard:
     """Copy staged files to the place that the shard's id names, and write the manifest last. A
     shard that is registered keeps its files, except damaged and lost ones."""
-    store, folder = lake.store, folder_of(manifest.id)
+    store, database = lake.store, lake.database
+    stored = StoredShard(store, folder_to_build(database, tenant, manifest.id), manifest)
     for (path, file), final in zip(staged, files_of(manifest), strict=True):
-        to = f"{folder}/{final.name}"
-        if not announce_once(lake.database, manifest.id, to, owner):
+        to = stored.path(final)
+        if not announce_once(database, tenant, manifest.id, to, owner):
             with suppress(ShardDamaged):
                 check_digest(store, to, file)
                 continue
         copy_part(store, path, store, to, file)
-    is_new = announce_once(lake.database, manifest.id, manifest_name(manifest.id), owner)
+    name = f"{stored.folder}/{MANIFEST_NAME}"
+    is_new = announce_once(database, tenant, manifest.id, name, owner)
     with suppress(ShardMissing, ShardDamaged):
-        if not is_new and read_manifest(store, manifest.id).id == manifest.id:
-            return
-    write_manifest(store, manifest)
-    store.delete(f"{folder}/{GONE_NAME}")  # it may have been dropped before
+        if not is_new and read_manifest(store, stored.folder, manifest.id).id == manifest.id:
+            return stored
+    write_manifest(store, stored.folder, manifest)
+    store.delete(f"{stored.folder}/{GONE_NAME}")  # it may have been dropped before
+    return stored
 
 
 def slice_tasks(
@@ -281,7 +294,7 @@ def slice_tasks(
         SliceTask(
             settings=sessions.lake.settings,
             owner=owner,
-            folder=f"shards/staging/{owner}/{number:05d}",
+            folder=f"{staging_folder(sessions.tenant)}/{owner}/{number:05d}",
             limits=limits,
             tokens=recipe.tokens,
             directory=recipe.directory.resolve(),

@@ -80,7 +80,7 @@ def _list(lake: Lake, caller: Caller, question: ShardsQuestion) -> ShardsAnswer:
     page, after = page_of(known, question, lambda shard: shard.id)
     shards = []
     for shard in page:
-        marked = len(marks_of(lake.database, shard.id))
+        marked = len(marks_of(lake.database, caller.tenant, shard.id))
         document = facts(shard) | {"marked_sessions": marked}
         shards.append(msgspec.convert(document, ShardAnswer))
     return ShardsAnswer(shards, next=after)
@@ -95,13 +95,14 @@ def _show(lake: Lake, caller: Caller, question: ShardQuestion) -> ShardDetails:
 
     mark_consent(lake)
     shard = find_shard(lake.database, caller.tenant, question.shard)
-    manifest = read_manifest_or_note(lake.store, shard.id)
+    mine = (lake.database, caller.tenant, shard.id)
+    manifest = read_manifest_or_note(lake.store, shard.folder, shard.id)
     return ShardDetails(
         shard=shard.id,
         built_at=time_of(shard.created_at).isoformat(),
-        marks=[MarkAnswer(*mark) for mark in marks_of(lake.database, shard.id)],
-        left_out=[MarkAnswer(*each) for each in left_out_of(lake.database, shard.id)],
-        trained=learners(lake.database, caller.tenant, shard.id),
+        marks=[MarkAnswer(*mark) for mark in marks_of(*mine)],
+        left_out=[MarkAnswer(*each) for each in left_out_of(*mine)],
+        trained=learners(*mine),
         manifest=msgspec.to_builtins(manifest),
         gone=shard.gone,
         gone_at=None if shard.gone_at is None else time_of(shard.gone_at).isoformat(),

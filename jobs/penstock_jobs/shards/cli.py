@@ -16,7 +16,7 @@ from penstock.terminal.long_commands import progress_of, spinner_of
 from penstock.terminal.output import encode, say, say_more, show_json, show_table, show_text
 
 if TYPE_CHECKING:
-    from penstock.shards.manifest import Manifest
+    from penstock.shards.manifest import StoredShard
     from penstock_jobs.shards.build import ShardBuild
 
 Shard = Annotated[
@@ -169,11 +169,12 @@ def show(
     show_text(str(document.get("query", "")).strip())
 
 
-def _read_manifest(lake: Lake, tenant: str, shard: str) -> "Manifest":
-    from penstock.shards.manifest import read_manifest
+def _stored(lake: Lake, tenant: str, shard: str) -> "StoredShard":
+    from penstock.shards.manifest import stored_shard
     from penstock.shards.registered_shards import find_shard
 
-    return read_manifest(lake.store, find_shard(lake.database, tenant, shard).id)
+    known = find_shard(lake.database, tenant, shard)
+    return stored_shard(lake.store, known.folder, known.id)
 
 
 @app.command()
@@ -191,9 +192,9 @@ def verify(
     from penstock.shards.withdrawn_sessions import check_withdrawn
 
     with open_existing(data) as lake, spinner_of("verifying"):
-        manifest = _read_manifest(lake, tenant, shard)
-        withdrawn = check_withdrawn(lake.database, lake.settings, manifest.id)
-        proof = verify_shard(lake.store, manifest)
+        stored = _stored(lake, tenant, shard)
+        withdrawn = check_withdrawn(lake.database, lake.settings, tenant, stored.id)
+        proof = verify_shard(stored)
     if withdrawn:
         say(f"{withdrawn} sessions in it may not be trained on any more: build it anew")
     if json:
@@ -202,7 +203,7 @@ def verify(
         for problem in proof.problems:
             say(problem)
         counts = f"{proof.files} files, {proof.samples} samples, {proof.tokens} tokens"
-        say(f"{manifest.id}: {counts}: {len(proof.problems)} problems")
+        say(f"{stored.id}: {counts}: {len(proof.problems)} problems")
     if proof.problems:
         raise typer.Exit(1)
 
@@ -222,8 +223,7 @@ def diff(
     from penstock_jobs.shards.shard_difference import diff_shards
 
     with open_existing(data) as lake, spinner_of("comparing"):
-        manifests = [_read_manifest(lake, tenant, shard) for shard in (before, after)]
-        difference = diff_shards(lake.store, *manifests)
+        difference = diff_shards(*(_stored(lake, tenant, shard) for shard in (before, after)))
     if json:
         show_json(difference)
         return
@@ -269,15 +269,15 @@ def export(
     check_target(to, out)
     with open_desk(data, url, tenant) as desk:
         marks = desk.ask(SHOW_SHARD, ShardQuestion(shard=shard)).marks
-        with shard_at_hand(desk, shard, out.absolute().parent) as (store, manifest):
-            report = export_shard(store, manifest, to, out)
+        with shard_at_hand(desk, shard, out.absolute().parent) as stored:
+            report = export_shard(stored, to, out)
     marked = len({mark.session_id for mark in marks})
     if marked:
         say(f"{marked} sessions in it should be there no more: build it anew before training on it")
     if json:
         show_json(report)
         return
-    say(f"{report.rows} rows of {manifest.id} for {report.written_for}")
+    say(f"{report.rows} rows of {stored.id} for {report.written_for}")
     for reason, count in sorted(report.left_out.items()):
         say(f"left out: {reason} {count}")
     for name in report.files:

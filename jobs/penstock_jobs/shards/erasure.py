@@ -14,8 +14,10 @@ from penstock.lake.buckets import SessionId
 from penstock.lake.tables import segment_intent
 from penstock.privacy.orders import CONTENT, LINEAGE, ErasedPart, ErasureOrder, ErasureStep
 from penstock.privacy.tombstones import SESSION
+from penstock.safe_names import TENANT_FOLDER_BEGINS, tenant_folder
 from penstock.shards.local_copies import CACHE_FOLDER, LocalCopies
 from penstock.shards.manifest import FOLDER, GoneNote, replace_files_by_note
+from penstock.shards.registered_shards import known_folder
 from penstock.shards.tables import ERASED, shard, shard_file, shard_left_out, shard_mark
 from penstock.terminal.output import time_of
 from penstock_jobs.shards.registration import held_sessions, shards_suspected
@@ -46,7 +48,7 @@ def _holding(order: ErasureOrder, sessions: Sequence[SessionId]) -> Iterator[tup
     """Shards with the sessions of these that each holds."""
     ids = [session.session_id for session in sessions]
     for id_, suspected in shards_suspected(order.lake.database, order.scope.tenant, ids):
-        held = held_sessions(order.lake.store, id_, suspected)
+        held = held_sessions(order.lake, order.scope.tenant, id_, suspected)
         if held:
             yield id_, sorted(held)
 
@@ -59,31 +61,36 @@ def _drop(order: ErasureOrder, id_: str, held: Sequence[str]) -> int:
             mark = {"shard": id_, "tenant": tenant, "reason": ERASED, "marked_at": now_us()}
             mark["session_id"] = person_digest(tenant, SESSION, session)
             insert_new(connection, shard_mark, mark)
-        older = (shard_mark.c.shard == id_, shard_mark.c.session_id.in_(held))
-        connection.execute(sa.delete(shard_mark).where(*older))
+        mine = (shard_mark.c.tenant == tenant, shard_mark.c.shard == id_)
+        older = sa.delete(shard_mark).where(*mine, shard_mark.c.session_id.in_(held))
+        connection.execute(older)
     return _delete_files(order, id_)
 
 
 def _delete_files(order: ErasureOrder, id_: str) -> int:
-    lake = order.lake
+    lake, tenant = order.lake, order.scope.tenant
     with lake.database.read() as connection:
         note = GoneNote(how=ERASED, at=time_of(clock_us(connection)).isoformat(), why="")
-    deleted = replace_files_by_note(lake.store, id_, note)
+    deleted = replace_files_by_note(lake.store, known_folder(lake.database, tenant, id_), note)
     with lake.database.write() as connection:
-        connection.execute(sa.delete(shard_file).where(shard_file.c.shard == id_))
+        files = (shard_file.c.tenant == tenant, shard_file.c.shard == id_)
+        connection.execute(sa.delete(shard_file).where(*files))
         # It holds nothing any more: nobody looks for sessions in it.
-        empty = sa.update(shard).where(shard.c.id == id_)
+        empty = sa.update(shard).where(shard.c.tenant == tenant, shard.c.id == id_)
         gone = {"gone": ERASED, "gone_at": now_us(), "gone_why": ""}
         connection.execute(empty.values(session_filter=b"", bytes=0, **gone))
     return deleted
 
 
 def _marked_but_there(order: ErasureOrder) -> Sequence[str]:
-    marked = sa.select(shard_mark.c.shard).where(shard_mark.c.reason == ERASED)
-    there = shard.c.gone.is_distinct_from(ERASED)
-    query = sa.select(shard.c.id).where(there, shard.c.id.in_(marked))
+    tenant = order.scope.tenant
+    mine = (shard_mark.c.tenant == tenant, shard_mark.c.reason == ERASED)
+    there = (shard.c.tenant == tenant, shard.c.gone.is_distinct_from(ERASED))
+    query = sa.select(shard.c.id).where(
+        *there, shard.c.id.in_(sa.select(shard_mark.c.shard).where(*mine))
+    )
     with order.lake.database.read() as connection:
-        return list(connection.scalars(query.where(shard.c.tenant == order.scope.tenant)))
+        return list(connection.scalars(query))
 
 
 def _erase_builds(order: ErasureOrder) -> Iterator[ErasedPart]:
@@ -93,7 +100,12 @@ def _erase_builds(order: ErasureOrder) -> Iterator[ErasedPart]:
     lake = order.lake
     if next(order.sessions(), None) is None:
         return
-    unfinished = segment_intent.c.name.startswith(f"{FOLDER}/", autoescape=True)
+    name = segment_intent.c.name
+    own = f"{FOLDER}/{tenant_folder(order.scope.tenant)}/"
+    # Whose those are that were begun before tenants had folders, nobody knows.
+    others = name.startswith(f"{FOLDER}/{TENANT_FOLDER_BEGINS}", autoescape=True)
+    unfinished = name.startswith(f"{FOLDER}/", autoescape=True) & ~others
+    unfinished |= name.startswith(own, autoescape=True)
     open_ = unfinished & segment_intent.c.claimed_at.is_(None)
     deleted = 0
     while True:

@@ -31,9 +31,8 @@ from penstock.errors import InvalidInput
 from penstock.safe_names import relative_name
 from penstock.settings import MIB
 from penstock.shards.files import RouteRows, read_part
-from penstock.shards.manifest import Manifest, PartFile, folder_of
+from penstock.shards.manifest import Manifest, PartFile, StoredShard
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, Rows
-from penstock.storage import ObjectStore
 from penstock.toml_document import unknown
 from penstock_jobs.shards import exporters
 from penstock_jobs.shards.errors import ExportEmpty
@@ -150,8 +149,11 @@ def _arrow_file(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.Table], 
 class ShardSource:
     """A shard to export. Groups end where its parts do."""
 
-    store: ObjectStore
-    manifest: Manifest
+    shard: StoredShard
+
+    @property
+    def manifest(self) -> Manifest:
+        return self.shard.manifest
 
     @property
     def routed(self) -> bool:
@@ -160,13 +162,13 @@ class ShardSource:
 
     def tables(self, part: PartFile, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Columns of the side file too; they are null for parts that have none."""
-        folder, side = folder_of(self.manifest.id), None
+        store, side = self.shard.store, None
         own = [name for name in columns if name in SHARD_ROWS.names]
         of_routes = [name for name in columns if name not in own]
         if of_routes and part.routes:
-            path = f"{folder}/{part.routes.name}"
-            side = RouteRows(read_part(self.store, path, part.routes, of_routes))
-        for rows in read_part(self.store, f"{folder}/{part.name}", part, own):
+            path = self.shard.path(part.routes)
+            side = RouteRows(read_part(store, path, part.routes, of_routes))
+        for rows in read_part(store, self.shard.path(part), part, own):
             routes = side.take(rows.num_rows) if side else None
             whole = rows
             for name in of_routes:
@@ -335,7 +337,7 @@ def check_target(target: str, out: Path) -> Exporter:
     return known[target]
 
 
-def export_shard(store: ObjectStore, manifest: Manifest, target: str, out: Path) -> ExportReport:
+def export_shard(shard: StoredShard, target: str, out: Path) -> ExportReport:
     """Write the shard into a directory, which appears when it is complete. Raises InvalidInput
     for an unknown target and for a directory that is not empty; ExportEmpty, where nothing can be
     written; ShardDamaged, what the store raises."""
@@ -346,11 +348,11 @@ def export_shard(store: ObjectStore, manifest: Manifest, target: str, out: Path)
     unfinished.mkdir(_FOLDER_MODE)
     try:
         with ExportOutput(unfinished) as output:
-            exporter.write(ShardSource(store, manifest), output)
+            exporter.write(ShardSource(shard), output)
         if not output.files:
-            raise ExportEmpty(shard=manifest.id, target=target, why=_reasons(output.left_out))
+            raise ExportEmpty(shard=shard.id, target=target, why=_reasons(output.left_out))
         report = ExportReport(
-            shard=manifest.id,
+            shard=shard.id,
             target=exporter.name,
             version=exporter.version,
             written_for=exporter.target,

@@ -26,7 +26,8 @@ from penstock.privacy.consents import NO_TRAIN
 from penstock.privacy.tombstones import SESSION
 from penstock.shards.errors import ShardDamaged, ShardGoing, ShardMissing
 from penstock.shards.files import files_of, read_rows
-from penstock.shards.manifest import Manifest, folder_of, read_manifest
+from penstock.shards.manifest import StoredShard, shard_folder, stored_shard
+from penstock.shards.registered_shards import known_folder
 from penstock.shards.tables import DROPPING, shard, shard_file, shard_left_out, shard_mark
 from penstock.storage import ObjectStore
 from penstock_jobs.shards.exclusion.eligibility import spread_denials
@@ -46,13 +47,22 @@ class AnnouncingStore:
         return self.store.create(name)
 
 
-def announce_once(database: Database, shard_id: str, name: str, owner: str) -> bool:
+def folder_to_build(database: Database, tenant: str, shard_id: str) -> str:
+    """Where a shard is, which may have been built before tenants had folders; where it is to be,
+    if there are no files of it."""
+    mine = (shard.c.tenant == tenant, shard.c.id == shard_id, shard.c.gone.is_(None))
+    with database.read() as connection:
+        there = connection.scalar(sa.select(shard.c.folder).where(*mine))
+    return there or shard_folder(tenant, shard_id)
+
+
+def announce_once(database: Database, tenant: str, shard_id: str, name: str, owner: str) -> bool:
     """Announce a file of this shard that is about to be written; False where the shard is
     registered by now. Of two builds that write the same file, the later one owns its name."""
     row = {"name": name, "partition": NO_PARTITION, "owner": owner, "created_at": now_us()}
     taken_over = {"owner": owner, "created_at": now_us(), "claimed_at": None}
     with database.write() as connection:
-        if _is_registered(connection, shard_id):
+        if _is_registered(connection, tenant, shard_id):
             return False
         insert = insert_of(connection)(segment_intent).values(**row)
         connection.execute(insert.on_conflict_do_update(index_elements=["name"], set_=taken_over))
@@ -61,7 +71,7 @@ def announce_once(database: Database, shard_id: str, name: str, owner: str) -> b
 
 def register(
     database: Database,
-    manifest: Manifest,
+    stored: StoredShard,
     tenant: str,
     sessions: Sequence[str],
     *,
@@ -72,14 +82,15 @@ def register(
     `left_out`, each with its reason, as examples. False where it is there already:
     the same shard may be built twice, even at the same time. From then on its files count as known
     and are announced no longer. Raises FileLost where one of them was cleared away meanwhile."""
-    folder = folder_of(manifest.id) + "/"
-    announced = segment_intent.c.name.startswith(folder, autoescape=True)
+    manifest, folder = stored.manifest, stored.folder
+    announced = segment_intent.c.name.startswith(f"{folder}/", autoescape=True)
     claimed = announced & segment_intent.c.claimed_at.is_not(None)
     snapshot = manifest.snapshot
     row = {
         **{name: getattr(manifest.counts, name) for name in ("samples", "tokens", "trainable")},
         "id": manifest.id,
         "tenant": tenant,
+        "folder": folder,
         "name": manifest.name,
         "snapshot": snapshot.name if snapshot else "",
         "snap": snapshot.snap if snapshot else 0,
@@ -87,24 +98,25 @@ def register(
         "session_filter": segments.make_filter([session_key(tenant, name) for name in sessions]),
     }
     with database.write() as connection:
-        if _is_registered(connection, manifest.id):
+        if _is_registered(connection, tenant, manifest.id):
             return False
         lost = connection.execute(sa.select(segment_intent.c.name).where(claimed)).first()
         if lost is not None:
             raise FileLost(name=lost.name)
         connection.execute(sa.delete(segment_intent).where(announced))
         # One that was dropped is there again.
-        connection.execute(sa.delete(shard).where(shard.c.id == manifest.id))
+        before = (shard.c.tenant == tenant, shard.c.id == manifest.id)
+        connection.execute(sa.delete(shard).where(*before))
         snap = next_snap(connection, SHARD)
         connection.execute(sa.insert(shard).values(**row, created_at=now_us(), added_snap=snap))
-        rows = [{"name": folder + part.name, "shard": manifest.id} for part in manifest.files]
+        owned = {"shard": manifest.id, "tenant": tenant}
+        rows = [{"name": stored.path(part), **owned} for part in manifest.files]
         connection.execute(sa.insert(shard_file), rows)
-        old = shard_left_out.c.shard == manifest.id
-        connection.execute(sa.delete(shard_left_out).where(old))
+        old = (shard_left_out.c.tenant == tenant, shard_left_out.c.shard == manifest.id)
+        connection.execute(sa.delete(shard_left_out).where(*old))
         if left_out:
             examples = [
-                {"shard": manifest.id, "tenant": tenant, "session_id": session, "reason": reason}
-                for session, reason in left_out
+                owned | {"session_id": session, "reason": reason} for session, reason in left_out
             ]
             connection.execute(sa.insert(shard_left_out), examples)
         facts = {"name": manifest.name, "samples": row["samples"], "snap": row["snap"]}
@@ -113,9 +125,9 @@ def register(
     return True
 
 
-def _is_registered(connection: sa.Connection, shard_id: str) -> bool:
+def _is_registered(connection: sa.Connection, tenant: str, shard_id: str) -> bool:
     """With its files. Raises ShardGoing."""
-    query = sa.select(shard.c.gone).where(shard.c.id == shard_id)
+    query = sa.select(shard.c.gone).where(shard.c.tenant == tenant, shard.c.id == shard_id)
     row = connection.execute(query).one_or_none()
     if row is not None and row.gone == DROPPING:
         raise ShardGoing(shard=shard_id)
@@ -146,18 +158,16 @@ def shards_suspected(
             yield row.id, {ids[place] for place in np.flatnonzero(hits)}
 
 
-def mark_sessions(
-    database: Database, store: ObjectStore, sessions: Iterable[SessionId], reason: str
-) -> int:
+def mark_sessions(lake: Lake, sessions: Iterable[SessionId], reason: str) -> int:
     """Mark every shard that holds one of these sessions; how many marks are new."""
     marked = 0
     for tenant, ids in ids_by_tenant(sessions).items():
-        for id_, suspected in shards_suspected(database, tenant, ids):
-            unmarked = suspected - marked_sessions(database, id_, reason)
+        for id_, suspected in shards_suspected(lake.database, tenant, ids):
+            unmarked = suspected - marked_sessions(lake.database, tenant, id_, reason)
             if not unmarked:  # its files need not be read again
                 continue
-            held = sorted(held_sessions(store, id_, unmarked))
-            with database.write() as connection:
+            held = sorted(held_sessions(lake, tenant, id_, unmarked))
+            with lake.database.write() as connection:
                 for session in held:
                     mark: dict[str, Any] = {"shard": id_, "tenant": tenant, "session_id": session}
                     mark |= {"reason": reason, "marked_at": now_us()}
@@ -165,11 +175,10 @@ def mark_sessions(
     return marked
 
 
-def marked_sessions(database: Database, shard_id: str, reason: str) -> set[str]:
+def marked_sessions(database: Database, tenant: str, shard_id: str, reason: str) -> set[str]:
     """The sessions that a shard is marked with for this reason."""
-    query = sa.select(shard_mark.c.session_id).where(
-        shard_mark.c.shard == shard_id, shard_mark.c.reason == reason
-    )
+    of_shard = (shard_mark.c.tenant == tenant, shard_mark.c.shard == shard_id)
+    query = sa.select(shard_mark.c.session_id).where(*of_shard, shard_mark.c.reason == reason)
     with database.read() as connection:
         return set(connection.scalars(query))
 
@@ -178,27 +187,27 @@ def count_marks(database: Database, tenant: str, reason: str) -> dict[str, int]:
     """By shard of a tenant, how many sessions it is marked with for this reason."""
     query = (
         sa.select(shard_mark.c.shard, sa.func.count().label("marks"))
-        .join(shard, shard.c.id == shard_mark.c.shard)
-        .where(shard.c.tenant == tenant, shard_mark.c.reason == reason)
+        .where(shard_mark.c.tenant == tenant, shard_mark.c.reason == reason)
         .group_by(shard_mark.c.shard)
     )
     with database.read() as connection:
         return {row.shard: row.marks for row in connection.execute(query)}
 
 
-def held_sessions(store: ObjectStore, shard_id: str, suspected: set[str]) -> set[str]:
+def held_sessions(lake: Lake, tenant: str, shard_id: str, suspected: set[str]) -> set[str]:
     """Which of the suspected sessions a shard holds. Of one that was dropped, or whose files are
     damaged, its filter alone is left, which is wrong about one session in many thousands: all of
     them."""
     try:
-        return suspected & sessions_of(store, shard_id)
+        folder = known_folder(lake.database, tenant, shard_id)
+        return suspected & sessions_of(stored_shard(lake.store, folder, shard_id))
     except (ShardMissing, ShardDamaged):
         return suspected
 
 
-def sessions_of(store: ObjectStore, shard_id: str) -> set[str]:
-    """Raises ShardMissing, ShardDamaged."""
-    tables = read_rows(store, read_manifest(store, shard_id), ["session_id"])
+def sessions_of(shard: StoredShard) -> set[str]:
+    """Raises ShardDamaged."""
+    tables = read_rows(shard, ["session_id"])
     return {session for rows in tables for session in rows["session_id"].unique().to_pylist()}
 
 
@@ -224,4 +233,4 @@ def mark_denied(lake: Lake, tenant: str, sessions: Collection[str]) -> int:
     chains = {member: links.chain(member) for member in members}
     denied = spread_denials(dict.fromkeys(sessions, SESSION), chains, links.repeats)
     ids = [SessionId(tenant, session) for session in sorted(denied)]
-    return mark_sessions(lake.database, lake.store, ids, NO_TRAIN)
+    return mark_sessions(lake, ids, NO_TRAIN)

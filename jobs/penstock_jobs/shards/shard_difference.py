@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from penstock.shards.files import read_rows
-from penstock.shards.manifest import Manifest
-from penstock.storage import ObjectStore
+from penstock.shards.manifest import Manifest, StoredShard
 
 #: Fields of the manifest that are compared; the others follow from them.
 _FIELDS = ("name", "seed", "snapshot", "rewards", "policy", "tokenizer", "template_sha256",
@@ -47,10 +46,12 @@ class ShardDifference:
     samples: SampleChanges
 
 
-def diff_shards(store: ObjectStore, before: Manifest, after: Manifest) -> ShardDifference:
+def diff_shards(before: StoredShard, after: StoredShard) -> ShardDifference:
     """All samples of both are in memory, without their tokens. Raises ShardDamaged."""
-    lines = unified_diff(before.query.splitlines(), after.query.splitlines(), lineterm="", n=1)
-    old, new = _samples(store, before), _samples(store, after)
+    manifests = (before.manifest, after.manifest)
+    queries = [each.query.splitlines() for each in manifests]
+    lines = unified_diff(queries[0], queries[1], lineterm="", n=1)
+    old, new = _samples(before), _samples(after)
     both = old.keys() & new.keys()
     otherwise = sum(old[sample] != new[sample] for sample in both)
     old_sessions, new_sessions = ({facts[0] for facts in side.values()} for side in (old, new))
@@ -62,7 +63,7 @@ def diff_shards(store: ObjectStore, before: Manifest, after: Manifest) -> ShardD
         sessions_only_before=sorted(old_sessions - new_sessions)[:_SESSIONS_SHOWN],
         sessions_only_after=sorted(new_sessions - old_sessions)[:_SESSIONS_SHOWN],
     )
-    return ShardDifference([*_changes(before, after)], [*lines][2:], samples)
+    return ShardDifference([*_changes(*manifests)], [*lines][2:], samples)
 
 
 def _changes(before: Manifest, after: Manifest) -> Iterator[ManifestChange]:
@@ -84,9 +85,9 @@ def _in_tables(path: str, before: Any, after: Any) -> Iterator[ManifestChange]:
         yield ManifestChange(path, before, after)
 
 
-def _samples(store: ObjectStore, manifest: Manifest) -> dict[str, tuple[Any, ...]]:
+def _samples(shard: StoredShard) -> dict[str, tuple[Any, ...]]:
     return {
         sample: tuple(facts)
-        for rows in read_rows(store, manifest, _COLUMNS)
+        for rows in read_rows(shard, _COLUMNS)
         for sample, *facts in zip(*(rows[name].to_pylist() for name in _COLUMNS), strict=True)
     }

@@ -85,30 +85,29 @@ class SamplesAnswer(Page):
 
 
 def _show_samples(lake: Lake, caller: Caller, question: SamplesQuestion) -> SamplesAnswer:
-    from penstock.shards.manifest import read_manifest
+    from penstock.shards.manifest import stored_shard
     from penstock.shards.registered_shards import find_shard
     from penstock.shards.withdrawn_sessions import check_withdrawn
 
     shard = find_shard(lake.database, caller.tenant, question.shard)
-    check_withdrawn(lake.database, lake.settings, shard.id)
-    manifest = read_manifest(lake.store, shard.id)
+    check_withdrawn(lake.database, lake.settings, caller.tenant, shard.id)
+    stored = stored_shard(lake.store, shard.folder, shard.id)
     start = 0 if question.cursor is None else decode_number(question.cursor)
-    samples = [_sample(row) for row in _rows(lake, manifest, start, question.limit)]
+    samples = [_sample(row) for row in _rows(stored, start, question.limit)]
     end = start + len(samples)
-    more = samples and end < manifest.rows
+    more = samples and end < stored.manifest.rows
     return SamplesAnswer(shard.id, samples, next=str(end) if more else None)
 
 
-def _rows(lake: Lake, manifest: Any, start: int, limit: int) -> Iterator[dict[str, Any]]:
+def _rows(shard: Any, start: int, limit: int) -> Iterator[dict[str, Any]]:
     """Only the row groups that hold them are read. Raises ShardDamaged."""
     from penstock.shards.files import completed_rows, open_part
-    from penstock.shards.manifest import folder_of
 
-    for part in manifest.files:
+    for part in shard.manifest.files:
         if start >= part.rows:
             start -= part.rows
             continue
-        with open_part(lake.store, f"{folder_of(manifest.id)}/{part.name}", part) as file:
+        with open_part(shard.store, shard.path(part), part) as file:
             for number, rows in enumerate(part.row_groups):
                 if start >= rows:
                     start -= rows

@@ -63,14 +63,15 @@ def take_back(lake: Lake, tenant: str) -> None:
     for each in list_shards(lake.database, tenant):
         if each.id not in counts:
             continue
-        marked = marked_sessions(lake.database, each.id, NO_TRAIN)
+        marked = marked_sessions(lake.database, tenant, each.id, NO_TRAIN)
         involved = links.with_origins(marked)
         decided = decided_consents(lake, tenant, involved)
         facts = SessionFacts(queries.read("facts", sessions=sorted(involved)), links, decided)
         repeats = {name: links.repeats[name] for name in facts.profiles if name in links.repeats}
         denied = spread_denials(facts.denied, facts.chains, repeats)
         free = sorted((marked & facts.profiles.keys()) - denied.keys())
-        mine = (shard_mark.c.shard == each.id, shard_mark.c.reason == NO_TRAIN)
+        of_shard = (shard_mark.c.tenant == tenant, shard_mark.c.shard == each.id)
+        mine = (*of_shard, shard_mark.c.reason == NO_TRAIN)
         with lake.database.write() as connection:
             for some in portions(free):
                 freed = sa.delete(shard_mark).where(*mine, shard_mark.c.session_id.in_(some))

@@ -80,7 +80,8 @@ def lineage(database: Database, tenant: str, text: str) -> Lineage:
         ancestry = (subject, *parents)
         trained = [(learner.name, each) for learner in ancestry for each in learner.shards]
         ids = {each for _, each in trained}
-        named = sa.select(shard.c.id, shard.c.name).where(shard.c.id.in_(ids))
+        mine = (shard.c.tenant == tenant, shard.c.id.in_(ids))
+        named = sa.select(shard.c.id, shard.c.name).where(*mine)
         names = {row.id: row.name for row in connection.execute(named)}
         columns = shard_mark.c
         marked = (

@@ -19,13 +19,13 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from penstock.encryption.errors import SealedFileDamaged
+from penstock.encryption.sealed_mark import SEALED_MARK, is_sealed
 
 if TYPE_CHECKING:  # only type checkers know it before Python 3.12
     from typing_extensions import Buffer
 
-_MARK = b"PSEALED1"
 _ID_BYTES, _SALT_BYTES, _TAG_BYTES = 8, 32, 16
-HEADER_BYTES = len(_MARK) + _ID_BYTES + _SALT_BYTES
+HEADER_BYTES = len(SEALED_MARK) + _ID_BYTES + _SALT_BYTES
 KEY_BYTES = 32
 #: A reader of Parquet asks for columns; a smaller block has more calls, a larger one more waste.
 BLOCK_BYTES = 64 * 1024
@@ -55,14 +55,14 @@ class SealedHeader:
     @classmethod
     def read(cls, content: bytes) -> Self | None:
         """None where the file is not sealed."""
-        if not content.startswith(_MARK) or len(content) < HEADER_BYTES:
+        if not is_sealed(content) or len(content) < HEADER_BYTES:
             return None
-        at = len(_MARK) + _ID_BYTES
-        return cls(content[len(_MARK) : at].hex(), content[at:HEADER_BYTES])
+        at = len(SEALED_MARK) + _ID_BYTES
+        return cls(content[len(SEALED_MARK) : at].hex(), content[at:HEADER_BYTES])
 
     @property
     def content(self) -> bytes:
-        return _MARK + bytes.fromhex(self.key_id) + self.salt
+        return SEALED_MARK + bytes.fromhex(self.key_id) + self.salt
 
     def cipher(self, key: DataKey, name: str) -> AESGCM:
         info = b"penstock sealed file\0" + name.encode()

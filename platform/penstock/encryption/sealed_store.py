@@ -1,7 +1,7 @@
 """The store of a lake whose files are sealed. What was written before stays readable."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import BinaryIO, cast
 
 import pyarrow as pa
@@ -13,9 +13,6 @@ from penstock.encryption.sealed_file import HEADER_BYTES, SealedHeader, SealingF
 from penstock.safe_names import is_tenant_folder
 from penstock.settings import Settings
 from penstock.storage import ObjectStore, StoredObject, open_store
-
-#: Trainers and loaders read them without a lake.
-_OPEN_FOLDER = "shards/"
 
 
 class SealedStore:
@@ -34,13 +31,8 @@ class SealedStore:
         self._store.check()
         self.keys.current(LAKE)
 
-    def create(self, name: str) -> AbstractContextManager[BinaryIO]:
-        if name.startswith(_OPEN_FOLDER):
-            return self._store.create(name)
-        return self._create_sealed(name)
-
     @contextmanager
-    def _create_sealed(self, name: str) -> Iterator[BinaryIO]:
+    def create(self, name: str) -> Iterator[BinaryIO]:
         key = self.keys.current(owner_of(name))
         with self._store.create(name) as file:
             sealing = SealingFile(file, key, name)

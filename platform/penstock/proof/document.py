@@ -22,11 +22,10 @@ from penstock.proof.serving_sections import (
     show_verdicts,
 )
 from penstock.proof.session_leaves import SessionDigests, SessionTree, session_tree
-from penstock.proof.shard_records import find_record
+from penstock.proof.shard_records import find_record, find_stored
 from penstock.proof.subject import ProofSubject, Section, sections_of_rooms
 from penstock.proof.training_sections import moment, show_checkpoint, show_parents, show_shards
 from penstock.sealed_texts import SecretSeal
-from penstock.shards.manifest import read_manifest
 from penstock.signatures import SigningKey, canonical
 
 PROOF_FORMAT = "penstock proof 1"
@@ -100,9 +99,8 @@ def _session_in_shard(subject: ProofSubject, shard: str, session: str) -> dict[s
     lake = subject.lake
     try:
         kept = find_record(lake, shard, subject.tenant)
-        manifest = read_manifest(lake.store, shard)
         digests = SessionDigests.of(SecretSeal.of(lake.settings), subject.tenant, shard)
-        with session_tree(lake, manifest, digests) as tree:
+        with session_tree(lake, find_stored(lake, shard, subject.tenant), digests) as tree:
             found = _place_in(tree, digests, session)
     except PenstockError as error:
         subject.lacks("shards", shard, f"its sessions cannot be read: {error}")
@@ -147,7 +145,7 @@ def write_leaves(lake: Lake, tenant: str, text: str, file: TextIO) -> int:
     count = 0
     for shard in _subject(lake, tenant, text).shards:
         digests = SessionDigests.of(SecretSeal.of(lake.settings), tenant, shard)
-        with session_tree(lake, read_manifest(lake.store, shard), digests) as tree:
+        with session_tree(lake, find_stored(lake, shard, tenant), digests) as tree:
             for leaf in tree.leaves():
                 file.write(f"{shard} {leaf.digest.hex()} {leaf.consent}\n")
                 count += 1

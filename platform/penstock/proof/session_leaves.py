@@ -19,7 +19,7 @@ from penstock.lake.spill import sorting_engine
 from penstock.proof.merkle import leaf_hash, merkle_path, merkle_root
 from penstock.sealed_texts import SecretSeal
 from penstock.shards.files import read_rows
-from penstock.shards.manifest import Manifest
+from penstock.shards.manifest import StoredShard
 
 if TYPE_CHECKING:
     import duckdb
@@ -104,9 +104,9 @@ class SessionTree:
 
 
 @contextmanager
-def session_tree(lake: Lake, manifest: Manifest, digests: SessionDigests) -> Generator[SessionTree]:
+def session_tree(lake: Lake, shard: StoredShard, digests: SessionDigests) -> Generator[SessionTree]:
     """From the shard's files. Raises ShardDamaged."""
-    rows = pa.RecordBatchReader.from_batches(_LEAVES, _leaves(lake, manifest, digests))
+    rows = pa.RecordBatchReader.from_batches(_LEAVES, _leaves(shard, digests))
     with sorting_engine(lake.settings.data) as connection:
         connection.register("found", rows)
         connection.execute(
@@ -116,10 +116,10 @@ def session_tree(lake: Lake, manifest: Manifest, digests: SessionDigests) -> Gen
         yield SessionTree(connection)
 
 
-def _leaves(lake: Lake, manifest: Manifest, digests: SessionDigests) -> Iterator[pa.RecordBatch]:
+def _leaves(shard: StoredShard, digests: SessionDigests) -> Iterator[pa.RecordBatch]:
     """A session may come more than once. All rows of one have the same consent."""
     columns = ["session_id", "consent"]
-    for table in read_rows(lake.store, manifest, columns):
+    for table in read_rows(shard, columns):
         known = table.group_by(columns).aggregate([])
         values = [digests.digest(session) for session in known["session_id"].to_pylist()]
         consents = known["consent"].cast(pa.string()).fill_null("unknown").combine_chunks()

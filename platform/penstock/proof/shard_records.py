@@ -15,24 +15,26 @@ from penstock.safe_names import DIGEST_PREFIX
 from penstock.sealed_texts import SecretSeal
 from penstock.shards.errors import ShardDamaged, ShardMissing
 from penstock.shards.files import check_digest, files_of
-from penstock.shards.manifest import Manifest, folder_of, read_manifest
+from penstock.shards.manifest import ShardFile, StoredShard, read_manifest, stored_shard
+from penstock.shards.registered_shards import known_folder
 
 
-def record_shard(lake: Lake, manifest: Manifest, tenant: str) -> dict[str, Any]:
+def record_shard(lake: Lake, shard: StoredShard, tenant: str) -> dict[str, Any]:
     """Keep what proofs say of a shard; what was kept before stays. Raises ShardDamaged,
     SecretKeyUnfit."""
-    known = kept_record(lake, manifest.id)
+    known = kept_record(lake, shard.id, tenant)
     if known is not None:
         return known
-    document = _record_of(lake, manifest, tenant)
-    row = {"shard": manifest.id, "tenant": tenant, "document": json.dumps(document)}
+    document = _record_of(lake, shard, tenant)
+    row = {"shard": shard.id, "tenant": tenant, "document": json.dumps(document)}
     with lake.database.write() as connection:
         insert_new(connection, shard_record, row | {"recorded_at": now_us()})
-    return kept_record(lake, manifest.id) or document
+    return kept_record(lake, shard.id, tenant) or document
 
 
-def kept_record(lake: Lake, shard: str) -> dict[str, Any] | None:
-    query = sa.select(shard_record.c.document).where(shard_record.c.shard == shard)
+def kept_record(lake: Lake, shard: str, tenant: str) -> dict[str, Any] | None:
+    mine = (shard_record.c.shard == shard, shard_record.c.tenant == tenant)
+    query = sa.select(shard_record.c.document).where(*mine)
     with lake.database.read() as connection:
         text = connection.scalar(query)
     return None if text is None else dict(json.loads(text))
@@ -40,13 +42,19 @@ def kept_record(lake: Lake, shard: str) -> dict[str, Any] | None:
 
 def find_record(lake: Lake, shard: str, tenant: str) -> dict[str, Any]:
     """The one that was kept, else made from the files. Raises ShardMissing, ShardDamaged."""
-    known = kept_record(lake, shard)
-    return record_shard(lake, read_manifest(lake.store, shard), tenant) if known is None else known
+    known = kept_record(lake, shard, tenant)
+    return record_shard(lake, find_stored(lake, shard, tenant), tenant) if known is None else known
 
 
-def _record_of(lake: Lake, manifest: Manifest, tenant: str) -> dict[str, Any]:
-    digests = SessionDigests.of(SecretSeal.of(lake.settings), tenant, manifest.id)
-    with session_tree(lake, manifest, digests) as tree:
+def find_stored(lake: Lake, shard: str, tenant: str) -> StoredShard:
+    """Raises ShardMissing, ShardGone, ShardDamaged."""
+    return stored_shard(lake.store, known_folder(lake.database, tenant, shard), shard)
+
+
+def _record_of(lake: Lake, shard: StoredShard, tenant: str) -> dict[str, Any]:
+    manifest = shard.manifest
+    digests = SessionDigests.of(SecretSeal.of(lake.settings), tenant, shard.id)
+    with session_tree(lake, shard, digests) as tree:
         sessions = {
             "count": tree.size,
             "root": tree.root.hex(),
@@ -89,24 +97,29 @@ def _consent_rule(recipe: str) -> str | None:
     return str(rule)
 
 
-def file_problems(lake: Lake, shard: str, files: list[dict[str, Any]], *, read: bool) -> list[str]:
+def file_problems(
+    lake: Lake, tenant: str, shard: str, files: list[dict[str, Any]], *, read: bool
+) -> list[str]:
     """What is wrong with a shard's files as the store has them: `read` compares their checksums,
     and without it their sizes are looked at."""
-    folder = folder_of(shard)
-    sizes = {each.name: each.size for each in lake.store.list(folder)}
+    folder = known_folder(lake.database, tenant, shard)
     problems = []
-    manifest: Manifest | None = None
+    by_name: dict[str, ShardFile] = {}
     try:
-        manifest = read_manifest(lake.store, shard)
+        manifest = read_manifest(lake.store, folder, shard)
+        by_name = {file.name: file for file in files_of(manifest)}
     except (ShardDamaged, ShardMissing) as error:
         problems.append(str(error))
-    by_name = {file.name: file for file in files_of(manifest)} if manifest else {}
     for file in files:
         name, path = file["name"], f"{folder}/{file['name']}"
-        if path not in sizes:
+        try:
+            with lake.store.open(path) as source:
+                size = source.size()
+        except FileNotFoundError:
             problems.append(f"{name} is not there")
-        elif sizes[path] != file["bytes"]:
-            problems.append(f"{name} has {sizes[path]} bytes, not {file['bytes']}")
+            continue
+        if size != file["bytes"]:
+            problems.append(f"{name} has {size} bytes, not {file['bytes']}")
         elif read and name in by_name:
             try:
                 check_digest(lake.store, path, by_name[name])

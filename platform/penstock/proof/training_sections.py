@@ -52,7 +52,8 @@ def show_shards(subject: ProofSubject) -> list[dict[str, Any]]:
 def _show_shard(subject: ProofSubject, id_: str, names: list[str]) -> dict[str, Any]:
     lake = subject.lake
     with lake.database.read() as connection:
-        row = connection.execute(_REGISTERED.where(shard.c.id == id_)).first()
+        mine = (shard.c.tenant == subject.tenant, shard.c.id == id_)
+        row = connection.execute(_REGISTERED.where(*mine)).first()
     document: dict[str, Any] = {"shard": id_, "trained": names}
     gone = None if row is None else row.gone
     if row is None:
@@ -68,7 +69,8 @@ def _show_shard(subject: ProofSubject, id_: str, names: list[str]) -> dict[str, 
         return document | {"state": gone or "damaged", "problems": []}
     problems = []
     if gone is None:
-        problems = file_problems(lake, id_, document[_FILES], read=subject.read_files)
+        files = document[_FILES]
+        problems = file_problems(lake, subject.tenant, id_, files, read=subject.read_files)
     for problem in problems:
         subject.lacks("shards", id_, problem)
     state = gone or ("damaged" if problems else "there")

@@ -27,17 +27,17 @@ class ShardFileQuestion(Question):
 def _read(lake: Lake, caller: Caller, question: ShardFileQuestion) -> bytes:
     from penstock.safe_names import relative_name
     from penstock.shards.errors import ShardFileUnknown
-    from penstock.shards.manifest import folder_of, read_manifest
+    from penstock.shards.manifest import read_manifest
     from penstock.shards.registered_shards import find_shard
     from penstock.shards.withdrawn_sessions import check_withdrawn
 
     shard = find_shard(lake.database, caller.tenant, question.shard)
-    check_withdrawn(lake.database, lake.settings, shard.id)
+    check_withdrawn(lake.database, lake.settings, caller.tenant, shard.id)
     name = relative_name(question.name)
     if shard.gone is not None:
-        read_manifest(lake.store, shard.id)  # says what happened to it
+        read_manifest(lake.store, shard.folder, shard.id)  # says what happened to it
     try:
-        with lake.store.open(f"{folder_of(shard.id)}/{name}") as file:
+        with lake.store.open(f"{shard.folder}/{name}") as file:
             start = min(question.start, file.size())
             content: bytes = file.read_at(min(question.bytes, file.size() - start), start)
             lake.tally.count(caller.tenant, caller.actor, "export", shard.id, bytes=len(content))

@@ -8,10 +8,11 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.encryption.errors import SealedFileDamaged
 from penstock.lake.segments import DigestingFile
 from penstock.settings import MIB
 from penstock.shards.errors import ShardDamaged
-from penstock.shards.manifest import Manifest, PartFile, ShardFile, folder_of
+from penstock.shards.manifest import Manifest, PartFile, ShardFile, StoredShard
 from penstock.shards.schema import FIRST_SHARD_ROWS, ROUTE_ROWS, SHARD_ROWS, completed
 from penstock.storage import ObjectStore
 
@@ -34,7 +35,7 @@ def reporting_damage(path: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise ShardDamaged(path=path, why="it is missing") from error
-    except (pa.ArrowException, UnicodeDecodeError) as error:
+    except (pa.ArrowException, UnicodeDecodeError, SealedFileDamaged) as error:
         raise ShardDamaged(path=path, why=str(error).strip()) from error
     except OSError as error:
         if error.errno is not None:
@@ -120,12 +121,10 @@ def files_of(manifest: Manifest) -> Iterator[ShardFile]:
             yield part.routes
 
 
-def read_rows(
-    store: ObjectStore, manifest: Manifest, columns: Sequence[str] | None = None
-) -> Iterator[pa.Table]:
+def read_rows(shard: StoredShard, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
     """The rows of a shard in order, a row group at a time. Raises ShardDamaged."""
-    for part in manifest.files:
-        yield from read_part(store, f"{folder_of(manifest.id)}/{part.name}", part, columns)
+    for part in shard.manifest.files:
+        yield from read_part(shard.store, shard.path(part), part, columns)
 
 
 class RouteRows:

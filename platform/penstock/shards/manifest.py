@@ -6,19 +6,22 @@ text is UTF-8. It is written last, so a folder without one is nothing.
 
 import hashlib
 import re
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import msgspec
 
+from penstock.encryption.errors import SealedFileDamaged
+from penstock.encryption.sealed_mark import is_sealed
 from penstock.errors import InvalidInput
-from penstock.safe_names import DIGEST_PREFIX, relative_name, sha256_digits
-from penstock.shards.errors import ShardDamaged, ShardGone, ShardMissing
+from penstock.safe_names import DIGEST_PREFIX, relative_name, sha256_digits, tenant_folder
+from penstock.shards.errors import ShardDamaged, ShardGone, ShardMissing, ShardSealed
 from penstock.shards.schema import FORMAT, FORMATS
 from penstock.storage import ObjectStore
 
 ID_PREFIX = DIGEST_PREFIX
-#: Where shards lie in the store, each in a folder of its own.
+#: Where shards lie in the store: each in a folder of its own, below that of its tenant.
 FOLDER = "shards"
 MANIFEST_NAME = "manifest.json"
 #: In the place of the manifest of a shard whose files are gone.
@@ -136,24 +139,56 @@ def is_shard_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-def folder_of(shard_id: str) -> str:
-    """Where in the store a shard lies. Raises InvalidInput for what is no id."""
+def shard_folder(tenant: str, shard_id: str) -> str:
+    """Where in the store a tenant's shard lies. Raises InvalidInput for what is no id."""
+    return f"{FOLDER}/{tenant_folder(tenant)}/{_folder_digits(shard_id)}"
+
+
+def shared_folder(shard_id: str) -> str:
+    """Where it lies if it was built before tenants had folders. Raises InvalidInput."""
+    return f"{FOLDER}/{_folder_digits(shard_id)}"
+
+
+def staging_folder(tenant: str) -> str:
+    """Where builds put what is to become a tenant's shards."""
+    return f"{FOLDER}/{tenant_folder(tenant)}/staging"
+
+
+def _folder_digits(shard_id: str) -> str:
     if not _ID.fullmatch(shard_id):
         why = f"a shard is named {ID_PREFIX} and {_FOLDER_HEX} to 64 hexadecimal digits"
         raise InvalidInput(what=f"The shard id {shard_id!r}", why=why)
-    return f"{FOLDER}/{shard_id.removeprefix(ID_PREFIX)[:_FOLDER_HEX]}"
+    return shard_id.removeprefix(ID_PREFIX)[:_FOLDER_HEX]
 
 
-def manifest_name(shard_id: str) -> str:
-    return f"{folder_of(shard_id)}/{MANIFEST_NAME}"
+@dataclass(frozen=True)
+class StoredShard:
+    """A shard where it lies: the folder of a store that holds its files."""
+
+    #: The part of an ObjectStore that reads.
+    store: Any
+    folder: str
+    manifest: Manifest
+
+    @property
+    def id(self) -> str:
+        return self.manifest.id
+
+    def path(self, file: ShardFile) -> str:
+        return f"{self.folder}/{file.name}"
 
 
-def read_manifest(store: ObjectStore, shard_id: str) -> Manifest:
+def stored_shard(store: ObjectStore, folder: str, shard_id: str) -> StoredShard:
+    """Raises as `read_manifest`."""
+    return StoredShard(store, folder, read_manifest(store, folder, shard_id))
+
+
+def read_manifest(store: ObjectStore, folder: str, shard_id: str) -> Manifest:
     """Raises ShardMissing, ShardGone; ShardDamaged when it is not the manifest with this id."""
-    name = manifest_name(shard_id)
+    name = f"{folder}/{MANIFEST_NAME}"
     content = _content(store, name)
     if content is None:
-        note = read_gone_note(store, shard_id)
+        note = read_gone_note(store, folder)
         if note is not None:
             why = f": {note.why}" if note.why else ""
             raise ShardGone(shard=shard_id, how=note.how, when=note.at, why=why)
@@ -167,10 +202,14 @@ def _content(store: ObjectStore, name: str) -> bytes | None:
             return bytes(source.read())
     except FileNotFoundError:
         return None
+    except SealedFileDamaged as error:
+        raise ShardDamaged(path=name, why=str(error)) from error
 
 
 def _checked_manifest(content: bytes, name: str, shard_id: str) -> Manifest:
     if not (digest := _digest_of(content)).startswith(shard_id):
+        if is_sealed(content):
+            raise ShardSealed(shard=shard_id, path=name)
         raise ShardDamaged(path=name, why=f"it is the manifest of {digest}")
     return decoded_manifest(content, name)
 
@@ -189,9 +228,9 @@ def decoded_manifest(content: bytes, name: str) -> Manifest:
     return manifest
 
 
-def write_manifest(store: ObjectStore, manifest: Manifest) -> None:
+def write_manifest(store: ObjectStore, folder: str, manifest: Manifest) -> None:
     """The shard exists from here on. All its files must be there."""
-    with store.create(manifest_name(manifest.id)) as file:
+    with store.create(f"{folder}/{MANIFEST_NAME}") as file:
         file.write(manifest.canonical())
 
 
@@ -210,9 +249,9 @@ class GoneNote(msgspec.Struct, frozen=True, kw_only=True):
     manifest: str | None = None
 
 
-def read_gone_note(store: ObjectStore, shard_id: str) -> GoneNote | None:
+def read_gone_note(store: ObjectStore, folder: str) -> GoneNote | None:
     """Raises ShardDamaged."""
-    name = f"{folder_of(shard_id)}/{GONE_NAME}"
+    name = f"{folder}/{GONE_NAME}"
     content = _content(store, name)
     try:
         return None if content is None else msgspec.json.decode(content, type=GoneNote)
@@ -220,28 +259,27 @@ def read_gone_note(store: ObjectStore, shard_id: str) -> GoneNote | None:
         raise ShardDamaged(path=name, why=str(error)) from error
 
 
-def kept_manifest(store: ObjectStore, shard_id: str) -> str | None:
+def kept_manifest(store: ObjectStore, folder: str) -> str | None:
     """The text of the manifest, where there is one, or the note keeps it. Raises ShardDamaged."""
-    content = _content(store, manifest_name(shard_id))
+    content = _content(store, f"{folder}/{MANIFEST_NAME}")
     if content is not None:
         return content.decode(errors="replace")
-    note = read_gone_note(store, shard_id)
+    note = read_gone_note(store, folder)
     return None if note is None else note.manifest
 
 
-def read_manifest_or_note(store: ObjectStore, shard_id: str) -> Manifest:
+def read_manifest_or_note(store: ObjectStore, folder: str, shard_id: str) -> Manifest:
     """Also of a shard that was dropped. Raises ShardMissing, ShardGone, ShardDamaged."""
     try:
-        return read_manifest(store, shard_id)
+        return read_manifest(store, folder, shard_id)
     except ShardGone:
-        if (text := kept_manifest(store, shard_id)) is None:
+        if (text := kept_manifest(store, folder)) is None:
             raise
-        return _checked_manifest(text.encode(), f"{folder_of(shard_id)}/{GONE_NAME}", shard_id)
+        return _checked_manifest(text.encode(), f"{folder}/{GONE_NAME}", shard_id)
 
 
-def replace_files_by_note(store: ObjectStore, shard_id: str, note: GoneNote) -> int:
+def replace_files_by_note(store: ObjectStore, folder: str, note: GoneNote) -> int:
     """Delete all files of a shard but the note; how many. May be cut off and done again."""
-    folder = folder_of(shard_id)
     with store.create(f"{folder}/{GONE_NAME}") as file:
         file.write(msgspec.json.encode(note))
     names = {file.name for file in store.list(folder)} - {f"{folder}/{GONE_NAME}"}

@@ -13,9 +13,8 @@ from penstock.shards.column_copies import ColumnCopies, ColumnCopy
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.files import completed_rows, open_part, reporting_damage
 from penstock.shards.local_copies import LocalCopies
-from penstock.shards.manifest import PartFile, ShardFile
+from penstock.shards.manifest import PartFile, ShardFile, StoredShard
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
-from penstock.storage import ObjectStore
 
 #: Files that are kept open, and whose indexes are remembered.
 _OPEN_FILES_MAX = 16
@@ -36,13 +35,11 @@ class OpenFiles:
 
     def __init__(
         self,
-        store: ObjectStore,
-        folder: str,
+        shard: StoredShard,
         copies: LocalCopies | None,
         columns: ColumnCopies | None = None,
     ) -> None:
-        self._store = store
-        self._folder = folder
+        self._shard = shard
         self._copies = copies
         self._column_copies = columns
         self._open_columns: OrderedDict[str, ColumnCopy | None] = OrderedDict()
@@ -52,7 +49,7 @@ class OpenFiles:
         self._first_opening: defaultdict[str, Lock] = defaultdict(Lock)
 
     def path(self, part: ShardFile) -> str:
-        return f"{self._folder}/{part.name}"
+        return self._shard.path(part)
 
     def read(self, part: ShardFile, row_groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """Raises ShardDamaged, and what the store raises. A damaged copy is fetched again."""
@@ -127,7 +124,7 @@ class OpenFiles:
             other.closing.close()
 
     def _open(self, part: ShardFile) -> _OpenFile:
-        store, path = self._store, self.path(part)
+        store, path = self._shard.store, self.path(part)
         if self._copies:
             store, path = self._copies.find(store, path, part)
         with self._lock:

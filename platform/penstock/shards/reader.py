@@ -95,9 +95,9 @@ def read_shard(data: str | Path, shard_id: str, **options: Unpack[ReadingOptions
 
     A global batch has at most `batch_samples` samples or `batch_tokens` tokens, over all `world`
     ranks; 64 samples when neither is given. `columns` are those of docs/loader.md. `cache` says
-    where copies of files from elsewhere are kept, or whether any are. `tenant` says whose name it
-    is in a data directory; to a service its `key` says that, else the one of PENSTOCK_KEY or of
-    `penstock login`. Raises ShardUnknown, ShardMissing, LakeMissing.
+    where copies of files from elsewhere are kept, or whether any are. `tenant` says whose it is
+    in a data directory or a store; to a service its `key` says that, else the one of PENSTOCK_KEY
+    or of `penstock login`. Raises ShardUnknown, ShardMissing, ShardSealed, LakeMissing.
     """
     return read_mixture(data, [(shard_id, 1.0)], exhausted="stop", **options)
 
@@ -118,9 +118,15 @@ def read_mixture(
     place = shard_place(data, tenant=plan.tenant, key=plan.key)
     settings, copies = place.settings, None
     own = settings.data / CACHE_FOLDER
-    directory = own if cache in (None, True, False) else Path(str(cache))
+    is_own = cache in (None, True, False)
+    directory = own if is_own else Path(str(cache))
+    if place.sealed and is_own:
+        if cache is True or plan.column_copies:
+            why = "copies are not sealed, and the lake's files are: name a directory for them"
+            raise InvalidInput(what="A copy in the data directory", why=why)
+        cache = False
     local = LocalCopies(directory, settings.room(ShardSettings).shard_cache_bytes_max)
-    if cache is not False and not (place.store.local and cache in (None, True)):
+    if cache is not False and not (place.store.local and is_own):
         copies = local
     if copies is None and not place.random_access:
         why = "files of a service are read from copies: name a directory for them, or leave it out"
@@ -128,9 +134,7 @@ def read_mixture(
     ready = None
     if plan.column_copies or (plan.column_copies is None and cache is not False):
         ready = ColumnCopies(local, making=bool(plan.column_copies))
-    opened = [
-        OpenShard(place.store, place.manifest(shard), columns, copies, ready) for shard, _ in shards
-    ]
+    opened = [OpenShard(place.stored(shard), columns, copies, ready) for shard, _ in shards]
     return ShardReader(opened, plan)
 
 

@@ -6,6 +6,7 @@ import sqlalchemy as sa
 
 from penstock.database.engine import Database
 from penstock.shards.errors import ShardUnknown
+from penstock.shards.manifest import shard_folder
 from penstock.shards.tables import shard, shard_left_out, shard_mark
 
 
@@ -21,6 +22,8 @@ class RegisteredShard:
     trainable: int
     bytes: int
     created_at: int
+    #: Where its files lie in the store.
+    folder: str
     #: Its files are gone, or going: `dropping`, `dropped`, `erased`.
     gone: str | None
     gone_at: int | None
@@ -49,18 +52,36 @@ def find_shard(database: Database, tenant: str, text: str) -> RegisteredShard:
     return matches[0]
 
 
-def marks_of(database: Database, shard_id: str) -> list[tuple[str, str]]:
+def find_by_id(database: Database, tenant: str, shard_id: str) -> RegisteredShard | None:
+    """By its id or the beginning of it, of whichever tenant; of several the one of `tenant`."""
+    columns = [shard.c[column.name] for column in fields(RegisteredShard)]
+    query = sa.select(*columns).where(shard.c.id.startswith(shard_id, autoescape=True))
+    with database.read() as connection:
+        known = [RegisteredShard(*row) for row in connection.execute(query)]
+    return min(known, key=lambda each: (each.tenant != tenant, each.id), default=None)
+
+
+def known_folder(database: Database, tenant: str, shard_id: str) -> str:
+    """Where a shard with this id lies, or would lie if it were built now."""
+    query = sa.select(shard.c.folder).where(shard.c.tenant == tenant, shard.c.id == shard_id)
+    with database.read() as connection:
+        return connection.scalar(query) or shard_folder(tenant, shard_id)
+
+
+def marks_of(database: Database, tenant: str, shard_id: str) -> list[tuple[str, str]]:
     """(session, reason)."""
     columns = (shard_mark.c.session_id, shard_mark.c.reason)
-    query = sa.select(*columns).where(shard_mark.c.shard == shard_id).order_by(*columns)
+    mine = (shard_mark.c.tenant == tenant, shard_mark.c.shard == shard_id)
+    query = sa.select(*columns).where(*mine).order_by(*columns)
     with database.read() as connection:
         return [(row.session_id, row.reason) for row in connection.execute(query)]
 
 
-def left_out_of(database: Database, shard_id: str) -> list[tuple[str, str]]:
+def left_out_of(database: Database, tenant: str, shard_id: str) -> list[tuple[str, str]]:
     """Examples of sessions that it does not hold: (session, reason)."""
     columns = (shard_left_out.c.session_id, shard_left_out.c.reason)
-    query = sa.select(*columns).where(shard_left_out.c.shard == shard_id)
+    mine = (shard_left_out.c.tenant == tenant, shard_left_out.c.shard == shard_id)
+    query = sa.select(*columns).where(*mine)
     with database.read() as connection:
         rows = connection.execute(query.order_by(*reversed(columns)))
         return [(row.session_id, row.reason) for row in rows]

@@ -53,9 +53,9 @@ def drop_shard(
     """By its id, the beginning of it, or its name. One that is gone stays gone. Raises
     ShardUnknown, ShardNeeded."""
     known = find_shard(lake.database, tenant, text)
-    mine = shard.c.id == known.id
+    mine = (shard.c.tenant == tenant, shard.c.id == known.id)
     with lake.database.write() as connection:
-        query = sa.select(shard.c.gone).where(mine).with_for_update()
+        query = sa.select(shard.c.gone).where(*mine).with_for_update()
         gone = connection.execute(query).scalar_one()
         needed: list[str] = []
         if gone is None:
@@ -63,26 +63,26 @@ def drop_shard(
             if needed and not force:
                 raise ShardNeeded(shard=known.id, why="; ".join(needed))
             going = {"gone": DROPPING, "gone_at": now_us(), "gone_why": reason}
-            connection.execute(sa.update(shard).where(mine).values(**going))
+            connection.execute(sa.update(shard).where(*mine).values(**going))
             # Queries that begin now do not look for its rows.
-            connection.execute(sa.delete(shard_file).where(shard_file.c.shard == known.id))
+            files = (shard_file.c.tenant == tenant, shard_file.c.shard == known.id)
+            connection.execute(sa.delete(shard_file).where(*files))
             facts: dict[str, str | int | None] = {"name": known.name, "samples": known.samples}
             place = {"tenant": tenant, "actor": by, "subject": known.id}
             append(connection, Deed(**place, action="drop", facts=facts | {"needed": len(needed)}))
-    files = _finish(lake, known.id) if gone in (None, DROPPING) else 0
-    return ShardRemoval(known.id, files, known.bytes if files else 0, needed, known.snapshot)
+    deleted = _finish(lake, tenant, known.id) if gone in (None, DROPPING) else 0
+    return ShardRemoval(known.id, deleted, known.bytes if deleted else 0, needed, known.snapshot)
 
 
-def _finish(lake: Lake, shard_id: str) -> int:
-    mine = shard.c.id == shard_id
+def _finish(lake: Lake, tenant: str, shard_id: str) -> int:
+    mine = (shard.c.tenant == tenant, shard.c.id == shard_id)
+    columns = (shard.c.folder, shard.c.gone_at, shard.c.gone_why)
     with lake.database.read() as connection:
-        row = connection.execute(sa.select(shard.c.gone_at, shard.c.gone_why).where(mine)).one()
-    at = time_of(row.gone_at).isoformat()
-    note = GoneNote(
-        how=DROPPED, at=at, why=row.gone_why, manifest=kept_manifest(lake.store, shard_id)
-    )
-    files = replace_files_by_note(lake.store, shard_id, note)
-    done = sa.update(shard).where(mine, shard.c.gone == DROPPING)
+        row = connection.execute(sa.select(*columns).where(*mine)).one()
+    at, manifest = time_of(row.gone_at).isoformat(), kept_manifest(lake.store, row.folder)
+    note = GoneNote(how=DROPPED, at=at, why=row.gone_why, manifest=manifest)
+    files = replace_files_by_note(lake.store, row.folder, note)
+    done = sa.update(shard).where(*mine, shard.c.gone == DROPPING)
     with lake.database.write() as connection:
         connection.execute(done.values(gone=DROPPED, bytes=0))
     return files
@@ -90,8 +90,8 @@ def _finish(lake: Lake, shard_id: str) -> int:
 
 def finish_drops(lake: Lake, _metrics: Metrics) -> str | None:
     """An upkeep job: end what was cut off."""
-    query = sa.select(shard.c.id).where(shard.c.gone == DROPPING)
+    query = sa.select(shard.c.tenant, shard.c.id).where(shard.c.gone == DROPPING)
     with lake.database.read() as connection:
-        ids = list(connection.scalars(query))
-    files = sum(_finish(lake, id_) for id_ in ids)
-    return f"deleted {files} files of {len(ids)} dropped shards" if ids else None
+        dropping = connection.execute(query).all()
+    files = sum(_finish(lake, row.tenant, row.id) for row in dropping)
+    return f"deleted {files} files of {len(dropping)} dropped shards" if dropping else None

@@ -18,14 +18,13 @@ from penstock.shards.files import copy_part, files_of
 from penstock.shards.manifest import (
     FOLDER,
     MANIFEST_NAME,
-    Manifest,
+    StoredShard,
     decoded_manifest,
-    folder_of,
-    read_manifest,
+    stored_shard,
 )
 from penstock.shards.registered_shards import find_shard
 from penstock.shards.withdrawn_sessions import check_withdrawn
-from penstock.storage import FileStore, ObjectStore
+from penstock.storage import FileStore
 
 if TYPE_CHECKING:  # only type checkers know it before Python 3.12
     from typing_extensions import Buffer
@@ -67,22 +66,22 @@ class _FilePieces(io.RawIOBase):
 @dataclass(frozen=True)
 class ServiceStore:
     """The part of an ObjectStore that reads shards, over HTTP and each file from its beginning to
-    its end. Each file has a desk of its own, which threads cannot share."""
+    its end. The folder of a shard is its id. Each file has a desk of its own, which threads cannot
+    share."""
 
     desk: Callable[[], AbstractContextManager[Desk]]
     local = False
 
     def open(self, name: str) -> pa.NativeFile:
         """Raises ShardUnknown, ShardFileUnknown."""
-        folder, digits, file = relative_name(name).split("/", 2)
-        assert folder == FOLDER
-        return pa.PythonFile(self._file(digits, file), mode="r")
+        shard, file = relative_name(name).split("/", 1)
+        return pa.PythonFile(self._file(shard, file), mode="r")
 
-    def manifest(self, shard: str) -> Manifest:
-        """Of a shard by its id, the beginning of it, or its name. Raises ShardUnknown,
-        ShardDamaged."""
+    def stored(self, shard: str) -> StoredShard:
+        """By its id, the beginning of it, or its name. Raises ShardUnknown, ShardDamaged."""
         with self._file(shard, MANIFEST_NAME) as file:
-            return decoded_manifest(file.read(), MANIFEST_NAME)
+            manifest = decoded_manifest(file.read(), MANIFEST_NAME)
+        return StoredShard(self, manifest.id, manifest)
 
     def address(self, name: str) -> str:
         return name
@@ -103,23 +102,23 @@ def service_desk(url: str, key: str | None) -> Iterator[Desk]:
 
 
 @contextmanager
-def shard_at_hand(desk: Desk, shard: str, folder: Path) -> Iterator[tuple[ObjectStore, Manifest]]:
-    """A store with the files of a shard (its id, the beginning of it, or its name) while the block
-    runs: that of the lake, or copies in a folder of their own below `folder`. Raises ShardUnknown,
-    ShardMissing, ShardDamaged."""
+def shard_at_hand(desk: Desk, shard: str, folder: Path) -> Iterator[StoredShard]:
+    """A shard (by its id, the beginning of it, or its name) while the block runs: that of the lake,
+    or copies in a folder of their own below `folder`. Raises ShardUnknown, ShardMissing,
+    ShardDamaged."""
     if isinstance(desk, LocalDesk):
         lake, tenant = desk.lake, desk.caller.tenant
-        manifest = read_manifest(lake.store, find_shard(lake.database, tenant, shard).id)
-        check_withdrawn(lake.database, lake.settings, manifest.id)
-        lake.tally.count(tenant, desk.caller.actor, "export", manifest.id)
-        yield lake.store, manifest
+        known = find_shard(lake.database, tenant, shard)
+        check_withdrawn(lake.database, lake.settings, tenant, known.id)
+        stored = stored_shard(lake.store, known.folder, known.id)
+        lake.tally.count(tenant, desk.caller.actor, "export", known.id)
+        yield stored
         return
     source = ServiceStore(lambda: nullcontext(desk))
-    manifest = source.manifest(shard)
+    remote = source.stored(shard)
     make_directory(folder, SHARED_MODE)
     with TemporaryDirectory(prefix=".penstock-", dir=folder) as directory:
-        copies = FileStore(Path(directory))
-        for part in files_of(manifest):
-            name = f"{folder_of(manifest.id)}/{part.name}"
-            copy_part(source, name, copies, name, part)
-        yield copies, manifest
+        copies = StoredShard(FileStore(Path(directory)), FOLDER, remote.manifest)
+        for part in files_of(remote.manifest):
+            copy_part(source, remote.path(part), copies.store, copies.path(part), part)
+        yield copies

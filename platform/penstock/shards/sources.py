@@ -32,10 +32,9 @@ from penstock.shards.batches import (
 from penstock.shards.column_copies import ColumnCopies
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.local_copies import LocalCopies
-from penstock.shards.manifest import Manifest, folder_of
+from penstock.shards.manifest import Manifest, StoredShard
 from penstock.shards.open_files import OpenFiles
 from penstock.shards.schema import group_starts
-from penstock.storage import ObjectStore
 
 #: How many chunks a window mixes. A part of the order: another number is another order.
 WINDOW_CHUNKS = 4
@@ -178,16 +177,15 @@ class OpenShard:
 
     def __init__(
         self,
-        store: ObjectStore,
-        manifest: Manifest,
+        shard: StoredShard,
         columns: Sequence[str],
         copies: LocalCopies | None,
         column_copies: ColumnCopies | None = None,
     ) -> None:
-        self.id = manifest.id
-        self.manifest = manifest
+        manifest = self.manifest = shard.manifest
+        self.id = shard.id
         self.chunks = chunks_of(manifest)
-        self.files = OpenFiles(store, folder_of(self.id), copies, column_copies)
+        self.files = OpenFiles(shard, copies, column_copies)
         self._columns = [name for name in columns if name not in ROUTE_COLUMNS]
         self._route_columns = [name for name in columns if name in ROUTE_COLUMNS]
         if self._route_columns and any(not part.routes for part in manifest.files):

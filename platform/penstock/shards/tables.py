@@ -9,7 +9,8 @@ shard = Table(
     "shard",
     metadata,
     Column("id", String(80), primary_key=True),
-    *name_columns("tenant", "name", nullable=False),
+    Column("tenant", String(128), primary_key=True),
+    *name_columns("name", nullable=False),
     #: The lake that it was built from, and the snapshot that keeps it readable.
     Column("snap", BigInteger, nullable=False),
     Column("snapshot", String(128), nullable=False),
@@ -25,6 +26,8 @@ shard = Table(
     Column("gone", String(16)),
     Column("gone_at", BigInteger),
     Column("gone_why", Text),
+    #: Where its files lie in the store.
+    Column("folder", String(255), nullable=False),
     Index("ix_shard_name", "tenant", "name"),
 )
 
@@ -34,7 +37,8 @@ shard_file = Table(
     metadata,
     Column("name", String(255), primary_key=True),
     Column("shard", String(80), nullable=False),
-    Index("ix_shard_file_shard", "shard"),
+    Column("tenant", String(128), nullable=False),
+    Index("ix_shard_file_shard", "shard", "tenant"),
 )
 
 #: What became of a shard without files. `erased` is also the reason of its marks: it held a session

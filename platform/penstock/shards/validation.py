@@ -12,11 +12,10 @@ import xxhash
 
 from penstock.shards.errors import ShardDamaged, ShardInvalid
 from penstock.shards.files import RouteRows, check_digest, files_of, read_part
-from penstock.shards.manifest import Manifest, folder_of
+from penstock.shards.manifest import StoredShard
 from penstock.shards.rules import BrokenRule, ModelLimits, first_broken
 from penstock.shards.schema import SHARD_ROWS, SORTED_BY, Rows, group_starts
 from penstock.shards.writer import count_rows
-from penstock.storage import ObjectStore
 
 
 def digests_of(texts: Iterable[str]) -> np.ndarray:
@@ -211,24 +210,21 @@ def _broken_route(
     return None
 
 
-def validate_shard(
-    store: ObjectStore, manifest: Manifest, limits: ModelLimits | None = None
-) -> dict[str, Any]:
+def validate_shard(shard: StoredShard, limits: ModelLimits | None = None) -> dict[str, Any]:
     """Read all rows, and count them as the manifest does. Raises ShardInvalid for the first that
     breaks a rule, and ShardDamaged where a file is not what the manifest says."""
     validator = ShardValidator(limits)
-    folder = folder_of(manifest.id)
     statuses: Counter[str] = Counter()
     sessions: set[str] = set()
     tokens = 0
-    for part in manifest.files:
+    for part in shard.manifest.files:
         validator.begin_file(part.name)
         counts: Counter[str] = Counter()
         ends: list[str] = []
-        path, side = f"{folder}/{part.name}", None
+        path, side = shard.path(part), None
         if part.routes is not None:
-            side = RouteRows(read_part(store, f"{folder}/{part.routes.name}", part.routes))
-        for rows in read_part(store, path, part):
+            side = RouteRows(read_part(shard.store, shard.path(part.routes), part.routes))
+        for rows in read_part(shard.store, path, part):
             validator.check(rows, side.take(rows.num_rows) if side else None)
             groups = rows["group_id"]
             counts.update(count_rows(rows, group_starts(groups, ends[-1] if ends else None)))
@@ -255,18 +251,18 @@ class ShardProof:
     problems: list[str]
 
 
-def verify_shard(store: ObjectStore, manifest: Manifest) -> ShardProof:
+def verify_shard(shard: StoredShard) -> ShardProof:
     """Reads every byte twice: for the checksums, and for the rules."""
     problems = []
-    files, counts = list(files_of(manifest)), manifest.counts
+    files, counts = list(files_of(shard.manifest)), shard.manifest.counts
     for part in files:
         try:
-            check_digest(store, f"{folder_of(manifest.id)}/{part.name}", part)
+            check_digest(shard.store, shard.path(part), part)
         except ShardDamaged as error:
             problems.append(str(error))
     if not problems:
         try:
-            for name, count in validate_shard(store, manifest).items():
+            for name, count in validate_shard(shard).items():
                 if count != (stated := getattr(counts, name)):
                     problems.append(f"{name}: the files have {count}, the manifest says {stated}")
         except (ShardInvalid, ShardDamaged) as error:

@@ -31,7 +31,7 @@ def bind_views(sources: ViewSources, views: frozenset[str]) -> None:
     if "shards" in views:
         marks = (
             sa.select(sa.func.count(sa.distinct(shard_mark.c.session_id)))
-            .where(shard_mark.c.shard == shard.c.id)
+            .where(shard_mark.c.tenant == shard.c.tenant, shard_mark.c.shard == shard.c.id)
             .scalar_subquery()
         )
         columns = [shard.c[name] for name in _COLUMNS]
@@ -41,7 +41,10 @@ def bind_views(sources: ViewSources, views: frozenset[str]) -> None:
     if "samples" in views:
         files = (
             sa.select(shard_file.c.name, shard_file.c.shard)
-            .join(shard, shard.c.id == shard_file.c.shard)
+            .join(
+                shard,
+                (shard.c.id == shard_file.c.shard) & (shard.c.tenant == shard_file.c.tenant),
+            )
             .where(visible)
             .order_by(shard_file.c.name)
         )

@@ -11,17 +11,18 @@ from penstock.shards.settings import REFUSE, ShardSettings
 from penstock.shards.tables import shard_mark
 
 
-def count_withdrawn(database: Database, shard_id: str) -> int:
+def count_withdrawn(database: Database, tenant: str, shard_id: str) -> int:
     """How many of its sessions may not be trained on any more."""
-    marked = (shard_mark.c.shard == shard_id, shard_mark.c.reason == NO_TRAIN)
-    query = sa.select(sa.func.count(sa.distinct(shard_mark.c.session_id))).where(*marked)
+    mine = (shard_mark.c.tenant == tenant, shard_mark.c.shard == shard_id)
+    query = sa.select(sa.func.count(sa.distinct(shard_mark.c.session_id)))
+    query = query.where(*mine, shard_mark.c.reason == NO_TRAIN)
     with database.read() as connection:
         return connection.scalar(query) or 0
 
 
-def check_withdrawn(database: Database, settings: Settings, shard_id: str) -> int:
+def check_withdrawn(database: Database, settings: Settings, tenant: str, shard_id: str) -> int:
     """How many there are, where that may be read all the same. Raises ShardWithdrawn."""
-    count = count_withdrawn(database, shard_id)
+    count = count_withdrawn(database, tenant, shard_id)
     if count and settings.room(ShardSettings).withdrawn_shards == REFUSE:
         raise ShardWithdrawn(shard=shard_id, sessions=count)
     return count

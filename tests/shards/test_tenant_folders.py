@@ -1,0 +1,159 @@
+"""Shards lie in their tenants' folders: what one tenant has, builds or drops is no other's."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import sqlalchemy as sa
+
+import penstock
+from penstock.database.engine import Database
+from penstock.execution.calls import InlineExecutor
+from penstock.lake.buckets import SessionId
+from penstock.lake.catalog import current, name_snap
+from penstock.lake.verification import verify
+from penstock.privacy.erasure import carry_out, order_erasure
+from penstock.privacy.orders import ErasureScope
+from penstock.proof.shard_records import kept_record
+from penstock.safe_names import tenant_folder
+from penstock.shards.errors import ShardGone, ShardMissing
+from penstock.shards.manifest import shared_folder
+from penstock.shards.registered_shards import list_shards, marks_of
+from penstock.shards.removal import drop_shard
+from penstock.shards.tables import shard as shard_table
+from penstock.shards.tables import shard_file
+from penstock.shards.validation import verify_shard
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.runs import RunRequest, run
+from penstock_jobs.shards.build import ShardBuild, build_shard
+from penstock_jobs.shards.registration import mark_sessions
+from tests.support.engine_lake import DAY_US, QUERY, SESSIONS, built, files_of, talk
+from tests.support.lakes import START_US, HandLake, hand_lake
+
+TENANTS = ("acme", "Bolt & Co")
+
+
+class Twins(NamedTuple):
+    """Two tenants with the same sessions, and each one's shard of them."""
+
+    lake: HandLake
+    shards: dict[str, ShardBuild]
+
+    @property
+    def data(self) -> Path:
+        return self.lake.lake.settings.data
+
+    @property
+    def database(self) -> Database:
+        return self.lake.lake.database
+
+    def folder_files(self, tenant: str) -> list[str]:
+        return sorted(name for name in files_of(self.lake) if f"/{tenant_folder(tenant)}/" in name)
+
+
+@pytest.fixture
+def twins(tmp_path: Path, recipe: Callable[..., Any]) -> Iterator[Twins]:
+    with hand_lake(tmp_path / "data") as lake:
+        for tenant in TENANTS:
+            for number in range(4):
+                lake.send(talk(f"s{number:02d}", number), tenant)
+        lake.writer().drain()
+        work = RunRequest(find_definition())
+        run(lake.lake, InlineExecutor(), work, now_us=START_US + DAY_US)
+        name_snap(lake.lake.database, "both", "both", current(lake.lake.database).snap, "")
+        same = recipe(("seed = 3", 'seed = 3\nas_of = "both"'), query=QUERY)
+        shards = {
+            tenant: build_shard(lake.lake, InlineExecutor(), same, tenant=tenant)
+            for tenant in TENANTS
+        }
+        yield Twins(lake, shards)
+
+
+def test_each_has_files_of_its_own_for_the_same_shard(twins: Twins) -> None:
+    first, second = (twins.shards[tenant] for tenant in TENANTS)
+    assert first.stored.id == second.stored.id
+    assert (first.new, second.new) == (True, True)
+    for tenant in TENANTS:
+        mine = twins.shards[tenant].stored
+        assert mine.folder == f"shards/{tenant_folder(tenant)}/{mine.id[7:23]}"
+        assert twins.folder_files(tenant) == [
+            f"{mine.folder}/{name}" for name in ("manifest.json", "part-00000.parquet")
+        ]
+        assert verify_shard(mine).problems == []
+        assert [each.folder for each in list_shards(twins.database, tenant)] == [mine.folder]
+        assert kept_record(twins.lake.lake, mine.id, tenant) is not None
+        [row] = twins.lake.rows("select count(*) as n from samples", tenant=tenant)
+        assert row["n"] == mine.manifest.counts.samples
+    assert verify(twins.lake.lake).findings == []
+
+
+def test_what_becomes_of_one_does_not_touch_the_other(twins: Twins) -> None:
+    mine, other = TENANTS
+    id_ = twins.shards[mine].stored.id
+    mark_sessions(twins.lake.lake, [SessionId(mine, "s01")], "no_train")
+    assert marks_of(twins.database, mine, id_) == [("s01", "no_train")]
+    assert marks_of(twins.database, other, id_) == []
+    marked = "select marked_sessions as n from shards"
+    assert [twins.lake.rows(marked, tenant=tenant) for tenant in TENANTS] == [
+        [{"n": 1}],
+        [{"n": 0}],
+    ]
+    drop_shard(twins.lake.lake, mine, id_, by="tester")
+    assert [name.rpartition("/")[2] for name in twins.folder_files(mine)] == ["gone.json"]
+    assert verify_shard(twins.shards[other].stored).problems == []
+    with pytest.raises(ShardGone):
+        penstock.read_shard(twins.data, id_, tenant=mine)
+    with penstock.read_shard(twins.data, id_, tenant=other) as reader:
+        assert sum(len(batch["reward"]) for batch in reader) == 4
+
+
+@pytest.mark.parametrize("kind", ["session", "tenant"])
+def test_erasing_of_one_leaves_the_other(twins: Twins, kind: str) -> None:
+    mine, other = TENANTS
+    value = "s02" if kind == "session" else mine
+    scope = ErasureScope(mine, kind, value, START_US + 10**12)
+    carry_out(twins.lake.lake, order_erasure(twins.lake.lake, scope, reason="", by="tester"))
+    assert [name.rpartition("/")[2] for name in twins.folder_files(mine)] == ["gone.json"]
+    assert verify_shard(twins.shards[other].stored).problems == []
+    with twins.database.read() as connection:
+        owners = connection.scalars(sa.select(shard_file.c.tenant).distinct()).all()
+    assert owners == [other]
+
+
+def test_a_reader_names_the_tenant_where_only_the_store_is_at_hand(twins: Twins) -> None:
+    url, id_ = (twins.data / "lake").as_uri(), twins.shards[TENANTS[0]].stored.id
+    for tenant in TENANTS:
+        with penstock.read_shard(url, id_, tenant=tenant, cache=False) as reader:
+            assert sum(len(batch["reward"]) for batch in reader) == 4
+    with pytest.raises(ShardMissing, match="t-default"):
+        penstock.read_shard(url, id_)
+
+
+def test_whoever_has_the_directory_names_any_by_its_id(twins: Twins) -> None:
+    with penstock.read_shard(twins.data, twins.shards[TENANTS[1]].stored.id) as reader:
+        assert sum(len(batch["reward"]) for batch in reader) == 4
+
+
+def test_one_of_before_stays_where_it_lies(
+    lake: HandLake, recipe: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Also when it is built again; dropped, it comes back in its tenant's folder."""
+    now = built(lake, recipe())
+    before, root = shared_folder(now.stored.id), tmp_path / "data" / "lake"
+    (root / now.stored.folder).rename(root / before)
+    with lake.lake.database.write() as connection:
+        connection.execute(sa.update(shard_table).values(folder=before))
+        names = sa.func.replace(shard_file.c.name, now.stored.folder, before)
+        connection.execute(sa.update(shard_file).values(name=names))
+    again = built(lake, recipe())
+    assert (again.new, again.stored.folder) == (False, before)
+    assert verify_shard(again.stored).problems == []
+    assert lake.rows("select count(*) as n from samples") == [{"n": SESSIONS}]
+    for place in (root.parent, root.as_uri()):
+        with penstock.read_shard(place, now.stored.id, cache=False) as reader:
+            assert sum(len(batch["reward"]) for batch in reader) == SESSIONS
+    drop_shard(lake.lake, "default", now.stored.id, by="tester")
+    new = built(lake, recipe())
+    assert (new.new, new.stored.folder) == (True, now.stored.folder)
+    assert verify_shard(new.stored).problems == []
