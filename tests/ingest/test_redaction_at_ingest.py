@@ -19,6 +19,7 @@ from penstock.ingest.file_import import event_importer
 from penstock.ingest.gateway import Acceptor
 from penstock.ingest.rejected_lines import list_rejected, replay_rejected
 from penstock.lake.desk import RemoteDesk
+from penstock.lake.redaction_counts import read_redaction_counts
 from penstock.redaction.errors import RedactionRulesInvalid
 from penstock_jobs.demo.server import running_server
 from tests.support import planted_secrets
@@ -181,6 +182,10 @@ def test_what_came_into_the_log_past_a_gateway_is_masked_by_its_readers(tmp_path
         entries = list_rejected(lake.lake, limit=10)
         assert len(entries) == 2
         assert not any(secret.encode() in entry.raw for entry in entries)
+        # Queries masked them too; whoever stored them counted.
+        lake.lake.redaction_tally.flush(lake.lake.database)
+        counts = read_redaction_counts(lake.lake.database, "default")
+        assert sum(each.matches for each in counts) == 4
 
 
 def test_an_import_masks_before_it_sends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

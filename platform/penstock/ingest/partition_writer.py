@@ -57,6 +57,7 @@ from penstock.lake.errors import FencedOff
 from penstock.lake.fresh_events import arrivals_of
 from penstock.lake.intents import announce_files, withdraw_intents
 from penstock.lake.lake import Lake
+from penstock.lake.redaction_counts import SourceRule
 from penstock.lake.rows import ROW_GROUPS, DecodedEvents
 from penstock.lake.segments import SegmentWriter, discard, new_name
 from penstock.lake.settings import LakeSettings
@@ -110,7 +111,7 @@ class PartitionWriter:
         self._partition = partition
         self._log = log
         self._known = parts.known
-        self._decoder = arrivals_of(parts.lake, log.partitions)
+        self._decoder = arrivals_of(parts.lake, log.partitions, self._count_redactions)
         self._limits = parts.lake.settings.room(IngestSettings)
         #: The last read brought so much that there is probably more.
         self.behind = False
@@ -126,6 +127,12 @@ class PartitionWriter:
         self._waiting = Waiting()
         self._position = 0
         self._moved_s = 0.0
+
+    def _count_redactions(self, tenant: str, matches: Mapping[SourceRule, int]) -> None:
+        """Of lines that came past a gateway, which would have counted them."""
+        if matches:
+            now_us = self._parts.clock.now_us()
+            self._parts.lake.redaction_tally.count(tenant, now_us, matches)
 
     @property
     def claimed(self) -> bool:

@@ -14,6 +14,7 @@ from penstock.events.frames import REJECTED_LINE_BYTES_MAX, FrameDecoder, tenant
 from penstock.events.validation import Rejection
 from penstock.lake.catalog import CoveredOffset
 from penstock.lake.duplicates import KnownEvents, find_new
+from penstock.lake.redaction_counts import SourceRule
 from penstock.lake.rows import EVENT_ROWS, DecodedEvents, RowGroupLimits
 from penstock.lake.waiting_index import Run
 from penstock.settings import MIB
@@ -34,6 +35,8 @@ class FreshEvents:
     overtaken: bool
 
 
+#: What rules had a match in lines of a tenant.
+CountRedactions = Callable[[str, Mapping[SourceRule, int]], None]
 #: Says which of some decoded events, by their positions, no query may see.
 Withhold = Callable[["Lake", DecodedEvents], Collection[int]]
 
@@ -45,18 +48,23 @@ _IN_ONE_PIECE = RowGroupLimits(rows_max=2**62, bytes_max=2**30)
 NOTHING_FRESH = FreshEvents(EVENT_ROWS.empty_table(), {}, cut_off=False, overtaken=False)
 
 
-def arrivals_of(lake: "Lake", partitions: int | None = None) -> FrameDecoder:
-    """How the values of its log are read. What came into it past a gateway is redacted here.
-    Whoever places sessions names the number of partitions that all writers agreed on: this process
-    may not have seen all of them yet."""
+def arrivals_of(
+    lake: "Lake",
+    partitions: int | None = None,
+    count: CountRedactions = lambda _tenant, _matches: None,
+) -> FrameDecoder:
+    """How the values of its log are read. What came into it past a gateway is redacted here, and
+    counted by whoever stores it. Whoever places sessions names the number of partitions that all
+    writers agreed on: this process may not have seen all of them yet."""
     bytes_max = lake.settings.room(EventLogSettings).event_bytes_max
 
     def redact(lines: list[bytes], tenant: str) -> tuple[list[bytes], list[Rejection]]:
         redacted = lake.redactor.redact(lines, tenant, bytes_max)
+        count(tenant, {SourceRule(*place): n for place, n in redacted.by_source.items()})
         return redacted.lines, [line.rejection() for line in redacted.refused]
 
-    count = lake.log.partitions if partitions is None else partitions
-    return FrameDecoder(count, bytes_max, REJECTED_LINE_BYTES_MAX, redact)
+    known = lake.log.partitions if partitions is None else partitions
+    return FrameDecoder(known, bytes_max, REJECTED_LINE_BYTES_MAX, redact)
 
 
 def without_withheld(lake: "Lake", decoded: DecodedEvents) -> DecodedEvents:
