@@ -27,7 +27,7 @@ from bench.proxying import measure_proxying
 from bench.queries import measure_growth, measure_queries
 from bench.query_processes import measure_query_processes
 from bench.recording import measure_recording
-from bench.redaction import measure_redaction
+from bench.redaction import measure_redacting_server, measure_redaction
 from bench.rewards import measure_rewards
 from bench.short_sessions import measure_short_sessions
 from bench.simulator_truth import measure_simulator
@@ -127,6 +127,7 @@ def _ingest(here: Path, traffic: Traffic) -> Iterator[Figure]:
 
     say("measuring redaction")
     yield from measure_redaction(traffic, 1e6 * full.cpu_s / traffic.events)
+    yield from measure_redacting_server(here / "redaction", traffic)
 
     say("measuring the server at half load")
     rate = traffic.events / full.wall_s / 2

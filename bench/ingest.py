@@ -19,6 +19,7 @@ _LOOK_SECONDS = 0.05
 _LOOKS_MAX = 2000
 CLIENTS = 8
 #: A merge in the middle of a run would be counted or not, as it happens.
+NOTHING_SET: Mapping[str, str] = {}
 NO_UPKEEP = {"PENSTOCK_UPKEEP_SECONDS": "3600"}
 
 
@@ -58,9 +59,14 @@ class Form:
 EVENTS = Form()
 
 
-def ingest_at_full_speed(data: Path, bodies: Sequence[bytes], form: Form = EVENTS) -> Ingested:
+def ingest_at_full_speed(
+    data: Path,
+    bodies: Sequence[bytes],
+    form: Form = EVENTS,
+    settings: Mapping[str, str] = NOTHING_SET,
+) -> Ingested:
     """Clients post as fast as they are answered. Counts until all is in segments."""
-    return _ingest(data, shares_of(bodies), 0, NO_UPKEEP, form)
+    return _ingest(data, shares_of(bodies), 0, {**NO_UPKEEP, **settings}, form)
 
 
 def ingest_at_rate(
