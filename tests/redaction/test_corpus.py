@@ -1,10 +1,12 @@
 """The rules find what they should in both halves of the corpus, and little else."""
 
+import random
+
 import pytest
 
 from bench.redaction import measure_half
 from penstock.redaction.line_redaction import LineRedactor
-from penstock.redaction.rules import rule_book
+from penstock.redaction.rules import built_in_rules, rule_book
 from tests.support.redaction_corpus import Half, corpus
 
 
@@ -18,3 +20,14 @@ def test_precision_and_recall(half: Half) -> None:
     precision, recall, _ = measure_half(redactor, half)
     assert precision >= 0.95
     assert recall >= 0.95
+
+
+def test_around_its_words_a_rule_matches_what_its_pattern_matches() -> None:
+    generator = random.Random(5)
+    texts = [text for half in ("tuned", "held out") for text, _ in corpus(half)]
+    texts += ["".join(generator.choices(texts, k=3)) for _ in range(300)]
+    texts += [text.upper() for text in texts] + [f"İ {text}" for text in texts]
+    for rule in built_in_rules():
+        for text in texts:
+            expected = [match.span() for match in rule.pattern.finditer(text)]
+            assert [match.span() for match in rule.matches(text)] == expected

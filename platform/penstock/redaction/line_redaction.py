@@ -38,6 +38,8 @@ _WORD_ENDS = b" \t\n\r\f\v\"',;"
 
 #: With its quotes; in a shorter one no rule has a match.
 _LITERAL_CHARS_MIN = 8
+#: One scan tells that there is nothing in any of them.
+_LITERALS_TOGETHER, _CHARS_TOGETHER = 8, 4096
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _lenient_decoder = json.JSONDecoder(strict=False)
 _KEY_ENDS = re.compile(r"\s*:")
@@ -66,6 +68,12 @@ class _Literal(NamedTuple):
     start: int
     end: int
     decoded: str
+
+
+class _NamedLiteral(NamedTuple):
+    literal: _Literal
+    #: Of the value of a JSON object.
+    name: str | None
 
 
 @dataclass
@@ -257,21 +265,43 @@ def _mask_strings(
     mask: TextMask, text: str, literals: Iterator[_Literal], work: LineWork, counts: Counter[str]
 ) -> Steps[str]:
     parts: list[str] = []
-    at, name = 0, None
-    for literal in literals:
-        is_key = _KEY_ENDS.match(text, literal.end) is not None
-        if literal.end - literal.start < _LITERAL_CHARS_MIN:
-            if work.ends_turn(0):
-                yield
-            name = literal.decoded if is_key else None
+    at = 0
+    for together in _together(_named(text, literals)):
+        texts = [(one.literal.decoded, one.name) for one in together]
+        if len(texts) > 1 and (yield from mask.passes(texts, work)):
             continue
-        masked = yield from mask.mask(literal.decoded, work, name)
-        name = literal.decoded if is_key else None
-        if masked.counts:
-            counts += masked.counts
-            parts += (text[at : literal.start], _encoded(masked.text))
-            at = literal.end
+        for literal, name in together:
+            masked = yield from mask.mask(literal.decoded, work, name)
+            if masked.counts:
+                counts += masked.counts
+                parts += (text[at : literal.start], _encoded(masked.text))
+                at = literal.end
     return "".join([*parts, text[at:]])
+
+
+def _named(text: str, literals: Iterator[_Literal]) -> Iterator[_NamedLiteral]:
+    """Those that are long enough to hold something; a value with its name."""
+    name = None
+    for literal in literals:
+        if literal.end - literal.start >= _LITERAL_CHARS_MIN:
+            yield _NamedLiteral(literal, name)
+        is_key = _KEY_ENDS.match(text, literal.end) is not None
+        name = literal.decoded if is_key else None
+
+
+def _together(literals: Iterator[_NamedLiteral]) -> Iterator[list[_NamedLiteral]]:
+    """Some at a time; a long one alone."""
+    together: list[_NamedLiteral] = []
+    chars = 0
+    for one in literals:
+        more = len(one.literal.decoded)
+        if together and (len(together) == _LITERALS_TOGETHER or chars + more > _CHARS_TOGETHER):
+            yield together
+            together, chars = [], 0
+        together.append(one)
+        chars += more
+    if together:
+        yield together
 
 
 def _marks_of_long(screen: Screen, line: bytes) -> Steps[Marks]:

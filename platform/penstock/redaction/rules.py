@@ -1,7 +1,7 @@
 """The rules of redaction: those that come with Penstock, and an operator's own."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.resources import files
@@ -27,7 +27,9 @@ class KindModes(NamedTuple):
 
 #: Of the format of the file.
 VERSION = 1
-_KEYS = ("id", "kind", "type", "anchor", "pattern", "checks", "joined", "mode")
+_KEYS = ("id", "kind", "type", "anchor", "pattern", "words", "checks", "joined", "mode")
+#: How far before a word of a rule its match may begin.
+WORD_REACH_CHARS = 24
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 #: What finite automata cannot do.
 _LOOKS_AROUND = re.compile(r"\(\?(?:<?[=!]|P=|>|\()|[*+?}]\+|\\[1-9bBAZ]")
@@ -44,8 +46,26 @@ class Rule:
     anchor: bytes
     pattern: re.Pattern[str]
     checks: tuple[Callable[[Candidate], bool], ...] = ()
+    #: One of them, in small letters, begins within the first `WORD_REACH_CHARS` of each match.
+    words: tuple[str, ...] = ()
     joined: bool = False
     mode: Mode | None = None
+
+    def matches(self, text: str) -> Iterator[re.Match[str]]:
+        """As `finditer` of the pattern has them. Where the rule has words it is tried around them
+        alone: many alternatives in capitals or not, tried at each place, take long."""
+        lowered = text.lower() if self.words else ""
+        if len(lowered) != len(text):  # small letters may be more than one
+            yield from self.pattern.finditer(text)
+            return
+        begin = 0
+        for place in _places(lowered, self.words):
+            for start in range(max(begin, place - WORD_REACH_CHARS), place + 1):
+                begin = start + 1
+                if (match := self.pattern.match(text, start)) is not None:
+                    yield match
+                    begin = match.end()
+                    break
 
     @cached_property
     def head(self) -> re.Pattern[str]:
@@ -63,6 +83,17 @@ class RuleBook:
     rules: tuple[Rule, ...]
     #: By rule.
     modes: Mapping[str, Mode]
+
+
+def _places(lowered: str, words: Sequence[str]) -> list[int]:
+    """Where any of the words stands, in order."""
+    places: list[int] = []
+    for word in words:
+        at = lowered.find(word)
+        while at >= 0:
+            places.append(at)
+            at = lowered.find(word, at + 1)
+    return sorted(places)
 
 
 def rule_book(secrets: Mode, personal: Mode, own_file: Path | None = None) -> RuleBook:
@@ -128,6 +159,7 @@ def _rule(section: Mapping[str, Any], where: str, known: Mapping[str, Rule]) -> 
         anchor=anchor.encode(),
         pattern=pattern,
         checks=_checks(section.get("checks", []), where),
+        words=_words(section.get("words", []), where),
         joined=section.get("joined", False) is True,
         mode=mode,
     )
@@ -143,6 +175,14 @@ def _compiled(value: object, key: str, where: str) -> re.Pattern[str]:
     if compiled.search("") is not None:
         raise InvalidInput(what=where, why=f"{key} matches the empty text")
     return compiled
+
+
+def _words(words: object, where: str) -> tuple[str, ...]:
+    if not isinstance(words, list) or not all(
+        isinstance(word, str) and word.isascii() and word == word.lower() and word for word in words
+    ):
+        raise InvalidInput(what=where, why="words has to be a list of texts in small letters")
+    return tuple(words)
 
 
 def _checks(names: object, where: str) -> tuple[Callable[[Candidate], bool], ...]:

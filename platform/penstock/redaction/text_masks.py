@@ -5,7 +5,7 @@ import base64
 import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
@@ -101,8 +101,7 @@ class TextMask:
                     spans.append(span._replace(start=start, end=end))
             if len(spans) > _SPANS_MAX:
                 raise TooManyMatches
-        short = 0 < len(text) <= ASSIGNED_CHARS_MAX
-        if name is not None and short and self._names_secret(name):
+        if name is not None and self._is_assigned(name, text):
             spans += yield from self._assigned(name, text, work)
         if not spans:
             return Masked(text)
@@ -110,6 +109,19 @@ class TextMask:
         if matches and max(matches.values()) > MATCHES_MAX:
             raise TooManyMatches
         return Masked(replaced, matches)
+
+    def passes(self, texts: Sequence[tuple[str, str | None]], work: LineWork) -> Steps[bool]:
+        """Whether one scan of texts with their names tells that there is nothing in them: most of
+        a line is as it should be. Anchors hold wherever they stand, so more texts have no less."""
+        content = "\n".join(text for text, _ in texts)
+        if work.ends_turn(len(content)):
+            yield
+        if any(name is not None and self._is_assigned(name, text) for text, name in texts):
+            return False
+        return not self.screen.marks(content.encode("utf-8", "surrogatepass"))
+
+    def _is_assigned(self, name: str, text: str) -> bool:
+        return 0 < len(text) <= ASSIGNED_CHARS_MAX and self._names_secret(name)
 
     def _spans(self, text: str, work: LineWork, depth: int) -> Steps[list[_Replacement]]:
         if work.ends_turn(len(text)):
@@ -139,7 +151,7 @@ class TextMask:
             if work.ends_turn(len(text)):
                 yield
             rule = self.rules[mark]
-            for number, match in enumerate(rule.pattern.finditer(text)):
+            for number, match in enumerate(rule.matches(text)):
                 if number == MATCHES_MAX:
                     raise TooManyMatches
                 if work.ends_turn(_MATCH_CHARS + len(match[0])):
@@ -171,7 +183,7 @@ class TextMask:
         for rule in self._joined_rules(marks):
             if work.ends_turn(len(text)):
                 yield
-            for number, match in enumerate(rule.pattern.finditer(view.text)):
+            for number, match in enumerate(rule.matches(view.text)):
                 if number == MATCHES_MAX:
                     raise TooManyMatches
                 if work.ends_turn(_MATCH_CHARS + len(match[0])):
