@@ -88,6 +88,18 @@ def test_a_reader_notices_that_the_log_let_go_of_what_it_came_for(
         assert (fresh().rows.num_rows, fresh().overtaken) == (1, True)
 
 
+def test_a_log_that_an_erasure_emptied_cuts_no_query_off(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        lake.store([make_event("s", 0)])
+        log = lake.lake.log
+        assert log.forget(0, log.set_apart(0))
+        assert log.bounds(0).first > current(lake.lake.database).next_offsets[0].next_offset
+        for sent in (0, 1):
+            rows, answer = lake.lake.query("select count(*) as n from events").table_at()
+            assert (rows.to_pylist(), answer.cut_off) == ([{"n": 1 + sent}], False)
+            lake.send([make_event("s", 1)])
+
+
 # Where each tenant's events wait
 
 

@@ -225,6 +225,7 @@ class LakeQuery(QueryRows):
         """The lake, and what the log holds beyond it, as of one moment."""
         lake = self.lake
         lease_s = max(READER_LEASE_SECONDS, room.query_seconds_max)
+        before: object = None
         for _ in range(_PINS_MAX):
             pin = claims.enter_context(
                 pinned(lake.database, self.as_of, lease_s, tenant=self.tenant)
@@ -241,8 +242,11 @@ class LakeQuery(QueryRows):
                 tenant=self.tenant,
                 bytes_max=room.query_memory_bytes_max // 8,
             )
-            if not fresh.overtaken:
+            # Where the lake covers no more than before, the log let go of nothing but what it
+            # covers: an erasure leaves such a log.
+            if not fresh.overtaken or pin.next_offsets == before:
                 return pin, fresh
+            before = pin.next_offsets
         return pin, replace(fresh, cut_off=True)
 
     def _prepare(
