@@ -1,11 +1,13 @@
 """The pages of sessions in a real Chromium, over simulated, sample and hostile sessions."""
 
 import json
+from collections.abc import Iterator
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
-from penstock.clock import SystemClock
+from penstock.clock import SECOND_US, SystemClock
 from tests.support.console_fixtures import (
     HOSTILE_SESSION,
     ConsoleService,
@@ -13,6 +15,7 @@ from tests.support.console_fixtures import (
     assert_accessible,
     assert_not_hacked,
 )
+from tests.support.lakes import Event, make_event
 
 pytestmark = pytest.mark.system
 
@@ -150,6 +153,45 @@ def test_what_goes_on_comes_by_itself(console_service: ConsoleService, sign_in: 
     said(3)
     page.get_by_text("message 3").wait_for()
     assert page.locator(".entry.user").count() == 3
+
+
+def test_lines_of_a_long_session_have_their_fates(
+    console_service: ConsoleService, sign_in: SignIn
+) -> None:
+    start_us = SystemClock().now_us() - 48 * 3600 * SECOND_US
+    lines = [_line(event) for event in _long_session(start_us)]
+    assert len(lines) > 2_000
+    with console_service.server.client(console_service.keys["ingest"]) as client:
+        for at in range(0, len(lines), 500):
+            assert client.post("/v1/events", b"".join(lines[at : at + 500])).status == 200
+    page = sign_in(console_service, "read")
+    page.goto("/sessions/long")
+    first = page.locator(".entry.edit").first
+    assert first.locator("tr.add.surviving").count() == 1
+    assert first.locator("tr.add.gone").count() == 1
+    assert "after 900 s" in first.inner_text()
+    more = page.locator("a[data-more]").first.get_attribute("href")
+    page.goto(more or "")
+    assert page.locator("tr.add.gone").count() == page.locator(".entry.edit").count() > 0
+
+
+def _long_session(start_us: int) -> Iterator[Event]:
+    """Of each edit one line stays and one goes, as a look after 16 minutes tells."""
+    seq = 0
+    for turn in range(110):
+        at_us, path = start_us + turn * 1200 * SECOND_US, f"src/part{turn}.py"
+        kept, lost = f"kept_line_of_turn_{turn} = 1\n", f"the_other_line_{turn * 7919} = 'x'\n"
+        answers = [("tool_result", {"tool": "run", "output": f"{n}"}) for n in range(20)]
+        events: list[tuple[str, dict[str, Any]]] = [
+            ("user_message", {"text": f"turn {turn}"}),
+            ("edit", {"path": path, "before": "", "after": kept + lost}),
+            *answers,
+            ("file_observed", {"path": path, "text": kept}),
+        ]
+        for kind, payload in events:
+            seq += 1
+            ts = at_us + (960 * SECOND_US if kind == "file_observed" else seq)
+            yield make_event("long", seq, kind, ts=ts, payload=payload)
 
 
 def _line(event: object) -> bytes:

@@ -21,19 +21,17 @@ from penstock_jobs.sessions.calls import (
     SessionsQuestion,
     filter_of,
 )
-from penstock_jobs.sessions.edit_fates import EditFate, edit_fates
+from penstock_jobs.sessions.edit_fates import EditFate
+from penstock_jobs.sessions.edit_history import fates_of
 from penstock_jobs.sessions.entries import Entry, EntryPlace, Rewards, entries_of
 from penstock_jobs.sessions.session_list import Neighbours, neighbours_of
 from penstock_jobs.sessions.session_record import SessionRecord, sql_of
 from penstock_jobs.sessions.token_view import token_calls
-from penstock_jobs.sessions.whole_session import bucket_of, read_whole_session
 
 _PACKAGE = "penstock_jobs.sessions:pages/"
 _LISTED = 50
 #: Events of one part of a page; the next is fetched as one scrolls.
 _PART_EVENTS = 150
-#: In longer sessions nobody waits for what became of each line.
-_FATES_EVENTS_MAX = 2_000
 #: Events of a file to hand on.
 _FILE_EVENTS_MAX = 20_000
 #: Events of each of two sessions beside each other.
@@ -114,7 +112,7 @@ def _show(visitor: Visitor, asked: ShownSession) -> Content:
             session_id=asked.session_id, cursor=asked.cursor, limit=_PART_EVENTS
         )
         part = visitor.ask(SHOW_SESSION, question)
-    fates = _fates(visitor, record, asked.horizon_s)
+    fates = fates_of(visitor, record, part.events, asked.horizon_s)
     place = EntryPlace(asked.events, asked.turn)
     rewards = Rewards(record.rewards, asked.horizon_s)
     is_live = _is_live(visitor, record)
@@ -134,11 +132,12 @@ def _show(visitor: Visitor, asked: ShownSession) -> Content:
         "list_fields": fields,
         "is_live": is_live,
         "horizons": [horizon for horizon in EditParameters().horizons_s if horizon],
-        "told_apart": _is_told_apart(record),
+        # Of a part behind the first nobody asks for them.
+        "beside": Neighbours(None, None),
+        "children": [],
+        "attempts": [],
     }
-    if not asked.cursor:
-        content |= _around(visitor, asked, record)
-    return content
+    return content if asked.cursor else content | _around(visitor, asked, record)
 
 
 def _read(
@@ -146,21 +145,6 @@ def _read(
 ) -> SessionRecord:
     question = SessionQuestion(session_id=session, definition=definition, limit=limit)
     return visitor.ask(SHOW_SESSION, question)
-
-
-def _fates(visitor: Visitor, record: SessionRecord, horizon_s: int | None) -> dict[str, EditFate]:
-    """What became of the lines of its edits, for which all of its events are read."""
-    session = record.session
-    if session is None or not session["edits"] or not _is_told_apart(record):
-        return {}
-    name = session["session_id"]
-    whole = record if record.next is None else read_whole_session(visitor, name)
-    whole.explanation = record.explanation
-    return edit_fates(bucket_of(visitor, whole), name, horizon_s)
-
-
-def _is_told_apart(record: SessionRecord) -> bool:
-    return record.session is not None and record.session["events"] <= _FATES_EVENTS_MAX
 
 
 def _is_live(visitor: Visitor, record: SessionRecord) -> bool:
@@ -221,7 +205,7 @@ def _side(visitor: Visitor, record: SessionRecord) -> dict[str, Any]:
     entries = entries_of(
         record.events,
         Rewards(record.rewards),
-        _fates(visitor, record, None),
+        fates_of(visitor, record, record.events),
         EntryPlace(),
         last=not record.next,
     )
@@ -245,7 +229,10 @@ def _file(visitor: Visitor, asked: FileQuestion) -> Download:
         page = visitor.ask(SHOW_SESSION, question)
         record.events += page.events
         record.next = page.next
-    fates = _fates(visitor, record, None)
+    fates: dict[str, EditFate] = {}
+    for start in range(0, len(record.events), _PART_EVENTS):
+        part = record.events[start : start + _PART_EVENTS]
+        fates |= fates_of(visitor, record, part)
     # Rules may be stricter than when it came in.
     for event in record.events:
         event.payload = Raw(visitor.lake.redactor.mask_line(bytes(event.payload))[0])

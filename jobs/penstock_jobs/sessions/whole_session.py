@@ -20,7 +20,7 @@ from penstock_jobs.sessions.session_record import EVENTS_MAX, EventRecord, Sessi
 Q = TypeVar("Q", bound=Question)
 A = TypeVar("A")
 #: Of a longer chain the first say what became of edits.
-_CHAIN_SESSIONS_MAX = 32
+CHAIN_SESSIONS_MAX = 32
 
 
 class Asked(Protocol):
@@ -47,15 +47,15 @@ def bucket_of(desk: Asked, record: SessionRecord) -> Bucket:
     chain = record.explanation.chain if record.explanation else []
     others = [member.session_id for member in chain if member.session_id != session]
     events = {session: record.events}
-    for other in others[:_CHAIN_SESSIONS_MAX]:
+    for other in others[:CHAIN_SESSIONS_MAX]:
         with suppress(SessionUnknown):  # of another project than the key
             events[other] = read_whole_session(desk, other).events
     places = {name: ChainMember(session) for name in events} if others else {}
-    rows, now_us = _event_rows(events), SystemClock().now_us()
+    rows, now_us = event_rows(events), SystemClock().now_us()
     return as_bucket(rows, TENANT_DEFAULT, now_us, relations=Relations(places))
 
 
-def _event_rows(record_events: Mapping[str, Iterable[EventRecord]]) -> pa.Table:
+def event_rows(record_events: Mapping[str, Iterable[EventRecord]]) -> pa.Table:
     """The events of these sessions as rows of segments."""
     rows = []
     for session, events in sorted(record_events.items()):

@@ -1,0 +1,33 @@
+-- What tells about the edits of a stretch of a session: edits, looks at files, commits, messages and
+-- ends of it and of the sessions of its chain, from some time before the stretch until the last
+-- horizon behind it. Of a busy stretch the nearest to its beginning, by number and bytes.
+-- Order:  ts, seq.
+-- `is_whole` is false where some that came later were left out.
+with near as (
+    select session_id, ts, seq, type, event_id, source, source_key, checkpoint, payload,
+           ts >= make_timestamptz(cast(getvariable('start_us') as bigint)) as is_behind
+    from events
+    where session_id in (select unnest(from_json(getvariable('sessions'), '["VARCHAR"]')))
+      and type in ('edit', 'file_observed', 'vcs_commit', 'session_end', 'user_message')
+      and ts between make_timestamptz(cast(getvariable('from_us') as bigint))
+                 and make_timestamptz(cast(getvariable('until_us') as bigint))
+),
+numbered as (
+    select *, row_number() over away as number, sum(strlen(payload)) over away as bytes
+    from near
+    window away as (
+        partition by is_behind
+        order by abs(epoch_us(ts) - cast(getvariable('start_us') as bigint)), seq
+        rows unbounded preceding
+    )
+),
+kept as (
+    select *, number <= cast(getvariable('rows_max') as bigint)
+              and bytes <= cast(getvariable('bytes_max') as bigint) as is_kept
+    from numbered
+)
+select * exclude (is_kept, number, bytes, is_behind),
+       (select bool_and(is_kept) from kept where is_behind) as is_whole
+from kept
+where is_kept
+order by ts, seq
