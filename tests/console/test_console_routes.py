@@ -15,9 +15,14 @@ from penstock.access.keys import create_key, list_keys, revoke_key
 from penstock.console.assets import assets
 from penstock.console.form_proof import form_proof
 from penstock.console.page import all_pages
+from penstock.execution.calls import InlineExecutor
 from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
 from penstock_jobs.demo.server import Server, running_server
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.runs import RunRequest, run
+from tests.support.engine_lake import DAY_US
+from tests.support.lakes import START_US, hand_lake, make_event
 
 _SCRIPT_AND_STYLE_BYTES_MAX = 300_000
 
@@ -126,6 +131,23 @@ def test_pages_and_assets_have_their_headers(visits: Visits) -> None:
         assert asset.status == 200
         assert "immutable" in asset.headers["cache-control"]
     assert visits.ask("GET", "/assets/0000/console.css").status == 404
+
+
+def test_a_page_of_the_whole_lake_is_shown_again_and_says_since_when(tmp_path: Path) -> None:
+    """Its three queries take longer than what is quickly made."""
+    with hand_lake(tmp_path) as lake:
+        lake.store([make_event("s", number) for number in range(3)])
+        run(lake.lake, InlineExecutor(), RunRequest(find_definition()), now_us=START_US + DAY_US)
+        key = create_key(lake.lake.database, "read", "default")[1]
+    with running_server(tmp_path) as server:
+        visits = Visits(server, tmp_path, {"read": key})
+        cookie = visits.session("read")
+        first, second = (visits.ask("GET", "/rewards", cookie) for _ in range(2))
+    assert "Figures made" not in first.body
+    assert "Figures made" in second.body
+    sections = [page.body.partition("<h1")[2].partition("</main>")[0] for page in (first, second)]
+    assert sections[0]
+    assert sections[0] == sections[1]
 
 
 def test_script_and_style_are_small() -> None:

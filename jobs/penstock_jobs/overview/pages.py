@@ -181,5 +181,6 @@ PAGES = [
         place=0,
         shortcut="o",
         reads_rows=True,
+        remembered=True,
     ),
 ]

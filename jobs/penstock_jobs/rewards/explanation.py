@@ -1,6 +1,7 @@
 """Why a session is worth what it is: its outcome, the terms of the definition with what each adds,
 and the chain that it shares its reward with."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -104,7 +105,13 @@ def stored_rewards(
     own = next((row for row in outcomes if row["session_id"] == session), None)
     if own is None:
         return None
-    variables |= {"version": own["definition_version"], "chain": own["chain"]}
+    chain = sorted(row["session_id"] for row in outcomes)
+    variables |= {
+        "version": own["definition_version"],
+        "chain_sessions": json.dumps(chain),
+        "first_session": chain[0],
+        "last_session": chain[-1],
+    }
     table = ask("session_rewards.sql", variables | {"rows_max": str(_ROWS_MAX + 1)})
     places = {row["session_id"]: ChainMember(row["chain"]) for row in outcomes}
     explanation = _explanation(_definition_of(lake, own), table, places, outcomes, own)

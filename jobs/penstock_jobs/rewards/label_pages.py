@@ -129,6 +129,7 @@ PAGES = [
         work=_effect,
         template=_PAGES + "label_rates.html.jinja",
         reads_rows=True,
+        remembered=True,
     ),
     ConsolePage(
         path="/labels/give",

@@ -275,6 +275,7 @@ PAGES = [
         place=0,
         shortcut="w",
         reads_rows=True,
+        remembered=True,
     ),
     ConsolePage(
         path="/rewards/monitors",
@@ -283,6 +284,7 @@ PAGES = [
         work=_monitors,
         template=_PAGES + "monitors.html.jinja",
         reads_rows=True,
+        remembered=True,
     ),
     ConsolePage(
         path="/rewards/comparison",
@@ -291,5 +293,6 @@ PAGES = [
         work=_compare,
         template=_PAGES + "comparison.html.jinja",
         reads_rows=True,
+        remembered=True,
     ),
 ]

@@ -7,9 +7,10 @@ select session_id, target_kind, target_id, name, horizon_s, value, state, reason
 from rewards
 where superseded_at is null
   and definition_version = getvariable('version')
+  -- Bounds reach the scan of rewards; a choice of two conditions does not.
+  and session_id between getvariable('first_session') and getvariable('last_session')
   and (session_id = getvariable('session')
        or (target_kind = 'session'
-           and session_id in (select session_id from outcomes
-                              where superseded_at is null and chain = getvariable('chain'))))
+           and list_contains(cast(getvariable('chain_sessions') as json)::varchar[], session_id)))
 order by target_kind <> 'session', target_kind, target_id, name, horizon_s
 limit cast(getvariable('rows_max') as bigint)

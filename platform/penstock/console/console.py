@@ -4,12 +4,13 @@ what is asked, the work on a thread, the answer with its headers."""
 import asyncio
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote
 
 import msgspec
+import structlog
 from litestar import MediaType, Request, Response
 
 from penstock.access.call_routes import BodyMemory
@@ -22,17 +23,20 @@ from penstock.console.errors import SignInNeeded
 from penstock.console.form_proof import FIELD, require_own_form
 from penstock.console.oidc import OpenIdProvider
 from penstock.console.page import ConsolePage, Download, Redirect, Refusal, first_page
+from penstock.console.page_memory import PageMemory
 from penstock.console.settings import ConsoleSettings
 from penstock.console.sign_in_link import SignInLinks
 from penstock.console.templates import PageFrame
 from penstock.console.visitor import Visitor
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, PenstockError
 from penstock.http.body import read_body
 from penstock.http.request_slots import RequestSlots
 from penstock.http.unread_answers import UnreadAnswers, held_answer
 from penstock.lake.desk import DOCUMENT_BYTES_MAX, Question
 from penstock.lake.lake import Lake
 from penstock.metrics import Metrics
+
+log_line = structlog.get_logger()
 
 AnyRequest = Request[Any, Any, Any]
 _HEADERS = {
@@ -73,8 +77,12 @@ class Console:
     sessions: BrowserSessions = field(init=False)
     links: SignInLinks = field(init=False)
     provider: OpenIdProvider | None = field(init=False)
+    memory: PageMemory = field(init=False)
+    _making: set[asyncio.Task[Any]] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
+        seconds_max = self.lake.settings.room(ConsoleSettings).console_figures_seconds
+        self.memory = PageMemory(self.clock, seconds_max)
         self.sessions = BrowserSessions(self.lake.database, self.clock)
         self.links = SignInLinks(self.clock)
         self.provider = OpenIdProvider.of(self.lake.settings.room(ConsoleSettings))
@@ -100,9 +108,7 @@ class Console:
         frame = PageFrame(
             page.title, _path_of(request), visitor, page, token, told, is_fragment(request)
         )
-        slots = self.queries if page.reads_rows else self.calls
-        work = partial(_answer_of, page, frame, visitor, question)
-        answer = await slots.run(work, tenant=grant.tenant)
+        answer = await self._answer(page, frame, visitor, question)
         if isinstance(answer, Redirect):
             response = redirect_to(answer.path)
             if answer.told:
@@ -112,6 +118,28 @@ class Console:
         if told and not frame.fragment:
             response.delete_cookie(told_name)
         return response
+
+    async def _answer(
+        self, page: ConsolePage[Any], frame: PageFrame, visitor: Visitor, question: Question
+    ) -> "bytes | _RefusedPage | Redirect | Download":
+        slots, tenant = self.queries if page.reads_rows else self.calls, visitor.grant.tenant
+        work = partial(page.work, visitor, question)
+        if not page.remembered:
+            return await slots.run(partial(_answer_of, page, frame, work, question), tenant=tenant)
+        known, is_due = self.memory.find(page, visitor, question)
+        making = partial(self.memory.make, page, visitor, question, work)
+        if known is None:
+            return await slots.run(
+                partial(_answer_of, page, frame, making, question), tenant=tenant
+            )
+        if is_due:
+            task = asyncio.create_task(_make_anew(slots, making, tenant))
+            self._making.add(task)
+            task.add_done_callback(self._making.discard)
+        shown = replace(frame, made_us=known.made_us)
+        return await self.calls.run(
+            partial(_answer_of, page, shown, lambda: known.content, question), tenant=tenant
+        )
 
     def _response(self, tenant: str, answer: bytes | _RefusedPage | Download) -> Response[Any]:
         if isinstance(answer, bytes):
@@ -138,10 +166,18 @@ class Console:
             raise SignInNeeded from None
 
 
+async def _make_anew(slots: RequestSlots, making: Callable[[], Any], tenant: str) -> None:
+    """For those that ask next. Whoever asks then is told of what fails."""
+    try:
+        await slots.run(making, tenant=tenant)
+    except PenstockError as error:
+        log_line.warning("a page could not be made anew", why=type(error).__name__)
+
+
 def _answer_of(
-    page: ConsolePage[Any], frame: PageFrame, visitor: Visitor, question: Question
+    page: ConsolePage[Any], frame: PageFrame, work: Callable[[], Any], question: Question
 ) -> bytes | _RefusedPage | Redirect | Download:
-    content = page.work(visitor, question)
+    content = work()
     if isinstance(content, (Redirect, Download)):
         return content
     if isinstance(content, Refusal):

@@ -64,6 +64,8 @@ class ConsolePage(Generic[Q]):
     shortcut: str = ""
     #: Reads events or their files, and runs where queries do.
     reads_rows: bool = False
+    #: Adds up a whole lake: shown again for a while (page_memory.py).
+    remembered: bool = False
 
 
 @cache

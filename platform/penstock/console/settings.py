@@ -9,6 +9,12 @@ from penstock.settings import RoomSettings, setting
 class ConsoleSettings(RoomSettings):
     """See docs/settings.md."""
 
+    console_figures_seconds: int = setting(
+        60,
+        "so long a page that adds up a whole lake is shown again before it is made anew",
+        "Raise it on a large lake that many look at; 0 makes each page anew.",
+        minimum=0,
+    )
     oidc_issuer: str = setting(
         "",
         "address of the OpenID provider by which people sign in to the console",

@@ -35,6 +35,8 @@ class PageFrame:
     told: str = ""
     #: Only the block `list`: for modules that fetch more of it.
     fragment: bool = False
+    #: When its content was made, if it is shown again.
+    made_us: int | None = None
 
     def render(self, template: str, content: Mapping[str, Any]) -> str:
         now_us = self.visitor.clock.now_us() if self.visitor else 0

@@ -1,15 +1,26 @@
 -- Sessions that continue this one, and other attempts at its task: the newest of each.
 -- Grain:  relation, session_id.
-with children as (
-    select 'child' as relation, session_id, link, checkpoint, project, last_ts, end_reason
+-- Parts of summaries say which sessions they may be: these alone are put together.
+with related as (
+    select session_id, parent_session, task_id, link, checkpoint, project, last_ts, end_reason
     from sessions
+    where session_id in (
+        select session_id
+        from session_parts
+        where parent_session = getvariable('session')
+           or (getvariable('task') <> '' and task_id = getvariable('task'))
+    )
+),
+children as (
+    select 'child' as relation, session_id, link, checkpoint, project, last_ts, end_reason
+    from related
     where parent_session = getvariable('session')
     order by last_ts desc
     limit 20
 ),
 attempts as (
     select 'attempt' as relation, session_id, link, checkpoint, project, last_ts, end_reason
-    from sessions
+    from related
     where task_id = getvariable('task') and session_id <> getvariable('session')
     order by last_ts desc
     limit 50
