@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from penstock.clock import SECOND_US, Clock
-from penstock.console.page import ConsolePage
+from penstock.console.page import ConsolePage, Content
 from penstock.console.visitor import Visitor
 from penstock.lake.desk import Question
 
@@ -27,7 +27,6 @@ _TIMES_OLD = 10
 #: With their charts some 100 KB each.
 _PAGES_MAX = 100
 
-Content = Mapping[str, Any]
 _Key = tuple[str, str, str | None, str, bytes]
 
 
