@@ -140,28 +140,38 @@ def neighbours_of(
 ) -> Neighbours:
     """What stands beside a session in the list of this filter, whatever words it has. Raises what
     `list_sessions` does."""
-    place = [str(_microseconds(last_ts)), session]
-    beside = []
-    for ahead in (True, False):
-        order = ListPlace(tenant, of_project, place, 1, ahead)
-        found = _listed(lake, sessions, order)
-        beside.append(found[0].session_id if found else None)
-    return Neighbours(*beside)
+    asked = _conditions(lake, sessions)
+    place = {"place_us": str(_microseconds(last_ts)), "place_session": session}
+    sql = sql_of("neighbours.sql").format(conditions=asked.sql, ahead=_AHEAD, behind=_BEHIND)
+    query = OwnQuery(sql, asked.views, variables=asked.variables | place)
+    rows = lake.query(query, tenant=tenant, project=of_project).table().to_pylist()
+    beside = {row["side"]: row["session_id"] for row in rows}
+    return Neighbours(beside.get("newer"), beside.get("older"))
 
 
 @dataclass(frozen=True)
 class ListPlace:
-    """Whose sessions, from which place on, how many; `ahead` goes towards the newest."""
+    """Whose sessions, from which place on, how many."""
 
     tenant: str
     of_project: str | None
     place: list[str] | None
     rows_max: int
-    ahead: bool = False
 
 
-def _listed(lake: Lake, sessions: ListFilter, order: ListPlace) -> list[ListedSession]:
-    variables = {"rows_max": str(order.rows_max)}
+@dataclass(frozen=True)
+class _Conditions:
+    """A filter as SQL, and the views that it reads."""
+
+    sql: str
+    #: Of the rows of `outcomes` that count.
+    definition: str
+    variables: dict[str, str]
+    views: frozenset[str]
+
+
+def _conditions(lake: Lake, sessions: ListFilter) -> _Conditions:
+    variables: dict[str, str] = {}
     conditions = ["true"]
     for name in ("project", "checkpoint"):
         if (value := getattr(sessions, name)) is not None:
@@ -171,9 +181,6 @@ def _listed(lake: Lake, sessions: ListFilter, order: ListPlace) -> list[ListedSe
         if (value := getattr(sessions, name)) is not None:
             variables[name] = str(value)
             conditions.append(condition)
-    if order.place is not None:
-        variables["place_us"], variables["place_session"] = order.place
-        conditions.append(_AHEAD if order.ahead else _BEHIND)
     definition = "true"
     if sessions.definition:
         variables["version"] = definition_known_as(lake.database, sessions.definition).version
@@ -183,11 +190,17 @@ def _listed(lake: Lake, sessions: ListFilter, order: ListPlace) -> list[ListedSe
         variables |= {name: str(value) for name, value in ends.items()}
         ended = " and ".join(_ENDS[name] for name in ends)
         conditions.append(_ENDED_SO.format(definition=definition, ended=ended))
-    sql = sql_of("list.sql").format(
-        conditions=" and ".join(conditions),
-        definition=definition,
-        direction="asc" if order.ahead else "desc",
-    )
+    views = _VIEWS if ends else frozenset({"sessions"})
+    return _Conditions(" and ".join(conditions), definition, variables, views)
+
+
+def _listed(lake: Lake, sessions: ListFilter, order: ListPlace) -> list[ListedSession]:
+    asked = _conditions(lake, sessions)
+    variables, conditions = asked.variables | {"rows_max": str(order.rows_max)}, asked.sql
+    if order.place is not None:
+        variables["place_us"], variables["place_session"] = order.place
+        conditions = f"{conditions} and {_BEHIND}"
+    sql = sql_of("list.sql").format(conditions=conditions, definition=asked.definition)
     query = OwnQuery(sql, _VIEWS, variables=variables)
     rows = lake.query(query, tenant=order.tenant, project=order.of_project).table()
     return msgspec.convert(rows.to_pylist(), list[ListedSession])

@@ -7,7 +7,7 @@ with page as (
            user_messages, model_calls, tool_calls, edits, parent_session, link, end_reason
     from sessions
     where {conditions}
-    order by last_ts {direction}, session_id {direction}
+    order by last_ts desc, session_id desc
     limit cast(getvariable('rows_max') as bigint)
 ),
 ended as (
