@@ -38,6 +38,6 @@ def test_states_are_parts_of_a_whole() -> None:
         {"name": "reward", "state": "scored", "rewards": 3},
         {"name": "reward", "state": "pending", "rewards": 1},
     ]
-    [(name, bar)] = state_bars(rows)
-    assert name == "reward"
+    [(name, counts, bar)] = state_bars(rows)
+    assert (name, counts) == ("reward", {"scored": 3, "pending": 1})
     assert "scored: 3 (75.0 %)" in bar

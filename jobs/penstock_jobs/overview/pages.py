@@ -4,6 +4,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from markupsafe import Markup
+
 from penstock.channels.calls import LIST_CHANNELS, ChannelsQuestion
 from penstock.channels.channel import ChannelAnswer
 from penstock.clock import SECOND_US
@@ -15,6 +17,7 @@ from penstock.ingest.calls import READ_LEDGER, LedgerAnswer, LedgerQuestion
 from penstock.lake.desk import Question
 from penstock_jobs.loop.calls import SHOW_LOOPS, CycleAnswer, LoopsQuestion
 from penstock_jobs.overview.attention import Facts, Notice, notices_of
+from penstock_jobs.rewards.pages import state_bars
 
 _HOUR_S = 3600
 Window = Literal["6h", "24h", "7d", "30d"]
@@ -25,6 +28,8 @@ _WINDOWS: dict[Window, tuple[int, int]] = {
     "7d": (7 * 24 * _HOUR_S, 2 * _HOUR_S),
     "30d": (30 * 24 * _HOUR_S, 8 * _HOUR_S),
 }
+#: Rewards whose states are shown; the page of rewards has all.
+_STATES_MAX = 10
 _TONES = {
     "scored": "good", "negative_by_rule": "bad", "censored": "warn", "excluded": "s5",
     "pending": "info",
@@ -75,6 +80,7 @@ def _overview(visitor: Visitor, asked: OverviewQuestion) -> Content:
         "outcomes": outcomes,
         "outcomes_chart": _outcomes_chart(outcomes),
         "computed_at": max((row["computed_at"] for row in outcomes), default=None),
+        "states": _states(visitor, outcomes, since_us),
         "channels": channels,
         "sees_channels": visitor.may_ask(LIST_CHANNELS),
         "cycles": [(cycle, _stages_chart(cycle)) for cycle in cycles],
@@ -85,6 +91,24 @@ def _rows(
     visitor: Visitor, file: str, view: str, variables: dict[str, str]
 ) -> list[dict[str, Any]]:
     return visitor.own_rows(page_sql("penstock_jobs.overview", file), frozenset({view}), variables)
+
+
+def _states(
+    visitor: Visitor, outcomes: Sequence[dict[str, Any]], since_us: int
+) -> list[tuple[str, dict[str, int], Markup]]:
+    """Of each reward of the definition that ran last how many have which state."""
+    if not outcomes:
+        return []
+    newest = max(outcomes, key=lambda row: row["computed_at"])
+    variables = {
+        "version": newest["version"],
+        "since_us": str(since_us),
+        "checkpoint": "",
+        "project": "",
+    }
+    sql = page_sql("penstock_jobs.rewards", "reward_states.sql")
+    views = frozenset({"rewards", "outcomes", "sessions"})
+    return state_bars(visitor.own_rows(sql, views, variables))[:_STATES_MAX]
 
 
 def _with_page(notice: Notice) -> tuple[Notice, bool]:
@@ -152,9 +176,9 @@ def _events_chart(ledger: LedgerAnswer, since_us: int, now_us: int) -> object:
 def _outcomes_chart(outcomes: Sequence[dict[str, Any]]) -> object:
     shares = [
         Bar(row["outcome"].replace("_", " "), row["sessions"], _TONES.get(row["outcome"], "s5"))
-        for row in sorted(outcomes, key=lambda row: -row["sessions"])
+        for row in outcomes
     ]
-    return share_bar(shares, title="How sessions ended")
+    return share_bar(shares, title="How sessions ended", with_legend=False)
 
 
 def _stages_chart(cycle: CycleAnswer) -> object:

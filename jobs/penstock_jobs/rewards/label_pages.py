@@ -1,5 +1,7 @@
 """The page where people label messages, a key for each label, and what the labels did."""
 
+import msgspec
+
 from penstock.console.charts import Interval, interval_chart
 from penstock.console.figures import share, url
 from penstock.console.page import ConsolePage, Content, Redirect
@@ -44,10 +46,15 @@ class UndoForm(UndoQuestion):
 
 
 def _queue(visitor: Visitor, question: NextLabelQuestion) -> Content:
+    names = _definition_names(visitor)
+    if names and question.definition not in names:
+        # Whoever came without a name asks for the default one, which need not have run.
+        question = msgspec.structs.replace(question, definition=names[0])
     content = {
+        "asked": question,
         "answers": list(enumerate(ANSWERS, 1)),
         "may_label": visitor.may_ask(LABEL),
-        "definitions": _definition_names(visitor),
+        "definitions": names,
         "found": None,
         "problem": "",
     }
@@ -81,7 +88,10 @@ def _queue_path(definition: str, checkpoint: str | None) -> str:
 
 
 def _effect(visitor: Visitor, question: EffectQuestion) -> Content:
-    content = {"definitions": _definition_names(visitor), "effect": None, "problem": ""}
+    names = _definition_names(visitor)
+    if names and question.definition not in names:
+        question = msgspec.structs.replace(question, definition=names[0])
+    content = {"asked": question, "definitions": names, "effect": None, "problem": ""}
     try:
         effect = visitor.ask(LABEL_RATES, question)
     except InvalidInput as error:

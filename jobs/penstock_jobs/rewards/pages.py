@@ -7,7 +7,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from penstock.console.charts import Bar, Interval, histogram, interval_chart, share_bar
+from penstock.console.charts import WIDTH, Bar, Interval, histogram, interval_chart, share_bar
 from penstock.console.figures import duration, share, signed
 from penstock.console.page import ConsolePage, Content, page_sql
 from penstock.console.visitor import Visitor
@@ -30,10 +30,12 @@ _TONES = {
     "scored": "good", "negative_by_rule": "bad", "censored": "warn", "excluded": "s5",
     "pending": "info", "invalid": "bad",
 }  # fmt: skip
+#: Of a reward, in the order in which pages have them.
+STATES = ("scored", "pending", "censored", "invalid", "excluded")
 _BINS = 24
 _HISTOGRAMS_MAX = 60
-#: Three stand beside each other.
-_GROUP_WIDTH, _LABEL_CHARS = 460, 20
+#: Three charts stand beside each other.
+_LABEL_CHARS = 20
 _GROUPS = ("checkpoint", "project", "day")
 
 
@@ -147,12 +149,16 @@ def _bins(rows: list[Row]) -> list[tuple[float, float, float]]:
     ]
 
 
-def state_bars(rows: Iterable[Row]) -> list[tuple[str, Markup]]:
-    """Of each reward a bar of its states."""
-    found: defaultdict[str, list[Bar]] = defaultdict(list)
+def state_bars(rows: Iterable[Row]) -> list[tuple[str, dict[str, int], Markup]]:
+    """Of each reward how many have which state, and a bar of them."""
+    found: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for row in rows:
-        found[row["name"]].append(Bar(row["state"], row["rewards"], _TONES.get(row["state"], "s5")))
-    return [(name, share_bar(bars, title=f"States of {name}")) for name, bars in found.items()]
+        found[row["name"]][row["state"]] = row["rewards"]
+    bars = []
+    for name, counts in found.items():
+        shares = [Bar(state, counts[state], _TONES[state]) for state in STATES if state in counts]
+        bars.append((name, counts, share_bar(shares, title=f"States of {name}", with_legend=False)))
+    return bars
 
 
 def _worth_chart(kind: str, rows: list[Row]) -> Markup:
@@ -172,7 +178,7 @@ def _worth_chart(kind: str, rows: list[Row]) -> Markup:
         title=f"What sessions were worth, by {kind}",
         description="The median, and the tenth and ninetieth percentiles.",
         value_format=_value,
-        width=_GROUP_WIDTH,
+        width=WIDTH,
     )
 
 

@@ -3,7 +3,7 @@ a record in, entries out; `EntryPlace` says where the part begins."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
@@ -87,6 +87,8 @@ class Entry:
     #: Rewards of the turn that ended before this entry, and its number.
     turn_rewards: Sequence[Reward] = ()
     has_tokens: bool = False
+    #: Somebody looked at a file.
+    is_look: bool = False
     name: str = ""
 
 
@@ -133,7 +135,19 @@ def entries_of(
     *,
     last: bool,
 ) -> Iterator[Entry]:
-    """`last` says that the session ends with this part."""
+    """`last` says that the session ends with this part. Of looks at one file in a row there is one
+    entry."""
+    yield from _looks_joined(_entries(events, rewards, fates, place, last=last))
+
+
+def _entries(
+    events: Sequence[EventRecord],
+    rewards: Rewards,
+    fates: Mapping[str, EditFate],
+    place: EntryPlace,
+    *,
+    last: bool,
+) -> Iterator[Entry]:
     for event in events:
         place.events += 1
         turn_rewards: Sequence[Reward] = ()
@@ -153,6 +167,28 @@ def entries_of(
             title="",
             turn_rewards=rewards.of("turn", str(place.turn)),
         )
+
+
+def _looks_joined(entries: Iterator[Entry]) -> Iterator[Entry]:
+    looks: list[Entry] = []
+    for entry in entries:
+        goes_on = bool(looks) and (entry.title, entry.about) == (looks[0].title, looks[0].about)
+        if looks and not (entry.is_look and goes_on):
+            yield _joined(looks)
+            looks = []
+        if entry.is_look:
+            looks.append(entry)
+        else:
+            yield entry
+    if looks:
+        yield _joined(looks)
+
+
+def _joined(looks: Sequence[Entry]) -> Entry:
+    if len(looks) == 1:
+        return looks[0]
+    about = f"{len(looks)} times, until {looks[-1].at:%H:%M:%S}"
+    return replace(looks[0], about=about)
 
 
 def _entry(
@@ -214,7 +250,7 @@ def _other(event: EventRecord, common: Mapping[str, Any]) -> Entry:
     fields = _fields(event)
     if event.type == "file_observed":
         seen = "is gone" if fields.get("deleted") else "was looked at"
-        return Entry(**common, kind="note", title=f"{fields.get('path')} {seen}")
+        return Entry(**common, kind="note", title=f"{fields.get('path')} {seen}", is_look=True)
     facts = {name: value for name, value in fields.items() if not isinstance(value, list)}
     about = ", ".join(f"{name} {value}" for name, value in facts.items() if value is not None)
     kind: Kind = "problem" if event.type in ("error", "interrupt") else "note"

@@ -30,8 +30,13 @@ from penstock.console.figures import short
 
 #: In the drawing's own units; wide enough for a phone at its real size.
 WIDTH, HEIGHT = 360, 150
+#: Of charts that have a panel of two columns, or stand alone.
+WIDE = 440
 _ROW_HEIGHT = 26
 _LABEL_WIDTH = 130
+#: Of a character at the size of labels, and what stands between a text and the marks.
+_CHAR_WIDTH, _TEXT_GAP = 6.0, 12
+_LABEL_CHARS, _NOTE_CHARS = 28, 22
 
 
 @dataclass(frozen=True)
@@ -186,7 +191,7 @@ def interval_chart(
     title: str,
     description: str = "",
     value_format: Format = short,
-    width: int = 2 * WIDTH,
+    width: int = WIDE,
 ) -> Markup:
     """Estimates with their intervals, below each other on one scale, each against its margin."""
     if not rows:
@@ -197,18 +202,26 @@ def interval_chart(
         for value in (row.low, row.value, row.high, row.margin)
         if value is not None
     ]
-    label_width, note_width = width * 0.32, width * 0.2
+    labels = [cut_text(row.label, _LABEL_CHARS) for row in rows]
+    notes = [cut_text(row.note, _NOTE_CHARS) for row in rows]
+    start = max(map(len, labels)) * _CHAR_WIDTH + _TEXT_GAP
+    end = width - max(_TEXT_GAP, max(map(len, notes)) * _CHAR_WIDTH) - _TEXT_GAP
     height = len(rows) * _ROW_HEIGHT + BOTTOM + 4
-    across = rounded_scale(values or [0.0], label_width, width - note_width, zero=True)
+    across = rounded_scale(values or [0.0], start, end, zero=True)
     parts = list(x_labels(across, height, times=False, form=value_format, lines=True))
     zero = Markup('<line class="axis" x1="{0}" x2="{0}" y1="0" y2="{1}"/>')
     parts.append(zero.format(across(0), height - BOTTOM))
     for number, row in enumerate(rows):
-        parts.append(_interval_row(row, number * _ROW_HEIGHT + 16, across, value_format, width))
+        y = number * _ROW_HEIGHT + 16
+        texts = Markup(
+            '<text x="{}" y="{}" text-anchor="end">{}</text>'
+            '<text class="value" x="{}" y="{}">{}</text>'
+        ).format(start - _TEXT_GAP, y + 4, labels[number], end + _TEXT_GAP, y + 4, notes[number])
+        parts.append(_interval_row(row, y, across, value_format, texts))
     return svg(title, description, width, height, parts)
 
 
-def _interval_row(row: Interval, y: int, across: Scale, form: Format, width: int) -> Markup:
+def _interval_row(row: Interval, y: int, across: Scale, form: Format, texts: Markup) -> Markup:
     tone = row.tone or "s0"
     marks = []
     if row.low is not None and row.high is not None:
@@ -227,14 +240,9 @@ def _interval_row(row: Interval, y: int, across: Scale, form: Format, width: int
         )
         if value is not None
     ]  # fmt: skip
-    return Markup(
-        '<g><title>{}: {}</title><text x="{}" y="{}" text-anchor="end">{}</text>{}'
-        '<text class="value" x="{}" y="{}">{}</text></g>'
-    ).format(
-        row.label, ", ".join(said), round(width * 0.32 - 12, 1), y + 4,
-        cut_text(row.label, 34), Markup("").join(marks), round(width * 0.8 + 12, 1), y + 4,
-        cut_text(row.note, 22),
-    )  # fmt: skip
+    marks.append(texts)
+    about = Markup("<title>{}: {}</title>").format(row.label, ", ".join(said))
+    return Markup("<g>{}{}</g>").format(about, Markup("").join(marks))
 
 
 def scatter_chart(
@@ -246,8 +254,8 @@ def scatter_chart(
     description: str = "",
     x_format: Format = short,
     y_format: Format = short,
-    width: int = 2 * WIDTH,
-    height: int = 260,
+    width: int = WIDE,
+    height: int = 220,
 ) -> Markup:
     """Dots by two values; those on the frontier are joined."""
     if not dots:
@@ -276,8 +284,11 @@ def scatter_chart(
     return svg(title, description, width, height, parts)
 
 
-def share_bar(shares: Sequence[Bar], *, title: str, width: int = WIDTH) -> Markup:
-    """Parts of a whole beside each other, with a legend that has their values."""
+def share_bar(
+    shares: Sequence[Bar], *, title: str, with_legend: bool = True, width: int = WIDTH
+) -> Markup:
+    """Parts of a whole beside each other, with a legend that has their values unless those stand
+    elsewhere."""
     whole = sum(bar.value for bar in shares)
     if whole <= 0:
         return nothing(title, width, 14)
@@ -299,7 +310,8 @@ def share_bar(shares: Sequence[Bar], *, title: str, width: int = WIDTH) -> Marku
         )
         for bar in shares
     )
-    return svg(title, "", width, 12, parts) + Markup('<ul class="legend">{}</ul>').format(items)
+    drawn = svg(title, "", width, 12, parts)
+    return drawn + Markup('<ul class="legend">{}</ul>').format(items) if with_legend else drawn
 
 
 def _runs(

@@ -24,6 +24,9 @@ for (const button of document.querySelectorAll("[data-open]")) {
   button.addEventListener("click", () => document.getElementById(button.dataset.open).showModal());
 }
 
+// On a phone the navigation is wider than the screen.
+document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
 // The link that `penstock serve` shows holds a token behind its #, which no server is sent.
 const signIn = document.querySelector("form[data-sign-in]");
 if (signIn && location.hash.length > 1) {
