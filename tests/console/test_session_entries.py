@@ -1,9 +1,11 @@
 """What the page of a session is made of."""
 
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from penstock_jobs.sessions.edit_fates import EditFate
 from penstock_jobs.sessions.entries import (
@@ -16,7 +18,9 @@ from penstock_jobs.sessions.entries import (
     entries_of,
 )
 from penstock_jobs.sessions.session_record import EventRecord
+from penstock_jobs.sessions.token_texts import TokenTexts
 from penstock_jobs.sessions.token_view import token_calls
+from tests.support.tokenizer_files import tokenizer_json
 
 AT = datetime(2026, 11, 20, 9, tzinfo=UTC)
 
@@ -119,10 +123,41 @@ def test_tokens_have_their_versions_and_how_expected_they_were() -> None:
             event("model_call", {"call_id": "c", "tokens": tokens}, checkpoint="ckpt"),
             event("model_call", {"tokens": {"completion_ids": [1], "logprobs": []}}),
             event("model_call", {"text": "without"}),
-        ]
+        ],
+        TokenTexts(""),
     )
     assert (call.prompt, call.completion, call.versions) == (2, 3, ["3", "4"])
     assert [(token.version, token.surprise) for token in call.tokens] == [
         ("3", 0), ("3", 2), ("4", 4),
     ]  # fmt: skip
     assert broken.mean_logprob is None
+
+
+def test_ids_of_a_known_tokenizer_have_their_texts(tmp_path: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers")
+    file = tmp_path / "tokenizer.json"
+    file.write_bytes(tokenizer_json())
+    ids = tokenizers.Tokenizer.from_file(str(file)).encode("a::b").ids
+    texts = TokenTexts(f"mine={file}")
+    for name in ("mine", ""):
+        found, problem = texts.of(name, ids)
+        assert (len(found), problem) == (len(ids), "")
+        assert "".join(found).startswith("a::b")
+    assert texts.of("another", ids) == ([], "")
+    assert texts.of("mine", [2**31]) == ([""], "")
+    missing, why = TokenTexts("mine=" + str(tmp_path / "none")).of("mine", ids)
+    assert not missing
+    assert "none" in why
+
+
+def test_looks_in_a_row_are_one_entry() -> None:
+    look = {"path": "a.py", "text": "x"}
+    shown = entries(
+        event("file_observed", look),
+        event("file_observed", look),
+        event("file_observed", {"path": "b.py", "deleted": True}),
+        event("user_message", {"text": "?"}),
+    )
+    assert [entry.title for entry in shown][:2] == ["a.py was looked at", "b.py is gone"]
+    assert shown[0].about.startswith("2 times, until ")
+    assert [entry.kind for entry in shown][:3] == ["note", "note", "user"]

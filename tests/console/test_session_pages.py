@@ -111,6 +111,28 @@ def test_two_attempts_stand_beside_each_other(
     assert_accessible(page)
 
 
+def test_attempts_of_two_checkpoints_at_a_task(
+    console_service: ConsoleService, sign_in: SignIn
+) -> None:
+    start_us = SystemClock().now_us() - 3600 * SECOND_US
+    events = [
+        make_event(
+            f"try-{checkpoint}", 0, "session_start", ts=start_us, checkpoint=checkpoint,
+            payload={"task_id": "task-7"},
+        )
+        for checkpoint in ("try-a", "try-b")
+    ]  # fmt: skip
+    with console_service.server.client(console_service.keys["ingest"]) as client:
+        assert client.post("/v1/events", b"".join(map(_line, events))).status == 200
+    page = sign_in(console_service, "read")
+    page.goto("/session-tasks?task=task-7&before=try-a&after=try-b")
+    page.wait_for_url("**/session-pairs?left=try-try-a&right=try-try-b")
+    assert page.locator(".pair section").count() == 2
+    page.goto("/session-tasks?task=task-7&before=try-a&after=try-c")
+    assert page.get_by_text("No session of try-c").is_visible()
+    assert_accessible(page)
+
+
 def test_a_session_is_handed_on_as_one_file(
     console_service: ConsoleService, sign_in: SignIn
 ) -> None:

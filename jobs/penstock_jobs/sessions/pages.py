@@ -8,7 +8,9 @@ import msgspec
 from markupsafe import Markup
 from msgspec import Meta, Raw
 
-from penstock.console.page import ConsolePage, Content, Download
+from penstock.console.figures import url
+from penstock.console.page import ConsolePage, Content, Download, Redirect
+from penstock.console.settings import ConsoleSettings
 from penstock.console.templates import PageFrame
 from penstock.console.visitor import Visitor
 from penstock.lake.desk import Question
@@ -26,6 +28,7 @@ from penstock_jobs.sessions.edit_history import fates_of
 from penstock_jobs.sessions.entries import Entry, EntryPlace, Rewards, entries_of
 from penstock_jobs.sessions.session_list import Neighbours, neighbours_of
 from penstock_jobs.sessions.session_record import SessionRecord, sql_of
+from penstock_jobs.sessions.token_texts import TokenTexts
 from penstock_jobs.sessions.token_view import token_calls
 
 _PACKAGE = "penstock_jobs.sessions:pages/"
@@ -70,6 +73,14 @@ class PairQuestion(Question):
 
     left: str
     right: str | None = None
+
+
+class TaskQuestion(Question):
+    """The newest attempts of two checkpoints at one task."""
+
+    task: str
+    before: str
+    after: str
 
 
 def _list(visitor: Visitor, asked: ListPage) -> Content:
@@ -181,9 +192,14 @@ def _around(visitor: Visitor, asked: ShownSession, record: SessionRecord) -> dic
 def _tokens(visitor: Visitor, asked: TokensQuestion) -> Content:
     question = SessionQuestion(session_id=asked.session_id, cursor=asked.cursor, limit=_PART_EVENTS)
     record = visitor.ask(SHOW_SESSION, question)
+    named = visitor.lake.settings.room(ConsoleSettings).console_tokenizers
+    calls = token_calls(record.events, TokenTexts(named))
     return {
         "session_id": asked.session_id,
-        "calls": token_calls(record.events),
+        "calls": calls,
+        "without_texts": any(
+            call.tokens and not any(token.text for token in call.tokens) for call in calls
+        ),
         "next": record.next,
     }
 
@@ -199,6 +215,17 @@ def _pair(visitor: Visitor, asked: PairQuestion) -> Content:
     related = visitor.own_rows(sql_of("related.sql"), frozenset({"sessions"}), variables)
     attempts = [row for row in related if row["relation"] == "attempt"]
     return {"sides": sides, "attempts": attempts}
+
+
+def _task(visitor: Visitor, asked: TaskQuestion) -> Content | Redirect:
+    variables = {"task": asked.task, "before": asked.before, "after": asked.after}
+    rows = visitor.own_rows(sql_of("attempts.sql"), frozenset({"sessions"}), variables)
+    newest = {row["checkpoint"]: row["session_id"] for row in rows}
+    names = (asked.before, asked.after)
+    if all(name in newest for name in names):
+        left, right = (newest[name] for name in names)
+        return Redirect(url("/session-pairs", left=left, right=right))
+    return {"missing": [name for name in names if name not in newest], "found": newest}
 
 
 def _side(visitor: Visitor, record: SessionRecord) -> dict[str, Any]:
@@ -274,5 +301,6 @@ PAGES = [
         "/session-tokens/{session_id:path}", "Tokens", TokensQuestion, _tokens, "tokens.html.jinja"
     ),
     _page("/session-file/{session_id:path}", "Session", FileQuestion, _file, ""),
+    _page("/session-tasks", "Attempts at a task", TaskQuestion, _task, "task.html.jinja"),
     _page("/session-pairs", "Two sessions", PairQuestion, _pair, "pair.html.jinja"),
 ]

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from penstock_jobs.sessions.session_record import EventRecord
+from penstock_jobs.sessions.token_texts import TokenTexts
 
 #: Of one call on a page.
 _SHOWN_MAX = 2_000
@@ -23,6 +24,8 @@ class ShownToken:
     version: str | None
     #: 0 where the policy was sure of it, up to 4.
     surprise: int
+    #: Where a tokenizer is known.
+    text: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class _CallTokens(msgspec.Struct):
     tokens: _Tokens | None = None
 
 
-def token_calls(events: Iterable[EventRecord]) -> list[TokenCall]:
+def token_calls(events: Iterable[EventRecord], texts: TokenTexts) -> list[TokenCall]:
     """Of the model calls among them that have tokens."""
     calls = []
     for event in events:
@@ -68,11 +71,11 @@ def token_calls(events: Iterable[EventRecord]) -> list[TokenCall]:
             calls.append(TokenCall(name, "", 0, 0, [], 0, [], None, "", problem))
             continue
         if call.tokens is not None:
-            calls.append(_call_of(call.call_id or name, event.checkpoint or "", call.tokens))
+            calls.append(_call_of(call.call_id or name, event.checkpoint or "", call.tokens, texts))
     return calls
 
 
-def _call_of(name: str, checkpoint: str, tokens: _Tokens) -> TokenCall:
+def _call_of(name: str, checkpoint: str, tokens: _Tokens, texts: TokenTexts) -> TokenCall:
     ids, logprobs = tokens.completion_ids or [], tokens.logprobs or []
     problem = "redaction took the ids out" if tokens.redacted else ""
     if logprobs and len(logprobs) != len(ids):
@@ -80,10 +83,12 @@ def _call_of(name: str, checkpoint: str, tokens: _Tokens) -> TokenCall:
         logprobs = []
     runs = sorted(tokens.policy_version_runs or [], key=lambda run: run[0])
     shown = []
+    known, lacking = texts.of(tokens.tokenizer or "", ids[:_SHOWN_MAX])
     for at, token in enumerate(ids[:_SHOWN_MAX]):
         logprob = logprobs[at] if logprobs else None
         version = next((str(run[1]) for run in reversed(runs) if run[0] <= at), None)
-        shown.append(ShownToken(token, logprob, version, _surprise(logprob)))
+        text = known[at] if known else ""
+        shown.append(ShownToken(token, logprob, version, _surprise(logprob), text))
     return TokenCall(
         name=name,
         checkpoint=checkpoint,
@@ -94,7 +99,7 @@ def _call_of(name: str, checkpoint: str, tokens: _Tokens) -> TokenCall:
         versions=list(dict.fromkeys(str(version) for _, version in runs)),
         mean_logprob=sum(logprobs) / len(logprobs) if logprobs else None,
         tokenizer=tokens.tokenizer or "",
-        problem=problem,
+        problem=problem or lacking,
     )
 
 

@@ -76,7 +76,7 @@ class Renderer:
     def __init__(self, template: ChatTemplate, tokenizer: bytes, where: str) -> None:
         """`tokenizer` is the content of a tokenizer.json. Raises InvalidInput, ExtraMissing."""
         self._template = template
-        self._tokenizer = _open_tokenizer(tokenizer, where)
+        self._tokenizer = open_tokenizer(tokenizer, where)
         self.template_sha256 = template.sha256
         self.tokenizer_sha256 = hashlib.sha256(tokenizer).hexdigest()
         #: Ids from this one on do not exist.
@@ -204,7 +204,8 @@ def _equal(ids: Ids, others: Ids) -> int:
     return int(unequal[0]) if len(unequal) else len(ids)
 
 
-def _open_tokenizer(content: bytes, where: str) -> "Tokenizer":
+def open_tokenizer(content: bytes, where: str) -> "Tokenizer":
+    """Of the content of a tokenizer.json. Raises InvalidInput, ExtraMissing."""
     try:
         from tokenizers import Tokenizer
     except ImportError as error:

@@ -9,6 +9,11 @@ from penstock.settings import RoomSettings, setting
 class ConsoleSettings(RoomSettings):
     """See docs/settings.md."""
 
+    console_tokenizers: str = setting(
+        "",
+        "NAME=FILE pairs with commas: the tokenizer.json of what model calls name as tokenizer",
+        "Set it so that pages of tokens show their texts; it needs penstock[tokenizers].",
+    )
     console_figures_seconds: int = setting(
         60,
         "so long a page that adds up a whole lake is shown again before it is made anew",
