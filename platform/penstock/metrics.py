@@ -1,6 +1,5 @@
 """Every metric, with its meaning: the one place that names them."""
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -145,20 +144,6 @@ class Metrics:
     def value(self, name: str, **labels: str) -> float:
         """The value of a counter or gauge as it would be scraped."""
         return self._registry.get_sample_value(PREFIX + name, labels) or 0.0
-
-    def quantile(self, name: str, share: float) -> float | None:
-        """The upper end of the bucket of a histogram below which this share of what it saw lies;
-        None where it saw nothing, or that is beyond its last bucket."""
-        metric = self._of(Histogram, name, {})
-        counts = [
-            (float(sample.labels["le"]), sample.value)
-            for family in metric.collect()
-            for sample in family.samples
-            if sample.name.endswith("_bucket")
-        ]
-        total = max((count for _, count in counts), default=0.0)
-        ends = [end for end, count in counts if total and count >= share * total]
-        return ends[0] if ends and math.isfinite(ends[0]) else None
 
     def exposition(self, tenant: str | None = None) -> bytes:
         """For Prometheus: what is about this tenant, and what is about none. Without a tenant the

@@ -15,6 +15,7 @@ from penstock.console.page import ConsolePage, Content, all_pages, page_sql
 from penstock.console.visitor import Visitor
 from penstock.ingest.calls import READ_LEDGER, LedgerAnswer, LedgerQuestion
 from penstock.lake.desk import Question
+from penstock.lake.health import seconds_until_stored
 from penstock_jobs.loop.calls import SHOW_LOOPS, CycleAnswer, LoopsQuestion
 from penstock_jobs.overview.attention import Facts, Notice, notices_of
 from penstock_jobs.rewards.pages import state_bars
@@ -76,7 +77,7 @@ def _overview(visitor: Visitor, asked: OverviewQuestion) -> Content:
         "events_chart": _events_chart(ledger, since_us, now_us) if ledger is not None else "",
         "ledger": ledger,
         "waiting_s": _age_s(facts.waiting_since_s, facts.now_s),
-        "queryable": _queryable(visitor),
+        "until_stored": _until_stored(visitor, since_us) if ledger is not None else {},
         "outcomes": outcomes,
         "outcomes_chart": _outcomes_chart(outcomes),
         "computed_at": max((row["computed_at"] for row in outcomes), default=None),
@@ -127,12 +128,13 @@ def _age_s(since_s: float | None, now_s: float) -> float | None:
     return None if since_s is None else max(now_s - since_s, 0.0)
 
 
-def _queryable(visitor: Visitor) -> dict[str, float | None]:
-    """How old events were when the lake had them, as the writer of this process saw it."""
-    if visitor.metrics is None:
-        return {"p50": None, "p99": None}
-    quantile = visitor.metrics.quantile
-    return {"p50": quantile("queryable_seconds", 0.5), "p99": quantile("queryable_seconds", 0.99)}
+def _until_stored(visitor: Visitor, since_us: int) -> dict[str, float | None]:
+    """How long events waited until the lake had them, whichever process stored them."""
+    waits = seconds_until_stored(visitor.lake, since_us)
+    return {
+        name: waits[min(int(share * len(waits)), len(waits) - 1)] if waits else None
+        for name, share in (("p50", 0.5), ("p99", 0.99))
+    }
 
 
 # Charts

@@ -11,6 +11,8 @@ from penstock.console.figures import short
 
 LEFT, RIGHT, TOP, BOTTOM = 40, 8, 10, 20
 _TICKS = 4
+#: Of a character at the size of labels.
+CHAR_WIDTH = 6.0
 #: Steps that people read easily, within a power of ten.
 _STEPS = (1, 2, 2.5, 5, 10)
 #: There are so many colours of series in the style sheet.
@@ -102,6 +104,7 @@ def x_labels(
         labels = [(at, time_text(at, span)) for at in values]
     else:
         labels = [(at, form(at)) for at in across.ticks(5)]
+        labels = labels[:: _apart(across, labels)]
     for number, (at, text) in enumerate(labels):
         x = across(at)
         anchor = "middle"
@@ -113,6 +116,15 @@ def x_labels(
             )
         label = '<text x="{}" y="{}" text-anchor="{}">{}</text>'
         yield Markup(label).format(x, height - 5, anchor, text)
+
+
+def _apart(across: Scale, labels: Sequence[tuple[float, str]]) -> int:
+    """Each how many-th label has room for its text."""
+    if len(labels) < 2:
+        return 1
+    step = abs(across(labels[1][0]) - across(labels[0][0])) or 1
+    widest = max(len(text) for _, text in labels) * CHAR_WIDTH + CHAR_WIDTH
+    return max(math.ceil(widest / step), 1)
 
 
 def time_text(at_s: float, span_s: float) -> str:

@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from penstock.console.chart_parts import (
     BOTTOM,
+    CHAR_WIDTH,
     COLOURS,
     LEFT,
     RIGHT,
@@ -34,8 +35,8 @@ WIDTH, HEIGHT = 360, 150
 WIDE = 440
 _ROW_HEIGHT = 26
 _LABEL_WIDTH = 130
-#: Of a character at the size of labels, and what stands between a text and the marks.
-_CHAR_WIDTH, _TEXT_GAP = 6.0, 12
+#: What stands between a text and the marks.
+_TEXT_GAP = 12
 _LABEL_CHARS, _NOTE_CHARS = 28, 22
 
 
@@ -204,8 +205,8 @@ def interval_chart(
     ]
     labels = [cut_text(row.label, _LABEL_CHARS) for row in rows]
     notes = [cut_text(row.note, _NOTE_CHARS) for row in rows]
-    start = max(map(len, labels)) * _CHAR_WIDTH + _TEXT_GAP
-    end = width - max(_TEXT_GAP, max(map(len, notes)) * _CHAR_WIDTH) - _TEXT_GAP
+    start = max(map(len, labels)) * CHAR_WIDTH + _TEXT_GAP
+    end = width - max(_TEXT_GAP, max(map(len, notes)) * CHAR_WIDTH) - _TEXT_GAP
     height = len(rows) * _ROW_HEIGHT + BOTTOM + 4
     across = rounded_scale(values or [0.0], start, end, zero=True)
     parts = list(x_labels(across, height, times=False, form=value_format, lines=True))

@@ -34,7 +34,6 @@ from penstock.http.request_slots import RequestSlots
 from penstock.http.unread_answers import UnreadAnswers, held_answer
 from penstock.lake.desk import DOCUMENT_BYTES_MAX, Question
 from penstock.lake.lake import Lake
-from penstock.metrics import Metrics
 
 log_line = structlog.get_logger()
 
@@ -73,7 +72,6 @@ class Console:
     answers: UnreadAnswers
     bodies: BodyMemory
     clock: Clock
-    metrics: Metrics
     sessions: BrowserSessions = field(init=False)
     links: SignInLinks = field(init=False)
     provider: OpenIdProvider | None = field(init=False)
@@ -92,7 +90,7 @@ class Console:
         token = request.cookies.get(cookie_name(request, "session"), "")
         is_use = request.headers.get(FRAGMENT_HEADER) != "timer"
         grant, person = await self._grant(token, is_use=is_use)
-        visitor = Visitor(grant, self.lake, self.quotas, self.clock, self.metrics, person)
+        visitor = Visitor(grant, self.lake, self.quotas, self.clock, person)
         request.state.visitor, request.state.cookie = visitor, token
         if page.path == "/" and not visitor.may(*page.roles, of_projects=page.of_projects):
             return redirect_to(first_page(visitor))

@@ -17,7 +17,6 @@ from penstock.console.browser_sessions import actor_name
 from penstock.lake.desk import Call, Caller, Question, note_query, perform
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery, WrittenAnswer
-from penstock.metrics import Metrics
 
 Q = TypeVar("Q", bound=Question)
 A = TypeVar("A")
@@ -29,8 +28,6 @@ class Visitor:
     lake: Lake
     quotas: Quotas
     clock: Clock
-    #: Of this process, which may be another than the one that stores events.
-    metrics: Metrics | None = None
     #: Who signed in by an OpenID provider; None is whoever has the key.
     person: str | None = None
 

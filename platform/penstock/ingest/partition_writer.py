@@ -330,6 +330,7 @@ class PartitionWriter:
             ahead=dict.fromkeys(tenants, self._position) if to_offset < self._position else {},
             counts=counts,
             consents=fresh.stricter,
+            oldest_us=min(flush.decoded.received_us) if segments else None,
             also=self._set_aside(
                 claim,
                 flush.rejected,

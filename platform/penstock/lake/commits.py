@@ -105,6 +105,8 @@ class PartitionAdvance:
     counts: Mapping[LedgerKey, LedgerCounts]
     #: (tenant, session) → consent, where rows stored earlier say less.
     consents: Mapping[tuple[str, str], str]
+    #: When the oldest of its events came in, in microseconds.
+    oldest_us: int | None = None
     #: Enters what rooms above store with it; False where a file of theirs may be gone.
     also: Callable[[Connection], bool] = lambda _connection: True
 
@@ -279,7 +281,7 @@ def advance(
             )
         if change.segments:
             # From here on all others that commit wait: it comes last.
-            snap = next_snap(connection, INGEST)
+            snap = next_snap(connection, INGEST, change.oldest_us)
             _check_shape(connection, claim.log)
             for covered in change.segments:
                 insert_segment(
@@ -351,8 +353,9 @@ def add_to_ledger(
     connection.execute(statement, rows)
 
 
-def next_snap(connection: Connection, kind: str) -> int:
-    """Number this transaction; from here to its end no other commit can number itself."""
+def next_snap(connection: Connection, kind: str, oldest_us: int | None = None) -> int:
+    """Number this transaction; from here to its end no other commit can number itself. `oldest_us`
+    is when the oldest of its events came in."""
     latest = sa.case(
         (lake_head.c.committed_at > now_us(), lake_head.c.committed_at), else_=now_us()
     )  # the clock may jump back, time in the history does not
@@ -361,9 +364,9 @@ def next_snap(connection: Connection, kind: str) -> int:
         .values(snap=lake_head.c.snap + 1, committed_at=latest)
         .returning(lake_head.c.snap, lake_head.c.committed_at)
     ).one()
-    connection.execute(
-        sa.insert(lake_commit).values(snap=head.snap, kind=kind, committed_at=head.committed_at)
-    )
+    waited_us = None if oldest_us is None else max(head.committed_at - oldest_us, 0)
+    facts = {"snap": head.snap, "kind": kind, "committed_at": head.committed_at}
+    connection.execute(sa.insert(lake_commit).values(**facts, waited_us=waited_us))
     return int(head.snap)
 
 

@@ -2,6 +2,7 @@
 
 import sqlalchemy as sa
 
+from penstock.clock import SECOND_US
 from penstock.database.engine import clock_us
 from penstock.database.tables import lease
 from penstock.lake.calls import (
@@ -11,12 +12,14 @@ from penstock.lake.calls import (
     SegmentTotals,
 )
 from penstock.lake.lake import Lake
-from penstock.lake.tables import lake_head, log_partition, segment
+from penstock.lake.tables import lake_commit, lake_head, log_partition, segment
 from penstock.terminal.output import time_of
 
 #: Segments below this are small: merging makes larger ones of them.
 _SMALL_BYTES = 8 * 1024 * 1024
 _LEASES_MAX = 100
+#: The newest, of which the wait is measured.
+_COMMITS_MAX = 2_000
 
 
 def read_health(lake: Lake, tenant: str) -> LakeHealthAnswer:
@@ -54,3 +57,16 @@ def read_health(lake: Lake, tenant: str) -> LakeHealthAnswer:
         segments=SegmentTotals(*map(int, counts)),
         leases=[LeaseAnswer(row.name, row.owner, time_of(row.until).isoformat()) for row in leases],
     )
+
+
+def seconds_until_stored(lake: Lake, since_us: int) -> list[float]:
+    """Of the newest commits of events since then, by whichever process: how long the oldest event
+    of each had waited; the shortest first."""
+    newest = (
+        sa.select(lake_commit.c.waited_us)
+        .where(lake_commit.c.committed_at >= since_us, lake_commit.c.waited_us.is_not(None))
+        .order_by(lake_commit.c.committed_at.desc())
+        .limit(_COMMITS_MAX)
+    )
+    with lake.database.read() as connection:
+        return sorted(waited / SECOND_US for waited in connection.execute(newest).scalars())

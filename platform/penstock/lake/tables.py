@@ -131,6 +131,8 @@ lake_commit = Table(
     Column("snap", BigInteger, primary_key=True, autoincrement=False),
     Column("kind", String(16), nullable=False),
     Column("committed_at", BigInteger, nullable=False),
+    #: Since the oldest of its events came in; NULL where it has none, or was made before.
+    Column("waited_us", BigInteger),
     Index("ix_lake_commit_committed_at", "committed_at"),
 )
 

@@ -118,7 +118,6 @@ class Service:
             answers=self.answers,
             bodies=self.gateway.inflight,
             clock=self.clock,
-            metrics=self.metrics,
         )
         self._fuse_warnings: list[str] = []
         self._audited_us = self.clock.now_us()
