@@ -100,6 +100,7 @@ OF_PROJECTS = {
     "POST /v1/query",
     "GET /v1/edited-files",
     "GET /v1/keys/own",
+    "GET /v1/rewards/definitions",
     "GET /v1/sessions",
     "GET /v1/sessions/{session_id}",
 }

@@ -280,6 +280,7 @@ PAGES = [
         group="Training",
         place=0,
         shortcut="w",
+        of_projects=True,
         reads_rows=True,
         remembered=True,
     ),
