@@ -83,6 +83,7 @@ def _overview(visitor: Visitor, asked: OverviewQuestion) -> Content:
         "computed_at": max((row["computed_at"] for row in outcomes), default=None),
         "states": _states(visitor, outcomes, since_us),
         "channels": channels,
+        "changes": _rows(visitor, "changes.sql", "promotions", {}) if channels else [],
         "sees_channels": visitor.may_ask(LIST_CHANNELS),
         "cycles": [(cycle, _stages_chart(cycle)) for cycle in cycles],
     }
