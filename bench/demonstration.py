@@ -8,15 +8,16 @@ from pathlib import Path
 
 import msgspec
 
-from bench.figures import Figure, at_most
+from bench.figures import Figure, Goal
 from bench.measure import usage_of
+from bench.measurement import Measurement, Size
 
 _MIB = 1024 * 1024
 _LOOK_SECONDS = 0.2
+_TIME = Goal(what="`penstock demo`, from the command to the page", at_most=120, unit=" s")
 
 
-def measure_demonstration(directory: Path) -> Iterator[Figure]:
-    directory.mkdir(parents=True)
+def _measure(_size: Size, directory: Path) -> Iterator[Figure]:
     command = [sys.executable, "-m", "penstock", "demo", "--json", "--data", str(directory / "d")]
     begun, highest = time.perf_counter(), 0
     with (directory / "said").open("wb") as said, (directory / "story").open("wb") as story:
@@ -29,7 +30,7 @@ def measure_demonstration(directory: Path) -> Iterator[Figure]:
         raise RuntimeError((directory / "said").read_text(encoding="utf-8")[-2_000:])
     told = msgspec.json.decode((directory / "story").read_bytes())
     as_meant = sum(one["outcome"] == one["act"]["meant"] for one in told["chapters"])
-    yield at_most("`penstock demo`, from the command to the page", seconds, 120, " s")
+    yield _TIME.figure(seconds)
     yield Figure("  cycles that end as they are meant to", f"{as_meant} of {len(told['chapters'])}")
     yield Figure("  memory of all its processes, at most", f"{highest / _MIB:.0f} MiB")
 
@@ -42,3 +43,15 @@ def _resident_bytes(pid: int) -> int:
     except (OSError, KeyError):
         return 0
     return mine + sum(_resident_bytes(int(child)) for child in children)
+
+
+MEASUREMENT = Measurement(
+    name="demonstration",
+    title="The demonstration",
+    about="""
+[`penstock demo`](../examples/demo/README.md): time, and the memory of all of its processes.
+""",
+    goals=(_TIME,),
+    run=_measure,
+    quick=False,
+)

@@ -13,18 +13,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from bench.figures import Figure, at_most, show
+from bench.figures import Figure, Goal, show
+from bench.measurement import WHOLE, Measurement, Size
 
 _ROOT = Path(__file__).parents[1]
 _MIB = 1024 * 1024
-_INSTALL_MIB_MAX = 550
-_HELP_MS_MAX = 150
+_ON_DISK = Goal(what="  on disk", at_most=550, unit=" MiB")
+_HELP = Goal(what="penstock --help, CPU", at_most=150, unit=" ms")
 _STARTS = 7
 _COMMANDS = ("--help", "--version", "query --help", "ledger --help", "rewards run --help")
 _LARGEST = 12
 
 
-def measure_installation(here: Path) -> Iterator[Figure]:
+def _measure(_size: Size, here: Path) -> Iterator[Figure]:
     wheel = _build(here / "dist")
     yield Figure("the wheel", f"{wheel.stat().st_size / _MIB:.1f} MiB")
     began_s = time.perf_counter()
@@ -34,16 +35,13 @@ def measure_installation(here: Path) -> Iterator[Figure]:
         f"{time.perf_counter() - began_s:.0f} s",
     )
     size = sum(_sizes(here / "environment").values())
-    yield at_most("  on disk", size / _MIB, _INSTALL_MIB_MAX, " MiB")
+    yield _ON_DISK.figure(size / _MIB)
     for arguments in _COMMANDS:
         cpu_ms = 1000 * _cpu_to_run([programs / "penstock", *arguments.split()])
-        what = f"penstock {arguments}, CPU"
-        whole_list = arguments == "--help"
-        yield (
-            at_most(what, cpu_ms, _HELP_MS_MAX, " ms")
-            if whole_list
-            else Figure(what, f"{cpu_ms:.0f} ms")
-        )
+        if arguments == "--help":
+            yield _HELP.figure(cpu_ms)
+        else:
+            yield Figure(f"penstock {arguments}, CPU", f"{cpu_ms:.0f} ms")
 
 
 def _build(folder: Path) -> Path:
@@ -91,10 +89,23 @@ def _cpu_to_run(command: list[str | Path]) -> float:
     return median(taken)
 
 
+MEASUREMENT = Measurement(
+    name="installation",
+    title="Installing and starting",
+    about="""
+The wheel in a fresh environment with nothing cached, and the median CPU time of seven starts of a
+command.
+""",
+    goals=(_ON_DISK, _HELP),
+    run=_measure,
+    quick=False,
+)
+
+
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
         here = Path(directory)
-        show(measure_installation(here))
+        show(_measure(WHOLE, here))
         sizes = sorted(_sizes(here / "environment").items(), key=lambda item: -item[1])
         show(Figure(name, f"{size / _MIB:.0f} MiB") for name, size in sizes[:_LARGEST])
 

@@ -8,20 +8,31 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 import sqlalchemy as sa
 
-from bench.ingest import NO_UPKEEP, admin_key, post_all, shares_of
+from bench.cluster_size import Cost, table
+from bench.commits import commits_per_second, seconds_to_pin
+from bench.figures import Figure, Goal
+from bench.ingest_run import NO_UPKEEP, admin_key, ingest_at_full_speed, post_all, shares_of
 from bench.measure import cpu_seconds, usage_of
+from bench.measurement import Measurement, NotMeasured, Size
 from bench.servers import quiet_server
+from bench.traffic import make_traffic
 from penstock.lake.catalog import current
 from penstock.lake.lake import Lake, open_existing, read_statistics
 from penstock.lake.merges import merge
 from penstock.lake.tables import log_partition
+from penstock.terminal.output import say
 from penstock_jobs.demo.server import Server
 from tests.support.servers.broker import Broker
 from tests.support.servers.postgres import PostgresServer, running_postgres
 from tests.support.waiting import eventually
 
+_EVENTS = 200_000
+_SEGMENTS = 50_000
+_EMBEDDED = Goal(what="events per CPU second, against the embedded server", at_least=0.6)
+_SECOND_WRITER = Goal(what="  a second writer on a second partition", at_least=1.1, unit=" ×")
 _STORED_SECONDS_MAX = 300.0
 #: Writers sleep while the log is filled, and keep their partitions meanwhile.
 _LEASE_SECONDS = 60
@@ -45,6 +56,45 @@ class OverKafka:
     @property
     def cpu_s(self) -> float:
         return self.gateway_cpu_s + self.writer_cpu_s
+
+
+def _measure(size: Size, here: Path) -> Iterator[Figure]:
+    traffic = make_traffic(size.of(_EVENTS, 1_000))
+    try:
+        with running_servers(here) as servers:
+            embedded = ingest_at_full_speed(here / "embedded", traffic.packed)
+            whole = ingest_over_kafka(servers, traffic.packed, traffic.events)
+            seconds = [store_with_writers(servers, traffic.packed, count) for count in (1, 2)]
+            commits = commits_per_second(servers.postgres, writers=4)
+            segments = size.of(_SEGMENTS, 100)
+            pin_s = seconds_to_pin(servers.postgres, segments)
+    except pytest.skip.Exception as error:
+        raise NotMeasured(str(error)) from None
+    thousands = traffic.events / 1000
+    yield Figure("gateway, CPU per 1,000 events", f"{whole.gateway_cpu_s / thousands:.4f} s")
+    yield Figure("  writer", f"{whole.writer_cpu_s / thousands:.4f} s")
+    yield Figure("  each merged once", f"{whole.merge_cpu_s / thousands:.4f} s")
+    yield Figure("  the broker's own", f"{whole.broker_cpu_s / thousands:.4f} s")
+    yield Figure("bytes in the log per event", f"{whole.log_bytes / traffic.events:.0f}")
+    yield _EMBEDDED.figure(embedded.cpu_s / whole.cpu_s)
+    one, two = (traffic.events / taken for taken in seconds)
+    yield Figure("events per second that one writer stores", f"{one:,.0f}")
+    yield _SECOND_WRITER.figure(two / one)
+    yield Figure("commits per second of four writers", f"{commits:.0f}")
+    yield Figure(f"finding the lake among {segments:,} segments", f"{1000 * pin_s:.0f} ms")
+    say("What rates of events need, as in docs/research/sizing.md:")
+    say(table(_cost_of(whole, traffic.events)))
+
+
+def _cost_of(whole: OverKafka, events: int) -> Cost:
+    return Cost(
+        gateway_cpu_s=whole.gateway_cpu_s / events,
+        writer_cpu_s=whole.writer_cpu_s / events,
+        merge_cpu_s=whole.merge_cpu_s / events,
+        broker_cpu_s=whole.broker_cpu_s / events,
+        log_bytes=whole.log_bytes / events,
+        lake_bytes=whole.lake_bytes / events,
+    )
 
 
 class Servers:
@@ -167,3 +217,17 @@ def _waiting(lake: Lake) -> int:
         rows = connection.execute(sa.select(log_partition.c.partition, log_partition.c.next_offset))
         stored = {row.partition: row.next_offset for row in rows}
     return sum(end - stored.get(partition, 0) for partition, end in enumerate(lake.log.ends()))
+
+
+MEASUREMENT = Measurement(
+    name="kafka",
+    title="Over Kafka and PostgreSQL",
+    about="""
+The same traffic to a gateway and a writer over [Kafka](kafka.md) and PostgreSQL on loopback, beside
+the embedded server. Two writers share two cores with a broker and a database, so what a second
+writer adds here is the least. Needs Java, Maven and PostgreSQL.
+""",
+    goals=(_EMBEDDED, _SECOND_WRITER),
+    run=_measure,
+    quick=False,
+)

@@ -19,7 +19,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from bench.figures import Figure, at_most, show
-from bench.ingest import ingest_at_full_speed
+from bench.ingest_run import ingest_at_full_speed
 from bench.measure import usage_of
 from bench.telemetry import AS_SPANS, span_bodies
 

@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from bench.figures import Figure, at_most
+from bench.figures import Figure, Goal
 from bench.measure import percentile
+from bench.measurement import Measurement, Size
 from bench.servers import quiet_server
 from penstock.channels import promotion
 from penstock.channels.promotion import Promotion
@@ -27,9 +28,10 @@ _WATCHERS = 50
 _PROMOTIONS = 200
 _PAUSE_SECONDS = 0.05
 _CHECKPOINTS = ("ckpt-a", "ckpt-b")
+_P99 = Goal(what="  p99", at_most=100, unit=" ms")
 
 
-def measure_promotion_notice(data: Path) -> Iterator[Figure]:
+def _measure(size: Size, data: Path) -> Iterator[Figure]:
     with quiet_server(data) as server:
         settings = load_settings(data, {})
         database = Database.of(settings)
@@ -40,7 +42,7 @@ def measure_promotion_notice(data: Path) -> Iterator[Figure]:
                     database, settings, tenant="default", name=name, digest=digest, actor="bench",
                     uri=f"https://models.example.com/{name}",
                 )  # fmt: skip
-            delays = asyncio.run(_measure(server, database))
+            delays = asyncio.run(_promoted(server, database, size.of(_PROMOTIONS, 4)))
         finally:
             database.close()
     each = [1000 * one for some in delays for one in some]
@@ -48,25 +50,25 @@ def measure_promotion_notice(data: Path) -> Iterator[Figure]:
     yield Figure(
         f"a promotion, to each of {_WATCHERS} watchers: median", f"{percentile(each, 0.5):.0f} ms"
     )
-    yield at_most("  p99", percentile(each, 0.99), 100, " ms")
+    yield _P99.figure(percentile(each, 0.99))
     yield Figure("  to the last of them, p99", f"{percentile(last, 0.99):.0f} ms")
 
 
-async def _measure(server: Server, database: Database) -> list[list[float]]:
+async def _promoted(server: Server, database: Database, promotions: int) -> list[list[float]]:
     """For each promotion how long it took to each watcher."""
     committed: list[float] = []
     heard: list[dict[int, float]] = [{} for _ in range(_WATCHERS)]
     sa.event.listen(database.engine, "commit", lambda _: committed.append(time.perf_counter()))
     await asyncio.to_thread(_promote, database, 0)
-    watchers = [asyncio.create_task(_watch(server, one)) for one in heard]
+    watchers = [asyncio.create_task(_watch(server, one, promotions)) for one in heard]
     await asyncio.to_thread(eventually, lambda: _waiting(server) == _WATCHERS)
-    for number in range(1, _PROMOTIONS + 1):
+    for number in range(1, promotions + 1):
         await asyncio.sleep(_PAUSE_SECONDS)
         await asyncio.to_thread(_promote, database, number)
     await asyncio.gather(*watchers)
     return [
         [one[version] - committed[version - 1] for one in heard]
-        for version in range(2, _PROMOTIONS + 2)
+        for version in range(2, promotions + 2)
     ]
 
 
@@ -89,12 +91,12 @@ def _passing(channel: str, checkpoint: str) -> Verdict:
     return Verdict("PASS", channel, checkpoint, {"channel": channel, "checkpoint": checkpoint})
 
 
-async def _watch(server: Server, heard: dict[int, float]) -> None:
+async def _watch(server: Server, heard: dict[int, float], promotions: int) -> None:
     """One watcher, which asks again as soon as it was told."""
     host, port = server.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     after = 1
-    while after <= _PROMOTIONS:
+    while after <= promotions:
         writer.write(
             f"GET /v1/channels/production?after={after}&wait=30 HTTP/1.1\r\nHost: {host}\r\n"
             f"Authorization: Bearer {server.key}\r\n\r\n".encode()
@@ -115,10 +117,13 @@ async def _answer(reader: asyncio.StreamReader) -> dict[str, Any]:
     return found
 
 
-if __name__ == "__main__":
-    import tempfile
-
-    from bench.figures import show
-
-    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as directory:
-        show(measure_promotion_notice(Path(directory)))
+MEASUREMENT = Measurement(
+    name="promotion-notice",
+    title="A promotion, to its watchers",
+    about="""
+From a promotion's commit to the last byte of the answer to each long poll of fifty
+[watchers](delivery.md).
+""",
+    goals=(_P99,),
+    run=_measure,
+)

@@ -4,14 +4,16 @@ the process that asks, and memory beside a server without queries."""
 import io
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
 
-from bench.figures import Figure, at_most
-from bench.ingest import ingest_at_full_speed
+from bench.figures import Figure, Goal
+from bench.ingest_run import ingest_at_full_speed
 from bench.measure import percentile
+from bench.measurement import Measurement, Size
 from bench.servers import quiet_server
+from bench.traffic import make_traffic
 from penstock.access.keys import create_key
 from penstock.lake.lake import Lake, open_existing
 from penstock.lake.statement_processes import StatementProcesses
@@ -19,6 +21,13 @@ from penstock.lake.statements import EndSignal
 from penstock_jobs.demo.server import Server
 
 _TRIES = 60
+_EVENTS = 20_000
+_APART = Goal(what="more for a process of its own", at_most=30, unit=" ms")
+_MEMORY = Goal(
+    what="memory of the processes of queries, one under way, beside shared libraries",
+    at_most=60,
+    unit=" MiB",
+)
 _QUERIES = {
     "`SELECT 1`": "select 1 as a",
     "counts by type of a small lake": "select type, count(*) as n from events group by all",
@@ -28,26 +37,21 @@ _LONG = "select sum(hash(range)) as n from range(100000000)"
 _MIB = 1024 * 1024
 
 
-def measure_query_processes(data: Path, bodies: Sequence[bytes]) -> Iterator[Figure]:
-    """Over a lake that is made of these bodies."""
-    ingest_at_full_speed(data, bodies)
+def _measure(size: Size, here: Path) -> Iterator[Figure]:
+    data = here / "lake"
+    ingest_at_full_speed(data, make_traffic(size.of(_EVENTS, 200)).packed)
     with open_existing(data) as lake:
         key = create_key(lake.database, "read", "default")[1]
         for name, sql in _QUERIES.items():
             alone, apart = _medians_ms(lake, sql)
-            yield at_most(f"{name}, more for a process of its own", apart - alone, 30, " ms")
+            yield _APART.figure(apart - alone, name)
             yield Figure("  in process", f"{alone:.1f} ms")
     with quiet_server(data) as server:
         server.key = key
         for name, sql in _QUERIES.items():
             yield Figure(f"  over HTTP: {name}", f"{_http_median_ms(server, sql):.1f} ms")
         memory = _extra_bytes(server) / _MIB
-    yield at_most(
-        "memory of the processes of queries, one under way, beside shared libraries",
-        memory,
-        60,
-        " MiB",
-    )
+    yield _MEMORY.figure(memory)
 
 
 def _medians_ms(lake: Lake, sql: str) -> tuple[float, float]:
@@ -106,3 +110,15 @@ def _proportional_bytes(pid: int) -> int:
     except OSError:  # it has ended
         return 0
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss_Anon:"))
+
+
+MEASUREMENT = Measurement(
+    name="query-processes",
+    title="Queries in processes of their own",
+    about="""
+The same query in the process that asks and in [one of its own](security.md#queries), by turns;
+medians. Memory is beside a server without queries.
+""",
+    goals=(_APART, _MEMORY),
+    run=_measure,
+)

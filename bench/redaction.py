@@ -5,14 +5,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
-from bench.figures import Figure, at_least, at_most
-from bench.ingest import ingest_at_full_speed
-from bench.traffic import Traffic
+from bench.figures import Figure, Goal
+from bench.ingest_run import ingest_at_full_speed
+from bench.measurement import Measurement, Size
+from bench.traffic import Traffic, make_traffic
 from penstock.redaction.line_redaction import LineRedactor
 from penstock.redaction.rules import rule_book
 from tests.support.redaction_corpus import Half, corpus
 
-_ROUNDS = 3
+_EVENTS = 40_000
+_PRECISION = Goal(what="precision", at_least=0.95)
+_RECALL = Goal(what="  recall", at_least=0.95)
+_SHARE = Goal(what="  share of the server's time for an event", at_most=0.33)
+_SPEED = Goal(what="events per CPU second, against nothing masked", at_least=0.67)
 _MASKED: dict[str, dict[str, str]] = {
     "nothing": {"PENSTOCK_REDACT_SECRETS": "off"},
     "secrets": {},
@@ -20,13 +25,24 @@ _MASKED: dict[str, dict[str, str]] = {
 }
 
 
-def measure_redaction(traffic: Traffic, event_cpu_us: float) -> Iterator[Figure]:
+def _measure(size: Size, here: Path) -> Iterator[Figure]:
+    traffic = make_traffic(size.of(_EVENTS, 500))
+    costs = _server_costs(here, traffic, size.rounds)
+    yield from _masks(traffic, 1000 * median(costs["secrets"]))
+    for name in ("secrets", "personal data too"):
+        pairs = zip(costs["nothing"], costs[name], strict=True)
+        yield _SPEED.figure_of_rounds([bare / masked for bare, masked in pairs], f"{name} masked")
+    for name, cpu_s in costs.items():
+        yield Figure(f"  CPU per 1,000 events, {name} masked", f"{median(cpu_s):.4f} s")
+
+
+def _masks(traffic: Traffic, event_cpu_us: float) -> Iterator[Figure]:
     """`event_cpu_us` is what the server takes for an event, redaction of secrets included."""
     both = LineRedactor(rule_book("mask", "mask"), lambda: b"bench")
     for half in ("tuned", "held out"):
         precision, recall, samples = measure_half(both, half)
-        yield at_least(f"redaction, {half} half of {samples} texts: precision", precision, 0.95)
-        yield at_least("  recall", recall, 0.95)
+        yield _PRECISION.figure(precision, f"{half} half of {samples} texts")
+        yield _RECALL.figure(recall)
     secrets = LineRedactor(rule_book("mask", "off"), lambda: b"bench")
     lines = [line for body in traffic.plain for line in body.splitlines()]
     for name, redactor in (("secrets", secrets), ("personal data too", both)):
@@ -35,27 +51,19 @@ def measure_redaction(traffic: Traffic, event_cpu_us: float) -> Iterator[Figure]
         cost_us = 1e6 * (time.process_time() - started) / len(lines)
         yield Figure(f"  an event, {name}", f"{cost_us:.1f} µs")
         if redactor is secrets:
-            yield at_most("  share of the server's time for an event", cost_us / event_cpu_us, 0.33)
+            yield _SHARE.figure(cost_us / event_cpu_us)
 
 
-def measure_redacting_server(here: Path, traffic: Traffic) -> Iterator[Figure]:
-    """The same server with and without, one after the other."""
-    shares: dict[str, list[float]] = {"secrets": [], "personal data too": []}
-    costs: dict[str, list[float]] = {name: [] for name in ("nothing", *shares)}
-    for round_ in range(_ROUNDS):
+def _server_costs(here: Path, traffic: Traffic, rounds: int) -> dict[str, list[float]]:
+    """CPU seconds per 1,000 events of the same server with and without, by turns."""
+    costs: dict[str, list[float]] = {name: [] for name in _MASKED}
+    for number in range(rounds):
         for name, settings in _MASKED.items():
             done = ingest_at_full_speed(
-                here / f"{name}-{round_}", traffic.packed, settings=settings
+                here / f"{name}-{number}", traffic.packed, settings=settings
             )
             costs[name].append(1000 * done.cpu_s / traffic.events)
-        for name, ratios in shares.items():
-            ratios.append(costs["nothing"][-1] / costs[name][-1])
-    for name, ratios in shares.items():
-        what = f"events per CPU second with {name} masked, against nothing masked"
-        yield at_least(what, median(ratios), 0.67)
-        yield Figure("  the rounds", ", ".join(f"{ratio:.2f}" for ratio in sorted(ratios)))
-    for name, cpu_s in costs.items():
-        yield Figure(f"  CPU per 1,000 events, {name} masked", f"{median(cpu_s):.4f} s")
+    return costs
 
 
 def measure_half(redactor: LineRedactor, half: Half) -> tuple[float, float, int]:
@@ -71,3 +79,15 @@ def measure_half(redactor: LineRedactor, half: Half) -> tuple[float, float, int]
             right += 1
     samples = sum(1 for _ in corpus(half))
     return right / (right + wrong), right / (right + missed), samples
+
+
+MEASUREMENT = Measurement(
+    name="redaction",
+    title="Redaction",
+    about="""
+How much of what it should mask it masks, what it masks besides, and what it costs: a server with
+secrets masked, with personal data masked as well, and with nothing masked, in turns.
+""",
+    goals=(_PRECISION, _RECALL, _SHARE, _SPEED),
+    run=_measure,
+)

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.figures import Figure, at_least, at_most
+from bench.figures import Figure, Goal
+from bench.measurement import Measurement, Size
 from penstock.settings import GIB, MIB
 from tests.support.lakes import START_US, Event, body_of, hand_lake, make_event
 
@@ -19,12 +20,17 @@ _FLUSHED = 4_000
 _CALLS = 7
 _VOCABULARY = range(150_000)
 _SESSIONS_MAX = 10_000_000
+_SPEED = Goal(what="  sessions per CPU second of the most", at_least=2_500)
+_LINEAR = Goal(
+    what="  CPU of one more session, when there are ten times as many", at_most=1.25, unit=" ×"
+)
+_MEMORY = Goal(what="  memory of ten million, by that", at_most=2, unit=" GiB")
 _FACTS = {"user": "u", "repo": "r", "project": "p", "checkpoint": "ckpt-1", "consent": "train"}
 _BUILD = """
 import json, sys, time
 from pathlib import Path
 import os
-from bench.building import build
+from bench.shard_build import build
 from bench.measure import usage_of
 from tests.support.lakes import hand_lake
 with hand_lake(Path(sys.argv[1])) as lake:
@@ -36,10 +42,10 @@ print(json.dumps(cost | {"sessions": built.manifest.counts.sessions}))
 """
 
 
-def measure_short_sessions(directory: Path) -> Iterator[Figure]:
+def _measure(size: Size, directory: Path) -> Iterator[Figure]:
     """Each size in a process of its own, for its memory."""
-    costs = []
-    for sessions in _SIZES:
+    costs, sizes = [], [size.of(sessions) for sessions in _SIZES]
+    for sessions in sizes:
         lake = directory / f"short-{sessions}"
         make_lake(lake, sessions)
         command = [sys.executable, "-c", _BUILD, str(lake), str(directory)]
@@ -53,15 +59,14 @@ def measure_short_sessions(directory: Path) -> Iterator[Figure]:
         )
         yield Figure("  memory that it took", f"{cost['bytes'] / MIB:.0f} MiB")
     small, middle, large = costs
-    yield at_least("  sessions per CPU second of the most", _SIZES[2] / large["cpu_s"], 2_500)
+    yield _SPEED.figure(sizes[2] / large["cpu_s"])
     # What a build takes whatever it builds is in the first.
-    marginal = (large["cpu_s"] - middle["cpu_s"]) / (_SIZES[2] - _SIZES[1])
-    before = (middle["cpu_s"] - small["cpu_s"]) / (_SIZES[1] - _SIZES[0])
-    what = "  CPU of one more session, when there are ten times as many"
-    yield at_most(what, marginal / before, 1.25, " ×")
-    grown = (large["bytes"] - middle["bytes"]) / (_SIZES[2] - _SIZES[1])
+    marginal = (large["cpu_s"] - middle["cpu_s"]) / (sizes[2] - sizes[1])
+    before = (middle["cpu_s"] - small["cpu_s"]) / (sizes[1] - sizes[0])
+    yield _LINEAR.figure(marginal / before)
+    grown = (large["bytes"] - middle["bytes"]) / (sizes[2] - sizes[1])
     yield Figure("  memory of one more session", f"{grown / 1024:.1f} KiB")
-    yield at_most("  of ten million, by that", grown * _SESSIONS_MAX / GIB, 2, " GiB")
+    yield _MEMORY.figure(grown * _SESSIONS_MAX / GIB)
 
 
 def make_lake(directory: Path, sessions: int) -> None:
@@ -112,3 +117,16 @@ def make_session(number: int) -> list[Event]:
         )
         for at, (kind, payload) in enumerate(told)
     ]  # fmt: skip
+
+
+MEASUREMENT = Measurement(
+    name="short-sessions",
+    title="Building from short sessions",
+    about="""
+Sessions of 16 events with tokens of an engine, seven calls of the model and six of tools, 840
+tokens each: a whole build of a [shard](shards.md), of sizes that grow tenfold twice, each in a
+process of its own.
+""",
+    goals=(_SPEED, _LINEAR, _MEMORY),
+    run=_measure,
+)

@@ -12,7 +12,8 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from bench.figures import Figure, at_least, show
+from bench.figures import Figure, Goal, show
+from bench.measurement import Measurement, Size
 from penstock.terminal.output import say
 from penstock_jobs.simulator.policy import POLICIES
 from penstock_jobs.simulator.production import Checkpoint, Production, SimulatedSession
@@ -26,6 +27,9 @@ _TOGETHER = 20
 _CHECKPOINTS = [Checkpoint(name, policy) for name, policy in POLICIES.items()]
 #: Of the short form: the truth of some 2,000 edits at a horizon.
 _FEW = 600
+_MEAN_ERROR = Goal(what="persistence: mean error", at_most=0.02)
+_LARGE_ERROR = Goal(what="persistence: 99th percentile", at_most=0.1)
+_AGREEING = Goal(what="outcomes that agree", at_least=0.99)
 
 
 def main() -> None:
@@ -38,15 +42,28 @@ def main() -> None:
     sys.exit(0 if show(figures) else 1)
 
 
-def measure_simulator() -> Iterator[Figure]:
+def _measure(size: Size, _here: Path) -> Iterator[Figure]:
     """How fast it makes events, and rewards beside its truth: the study's goals, in seconds."""
     started = time.process_time()
-    lived = _lived(_FEW)
+    sessions = size.of(_FEW, 20)
+    lived = _lived(sessions)
     cpu_s = time.process_time() - started
     events = sum(len(one.lines) for one in lived)
     yield Figure("events that the simulator makes, per CPU second", f"{events / cpu_s:.0f}")
-    yield Figure("  of a session", f"{events / _FEW:.1f}")
+    yield Figure("  of a session", f"{events / sessions:.1f}")
     yield from _compared(_measured(lived), lived)
+
+
+MEASUREMENT = Measurement(
+    name="simulator",
+    title="The simulator and its truth",
+    about="""
+How fast [the simulator](simulator.md) makes events, and rewards beside what it knows. `make
+simulator-study` does the same over more sessions and seeds.
+""",
+    goals=(_MEAN_ERROR, _LARGE_ERROR, _AGREEING),
+    run=_measure,
+)
 
 
 def _agreement(sessions: int) -> Iterator[Figure]:
@@ -73,11 +90,11 @@ def _measured(lived: list[SimulatedSession]) -> Measured:
 def _compared(measured: Measured, lived: list[SimulatedSession]) -> Iterator[Figure]:
     wrong = np.abs(errors(measured, lived))
     yield Figure("persistence: edits at a horizon that were compared", f"{wrong.size}")
-    yield _at_most("persistence: mean error", float(wrong.mean()), 0.02)
-    yield _at_most("persistence: 99th percentile", float(np.quantile(wrong, 0.99)), 0.1)
+    yield _MEAN_ERROR.figure(float(wrong.mean()))
+    yield _LARGE_ERROR.figure(float(np.quantile(wrong, 0.99)))
     yield Figure("persistence: share that is wrong by more than 0.1", f"{(wrong > 0.1).mean():.4f}")
     agree = [measured.outcomes[one.truth.session_id][0] == one.truth.outcome for one in lived]
-    yield at_least("outcomes that agree", sum(agree) / len(agree), 0.99)
+    yield _AGREEING.figure(sum(agree) / len(agree))
 
 
 def _intervals(seeds: int, sessions: int) -> Iterator[Figure]:
@@ -94,10 +111,6 @@ def _intervals(seeds: int, sessions: int) -> Iterator[Figure]:
             share = sum(getattr(one, name) for one in found) / len(found)
             what = f"{after} against {before}, {name}: intervals that hold the truth"
             yield Figure(what, f"{share:.3f}", f"≥ {least:.3f}", share >= least)
-
-
-def _at_most(what: str, value: float, goal: float) -> Figure:
-    return Figure(what, f"{value:.4f}", f"≤ {goal:g}", value <= goal)
 
 
 if __name__ == "__main__":

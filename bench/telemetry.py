@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
-from bench.figures import Figure, at_most
-from bench.ingest import Form, ingest_at_full_speed
+from bench.figures import Figure, Goal
+from bench.ingest_run import Form, ingest_at_full_speed
+from bench.measurement import Measurement, Size
 from penstock.otlp.conversion import TelemetryBatch
 from penstock.otlp.protobuf import read_spans
 from tests.support.spans import as_protobuf, span, traces
@@ -20,9 +21,9 @@ _SESSIONS = 400
 _TURNS = 12
 _SPANS_PER_BODY = 100
 #: The price of OTLP: what is told is decoded, read by its dialect, and written as lines.
-_TIMES_MAX = 4.0
+_TIMES = Goal(what="  times the CPU of the same as events", at_most=4)
 #: Of 1,000 of these spans, measured by `make phoenix`.
-_PHOENIX_CPU_S = 3.5
+_COST = Goal(what="CPU of 1,000 spans, durable and in Parquet", at_most=3.5, unit=" s")
 _TEXT = "The function reads the whole file before it looks at the first line. " * 6
 
 
@@ -32,22 +33,19 @@ AS_SPANS = Form("/v1/traces", {
 _AS_EVENTS = Form(headers={"Content_Encoding": "gzip", "Content_Type": "application/x-ndjson"})
 
 
-def measure_telemetry(here: Path) -> Iterator[Figure]:
-    here.mkdir()
-    spans, bodies = span_bodies(_SESSIONS)
+def _measure(size: Size, here: Path) -> Iterator[Figure]:
+    spans, bodies = span_bodies(size.of(_SESSIONS))
     lines = [_lines(body) for body in bodies]
     by_spans = ingest_at_full_speed(here / "spans", [gzip.compress(b, 6) for b in bodies], AS_SPANS)
     by_events = ingest_at_full_speed(
         here / "events", [gzip.compress(b, 6) for b in lines], _AS_EVENTS
     )
     per_span = 1000 * by_spans.cpu_s / spans
-    yield at_most(
-        "OTLP: CPU of 1,000 spans, durable and in Parquet", per_span, _PHOENIX_CPU_S, " s"
-    )
+    yield _COST.figure(per_span)
     yield Figure("  spans a second", f"{spans / by_spans.wall_s:,.0f}")
     yield Figure("  bytes of a span", f"{sum(map(len, bodies)) / spans:,.0f}")
     times = by_spans.cpu_s / by_events.cpu_s
-    yield at_most("  times the CPU of the same as events", times, _TIMES_MAX)
+    yield _TIMES.figure(times)
 
 
 def span_bodies(sessions: int, first: int = 0) -> tuple[int, list[bytes]]:
@@ -89,3 +87,15 @@ def _message(role: str, text: str) -> dict[str, Any]:
 def _lines(body: bytes) -> bytes:
     converted = TelemetryBatch(0).spans(read_spans(body))
     return b"\n".join(msgspec.json.encode(event) for each in converted for event in each.events)
+
+
+MEASUREMENT = Measurement(
+    name="telemetry",
+    title="OTLP",
+    about="""
+Spans of conversations that repeat all that was said before, and the same as events, each into a
+server of its own at full speed. `make phoenix` measures the same spans beside Phoenix.
+""",
+    goals=(_COST, _TIMES),
+    run=_measure,
+)

@@ -8,7 +8,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from bench.figures import Figure, at_least
+from bench.figures import Figure, Goal
+from bench.measurement import Measurement, Size
 from penstock.ingest.file_import import FileImporter
 from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
@@ -26,11 +27,13 @@ _WORDS = (
 )  # fmt: skip
 
 
-def measure_importing(here: Path) -> Iterator[Figure]:
+_RATE = Goal(what="Claude Code JSONL to segments, per CPU second", at_least=30, unit=" MB")
+
+
+def _measure(size: Size, here: Path) -> Iterator[Figure]:
     """Megabytes of the file per CPU second of this process, which does all of it."""
-    here.mkdir(parents=True)
     source = here / f"{_SESSION}.jsonl"
-    _write_session(source)
+    _write_session(source, size.of(_BYTES))
     with open_or_make(load_settings(here / "data")) as lake:
         files = FileImporter(lake, "default")
         importer = SessionImporter(files, ImportProgress(lake.database, "default"))
@@ -42,17 +45,17 @@ def measure_importing(here: Path) -> Iterator[Figure]:
         files.finish()
         spent = time.process_time() - began
     rate = source.stat().st_size / 1e6 / spent
-    yield at_least("Claude Code JSONL to segments, per CPU second", rate, 30, " MB")
+    yield _RATE.figure(rate)
 
 
-def _write_session(path: Path) -> None:
+def _write_session(path: Path, size: int) -> None:
     """As the client writes it: answers over three rows, files whole beside each edit and look."""
     chance = random.Random(1)
     texts = _Texts(chance)
     numbers, calls = count(1), count(1)
     written = 0
     with path.open("w", encoding="utf-8") as file:
-        while written < _BYTES:
+        while written < size:
             rows: list[dict[str, Any]] = [
                 {"type": "user", "message": {"role": "user", "content": texts.of(300)}}
             ]
@@ -120,3 +123,15 @@ def _call(number: int, texts: _Texts, chance: random.Random) -> list[dict[str, A
     result = {"type": "tool_result", "tool_use_id": call, "content": output}
     rows.append({"type": "user", "message": {"content": [result]}, "toolUseResult": record})
     return rows
+
+
+MEASUREMENT = Measurement(
+    name="session-import",
+    title="Sessions of Claude Code",
+    about="""
+A file of 60 MB as the client writes it (answers over three rows, files whole beside each edit and
+look), [imported](importers.md) into segments by one process.
+""",
+    goals=(_RATE,),
+    run=_measure,
+)

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.figures import Figure, at_least, at_most
+from bench.figures import Figure, Goal
+from bench.measurement import Measurement, Size
 from penstock.settings import MIB
 from penstock.shards.batches import TRAINING_COLUMNS, Ragged, to_numpy
 from penstock.shards.manifest import Counts, Manifest, shard_folder
@@ -28,6 +29,9 @@ _BATCH_TOKENS = 262_144
 _ROUNDS = 5
 _PLACES = 12
 _ROWS_AT_ONCE = 50
+_SCAN = Goal(what="loader against a scan", at_least=1)
+_COPIES = Goal(what="  with column copies, against Parquet", at_least=3)
+_RESUME = Goal(what="resume to the first batch", at_most=50, unit=" ms")
 
 
 class Shard(NamedTuple):
@@ -45,9 +49,9 @@ class Shard(NamedTuple):
         return [folder / one.name for one in self.manifest.files]
 
 
-def measure_loading(directory: Path) -> Iterator[Figure]:
+def _measure(size: Size, directory: Path) -> Iterator[Figure]:
     for length in _LENGTHS:
-        shard = make_shard(directory / f"loading-{length}", length)
+        shard = make_shard(directory / f"loading-{length}", length, size.of(_TOKENS, 20 * length))
         yield from _speed(shard, length)
         yield from _resuming(shard, length)
         yield from _memory(shard)
@@ -63,10 +67,9 @@ def _speed(shard: Shard, length: int) -> Iterator[Figure]:
         flats.append(_seconds(lambda: _load(shard, flat=True)))
         copies.append(_seconds(lambda: _load(shard, flat=False, column_copies=True)))
     samples = shard.manifest.rows
-    what = f"samples of {length:,} tokens"
-    yield at_least(f"loader against a scan, {what}", median(scans) / median(rows), 1.0)
+    yield _SCAN.figure(median(scans) / median(rows), f"samples of {length:,} tokens")
     yield Figure("  the same, values in one piece", f"{median(scans) / median(flats):.2f}")
-    yield at_least("  with column copies, against Parquet", median(rows) / median(copies), 3.0)
+    yield _COPIES.figure(median(rows) / median(copies))
     for name, seconds in (
         *(("loader", median(rows)), ("with column copies", median(copies))),
         ("scan", median(scans)),
@@ -87,7 +90,7 @@ def _resuming(shard: Shard, length: int) -> Iterator[Figure]:
             reader.load_state_dict(state)
             next(iter(reader))
             times.append(1000 * (time.perf_counter() - started))
-    yield at_most(f"resume to the first batch, {length:,} tokens", median(times), 50, " ms")
+    yield _RESUME.figure(median(times), f"{length:,} tokens")
     yield Figure("  the slowest place", f"{max(times):.0f} ms")
 
 
@@ -134,13 +137,13 @@ def _load(shard: Shard, *, flat: bool, column_copies: bool = False) -> None:
                     _ = (column.values, column.offsets)
 
 
-def make_shard(data: Path, length: int) -> Shard:
+def make_shard(data: Path, length: int, tokens: int = _TOKENS) -> Shard:
     """Sequences of the same length, two thirds of each read and one third written."""
     rng = np.random.default_rng(1)
     store = FileStore(data / "lake")
     with PartWriter(store, "staging", PartLimits()) as writer:
-        for first in range(0, _TOKENS // length, _ROWS_AT_ONCE):
-            count = min(_ROWS_AT_ONCE, _TOKENS // length - first)
+        for first in range(0, tokens // length, _ROWS_AT_ONCE):
+            count = min(_ROWS_AT_ONCE, tokens // length - first)
             writer.write(_rows(first, count, length, rng))
     manifest = Manifest(name="loading", files=writer.files, counts=Counts())
     publish(store, "staging", store, manifest)
@@ -194,3 +197,15 @@ def _rows(first: int, count: int, length: int, rng: np.random.Generator) -> pa.T
         for field in SHARD_ROWS
     ]
     return pa.Table.from_arrays(arrays, schema=SHARD_ROWS)
+
+
+MEASUREMENT = Measurement(
+    name="loader",
+    title="The loader",
+    about="""
+[The loader](loader.md), with and without column copies, beside a plain pyarrow scan of the same
+files to numpy, in turns; seconds by the clock, since both use all cores.
+""",
+    goals=(_SCAN, _COPIES, _RESUME),
+    run=_measure,
+)

@@ -15,7 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from bench.figures import Figure, at_most
+from bench.figures import Figure, Goal
+from bench.measurement import Measurement, Size
 from tests.support.recording_proxy import RecordingProxy, recording_proxy
 
 _ROUNDS = 200
@@ -24,9 +25,11 @@ _PACE_S = 0.002
 _STREAMS = 1_000
 _STREAM_TOKENS = 20
 _STREAM_PACE_S = 2.0
-_FIRST_MS_MAX, _PIECE_MS_MAX, _MEMORY_MIB_MAX = 5.0, 1.0, 500.0
 #: A long history: in the scripted engine each byte is a token.
 _HISTORY_BYTES = 50_000
+_FIRST = Goal(what="  added at p99", at_most=5, unit=" ms")
+_PIECE = Goal(what="  added from piece to piece, at p99", at_most=1, unit=" ms")
+_MEMORY = Goal(what="  with many streams at once", at_most=500, unit=" MiB")
 
 
 class Times(NamedTuple):
@@ -36,12 +39,20 @@ class Times(NamedTuple):
     bytes: int
 
 
-def measure_proxying(here: Path, rounds: int = _ROUNDS) -> Iterator[Figure]:
-    for kind in ("vllm", "plain") if rounds else ():
+def _measure(size: Size, here: Path) -> Iterator[Figure]:
+    yield from _added(here, size.of(_ROUNDS, 4))
+    yield from _held(here, size.of(_STREAMS, 20))
+
+
+def _added(here: Path, rounds: int) -> Iterator[Figure]:
+    for kind in ("vllm", "plain"):
         with _engine(kind) as url, recording_proxy(url, here / kind) as proxy:
             yield from _latency(kind, url, proxy, rounds)
+
+
+def _held(here: Path, streams: int) -> Iterator[Figure]:
     with _engine("vllm") as url, recording_proxy(url, here / "many") as proxy:
-        yield from _memory(proxy)
+        yield from _memory(proxy, streams)
 
 
 def _latency(kind: str, url: str, proxy: RecordingProxy, rounds: int) -> Iterator[Figure]:
@@ -57,11 +68,11 @@ def _latency(kind: str, url: str, proxy: RecordingProxy, rounds: int) -> Iterato
     first = _percentile([t.first_ms for t in passed], 99) - _percentile(
         [t.first_ms for t in direct], 99
     )
-    yield at_most("  added at p99", first, _FIRST_MS_MAX, " ms")
+    yield _FIRST.figure(first)
     here = [ms for times in passed for ms in times.pieces_ms]
     there = [ms for times in direct for ms in times.pieces_ms]
     piece = _percentile(here, 99) - _percentile(there, 99)
-    yield at_most("  added from piece to piece, at p99", piece, _PIECE_MS_MAX, " ms")
+    yield _PIECE.figure(piece)
     pieces = sum(len(times.pieces_ms) + 1 for times in passed)
     cpu = 1e6 * cpu_s / pieces
     yield Figure("  CPU of what passes them on, for each piece", f"{cpu:.0f} µs")
@@ -83,18 +94,17 @@ async def _paired(
     return direct, passed
 
 
-def _memory(proxy: RecordingProxy) -> Iterator[Figure]:
+def _memory(proxy: RecordingProxy, streams: int) -> Iterator[Figure]:
     bare = _resident_mib(proxy.process.pid)
     yield Figure("proxy: memory at rest", f"{bare:.0f} MiB")
-    highest = asyncio.run(_many(proxy))
-    yield at_most(f"  with {_STREAMS} streams at once", highest, _MEMORY_MIB_MAX, " MiB")
+    yield _MEMORY.figure(asyncio.run(_many(proxy, streams)), f"{streams:,} of them")
 
 
-async def _many(proxy: RecordingProxy) -> float:
+async def _many(proxy: RecordingProxy, count: int) -> float:
     body = _body(_STREAM_TOKENS, _STREAM_PACE_S)
     streams = [
         asyncio.create_task(_stream(proxy.url, f"/s/m-{number}", body, wait_s=900))
-        for number in range(_STREAMS)
+        for number in range(count)
     ]
     highest, most = 0.0, 0
     while not all(stream.done() for stream in streams):
@@ -103,7 +113,7 @@ async def _many(proxy: RecordingProxy) -> float:
         await asyncio.sleep(0.5)
     for stream in streams:
         stream.result()
-    assert most >= _STREAMS * 0.95, f"only {most} at once"
+    assert most >= count * 0.95, f"only {most} at once"
     return highest
 
 
@@ -177,19 +187,15 @@ def _cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / 100
 
 
-def main() -> None:
-    """Alone, for who works on the proxy: python -m bench.proxying."""
-    import argparse
-    import tempfile
-
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--memory", action="store_true", help="measure its memory alone")
-    parser.add_argument("--rounds", type=int, default=_ROUNDS, help="pairs of requests")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="penstock-proxy-") as folder:
-        for figure in measure_proxying(Path(folder), 0 if options.memory else options.rounds):
-            print(f"{figure.what}: {figure.value} {figure.goal}", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+MEASUREMENT = Measurement(
+    name="proxy",
+    title="The recording proxy",
+    about="""
+Requests to the [proxy](capture.md) and to a scripted engine itself take turns; each has a history
+of 50,000 tokens, and an answer of 60 pieces. What is added is the difference of the same
+percentile. Then a thousand streams at once.
+""",
+    goals=(_FIRST, _PIECE, _MEMORY),
+    run=_measure,
+    quick=False,
+)

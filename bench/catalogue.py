@@ -1,0 +1,37 @@
+"""All that `make bench` measures, in the order of the loop."""
+
+from bench import (
+    console,
+    demonstration,
+    erasure,
+    gate_decision,
+    ingest,
+    installation,
+    kafka,
+    loader,
+    promotion_notice,
+    proxy,
+    queries,
+    query_processes,
+    recorder,
+    redaction,
+    reward_increments,
+    rewards,
+    session_import,
+    shard_build,
+    short_sessions,
+    simulator_truth,
+    telemetry,
+    tenants,
+)
+from bench.measurement import Measurement
+
+MEASUREMENTS: dict[str, Measurement] = {
+    module.MEASUREMENT.name: module.MEASUREMENT
+    for module in (
+        ingest, redaction, telemetry, recorder, session_import, rewards, reward_increments,
+        simulator_truth, short_sessions, shard_build, loader, gate_decision, promotion_notice,
+        queries, query_processes, kafka, tenants, proxy, erasure, console, installation,
+        demonstration,
+    )
+}  # fmt: skip
