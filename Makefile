@@ -80,8 +80,24 @@ format: .venv/ready ## put the code in order
 	$(BIN)/ruff format
 
 .PHONY: bench
-bench: .venv/ready ## measure; numbers count only against others of the same run
+bench: .venv/ready ## measure, and compare with the goals (ARGS=quick, ARGS="ingest rewards", ARGS=--list)
 	$(BIN)/python -m bench $(ARGS)
+
+.PHONY: numbers
+numbers: .venv/ready ## write docs/numbers.md anew from what was measured (make bench ARGS=--write measures first)
+	$(BIN)/python -m bench.numbers
+
+# The rivals of `make bench`. A line that does not install leaves the others: the measurement says so.
+.PHONY: .venv-rivals
+.venv-rivals: .venv-rivals/ready
+
+.venv-rivals/ready: bench/rivals/requirements.txt
+	@test -n "$(UV)" || { echo 'make .venv-rivals needs uv: pip install uv' >&2; exit 1; }
+	@uv venv --quiet --clear --python 3.11 $(@D)
+	@grep -v '^#' $< | while read -r rival; do \
+	    $(install) "$$rival" || echo "did not install: $$rival" >&2; \
+	done
+	@touch $@
 
 .PHONY: phoenix
 phoenix: .venv/ready .venv-phoenix/ready ## what a span costs here and in Arize Phoenix, one after the other
@@ -149,7 +165,7 @@ lock: ## renew requirements.lock from pyproject.toml (ARGS=--upgrade for newer v
 .PHONY: clean
 clean: ## remove what these verbs made; data directories stay
 	rm -rf clients/typescript/node_modules clients/typescript/build clients/typescript/dist
-	rm -rf .venv .venv-exporters .venv-phoenix .venv-trl .venv-verl .venv-vllm .jars dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf .venv .venv-exporters .venv-phoenix .venv-rivals .venv-trl .venv-verl .venv-vllm .jars dist .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	find bench examples jobs migrations platform tests -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # The environments: exactly the lock, then this checkout, editable. Those of trainers have more.

@@ -10,6 +10,7 @@ from pathlib import Path
 from bench.catalogue import MEASUREMENTS
 from bench.figures import show
 from bench.measurement import QUICK, WHOLE, Measurement, NotMeasured, Size
+from bench.numbers import write_page
 from bench.results import MachineWatch, Result, read_results, write_results
 from penstock.terminal.output import say, show_table
 
@@ -24,9 +25,12 @@ def main() -> None:
         _show_list()
         return
     size, chosen = _chosen(options.names, parser)
-    results = list(_measured(size, chosen))
-    if options.write:
-        write_results(read_results() | {result.name: result for result in results})
+    results = []
+    for result in _measured(size, chosen):
+        results.append(result)
+        if options.write:
+            write_results(read_results() | {result.name: result})
+            write_page()
     sys.exit(1 if _tell_missed(results) else 0)
 
 
@@ -76,9 +80,16 @@ def _tell_missed(results: Sequence[Result]) -> bool:
         for figure in result.figures
         if not figure.reached
     ]
-    say("goals missed:" if missed else "no goal was missed")
-    for line in missed:
-        say(f"  {line}")
+    absent = [
+        f"{result.name}: {goal.what.strip()} {goal}"
+        for result in results
+        for goal in MEASUREMENTS[result.name].goals
+        if not any(figure.what.startswith(goal.what) for figure in result.figures)
+    ]
+    for what, lines in (("goals missed", missed), ("goals that nothing was measured for", absent)):
+        say(f"{what}: {len(lines) or 'none'}")
+        for line in lines:
+            say(f"  {line}")
     return bool(missed)
 
 

@@ -2,6 +2,7 @@
 
 from bench import (
     console,
+    cycle,
     demonstration,
     erasure,
     gate_decision,
@@ -25,13 +26,15 @@ from bench import (
     tenants,
 )
 from bench.measurement import Measurement
+from bench.rivals import ingest_contest, record_contest, sample_contest
 
 MEASUREMENTS: dict[str, Measurement] = {
     module.MEASUREMENT.name: module.MEASUREMENT
     for module in (
-        ingest, redaction, telemetry, recorder, session_import, rewards, reward_increments,
+        cycle, ingest, redaction, telemetry, recorder, session_import, rewards, reward_increments,
         simulator_truth, short_sessions, shard_build, loader, gate_decision, promotion_notice,
         queries, query_processes, kafka, tenants, proxy, erasure, console, installation,
-        demonstration,
+        demonstration, record_contest, sample_contest,
+        ingest_contest,
     )
 }  # fmt: skip

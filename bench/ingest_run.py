@@ -58,6 +58,7 @@ class Form:
 
 
 EVENTS = Form()
+PLAIN = Form(headers={"Content_Type": "application/x-ndjson"})
 
 
 def ingest_at_full_speed(
@@ -92,7 +93,7 @@ def _ingest(
             before = usage_of(server.process.pid)
             started = time.perf_counter()
             acks = post_all(server, shares, pause_s, form)
-            after = _wait_until_stored(server, data)
+            after = wait_until_stored(server, data)
             wall_s = time.perf_counter() - started
         queryable_s = _queryable_seconds(server)
         visible_s = _visible_seconds(server, data)
@@ -200,7 +201,7 @@ def post_all(
     return acks
 
 
-def _wait_until_stored(server: Server, data: Path) -> Usage:
+def wait_until_stored(server: Server, data: Path) -> Usage:
     """The server's usage once nothing waits in the log."""
     with open_existing(data) as lake:
         for _ in range(_LOOKS_MAX):

@@ -68,4 +68,5 @@ event is the server's CPU time.
 """,
     goals=(_NEWEST_50, _GROWN),
     run=_measure,
+    quick=False,
 )

@@ -121,4 +121,5 @@ medians. Memory is beside a server without queries.
 """,
     goals=(_APART, _MEMORY),
     run=_measure,
+    quick=False,
 )

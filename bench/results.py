@@ -1,4 +1,4 @@
-"""What was measured, when and where: `results.json` beside this file, and the page made of it."""
+"""What was measured, when and where: `results.json` beside this file."""
 
 import os
 import time
@@ -12,8 +12,6 @@ from bench.catalogue import MEASUREMENTS
 from bench.figures import Figure
 
 _FILE = Path(__file__).with_name("results.json")
-_TEMPLATE = Path(__file__).with_name("numbers_page.md")
-PAGE = Path(__file__).parents[1] / "docs" / "numbers.md"
 _GIB = 1024**3
 #: Of the machine's cores, used by others: more than this disturbs a measurement.
 _OTHERS_QUIET_MAX = 0.05
@@ -83,60 +81,7 @@ def read_results(path: Path = _FILE) -> dict[str, Result]:
     return {result.name: result for result in results}
 
 
-def write_results(results: Mapping[str, Result]) -> None:
-    """In the catalogue's order, and the page with them."""
+def write_results(results: Mapping[str, Result], path: Path = _FILE) -> None:
+    """In the catalogue's order."""
     ordered = [results[name] for name in MEASUREMENTS if name in results]
-    encoded = msgspec.json.format(msgspec.json.encode(ordered), indent=1)
-    _FILE.write_bytes(encoded + b"\n")
-    PAGE.write_text(numbers_page(results), encoding="utf-8")
-
-
-def numbers_page(results: Mapping[str, Result]) -> str:
-    """docs/numbers.md."""
-    parts = {
-        "missed": _missed(results),
-        "measurements": "\n\n".join(
-            _section(name, results[name]) for name in MEASUREMENTS if name in results
-        ),
-        "never": ", ".join(f"`{name}`" for name in MEASUREMENTS if name not in results) or "none",
-    }
-    page = _TEMPLATE.read_text(encoding="utf-8")
-    for name, text in parts.items():
-        page = page.replace(f"{{{{{name}}}}}", text)
-    return page
-
-
-def _missed(results: Mapping[str, Result]) -> str:
-    lines = [
-        f"- {MEASUREMENTS[name].title}: {figure.what.strip()}: {figure.value}, goal {figure.goal}"
-        for name in MEASUREMENTS
-        if name in results
-        for figure in results[name].figures
-        if not figure.reached
-    ]
-    return "\n".join(lines) or "- none"
-
-
-def _section(name: str, result: Result) -> str:
-    measurement = MEASUREMENTS[name]
-    about = " ".join(measurement.about.split())
-    size = "" if result.size == "whole" else f", at the size of `{result.size}`"
-    remark = f" {result.remark}" if result.remark else ""
-    rows = [
-        f"| {figure.what.strip()} | {figure.value} | {figure.goal}"
-        f"{'' if figure.reached else ', missed'} |"
-        for figure in result.figures
-    ]
-    return "\n".join(
-        [
-            f"## {measurement.title}",
-            "",
-            about,
-            "",
-            f"`{name}`, {result.machine}{size}.{remark}",
-            "",
-            "| figure | measured | goal |",
-            "|---|---|---|",
-            *rows,
-        ]
-    )
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(ordered), indent=1) + b"\n")

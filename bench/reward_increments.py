@@ -75,4 +75,5 @@ ten times as much. The best of three.
 """,
     goals=(_GROWN,),
     run=_measure,
+    quick=False,
 )

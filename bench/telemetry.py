@@ -98,4 +98,5 @@ server of its own at full speed. `make phoenix` measures the same spans beside P
 """,
     goals=(_COST, _TIMES),
     run=_measure,
+    quick=False,
 )
