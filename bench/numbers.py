@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bench.catalogue import MEASUREMENTS
+from bench.figures import Figure
 from bench.results import Result, read_results
 
 PAGE = Path(__file__).parents[1] / "docs" / "numbers.md"
@@ -40,23 +41,25 @@ def _missed(results: Mapping[str, Result]) -> str:
     return "\n".join(lines) or "- none"
 
 
+def _goal(figure: Figure) -> str:
+    """The last cell of a row."""
+    missed = "" if figure.reached else ", missed"
+    return f" {figure.goal}{missed} |" if figure.goal else " |"
+
+
 def _section(name: str, result: Result) -> str:
     measurement = MEASUREMENTS[name]
     about = " ".join(measurement.about.split())
     size = "" if result.size == "whole" else f", at the size of `{result.size}`"
     remark = f" {result.remark}" if result.remark else ""
     rows = [
-        f"| {figure.what.strip()} | {figure.value} | {figure.goal}"
-        f"{'' if figure.reached else ', missed'} |"
-        for figure in result.figures
+        f"| {figure.what.strip()} | {figure.value} |{_goal(figure)}" for figure in result.figures
     ]
     return "\n".join(
         [
             f"## {measurement.title}",
             "",
-            about,
-            "",
-            f"`{name}`, {result.machine}{size}.{remark}",
+            f"{about} `{name}`, {result.machine}{size}.{remark}",
             "",
             "| figure | measured | goal |",
             "|---|---|---|",

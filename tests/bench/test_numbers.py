@@ -25,7 +25,7 @@ def test_the_page_says_what_was_missed_and_how_busy_the_machine_was() -> None:
     assert "- Ingest: share of the ceiling: 0.47, goal ≥ 0.65" in page
     assert "on a busy machine: others used 40% of it, at the size of `quick`" in page
     assert "| share of the ceiling | 0.47 | ≥ 0.65, missed |" in page
-    assert "| bytes | 382 |  |" in page
+    assert "| bytes | 382 | |" in page
 
 
 def test_a_quiet_machine_is_called_so_and_an_unwatched_one_nothing() -> None:
