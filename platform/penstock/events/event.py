@@ -131,7 +131,7 @@ class FileObserved(Payload):
     edit_ids: list[str] | None = None
 
     def __post_init__(self) -> None:
-        if not self.deleted and self.text is None:
+        if not self.deleted and not isinstance(self.text, str):
             raise ValueError("needs `text`, or `deleted: true`")
 
 
@@ -194,6 +194,9 @@ PAYLOADS: dict[str, type[Payload]] = {
     "interrupt": Interrupt,
     "error": Error,
 }
+
+#: Fields of any payload that are read although no structure lists them.
+READ_TOO = frozenset({"synthetic", "is_copied_context", "summary"})
 
 #: A producer's own types begin with this; their payload may hold anything.
 CUSTOM_PREFIX = "x_"

@@ -8,7 +8,7 @@ from itertools import compress
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from penstock.events.event import FIELDS, PAYLOADS, Tokens, Usage
+from penstock.events.event import FIELDS, PAYLOADS, READ_TOO, Tokens, Usage
 
 #: Names that others give to the same thing, by type of event; `` is the event itself.
 _ALIASES: Mapping[str, Mapping[str, str]] = {
@@ -58,10 +58,8 @@ _KEYS |= {
     "model_call.usage": frozenset(Usage.__struct_fields__),
     "model_call.tokens": frozenset(Tokens.__struct_fields__),
 }
-#: They are read although no type lists them.
-_READ_TOO = frozenset({"synthetic", "is_copied_context", "summary"})
 _USAGE_KEYS, _TOKENS_KEYS = _KEYS["model_call.usage"], _KEYS["model_call.tokens"]
-_OF_TYPE = {name: _KEYS[name] | _READ_TOO for name in PAYLOADS}
+_OF_TYPE = {name: _KEYS[name] | READ_TOO for name in PAYLOADS}
 _type_of, _payload_of = itemgetter("type"), itemgetter("payload")
 _squeeze = re.compile(r"[^a-z0-9]")
 #: Names that are remembered: no more, and no long ones. Producers make them up.
