@@ -14,7 +14,7 @@ from penstock.redaction.errors import RedactionRulesInvalid
 from penstock.redaction.line_redaction import LineRedactor
 from penstock.redaction.placeholders import PLACEHOLDER
 from penstock.redaction.rules import Mode, built_in_rules, rule_book
-from penstock.redaction.screen import screen_of
+from penstock.redaction.screen import TOKEN_IDS, screen_of
 from penstock.redaction.token_ids import REDACTED_KEY
 from tests.support import planted_secrets
 from tests.support.planted_secrets import ENCODINGS, SHAPED
@@ -275,6 +275,36 @@ def test_token_ids_go_with_the_text_that_was_masked() -> None:
     after = json.loads(redacted.lines[0])["payload"]
     assert after["tokens"] == {"tokenizer": "t", REDACTED_KEY: True}
     assert redacted.counts["token_ids"] == 1
+
+
+_DIGEST = "e04691eb5c3549de5f578a029d0841f99fb9b41a418645f013e7afc9b56632f2"
+
+
+def test_a_call_with_the_digest_of_its_tokenizer_has_nothing_to_mask() -> None:
+    screened = screen_of(built_in_rules())
+    line = event({"text": "ok", "tokens": TOKENS | {"tokenizer": _DIGEST}}, "model_call", "s-quiet")
+    assert screened.marks(line) == {TOKEN_IDS}
+    assert redactor().redact([line], "default", LIMIT).lines == [line]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("token", "tokens", "token_i", "tokeni", "tokeniz", "tokenizing", "tokenization_key"),
+        *(
+            "tokenizer_secret",
+            "tokenizer-key",
+            "tokenizer2",
+            "tokenizexy",
+            "Tokenizer_",
+            "tokenid2",
+        ),
+    ],
+)
+def test_only_the_tokenizer_itself_is_left_out(name: str) -> None:
+    masked = redactor().redact([event({name: _DIGEST, "other": 1})], "default", LIMIT).lines[0]
+    assert PLACEHOLDER.search(masked.decode()), masked
+    assert _DIGEST not in text_after(f'{name} = "{_DIGEST}"', redactor())
 
 
 def test_token_ids_go_from_each_later_call_of_the_session() -> None:

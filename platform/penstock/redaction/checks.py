@@ -167,10 +167,15 @@ _EXPRESSION = re.compile(
 _BEFORE_CHARS = 16
 
 
+def names_no_secret(name: str) -> bool:
+    """It has to do with secrets, and says that it is none."""
+    return _NO_SECRET_NAME.search(name) is not None
+
+
 def is_assigned(candidate: Candidate) -> bool:
     """To a name of a secret, and as a value: not as an expression of a program."""
     name, match = candidate.name, candidate.match
-    if _NO_SECRET_NAME.search(name):
+    if names_no_secret(name):
         return False
     if name:
         before = candidate.text[max(0, match.start() - _BEFORE_CHARS) : match.start()]

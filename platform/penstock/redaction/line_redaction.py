@@ -20,7 +20,7 @@ from penstock.events.validation import Rejection, source_of
 from penstock.redaction.line_work import LineUnfit, LineWork, Steps, outcome
 from penstock.redaction.placeholders import PLACEHOLDER
 from penstock.redaction.rules import KindModes, Mode, RuleBook
-from penstock.redaction.screen import MASKED, Marks, Screen, screen_of
+from penstock.redaction.screen import MASKED, TOKEN_IDS, Marks, Screen, screen_of
 from penstock.redaction.settings import RedactionSettings
 from penstock.redaction.text_masks import TextMask
 from penstock.redaction.token_ids import has_token_ids, session_of, without_token_ids
@@ -43,7 +43,8 @@ _LITERALS_TOGETHER, _CHARS_TOGETHER = 8, 4096
 _STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 _lenient_decoder = json.JSONDecoder(strict=False)
 _KEY_ENDS = re.compile(r"\s*:")
-
+#: Where a line has no others it has nothing that a rule masks.
+_MASK_NOTHING = {MASKED, TOKEN_IDS}
 
 log_line = structlog.get_logger()
 
@@ -188,7 +189,9 @@ class LineRedactor:
         work: LineWork,
     ) -> Steps[None]:
         line = redacted.lines[place]
-        masked, counts = yield from _masked(looked.rules, line, work)
+        masked, counts = line, Counter[str]()
+        if looked.marks - _MASK_NOTHING or not looked.whole:
+            masked, counts = yield from _masked(looked.rules, line, work)
         if not looked.whole:
             redacted.lines[place] = _without_last_word(masked).ljust(len(line))
             redacted.count(masked, counts)

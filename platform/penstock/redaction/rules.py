@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast, get_args
 
 from penstock.errors import InvalidInput
-from penstock.redaction.checks import CHECKS, Candidate
+from penstock.redaction.checks import CHECKS, Candidate, is_assigned, names_no_secret
 from penstock.redaction.errors import RedactionRulesInvalid
 from penstock.redaction.placeholders import Kind
 from penstock.toml_document import parse_toml, read_text, refuse_unknown
@@ -71,6 +71,11 @@ class Rule:
     def head(self) -> re.Pattern[str]:
         """The anchor, for texts."""
         return re.compile(self.anchor.decode(), re.DOTALL)
+
+    def may_name(self, name: str) -> bool:
+        """Whether values of this name may be accepted by it."""
+        named = "name" in self.pattern.groupindex
+        return named and not (is_assigned in self.checks and names_no_secret(name))
 
     def accepts(self, candidate: Candidate) -> bool:
         return all(check(candidate) for check in self.checks)

@@ -304,7 +304,7 @@ class TextMask:
             return known
         key = name.encode("utf-8", "surrogatepass")
         marks = self.screen.marks(b'"%b": "%b"' % (key, _SOME_SECRET))
-        names = any(mark >= 0 and "name" in self.rules[mark].pattern.groupindex for mark in marks)
+        names = any(mark >= 0 and self.rules[mark].may_name(name) for mark in marks)
         if len(name) <= _REMEMBERED_NAME_CHARS_MAX:
             if len(self._names) >= _NAMES_REMEMBERED_MAX:
                 self._names.clear()
