@@ -56,7 +56,7 @@ _TARGETS_MAX = 8
 #: of them for a week.
 _CONFIGS = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(7 * 86_400_000)}
 #: How often it looks for changes that webhooks or the topic wait for.
-_POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.25
 #: Time of one request to a webhook: a receiver that works longer answers first.
 WEBHOOK_SECONDS_MAX = 10.0
 #: A deliverer that is silent so long loses the target that it was telling.
