@@ -4,7 +4,7 @@ The structures are those of `event.py`, but for two things. They refuse a field 
 know. And they tell a field that was left out from one that is null, so that an event that is
 encoded again has as many keys as it had: where it has fewer, a key stood twice."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import or_
 from types import UnionType
@@ -32,7 +32,7 @@ def _exact_type(kind: Any) -> Any:
     return kind
 
 
-def _exact_structure(structure: type[Struct], also: Sequence[str] = ()) -> type[Struct]:
+def _exact_structure(structure: type[Struct], also: Iterable[str] = ()) -> type[Struct]:
     fields: list[Any] = [
         (field.name, _exact_type(field.type))
         if field.required
