@@ -10,7 +10,7 @@ from penstock.execution.calls import InlineExecutor
 from penstock.lake.catalog import pinned
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
-from penstock_jobs.shards.build import slice_tasks
+from penstock_jobs.shards.build import slice_bounds, slice_tasks
 from penstock_jobs.shards.plan import plan_shard
 from penstock_jobs.shards.session_facts import PinnedSessions
 from tests.support.engine_lake import DAY_US, talk
@@ -49,7 +49,8 @@ def steps_to_plan(data: Path, sessions: int, recipe: Any) -> int:
             sys.settrace(count)
             try:
                 plan = plan_shard(pinned_sessions, recipe)
-                tasks = slice_tasks(pinned_sessions, recipe, plan, "owner")
+                bounds = slice_bounds(plan)
+                tasks = list(slice_tasks(pinned_sessions, recipe, plan, "owner", bounds))
             finally:
                 sys.settrace(before)
         assert plan.chosen.num_rows == sessions

@@ -1,15 +1,23 @@
 """Splitting: nothing on both sides, by seed and name alone."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock_jobs.shards import plan
 from penstock_jobs.shards.exclusion.near_duplicates import linked
-from penstock_jobs.shards.plan import split_sides
+
+
+def split_sides(keys: Sequence[Sequence[str | None]], share: float, seed: int) -> list[str]:
+    columns = [pa.chunked_array([pa.array(column, pa.string())]) for column in keys]
+    sides: list[str] = plan.split_sides(columns, share, seed).to_pylist()
+    return sides
 
 
 def test_the_share_is_drawn_by_the_seed() -> None:

@@ -8,12 +8,13 @@ off leaves announced files behind, which collection clears away.
 import hashlib
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
@@ -21,12 +22,12 @@ from msgspec.structs import replace
 from penstock.audit.entry import OPERATOR
 from penstock.errors import InvalidInput
 from penstock.execution import Executor
-from penstock.lake.buckets import SessionId, plan_sessions
+from penstock.lake.buckets import SessionId, SessionSearch
 from penstock.lake.catalog import name_snap, pinned
 from penstock.lake.intents import intents_kept
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
-from penstock.privacy.consents import decided_consents, newest_decision
+from penstock.privacy.consents import SessionDecisions, newest_decision
 from penstock.proof.shard_records import record_shard
 from penstock.sealed_texts import SecretKeyUnfit
 from penstock.shards.balance import pack
@@ -50,7 +51,7 @@ from penstock.shards.manifest import (
 )
 from penstock.shards.writer import PartLimits
 from penstock_jobs.shards.errors import NothingToBuild, TokenizerMismatch
-from penstock_jobs.shards.plan import LeftOutSession, ShardPlan, count_reasons, plan_shard
+from penstock_jobs.shards.plan import LeftOutSession, LeftOutSessions, ShardPlan, plan_shard
 from penstock_jobs.shards.recipe import Recipe, Tokens
 from penstock_jobs.shards.registration import (
     announce_once,
@@ -59,6 +60,7 @@ from penstock_jobs.shards.registration import (
     mark_denied,
     register,
 )
+from penstock_jobs.shards.row_spool import ROWS_AT_ONCE
 from penstock_jobs.shards.session_facts import PinnedSessions, latest_snap
 from penstock_jobs.shards.slices import SliceResult, SliceTask, make_slice
 
@@ -78,7 +80,7 @@ class ShardBuild:
     #: Problems with events, by kind. Their sessions may be in the shard all the same.
     problems: Counter[str]
     branches_left_out: Counter[str]
-    left_out: list[LeftOutSession]
+    left_out: LeftOutSessions
 
     @property
     def manifest(self) -> Manifest:
@@ -109,36 +111,36 @@ def build_shard(
         sessions = PinnedSessions(lake, executor, pin, tenant)
         decided = newest_decision(lake.database)
         plan = plan_shard(sessions, recipe)
-        tasks = slice_tasks(sessions, recipe, plan, owner)
+        bounds = slice_bounds(plan)
+        tasks = slice_tasks(sessions, recipe, plan, owner, bounds)
         by_folder: dict[str, SliceResult] = {}
         for done in executor.run(make_slice, tasks):
             by_folder[done.task.folder] = done.result
-            follow(len(by_folder), len(tasks))
+            follow(len(by_folder), len(bounds) - 1)
         # In the order of the shard, whichever slice was done first.
-        results = [by_folder[task.folder] for task in tasks]
-        left_out = sorted([*plan.left_out, *(row for result in results for row in result.left_out)])
+        folders = sorted(by_folder, key=lambda folder: (len(folder), folder))
+        results = [by_folder[folder] for folder in folders]
+        left_out = LeftOutSessions.of([plan.left_out, *(result.left_out for result in results)])
         if not any(result.files for result in results):
-            why = count_reasons(left_out)
-            raise NothingToBuild(recipe=recipe.name, asked=plan.asked, why=why)
+            raise NothingToBuild(recipe=recipe.name, asked=plan.asked, why=str(left_out))
         _check_tokenizer(recipe.tokens, results)
         snapshot = _named_snapshot(lake, recipe, tenant, pin.snap)
         manifest = _manifest(recipe, plan, snapshot, results, left_out)
         staged = [
-            (f"{task.folder}/{file.name}", file)
-            for task, result in zip(tasks, results, strict=True)
+            (f"{folder}/{file.name}", file)
+            for folder, result in zip(folders, results, strict=True)
             for part in result.files
             for file in (part, part.routes)
             if file is not None
         ]
         stored = _publish(lake, tenant, manifest, owner, staged)
-        ids = pa.concat_tables([result.samples for result in results])["session_id"].unique()
-        held = sorted(ids.to_pylist())
+        held = (name for result in results for name in result.samples["session_id"].to_pylist())
         examples = left_out_examples(left_out)
         new = register(lake.database, stored, tenant, held, left_out=examples, by=by)
         with suppress(SecretKeyUnfit):  # whoever proves a checkpoint is told of it
             record_shard(lake, stored, tenant)
         if newest_decision(lake.database) != decided:  # too late for the plan
-            mark_denied(lake, tenant, decided_consents(lake, tenant, plan.facts.chains).denied)
+            _mark_denied(lake, tenant, plan)
         # Collection deletes later what cannot be deleted now.
         for path, _ in staged:
             lake.store.delete(path)
@@ -148,7 +150,14 @@ def build_shard(
     return ShardBuild(stored, new, plan.asked, problems, branches, left_out)
 
 
-def left_out_examples(left_out: Sequence[LeftOutSession]) -> list[tuple[str, str]]:
+def _mark_denied(lake: Lake, tenant: str, plan: ShardPlan) -> None:
+    asked = pa.table({"session_id": plan.sessions.ids})
+    decisions = SessionDecisions(lake, tenant, asked)
+    for batch in asked.to_batches(ROWS_AT_ONCE):
+        mark_denied(lake, tenant, decisions.of(batch["session_id"].to_pylist()).denied)
+
+
+def left_out_examples(left_out: Iterable[LeftOutSession]) -> list[tuple[str, str]]:
     """The first few of each reason: sessions with reasons."""
     by_reason: dict[str, list[str]] = {}
     for session in left_out:
@@ -185,9 +194,9 @@ def _manifest(
     plan: ShardPlan,
     snapshot: SnapshotReference,
     results: Sequence[SliceResult],
-    left_out: Sequence[LeftOutSession],
+    left_out: LeftOutSessions,
 ) -> Manifest:
-    samples = pa.concat_tables([result.samples for result in results])
+    samples = pa.concat_tables([result.samples for result in results]).unify_dictionaries()
     tokenizers = sorted(samples["tokenizer_sha256"].unique().drop_null().to_pylist())
     templates = samples["template_sha256"].unique().drop_null().to_pylist()
     if len(tokenizers) > 1:
@@ -203,11 +212,12 @@ def _manifest(
         name = part_name(len(files))
         routes = part.routes and replace(part.routes, name=routes_name(name))
         files.append(replace(part, name=name, routes=routes))
-    lengths = samples["n_tokens"].to_pylist()
+    lengths = samples["n_tokens"].to_numpy()
     packed = pack(lengths, recipe.tokens.max_length).tokens if recipe.tokens.pack else ()
-    excluded = Counter(session.reason for session in left_out)
+    statuses = pc.value_counts(samples["status"]).to_pylist()
+    excluded = left_out.reasons()
     counts = Counts(
-        status=dict(sorted(Counter(samples["status"].to_pylist()).items())),
+        status=dict(sorted((each["values"], each["counts"]) for each in statuses)),
         excluded=dict(sorted(excluded.items())),
         pending=excluded["pending"],
         sessions=len(samples["session_id"].unique()),
@@ -262,27 +272,31 @@ def _publish(
     return stored
 
 
+def slice_bounds(plan: ShardPlan) -> list[int]:
+    """Where slices begin, and the end: cut where groups end."""
+    groups = plan.chosen["group_id"]
+    is_start = pc.not_equal(groups[1:], groups[:-1]).to_numpy(zero_copy_only=False)
+    starts = np.append(np.flatnonzero(is_start) + 1, len(groups))
+    numbers = plan.sessions.numbers_of(plan.chosen["session_id"])
+    events = plan.sessions.column("events").to_numpy()[numbers]
+    ends = np.concatenate([[0], np.cumsum(events, dtype=np.int64)])
+    bounds = [0]
+    while bounds[-1] < len(groups):
+        enough = np.searchsorted(ends[starts], ends[bounds[-1]] + SLICE_EVENTS)
+        bounds.append(int(starts[min(enough, len(starts) - 1)]))
+    return bounds
+
+
 def slice_tasks(
-    sessions: PinnedSessions, recipe: Recipe, plan: ShardPlan, owner: str
-) -> list[SliceTask]:
-    """The plan's sessions, cut where groups end."""
-    ids, groups = (plan.chosen[name].to_pylist() for name in ("session_id", "group_id"))
-    facts, links = plan.facts, plan.facts.links
-    bounds, events = [0], 0
-    for place, session in enumerate(ids):
-        if events >= SLICE_EVENTS and groups[place] != groups[place - 1]:
-            bounds.append(place)
-            events = 0
-        events += facts.profiles[session].events
-    pieces = [plan.chosen.slice(start, end - start) for start, end in pairwise([*bounds, len(ids)])]
-    named = [piece["session_id"].to_pylist() for piece in pieces]
-    chains = [sorted(links.whole_chains(names)) for names in named]
-    # A fork is compared with the session that it was made from.
-    forked = [{links.forks[name] for name in names if name in links.forks} for names in named]
-    to_read = [
-        [SessionId(sessions.tenant, member) for member in sorted({*members, *more})]
-        for members, more in zip(chains, forked, strict=True)
-    ]
+    sessions: PinnedSessions,
+    recipe: Recipe,
+    plan: ShardPlan,
+    owner: str,
+    bounds: Sequence[int],
+) -> Iterator[SliceTask]:
+    """The plan's sessions, one slice after the other."""
+    planned, links = plan.sessions, plan.sessions.links
+    tenant = sessions.tenant
     defaults, sizes = PartLimits(), recipe.output
     limits = PartLimits(
         sizes.file_bytes or defaults.part_bytes_target,
@@ -290,22 +304,29 @@ def slice_tasks(
         min(sizes.row_group_bytes or defaults.row_group_bytes_max, defaults.row_group_bytes_max),
     )
     as_of_us = sessions.snapshot_us()
-    return [
-        SliceTask(
+    search = SessionSearch(sessions.lake, sessions.pin)
+    for number, (start, end) in enumerate(pairwise(bounds)):
+        # A task takes along what it holds: a slice would take along the whole table.
+        piece = plan.chosen.take(pa.array(np.arange(start, end)))
+        names = piece["session_id"].to_pylist()
+        chain = sorted(links.whole_chains(names))
+        # A fork is compared with the session that it was made from.
+        forked = {links.forks[name] for name in names if name in links.forks}
+        read = [SessionId(tenant, member) for member in sorted({*chain, *forked})]
+        at = planned.numbers_of(pa.array(chain, pa.string())).tolist()
+        yield SliceTask(
             settings=sessions.lake.settings,
             owner=owner,
-            folder=f"{staging_folder(sessions.tenant)}/{owner}/{number:05d}",
+            folder=f"{staging_folder(tenant)}/{owner}/{number:05d}",
             limits=limits,
             tokens=recipe.tokens,
             directory=recipe.directory.resolve(),
-            chosen=pieces[number],
-            bucket=bucket,
-            chains={name: links.chain(name) for name in chains[number]},
-            consents={name: facts.consents.get(name, "unknown") for name in chains[number]},
-            copies={name: plan.copies[name] for name in chains[number] if name in plan.copies},
-            tenant=sessions.tenant,
+            chosen=piece,
+            bucket=search.bucket_of(number, read),
+            chains={name: links.chain(name) for name in chain},
+            consents={name: planned.consent(place) for name, place in zip(chain, at, strict=True)},
+            copies={name: plan.copies[name] for name in chain if name in plan.copies},
+            tenant=tenant,
             preferences=recipe.preferences,
             as_of_us=as_of_us,
         )
-        for number, bucket in enumerate(plan_sessions(sessions.lake, sessions.pin, to_read, 0))
-    ]

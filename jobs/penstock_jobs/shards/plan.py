@@ -6,9 +6,9 @@ on the recipe and the snap alone.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from penstock.checkpoints.suites import SuiteVersion
-from penstock.privacy.consents import NO_TRAIN, decided_consents
+from penstock.privacy.consents import NO_TRAIN, rows_of_sessions
 from penstock_jobs.shards.errors import NothingToBuild
 from penstock_jobs.shards.exclusion import Exclusions, first_reasons, spread_over_chains
 from penstock_jobs.shards.exclusion.contamination import find_contaminated, find_suites
@@ -32,10 +32,12 @@ from penstock_jobs.shards.exclusion.eligibility import (
     without_consent,
 )
 from penstock_jobs.shards.exclusion.near_duplicates import find_near_duplicates, linked
+from penstock_jobs.shards.planned_sessions import PlannedSessions, SessionPortion
 from penstock_jobs.shards.recipe import AdvantageKind, Recipe
-from penstock_jobs.shards.selection import KnownSessions, read_answer, select
-from penstock_jobs.shards.session_facts import PinnedSessions, SessionFacts
-from penstock_jobs.shards.token_credit import SPAN_CREDITS, span_credits
+from penstock_jobs.shards.row_spool import ROWS_AT_ONCE
+from penstock_jobs.shards.selection import LEFT_OUT_ROWS, KnownSessions, read_answer, select
+from penstock_jobs.shards.session_facts import PinnedSessions
+from penstock_jobs.shards.token_credit import SPAN_CREDITS, all_span_credits
 
 #: How many sessions of all strata weigh as much as one's own stratum does by itself.
 SHRINK = 8.0
@@ -54,13 +56,39 @@ class LeftOutSession(NamedTuple):
 
 
 @dataclass(frozen=True)
+class LeftOutSessions:
+    """Of a shard, sorted."""
+
+    #: LEFT_OUT_ROWS.
+    rows: pa.Table
+
+    @classmethod
+    def of(cls, rows: Iterable[pa.Table]) -> "LeftOutSessions":
+        table = pa.concat_tables([LEFT_OUT_ROWS.empty_table(), *rows])
+        order = [(name, "ascending") for name in LEFT_OUT_ROWS.names]
+        return cls(table.sort_by(order))
+
+    def __iter__(self) -> Iterator[LeftOutSession]:
+        for batch in self.rows.to_batches(ROWS_AT_ONCE):
+            yield from (LeftOutSession(**row) for row in batch.to_pylist())
+
+    def reasons(self) -> Counter[str]:
+        counts = pc.value_counts(self.rows["reason"])
+        return Counter({row["values"]: row["counts"] for row in counts.to_pylist()})
+
+    def __str__(self) -> str:
+        return ", ".join(f"{reason} {count}" for reason, count in sorted(self.reasons().items()))
+
+
+@dataclass(frozen=True)
 class ShardPlan:
     #: CHOSEN_ROWS with `advantage`, `split` and `credits`, in the order of a shard.
     chosen: pa.Table
-    facts: SessionFacts
+    sessions: PlannedSessions
     #: By session: the names of events that another session told first.
     copies: Mapping[str, frozenset[str]]
-    left_out: Sequence[LeftOutSession]
+    #: LEFT_OUT_ROWS.
+    left_out: pa.Table
     #: How many sessions the query named.
     asked: int
     #: The versions of the suites whose tasks were looked for.
@@ -77,149 +105,227 @@ def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
         current, behind = behind_channel(channel, sessions.read("served", channel=channel))
     answer = read_answer(sessions.query(recipe.query), recipe.advantage.kind)
     links = sessions.links()
-    involved = links.with_origins(answer["session_id"].to_pylist())
-    decided = decided_consents(sessions.lake, sessions.tenant, involved, sessions.pin.snap)
-    facts = SessionFacts(sessions.read("facts", sessions=sorted(involved)), links, decided)
-    chains = {"session_id": list(facts.chains), "chain": list(facts.chains.values())}
+    planned = PlannedSessions(sessions, answer["session_id"], links)
+    chains = [planned.ids, planned.chains()]
     rewards: dict[str, pa.Table] = {}
     if recipe.target is not None:
         version = recipe.target.definition.version
-        of_chains = {"sessions": sorted(facts.chains), "version": version}
-        rewards = {name: sessions.read(name, **of_chains) for name in ("outcomes", "rewards")}
-    known = pa.table(chains, pa.schema(dict.fromkeys(chains, pa.string())))
-    selection = select(answer, KnownSessions(known, **rewards), recipe.target)
-    chosen = selection.chosen
-    copies = find_copies(sessions, chosen["session_id"].to_pylist(), links)
-    exclusions = _exclude(
-        recipe, chosen, facts, copies, sessions=sessions, suites=suites, behind=behind
-    )
-    left_out = [LeftOutSession(**row) for row in selection.left_out.to_pylist()]
-    left_out += [LeftOutSession(session, *why) for session, why in exclusions.items()]
-    excluded = pc.is_in(chosen["session_id"], pa.array(exclusions, pa.string()))
-    chosen = chosen.filter(pc.invert(excluded))
-    names = chosen["session_id"].to_pylist()
-    keys = [[links.origin(name) for name in names], chosen["group_id"].to_pylist()]
+        known = pa.table({"session_id": planned.ids})
+        rewards = {
+            name: sessions.read(name, known, version=version) for name in ("outcomes", "rewards")
+        }
+    in_lake = pa.table(chains, pa.schema(dict.fromkeys(("session_id", "chain"), pa.string())))
+    selection = select(answer, KnownSessions(in_lake, **rewards), recipe.target)
+    del rewards, in_lake, chains
+    asked, chosen = answer.num_rows, selection.chosen
+    del answer
+    copies = find_copies(sessions, chosen["session_id"], links)
+    search = _ExclusionSearch(recipe, sessions, planned, copies, suites, behind)
+    excluded = search.of(chosen)
+    left_out = [selection.left_out, excluded]
+    chosen = _without(chosen, excluded["session_id"])
+    keys = [planned.origins(chosen["session_id"]), chosen["group_id"]]
     if recipe.split.by != "group":
-        keys.append([getattr(facts.profiles[name], recipe.split.by) for name in names])
-    sides = split_sides(keys, recipe.split.eval, recipe.seed)
-    chosen = chosen.append_column("split", pa.array(sides, pa.string()))
+        numbers = pa.array(planned.numbers_of(chosen["session_id"]))
+        keys.append(planned.column(recipe.split.by).take(numbers))
+    chosen = chosen.append_column("split", split_sides(keys, recipe.split.eval, recipe.seed))
     if recipe.split.keep != "both":
         on_side = pc.equal(chosen["split"], recipe.split.keep)
-        others = chosen.filter(pc.invert(on_side))["session_id"].to_pylist()
-        left_out += [LeftOutSession(session, "other_side") for session in others]
+        others = chosen["session_id"].filter(pc.invert(on_side))
+        left_out.append(left_out_rows(others, pa.repeat("other_side", len(others))))
         chosen = chosen.filter(on_side)
     if not chosen.num_rows:
-        why = count_reasons(left_out) or "none was named"
-        raise NothingToBuild(recipe=recipe.name, asked=answer.num_rows, why=why)
-    credits = pa.nulls(chosen.num_rows, SPAN_CREDITS)
+        why = str(LeftOutSessions.of(left_out)) or "none was named"
+        raise NothingToBuild(recipe=recipe.name, asked=asked, why=why)
+    credits = pa.chunked_array([pa.nulls(chosen.num_rows, SPAN_CREDITS)])
     if recipe.target is not None:
-        names = sorted(links.whole_chains(chosen["session_id"].to_pylist()))
         definition = recipe.target.definition
-        parts = sessions.read("credits", sessions=names, version=definition.version)
-        credits = span_credits(chosen, parts, definition, facts.chains)
+        members = planned.with_chains(chosen["session_id"])
+        parts = sessions.read("credits", members, version=definition.version)
+        credits = all_span_credits(chosen, parts, definition, planned)
     chosen = chosen.append_column("advantage", advantages(chosen, recipe.advantage.kind))
     return ShardPlan(
         chosen=chosen.append_column("credits", credits),
-        facts=facts,
+        sessions=planned,
         copies=copies.by_session,
-        left_out=left_out,
-        asked=answer.num_rows,
+        left_out=pa.concat_tables(left_out),
+        asked=asked,
         suites=dict(sorted((suite.suite, suite.version) for suite in suites)),
         counted_from=current,
     )
 
 
-def count_reasons(left_out: Iterable[LeftOutSession]) -> str:
-    counts = sorted(Counter(session.reason for session in left_out).items())
-    return ", ".join(f"{reason} {count}" for reason, count in counts)
+def left_out_rows(sessions: Any, reasons: Any, details: Any = None) -> pa.Table:
+    details = pa.nulls(len(sessions), pa.string()) if details is None else details
+    return pa.table([sessions, reasons, details], LEFT_OUT_ROWS)
+
+
+def _without(chosen: pa.Table, sessions: pa.ChunkedArray) -> pa.Table:
+    if not len(sessions):
+        return chosen
+    excluded = pc.is_in(chosen["session_id"], value_set=sessions.combine_chunks())
+    return chosen.filter(pc.invert(excluded))
 
 
 # Exclusions, in their order
 
 
-def _exclude(
-    recipe: Recipe,
-    chosen: pa.Table,
-    facts: SessionFacts,
-    copies: CopiedEvents,
-    *,
-    sessions: PinnedSessions,
-    suites: tuple[SuiteVersion, ...],
-    behind: Mapping[str, int] | None,
-) -> Exclusions:
-    """Each session with its first reason."""
-    exclude, chains, profiles = recipe.exclude, facts.chains, facts.profiles
-    repeats = facts.links.repeats
-    parents = {session: repeats[session] for session in profiles if session in repeats}
-    denied_by = spread_denials(facts.denied, chains, parents)
-    consents = facts.consents | dict.fromkeys(denied_by, NO_TRAIN)
-    denied = without_consent(consents, chains, exclude.consent, denied_by)
-    marked: Exclusions = {}
-    if exclude.vendor_models:
-        marked = of_vendors(sessions.read("vendors", sessions=sorted(profiles)).to_pylist(), chains)
-    repeated = spread_over_chains(copies.exclusions, chains)
-    exclusions = first_reasons([denied, marked, repeated])
-    if suites:
-        others = {name: profile for name, profile in profiles.items() if name not in exclusions}
-        contaminated = find_contaminated(sessions, others, suites, exclude)
-        exclusions = first_reasons([exclusions, spread_over_chains(contaminated, chains)])
-    staleness = recipe.staleness
-    if staleness.checkpoint is not None:
-        behind = behind_checkpoint(profiles.values(), staleness.checkpoint)
-    columns = (chosen[name].to_pylist() for name in ("session_id", "group_id"))
-    groups = dict(zip(*columns, strict=True))
-    at_us, sampled = sessions.snapshot_us(), dict[str, int]()
-    if (age_s := staleness.max_age_s) is not None:
-        begun_us = at_us - age_s * 1_000_000  # what began later holds nothing older
-        early = [name for name in groups if profiles[name].first_us < begun_us]
-        engine = recipe.tokens.source == "engine"
-        sampled = first_sampled(sessions, early, copies.by_session, engine=engine)
-    old = stale(
-        profiles.values(), chains, at_us,
-        behind=behind, max_versions=staleness.max_versions or 0,
-        sampled_us=sampled, max_age_s=age_s,
-    )  # fmt: skip
-    exclusions = first_reasons([exclusions, old])
-    if exclude.near_duplicates:
-        compared = {name: group for name, group in groups.items() if name not in exclusions}
-        alike = find_near_duplicates(sessions, compared, recipe.seed, exclude.similarity_min)
-        exclusions = first_reasons([exclusions, spread_over_chains(alike, chains)])
-    remaining = (profiles[session] for session in groups if session not in exclusions)
-    caps = {"per_user": exclude.max_per_user, "per_repo": exclude.max_per_repo}
-    caps["sessions"] = recipe.output.max_sessions
-    exclusions |= over_caps(remaining, recipe.seed, **caps)
-    return {session: exclusions[session] for session in groups if session in exclusions}
+@dataclass(frozen=True)
+class _ExclusionSearch:
+    recipe: Recipe
+    sessions: PinnedSessions
+    planned: PlannedSessions
+    copies: CopiedEvents
+    suites: tuple[SuiteVersion, ...]
+    #: How many versions each checkpoint is behind that of the recipe's channel.
+    behind: Mapping[str, int] | None
+
+    def of(self, chosen: pa.Table) -> pa.Table:
+        """LEFT_OUT_ROWS: each session that is left out, with its first reason."""
+        exclude, planned = self.recipe.exclude, self.planned
+        numbers = planned.numbers_of(chosen["session_id"])
+        is_chosen = np.zeros(len(planned), bool)
+        is_chosen[numbers] = True
+        left_out = [LEFT_OUT_ROWS.empty_table()]
+        for portion, exclusions in self._by_portion(self._at_hand(chosen, numbers)):
+            named = zip(portion.facts.profiles, is_chosen[portion.numbers], strict=True)
+            excluded = [name for name, asked in named if asked and name in exclusions]
+            left_out.append(_as_rows(excluded, exclusions))
+        first = pa.concat_tables(left_out)
+        remaining = _without(chosen, first["session_id"])
+        if exclude.near_duplicates:
+            columns = (remaining[name].to_pylist() for name in ("session_id", "group_id"))
+            compared = dict(zip(*columns, strict=True))
+            alike = find_near_duplicates(
+                self.sessions, compared, self.recipe.seed, exclude.similarity_min
+            )
+            chains = dict(zip(compared, remaining["chain"].to_pylist(), strict=True))
+            alike = spread_over_chains(alike, chains)
+            first = pa.concat_tables([first, _as_rows(list(alike), alike)])
+            remaining = _without(remaining, first["session_id"])
+        caps = {"per_user": exclude.max_per_user, "per_repo": exclude.max_per_repo}
+        caps["sessions"] = self.recipe.output.max_sessions
+        if any(cap is not None for cap in caps.values()):
+            remaining = remaining.select(["session_id", "chain"])
+            at = pa.array(planned.numbers_of(remaining["session_id"]))
+            for name in ("user", "repo"):
+                remaining = remaining.append_column(name, planned.column(name).take(at))
+            reasons = over_caps(remaining, self.recipe.seed, **caps)
+            capped = remaining["session_id"].filter(reasons.is_valid())
+            first = pa.concat_tables([first, left_out_rows(capped, reasons.drop_null())])
+        return first
+
+    def _at_hand(self, chosen: pa.Table, numbers: NDArray[np.int64]) -> "_KnownBefore":
+        recipe, sessions = self.recipe, self.sessions
+        vendors = sampled = None
+        if recipe.exclude.vendor_models:
+            vendors = sessions.read("vendors", self.planned.asked)
+        at_us, behind = sessions.snapshot_us(), self.behind
+        if (age_s := recipe.staleness.max_age_s) is not None:
+            begun_us = at_us - age_s * 1_000_000  # what began later holds nothing older
+            first_us = self.planned.column("first_us").to_numpy()[numbers]
+            early = chosen["session_id"].filter(pa.array(first_us < begun_us))
+            engine = recipe.tokens.source == "engine"
+            sampled = first_sampled(sessions, early, self.copies.by_session, engine=engine)
+        if (reference := recipe.staleness.checkpoint) is not None:
+            behind = behind_checkpoint(self.planned.profiles(), reference)
+        return _KnownBefore(at_us, vendors, sampled, behind)
+
+    def _by_portion(self, known: "_KnownBefore") -> Iterator[tuple[SessionPortion, Exclusions]]:
+        """What profiles and contents of single sessions say, and others of their chains."""
+        exclude, staleness = self.recipe.exclude, self.recipe.staleness
+        repeats = self.planned.links.repeats
+        copied = self.copies.exclusions
+        for portion in self.planned.portions():
+            facts = portion.facts
+            chains, profiles = facts.chains, facts.profiles
+            parents = {name: repeats[name] for name in profiles if name in repeats}
+            denied_by = spread_denials(facts.denied, chains, parents)
+            consents = facts.consents | dict.fromkeys(denied_by, NO_TRAIN)
+            denied = without_consent(consents, chains, exclude.consent, denied_by)
+            marked = of_vendors(known.vendors_of(profiles), chains)
+            own = {name: copied[name] for name in profiles if name in copied} if copied else {}
+            repeated = spread_over_chains(own, chains)
+            exclusions = first_reasons([denied, marked, repeated])
+            if self.suites:
+                others = {name: each for name, each in profiles.items() if name not in exclusions}
+                contaminated = find_contaminated(self.sessions, others, self.suites, exclude)
+                contaminated = spread_over_chains(contaminated, chains)
+                exclusions = first_reasons([exclusions, contaminated])
+            old = stale(
+                profiles.values(), chains, known.at_us,
+                behind=known.behind, max_versions=staleness.max_versions or 0,
+                sampled_us=known.sampled_of(profiles), max_age_s=staleness.max_age_s,
+            )  # fmt: skip
+            yield portion, first_reasons([exclusions, old])
+
+
+@dataclass(frozen=True)
+class _KnownBefore:
+    """What was found out about all sessions at once; the tables are sorted by session."""
+
+    at_us: int
+    vendors: pa.Table | None
+    sampled: pa.Table | None
+    behind: Mapping[str, int] | None
+
+    def vendors_of(self, sessions: Collection[str]) -> list[dict[str, str]]:
+        if self.vendors is None:
+            return []
+        rows: list[dict[str, str]] = rows_of_sessions(self.vendors, sessions).to_pylist()
+        return rows
+
+    def sampled_of(self, sessions: Collection[str]) -> dict[str, int]:
+        if self.sampled is None:
+            return {}
+        rows = rows_of_sessions(self.sampled, sessions)
+        return dict(zip(*(column.to_pylist() for column in rows.columns), strict=True))
+
+
+def _as_rows(sessions: Sequence[str], exclusions: Exclusions) -> pa.Table:
+    why = [exclusions[session] for session in sessions]
+    columns = (sessions, [each.reason for each in why], [each.detail for each in why])
+    return left_out_rows(*(pa.array(column, pa.string()) for column in columns))
 
 
 # The evaluation split
 
 
-def split_sides(keys: Sequence[Sequence[str | None]], eval_share: float, seed: int) -> list[str]:
+def split_sides(keys: Sequence[pa.ChunkedArray], eval_share: float, seed: int) -> pa.Array:
     """`train` or `eval` for each session: a shard keeps the latter for evaluation. `keys` are
     columns over the sessions, narrow ones first: sessions with an equal key are on one side, and
-    where keys overlap, all that is linked is. None links with nothing.
+    where keys overlap, all that is linked is. Null links with nothing.
 
     The seed and the least name of what is linked decide. So a side does not depend on the order of
     sessions, and a new session moves only those that it links."""
-    links: list[tuple[int, int]] = []
-    for column in keys:
-        first: dict[str, int] = {}
-        links += [
-            (first.setdefault(key, place), place)
-            for place, key in enumerate(column)
-            if key is not None
-        ]
-    starts, ends = np.array(links, np.int64).reshape(-1, 2).T
-    roots = linked(len(keys[0]), starts, ends).tolist()
-    names: dict[int, str] = {}
-    for place, root in enumerate(roots):
-        # By the widest key, so that a new session of a user joins the others.
-        name = (
-            next((column[place] for column in keys[::-1] if column[place] is not None), None) or ""
-        )
-        names[root] = min(names.get(root, name), name)
-    bound = round(eval_share * 2**64)
-    return ["eval" if lot(f"split:{names[root]}", seed) < bound else "train" for root in roots]
+    count, bound = len(keys[0]), round(eval_share * 2**64)
+    if not bound or not count:
+        return pa.repeat("train", count)
+    links = [_links(column) for column in keys]
+    starts, ends = (np.concatenate(places) for places in zip(*links, strict=True))
+    roots = linked(count, starts, ends)
+    # By the widest key, so that a new session of a user joins the others.
+    names = pc.coalesce(*keys[::-1], pa.scalar(""))
+    least = pa.table({"root": roots, "name": names}).group_by("root").aggregate([("name", "min")])
+    is_eval = np.zeros(count, bool)
+    lots = (lot(f"split:{name.as_py()}", seed) < bound for name in least["name_min"])
+    is_eval[least["root"].to_numpy()] = np.fromiter(lots, bool, least.num_rows)
+    return pc.if_else(pa.array(is_eval[roots]), pa.scalar("eval"), pa.scalar("train"))
+
+
+def _links(keys: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Places with the same key: the first of them, and each further one."""
+    codes = pc.fill_null(_dictionary(keys).indices, -1).to_numpy()
+    places = np.flatnonzero(codes >= 0)
+    first = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
+    first[codes[places][::-1]] = places[::-1]  # of several, the last one stays
+    starts = first[codes[places]]
+    further = starts != places
+    return starts[further], places[further]
+
+
+def _dictionary(column: pa.ChunkedArray, nulls: str = "mask") -> pa.DictionaryArray:
+    return column.combine_chunks().dictionary_encode(null_encoding=nulls)
 
 
 # Advantages
@@ -288,6 +394,6 @@ def _sums(values: Values, codes: Codes) -> tuple[Values, Values]:
 
 
 def _codes(column: pa.ChunkedArray) -> Codes:
-    """The same numbers for the same texts in any order; null is a text like any other."""
-    texts = ["" if text is None else f"={text}" for text in column.to_pylist()]
-    return np.unique(np.array(texts, object), return_inverse=True)[1].astype(np.int64)
+    """The same numbers for the same texts; null is a text like any other."""
+    codes: Codes = _dictionary(column, "encode").indices.to_numpy().astype(np.int64)
+    return codes

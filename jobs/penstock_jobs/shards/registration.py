@@ -73,7 +73,7 @@ def register(
     database: Database,
     stored: StoredShard,
     tenant: str,
-    sessions: Sequence[str],
+    sessions: Iterable[str],
     *,
     left_out: Sequence[tuple[str, str]] = (),
     by: str = OPERATOR,
@@ -95,7 +95,7 @@ def register(
         "snapshot": snapshot.name if snapshot else "",
         "snap": snapshot.snap if snapshot else 0,
         "bytes": sum(file.bytes for file in files_of(manifest)),
-        "session_filter": segments.make_filter([session_key(tenant, name) for name in sessions]),
+        "session_filter": segments.make_filter(session_key(tenant, name) for name in sessions),
     }
     with database.write() as connection:
         if _is_registered(connection, tenant, manifest.id):

@@ -186,6 +186,9 @@ def select(answer: pa.Table, known: KnownSessions, target: RewardTarget | None) 
 
 def _with_groups(answer: pa.Table) -> pa.Table:
     """Sessions of a chain that name no group are in that of the others; else the chain is one."""
+    place = answer.column_names.index("group_id")
+    if answer["group_id"].null_count == answer.num_rows:
+        return answer.set_column(place, "group_id", answer["chain"])
     named = answer.filter(answer["group_id"].is_valid()).select(["chain", "group_id", "session_id"])
     per_chain = named.group_by("chain").aggregate([("group_id", "min"), ("group_id", "max")])
     apart = per_chain.filter(pc.not_equal(per_chain["group_id_min"], per_chain["group_id_max"]))
@@ -195,12 +198,13 @@ def _with_groups(answer: pa.Table) -> pa.Table:
         why = f"the sessions of the chain of {first['chain']} are in two groups, {groups}"
         raise _unusable(why)
     groups = _looked_up(per_chain, "group_id_min", answer["chain"], key="chain")
-    place = answer.column_names.index("group_id")
     return answer.set_column(place, "group_id", pc.coalesce(groups, answer["chain"]))
 
 
 def _with_strata(answer: pa.Table) -> pa.Table:
     """A chain is in the stratum of its first session, else of the least that names one."""
+    if answer["stratum"].null_count == answer.num_rows:
+        return answer
     is_first = pc.equal(answer["session_id"], answer["chain"])
     rows = answer.select(["chain", "stratum", "session_id"])
     rows = rows.append_column("later", pc.invert(is_first))

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -15,13 +17,21 @@ from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import Pin, content_snap
 from penstock.lake.commits import snap_since
 from penstock.lake.lake import Lake
-from penstock.lake.query import OwnQuery
+from penstock.lake.query import LakeQuery, OwnQuery
+from penstock.lake.spill import SPILL_FOLDER
 from penstock.lake.tables import lake_commit
-from penstock.privacy.consents import NO_TRAIN, TRAIN, DecidedConsents, DecisionKind
+from penstock.privacy.consents import (
+    NO_TRAIN,
+    TRAIN,
+    DecidedConsents,
+    DecisionKind,
+    SessionDecisions,
+)
 from penstock.privacy.tombstones import SESSION
-from penstock.settings import Settings
+from penstock.settings import MIB, Settings
 from penstock_jobs.rewards.chains import LINKS, REPEATS, Link, places_of
 from penstock_jobs.rewards.settings import reward_bucket_bytes
+from penstock_jobs.shards.row_spool import RowSpool
 
 _SQL = files("penstock_jobs.shards").joinpath("sql")
 #: The view that each of the room's own queries reads.
@@ -30,8 +40,8 @@ _VIEWS = {
     "credits": "rewards", "histories": "events", "same_keys": "events", "sampled": "events",
     "served": "promotions", "vendors": "events",
 }  # fmt: skip
-#: Rows as mappings take several times what profiles do.
-_PROFILES_AT_ONCE = 10_000
+#: Of each query that plans a shard: ten million sessions are planned in 2 GB.
+_QUERY_MEMORY_BYTES_MAX = 512 * MIB
 ValueT = TypeVar("ValueT")
 ResultT = TypeVar("ResultT")
 
@@ -72,6 +82,7 @@ class SessionLinks:
                 if link == "fork":
                     self.forks[session] = parent
         places = places_of(links)
+        #: Of sessions that are in a chain with others.
         self._chains = {session.session_id: place.chain for session, place in places.items()}
         self._members: dict[str, set[str]] = {}
         for session, chain in self._chains.items():
@@ -108,10 +119,16 @@ class SessionLinks:
             waiting = {self.repeats[name] for name in chains if name in self.repeats} - reached
         return reached
 
+    @cached_property
+    def linked(self) -> pa.Array:
+        """All that a link names; every other session is a chain by itself."""
+        names = {*self._chains, *self.repeats, *self.repeats.values()}
+        return pa.array(sorted(names), pa.string())
+
 
 class SessionFacts:
-    """The profiles of the sessions that the query named and of the rest of their chains. Sessions
-    that are not in the lake have none. Their consents are what they say, and what was decided."""
+    """The profiles of some sessions, of whole chains. Sessions that are not in the lake have none.
+    Their consents are what they say, and what was decided."""
 
     def __init__(
         self, rows: pa.Table, links: SessionLinks, decided: DecidedConsents | None = None
@@ -119,8 +136,7 @@ class SessionFacts:
         self.links = links
         self.profiles = {
             row["session_id"]: SessionProfile(chain=links.chain(row["session_id"]), **row)
-            for some in rows.to_batches(_PROFILES_AT_ONCE)
-            for row in some.to_pylist()
+            for row in rows.to_pylist()
         }
         self.chains = {session: profile.chain for session, profile in self.profiles.items()}
         decided = decided or DecidedConsents()
@@ -162,11 +178,30 @@ class SnapshotQueries:
         """The recipe's query. Raises QueryRefused, QueryFailed, QueryLimitReached."""
         return self.lake.query(sql, as_of=self._snap, tenant=self.tenant).arrow()
 
-    def read(self, name: str, **parameters: object) -> pa.Table:
-        """What one of this room's own queries answers: a file of the folder `sql`."""
+    def read(self, name: str, asked: pa.Table | None = None, **parameters: object) -> pa.Table:
+        """What one of this room's own queries answers: a file of the folder `sql`. `asked` has the
+        sessions that it is about, in the column session_id."""
+        return self._own(name, asked, parameters).arrow()
+
+    def spooled(self, name: str, asked: pa.Table) -> RowSpool:
+        """The same, on disk."""
+        folder = Path(self.lake.settings.data) / SPILL_FOLDER
+        with self._own(name, asked, {}).run() as answer:
+            return RowSpool(folder, answer.batches)
+
+    def decisions(self, asked: pa.Table) -> SessionDecisions:
+        return SessionDecisions(self.lake, self.tenant, asked, self._snap)
+
+    def _own(
+        self, name: str, asked: pa.Table | None, parameters: Mapping[str, object]
+    ) -> LakeQuery:
         sql = _SQL.joinpath(f"{name}.sql").read_text(encoding="utf-8")
-        query = OwnQuery(sql, frozenset({_VIEWS[name]}), parameters)
-        return self.lake.query(query, as_of=self._snap, tenant=self.tenant).arrow()
+        tables = {} if asked is None else {"asked": asked.select(["session_id"])}
+        query = OwnQuery(
+            sql, frozenset({_VIEWS[name]}), parameters,
+            tables=tables, memory_bytes_max=_QUERY_MEMORY_BYTES_MAX,
+        )  # fmt: skip
+        return self.lake.query(query, as_of=self._snap, tenant=self.tenant)
 
     def links(self) -> SessionLinks:
         """Of all sessions of the tenant: there are few, and chains have to be whole."""

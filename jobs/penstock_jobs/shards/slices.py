@@ -27,7 +27,7 @@ from penstock_jobs.shards.conversation_reader import read_conversation
 from penstock_jobs.shards.corrections import Correction, find_corrections
 from penstock_jobs.shards.plain_rows import PlainRows
 from penstock_jobs.shards.plain_sessions import PlainSession
-from penstock_jobs.shards.plan import LeftOutSession
+from penstock_jobs.shards.plan import left_out_rows
 from penstock_jobs.shards.preferences import PreferenceSources
 from penstock_jobs.shards.recipe import Preferences, Tokens
 from penstock_jobs.shards.registration import AnnouncingStore
@@ -54,6 +54,8 @@ _COUNTED = [
     "token_source",
     *("tokenizer_sha256", "template_sha256"),
 ]
+#: Of these, those in which a few texts stand again and again.
+_FEW = {"status", "token_source", "tokenizer_sha256", "template_sha256"}
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class SliceResult:
     #: The columns of the samples that the manifest is made of.
     samples: pa.Table
     #: Sessions that have no rows; and branches, by reason.
-    left_out: list[LeftOutSession]
+    left_out: pa.Table
     branches_left_out: Counter[str]
     #: Problems with events, by kind. Their sessions may have rows all the same.
     problems: Counter[str]
@@ -127,11 +129,16 @@ def make_slice(task: SliceTask) -> SliceResult:
         if refused.session_id in without_rows:
             reasons[refused.session_id] = refused.reason
     details = {name: problem.detail or problem.kind for name, problem in samples.problems[::-1]}
-    left_out = [LeftOutSession(name, why, details.get(name)) for name, why in reasons.items()]
+    names = sorted(reasons)
+    left_out = (names, [reasons[name] for name in names], [details.get(name) for name in names])
+    counted = table.select(_COUNTED)
+    for place, name in enumerate(_COUNTED):
+        if name in _FEW:
+            counted = counted.set_column(place, name, counted[name].dictionary_encode())
     return SliceResult(
         files=writer.files,
-        samples=table.select(_COUNTED),
-        left_out=sorted(left_out),
+        samples=counted,
+        left_out=left_out_rows(*(pa.array(column, pa.string()) for column in left_out)),
         branches_left_out=+branches,
         problems=Counter(problem.kind for _, problem in samples.problems),
         strange=samples.strange,

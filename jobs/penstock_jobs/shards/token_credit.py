@@ -21,6 +21,7 @@ from penstock_jobs.rewards.rows import row_tuples
 from penstock_jobs.rewards.texts.trail import EditNames
 from penstock_jobs.shards.conversation import Conversation, ModelCall
 from penstock_jobs.shards.engine_branches import Branch
+from penstock_jobs.shards.planned_sessions import PlannedSessions, portions_of
 
 #: Of each session that was chosen.
 SPAN_CREDITS = pa.list_(
@@ -33,6 +34,30 @@ _DUST = 1e-9
 
 
 # What edits and turns add to a reward
+
+
+def all_span_credits(
+    chosen: pa.Table, rows: pa.Table, definition: Definition, planned: PlannedSessions
+) -> pa.ChunkedArray:
+    """`span_credits` of any number of sessions, in the order of a shard, a portion at a time."""
+    chains = chosen["chain"].combine_chunks()
+    is_start = np.ones(len(chains), bool)
+    is_start[1:] = pc.not_equal(chains[1:], chains[:-1]).to_numpy(zero_copy_only=False)
+    starts = np.flatnonzero(is_start)
+    numbers = planned.numbers_of(rows["session_id"])
+    rows, numbers = rows.filter(pa.array(numbers >= 0)), numbers[numbers >= 0]
+    of_rows = planned.chains().take(pa.array(numbers))
+    places = pc.index_in(of_rows, value_set=chains.take(pa.array(starts))).to_numpy()
+    order = np.argsort(places, kind="stable")
+    rows, of_rows, places = rows.take(order), of_rows.take(order), places[order]
+    credits = [pa.array([], SPAN_CREDITS)]
+    for first, end in portions_of(chosen, starts):
+        low, high = np.searchsorted(places, np.searchsorted(starts, [first, end]))
+        own = rows.slice(low, high - low)
+        named = own["session_id"].to_pylist()
+        by_session = dict(zip(named, of_rows[low:high].to_pylist(), strict=True))
+        credits.append(span_credits(chosen.slice(first, end - first), own, definition, by_session))
+    return pa.chunked_array(credits)
 
 
 def span_credits(

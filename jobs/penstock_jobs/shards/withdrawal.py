@@ -3,6 +3,7 @@ which checkpoints learned from them. Shards keep their bytes, and get marks."""
 
 from dataclasses import dataclass
 
+import pyarrow as pa
 import sqlalchemy as sa
 
 from penstock.checkpoints.lineage import learners
@@ -66,7 +67,8 @@ def take_back(lake: Lake, tenant: str) -> None:
         marked = marked_sessions(lake.database, tenant, each.id, NO_TRAIN)
         involved = links.with_origins(marked)
         decided = decided_consents(lake, tenant, involved)
-        facts = SessionFacts(queries.read("facts", sessions=sorted(involved)), links, decided)
+        asked = pa.table({"session_id": pa.array(sorted(involved), pa.string())})
+        facts = SessionFacts(queries.read("facts", asked), links, decided)
         repeats = {name: links.repeats[name] for name in facts.profiles if name in links.repeats}
         denied = spread_denials(facts.denied, facts.chains, repeats)
         free = sorted((marked & facts.profiles.keys()) - denied.keys())

@@ -201,6 +201,30 @@ def plan_sessions(
         yield bucket_of(number, chosen)
 
 
+class SessionSearch:
+    """In which segments of a pinned lake sessions are, by the filters of the segments: a segment
+    may be searched in vain."""
+
+    def __init__(self, lake: Lake, pin: Pin) -> None:
+        self._pin = pin
+        with lake.database.read() as connection:
+            query = sa.select(segment.c.name, segment.c.session_filter)
+            rows = connection.execute(query.where(visible_at(pin.snap))).all()
+        self._filters = {row.name: read_filter(row.session_filter) for row in rows}
+
+    def bucket_of(self, number: int, sessions: Sequence[SessionId]) -> Bucket:
+        """Of these sessions alone, which are sorted."""
+        prefixes = session_prefixes(session_key(*session) for session in sessions)
+        names = [
+            name for name, held in sorted(self._filters.items()) if may_hold(held, prefixes).any()
+        ]
+        consents = ((session, self._pin.consents.get(session)) for session in sessions)
+        changes = tuple((session, consent) for session, consent in consents if consent)
+        last = SessionId(sessions[-1].tenant, sessions[-1].session_id + "\0")
+        bounds = sessions[0], last
+        return Bucket(number, self._pin.snap, *bounds, tuple(names), changes, tuple(sessions))
+
+
 def _segment_sizes(
     lake: Lake, pin: Pin, sessions: Sequence[SessionId]
 ) -> dict[SessionId, dict[str, float]]:

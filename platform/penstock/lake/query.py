@@ -57,13 +57,18 @@ _CONSENT_CHANGES = pa.schema([(n, pa.string()) for n in ("tenant", "session_id",
 
 @dataclass(frozen=True)
 class OwnQuery:
-    """SQL of our own: it is not checked, may have parameters, and reads no views but `views`.
-    `variables` are for `getvariable`: they reach a statement that runs in another process too."""
+    """SQL of our own: it is not checked, may have parameters, and reads no views but `views`, and
+    `tables` that it brings along. `variables` are for `getvariable`: they reach a statement that
+    runs in another process too."""
 
     sql: str
     views: frozenset[str]
     parameters: Mapping[str, object] = field(default_factory=dict)
     variables: Mapping[str, str] = field(default_factory=dict)
+    #: By name. Millions of names are a table, as parameters they would be objects of Python.
+    tables: Mapping[str, pa.Table] = field(default_factory=dict)
+    #: What has no room in so much memory is on disk; never more than the settings allow.
+    memory_bytes_max: int | None = None
 
 
 @dataclass(frozen=True)
@@ -198,6 +203,8 @@ class LakeQuery(QueryRows):
         place = self.tenant, pin.snap, pin.moment
         sources = ViewSources(preparation, files, lake.database, *place, kept)
         self._prepare(sources, query.views, pin, fresh)
+        for name, table in query.tables.items():
+            preparation.register(name, table)
         for name, value in query.variables.items():
             preparation.execute(f"SET VARIABLE {name} = ?", [value])
         return _PreparedQuery(query, preparation, pin, fresh.cut_off)
@@ -205,13 +212,16 @@ class LakeQuery(QueryRows):
     def _limits(self, closing: ExitStack) -> StatementLimits:
         """With a folder of its own for what does not fit into memory."""
         room = self.lake.settings.room(LakeSettings)
+        memory_bytes = room.query_memory_bytes_max
+        if isinstance(self.sql, OwnQuery) and self.sql.memory_bytes_max is not None:
+            memory_bytes = min(memory_bytes, self.sql.memory_bytes_max)
         data = Path(self.lake.settings.data)
         spill = closing.enter_context(spill_folder(data))
         # All queries together leave half of what is free to the log and the lake.
         share = _free_bytes(data) // (2 * room.queries_max)
         return StatementLimits(
             seconds=room.query_seconds_max,
-            memory_bytes=room.query_memory_bytes_max,
+            memory_bytes=memory_bytes,
             threads=room.query_threads,
             spill=str(spill),
             spill_bytes=min(_SPILL_PER_MEMORY * room.query_memory_bytes_max, share),

@@ -6,6 +6,7 @@ outweighs a `no_train` of another. Decisions are not written into events. So one
 holds no more, also for what was stored before.
 """
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -13,6 +14,7 @@ from typing import Final, Literal, NamedTuple
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
@@ -27,6 +29,7 @@ from penstock.privacy.tables import consent_decision
 from penstock.privacy.tombstones import PROJECT, SESSION, USER
 
 DecisionKind = Literal["user", "project", "session"]
+_LABELS: Mapping[str, DecisionKind] = {"users": USER, "projects": PROJECT}
 TRAIN: Final = "train"
 NO_TRAIN: Final = "no_train"
 
@@ -128,78 +131,98 @@ class DecidedConsents:
     allowed: Collection[str] = frozenset()
 
 
+class SessionDecisions:
+    """What decisions say of sessions, as decided by now. `sessions` has the column session_id; of
+    all of them it is asked once which users and projects they name, as of the snap, and only where
+    something was decided on any."""
+
+    def __init__(
+        self, lake: Lake, tenant: str, sessions: pa.Table, snap: int | None = None
+    ) -> None:
+        self._database, self._tenant = lake.database, tenant
+        self._labels = _labels_decided(lake.database, tenant)
+        self._judged: pa.Table | None = None
+        if any(self._labels.values()):
+            query = OwnQuery(
+                _sql(), frozenset({"events"}), self._labels, tables={"asked": sessions}
+            )
+            rows = lake.query(query, as_of=snap, tenant=tenant).arrow()
+            self._judged = rows.sort_by("session_id").combine_chunks()
+
+    def of(self, sessions: Collection[str]) -> DecidedConsents:
+        """One user or project that is denied is enough, and all have to allow. What a session
+        itself has refused since the snap counts too."""
+        rows: list[dict[str, object]] = []
+        if self._judged is not None:
+            rows = rows_of_sessions(self._judged, sessions).to_pylist()
+        return _decided(self._database, self._tenant, sessions, rows)
+
+
+def rows_of_sessions(rows: pa.Table, sessions: Collection[str]) -> pa.Table:
+    """Those of these rows, sorted by session_id, that are of the sessions. Near ones are cheap."""
+    if not sessions:
+        return rows.slice(0, 0)
+    ids = rows["session_id"]
+    low = bisect_left(ids, min(sessions), key=lambda name: name.as_py())
+    high = bisect_right(ids, max(sessions), key=lambda name: name.as_py())
+    near = rows.slice(low, high - low)
+    return near.filter(pc.is_in(near["session_id"], pa.array(sessions, pa.string())))
+
+
 def decided_consents(
     lake: Lake, tenant: str, sessions: Collection[str], snap: int | None = None
 ) -> DecidedConsents:
-    """As decided by now. The events of the snap say which users and projects a session names: one
-    that is denied is enough, and all have to allow. What a session itself has refused since the
-    snap counts too."""
-    standing = _standing(lake.database, tenant, sessions)
-    rows: list[dict[str, object]] = []
-    if standing.of_labels:
-        query = OwnQuery(_sql(), frozenset({"events"}), standing.parameters(sessions))
-        rows = lake.query(query, as_of=snap, tenant=tenant).arrow().to_pylist()
-    return standing.decided(rows)
+    """See SessionDecisions."""
+    asked = pa.table({"session_id": pa.array(sessions, pa.string())})
+    return SessionDecisions(lake, tenant, asked, snap).of(sessions)
 
 
 def decided_in(database: Database, tenant: str, events: pa.Table) -> DecidedConsents:
     """The same of sessions whose events are at hand: all of each session, with their labels."""
-    sessions = events["session_id"].unique().to_pylist()
-    standing = _standing(database, tenant, sessions)
+    asked = events.select(["session_id"]).group_by("session_id").aggregate([])
+    labels = _labels_decided(database, tenant)
     rows: list[dict[str, object]] = []
-    if standing.of_labels:
-        labels = events.select(["session_id", "user", "project"])
+    if any(labels.values()):
         with duckdb.connect(config={"threads": 1}) as connection:
-            connection.register("events", labels)
-            found = connection.sql(_sql(), params=standing.parameters(sessions))
-            rows = found.to_arrow_table().to_pylist()
-    return standing.decided(rows)
+            connection.register("events", events.select(["session_id", "user", "project"]))
+            connection.register("asked", asked)
+            rows = connection.sql(_sql(), params=labels).to_arrow_table().to_pylist()
+    return _decided(database, tenant, asked["session_id"].to_pylist(), rows)
 
 
-@dataclass(frozen=True)
-class _Standing:
-    """The decisions of a tenant that hold, and those on some of its sessions."""
-
-    users: Mapping[str, str]
-    projects: Mapping[str, str]
-    own: Mapping[str, str]
-    #: Sessions that have said `no_train` themselves, at any time.
-    refused: Collection[str]
-
-    @property
-    def of_labels(self) -> bool:
-        return bool(self.users or self.projects)
-
-    def parameters(self, sessions: Collection[str]) -> dict[str, object]:
-        """For decided_sessions.sql."""
-        parameters: dict[str, object] = {
-            f"{name}_{how}": [subject for subject, consent in said.items() if consent == meant]
-            for name, said in (("users", self.users), ("projects", self.projects))
-            for how, meant in (("denied", NO_TRAIN), ("willing", TRAIN))
-        }
-        return {"sessions": sorted(sessions), **parameters}
-
-    def decided(self, rows: Iterable[Mapping[str, object]]) -> DecidedConsents:
-        """With what decided_sessions.sql gave."""
-        denied: dict[str, DecisionKind] = {}
-        allowed = {session for session, consent in self.own.items() if consent == TRAIN}
-        rows = list(rows)
-        denied |= {str(row["session_id"]): "project" for row in rows if row["project_denies"]}
-        denied |= {str(row["session_id"]): "user" for row in rows if row["user_denies"]}
-        allowed |= {str(row["session_id"]) for row in rows if row["allows"]}
-        refused = {session for session, consent in self.own.items() if consent == NO_TRAIN}
-        denied |= dict.fromkeys(sorted({*self.refused, *refused}), SESSION)
-        return DecidedConsents(denied, allowed - denied.keys())
-
-
-def _standing(database: Database, tenant: str, sessions: Collection[str]) -> _Standing:
+def _labels_decided(database: Database, tenant: str) -> dict[str, object]:
+    """The users and projects on whom something was decided: parameters of decided_sessions.sql."""
+    labels: dict[str, object] = {}
     with database.read() as connection:
-        return _Standing(
-            users=standing_decisions(connection, tenant, USER),
-            projects=standing_decisions(connection, tenant, PROJECT),
-            own=standing_decisions(connection, tenant, SESSION, sessions),
-            refused=_refused_since(connection, tenant, sessions),
-        )
+        for name, kind in _LABELS.items():
+            standing = standing_decisions(connection, tenant, kind)
+            for how, meant in (("denied", NO_TRAIN), ("willing", TRAIN)):
+                labels[f"{name}_{how}"] = [
+                    subject for subject, consent in standing.items() if consent == meant
+                ]
+    return labels
+
+
+def _decided(
+    database: Database,
+    tenant: str,
+    sessions: Collection[str],
+    judged: Iterable[Mapping[str, object]],
+) -> DecidedConsents:
+    """`judged` is what decided_sessions.sql gave."""
+    with database.read() as connection:
+        own = standing_decisions(connection, tenant, SESSION, sessions)
+        #: At any time, also after a snap.
+        refused = _refused_since(connection, tenant, sessions)
+    denied: dict[str, DecisionKind] = {}
+    allowed = {session for session, consent in own.items() if consent == TRAIN}
+    rows = list(judged)
+    denied |= {str(row["session_id"]): "project" for row in rows if row["project_denies"]}
+    denied |= {str(row["session_id"]): "user" for row in rows if row["user_denies"]}
+    allowed |= {str(row["session_id"]) for row in rows if row["allows"]}
+    refused |= {session for session, consent in own.items() if consent == NO_TRAIN}
+    denied |= dict.fromkeys(sorted(refused), SESSION)
+    return DecidedConsents(denied, allowed - denied.keys())
 
 
 def _sql() -> str:

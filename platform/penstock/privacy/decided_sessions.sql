@@ -3,7 +3,7 @@
 with labels as (
     select distinct session_id, "user", project
     from events
-    where session_id in (select unnest($sessions::varchar[]))
+    where session_id in (select session_id from asked)
 ),
 judged as (
     select session_id,

@@ -10,7 +10,7 @@ Nothing that the model wrote is trained on twice: what it wrote in copied events
 session in which it wrote nothing else is left out.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import reduce
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -37,18 +37,19 @@ class CopiedEvents(NamedTuple):
 
 
 def find_copies(
-    queries: SnapshotQueries, sessions: Iterable[str], links: SessionLinks
+    queries: SnapshotQueries, sessions: pa.ChunkedArray, links: SessionLinks
 ) -> CopiedEvents:
     """Where no session repeats another, only the keys of events are read."""
-    named = set(sessions)
-    parents = {session: links.repeats[session] for session in named if session in links.repeats}
+    linked: list[str] = sessions.filter(pc.is_in(sessions, value_set=links.linked)).to_pylist()
+    parents = {session: links.repeats[session] for session in linked if session in links.repeats}
     origins = {links.origin(session) for session in parents}
-    repeating = {session for session in named if links.origin(session) in origins}
+    repeating = {session for session in linked if links.origin(session) in origins}
     repeating |= {*parents, *parents.values()}
     # Several sessions have a source's key, or a session repeats another or is itself repeated.
-    parameters = {"sessions": sorted(named | repeating), "repeating": sorted(repeating)}
+    added = pa.array(sorted(repeating.difference(linked)), pa.string())
+    asked = pa.table({"session_id": pa.chunked_array([*sessions.chunks, added])})
     names = ["same_keys", "histories"] if repeating else ["same_keys"]
-    tables = [queries.read(name, **parameters) for name in names]
+    tables = [queries.read(name, asked, repeating=sorted(repeating)) for name in names]
     events = pa.concat_tables(tables).group_by(tables[0].column_names).aggregate([])
     if not events.num_rows:
         return CopiedEvents({}, {})
@@ -64,24 +65,26 @@ def find_copies(
 
 def first_sampled(
     queries: SnapshotQueries,
-    sessions: Iterable[str],
+    sessions: pa.ChunkedArray,
     copies: Mapping[str, frozenset[str]],
     *,
     engine: bool,
-) -> dict[str, int]:
+) -> pa.Table:
     """When the first tokens of each session were sampled that are its own, in microseconds since
     1970: of copies, and where nothing was written, none. `engine`: only the engine's tokens count.
     """
-    named = sorted(sessions)
-    copying = sorted(copies.keys() & set(named))
-    parameters = {"sessions": named, "copying": copying, "engine": engine}
-    first: dict[str, int] = {}
-    for row in queries.read("sampled", **parameters).to_pylist():
+    asked = pa.table({"session_id": sessions})
+    rows = queries.read("sampled", asked, copying=sorted(copies), engine=engine)
+    is_copying = pc.is_in(rows["session_id"], value_set=pa.array(copies, pa.string()))
+    others = rows.filter(pc.invert(is_copying)).select(["session_id", "sampled_us"])
+    own = []
+    for row in rows.filter(is_copying).to_pylist():
         session, sampled_us = row.pop("session_id"), row.pop("sampled_us")
-        if session in copies and event_name(ts_us=sampled_us, **row) in copies[session]:
-            continue
-        first[session] = min(first.get(session, sampled_us), sampled_us)
-    return first
+        if event_name(ts_us=sampled_us, **row) not in copies[session]:
+            own.append({"session_id": session, "sampled_us": sampled_us})
+    moments = pa.concat_tables([others, pa.Table.from_pylist(own, others.schema)])
+    first = moments.group_by("session_id").aggregate([("sampled_us", "min")])
+    return first.rename_columns(["session_id", "sampled_us"]).sort_by("session_id")
 
 
 def copied(events: pa.Table, parents: Mapping[str, str]) -> Mask:

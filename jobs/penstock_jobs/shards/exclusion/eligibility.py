@@ -18,8 +18,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
+from numpy.typing import NDArray
 
 from penstock.errors import InvalidInput
 from penstock.privacy.consents import NO_TRAIN, DecisionKind
@@ -169,40 +172,63 @@ def behind_channel(channel: str, changes: pa.Table) -> tuple[str, dict[str, int]
 
 
 def over_caps(
-    profiles: Iterable[SessionProfile],
+    rows: pa.Table,
     seed: int,
     *,
     per_user: int | None = None,
     per_repo: int | None = None,
     sessions: int | None = None,
-) -> Exclusions:
-    """A chain has the user and the repository of its first session. A session without a user or
+) -> pa.Array:
+    """Why each session is left out, null where it stays; `rows` have session_id, chain, user and
+    repo. A chain has the user and the repository of its first session. A session without a user or
     repository is not counted for one. A cap of None is no limit."""
-    chains: dict[str, list[SessionProfile]] = {}
-    for profile in sorted(
-        profiles, key=lambda each: (each.session_id != each.chain, each.session_id)
-    ):
-        chains.setdefault(profile.chain, []).append(profile)
-    users, repos = Counter[str](), Counter[str]()
+    if not rows.num_rows or (per_user, per_repo, sessions) == (None, None, None):
+        return pa.nulls(rows.num_rows, pa.string())
+    later = pc.not_equal(rows["session_id"], rows["chain"])
+    order = [(name, "ascending") for name in ("chain", "later", "session_id")]
+    places = pc.sort_indices(rows.append_column("later", later), order).to_numpy()
+    chains = rows["chain"].take(pa.array(places)).combine_chunks()
+    is_first = np.ones(len(places), bool)
+    is_first[1:] = pc.not_equal(chains[1:], chains[:-1]).to_numpy(zero_copy_only=False)
+    starts = np.flatnonzero(is_first)
+    chains = chains.take(pa.array(starts))
+    sizes = np.diff(np.append(starts, len(places)))
+    first = rows.take(pa.array(places[starts]))
+    names = (name.as_py() for name in chains)
+    lots = np.fromiter((lot(f"caps:{name}", seed) for name in names), np.uint64, len(chains))
+    drawn = pc.sort_indices(
+        pa.table({"lot": lots, "chain": chains}), [("lot", "ascending"), ("chain", "ascending")]
+    ).to_numpy()
+    users, repos = (_owners(first[name], drawn) for name in ("user", "repo"))
+    # The first that reach a cap are counted; what is left out uses up nobody's share.
+    of_user, of_repo = Counter[int](), Counter[int]()
     count = 0
-    exclusions: Exclusions = {}
-    for chain in sorted(chains, key=lambda chain: (lot(f"caps:{chain}", seed), chain)):
-        members = chains[chain]
-        user, repo = members[0].user, members[0].repo
-        reason: ExclusionReason | None = None
-        if user is not None and users[user] == per_user:
-            reason = "cap_user"
-        elif repo is not None and repos[repo] == per_repo:
-            reason = "cap_repo"
-        elif sessions is not None and count + len(members) > sessions:
-            reason = "cap_sessions"
-        if reason is not None:
-            exclusions |= dict.fromkeys((each.session_id for each in members), Exclusion(reason))
-            continue
-        count += len(members)
-        users.update(() if user is None else (user,))
-        repos.update(() if repo is None else (repo,))
-    return exclusions
+    reasons = np.zeros(len(chains), np.int8)
+    for chain, size, user, repo in zip(drawn, sizes[drawn], users, repos, strict=True):
+        if user >= 0 and of_user[user] == per_user:
+            reasons[chain] = 1
+        elif repo >= 0 and of_repo[repo] == per_repo:
+            reasons[chain] = 2
+        elif sessions is not None and count + size > sessions:
+            reasons[chain] = 3
+        else:
+            count += size
+            of_user[user] += 1
+            of_repo[repo] += 1
+    by_row = np.empty(len(places), np.int8)
+    by_row[places] = np.repeat(reasons, sizes)
+    return pa.array(_CAPS, pa.string()).take(pa.array(by_row))
+
+
+#: None: it stays.
+_CAPS: tuple[ExclusionReason | None, ...] = (None, "cap_user", "cap_repo", "cap_sessions")
+
+
+def _owners(column: pa.ChunkedArray, order: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The same number for the same name, in this order; -1 for none."""
+    numbers = pc.fill_null(column.combine_chunks().dictionary_encode().indices, -1)
+    owners: NDArray[np.int64] = numbers.to_numpy()[order]
+    return owners
 
 
 def lot(name: str, seed: int) -> int:

@@ -1,7 +1,7 @@
 -- How sessions ended, by one definition, as it was known last.
 -- Grain: session_id.
-select session_id, outcome, reason, value, due_at, definition_version, superseded_at
+select session_id, outcome, reason, value, due_at
 from outcomes
 where definition_version = $version
   and superseded_at is null
-  and session_id in (select unnest($sessions))
+  and session_id in (select session_id from asked)

@@ -1,0 +1,143 @@
+"""The sessions of a plan, by columns: millions of them cost their names and a few numbers each.
+
+What the exclusions ask of them stands on disk. They get it a portion at a time: first all sessions
+that links name, so that chains are whole; then the others, each of which is a chain by itself.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from penstock.events.event import CONSENT_UNKNOWN
+from penstock_jobs.shards.row_spool import ROWS_AT_ONCE
+from penstock_jobs.shards.session_facts import (
+    SessionFacts,
+    SessionLinks,
+    SessionProfile,
+    SnapshotQueries,
+)
+
+_TEXT = pa.string()
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class SessionPortion:
+    """Some of the planned sessions, of whole chains."""
+
+    facts: SessionFacts
+    #: Their numbers among all, in the order of the facts' profiles.
+    numbers: Numbers
+
+
+class PlannedSessions:
+    """The sessions that a query named, the rest of their chains, and all that these resume or fork:
+    those that are in the lake, sorted and numbered."""
+
+    def __init__(
+        self, queries: SnapshotQueries, sessions: pa.ChunkedArray, links: SessionLinks
+    ) -> None:
+        self.links = links
+        own = self._linked_of(sessions)
+        more = links.with_origins(own) - set(own)
+        self._linked = sorted({*own, *more})
+        added = pa.array(sorted(more), _TEXT)
+        self.asked = pa.table({"session_id": pa.chunked_array([*sessions.chunks, added], _TEXT)})
+        self._decisions = queries.decisions(self.asked)
+        self._rows = queries.spooled("facts", self.asked)
+        self.ids = pa.concat_arrays([*self._rows.column("session_id").chunks, pa.array([], _TEXT)])
+        self._spoken = np.zeros(len(self.ids), np.uint8)
+        self._words: list[str] = [CONSENT_UNKNOWN]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def numbers_of(self, sessions: pa.ChunkedArray | pa.Array) -> Numbers:
+        """-1: not in the lake."""
+        places = pc.index_in(sessions, value_set=self.ids)
+        numbers: Numbers = pc.fill_null(places, -1).to_numpy().astype(np.int64)
+        return numbers
+
+    def chains(self) -> pa.Array:
+        """By number: the session that the chain began with."""
+        is_linked = pc.is_in(self.ids, value_set=self.links.linked)
+        names = self.ids.filter(is_linked).to_pylist()
+        chains = pa.array([self.links.chain(name) for name in names], _TEXT)
+        return pc.replace_with_mask(self.ids, is_linked, chains)
+
+    def origins(self, sessions: pa.ChunkedArray) -> pa.ChunkedArray:
+        """The session that all of each began with."""
+        is_linked = pc.is_in(sessions, value_set=self.links.linked)
+        names = sessions.filter(is_linked).to_pylist()
+        origins = pa.array([self.links.origin(name) for name in names], _TEXT)
+        return pa.chunked_array(
+            [pc.replace_with_mask(sessions.combine_chunks(), is_linked.combine_chunks(), origins)]
+        )
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        """By number, from disk."""
+        return self._rows.column(name)
+
+    def with_chains(self, sessions: pa.ChunkedArray) -> pa.Table:
+        """In the column session_id these, and all others of their chains."""
+        own = self._linked_of(sessions)
+        more = self.links.whole_chains(own) - set(own)
+        added = pa.array(sorted(more), _TEXT)
+        return pa.table({"session_id": pa.chunked_array([*sessions.chunks, added], _TEXT)})
+
+    def consent(self, number: int) -> str:
+        """What the session says, and what was decided; of portions that were read."""
+        return self._words[int(self._spoken[number])]
+
+    def profiles(self) -> Iterator[SessionProfile]:
+        """Of all, in their order."""
+        for rows in self._rows.batches():
+            yield from SessionFacts(rows, self.links).profiles.values()
+
+    def portions(self) -> Iterator[SessionPortion]:
+        linked = pa.array(self._linked, _TEXT)
+        first, found = 0, [self._rows.schema.empty_table()]
+        numbers = [np.empty(0, np.int64)]
+        if self._linked:
+            for rows in self._rows.batches():
+                mask = pc.is_in(rows["session_id"], value_set=linked)
+                found.append(pa.Table.from_batches([rows.filter(mask)]))
+                numbers.append(first + np.flatnonzero(mask.to_numpy(zero_copy_only=False)))
+                first += rows.num_rows
+            # Of those that are not in the lake decisions may be known, which spread.
+            yield self._portion(pa.concat_tables(found), np.concatenate(numbers), self._linked)
+        first = 0
+        for rows in self._rows.batches():
+            mask = pc.invert(pc.is_in(rows["session_id"], value_set=linked))
+            own = pa.Table.from_batches([rows.filter(mask)])
+            at = first + np.flatnonzero(mask.to_numpy(zero_copy_only=False))
+            yield self._portion(own, at, own["session_id"].to_pylist())
+            first += rows.num_rows
+
+    def _portion(self, rows: pa.Table, at: Numbers, named: Collection[str]) -> SessionPortion:
+        facts = SessionFacts(rows, self.links, self._decisions.of(named))
+        for word in sorted({*facts.consents.values()} - {*self._words}):
+            self._words.append(word)
+        words = {word: place for place, word in enumerate(self._words)}
+        self._spoken[at] = [words[facts.consents[session]] for session in facts.profiles]
+        return SessionPortion(facts, at)
+
+    def _linked_of(self, sessions: pa.ChunkedArray) -> list[str]:
+        own: list[str] = sessions.filter(
+            pc.is_in(sessions, value_set=self.links.linked)
+        ).to_pylist()
+        return own
+
+
+def portions_of(rows: pa.Table, starts: Numbers) -> Iterable[tuple[int, int]]:
+    """Where to cut rows into portions of about ROWS_AT_ONCE, at some of these starts."""
+    at: int = 0
+    while at < rows.num_rows:
+        place = int(np.searchsorted(starts, at + ROWS_AT_ONCE))
+        end = int(starts[place]) if place < len(starts) else rows.num_rows
+        yield at, end
+        at = end
