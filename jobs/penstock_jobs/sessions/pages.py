@@ -1,6 +1,7 @@
 """The pages of sessions: which there are, one as people read it, its tokens, two beside each other,
 and one as a file."""
 
+from functools import partial
 from importlib.resources import files
 from typing import Annotated, Any, get_args
 
@@ -13,6 +14,7 @@ from penstock.console.page import ConsolePage, Content, Download, Redirect
 from penstock.console.settings import ConsoleSettings
 from penstock.console.templates import PageFrame
 from penstock.console.visitor import Visitor
+from penstock.execution.at_once import at_once
 from penstock.lake.desk import Question
 from penstock_jobs.rewards.bucket import EditParameters
 from penstock_jobs.rewards.outcomes import Kind
@@ -123,7 +125,11 @@ def _show(visitor: Visitor, asked: ShownSession) -> Content:
             session_id=asked.session_id, cursor=asked.cursor, limit=_PART_EVENTS
         )
         part = visitor.ask(SHOW_SESSION, question)
-    fates = fates_of(visitor, record, part.events, asked.horizon_s)
+    fates, beside, related = at_once(
+        lambda: fates_of(visitor, record, part.events, asked.horizon_s),
+        lambda: _beside(visitor, asked, record),
+        lambda: [] if asked.cursor else _related(visitor, record),
+    )
     place = EntryPlace(asked.events, asked.turn)
     rewards = Rewards(record.rewards, asked.horizon_s)
     is_live = _is_live(visitor, record)
@@ -131,7 +137,7 @@ def _show(visitor: Visitor, asked: ShownSession) -> Content:
         entries_of(part.events, rewards, fates, place, last=not part.next and not is_live)
     )
     fields = list_fields(asked)
-    content = {
+    return {
         "session": record.session,
         "record": record,
         "entries": entries,
@@ -143,12 +149,10 @@ def _show(visitor: Visitor, asked: ShownSession) -> Content:
         "list_fields": fields,
         "is_live": is_live,
         "horizons": [horizon for horizon in EditParameters().horizons_s if horizon],
-        # Of a part behind the first nobody asks for them.
-        "beside": Neighbours(None, None),
-        "children": [],
-        "attempts": [],
+        "beside": beside,
+        "children": [row for row in related if row["relation"] == "child"],
+        "attempts": [row for row in related if row["relation"] == "attempt"],
     }
-    return content if asked.cursor else content | _around(visitor, asked, record)
 
 
 def _read(
@@ -166,27 +170,27 @@ def _is_live(visitor: Visitor, record: SessionRecord) -> bool:
     return bool(silent_s < _LIVE_SECONDS)
 
 
-def _around(visitor: Visitor, asked: ShownSession, record: SessionRecord) -> dict[str, Any]:
-    """What it is linked with: neighbours in the list, what continues it, attempts at its task."""
+def _beside(visitor: Visitor, asked: ShownSession, record: SessionRecord) -> Neighbours:
+    """In the list. Whoever looks for words goes back to it; of a part behind the first nobody asks
+    for them."""
+    if record.session is None or asked.words or asked.cursor:
+        return Neighbours(None, None)
+    return neighbours_of(
+        visitor.lake,
+        visitor.grant.tenant,
+        filter_of(asked),
+        asked.session_id,
+        record.session["last_ts"],
+        of_project=visitor.grant.project,
+    )
+
+
+def _related(visitor: Visitor, record: SessionRecord) -> list[dict[str, Any]]:
+    """What continues a session, and other attempts at its task."""
     assert record.session is not None
-    beside = Neighbours(None, None)
-    if not asked.words:  # whoever looks for words goes back to the list
-        last_ts, project = record.session["last_ts"], visitor.grant.project
-        beside = neighbours_of(
-            visitor.lake,
-            visitor.grant.tenant,
-            filter_of(asked),
-            asked.session_id,
-            last_ts,
-            of_project=project,
-        )
-    variables = {"session": asked.session_id, "task": record.session["task_id"] or ""}
-    related = visitor.own_rows(sql_of("related.sql"), frozenset({"sessions"}), variables)
-    return {
-        "beside": beside,
-        "children": [row for row in related if row["relation"] == "child"],
-        "attempts": [row for row in related if row["relation"] == "attempt"],
-    }
+    session = record.session["session_id"]
+    variables = {"session": session, "task": record.session["task_id"] or ""}
+    return visitor.own_rows(sql_of("related.sql"), frozenset({"sessions"}), variables)
 
 
 def _tokens(visitor: Visitor, asked: TokensQuestion) -> Content:
@@ -205,14 +209,12 @@ def _tokens(visitor: Visitor, asked: TokensQuestion) -> Content:
 
 
 def _pair(visitor: Visitor, asked: PairQuestion) -> Content:
-    left = _read(visitor, asked.left, limit=_BESIDE_EVENTS)
-    assert left.session is not None
-    sides = [_side(visitor, left)]
-    attempts: list[dict[str, Any]] = []
-    if asked.right is not None:
-        sides.append(_side(visitor, _read(visitor, asked.right, limit=_BESIDE_EVENTS)))
-    variables = {"session": asked.left, "task": left.session["task_id"] or ""}
-    related = visitor.own_rows(sql_of("related.sql"), frozenset({"sessions"}), variables)
+    names = [asked.left] if asked.right is None else [asked.left, asked.right]
+    records = at_once(*(partial(_read, visitor, name, limit=_BESIDE_EVENTS) for name in names))
+    related, *sides = at_once(
+        partial(_related, visitor, records[0]),
+        *(partial(_side, visitor, record) for record in records),
+    )
     attempts = [row for row in related if row["relation"] == "attempt"]
     return {"sides": sides, "attempts": attempts}
 

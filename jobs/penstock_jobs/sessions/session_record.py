@@ -3,11 +3,13 @@ it is. Commands and HTTP give the same one."""
 
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from importlib.resources import files
 from typing import Any
 
 import msgspec
 
+from penstock.execution.at_once import at_once
 from penstock.lake.lake import Lake
 from penstock.lake.pages import decode_cursor, encode_cursor
 from penstock.lake.query import OwnQuery
@@ -60,22 +62,24 @@ def read_session(
     limit: int,
 ) -> SessionRecord:
     """A page of it. Raises SessionUnknown, InvalidInput, what queries raise."""
-    events, follows, end = _read_page(lake, session, tenant, project, cursor=cursor, limit=limit)
+    page = partial(_read_page, lake, session, tenant, project, cursor=cursor, limit=limit)
     if cursor:
-        return SessionRecord(None, None, [], False, events, follows, end)
+        return SessionRecord(None, None, [], False, *page())
     query = OwnQuery(
         "select * from sessions where session_id = getvariable('session')",
         _SESSIONS,
         variables={"session": session},
     )
-    summaries = lake.query(query, tenant=tenant, project=project).table().to_pylist()
+    events, summaries, stored = at_once(
+        page,
+        lambda: lake.query(query, tenant=tenant, project=project).table().to_pylist(),
+        lambda: stored_rewards(lake, session, tenant, definition, project=project),
+    )
     if not summaries:
         raise SessionUnknown(session=session, tenant=tenant)
-    stored = stored_rewards(lake, session, tenant, definition, project=project)
     if stored is None:
-        return SessionRecord(summaries[0], None, [], False, events, follows, end)
-    explanation, cut_off = stored.explanation, stored.cut_off
-    return SessionRecord(summaries[0], explanation, stored.rows, cut_off, events, follows, end)
+        return SessionRecord(summaries[0], None, [], False, *events)
+    return SessionRecord(summaries[0], stored.explanation, stored.rows, stored.cut_off, *events)
 
 
 def _read_page(

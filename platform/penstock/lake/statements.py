@@ -88,6 +88,8 @@ class Preparation:
         if self.distant:
             connection.register_filesystem(make_filesystem(self.distant))
         connection.execute("SET TimeZone = 'UTC'")
+        # Each reference to a view opens its files anew.
+        connection.execute("SET parquet_metadata_cache = true")
         for text, content in self.steps:
             if isinstance(content, pa.Table):
                 connection.register(text, content)
