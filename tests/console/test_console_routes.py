@@ -1,6 +1,7 @@
 """The console over HTTP, as no browser asks: headers, roles, forged forms, sessions that end."""
 
 import http.client
+import json
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -15,14 +16,9 @@ from penstock.access.keys import create_key, list_keys, revoke_key
 from penstock.console.assets import assets
 from penstock.console.form_proof import form_proof
 from penstock.console.page import all_pages
-from penstock.execution.calls import InlineExecutor
 from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
 from penstock_jobs.demo.server import Server, running_server
-from penstock_jobs.rewards.definition import find_definition
-from penstock_jobs.rewards.runs import RunRequest, run
-from tests.support.engine_lake import DAY_US
-from tests.support.lakes import START_US, hand_lake, make_event
 
 _SCRIPT_AND_STYLE_BYTES_MAX = 300_000
 
@@ -133,22 +129,21 @@ def test_pages_and_assets_have_their_headers(visits: Visits) -> None:
     assert visits.ask("GET", "/assets/0000/console.css").status == 404
 
 
-def test_a_page_of_the_whole_lake_is_shown_again_and_says_since_when(tmp_path: Path) -> None:
-    """Its three queries take longer than what is quickly made."""
-    with hand_lake(tmp_path) as lake:
-        lake.store([make_event("s", number) for number in range(3)])
-        run(lake.lake, InlineExecutor(), RunRequest(find_definition()), now_us=START_US + DAY_US)
-        key = create_key(lake.lake.database, "read", "default")[1]
-    with running_server(tmp_path) as server:
-        visits = Visits(server, tmp_path, {"read": key})
-        cookie = visits.session("read")
-        first, second = (visits.ask("GET", "/rewards", cookie) for _ in range(2))
-    assert "Figures made" not in first.body
-    assert "Figures made" in second.body
-    shown = [page.body.partition("<h1")[2].partition("</main>")[0] for page in (first, second)]
-    sections = [content.partition('<p class="made')[0].strip() for content in shown]
-    assert sections[0]
-    assert sections[0] == sections[1]
+def test_an_address_of_nothing_is_a_page_for_browsers_alone(visits: Visits) -> None:
+    page = visits.ask("GET", "/nowhere", Accept="text/html,*/*")
+    assert (page.status, "There is nothing at this address." in page.body) == (404, True)
+    problem = visits.ask("GET", "/nowhere")
+    assert (problem.status, json.loads(problem.body)["status"]) == (404, 404)
+
+
+def test_a_suite_that_nobody_tried_and_a_time_that_is_none_say_what_to_do(visits: Visits) -> None:
+    cookie = visits.session("read")
+    suite = visits.ask("GET", "/suites/nothing", cookie)
+    assert (suite.status, "No checkpoint was tried at a suite" in suite.body) == (404, True)
+    sessions = visits.ask("GET", "/sessions?since=soon", cookie)
+    assert sessions.status == 400
+    assert "since soon" in sessions.body
+    assert "--since" not in sessions.body
 
 
 def test_script_and_style_are_small() -> None:

@@ -1,5 +1,6 @@
 """Pages that add up a whole lake are shown again for a while."""
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -8,6 +9,7 @@ from penstock.access.keys import Grant
 from penstock.access.quotas import Quotas
 from penstock.console.page import ConsolePage
 from penstock.console.page_memory import PageMemory
+from penstock.console.templates import PageFrame
 from penstock.console.visitor import Visitor
 from penstock.lake.desk import Question
 from penstock.lake.lake import Lake
@@ -111,3 +113,16 @@ def test_pages_without_content_are_not_kept() -> None:
 
     assert scene.memory.make(PAGE, scene.visitor(), ASKED, redirects) == "elsewhere"
     assert scene.shown() == (None, False)
+
+
+def test_a_page_that_is_shown_again_says_when_it_was_made() -> None:
+    scene = Scene()
+    visitor = scene.visitor()
+    content = dict.fromkeys(("status", "phrase", "what", "to_do", "request_id"), "")
+    frame = PageFrame("Rewards", "/rewards", visitor)
+    assert "Figures made" not in frame.render("error.html.jinja", content)
+    made_us = scene.clock.now_us()
+    scene.clock.advance(5)
+    shown = replace(frame, made_us=made_us).render("error.html.jinja", content)
+    assert "Figures made" in shown
+    assert "5 s ago" in shown

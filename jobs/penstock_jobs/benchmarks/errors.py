@@ -9,6 +9,11 @@ class IsolationImpossible(PenstockError):
     --no-isolation the agent runs as you do, sees all that you see, and every result says so."""
 
 
+class SuiteUnknown(PenstockError, exit_status=2, http_status=404):
+    """No checkpoint was tried at a suite {suite!r}. `penstock benchmark` and `penstock benchmark
+    import` make results; the page Suites shows those there are."""
+
+
 class SandboxFailed(PenstockError):
     """The sandbox of an attempt failed: {why}."""
 

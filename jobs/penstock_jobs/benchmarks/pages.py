@@ -12,6 +12,7 @@ from penstock_jobs.benchmarks.calls import (
     ComparisonQuestion,
     ResultsQuestion,
 )
+from penstock_jobs.benchmarks.errors import SuiteUnknown
 from penstock_jobs.benchmarks.summary import CheckpointResults
 
 #: What stands for cost, the first that all results say.
@@ -38,6 +39,8 @@ def _suites(visitor: Visitor, _question: SuitesQuestion) -> Content:
 def _show(visitor: Visitor, question: SuiteQuestion) -> Content:
     asked = ResultsQuestion(suite=question.suite, cursor=question.cursor, limit=_RESULTS_MAX)
     answer = visitor.ask(SHOW_RESULTS, asked)
+    if not answer.results and question.cursor is None:
+        raise SuiteUnknown(suite=question.suite)
     rows = [
         Interval(
             result.checkpoint,

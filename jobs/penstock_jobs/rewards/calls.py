@@ -80,7 +80,7 @@ def _rates(lake: Lake, caller: Caller, question: RatesQuestion) -> RatesAnswer:
     from penstock_jobs.rewards.report import rates_document
 
     known = definition_known_as(lake.database, question.definition)
-    since = since_us(question.since) if question.since else None
+    since = since_us(question.since, "since") if question.since else None
     rates = read_rates(lake, known.version, caller.tenant, since)
     pair = checkpoint_pair(rates, question.before or "", question.after or "")
     changes = []

@@ -84,7 +84,7 @@ def _rows(visitor: Visitor, file: str, variables: dict[str, str]) -> list[Row]:
 
 
 def _since(text: str) -> str:
-    return str(since_us(text, "Since")) if text else ""
+    return str(since_us(text, "since")) if text else ""
 
 
 # How rewards are spread

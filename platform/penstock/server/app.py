@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from litestar import Litestar, MediaType, Request, Response, get
 from litestar.di import Provide
-from litestar.exceptions import HTTPException
+from litestar.exceptions import HTTPException, NotFoundException
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.openapi.plugins import JsonRenderPlugin
@@ -18,7 +18,7 @@ from penstock.access.keys import Authorizer
 from penstock.access.quotas import Quotas
 from penstock.channels import routes as channels
 from penstock.checkpoints import routes as checkpoints
-from penstock.console.routes import console_routes
+from penstock.console.routes import console_routes, on_console_http_error
 from penstock.errors import PenstockError
 from penstock.fleet import routes as fleet
 from penstock.http.openapi import KEY_NEEDED, SECURITY_SCHEMES, refusals
@@ -123,6 +123,7 @@ def make_app(service: Service) -> ASGIApp:
         exception_handlers={
             PenstockError: on_penstock_error,
             HTTPException: on_http_error,
+            NotFoundException: on_no_address,
             Exception: on_unexpected_error,
         },
         openapi_config=OpenAPIConfig(
@@ -137,6 +138,12 @@ def make_app(service: Service) -> ASGIApp:
     )
     which = service.settings.room(ServerSettings).request_log
     return RequestLog(app, service.metrics, which)
+
+
+def on_no_address(request: Request[Any, Any, Any], error: NotFoundException) -> Response[Any]:
+    """A page for a browser, and a problem for a program."""
+    wants_page = "text/html" in request.headers.get("accept", "")
+    return on_console_http_error(request, error) if wants_page else on_http_error(request, error)
 
 
 def _part_of(service: Service, name: str) -> Callable[[], Any]:
