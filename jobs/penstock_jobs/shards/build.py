@@ -62,7 +62,7 @@ from penstock_jobs.shards.registration import (
 )
 from penstock_jobs.shards.row_spool import ROWS_AT_ONCE
 from penstock_jobs.shards.session_facts import PinnedSessions, latest_snap
-from penstock_jobs.shards.slices import SliceResult, SliceTask, make_slice
+from penstock_jobs.shards.slices import SliceResult, SliceTask, groups_of_build, make_slice
 
 #: About so many events are a slice.
 SLICE_EVENTS = 20_000
@@ -117,6 +117,7 @@ def build_shard(
         for done in executor.run(make_slice, tasks):
             by_folder[done.task.folder] = done.result
             follow(len(by_folder), len(bounds) - 1)
+        groups_of_build.cache_clear()  # where slices were made in this process
         # In the order of the shard, whichever slice was done first.
         folders = sorted(by_folder, key=lambda folder: (len(folder), folder))
         results = [by_folder[folder] for folder in folders]
@@ -277,8 +278,7 @@ def slice_bounds(plan: ShardPlan) -> list[int]:
     groups = plan.chosen["group_id"]
     is_start = pc.not_equal(groups[1:], groups[:-1]).to_numpy(zero_copy_only=False)
     starts = np.append(np.flatnonzero(is_start) + 1, len(groups))
-    numbers = plan.sessions.numbers_of(plan.chosen["session_id"])
-    events = plan.sessions.column("events").to_numpy()[numbers]
+    events = plan.sessions.column("events").to_numpy()[plan.numbers]
     ends = np.concatenate([[0], np.cumsum(events, dtype=np.int64)])
     bounds = [0]
     while bounds[-1] < len(groups):
@@ -313,7 +313,8 @@ def slice_tasks(
         # A fork is compared with the session that it was made from.
         forked = {links.forks[name] for name in names if name in links.forks}
         read = [SessionId(tenant, member) for member in sorted({*chain, *forked})]
-        at = planned.numbers_of(pa.array(chain, pa.string())).tolist()
+        consents = dict(zip(names, planned.consents(plan.numbers[start:end]), strict=True))
+        consents |= {name: planned.consent(name) for name in {*chain}.difference(names)}
         yield SliceTask(
             settings=sessions.lake.settings,
             owner=owner,
@@ -324,7 +325,7 @@ def slice_tasks(
             chosen=piece,
             bucket=search.bucket_of(number, read),
             chains={name: links.chain(name) for name in chain},
-            consents={name: planned.consent(place) for name, place in zip(chain, at, strict=True)},
+            consents=consents,
             copies={name: plan.copies[name] for name in chain if name in plan.copies},
             tenant=tenant,
             preferences=recipe.preferences,

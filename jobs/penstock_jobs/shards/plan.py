@@ -32,7 +32,7 @@ from penstock_jobs.shards.exclusion.eligibility import (
     without_consent,
 )
 from penstock_jobs.shards.exclusion.near_duplicates import find_near_duplicates, linked
-from penstock_jobs.shards.planned_sessions import PlannedSessions, SessionPortion
+from penstock_jobs.shards.planned_sessions import Numbers, PlannedSessions, SessionPortion
 from penstock_jobs.shards.recipe import AdvantageKind, Recipe
 from penstock_jobs.shards.row_spool import ROWS_AT_ONCE
 from penstock_jobs.shards.selection import LEFT_OUT_ROWS, KnownSessions, read_answer, select
@@ -43,7 +43,6 @@ from penstock_jobs.shards.token_credit import SPAN_CREDITS, all_span_credits
 SHRINK = 8.0
 
 Values = NDArray[np.float64]
-Codes = NDArray[np.int64]
 
 
 class LeftOutSession(NamedTuple):
@@ -85,6 +84,8 @@ class ShardPlan:
     #: CHOSEN_ROWS with `advantage`, `split` and `credits`, in the order of a shard.
     chosen: pa.Table
     sessions: PlannedSessions
+    #: Those of the chosen among all sessions.
+    numbers: Numbers
     #: By session: the names of events that another session told first.
     copies: Mapping[str, frozenset[str]]
     #: LEFT_OUT_ROWS.
@@ -147,6 +148,7 @@ def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
     return ShardPlan(
         chosen=chosen.append_column("credits", credits),
         sessions=planned,
+        numbers=planned.numbers_of(chosen["session_id"]),
         copies=copies.by_session,
         left_out=pa.concat_tables(left_out),
         asked=asked,
@@ -215,7 +217,7 @@ class _ExclusionSearch:
             first = pa.concat_tables([first, left_out_rows(capped, reasons.drop_null())])
         return first
 
-    def _at_hand(self, chosen: pa.Table, numbers: NDArray[np.int64]) -> "_KnownBefore":
+    def _at_hand(self, chosen: pa.Table, numbers: Numbers) -> "_KnownBefore":
         recipe, sessions = self.recipe, self.sessions
         vendors = sampled = None
         if recipe.exclude.vendor_models:
@@ -313,7 +315,7 @@ def split_sides(keys: Sequence[pa.ChunkedArray], eval_share: float, seed: int) -
     return pc.if_else(pa.array(is_eval[roots]), pa.scalar("eval"), pa.scalar("train"))
 
 
-def _links(keys: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _links(keys: pa.ChunkedArray) -> tuple[Numbers, Numbers]:
     """Places with the same key: the first of them, and each further one."""
     codes = pc.fill_null(_dictionary(keys).indices, -1).to_numpy()
     places = np.flatnonzero(codes >= 0)
@@ -363,7 +365,7 @@ def advantages(chosen: pa.Table, kind: AdvantageKind) -> pa.Array:
     return pa.array(rewards - baselines[chains], from_pandas=True)
 
 
-def _baselines(worth: Values, strata: Codes) -> Values:
+def _baselines(worth: Values, strata: Numbers) -> Values:
     known = ~np.isnan(worth)
     total, count = _sums(worth, np.zeros(len(worth), np.int64))
     totals, counts = _sums(worth, strata)
@@ -376,13 +378,13 @@ def _baselines(worth: Values, strata: Codes) -> Values:
     return np.where(others > 0, baselines, np.nan)
 
 
-def _means(values: Values, codes: Codes) -> Values:
+def _means(values: Values, codes: Numbers) -> Values:
     totals, counts = _sums(values, codes)
     with np.errstate(invalid="ignore"):
         return totals / counts
 
 
-def _sums(values: Values, codes: Codes) -> tuple[Values, Values]:
+def _sums(values: Values, codes: Numbers) -> tuple[Values, Values]:
     """Sums and counts of the known values of each code. Numbers are added in their own order, so
     that the order of rows does not change the last bit."""
     count = int(codes.max()) + 1 if len(codes) else 0
@@ -393,7 +395,7 @@ def _sums(values: Values, codes: Codes) -> tuple[Values, Values]:
     return totals, np.bincount(codes[order], minlength=count).astype(np.float64)
 
 
-def _codes(column: pa.ChunkedArray) -> Codes:
+def _codes(column: pa.ChunkedArray) -> Numbers:
     """The same numbers for the same texts; null is a text like any other."""
-    codes: Codes = _dictionary(column, "encode").indices.to_numpy().astype(np.int64)
+    codes: Numbers = _dictionary(column, "encode").indices.to_numpy().astype(np.int64)
     return codes

@@ -4,6 +4,7 @@ What the exclusions ask of them stands on disk. They get it a portion at a time:
 that links name, so that chains are whole; then the others, each of which is a chain by itself.
 """
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -56,14 +57,16 @@ class PlannedSessions:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def numbers_of(self, sessions: pa.ChunkedArray | pa.Array) -> Numbers:
-        """-1: not in the lake."""
+    def numbers_of(self, sessions: pa.ChunkedArray) -> Numbers:
+        """-1: not in the lake. Each time it takes as long as there are sessions in all."""
         places = pc.index_in(sessions, value_set=self.ids)
         numbers: Numbers = pc.fill_null(places, -1).to_numpy().astype(np.int64)
         return numbers
 
     def chains(self) -> pa.Array:
         """By number: the session that the chain began with."""
+        if not self._linked:
+            return self.ids
         is_linked = pc.is_in(self.ids, value_set=self.links.linked)
         names = self.ids.filter(is_linked).to_pylist()
         chains = pa.array([self.links.chain(name) for name in names], _TEXT)
@@ -89,8 +92,15 @@ class PlannedSessions:
         added = pa.array(sorted(more), _TEXT)
         return pa.table({"session_id": pa.chunked_array([*sessions.chunks, added], _TEXT)})
 
-    def consent(self, number: int) -> str:
-        """What the session says, and what was decided; of portions that were read."""
+    def consents(self, numbers: Numbers) -> list[str]:
+        """What these sessions say, and what was decided; of portions that were read."""
+        return [self._words[word] for word in self._spoken[numbers].tolist()]
+
+    def consent(self, session: str) -> str:
+        """Of a single one."""
+        number = bisect_left(self.ids, session, key=lambda name: name.as_py())
+        if number == len(self.ids) or self.ids[number].as_py() != session:
+            return CONSENT_UNKNOWN
         return self._words[int(self._spoken[number])]
 
     def profiles(self) -> Iterator[SessionProfile]:

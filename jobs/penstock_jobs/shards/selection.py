@@ -158,7 +158,8 @@ def select(answer: pa.Table, known: KnownSessions, target: RewardTarget | None) 
     missing = answer["session_id"].filter(pc.invert(in_lake))
     reasons = pa.repeat("not_in_lake", len(missing))
     left_out = pa.table([missing, reasons, pa.nulls(len(missing), pa.string())], LEFT_OUT_ROWS)
-    answer = answer.filter(in_lake).append_column("chain", chains.filter(in_lake))
+    answer = answer.append_column("chain", chains)
+    answer = answer.filter(in_lake) if len(missing) else answer
     answer = _with_groups(_with_strata(answer))
     count = answer.num_rows
     if target is None:

@@ -8,16 +8,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.lake.buckets import Bucket, read_bucket
+from penstock.lake.buckets import Bucket, RowGroupMemory, read_bucket
 from penstock.lake.lake import Lake
-from penstock.settings import Settings
+from penstock.settings import MIB, Settings
 from penstock.shards.manifest import PartFile
 from penstock.shards.schema import SHARD_ROWS, SORTED_BY
 from penstock.shards.validation import ShardValidator
@@ -45,6 +46,7 @@ from penstock_jobs.shards.token_credit import (
 )
 
 _ORDER = [(name, "ascending") for name in SORTED_BY]
+_GROUPS_BYTES_MAX = 64 * MIB
 #: The columns of a sample that the plan decides, by their names there.
 _PLANNED = {name: name for name in ("group_id", "reward", "advantage", "split")}
 _PLANNED |= {"reward_components": "components", "loss_weight": "weight"}
@@ -103,7 +105,7 @@ def make_slice(task: SliceTask) -> SliceResult:
     ShardInvalid, and what reading and rendering raise."""
     with Lake(task.settings) as lake:
         columns = None if task.preferences.edits else COLUMNS
-        rows = read_bucket(lake, task.bucket, columns)
+        rows = read_bucket(lake, task.bucket, columns, groups_of_build(task.owner))
         with _collector_paused():
             samples, table = slice_samples(task, rows)
         routes = samples.routes(plain=table["sample_id"])
@@ -115,7 +117,8 @@ def make_slice(task: SliceTask) -> SliceResult:
             values = planned[planned_name].cast(column.type)
             table = table.set_column(SHARD_ROWS.get_field_index(name), column, values)
         order = pc.sort_indices(table, sort_keys=_ORDER)
-        table, routes = table.take(order), None if routes is None else routes.take(order)
+        if not pc.all(pc.equal(order, pa.array(np.arange(len(order), dtype=np.uint64)))).as_py():
+            table, routes = table.take(order), None if routes is None else routes.take(order)
         ShardValidator().check(table, routes)
         store = AnnouncingStore(lake.store, lake.database, task.owner)
         with PartWriter(store, task.folder, task.limits, routed=routes is not None) as writer:
@@ -265,6 +268,12 @@ class _SliceCredits:
         ]
         marks = self._marks.get(name, ())
         return session_rewards(calls, reward=reward, credits=self._credits[name] or (), marks=marks)
+
+
+@lru_cache(maxsize=1)
+def groups_of_build(_owner: str) -> RowGroupMemory:
+    """A worker's, from slice to slice."""
+    return RowGroupMemory(_GROUPS_BYTES_MAX)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ group: n buckets would read much of the lake n times.
 
 import hashlib
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -274,7 +274,30 @@ def _session_at(rows: pa.Table, at: int) -> SessionId:
 # Reading
 
 
-def read_bucket(lake: Lake, bucket: Bucket, columns: Sequence[str] | None = None) -> pa.Table:
+class RowGroupMemory:
+    """Row groups that were read last: neighbouring buckets share those at their edges."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._groups: dict[Hashable, pa.Table] = {}
+
+    def read(self, key: Hashable, read: Callable[[], pa.Table]) -> pa.Table:
+        """What was read by this name, else what `read` gives."""
+        group = self._groups.pop(key, None)
+        if group is None:
+            group = read()
+        self._groups[key] = group
+        while sum(each.nbytes for each in self._groups.values()) > self._bytes_max:
+            del self._groups[next(iter(self._groups))]
+        return group
+
+
+def read_bucket(
+    lake: Lake,
+    bucket: Bucket,
+    columns: Sequence[str] | None = None,
+    memory: RowGroupMemory | None = None,
+) -> pa.Table:
     """The bucket's events, sorted by tenant, session, time, seq and key: the same rows in the
     same order whatever was merged meanwhile. All of them are in memory. Raises LakeDamaged."""
     chosen = list(columns) if columns is not None else EVENT_ROWS.names
@@ -283,7 +306,7 @@ def read_bucket(lake: Lake, bucket: Bucket, columns: Sequence[str] | None = None
     parts = [
         _rows_of(bucket, group).cast(schema)
         for name in bucket.segments
-        for group in read_groups(lake, bucket, name, needed)
+        for group in read_groups(lake, bucket, name, needed, memory)
     ]
     if not parts:
         return EVENT_ROWS.empty_table().select(chosen)
@@ -298,12 +321,20 @@ def read_bucket(lake: Lake, bucket: Bucket, columns: Sequence[str] | None = None
     return rows.select(chosen)
 
 
-def read_groups(lake: Lake, bucket: Bucket, name: str, columns: list[str]) -> Iterator[pa.Table]:
+def read_groups(
+    lake: Lake,
+    bucket: Bucket,
+    name: str,
+    columns: list[str],
+    memory: RowGroupMemory | None = None,
+) -> Iterator[pa.Table]:
     """The row groups of a segment that may hold rows of the bucket. Raises LakeDamaged."""
     with open_events(lake, name) as file:
         for number, sessions in enumerate(group_ranges(file.metadata)):
             if bucket.may_hold(sessions):
-                yield file.read_row_group(number, columns=columns)
+                read = partial(file.read_row_group, number, columns=columns)
+                key = (lake.store.address(name), number, *columns)
+                yield read() if memory is None else memory.read(key, read)
 
 
 @contextmanager
