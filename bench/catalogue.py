@@ -20,6 +20,7 @@ from bench import (
     rewards,
     session_import,
     shard_build,
+    shard_plan,
     short_sessions,
     simulator_truth,
     telemetry,
@@ -32,9 +33,9 @@ MEASUREMENTS: dict[str, Measurement] = {
     module.MEASUREMENT.name: module.MEASUREMENT
     for module in (
         cycle, ingest, redaction, telemetry, recorder, session_import, rewards, reward_increments,
-        simulator_truth, short_sessions, shard_build, loader, gate_decision, promotion_notice,
-        queries, query_processes, kafka, tenants, proxy, erasure, console, installation,
-        demonstration, record_contest, sample_contest,
+        simulator_truth, short_sessions, shard_plan, shard_build, loader, gate_decision,
+        promotion_notice, queries, query_processes, kafka, tenants, proxy, erasure, console,
+        installation, demonstration, record_contest, sample_contest,
         ingest_contest,
     )
 }  # fmt: skip

@@ -14,7 +14,7 @@ from bench.rivals.contest import Contender, running_contest
 #: They start no server and take a second or two.
 _SMALL = ("session-import", "gate-decision", "simulator", "shard-build")
 #: They start servers, or processes.
-_LARGE = ("cycle", "ingest", "short-sessions", "promotion-notice")
+_LARGE = ("cycle", "ingest", "short-sessions", "shard-plan", "promotion-notice")
 
 
 @pytest.mark.parametrize("name", MEASUREMENTS)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.shards.advantages import advantages
 from penstock_jobs.shards.errors import RewardsPending
-from penstock_jobs.shards.plan import advantages
 from penstock_jobs.shards.recipe import Recipe, load_recipe
 from penstock_jobs.shards.selection import KnownSessions, Selection, read_answer, select
 from tests.support.lakes import HandLake, hand_lake

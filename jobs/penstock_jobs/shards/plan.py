@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from penstock.checkpoints.suites import SuiteVersion
 from penstock.privacy.consents import NO_TRAIN, rows_of_sessions
+from penstock_jobs.shards.advantages import advantages
 from penstock_jobs.shards.errors import NothingToBuild
 from penstock_jobs.shards.exclusion import Exclusions, first_reasons, spread_over_chains
 from penstock_jobs.shards.exclusion.contamination import find_contaminated, find_suites
@@ -33,16 +33,11 @@ from penstock_jobs.shards.exclusion.eligibility import (
 )
 from penstock_jobs.shards.exclusion.near_duplicates import find_near_duplicates, linked
 from penstock_jobs.shards.planned_sessions import Numbers, PlannedSessions, SessionPortion
-from penstock_jobs.shards.recipe import AdvantageKind, Recipe
+from penstock_jobs.shards.recipe import Recipe
 from penstock_jobs.shards.row_spool import ROWS_AT_ONCE
 from penstock_jobs.shards.selection import LEFT_OUT_ROWS, KnownSessions, read_answer, select
 from penstock_jobs.shards.session_facts import PinnedSessions
 from penstock_jobs.shards.token_credit import SPAN_CREDITS, all_span_credits
-
-#: How many sessions of all strata weigh as much as one's own stratum does by itself.
-SHRINK = 8.0
-
-Values = NDArray[np.float64]
 
 
 class LeftOutSession(NamedTuple):
@@ -125,11 +120,7 @@ def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
     excluded = search.of(chosen)
     left_out = [selection.left_out, excluded]
     chosen = _without(chosen, excluded["session_id"])
-    keys = [planned.origins(chosen["session_id"]), chosen["group_id"]]
-    if recipe.split.by != "group":
-        numbers = pa.array(planned.numbers_of(chosen["session_id"]))
-        keys.append(planned.column(recipe.split.by).take(numbers))
-    chosen = chosen.append_column("split", split_sides(keys, recipe.split.eval, recipe.seed))
+    chosen = chosen.append_column("split", _sides(chosen, recipe, planned))
     if recipe.split.keep != "both":
         on_side = pc.equal(chosen["split"], recipe.split.keep)
         others = chosen["session_id"].filter(pc.invert(on_side))
@@ -293,6 +284,17 @@ def _as_rows(sessions: Sequence[str], exclusions: Exclusions) -> pa.Table:
 # The evaluation split
 
 
+def _sides(chosen: pa.Table, recipe: Recipe, planned: PlannedSessions) -> pa.Array:
+    split = recipe.split
+    if not split.eval:
+        return pa.repeat("train", chosen.num_rows)
+    keys = [planned.origins(chosen["session_id"]), chosen["group_id"]]
+    if split.by != "group":
+        numbers = pa.array(planned.numbers_of(chosen["session_id"]))
+        keys.append(planned.column(split.by).take(numbers))
+    return split_sides(keys, split.eval, recipe.seed)
+
+
 def split_sides(keys: Sequence[pa.ChunkedArray], eval_share: float, seed: int) -> pa.Array:
     """`train` or `eval` for each session: a shard keeps the latter for evaluation. `keys` are
     columns over the sessions, narrow ones first: sessions with an equal key are on one side, and
@@ -301,8 +303,8 @@ def split_sides(keys: Sequence[pa.ChunkedArray], eval_share: float, seed: int) -
     The seed and the least name of what is linked decide. So a side does not depend on the order of
     sessions, and a new session moves only those that it links."""
     count, bound = len(keys[0]), round(eval_share * 2**64)
-    if not bound or not count:
-        return pa.repeat("train", count)
+    if not count:
+        return pa.array([], pa.string())
     links = [_links(column) for column in keys]
     starts, ends = (np.concatenate(places) for places in zip(*links, strict=True))
     roots = linked(count, starts, ends)
@@ -317,85 +319,10 @@ def split_sides(keys: Sequence[pa.ChunkedArray], eval_share: float, seed: int) -
 
 def _links(keys: pa.ChunkedArray) -> tuple[Numbers, Numbers]:
     """Places with the same key: the first of them, and each further one."""
-    codes = pc.fill_null(_dictionary(keys).indices, -1).to_numpy()
+    codes = pc.fill_null(keys.combine_chunks().dictionary_encode().indices, -1).to_numpy()
     places = np.flatnonzero(codes >= 0)
     first = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
     first[codes[places][::-1]] = places[::-1]  # of several, the last one stays
     starts = first[codes[places]]
     further = starts != places
     return starts[further], places[further]
-
-
-def _dictionary(column: pa.ChunkedArray, nulls: str = "mask") -> pa.DictionaryArray:
-    return column.combine_chunks().dictionary_encode(null_encoding=nulls)
-
-
-# Advantages
-
-
-def advantages(chosen: pa.Table, kind: AdvantageKind) -> pa.Array:
-    """How much better each session was than what it is measured against, for each row of
-    CHOSEN_ROWS, whatever their order.
-
-        group     reward − mean of its group. It is not divided by the deviation: that would blow
-                  up the smallest differences where all attempts are about equally good.
-        stratum   reward − baseline, for production traffic with one sample a prompt:
-
-                      Σ rewards of the others of its stratum + K · mean of all others
-                      ─────────────────────────────────────────────────────────────────
-                                  count of the others of its stratum + K
-
-                  The session's own reward is in neither mean. So the baseline does not depend on
-                  what the model did in it, and the gradient stays unbiased in the smallest
-                  stratum. K = SHRINK steadies small strata with the overall mean.
-        none      null.
-
-    All of these count chains: a chain is worth the mean of its sessions, counts once, and is left
-    out of its own baseline as a whole. In a group of one the advantage is 0. A session without a
-    reward has no advantage and is in no mean; nor has one whose shard has no other session."""
-    if kind == "none":
-        return pa.nulls(chosen.num_rows, pa.float64())
-    rewards = np.asarray(chosen["reward"].to_numpy(zero_copy_only=False), np.float64)
-    chains = _codes(chosen["chain"])
-    worth = _means(rewards, chains)
-    # The group or stratum of each chain: its sessions have the same.
-    parents = np.zeros(len(worth), np.int64)
-    parents[chains] = _codes(chosen["group_id" if kind == "group" else "stratum"])
-    baselines = _means(worth, parents)[parents] if kind == "group" else _baselines(worth, parents)
-    return pa.array(rewards - baselines[chains], from_pandas=True)
-
-
-def _baselines(worth: Values, strata: Numbers) -> Values:
-    known = ~np.isnan(worth)
-    total, count = _sums(worth, np.zeros(len(worth), np.int64))
-    totals, counts = _sums(worth, strata)
-    own = np.where(known, worth, 0.0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        others = count.sum() - known
-        overall = (total.sum() - own) / others
-    of_stratum = totals[strata] - own
-    baselines = (of_stratum + SHRINK * overall) / (counts[strata] - known + SHRINK)
-    return np.where(others > 0, baselines, np.nan)
-
-
-def _means(values: Values, codes: Numbers) -> Values:
-    totals, counts = _sums(values, codes)
-    with np.errstate(invalid="ignore"):
-        return totals / counts
-
-
-def _sums(values: Values, codes: Numbers) -> tuple[Values, Values]:
-    """Sums and counts of the known values of each code. Numbers are added in their own order, so
-    that the order of rows does not change the last bit."""
-    count = int(codes.max()) + 1 if len(codes) else 0
-    known = np.flatnonzero(~np.isnan(values))
-    order = known[np.lexsort((values[known], codes[known]))]
-    totals = np.zeros(count)
-    np.add.at(totals, codes[order], values[order])
-    return totals, np.bincount(codes[order], minlength=count).astype(np.float64)
-
-
-def _codes(column: pa.ChunkedArray) -> Numbers:
-    """The same numbers for the same texts; null is a text like any other."""
-    codes: Numbers = _dictionary(column, "encode").indices.to_numpy().astype(np.int64)
-    return codes

@@ -7,6 +7,7 @@ that links name, so that chains are whole; then the others, each of which is a c
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from penstock.events.event import CONSENT_UNKNOWN
-from penstock_jobs.shards.row_spool import ROWS_AT_ONCE
+from penstock.lake.spill import SPILL_FOLDER
+from penstock_jobs.shards.row_spool import ROWS_AT_ONCE, RowSpool
 from penstock_jobs.shards.session_facts import (
     SessionFacts,
     SessionLinks,
@@ -49,7 +51,11 @@ class PlannedSessions:
         added = pa.array(sorted(more), _TEXT)
         self.asked = pa.table({"session_id": pa.chunked_array([*sessions.chunks, added], _TEXT)})
         self._decisions = queries.decisions(self.asked)
-        self._rows = queries.spooled("facts", self.asked)
+        tables = queries.facts(self.asked)
+        first = next(tables)
+        batches = (each for table in chain([first], tables) for each in table.to_batches())
+        folder = queries.lake.settings.data / SPILL_FOLDER
+        self._rows = RowSpool(folder, first.schema, batches)
         self.ids = pa.concat_arrays([*self._rows.column("session_id").chunks, pa.array([], _TEXT)])
         self._spoken = np.zeros(len(self.ids), np.uint8)
         self._words: list[str] = [CONSENT_UNKNOWN]

@@ -16,16 +16,13 @@ ROWS_AT_ONCE = 10_000
 class RowSpool:
     """Rows in a file without a name: it is gone with this object, or with the process."""
 
-    def __init__(self, folder: Path, batches: pa.RecordBatchReader | pa.Table) -> None:
+    def __init__(self, folder: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
         make_directory(folder)
         self._file = TemporaryFile(dir=folder)  # noqa: SIM115 it is open as long as this object
         weakref.finalize(self, self._file.close)
-        self.schema = batches.schema
-        written: Iterable[pa.RecordBatch] = batches
-        if isinstance(batches, pa.Table):
-            written = batches.to_batches(ROWS_AT_ONCE)
-        with pa.ipc.new_file(self._file, self.schema) as writer:
-            for batch in written:
+        self.schema = schema
+        with pa.ipc.new_file(self._file, schema) as writer:
+            for batch in batches:
                 writer.write_batch(batch)
         self._file.flush()
 

@@ -1,10 +1,9 @@
 """What the lake knows about sessions as of one snap: links, profiles, rewards, and their events."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.resources import files
-from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -17,8 +16,7 @@ from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import Pin, content_snap
 from penstock.lake.commits import snap_since
 from penstock.lake.lake import Lake
-from penstock.lake.query import LakeQuery, OwnQuery
-from penstock.lake.spill import SPILL_FOLDER
+from penstock.lake.query import OwnQuery
 from penstock.lake.tables import lake_commit
 from penstock.privacy.consents import (
     NO_TRAIN,
@@ -31,7 +29,6 @@ from penstock.privacy.tombstones import SESSION
 from penstock.settings import MIB, Settings
 from penstock_jobs.rewards.chains import LINKS, REPEATS, Link, places_of
 from penstock_jobs.rewards.settings import reward_bucket_bytes
-from penstock_jobs.shards.row_spool import RowSpool
 
 _SQL = files("penstock_jobs.shards").joinpath("sql")
 #: The view that each of the room's own queries reads.
@@ -40,6 +37,7 @@ _VIEWS = {
     "credits": "rewards", "histories": "events", "same_keys": "events", "sampled": "events",
     "served": "promotions", "vendors": "events",
 }  # fmt: skip
+_FACTS_AT_ONCE = 100_000
 #: Of each query that plans a shard: ten million sessions are planned in 2 GB.
 _QUERY_MEMORY_BYTES_MAX = 512 * MIB
 ValueT = TypeVar("ValueT")
@@ -181,27 +179,27 @@ class SnapshotQueries:
     def read(self, name: str, asked: pa.Table | None = None, **parameters: object) -> pa.Table:
         """What one of this room's own queries answers: a file of the folder `sql`. `asked` has the
         sessions that it is about, in the column session_id."""
-        return self._own(name, asked, parameters).arrow()
-
-    def spooled(self, name: str, asked: pa.Table) -> RowSpool:
-        """The same, on disk."""
-        folder = Path(self.lake.settings.data) / SPILL_FOLDER
-        with self._own(name, asked, {}).run() as answer:
-            return RowSpool(folder, answer.batches)
-
-    def decisions(self, asked: pa.Table) -> SessionDecisions:
-        return SessionDecisions(self.lake, self.tenant, asked, self._snap)
-
-    def _own(
-        self, name: str, asked: pa.Table | None, parameters: Mapping[str, object]
-    ) -> LakeQuery:
         sql = _SQL.joinpath(f"{name}.sql").read_text(encoding="utf-8")
         tables = {} if asked is None else {"asked": asked.select(["session_id"])}
         query = OwnQuery(
             sql, frozenset({_VIEWS[name]}), parameters,
             tables=tables, memory_bytes_max=_QUERY_MEMORY_BYTES_MAX,
         )  # fmt: skip
-        return self.lake.query(query, as_of=self._snap, tenant=self.tenant)
+        return self.lake.query(query, as_of=self._snap, tenant=self.tenant).arrow()
+
+    def facts(self, asked: pa.Table) -> Iterator[pa.Table]:
+        """What `facts` answers, sorted by session, so many sessions at a time: summaries of all at
+        once would not fit into the memory of a query. There is always one table, if an empty one.
+        """
+        ids = asked["session_id"].combine_chunks().sort()
+        for start in range(0, max(len(ids), 1), _FACTS_AT_ONCE):
+            some = ids.slice(start, _FACTS_AT_ONCE)
+            ends = (some[0], some[-1]) if len(some) else (pa.scalar(""), pa.scalar(""))
+            first, last = (end.as_py() for end in ends)
+            yield self.read("facts", pa.table({"session_id": some}), first=first, last=last)
+
+    def decisions(self, asked: pa.Table) -> SessionDecisions:
+        return SessionDecisions(self.lake, self.tenant, asked, self._snap)
 
     def links(self) -> SessionLinks:
         """Of all sessions of the tenant: there are few, and chains have to be whole."""

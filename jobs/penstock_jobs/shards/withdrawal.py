@@ -68,7 +68,7 @@ def take_back(lake: Lake, tenant: str) -> None:
         involved = links.with_origins(marked)
         decided = decided_consents(lake, tenant, involved)
         asked = pa.table({"session_id": pa.array(sorted(involved), pa.string())})
-        facts = SessionFacts(queries.read("facts", asked), links, decided)
+        facts = SessionFacts(pa.concat_tables(queries.facts(asked)), links, decided)
         repeats = {name: links.repeats[name] for name in facts.profiles if name in links.repeats}
         denied = spread_denials(facts.denied, facts.chains, repeats)
         free = sorted((marked & facts.profiles.keys()) - denied.keys())
