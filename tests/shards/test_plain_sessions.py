@@ -3,18 +3,23 @@
 import json
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.execution.calls import InlineExecutor
 from penstock.lake.buckets import Bucket
 from penstock.settings import Settings
 from penstock.shards.schema import SHARD_ROWS
 from penstock.shards.writer import PartLimits
+from penstock_jobs.shards import plain_tokens
 from penstock_jobs.shards.build import build_shard
 from penstock_jobs.shards.exclusion.near_duplicates import linked
 from penstock_jobs.shards.plain_rows import PlainRows
@@ -339,3 +344,23 @@ def test_linked_names_the_least_of_what_hangs_together() -> None:
                 least[start] = least[end] = min(least[start], least[end])
         assert linked(count, pairs[:, 0], pairs[:, 1]).tolist() == least
     assert linked(0, np.empty(0, np.int64), np.empty(0, np.int64)).tolist() == []
+
+
+_ODD = ["0", "00", "01", "7", "150000", "-1", "1.5", "1e3", "+5", " 3", "4 ", "1 2", "", ","]
+_ODD.append("99999999999999999999")
+
+
+@given(st.lists(st.lists(st.sampled_from(_ODD), min_size=1, max_size=4), max_size=4), st.booleans())
+def test_numbers_are_read_as_json_reads_them(lists: list[list[str]], spaced: bool) -> None:
+    """Whatever numpy would let pass, or make of it."""
+    texts = [(", " if spaced else ",").join(each).encode() for each in lists]
+    written = b"[" + b",".join(text for text in texts if text) + b"]"
+    expected, numbers = None, None
+    with suppress(msgspec.MsgspecError):
+        expected = msgspec.json.decode(written, type=list[int])
+    with suppress(msgspec.MsgspecError, OverflowError):
+        numbers = plain_tokens.whole_numbers(texts).tolist()
+    if expected is None or max(expected, default=0) < 2**63:
+        assert numbers == expected
+    else:  # beyond any vocabulary
+        assert numbers is None or max(numbers) == 2**63 - 1

@@ -176,20 +176,26 @@ _SUMMARY_SQL = files("penstock.lake").joinpath("summary.sql").read_text(encoding
 
 
 class Summariser:
-    """Rows of events to one summary row a session. Safe to share between threads."""
+    """Rows of events to one summary row a session. Safe to share between threads. Its engine opens
+    with the first rows: many who open a lake summarise nothing."""
 
     def __init__(self) -> None:
-        self._connection = duckdb.connect(":memory:", config={"threads": 1})
-        self._connection.execute("SET TimeZone = 'UTC'")
+        self._connection: duckdb.DuckDBPyConnection | None = None
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        self._connection.close()
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None
 
     def summarise(self, rows: pa.Table) -> pa.Table:
         if not rows.num_rows:
             return SESSION_PARTS.empty_table()
         with self._lock:
+            if self._connection is None:
+                self._connection = duckdb.connect(":memory:", config={"threads": 1})
+                self._connection.execute("SET TimeZone = 'UTC'")
             self._connection.register("rows", rows)
             parts = self._connection.sql(_SUMMARY_SQL).to_arrow_table()
             self._connection.unregister("rows")
