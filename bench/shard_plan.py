@@ -15,6 +15,8 @@ _SIZES = (5_000, 50_000, 500_000)
 _AT_ONCE = 1_000
 _FLUSHED = 20_000
 _SESSIONS_MAX = 10_000_000
+#: Of a tiny size all may be within one tick of the clock.
+_LEAST_S = 1e-9
 _LINEAR = Goal(
     what="  CPU of one more session, when there are ten times as many", at_most=1.25, unit=" ×"
 )
@@ -76,7 +78,7 @@ def _measure(size: Size, directory: Path) -> Iterator[Figure]:
     # What a plan takes whatever it plans is in the first.
     marginal = (large["cpu_s"] - middle["cpu_s"]) / (sizes[2] - sizes[1])
     before = (middle["cpu_s"] - small["cpu_s"]) / (sizes[1] - sizes[0])
-    yield _LINEAR.figure(marginal / before)
+    yield _LINEAR.figure(marginal / max(before, _LEAST_S))
     grown = (large["bytes"] - middle["bytes"]) / (sizes[2] - sizes[1])
     yield Figure("  memory of one more session", f"{grown:.0f} bytes")
     yield _MEMORY.figure((middle["bytes"] + grown * _SESSIONS_MAX) / GIB)

@@ -20,6 +20,8 @@ _FLUSHED = 4_000
 _CALLS = 7
 _VOCABULARY = range(150_000)
 _SESSIONS_MAX = 10_000_000
+#: Of a tiny size all may be within one tick of the clock.
+_LEAST_S = 1e-9
 _SPEED = Goal(what="  sessions per CPU second of the most", at_least=2_500)
 _LINEAR = Goal(
     what="  CPU of one more session, when there are ten times as many", at_most=1.25, unit=" ×"
@@ -63,7 +65,7 @@ def _measure(size: Size, directory: Path) -> Iterator[Figure]:
     # What a build takes whatever it builds is in the first.
     marginal = (large["cpu_s"] - middle["cpu_s"]) / (sizes[2] - sizes[1])
     before = (middle["cpu_s"] - small["cpu_s"]) / (sizes[1] - sizes[0])
-    yield _LINEAR.figure(marginal / before)
+    yield _LINEAR.figure(marginal / max(before, _LEAST_S))
     grown = (large["bytes"] - middle["bytes"]) / (sizes[2] - sizes[1])
     yield Figure("  memory of one more session", f"{grown / 1024:.1f} KiB")
     yield _MEMORY.figure(grown * _SESSIONS_MAX / GIB)

@@ -1,20 +1,28 @@
 """What planning does for a session does not grow with the number of sessions."""
 
+import pickle
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import pyarrow as pa
+import pytest
+
 from penstock.execution.calls import InlineExecutor
+from penstock.lake.buckets import RowGroupMemory
 from penstock.lake.catalog import pinned
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
+from penstock_jobs.shards import build, planned_sessions, session_facts
 from penstock_jobs.shards.build import slice_bounds, slice_tasks
 from penstock_jobs.shards.plan import plan_shard
+from penstock_jobs.shards.row_spool import RowSpool
 from penstock_jobs.shards.session_facts import PinnedSessions
-from tests.support.engine_lake import DAY_US, talk
-from tests.support.lakes import START_US, hand_lake
+from tests.support.engine_lake import DAY_US, built, talk
+from tests.support.lakes import START_US, HandLake, hand_lake
 
 #: Of the code that plans. Libraries do the same for any number, or are not ours to count.
 ROOMS = ("/penstock_jobs/shards/", "/penstock/lake/buckets.py", "/penstock/privacy/consents.py")
@@ -36,13 +44,16 @@ class StepCount:
         return self
 
 
+def fill_rewarded(lake: HandLake, sessions: int) -> None:
+    for number in range(sessions):
+        lake.send(talk(f"s{number:04d}", number))
+    lake.writer().drain()
+    run(lake.lake, InlineExecutor(), RunRequest(find_definition()), now_us=START_US + DAY_US)
+
+
 def steps_to_plan(data: Path, sessions: int, recipe: Any) -> int:
     with hand_lake(data) as lake:
-        for number in range(sessions):
-            lake.send(talk(f"s{number:04d}", number))
-        lake.writer().drain()
-        work = RunRequest(find_definition())
-        run(lake.lake, InlineExecutor(), work, now_us=START_US + DAY_US)
+        fill_rewarded(lake, sessions)
         with pinned(lake.lake.database, "latest", renewed=True) as pin:
             pinned_sessions = PinnedSessions(lake.lake, InlineExecutor(), pin, "default")
             count, before = StepCount(), sys.gettrace()
@@ -65,3 +76,55 @@ def test_planning_is_linear(tmp_path: Path, recipe: Callable[..., Any]) -> None:
     first, second = steps[1] - steps[0], steps[2] - steps[1]
     assert first > 0
     assert second < 2.3 * first
+
+
+def test_a_task_takes_along_its_own_sessions_alone(
+    tmp_path: Path, recipe: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "SLICE_EVENTS", 10)
+    with hand_lake(tmp_path / "lake") as lake:
+        fill_rewarded(lake, 8)
+        with pinned(lake.lake.database, "latest", renewed=True) as pin:
+            sessions = PinnedSessions(lake.lake, InlineExecutor(), pin, "default")
+            plan = plan_shard(sessions, recipe())
+            bounds = slice_bounds(plan)
+            packed = [
+                pickle.dumps(task) for task in slice_tasks(sessions, recipe(), plan, "", bounds)
+            ]
+    names = {f"s{number:04d}" for number in range(8)}
+    held = [{name for name in names if name.encode() in task} for task in packed]
+    assert [len(own) for own in held] == [2, 2, 2, 2]
+    assert set().union(*held) == names
+
+
+def test_a_shard_is_the_same_in_portions_of_any_size(
+    tmp_path: Path, recipe: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hand_lake(tmp_path / "lake") as lake:
+        fill_rewarded(lake, 12)
+        whole = built(lake, recipe())
+        monkeypatch.setattr(session_facts, "_FACTS_AT_ONCE", 5)
+        monkeypatch.setattr(planned_sessions, "ROWS_AT_ONCE", 3)
+        assert built(lake, recipe()).manifest.id == whole.manifest.id
+
+
+def test_rows_on_disk_are_those_that_were_written(tmp_path: Path) -> None:
+    table = pa.table({"name": ["a", "b", "c"], "number": [1, 2, None]})
+    spool = RowSpool(tmp_path / "spilled", table.schema, table.to_batches(2))
+    assert pa.Table.from_batches(spool.batches()) == table
+    assert [batch.num_rows for batch in spool.batches()] == [2, 1]
+    assert spool.column("number") == table["number"]
+    assert list((tmp_path / "spilled").iterdir()) == []
+
+
+def test_row_groups_are_remembered_as_far_as_there_is_room() -> None:
+    group = pa.table({"number": list(range(100))})
+    memory, read = RowGroupMemory(2 * group.nbytes), list[str]()
+
+    def reading(name: str) -> pa.Table:
+        read.append(name)
+        return group
+
+    for name in ("a", "a", "b", "a", "c", "a", "b"):
+        assert memory.read(name, partial(reading, name)) is group
+    assert read == ["a", "b", "c", "b"]
