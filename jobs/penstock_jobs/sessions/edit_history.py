@@ -52,7 +52,7 @@ def fates_of(
         "bytes_max": _BYTES_MAX,
     }
     texts = {name: str(value) for name, value in variables.items()}
-    rows = visitor.own_rows(sql_of("edit_history.sql"), _EVENTS, texts)
+    rows = visitor.own_rows(sql_of("edit_history.sql"), _EVENTS, texts, sessions)
     if not rows:
         return {}
     as_of_us = visitor.clock.now_us()

@@ -110,7 +110,8 @@ def _openings(visitor: Visitor, sessions: list[str]) -> dict[str, str]:
     if not sessions:
         return {}
     variables = {"sessions": msgspec.json.encode(sessions).decode()}
-    rows = visitor.own_rows(sql_of("openings.sql"), frozenset({"user_messages"}), variables)
+    views = frozenset({"user_messages"})
+    rows = visitor.own_rows(sql_of("openings.sql"), views, variables, sessions)
     return {row["session_id"]: row["opening"] or "" for row in rows}
 
 
@@ -190,7 +191,13 @@ def _related(visitor: Visitor, record: SessionRecord) -> list[dict[str, Any]]:
     assert record.session is not None
     session = record.session["session_id"]
     variables = {"session": session, "task": record.session["task_id"] or ""}
-    return visitor.own_rows(sql_of("related.sql"), frozenset({"sessions"}), variables)
+    views = frozenset({"sessions"})
+    found = visitor.own_rows(sql_of("relations.sql"), views, variables)
+    names = [row["session_id"] for row in found]
+    if not names:
+        return []
+    variables["sessions"] = msgspec.json.encode(names).decode()
+    return visitor.own_rows(sql_of("related.sql"), views, variables, names)
 
 
 def _tokens(visitor: Visitor, asked: TokensQuestion) -> Content:

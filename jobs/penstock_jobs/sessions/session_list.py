@@ -2,9 +2,11 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 import msgspec
 
+from penstock.execution.at_once import at_once
 from penstock.lake.lake import Lake
 from penstock.lake.pages import decode_cursor, encode_cursor
 from penstock.lake.query import OwnQuery
@@ -15,7 +17,7 @@ from penstock_jobs.sessions.session_record import sql_of
 LISTED_MAX = 1_000
 #: Sessions whose texts are read for words, for one page: older ones are on pages that follow.
 SEARCHED_MAX = 200
-_VIEWS = frozenset({"sessions", "outcomes"})
+_VIEWS, _SESSIONS = frozenset({"sessions", "outcomes"}), frozenset({"sessions"})
 _EVENTS = frozenset({"events"})
 _ENDED_SO = """session_id in (
         select session_id from (
@@ -30,11 +32,26 @@ _ENDS = {
 }
 _SINCE = "last_ts >= make_timestamptz(cast(getvariable('since_us') as bigint))"
 _UNTIL = "last_ts < make_timestamptz(cast(getvariable('until_us') as bigint))"
+_ALL = "true"
 _BEHIND, _AHEAD = (
     f"(last_ts, session_id) {sign} (make_timestamptz(try_cast(getvariable('place_us') as bigint)),"
     " getvariable('place_session'))"
     for sign in "<>"
 )
+
+
+_AMONG = """session_id in (select unnest(from_json(getvariable('sessions'), '["VARCHAR"]')))"""
+
+
+@dataclass(frozen=True)
+class _Side:
+    """Of a place in the list: what is there, and in which order the nearest come first."""
+
+    place: str
+    direction: str
+
+
+_NEWER, _OLDER = _Side(_AHEAD, "asc"), _Side(_BEHIND, "desc")
 
 
 class ListedSession(msgspec.Struct):
@@ -141,7 +158,12 @@ def neighbours_of(
     """What stands beside a session in the list of this filter, whatever words it has. Raises what
     `list_sessions` does."""
     asked = _conditions(lake, sessions)
-    place = {"place_us": str(_microseconds(last_ts)), "place_session": session}
+    place_us = str(_microseconds(last_ts))
+    if asked.sql == _ALL:
+        order = ListPlace(tenant, of_project, [place_us, session], 1)
+        newer, older = at_once(*(partial(_near, lake, order, side) for side in (_NEWER, _OLDER)))
+        return Neighbours(next(iter(newer), None), next(iter(older), None))
+    place = {"place_us": place_us, "place_session": session}
     sql = sql_of("neighbours.sql").format(conditions=asked.sql, ahead=_AHEAD, behind=_BEHIND)
     query = OwnQuery(sql, asked.views, variables=asked.variables | place)
     rows = lake.query(query, tenant=tenant, project=of_project).table().to_pylist()
@@ -172,7 +194,7 @@ class _Conditions:
 
 def _conditions(lake: Lake, sessions: ListFilter) -> _Conditions:
     variables: dict[str, str] = {}
-    conditions = ["true"]
+    conditions = [_ALL]
     for name in ("project", "checkpoint"):
         if (value := getattr(sessions, name)) is not None:
             variables[name] = value
@@ -190,7 +212,7 @@ def _conditions(lake: Lake, sessions: ListFilter) -> _Conditions:
         variables |= {name: str(value) for name, value in ends.items()}
         ended = " and ".join(_ENDS[name] for name in ends)
         conditions.append(_ENDED_SO.format(definition=definition, ended=ended))
-    views = _VIEWS if ends else frozenset({"sessions"})
+    views = _VIEWS if ends else _SESSIONS
     return _Conditions(" and ".join(conditions), definition, variables, views)
 
 
@@ -200,16 +222,34 @@ def _listed(lake: Lake, sessions: ListFilter, order: ListPlace) -> list[ListedSe
     if order.place is not None:
         variables["place_us"], variables["place_session"] = order.place
         conditions = f"{conditions} and {_BEHIND}"
+    among = None
+    if asked.sql == _ALL:  # whoever is in the list is known before summaries are put together
+        among = _near(lake, order, _OLDER)
+        variables["sessions"] = msgspec.json.encode(among).decode()
+        conditions = f"{conditions} and {_AMONG}"
     sql = sql_of("list.sql").format(conditions=conditions, definition=asked.definition)
-    query = OwnQuery(sql, _VIEWS, variables=variables)
+    query = OwnQuery(sql, _VIEWS, variables=variables, sessions=among)
     rows = lake.query(query, tenant=order.tenant, project=order.of_project).table()
     return msgspec.convert(rows.to_pylist(), list[ListedSession])
+
+
+def _near(lake: Lake, order: ListPlace, side: _Side) -> list[str]:
+    """The sessions nearest to a place in the list of all, on one side of it."""
+    variables, place = {"rows_max": str(order.rows_max)}, _ALL
+    if order.place is not None:
+        variables["place_us"], variables["place_session"] = order.place
+        place = side.place
+    sql = sql_of("places.sql").format(place=place, direction=side.direction)
+    query = OwnQuery(sql, _SESSIONS, variables=variables)
+    rows = lake.query(query, tenant=order.tenant, project=order.of_project).table()
+    names: list[str] = rows["session_id"].to_pylist()
+    return names
 
 
 def _found(lake: Lake, order: ListPlace, words: str, names: list[str]) -> dict[str, str]:
     """By session the text around the words, where they stand in it first."""
     variables = {"words": words, "sessions": msgspec.json.encode(names).decode()}
-    query = OwnQuery(sql_of("words.sql"), _EVENTS, variables=variables)
+    query = OwnQuery(sql_of("words.sql"), _EVENTS, variables=variables, sessions=names)
     rows = lake.query(query, tenant=order.tenant, project=order.of_project).table().to_pylist()
     return {row["session_id"]: row["found"] for row in rows}
 

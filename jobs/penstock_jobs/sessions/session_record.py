@@ -69,6 +69,7 @@ def read_session(
         "select * from sessions where session_id = getvariable('session')",
         _SESSIONS,
         variables={"session": session},
+        sessions=[session],
     )
     events, summaries, stored = at_once(
         page,
@@ -89,7 +90,8 @@ def _read_page(
     place = decode_cursor(cursor, 3) if cursor else ["", "", ""]
     names = ("session", "after_ts", "after_place", "after_tie", "rows_max", "bytes_max")
     values = (session, *place, str(limit), str(_PAGE_BYTES_MAX))
-    query = OwnQuery(sql_of("events.sql"), _EVENTS, variables=dict(zip(names, values, strict=True)))
+    variables = dict(zip(names, values, strict=True))
+    query = OwnQuery(sql_of("events.sql"), _EVENTS, variables=variables, sessions=[session])
     rows = lake.query(query, tenant=tenant, project=project).table().to_pylist()
     events = [_event_of(row) for row in rows]
     if not rows:

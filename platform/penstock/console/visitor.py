@@ -1,7 +1,7 @@
 """Whoever looks at a page: the grant of the key that the browser signed in with, and what may be
 asked with it. Pages ask as HTTP does: the same roles, projects, tenants, quotas and audit."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -66,14 +66,19 @@ class Visitor:
         return self.lake.query(sql, as_of=as_of, tenant=tenant, project=project).table_at()
 
     def own_rows(
-        self, sql: str, views: frozenset[str], variables: Mapping[str, str] | None = None
+        self,
+        sql: str,
+        views: frozenset[str],
+        variables: Mapping[str, str] | None = None,
+        sessions: Collection[str] | None = None,
     ) -> list[dict[str, Any]]:
         """The rows of a page's own SQL, from a file of its room, over these views of what the
-        visitor may see; `variables` are for `getvariable`. Raises what `rows` does."""
+        visitor may see; `variables` are for `getvariable`, and it reads `sessions` alone where
+        they are named. Raises what `rows` does."""
         self.grant.require("read", of_projects=True)
         self._count_query()
         note_query(self.lake, self.caller, sql, None, "console")
-        query = OwnQuery(sql, views, variables=variables or {})
+        query = OwnQuery(sql, views, variables=variables or {}, sessions=sessions)
         tenant, project = self.grant.tenant, self.grant.project
         rows = self.lake.query(query, tenant=tenant, project=project).table().to_pylist()
         return [dict(row) for row in rows]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.execution import Executor
     from penstock.lake.query import LakeQuery, OwnQuery
     from penstock.lake.redaction_modes import TenantModes
+    from penstock.lake.session_filters import SessionFilters
     from penstock.lake.statement_processes import StatementProcesses
     from penstock.lake.waiting_index import WaitingIndex
     from penstock.redaction.line_redaction import LineRedactor
@@ -77,6 +78,13 @@ class Lake:
         from penstock.lake.redaction_modes import TenantModes
 
         return TenantModes(self.database, self.settings)
+
+    @cached_property
+    def session_filters(self) -> "SessionFilters":
+        """Which segments may hold a session."""
+        from penstock.lake.session_filters import SessionFilters
+
+        return SessionFilters(self.database)
 
     @cached_property
     def waiting_index(self) -> "WaitingIndex":

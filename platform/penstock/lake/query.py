@@ -4,7 +4,7 @@ Two walls: the statement is checked before it runs (`query_guard`), and the conn
 can open no files but those of the pinned lake.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import pyarrow as pa
 
 from penstock.errors import LibraryMissing
-from penstock.lake.catalog import READER_LEASE_SECONDS, Pin, pinned
+from penstock.events.event import session_key
+from penstock.lake.catalog import READER_LEASE_SECONDS, Pin, Segment, pinned
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.fresh_events import NOTHING_FRESH, FreshEvents, arrivals_of, read_fresh
 from penstock.lake.pinned_files import PinnedFiles
@@ -59,7 +60,8 @@ _CONSENT_CHANGES = pa.schema([(n, pa.string()) for n in ("tenant", "session_id",
 class OwnQuery:
     """SQL of our own: it is not checked, may have parameters, and reads no views but `views`, and
     `tables` that it brings along. `variables` are for `getvariable`: they reach a statement that
-    runs in another process too."""
+    runs in another process too. Where `sessions` are named, it asks for events and summaries of
+    them alone, and segments that hold none of them are not opened."""
 
     sql: str
     views: frozenset[str]
@@ -69,6 +71,7 @@ class OwnQuery:
     tables: Mapping[str, pa.Table] = field(default_factory=dict)
     #: What has no room in so much memory is on disk; never more than the settings allow.
     memory_bytes_max: int | None = None
+    sessions: Collection[str] | None = None
 
 
 @dataclass(frozen=True)
@@ -202,7 +205,7 @@ class LakeQuery(QueryRows):
             kept = ProjectRows(self.project, limits.spill, preparation, copies=copies)
         place = self.tenant, pin.snap, pin.moment
         sources = ViewSources(preparation, files, lake.database, *place, kept)
-        self._prepare(sources, query.views, pin, fresh)
+        self._prepare(sources, query, pin, fresh)
         for name, table in query.tables.items():
             preparation.register(name, table)
         for name, value in query.variables.items():
@@ -259,20 +262,25 @@ class LakeQuery(QueryRows):
             before = pin.next_offsets
         return pin, replace(fresh, cut_off=True)
 
-    def _prepare(
-        self, sources: ViewSources, views: frozenset[str], pin: Pin, fresh: FreshEvents
-    ) -> None:
+    def _segments(self, query: OwnQuery, pin: Pin) -> Sequence[Segment]:
+        if query.sessions is None:
+            return pin.segments
+        keys = [session_key(self.tenant, session) for session in query.sessions]
+        return self.lake.session_filters.holding(pin.segments, keys)
+
+    def _prepare(self, sources: ViewSources, query: OwnQuery, pin: Pin, fresh: FreshEvents) -> None:
         """Create the views that the query reads."""
+        views, segments = query.views, self._segments(query, pin)
         connection = sources.connection
         connection.execute("SET VARIABLE tenant = ?", [sources.tenant])
         of_project = sources.kept is not None
         if of_project or _SESSIONS in views:
-            names = [sessions_name(segment.name) for segment in pin.segments]
+            names = [sessions_name(segment.name) for segment in segments]
             sources.bind_whole_files("stored_sessions", names, SESSION_PARTS)
             connection.register("fresh_sessions", self.lake.summariser.summarise(fresh.rows))
             connection.execute(relation_sql("session_parts"))
         if of_project or views & LAKE_VIEWS - {_SESSIONS}:
-            names = [segment.name for segment in pin.segments]
+            names = [segment.name for segment in segments]
             sources.bind_whole_files("stored_events", names, EVENT_ROWS)
             connection.register("fresh_events", fresh.rows)
             rows = [

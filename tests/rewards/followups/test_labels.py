@@ -3,6 +3,7 @@
 import io
 import json
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -12,17 +13,26 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.dissatisfaction import JudgedFollowUp
 from penstock_jobs.rewards.due_sessions import definition_known_as
+from penstock_jobs.rewards.followups import question_memory
 from penstock_jobs.rewards.followups.judge import Message
 from penstock_jobs.rewards.followups.labels import (
     MessagePlace,
     StoredLabel,
     add_label,
+    by_people,
     current_labels,
     draw,
     labels_of,
     people_first,
 )
-from penstock_jobs.rewards.followups.questions import QuestionFrame, open_questions
+from penstock_jobs.rewards.followups.question_memory import QuestionMemory
+from penstock_jobs.rewards.followups.questions import (
+    Question,
+    QuestionFrame,
+    open_questions,
+    questions_in,
+    read_frame,
+)
 from tests.support.commands import penstock
 from tests.support.lakes import HandLake, hand_lake
 from tests.support.reward_events import answered, said
@@ -199,3 +209,38 @@ def test_every_message_is_asked_once() -> None:
     assert len({question.place for question in questions}) == 18
     share = [question.drawn for question in questions[:10]]
     assert share.count(False) == 3
+
+
+def test_kept_questions_are_those_of_all_messages(
+    lake: HandLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the rewards are others; labels and labels taken back count at once."""
+    monkeypatch.setattr(question_memory, "_KEPT_MAX", 4)
+    version = definition_known_as(lake.lake.database, "judged").version
+    memory = QuestionMemory()
+
+    def both() -> tuple[list[Question], list[Question]]:
+        kept, places = memory.questions(lake.lake, TENANT_DEFAULT, version, None)
+        frame = read_frame(lake.lake, version, TENANT_DEFAULT, None, None)
+        labels = by_people(stored(lake))
+        open_now = len(frame.follow_ups) - kept.labelled_now(places)
+        assert open_now == len(list(open_questions(frame, labels, 0.0)))
+        every = open_questions(frame, labels, 0.25)
+        return list(islice(questions_in(kept.orders, places, 0.25), 2)), list(islice(every, 2))
+
+    asked = []
+    for _ in range(6):
+        mine, every = both()
+        assert mine == every
+        asked.append(mine[0].place)
+        label(lake, "c", monkeypatch, "--chosen", "0.25")
+    assert len(set(asked)) == 6
+    lake.store(
+        [said(9, "no, wrong", "s00"), answered(10, "s00", text="Done."), said(11, "b", "s00")]
+    )
+    before = len(read_frame(lake.lake, version, TENANT_DEFAULT, None, None).follow_ups)
+    run_at(lake, 2 * HOUR, DEFINITION)
+    kept, _ = memory.questions(lake.lake, TENANT_DEFAULT, version, None)
+    assert kept.messages > before
+    mine, every = both()
+    assert mine == every

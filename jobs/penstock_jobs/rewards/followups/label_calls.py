@@ -58,26 +58,26 @@ def _next(lake: Lake, caller: Caller, question: NextLabelQuestion) -> NextLabel:
     from itertools import islice
 
     from penstock_jobs.rewards.due_sessions import definition_known_as
-    from penstock_jobs.rewards.followups.labels import by_people, current_labels, digest_of
-    from penstock_jobs.rewards.followups.questions import follow_up_at, open_questions, read_frame
+    from penstock_jobs.rewards.followups.labels import digest_of
+    from penstock_jobs.rewards.followups.question_memory import memory_of
+    from penstock_jobs.rewards.followups.questions import follow_up_at, questions_in
 
     known = definition_known_as(lake.database, question.definition)
-    frame = read_frame(lake, known.version, caller.tenant, question.checkpoint, None)
-    labels = by_people(current_labels(lake.database, caller.tenant))
-    places = {label.place for label in labels}
-    waiting = sum(each.place not in places for each in frame.follow_ups)
-    checkpoints = {each.place: each.checkpoint for each in frame.follow_ups}
+    kept, labelled_places = memory_of(lake).questions(
+        lake, caller.tenant, known.version, question.checkpoint
+    )
     found = None
-    for asked in islice(open_questions(frame, labels, question.chosen), _GONE_MAX):
+    questions = questions_in(kept.orders, labelled_places, question.chosen)
+    for asked in islice(questions, _GONE_MAX):
         if (follow_up := follow_up_at(lake, caller.tenant, asked.place)) is not None:
             message = follow_up.message
             found = OpenMessage(
                 *asked.place,
                 message=digest_of(message),
                 drawn=asked.drawn,
-                until_us=frame.until_us,
+                until_us=kept.until_us,
                 judged=asked.judged,
-                checkpoint=checkpoints[asked.place],
+                checkpoint=kept.checkpoints[asked.place],
                 text=message.text,
                 agent=message.agent,
                 previous=message.previous,
@@ -85,8 +85,8 @@ def _next(lake: Lake, caller: Caller, question: NextLabelQuestion) -> NextLabel:
                 tests=message.tests,
             )
             break
-    labelled = len(frame.follow_ups) - waiting
-    return NextLabel(known.name, known.version, found, waiting, labelled)
+    labelled = kept.labelled_now(labelled_places)
+    return NextLabel(known.name, known.version, found, kept.messages - labelled, labelled)
 
 
 class LabelOrder(Question):

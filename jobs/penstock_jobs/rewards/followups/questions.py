@@ -2,7 +2,7 @@
 much. Those drawn come in the order of their places in the hat, so that the labelled ones are a
 random sample whenever somebody stops."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -75,17 +75,35 @@ def read_frame(
     return QuestionFrame(tenant, version, found, until_us)
 
 
+@dataclass(frozen=True)
+class QuestionOrders:
+    """Messages that wait for a label, in the two orders in which people are asked about them."""
+
+    drawn: Sequence[JudgedFollowUp]
+    chosen: Sequence[JudgedFollowUp]
+
+    @classmethod
+    def of(cls, frame: QuestionFrame, known: Collection[MessagePlace]) -> "QuestionOrders":
+        waiting = [each for each in frame.follow_ups if each.place not in known]
+        drawn = sorted(waiting, key=lambda each: draw(frame.tenant, each.place))
+        return cls(drawn, _telling(waiting))
+
+
 def open_questions(
     frame: QuestionFrame, labels: Iterable[StoredLabel], chosen_share: float
 ) -> Iterator[Question]:
     """About messages without one of these labels; so large a share is chosen."""
     known = {label.place for label in labels}
-    waiting = [each for each in frame.follow_ups if each.place not in known]
-    drawn = sorted(waiting, key=lambda each: draw(frame.tenant, each.place))
-    chosen = _telling(waiting)
-    asked: set[MessagePlace] = set()
-    by_chance = (Question(each.place, each.judged, True) for each in drawn)
-    by_choice = (Question(each.place, each.judged, False) for each in chosen)
+    return questions_in(QuestionOrders.of(frame, known), known, chosen_share)
+
+
+def questions_in(
+    orders: QuestionOrders, known: Collection[MessagePlace], chosen_share: float
+) -> Iterator[Question]:
+    """The same of messages in their orders; of `known` ones nobody is asked."""
+    asked = set(known)
+    by_chance = (Question(each.place, each.judged, True) for each in orders.drawn)
+    by_choice = (Question(each.place, each.judged, False) for each in orders.chosen)
     count = chosen_count = 0
     while True:
         wants_choice = chosen_count + 1 <= chosen_share * (count + 1) + _ROUNDING

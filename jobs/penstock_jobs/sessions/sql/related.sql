@@ -1,15 +1,10 @@
 -- Sessions that continue this one, and other attempts at its task: the newest of each.
 -- Grain:  relation, session_id.
--- Parts of summaries say which sessions they may be: these alone are put together.
 with related as (
     select session_id, parent_session, task_id, link, checkpoint, project, last_ts, end_reason
     from sessions
     where session_id in (
-        select session_id
-        from session_parts
-        where parent_session = getvariable('session')
-           or (getvariable('task') <> '' and task_id = getvariable('task'))
-    )
+        select unnest(from_json(getvariable('sessions'), '["VARCHAR"]')))
 ),
 children as (
     select 'child' as relation, session_id, link, checkpoint, project, last_ts, end_reason

@@ -16,7 +16,9 @@ places as (
     select session_id, ts, text, strpos(lower(text), lower(getvariable('words'))) as place
     from texts
 )
-select session_id, arg_min(substr(text, greatest(place - 60, 1), 240), ts) as found
+-- A condition on the place would be pushed to where all payloads are read.
+select session_id, arg_min(substr(text, greatest(place - 60, 1), 240), ts)
+                       filter (where place > 0) as found
 from places
-where place > 0
 group by session_id
+having bool_or(place > 0)
