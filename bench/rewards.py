@@ -1,5 +1,7 @@
 """What it costs to compute all rewards of a definition, from segments to rows."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -23,7 +25,11 @@ from tests.support.labelled_messages import HELD_OUT, TRAINING, labelled_message
 from tests.support.lakes import hand_lake
 
 _EVENTS = 20_000
+_COMMAND_EVENTS = 32_000
+_MIB = 1024 * 1024
 _SPEED = Goal(what="events whose rewards are computed, per CPU second", at_least=25_000)
+_COMMAND = Goal(what="the same by `penstock rewards run`, started for it", at_least=15_000)
+_PEAK = Goal(what="its peak memory", at_most=300, unit=" MiB")
 _TRIES = 5
 #: Long after the traffic: nothing is pending.
 _AS_OF_US = 2_000_000_000_000_000
@@ -45,7 +51,37 @@ def _measure(size: Size, here: Path) -> Iterator[Figure]:
     yield _SPEED.figure(traffic.events / cpu_s)
     what = "rewards of an event against the ceiling of taking it in"
     yield Figure(what, f"{cpu_s / ceiling_s:.2f}")
+    yield from _command(here / "command", size.of(_COMMAND_EVENTS, 200))
     yield from _judge_speed()
+
+
+#: The command, which ends its process, and then what the process used.
+_MEASURED_COMMAND = """
+import os, sys
+from bench.measure import usage_of
+from penstock.__main__ import main
+sys.argv = ["penstock", "rewards", "run", "--json", "--data", sys.argv[1]]
+try:
+    main()
+except SystemExit as ended:
+    assert not ended.code
+used = usage_of(os.getpid())
+print(used.cpu_s, used.peak_bytes, file=sys.stderr)
+"""
+
+
+def _command(data: Path, events: int) -> Iterator[Figure]:
+    """The whole command in a process of its own: imports, plan, files and commits are in it."""
+    traffic = make_traffic(events)
+    with hand_lake(data) as lake:
+        for body in traffic.plain:
+            lake.send(body)
+        lake.writer().drain()
+    command = [sys.executable, "-c", _MEASURED_COMMAND, str(data)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    cpu_s, peak_bytes = done.stderr.splitlines()[-1].split()
+    yield _COMMAND.figure(traffic.events / float(cpu_s))
+    yield _PEAK.figure(int(peak_bytes) / _MIB)
 
 
 def _judge_speed() -> Iterator[Figure]:
@@ -82,8 +118,9 @@ MEASUREMENT = Measurement(
     title="Rewards",
     about="""
 All [rewards](rewards.md), outcomes and tallies of the default definition, from segments to rows,
-in one process; one event in ten is an edit of a file of 6 KB. The best of five.
+in one process; one event in ten is an edit of a file of 6 KB. The best of five. Beside it the
+command as a person runs it once, over a lake of 32,000 such events.
 """,
-    goals=(_SPEED,),
+    goals=(_SPEED, _COMMAND, _PEAK),
     run=_measure,
 )

@@ -5,6 +5,7 @@ words match in sequence. Scripts without spaces match anywhere."""
 
 import re
 import tomllib
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -33,11 +34,11 @@ class Hit(NamedTuple):
 
 class _KnownWord(NamedTuple):
     groups: tuple[int, ...]
-    #: A phrase of several words begins with it.
-    opens: bool
+    #: The second words of the phrases that begin with it.
+    seconds: frozenset[str]
 
 
-_UNKNOWN = _KnownWord((), opens=False)
+_UNKNOWN = _KnownWord((), frozenset())
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,8 @@ class Lexicon:
     stems: dict[str, tuple[int, ...]]
     #: The words of each group that may stand anywhere.
     unspaced: tuple[re.Pattern[str], ...]
-    #: The words that a phrase of several begins with.
-    openers: frozenset[str]
+    #: The words that a phrase of several begins with, and their second words.
+    openers: dict[str, frozenset[str]]
     _known: dict[str, _KnownWord | None] = field(default_factory=dict, repr=False)
 
     def hits(self, words: Sequence[str], text: str) -> list[Hit]:
@@ -63,14 +64,16 @@ class Lexicon:
             word = self._look_up(words[at]) if known is _UNKNOWN else known
             if word is None:
                 continue
-            if not word.opens:
+            following = words[at + 1 : at + _PHRASE_WORDS_MAX] if word.seconds else ()
+            # Most openers stand alone: no phrase is put together for them.
+            if not following or following[0] not in word.seconds:
                 hits += [Hit(group, at, 1) for group in word.groups]
                 continue
             groups = dict.fromkeys(word.groups, 1)
             phrase = words[at]
-            for more, following in enumerate(words[at + 1 : at + _PHRASE_WORDS_MAX], 2):
-                phrase = f"{phrase} {following}"
-                groups |= dict.fromkeys(self.phrases.get(phrase, ()), more)
+            for length, last in enumerate(following, 2):
+                phrase = f"{phrase} {last}"
+                groups |= dict.fromkeys(self.phrases.get(phrase, ()), length)
             hits += [Hit(group, at, length) for group, length in groups.items()]
         if not text.isascii() and _UNSPACED.search(text):
             for group, pattern in enumerate(self.unspaced):
@@ -84,8 +87,8 @@ class Lexicon:
         lengths = (length for length in _STEM_LENGTHS if length <= len(word))
         stems = (self.stems.get(word[:length], ()) for length in lengths)
         groups = frozenset(self.phrases.get(word, ())).union(*stems)
-        opens = word in self.openers
-        known = _KnownWord(tuple(groups), opens) if groups or opens else None
+        seconds = self.openers.get(word, frozenset())
+        known = _KnownWord(tuple(groups), seconds) if groups or seconds else None
         self._known[word] = known
         return known
 
@@ -106,5 +109,10 @@ def lexicon(file: str) -> Lexicon:
             kind, key = (stems, cue[:-1]) if cue.endswith("*") else (phrases, cue)
             if group not in kind.get(key, ()):
                 kind[key] = (*kind.get(key, ()), group)
-    openers = frozenset(phrase.split(" ")[0] for phrase in phrases if " " in phrase)
-    return Lexicon(tuple(groups), phrases, stems, tuple(unspaced), openers)
+    openers: defaultdict[str, set[str]] = defaultdict(set)
+    for phrase in phrases:
+        first, *more = phrase.split(" ")
+        if more:
+            openers[first].add(more[0])
+    seconds = {word: frozenset(following) for word, following in openers.items()}
+    return Lexicon(tuple(groups), phrases, stems, tuple(unspaced), seconds)
