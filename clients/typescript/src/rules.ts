@@ -127,13 +127,13 @@ export const RULES: readonly Rule[] = [
   {
     type: "token",
     pattern: new RegExp("(?<name>(?:secret|token|(?:api|access|auth|private|encryption|signing|secret|account|master|app|service|client|deploy|license|shared|storage|webhook)[_-]?key|credentials?|auth)(?=(?<atom0>[A-Za-z0-9_-]{0,16}))\\k<atom0>)\\\\{0,3}[\"']?[\\])]?[ \\t]{0,8}(?::=|=>|=|:)(?!=)[ \\t]{0,8}(?:(?:[a-z]{0,2})\\\\{0,3}(?<quote>[\"'`])(?<value>(?=(?<atom1>[A-Za-z0-9_~+/.=!@#$^&*:%-]{12,512}))\\k<atom1>)\\\\{0,3}\\k<quote>|(?<bare>(?=(?<atom2>[A-Za-z0-9_~+/.=!@#$^*:%-]{16,512}))\\k<atom2>)(?=\\\\n|[\\s,;\"'}&\\\\]|$))", "gsi"),
-    checks: ["no_example", "token", "assigned"],
+    checks: ["assigned", "no_example", "token"],
     needles: ["secret", "token", "key", "credential", "auth"],
   },
   {
     type: "token",
     pattern: new RegExp("(?<name>(?:(?<![A-Za-z])(?:PAT|pat)|(?<=[a-z0-9])Pat))\\\\{0,3}[\"']?[\\])]?[ \\t]{0,8}(?::=|=>|=|:)(?!=)[ \\t]{0,8}(?:(?:[a-z]{0,2})\\\\{0,3}(?<quote>[\"'`])(?<value>(?=(?<atom0>[A-Za-z0-9_~+/.=!@#$^&*:%-]{12,512}))\\k<atom0>)\\\\{0,3}\\k<quote>|(?<bare>(?=(?<atom1>[A-Za-z0-9_~+/.=!@#$^*:%-]{16,512}))\\k<atom1>)(?=\\\\n|[\\s,;\"'}&\\\\]|$))", "gs"),
-    checks: ["no_example", "token", "assigned"],
+    checks: ["assigned", "no_example", "token"],
     needles: ["pat"],
   },
   {
