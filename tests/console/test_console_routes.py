@@ -132,8 +132,11 @@ def test_pages_and_assets_have_their_headers(visits: Visits) -> None:
 def test_an_address_of_nothing_is_a_page_for_browsers_alone(visits: Visits) -> None:
     page = visits.ask("GET", "/nowhere", Accept="text/html,*/*")
     assert (page.status, "There is nothing at this address." in page.body) == (404, True)
-    problem = visits.ask("GET", "/nowhere")
-    assert (problem.status, json.loads(problem.body)["status"]) == (404, 404)
+    for problem in (
+        visits.ask("GET", "/nowhere"),
+        visits.ask("GET", "/v1/nowhere", Accept="text/html,*/*"),
+    ):
+        assert (problem.status, json.loads(problem.body)["status"]) == (404, 404)
 
 
 def test_a_suite_that_nobody_tried_and_a_time_that_is_none_say_what_to_do(visits: Visits) -> None:

@@ -141,8 +141,9 @@ def make_app(service: Service) -> ASGIApp:
 
 
 def on_no_address(request: Request[Any, Any, Any], error: NotFoundException) -> Response[Any]:
-    """A page for a browser, and a problem for a program."""
-    wants_page = "text/html" in request.headers.get("accept", "")
+    """A page for a browser; below /v1, which is for programs, a problem as everywhere there."""
+    accepted = request.headers.get("accept", "")
+    wants_page = "text/html" in accepted and not request.url.path.startswith("/v1/")
     return on_console_http_error(request, error) if wants_page else on_http_error(request, error)
 
 
