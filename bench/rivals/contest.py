@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -130,11 +130,9 @@ class _Process:
     def ask(self, facts: Mapping[str, object]) -> Spending:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        try:
+        with suppress(BrokenPipeError):  # it has ended, and answers nothing
             print(json.dumps({**self.contender.question, **facts}), file=self.process.stdin)
             self.process.stdin.flush()
-        except BrokenPipeError:
-            raise ContenderFailed("it has ended") from None
         line = self.process.stdout.readline()
         if not line:
             self.log.seek(0)
@@ -156,6 +154,9 @@ def _running(contender: Contender, log: IO[str]) -> Iterator[_Process]:
             yield _Process(contender, process, log)
         finally:
             process.kill()
+            assert process.stdin is not None
+            with suppress(BrokenPipeError):  # what one that had ended never read
+                process.stdin.close()
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
