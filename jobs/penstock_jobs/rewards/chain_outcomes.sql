@@ -2,19 +2,32 @@
 -- the named version.
 -- Grain:  session_id.
 -- Order:  first_ts.
-with current as (
-    select * from outcomes where superseded_at is null
-),
-own as (
+-- Reads stored_outcomes: the view `outcomes` sorts those of the whole lake to say what is current.
+with own as (
     select chain, definition_version
-    from current
-    where session_id = getvariable('session')
+    from stored_outcomes
+    where tenant = getvariable('tenant')
+      and session_id = getvariable('session')
       and getvariable('version') in ('', definition_version)
     order by computed_at desc, definition_version
     limit 1
+),
+-- Whoever was of the chain when it was computed; by now it may be of another.
+members as (
+    select distinct session_id, definition_version
+    from stored_outcomes
+    join own using (chain, definition_version)
+    where tenant = getvariable('tenant')
+),
+current as (
+    select session_id, chain, outcome, reason, value, checkpoint, definition, definition_version,
+           computed_at, first_ts
+    from stored_outcomes
+    join members using (session_id, definition_version)
+    where tenant = getvariable('tenant')
+    qualify row_number() over (partition by session_id order by computed_at desc) = 1
 )
-select session_id, chain, outcome, reason, value, checkpoint, definition, definition_version,
-       computed_at
+select current.* exclude (first_ts)
 from current
-join own using (chain, definition_version)
+join own using (chain)
 order by first_ts, session_id

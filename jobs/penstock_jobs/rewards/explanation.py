@@ -1,11 +1,9 @@
 """Why a session is worth what it is: its outcome, the terms of the definition with what each adds,
 and the chain that it shares its reward with."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from importlib.resources import files
 from typing import Any
 from uuid import uuid4
@@ -34,7 +32,7 @@ from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
 from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.outcomes import RULES, STILL_OPEN, no_agent
 
-_VIEWS = frozenset({"rewards", "outcomes"})
+_OUTCOMES, _REWARDS = frozenset({"outcomes"}), frozenset({"rewards"})
 #: Of one session. What is beyond is left out, and `rewards_cut_off` says so.
 _ROWS_MAX = 20_000
 Row = dict[str, Any]
@@ -98,21 +96,25 @@ def stored_rewards(
 ) -> SessionRewards | None:
     """What the newest run said of a session, by a definition of this name or version if one is
     named; None where no run has computed it. Of `project` alone, if one is named."""
-    ask = partial(_ask, lake, tenant, project)
+
+    def ask(query: OwnQuery) -> pa.Table:
+        return lake.query(query, tenant=tenant, project=project).table()
+
     known = definition_known_as(lake.database, definition).version if definition else ""
     variables = {"session": session, "version": known}
-    outcomes: list[Row] = ask("chain_outcomes.sql", variables).to_pylist()
+    chain = ask(OwnQuery(_sql_of("chain_outcomes.sql"), _OUTCOMES, variables=variables))
+    outcomes: list[Row] = chain.to_pylist()
     own = next((row for row in outcomes if row["session_id"] == session), None)
     if own is None:
         return None
-    chain = sorted(row["session_id"] for row in outcomes)
+    sessions = [row["session_id"] for row in outcomes]
     variables |= {
-        "version": own["definition_version"],
-        "chain_sessions": json.dumps(chain),
-        "first_session": chain[0],
-        "last_session": chain[-1],
+        "first_session": min(sessions),
+        "last_session": max(sessions),
+        "rows_max": str(_ROWS_MAX + 1),
     }
-    table = ask("session_rewards.sql", variables | {"rows_max": str(_ROWS_MAX + 1)})
+    sql, tables = _sql_of("session_rewards.sql"), {"chain": chain}
+    table = ask(OwnQuery(sql, _REWARDS, variables=variables, tables=tables))
     places = {row["session_id"]: ChainMember(row["chain"]) for row in outcomes}
     explanation = _explanation(_definition_of(lake, own), table, places, outcomes, own)
     rows = [row for row in table.to_pylist() if row["session_id"] == session]
@@ -212,9 +214,5 @@ def _definition_of(lake: Lake, outcome: Row) -> Definition | None:
     return replace(definition, name=progress.name, version=progress.version)
 
 
-def _ask(
-    lake: Lake, tenant: str, project: str | None, file: str, variables: Mapping[str, str]
-) -> pa.Table:
-    sql = files("penstock_jobs.rewards").joinpath(file).read_text(encoding="utf-8")
-    query = OwnQuery(sql, _VIEWS, variables=variables)
-    return lake.query(query, tenant=tenant, project=project).table()
+def _sql_of(file: str) -> str:
+    return files("penstock_jobs.rewards").joinpath(file).read_text(encoding="utf-8")

@@ -2,15 +2,14 @@
 -- chain as wholes: together they make up what the session is worth.
 -- Grain:  session_id, target_kind, target_id, name, horizon_s.
 -- Order:  what is about sessions first, since no limit may cut it off.
+-- Reads stored_rewards: which are current the table `chain` says.
 select session_id, target_kind, target_id, name, horizon_s, value, state, reason, weight,
        epoch_us(due_at) as due_us, checkpoint
-from rewards
-where superseded_at is null
-  and definition_version = getvariable('version')
+from stored_rewards
+semi join chain using (session_id, definition_version, computed_at)
+where tenant = getvariable('tenant')
   -- Bounds reach the scan of rewards; a choice of two conditions does not.
   and session_id between getvariable('first_session') and getvariable('last_session')
-  and (session_id = getvariable('session')
-       or (target_kind = 'session'
-           and list_contains(cast(getvariable('chain_sessions') as json)::varchar[], session_id)))
+  and (session_id = getvariable('session') or target_kind = 'session')
 order by target_kind <> 'session', target_kind, target_id, name, horizon_s
 limit cast(getvariable('rows_max') as bigint)

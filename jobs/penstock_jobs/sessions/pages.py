@@ -119,17 +119,10 @@ def _openings(visitor: Visitor, sessions: list[str]) -> dict[str, str]:
 
 
 def _show(visitor: Visitor, asked: ShownSession) -> Content:
-    record = _read(visitor, asked.session_id, asked.definition, limit=_PART_EVENTS)
-    part = record
-    if asked.cursor:
-        question = SessionQuestion(
-            session_id=asked.session_id, cursor=asked.cursor, limit=_PART_EVENTS
-        )
-        part = visitor.ask(SHOW_SESSION, question)
-    fates, beside, related = at_once(
-        lambda: fates_of(visitor, record, part.events, asked.horizon_s),
-        lambda: _beside(visitor, asked, record),
-        lambda: [] if asked.cursor else _related(visitor, record),
+    (record, part, fates), beside, related = at_once(
+        partial(_part, visitor, asked),
+        partial(_beside, visitor, asked),
+        lambda: [] if asked.cursor else _related(visitor, asked.session_id),
     )
     place = EntryPlace(asked.events, asked.turn)
     rewards = Rewards(record.rewards, asked.horizon_s)
@@ -156,6 +149,20 @@ def _show(visitor: Visitor, asked: ShownSession) -> Content:
     }
 
 
+def _part(
+    visitor: Visitor, asked: ShownSession
+) -> tuple[SessionRecord, SessionRecord, dict[str, EditFate]]:
+    """The session, the part of it that is asked for, and what became of that part's edits."""
+    record = _read(visitor, asked.session_id, asked.definition, limit=_PART_EVENTS)
+    part = record
+    if asked.cursor:
+        question = SessionQuestion(
+            session_id=asked.session_id, cursor=asked.cursor, limit=_PART_EVENTS
+        )
+        part = visitor.ask(SHOW_SESSION, question)
+    return record, part, fates_of(visitor, record, part.events, asked.horizon_s)
+
+
 def _read(
     visitor: Visitor, session: str, definition: str | None = None, *, limit: int
 ) -> SessionRecord:
@@ -171,31 +178,25 @@ def _is_live(visitor: Visitor, record: SessionRecord) -> bool:
     return bool(silent_s < _LIVE_SECONDS)
 
 
-def _beside(visitor: Visitor, asked: ShownSession, record: SessionRecord) -> Neighbours:
+def _beside(visitor: Visitor, asked: ShownSession) -> Neighbours:
     """In the list. Whoever looks for words goes back to it; of a part behind the first nobody asks
     for them."""
-    if record.session is None or asked.words or asked.cursor:
+    if asked.words or asked.cursor:
         return Neighbours(None, None)
+    tenant, project = visitor.grant.tenant, visitor.grant.project
     return neighbours_of(
-        visitor.lake,
-        visitor.grant.tenant,
-        filter_of(asked),
-        asked.session_id,
-        record.session["last_ts"],
-        of_project=visitor.grant.project,
+        visitor.lake, tenant, filter_of(asked), asked.session_id, of_project=project
     )
 
 
-def _related(visitor: Visitor, record: SessionRecord) -> list[dict[str, Any]]:
+def _related(visitor: Visitor, session: str) -> list[dict[str, Any]]:
     """What continues a session, and other attempts at its task."""
-    assert record.session is not None
-    session = record.session["session_id"]
-    variables = {"session": session, "task": record.session["task_id"] or ""}
+    variables = {"session": session}
     views = frozenset({"sessions"})
     found = visitor.own_rows(sql_of("relations.sql"), views, variables)
-    names = [row["session_id"] for row in found]
-    if not names:
+    if not found:
         return []
+    names = [session, *(row["session_id"] for row in found)]
     variables["sessions"] = msgspec.json.encode(names).decode()
     return visitor.own_rows(sql_of("related.sql"), views, variables, names)
 
@@ -217,10 +218,8 @@ def _tokens(visitor: Visitor, asked: TokensQuestion) -> Content:
 
 def _pair(visitor: Visitor, asked: PairQuestion) -> Content:
     names = [asked.left] if asked.right is None else [asked.left, asked.right]
-    records = at_once(*(partial(_read, visitor, name, limit=_BESIDE_EVENTS) for name in names))
-    related, *sides = at_once(
-        partial(_related, visitor, records[0]),
-        *(partial(_side, visitor, record) for record in records),
+    *sides, related = at_once(
+        *(partial(_side, visitor, name) for name in names), partial(_related, visitor, asked.left)
     )
     attempts = [row for row in related if row["relation"] == "attempt"]
     return {"sides": sides, "attempts": attempts}
@@ -237,7 +236,8 @@ def _task(visitor: Visitor, asked: TaskQuestion) -> Content | Redirect:
     return {"missing": [name for name in names if name not in newest], "found": newest}
 
 
-def _side(visitor: Visitor, record: SessionRecord) -> dict[str, Any]:
+def _side(visitor: Visitor, session: str) -> dict[str, Any]:
+    record = _read(visitor, session, limit=_BESIDE_EVENTS)
     entries = entries_of(
         record.events,
         Rewards(record.rewards),

@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 
 import msgspec
 
-from penstock.execution.at_once import at_once
 from penstock.lake.lake import Lake
 from penstock.lake.pages import decode_cursor, encode_cursor
 from penstock.lake.query import OwnQuery
@@ -19,39 +17,26 @@ LISTED_MAX = 1_000
 SEARCHED_MAX = 200
 _VIEWS, _SESSIONS = frozenset({"sessions", "outcomes"}), frozenset({"sessions"})
 _EVENTS = frozenset({"events"})
+# The view `outcomes` sorts those of the whole lake to say what is current; here the newest counts.
 _ENDED_SO = """session_id in (
-        select session_id from (
-            select session_id, outcome, value from outcomes
-            where superseded_at is null and {definition}
-            qualify row_number() over (partition by session_id order by computed_at desc) = 1
-        ) where {ended})"""
+        select session_id from stored_outcomes
+        where tenant = getvariable('tenant') and {definition}
+        group by session_id
+        having {ended})"""
+_WORTH = "arg_max_null(value, computed_at)"
 _ENDS = {
-    "outcome": "outcome = getvariable('outcome')",
-    "worth_min": "value >= cast(getvariable('worth_min') as double)",
-    "worth_max": "value <= cast(getvariable('worth_max') as double)",
+    "outcome": "arg_max(outcome, computed_at) = getvariable('outcome')",
+    "worth_min": f"{_WORTH} >= cast(getvariable('worth_min') as double)",
+    "worth_max": f"{_WORTH} <= cast(getvariable('worth_max') as double)",
 }
 _SINCE = "last_ts >= make_timestamptz(cast(getvariable('since_us') as bigint))"
 _UNTIL = "last_ts < make_timestamptz(cast(getvariable('until_us') as bigint))"
 _ALL = "true"
-_BEHIND, _AHEAD = (
-    f"(last_ts, session_id) {sign} (make_timestamptz(try_cast(getvariable('place_us') as bigint)),"
-    " getvariable('place_session'))"
-    for sign in "<>"
-)
-
-
+_BEHIND = """(last_ts, session_id) < (
+    make_timestamptz(try_cast(getvariable('place_us') as bigint)), getvariable('place_session'))"""
 _AMONG = """session_id in (select unnest(from_json(getvariable('sessions'), '["VARCHAR"]')))"""
-
-
-@dataclass(frozen=True)
-class _Side:
-    """Of a place in the list: what is there, and in which order the nearest come first."""
-
-    place: str
-    direction: str
-
-
-_NEWER, _OLDER = _Side(_AHEAD, "asc"), _Side(_BEHIND, "desc")
+#: Of the list of all nothing else has to be known: summaries are put together for a page alone.
+_LAST_HEARD = "select session_id, max(last_ts) as last_ts from session_parts group by session_id"
 
 
 class ListedSession(msgspec.Struct):
@@ -147,25 +132,14 @@ def list_sessions(
 
 
 def neighbours_of(
-    lake: Lake,
-    tenant: str,
-    sessions: ListFilter,
-    session: str,
-    last_ts: datetime,
-    *,
-    of_project: str | None = None,
+    lake: Lake, tenant: str, sessions: ListFilter, session: str, *, of_project: str | None = None
 ) -> Neighbours:
     """What stands beside a session in the list of this filter, whatever words it has. Raises what
     `list_sessions` does."""
     asked = _conditions(lake, sessions)
-    place_us = str(_microseconds(last_ts))
-    if asked.sql == _ALL:
-        order = ListPlace(tenant, of_project, [place_us, session], 1)
-        newer, older = at_once(*(partial(_near, lake, order, side) for side in (_NEWER, _OLDER)))
-        return Neighbours(next(iter(newer), None), next(iter(older), None))
-    place = {"place_us": place_us, "place_session": session}
-    sql = sql_of("neighbours.sql").format(conditions=asked.sql, ahead=_AHEAD, behind=_BEHIND)
-    query = OwnQuery(sql, asked.views, variables=asked.variables | place)
+    listed = f"select session_id, last_ts from sessions where {asked.sql}"
+    sql = sql_of("neighbours.sql").format(listed=_LAST_HEARD if asked.sql == _ALL else listed)
+    query = OwnQuery(sql, asked.views, variables=asked.variables | {"session": session})
     rows = lake.query(query, tenant=tenant, project=of_project).table().to_pylist()
     beside = {row["side"]: row["session_id"] for row in rows}
     return Neighbours(beside.get("newer"), beside.get("older"))
@@ -224,7 +198,7 @@ def _listed(lake: Lake, sessions: ListFilter, order: ListPlace) -> list[ListedSe
         conditions = f"{conditions} and {_BEHIND}"
     among = None
     if asked.sql == _ALL:  # whoever is in the list is known before summaries are put together
-        among = _near(lake, order, _OLDER)
+        among = _newest(lake, order)
         variables["sessions"] = msgspec.json.encode(among).decode()
         conditions = f"{conditions} and {_AMONG}"
     sql = sql_of("list.sql").format(conditions=conditions, definition=asked.definition)
@@ -233,13 +207,13 @@ def _listed(lake: Lake, sessions: ListFilter, order: ListPlace) -> list[ListedSe
     return msgspec.convert(rows.to_pylist(), list[ListedSession])
 
 
-def _near(lake: Lake, order: ListPlace, side: _Side) -> list[str]:
-    """The sessions nearest to a place in the list of all, on one side of it."""
+def _newest(lake: Lake, order: ListPlace) -> list[str]:
+    """The sessions of a page of the list of all."""
     variables, place = {"rows_max": str(order.rows_max)}, _ALL
     if order.place is not None:
         variables["place_us"], variables["place_session"] = order.place
-        place = side.place
-    sql = sql_of("places.sql").format(place=place, direction=side.direction)
+        place = _BEHIND
+    sql = sql_of("places.sql").format(listed=_LAST_HEARD, place=place)
     query = OwnQuery(sql, _SESSIONS, variables=variables)
     rows = lake.query(query, tenant=order.tenant, project=order.of_project).table()
     names: list[str] = rows["session_id"].to_pylist()

@@ -11,11 +11,16 @@ with page as (
     limit cast(getvariable('rows_max') as bigint)
 ),
 ended as (
-    select session_id, outcome, reason, value, definition, definition_version
-    from outcomes
-    where superseded_at is null and {definition}
-      and session_id in (select session_id from page)
-    qualify row_number() over (partition by session_id order by computed_at desc) = 1
+    select session_id,
+           arg_max(outcome, computed_at)            as outcome,
+           arg_max_null(reason, computed_at)        as reason,
+           arg_max_null(value, computed_at)         as value,
+           arg_max(definition, computed_at)         as definition,
+           arg_max(definition_version, computed_at) as definition_version
+    from stored_outcomes
+    semi join page using (session_id)
+    where tenant = getvariable('tenant') and {definition}
+    group by session_id
 )
 select page.*, outcome, reason, value, definition, definition_version
 from page

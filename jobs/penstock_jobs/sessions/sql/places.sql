@@ -2,11 +2,7 @@
 -- alone are put together then.
 -- Grain:  session_id.
 select session_id
-from (
-    select session_id, max(last_ts) as last_ts
-    from session_parts
-    group by session_id
-)
+from ({listed})
 where {place}
-order by last_ts {direction}, session_id {direction}
+order by last_ts desc, session_id desc
 limit cast(getvariable('rows_max') as bigint)
