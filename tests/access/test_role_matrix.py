@@ -35,6 +35,7 @@ OPEN_TO = {
     "GET /v1/channels/{name}": "read serve promote",
     "GET /v1/channels/{name}/assign": "read serve",
     "GET /v1/channels/{name}/audit": "read promote",
+    "GET /v1/channels/{name}/canary": "read promote",
     "GET /v1/channels/{name}/history": "read promote",
     "GET /v1/channels/{name}/policy": "read promote",
     "POST /v1/channels/{name}/policy": "",
@@ -110,20 +111,20 @@ QUERIES = {"GET /v1/channels/{name}/assign": "?key=k"}
 
 #: Commands that ask a service with a key: each asks routes of the table above.
 WITH_A_KEY = """
-audit list, audit verify, bench compare, bench import, bench show, channels fleet, channels follow,
-channels history, channels list, channels policy, channels release, channels show, channels watch,
-checkpoints lineage, checkpoints list, checkpoints register, checkpoints show, checkpoints withdraw,
-consent list, consent set, gate approve, gate check, gate plan, import, keys create, keys list,
-keys revoke, keys rotate, ledger, loop history, loop status, observe, promote, prove, query, record,
-redaction counts, redaction modes, redaction set, rejected fuses,
+audit list, audit verify, bench compare, bench import, bench show, canary status, channels fleet,
+channels follow, channels history, channels list, channels policy, channels release, channels show,
+channels watch, checkpoints lineage, checkpoints list, checkpoints register, checkpoints show,
+checkpoints withdraw, consent list, consent set, gate approve, gate check, gate plan, import,
+keys create, keys list, keys revoke, keys rotate, ledger, loop history, loop status, observe,
+promote, prove, query, record, redaction counts, redaction modes, redaction set, rejected fuses,
 rejected list, rejected release, rejected replay, rejected show, rewards show, rollback,
 sessions export, sessions list, sessions show, shards drop, shards export, shards list, shards show
 """
 #: Commands for whoever may write the lake's files: no key makes them work from elsewhere.
 AT_THE_LAKE = """
-backup, bench lint, bench register, bench restore, bench run, canary status, canary step,
-canary watch, checkpoints digest, config, db check, db upgrade, demo, encryption keys,
-encryption rewrap, encryption rotate, erase, events schema, examples,
+backup, bench lint, bench register, bench restore, bench run, canary step, canary watch,
+checkpoints digest, config, db check, db upgrade, demo, encryption keys, encryption rewrap,
+encryption rotate, erase, events schema, examples,
 iceberg drop, iceberg publish, iceberg show, lake compact, lake gc,
 lake stats, lake verify, login, logout, loop run, quotas list, quotas set, redaction rules,
 redaction test, restore, retention list, retention run, retention set, rewards backfill,

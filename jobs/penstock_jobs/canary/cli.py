@@ -2,19 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.channels.promotion_cli import CHANNEL_DEFAULT, Channel
 from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.desk import open_desk
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.options import By, actor
-from penstock.terminal.output import say, show_json, show_json_line, show_table, time_of
+from penstock.terminal.output import say, show_json, show_json_line, show_table
 
 if TYPE_CHECKING:
-    from penstock_jobs.canary.trial import Trial
+    from penstock_jobs.canary.calls import TrialAnswer
     from penstock_jobs.canary.watch import WatchRound
 
 _ACTION_TEXTS = {
@@ -31,7 +33,8 @@ app = typer.Typer(
 @app.command()
 def status(
     channel: Channel = CHANNEL_DEFAULT,
-    data: options.Data = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
 ) -> None:
@@ -41,24 +44,24 @@ def status(
 
     Example: penstock canary status --channel production
     """
-    from penstock_jobs.canary.look import newest_look, situation_of
+    from penstock.channels.calls import ChannelQuestion
+    from penstock_jobs.canary.calls import SHOW_CANARY
 
-    with open_existing(data) as lake:
-        trial = situation_of(lake, tenant, channel).trial
-        look = newest_look(lake.database, trial) if trial is not None else None
+    with open_desk(data, url, tenant) as desk:
+        answer = desk.ask(SHOW_CANARY, ChannelQuestion(name=channel))
+    look = answer.look
     if json:
-        at = time_of(look.at).isoformat() if look is not None else None
-        stored = {"look": look.document if look is not None else None, "looked_at": at}
-        show_json({"channel": channel, "trial": _trial_document(trial), **stored})
-    elif trial is None:
+        show_json(answer)
+    elif answer.trial is None:
         say(f"{channel}: no canary runs, and no new checkpoint is watched")
-    elif look is None:
-        say(f"{_trial_sentence(trial)}\nnobody has looked yet: `penstock canary watch --once`")
     else:
-        say(_trial_sentence(trial))
-        say(f"looked at {_moment(look.at)}: {look.outcome}")
-        _show_look(look.document)
-    if look is not None and look.outcome in ("breach", "error"):
+        say(_trial_sentence(channel, answer.trial))
+        if look is None or answer.looked_at is None:
+            say("nobody has looked yet: `penstock canary watch --once`")
+        else:
+            say(f"looked at {_moment(answer.looked_at)}: {look['outcome']}")
+            _show_look(look)
+    if look is not None and look["outcome"] in ("breach", "error"):
         raise typer.Exit(1)
 
 
@@ -128,43 +131,38 @@ def watch(
 
 
 def _show_round(result: "WatchRound", *, json: bool) -> None:
+    from penstock_jobs.canary.calls import trial_answer
+
     if json:
         show_json(_round_document(result))
         return
     if result.trial is not None:
-        say(_trial_sentence(result.trial))
+        say(_trial_sentence(result.trial.channel, trial_answer(result.trial)))
     if result.look is not None:
         _show_look(asdict(result.look))
     say(f"{_ACTION_TEXTS[result.did]}: {result.why}")
 
 
 def _round_document(result: "WatchRound") -> dict[str, Any]:
+    from penstock_jobs.canary.calls import trial_answer
+
     version = result.change.version if result.change is not None else None
-    document = {"did": result.did, "why": result.why, "trial": _trial_document(result.trial)}
+    trial = trial_answer(result.trial) if result.trial is not None else None
+    document = {"did": result.did, "why": result.why, "trial": trial}
     return {**document, "look": result.look, "version": version}
 
 
-def _trial_sentence(trial: "Trial") -> str:
-    since = f"since {_moment(trial.since_us)}, version {trial.since_version}"
+def _trial_sentence(channel: str, trial: "TrialAnswer") -> str:
+    since = f"since {_moment(trial.since)}, version {trial.since_version}"
     traffic = f"has {100 * (trial.share or 0):g} % of the traffic beside {trial.incumbent}"
-    if trial.until_us is not None:
+    if trial.until is not None:
         traffic = f"has all traffic and is compared with {trial.incumbent} before it"
-        since = f"{since}, until {_moment(trial.until_us)}"
-    return f"{trial.channel}: {trial.candidate} {traffic}, {since}"
+        since = f"{since}, until {_moment(trial.until)}"
+    return f"{channel}: {trial.candidate} {traffic}, {since}"
 
 
-def _moment(us: int) -> str:
-    return f"{time_of(us):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _trial_document(trial: "Trial | None") -> dict[str, Any] | None:
-    if trial is None:
-        return None
-    names = ("kind", "candidate", "incumbent", "share", "since_version")
-    times = {"since": trial.since_us, "step_since": trial.step_us, "until": trial.until_us}
-    return {name: getattr(trial, name) for name in names} | {
-        name: time_of(us).isoformat() if us is not None else None for name, us in times.items()
-    }
+def _moment(text: str) -> str:
+    return f"{datetime.fromisoformat(text):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _show_look(document: Mapping[str, Any]) -> None:
