@@ -33,7 +33,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HandLake]:
 def chosen_by(lake: HandLake, recipe: Recipe) -> Selection:
     answer = lake.lake.query(recipe.query).arrow()
     asked = read_answer(answer, recipe.advantage.kind)
-    chains = "select session_id, chain from outcomes where superseded_at is null"
+    chains = "select session_id, chain from outcomes where superseded_at is null order by all"
     known = KnownSessions(
         lake.lake.query(chains).arrow(),
         lake.lake.query("select * from outcomes").arrow(),

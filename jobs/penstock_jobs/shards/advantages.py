@@ -2,8 +2,10 @@
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from penstock_jobs.shards.name_numbers import in_one
 from penstock_jobs.shards.recipe import AdvantageKind
 
 #: How many sessions of all strata weigh as much as one's own stratum does by itself.
@@ -77,10 +79,10 @@ def _sums(values: Values, codes: Codes) -> tuple[Values, Values]:
 
 def _codes(column: pa.ChunkedArray) -> Codes:
     """The same numbers for the same texts; null is a text like any other."""
-    codes: Codes = (
-        column.combine_chunks()
-        .dictionary_encode(null_encoding="encode")
-        .indices.to_numpy()
-        .astype(np.int64)
-    )
-    return codes
+    encoded = in_one(column)
+    if isinstance(encoded, pa.DictionaryArray):
+        codes = pc.fill_null(encoded.indices, len(encoded.dictionary))
+    else:
+        codes = encoded.dictionary_encode(null_encoding="encode").indices
+    numbers: Codes = codes.to_numpy().astype(np.int64)
+    return numbers

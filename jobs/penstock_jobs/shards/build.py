@@ -51,6 +51,7 @@ from penstock.shards.manifest import (
 )
 from penstock.shards.writer import PartLimits
 from penstock_jobs.shards.errors import NothingToBuild, TokenizerMismatch
+from penstock_jobs.shards.name_numbers import numbers_in
 from penstock_jobs.shards.plan import LeftOutSession, LeftOutSessions, ShardPlan, plan_shard
 from penstock_jobs.shards.recipe import Recipe, Tokens
 from penstock_jobs.shards.registration import (
@@ -275,14 +276,14 @@ def _publish(
 
 def slice_bounds(plan: ShardPlan) -> list[int]:
     """Where slices begin, and the end: cut where groups end."""
-    groups = plan.chosen["group_id"]
-    is_start = pc.not_equal(groups[1:], groups[:-1]).to_numpy(zero_copy_only=False)
-    starts = np.append(np.flatnonzero(is_start) + 1, len(groups))
+    groups = numbers_in(plan.chosen["group_id"])
+    starts = np.append(np.flatnonzero(np.diff(groups)) + 1, len(groups))
     events = plan.sessions.column("events").to_numpy()[plan.numbers]
-    ends = np.concatenate([[0], np.cumsum(events, dtype=np.int64)])
+    ends = np.append(0, np.cumsum(events, dtype=np.int64))
+    ends_of_groups = ends[starts]
     bounds = [0]
     while bounds[-1] < len(groups):
-        enough = np.searchsorted(ends[starts], ends[bounds[-1]] + SLICE_EVENTS)
+        enough = np.searchsorted(ends_of_groups, ends[bounds[-1]] + SLICE_EVENTS)
         bounds.append(int(starts[min(enough, len(starts) - 1)]))
     return bounds
 
@@ -306,8 +307,7 @@ def slice_tasks(
     as_of_us = sessions.snapshot_us()
     search = SessionSearch(sessions.lake, sessions.pin)
     for number, (start, end) in enumerate(pairwise(bounds)):
-        # A task takes along what it holds: a slice would take along the whole table.
-        piece = plan.chosen.take(pa.array(np.arange(start, end)))
+        piece = plan.rows(start, end)
         names = piece["session_id"].to_pylist()
         chain = sorted(links.whole_chains(names))
         # A fork is compared with the session that it was made from.

@@ -8,6 +8,7 @@ on the recipe and the snap alone.
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +33,17 @@ from penstock_jobs.shards.exclusion.eligibility import (
     without_consent,
 )
 from penstock_jobs.shards.exclusion.near_duplicates import find_near_duplicates, linked
-from penstock_jobs.shards.planned_sessions import Numbers, PlannedSessions, SessionPortion
+from penstock_jobs.shards.name_numbers import (
+    NAMES,
+    Numbers,
+    in_one,
+    named,
+    numbers_in,
+    places_among,
+    texts_of,
+    with_texts,
+)
+from penstock_jobs.shards.planned_sessions import PlannedSessions, SessionPortion
 from penstock_jobs.shards.recipe import Recipe
 from penstock_jobs.shards.row_spool import ROWS_AT_ONCE
 from penstock_jobs.shards.selection import LEFT_OUT_ROWS, KnownSessions, read_answer, select
@@ -79,8 +90,6 @@ class ShardPlan:
     #: CHOSEN_ROWS with `advantage`, `split` and `credits`, in the order of a shard.
     chosen: pa.Table
     sessions: PlannedSessions
-    #: Those of the chosen among all sessions.
-    numbers: Numbers
     #: By session: the names of events that another session told first.
     copies: Mapping[str, frozenset[str]]
     #: LEFT_OUT_ROWS.
@@ -92,6 +101,15 @@ class ShardPlan:
     #: The checkpoint that the recipe's channel pointed at.
     counted_from: str | None
 
+    @cached_property
+    def numbers(self) -> Numbers:
+        """Those of the chosen among all sessions."""
+        return numbers_in(self.chosen["session_id"])
+
+    def rows(self, start: int, end: int) -> pa.Table:
+        """Some of the chosen; they hold no names but their own."""
+        return with_texts(self.chosen.slice(start, end - start))
+
 
 def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
     """Raises InvalidInput, RewardsPending, NothingToBuild, and what the query raises."""
@@ -102,20 +120,19 @@ def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
     answer = read_answer(sessions.query(recipe.query), recipe.advantage.kind)
     links = sessions.links()
     planned = PlannedSessions(sessions, answer["session_id"], links)
-    chains = [planned.ids, planned.chains()]
+    known = pa.table({"session_id": planned.ids})
     rewards: dict[str, pa.Table] = {}
     if recipe.target is not None:
         version = recipe.target.definition.version
-        known = pa.table({"session_id": planned.ids})
         rewards = {
             name: sessions.read(name, known, version=version) for name in ("outcomes", "rewards")
         }
-    in_lake = pa.table(chains, pa.schema(dict.fromkeys(("session_id", "chain"), pa.string())))
+    in_lake = known.append_column("chain", planned.chains())
     selection = select(answer, KnownSessions(in_lake, **rewards), recipe.target)
-    del rewards, in_lake, chains
+    del rewards, in_lake, known
     asked, chosen = answer.num_rows, selection.chosen
     del answer
-    copies = find_copies(sessions, chosen["session_id"], links)
+    copies = find_copies(sessions, texts_of(chosen["session_id"]), links)
     search = _ExclusionSearch(recipe, sessions, planned, copies, suites, behind)
     excluded = search.of(chosen)
     left_out = [selection.left_out, excluded]
@@ -123,7 +140,7 @@ def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
     chosen = chosen.append_column("split", _sides(chosen, recipe, planned))
     if recipe.split.keep != "both":
         on_side = pc.equal(chosen["split"], recipe.split.keep)
-        others = chosen["session_id"].filter(pc.invert(on_side))
+        others = texts_of(chosen["session_id"].filter(pc.invert(on_side)))
         left_out.append(left_out_rows(others, pa.repeat("other_side", len(others))))
         chosen = chosen.filter(on_side)
     if not chosen.num_rows:
@@ -132,14 +149,13 @@ def plan_shard(sessions: PinnedSessions, recipe: Recipe) -> ShardPlan:
     credits = pa.chunked_array([pa.nulls(chosen.num_rows, SPAN_CREDITS)])
     if recipe.target is not None:
         definition = recipe.target.definition
-        members = planned.with_chains(chosen["session_id"])
+        members = planned.with_chains(texts_of(chosen["session_id"]))
         parts = sessions.read("credits", members, version=definition.version)
         credits = all_span_credits(chosen, parts, definition, planned)
     chosen = chosen.append_column("advantage", advantages(chosen, recipe.advantage.kind))
     return ShardPlan(
         chosen=chosen.append_column("credits", credits),
         sessions=planned,
-        numbers=planned.numbers_of(chosen["session_id"]),
         copies=copies.by_session,
         left_out=pa.concat_tables(left_out),
         asked=asked,
@@ -156,8 +172,10 @@ def left_out_rows(sessions: Any, reasons: Any, details: Any = None) -> pa.Table:
 def _without(chosen: pa.Table, sessions: pa.ChunkedArray) -> pa.Table:
     if not len(sessions):
         return chosen
-    excluded = pc.is_in(chosen["session_id"], value_set=sessions.combine_chunks())
-    return chosen.filter(pc.invert(excluded))
+    column = chosen["session_id"].chunk(0)
+    is_left = np.ones(len(column.dictionary), bool)
+    is_left[places_among(column.dictionary, sessions)] = False
+    return chosen.filter(pa.array(is_left[numbers_in(column)])).combine_chunks()
 
 
 # Exclusions, in their order
@@ -176,7 +194,7 @@ class _ExclusionSearch:
     def of(self, chosen: pa.Table) -> pa.Table:
         """LEFT_OUT_ROWS: each session that is left out, with its first reason."""
         exclude, planned = self.recipe.exclude, self.planned
-        numbers = planned.numbers_of(chosen["session_id"])
+        numbers = numbers_in(chosen["session_id"])
         is_chosen = np.zeros(len(planned), bool)
         is_chosen[numbers] = True
         left_out = [LEFT_OUT_ROWS.empty_table()]
@@ -200,11 +218,11 @@ class _ExclusionSearch:
         caps["sessions"] = self.recipe.output.max_sessions
         if any(cap is not None for cap in caps.values()):
             remaining = remaining.select(["session_id", "chain"])
-            at = pa.array(planned.numbers_of(remaining["session_id"]))
+            at = remaining["session_id"].chunk(0).indices
             for name in ("user", "repo"):
-                remaining = remaining.append_column(name, planned.column(name).take(at))
+                remaining = remaining.append_column(name, planned.names(name).take(at))
             reasons = over_caps(remaining, self.recipe.seed, **caps)
-            capped = remaining["session_id"].filter(reasons.is_valid())
+            capped = texts_of(remaining["session_id"].filter(reasons.is_valid()))
             first = pa.concat_tables([first, left_out_rows(capped, reasons.drop_null())])
         return first
 
@@ -212,12 +230,13 @@ class _ExclusionSearch:
         recipe, sessions = self.recipe, self.sessions
         vendors = sampled = None
         if recipe.exclude.vendor_models:
-            vendors = sessions.read("vendors", self.planned.asked)
+            asked = pa.table({"session_id": self.planned.ids})
+            vendors = sessions.read("vendors", asked)
         at_us, behind = sessions.snapshot_us(), self.behind
         if (age_s := recipe.staleness.max_age_s) is not None:
             begun_us = at_us - age_s * 1_000_000  # what began later holds nothing older
             first_us = self.planned.column("first_us").to_numpy()[numbers]
-            early = chosen["session_id"].filter(pa.array(first_us < begun_us))
+            early = texts_of(chosen["session_id"].filter(pa.array(first_us < begun_us)))
             engine = recipe.tokens.source == "engine"
             sampled = first_sampled(sessions, early, self.copies.by_session, engine=engine)
         if (reference := recipe.staleness.checkpoint) is not None:
@@ -284,18 +303,23 @@ def _as_rows(sessions: Sequence[str], exclusions: Exclusions) -> pa.Table:
 # The evaluation split
 
 
+_SIDES = pa.array(["eval", "train"])
+
+
 def _sides(chosen: pa.Table, recipe: Recipe, planned: PlannedSessions) -> pa.Array:
     split = recipe.split
     if not split.eval:
-        return pa.repeat("train", chosen.num_rows)
-    keys = [planned.origins(chosen["session_id"]), chosen["group_id"]]
+        return named(np.ones(chosen.num_rows, np.int64), _SIDES)
+    at = pa.array(numbers_in(chosen["session_id"]))
+    keys = [planned.origins().take(at), chosen["group_id"]]
     if split.by != "group":
-        numbers = pa.array(planned.numbers_of(chosen["session_id"]))
-        keys.append(planned.column(split.by).take(numbers))
+        keys.append(planned.names(split.by).take(at))
     return split_sides(keys, split.eval, recipe.seed)
 
 
-def split_sides(keys: Sequence[pa.ChunkedArray], eval_share: float, seed: int) -> pa.Array:
+def split_sides(
+    keys: Sequence[pa.ChunkedArray | pa.Array], eval_share: float, seed: int
+) -> pa.Array:
     """`train` or `eval` for each session: a shard keeps the latter for evaluation. `keys` are
     columns over the sessions, narrow ones first: sessions with an equal key are on one side, and
     where keys overlap, all that is linked is. Null links with nothing.
@@ -304,7 +328,7 @@ def split_sides(keys: Sequence[pa.ChunkedArray], eval_share: float, seed: int) -
     sessions, and a new session moves only those that it links."""
     count, bound = len(keys[0]), round(eval_share * 2**64)
     if not count:
-        return pa.array([], pa.string())
+        return pa.array([], NAMES)
     links = [_links(column) for column in keys]
     starts, ends = (np.concatenate(places) for places in zip(*links, strict=True))
     roots = linked(count, starts, ends)
@@ -314,12 +338,12 @@ def split_sides(keys: Sequence[pa.ChunkedArray], eval_share: float, seed: int) -
     is_eval = np.zeros(count, bool)
     lots = (lot(f"split:{name.as_py()}", seed) < bound for name in least["name_min"])
     is_eval[least["root"].to_numpy()] = np.fromiter(lots, bool, least.num_rows)
-    return pc.if_else(pa.array(is_eval[roots]), pa.scalar("eval"), pa.scalar("train"))
+    return named(np.where(is_eval[roots], 0, 1), _SIDES)
 
 
-def _links(keys: pa.ChunkedArray) -> tuple[Numbers, Numbers]:
+def _links(keys: pa.ChunkedArray | pa.Array) -> tuple[Numbers, Numbers]:
     """Places with the same key: the first of them, and each further one."""
-    codes = pc.fill_null(keys.combine_chunks().dictionary_encode().indices, -1).to_numpy()
+    codes = numbers_in(in_one(keys).dictionary_encode())
     places = np.flatnonzero(codes >= 0)
     first = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
     first[codes[places][::-1]] = places[::-1]  # of several, the last one stays

@@ -1,21 +1,22 @@
-"""The sessions of a plan, by columns: millions of them cost their names and a few numbers each.
+"""The sessions of a plan, by columns: millions of them cost their names, once, and a few numbers
+each.
 
 What the exclusions ask of them stands on disk. They get it a portion at a time: first all sessions
 that links name, so that chains are whole; then the others, each of which is a chain by itself.
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from penstock.events.event import CONSENT_UNKNOWN
 from penstock.lake.spill import SPILL_FOLDER
+from penstock_jobs.shards.name_numbers import Numbers, in_one, named, places_among
 from penstock_jobs.shards.row_spool import ROWS_AT_ONCE, RowSpool
 from penstock_jobs.shards.session_facts import (
     SessionFacts,
@@ -25,7 +26,6 @@ from penstock_jobs.shards.session_facts import (
 )
 
 _TEXT = pa.string()
-Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -48,55 +48,63 @@ class PlannedSessions:
         own = self._linked_of(sessions)
         more = links.with_origins(own) - set(own)
         self._linked = sorted({*own, *more})
-        added = pa.array(sorted(more), _TEXT)
-        self.asked = pa.table({"session_id": pa.chunked_array([*sessions.chunks, added], _TEXT)})
-        self._decisions = queries.decisions(self.asked)
-        tables = queries.facts(self.asked)
+        asked = in_one(sessions)
+        if more:
+            asked = pa.concat_arrays([asked, pa.array(sorted(more), _TEXT)]).sort()
+        rows = pa.table({"session_id": asked})
+        self._decisions = queries.decisions(rows)
+        tables = queries.facts(rows)
         first = next(tables)
         batches = (each for table in chain([first], tables) for each in table.to_batches())
         folder = queries.lake.settings.data / SPILL_FOLDER
         self._rows = RowSpool(folder, first.schema, batches)
-        self.ids = pa.concat_arrays([*self._rows.column("session_id").chunks, pa.array([], _TEXT)])
+        #: Sorted.
+        self.ids = asked
+        if self._rows.count < len(asked):
+            self.ids = in_one(self._rows.column("session_id"))
         self._spoken = np.zeros(len(self.ids), np.uint8)
         self._words: list[str] = [CONSENT_UNKNOWN]
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def numbers_of(self, sessions: pa.ChunkedArray) -> Numbers:
-        """-1: not in the lake. Each time it takes as long as there are sessions in all."""
-        places = pc.index_in(sessions, value_set=self.ids)
-        numbers: Numbers = pc.fill_null(places, -1).to_numpy().astype(np.int64)
-        return numbers
+    def chains(self) -> pa.DictionaryArray:
+        """By number: the session that the chain began with, which need not be in the lake."""
+        return self._by_number(self.links.chain)
 
-    def chains(self) -> pa.Array:
-        """By number: the session that the chain began with."""
-        if not self._linked:
-            return self.ids
-        is_linked = pc.is_in(self.ids, value_set=self.links.linked)
-        names = self.ids.filter(is_linked).to_pylist()
-        chains = pa.array([self.links.chain(name) for name in names], _TEXT)
-        return pc.replace_with_mask(self.ids, is_linked, chains)
+    def origins(self) -> pa.DictionaryArray:
+        """By number: the session that all of each began with."""
+        return self._by_number(self.links.origin)
 
-    def origins(self, sessions: pa.ChunkedArray) -> pa.ChunkedArray:
-        """The session that all of each began with."""
-        is_linked = pc.is_in(sessions, value_set=self.links.linked)
-        names = sessions.filter(is_linked).to_pylist()
-        origins = pa.array([self.links.origin(name) for name in names], _TEXT)
-        return pa.chunked_array(
-            [pc.replace_with_mask(sessions.combine_chunks(), is_linked.combine_chunks(), origins)]
-        )
+    def _by_number(self, name_of: Callable[[str], str]) -> pa.DictionaryArray:
+        places = places_among(self.ids, self.links.linked)
+        places = np.sort(places[places >= 0])
+        names = pa.array([name_of(name) for name in self.ids.take(places).to_pylist()], _TEXT)
+        known = self.ids
+        numbers: Numbers = np.arange(len(known), dtype=np.int32)
+        others = names.filter(pa.array(places_among(known, names) < 0)).unique()
+        if len(others):
+            known = pa.concat_arrays([known, others]).sort()
+            numbers = places_among(known, self.ids)
+        numbers[places] = places_among(known, names)
+        return named(numbers, known)
 
     def column(self, name: str) -> pa.ChunkedArray:
         """By number, from disk."""
         return self._rows.column(name)
 
-    def with_chains(self, sessions: pa.ChunkedArray) -> pa.Table:
+    def names(self, name: str) -> pa.DictionaryArray:
+        """By number, from disk: a column of few names; its dictionary is in no order."""
+        chunks = [batch[name].dictionary_encode() for batch in self._rows.batches([name])]
+        kind = pa.dictionary(pa.int32(), _TEXT)
+        return in_one(pa.chunked_array(chunks, kind).unify_dictionaries())
+
+    def with_chains(self, sessions: pa.Array) -> pa.Table:
         """In the column session_id these, and all others of their chains."""
         own = self._linked_of(sessions)
         more = self.links.whole_chains(own) - set(own)
         added = pa.array(sorted(more), _TEXT)
-        return pa.table({"session_id": pa.chunked_array([*sessions.chunks, added], _TEXT)})
+        return pa.table({"session_id": pa.chunked_array([sessions, added], _TEXT)})
 
     def consents(self, numbers: Numbers) -> list[str]:
         """What these sessions say, and what was decided; of portions that were read."""
@@ -117,7 +125,7 @@ class PlannedSessions:
     def portions(self) -> Iterator[SessionPortion]:
         linked = pa.array(self._linked, _TEXT)
         first, found = 0, [self._rows.schema.empty_table()]
-        numbers = [np.empty(0, np.int64)]
+        numbers: list[Numbers] = [np.empty(0, np.int64)]
         if self._linked:
             for rows in self._rows.batches():
                 mask = pc.is_in(rows["session_id"], value_set=linked)
@@ -142,7 +150,7 @@ class PlannedSessions:
         self._spoken[at] = [words[facts.consents[session]] for session in facts.profiles]
         return SessionPortion(facts, at)
 
-    def _linked_of(self, sessions: pa.ChunkedArray) -> list[str]:
+    def _linked_of(self, sessions: pa.ChunkedArray | pa.Array) -> list[str]:
         own: list[str] = sessions.filter(
             pc.is_in(sessions, value_set=self.links.linked)
         ).to_pylist()

@@ -21,9 +21,11 @@ class RowSpool:
         self._file = TemporaryFile(dir=folder)  # noqa: SIM115 it is open as long as this object
         weakref.finalize(self, self._file.close)
         self.schema = schema
+        self.count = 0
         with pa.ipc.new_file(self._file, schema) as writer:
             for batch in batches:
                 writer.write_batch(batch)
+                self.count += batch.num_rows
         self._file.flush()
 
     def batches(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:

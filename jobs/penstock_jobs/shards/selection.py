@@ -23,6 +23,17 @@ from penstock_jobs.rewards.definition import Definition, Standing
 from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.outcomes import STILL_OPEN, copy
 from penstock_jobs.shards.errors import RewardsPending
+from penstock_jobs.shards.name_numbers import (
+    NAMES,
+    Numbers,
+    in_one,
+    is_sorted,
+    named,
+    numbered,
+    numbers_in,
+    order_of,
+    places_among,
+)
 from penstock_jobs.shards.recipe import AdvantageKind, RewardTarget
 
 _TEXT, _FLOAT = pa.string(), pa.float64()
@@ -32,7 +43,7 @@ def _needed(name: str, kind: pa.DataType) -> pa.Field:
     return pa.field(name, kind, nullable=False)
 
 
-#: The answer of a recipe's query.
+#: The answer of a recipe's query, sorted by session.
 ANSWER_ROWS = pa.schema(
     [
         *(_needed("session_id", _TEXT), _needed("weight", _FLOAT)),
@@ -45,17 +56,17 @@ _COMPONENT = pa.struct(
 #: Sorted by group, chain and session.
 CHOSEN_ROWS = pa.schema(
     [
-        _needed("session_id", _TEXT),
+        _needed("session_id", NAMES),
         #: The session that the work began with.
-        _needed("chain", _TEXT),
+        _needed("chain", NAMES),
         #: Where the query names none, the chain.
-        _needed("group_id", _TEXT),
-        pa.field("stratum", _TEXT),
+        _needed("group_id", NAMES),
+        pa.field("stratum", NAMES),
         _needed("weight", _FLOAT),
         #: Null where the recipe asks for none.
         pa.field("reward", _FLOAT),
         #: scored or negative_by_rule.
-        pa.field("outcome", _TEXT),
+        pa.field("outcome", NAMES),
         #: As they were scored, with the definition's weights; by name.
         _needed("components", pa.list_(_COMPONENT)),
     ]
@@ -79,7 +90,7 @@ class Selection:
 class KnownSessions:
     """What is known of the sessions that a query names, and of all others of their chains."""
 
-    #: session_id and chain: those that are in the lake as of the snapshot.
+    #: session_id, sorted, and chain: those that are in the lake as of the snapshot.
     sessions: pa.Table
     #: As the views `outcomes` and `rewards` give them. None where no reward is asked for.
     outcomes: pa.Table | None = None
@@ -104,15 +115,22 @@ def read_answer(answer: pa.Table, kind: AdvantageKind) -> pa.Table:
     if sessions.null_count:
         row = pc.index(sessions.is_null(), True).as_py() + 1
         raise _unusable(f"row {row} has no session_id")
-    counts = pc.value_counts(sessions)
-    repeated = counts.filter(pc.greater(counts.field("counts"), 1)).to_pylist()
-    if repeated:
-        session, count = repeated[0]["values"], repeated[0]["counts"]
-        raise _unusable(f"it names the session {session} {count} times; once is enough")
-    return pa.table(
+    rows = pa.table(
         [sessions, _weights(answer), _texts(answer, "group_id"), _texts(answer, "stratum")],
         schema=ANSWER_ROWS,
-    )
+    ).combine_chunks()
+    if not is_sorted(in_one(rows["session_id"])):
+        rows = rows.take(pc.sort_indices(rows["session_id"]))
+        _refuse_repeated(rows["session_id"])
+    return rows
+
+
+def _refuse_repeated(sessions: pa.ChunkedArray) -> None:
+    repeated = sessions[1:].filter(pc.equal(sessions[1:], sessions[:-1]))
+    if len(repeated):
+        session = repeated[0].as_py()
+        count = pc.sum(pc.equal(sessions, session)).as_py()
+        raise _unusable(f"it names the session {session} {count} times; once is enough")
 
 
 def _unusable(why: str) -> InvalidInput:
@@ -153,18 +171,22 @@ def _weights(answer: pa.Table) -> pa.ChunkedArray:
 def select(answer: pa.Table, known: KnownSessions, target: RewardTarget | None) -> Selection:
     """`answer` is ANSWER_ROWS, as `read_answer` gives it. Raises RewardsPending where the recipe
     waits, and InvalidInput where a chain is in two groups."""
-    chains = _looked_up(known.sessions, "chain", answer["session_id"])
-    in_lake = chains.is_valid()
-    missing = answer["session_id"].filter(pc.invert(in_lake))
+    ids, chains = in_one(known.sessions["session_id"]), numbered(known.sessions["chain"])
+    places = places_among(ids, answer["session_id"])
+    in_lake = places >= 0
+    missing = answer["session_id"].filter(pa.array(~in_lake))
     reasons = pa.repeat("not_in_lake", len(missing))
     left_out = pa.table([missing, reasons, pa.nulls(len(missing), pa.string())], LEFT_OUT_ROWS)
-    answer = answer.append_column("chain", chains)
-    answer = answer.filter(in_lake) if len(missing) else answer
+    answer = answer.set_column(0, "session_id", named(places, ids))
+    if len(missing):
+        answer, places = answer.filter(pa.array(in_lake)), places[in_lake]
+    answer = answer.append_column("chain", chains.take(pa.array(places)))
     answer = _with_groups(_with_strata(answer))
     count = answer.num_rows
     if target is None:
-        empty = pa.array([[]] * count, pa.list_(_COMPONENT))
-        rewards = [pa.nulls(count, _FLOAT), pa.nulls(count, _TEXT), empty]
+        offsets = pa.array(np.zeros(count + 1, np.int32))
+        empty = pa.ListArray.from_arrays(offsets, pa.array([], _COMPONENT))
+        rewards = [pa.nulls(count, _FLOAT), pa.nulls(count, NAMES), empty]
     else:
         judged = _judged(answer, known, target)
         waiting = judged.filter(pc.equal(judged["reason"], "pending"))
@@ -175,14 +197,20 @@ def select(answer: pa.Table, known: KnownSessions, target: RewardTarget | None) 
         is_chosen = judged["reason"].is_null()
         answer, judged = answer.filter(is_chosen), judged.filter(is_chosen)
         components = _components(answer, known, target.definition)
-        rewards = [judged["value"], judged["outcome"], components]
+        rewards = [judged["value"], numbered(judged["outcome"]), components]
     for name, column in zip(("reward", "outcome", "components"), rewards, strict=True):
         answer = answer.append_column(name, column)
-    order = [(name, "ascending") for name in ("group_id", "chain", "session_id")]
     return Selection(
-        answer.select(CHOSEN_ROWS.names).cast(CHOSEN_ROWS).sort_by(order).combine_chunks(),
+        _in_order(answer.select(CHOSEN_ROWS.names).cast(CHOSEN_ROWS)),
         left_out.sort_by("session_id").combine_chunks(),
     )
+
+
+def _in_order(chosen: pa.Table) -> pa.Table:
+    keys = [numbers_in(chosen[name]) for name in ("session_id", "chain", "group_id")]
+    if all((key[1:] > key[:-1]).all() for key in keys):
+        return chosen.combine_chunks()
+    return chosen.take(pa.array(order_of(*keys))).combine_chunks()
 
 
 def _with_groups(answer: pa.Table) -> pa.Table:
@@ -190,29 +218,40 @@ def _with_groups(answer: pa.Table) -> pa.Table:
     place = answer.column_names.index("group_id")
     if answer["group_id"].null_count == answer.num_rows:
         return answer.set_column(place, "group_id", answer["chain"])
-    named = answer.filter(answer["group_id"].is_valid()).select(["chain", "group_id", "session_id"])
-    per_chain = named.group_by("chain").aggregate([("group_id", "min"), ("group_id", "max")])
-    apart = per_chain.filter(pc.not_equal(per_chain["group_id_min"], per_chain["group_id_max"]))
-    if apart.num_rows:
-        first = apart.sort_by("chain").to_pylist()[0]
-        groups = f"{first['group_id_min']} and {first['group_id_max']}"
-        why = f"the sessions of the chain of {first['chain']} are in two groups, {groups}"
+    chains, column = numbers_in(answer["chain"]), numbered(answer["group_id"])
+    groups = numbers_in(column)
+    of_chains = _of_each(chains, groups)
+    apart = chains[(groups >= 0) & (of_chains[chains] != groups)]
+    if len(apart):
+        own = pa.array(chains == apart.min())
+        chain, names = answer["chain"].filter(own)[0], column.filter(own).unique()
+        first, *_, last = sorted(names.drop_null().to_pylist())
+        why = f"the sessions of the chain of {chain} are in two groups, {first} and {last}"
         raise _unusable(why)
-    groups = _looked_up(per_chain, "group_id_min", answer["chain"], key="chain")
-    return answer.set_column(place, "group_id", pc.coalesce(groups, answer["chain"]))
+    column = named(of_chains[chains], column.dictionary)
+    if column.null_count:
+        column = numbered(pc.coalesce(*(each.cast(_TEXT) for each in (column, answer["chain"]))))
+    return answer.set_column(place, "group_id", column)
 
 
 def _with_strata(answer: pa.Table) -> pa.Table:
     """A chain is in the stratum of its first session, else of the least that names one."""
+    place = answer.column_names.index("stratum")
     if answer["stratum"].null_count == answer.num_rows:
-        return answer
-    is_first = pc.equal(answer["session_id"], answer["chain"])
-    rows = answer.select(["chain", "stratum", "session_id"])
-    rows = rows.append_column("later", pc.invert(is_first))
-    rows = rows.sort_by([(name, "ascending") for name in ("chain", "later", "session_id")])
-    per_chain = rows.group_by("chain", use_threads=False).aggregate([("stratum", "first")])
-    strata = _looked_up(per_chain, "stratum_first", answer["chain"], key="chain")
-    return answer.set_column(answer.column_names.index("stratum"), "stratum", strata)
+        return answer.set_column(place, "stratum", pa.nulls(answer.num_rows, NAMES))
+    column, chains = numbered(answer["stratum"]), numbers_in(answer["chain"])
+    later = pc.not_equal(*(answer[name].cast(_TEXT) for name in ("session_id", "chain")))
+    order = order_of(numbers_in(answer["session_id"]), later.to_numpy(), chains)
+    of_chains = _of_each(chains[order], numbers_in(column)[order])
+    return answer.set_column(place, "stratum", named(of_chains[chains], column.dictionary))
+
+
+def _of_each(numbers: Numbers, values: Numbers, count: int | None = None) -> Numbers:
+    """By number the first value that it has; -1: it has none. Values of -1 are none."""
+    known = np.flatnonzero((numbers >= 0) & (values >= 0))[::-1]  # of several, the last one stays
+    found = np.full(int(numbers.max(initial=-1)) + 1 if count is None else count, -1, np.int64)
+    found[numbers[known]] = values[known]
+    return found
 
 
 # Rewards
@@ -222,8 +261,10 @@ def _judged(answer: pa.Table, known: KnownSessions, target: RewardTarget) -> pa.
     """For each session asked for: reason and detail, or a value; outcome; due_at."""
     sessions = answer["session_id"]
     outcomes = _current(known.outcomes, target.definition)
-    at = pc.index_in(sessions, value_set=outcomes["session_id"].combine_chunks())
-    outcomes = outcomes.select(_OUTCOME_ROWS.names).take(at).cast(_OUTCOME_ROWS)
+    numbers = places_among(in_one(known.sessions["session_id"]), outcomes["session_id"])
+    at = _of_each(numbers, np.arange(len(numbers)), len(known.sessions))[numbers_in(sessions)]
+    outcomes = outcomes.select(_OUTCOME_ROWS.names)
+    outcomes = outcomes.take(pa.array(at, mask=at < 0)).cast(_OUTCOME_ROWS)
     if target.recombined:
         outcomes = _recombined(sessions, known, target.definition, outcomes)
     kinds, values = outcomes["outcome"], outcomes["value"]
@@ -284,8 +325,14 @@ def _rewards_of_sessions(known: KnownSessions, definition: Definition) -> pa.Tab
 def _components(chosen: pa.Table, known: KnownSessions, definition: Definition) -> pa.Array:
     """Of each chosen session, put together over its chain as its reward was."""
     rows = _rewards_of_sessions(known, definition)
-    rows = rows.append_column("chain", _looked_up(known.sessions, "chain", rows["session_id"]))
-    rows = rows.filter(pc.is_in(rows["chain"], value_set=chosen["chain"].combine_chunks()))
+    chains = numbers_in(numbered(known.sessions["chain"]))
+    numbers = places_among(in_one(known.sessions["session_id"]), rows["session_id"])
+    own = numbers_in(chosen["chain"])
+    is_chosen = np.zeros(int(chains.max(initial=-1)) + 1, bool)
+    is_chosen[own] = True
+    of_rows = np.where(numbers < 0, -1, chains[numbers]) if len(chains) else numbers
+    rows = rows.append_column("chain", pa.array(of_rows))
+    rows = rows.filter(pa.array((of_rows >= 0) & is_chosen[of_rows]))
     rows = rows.sort_by([(name, "ascending") for name in ("chain", "name", "session_id")])
     parts = _of_chains(rows)
     names = [term.reward.name for term in definition.counted()]
@@ -297,8 +344,9 @@ def _components(chosen: pa.Table, known: KnownSessions, definition: Definition) 
     lists = pa.ListArray.from_arrays(
         np.array([*starts, parts.num_rows, parts.num_rows], np.int32), records
     )  # the last is the empty one, of those that have none
-    at = pc.index_in(chosen["chain"], value_set=parts["chain"].take(starts).combine_chunks())
-    return lists.take(pc.fill_null(at, len(starts)))
+    of_parts = parts["chain"].take(starts).to_numpy()
+    at = _of_each(of_parts, np.arange(len(starts)), len(is_chosen))[own]
+    return lists.take(pa.array(np.where(at < 0, len(starts), at)))
 
 
 def _of_chains(rows: pa.Table) -> pa.Table:
@@ -344,10 +392,3 @@ def _current(rows: pa.Table | None, definition: Definition) -> pa.Table:
     if "definition_version" in rows.column_names:
         rows = rows.filter(pc.equal(rows["definition_version"], definition.version))
     return rows
-
-
-def _looked_up(
-    rows: pa.Table, column: str, keys: pa.ChunkedArray, key: str = "session_id"
-) -> pa.ChunkedArray:
-    at = pc.index_in(keys, value_set=rows[key].combine_chunks())
-    return rows[column].take(at)

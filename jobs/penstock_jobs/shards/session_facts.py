@@ -1,7 +1,7 @@
 """What the lake knows about sessions as of one snap: links, profiles, rewards, and their events."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib.resources import files
 from typing import Any, TypeVar
@@ -29,6 +29,7 @@ from penstock.privacy.tombstones import SESSION
 from penstock.settings import MIB, Settings
 from penstock_jobs.rewards.chains import LINKS, REPEATS, Link, places_of
 from penstock_jobs.rewards.settings import reward_bucket_bytes
+from penstock_jobs.shards.name_numbers import in_one
 
 _SQL = files("penstock_jobs.shards").joinpath("sql")
 #: The view that each of the room's own queries reads.
@@ -37,7 +38,7 @@ _VIEWS = {
     "credits": "rewards", "histories": "events", "same_keys": "events", "sampled": "events",
     "served": "promotions", "vendors": "events",
 }  # fmt: skip
-_FACTS_AT_ONCE = 100_000
+_FACTS_AT_ONCE = 50_000
 #: Of each query that plans a shard: ten million sessions are planned in 2 GB.
 _QUERY_MEMORY_BYTES_MAX = 512 * MIB
 ValueT = TypeVar("ValueT")
@@ -174,7 +175,8 @@ class SnapshotQueries:
 
     def query(self, sql: str) -> pa.Table:
         """The recipe's query. Raises QueryRefused, QueryFailed, QueryLimitReached."""
-        return self.lake.query(sql, as_of=self._snap, tenant=self.tenant).arrow()
+        query = self.lake.query(sql, as_of=self._snap, tenant=self.tenant)
+        return replace(query, of_all_sessions=True).arrow()
 
     def read(self, name: str, asked: pa.Table | None = None, **parameters: object) -> pa.Table:
         """What one of this room's own queries answers: a file of the folder `sql`. `asked` has the
@@ -188,10 +190,10 @@ class SnapshotQueries:
         return self.lake.query(query, as_of=self._snap, tenant=self.tenant).arrow()
 
     def facts(self, asked: pa.Table) -> Iterator[pa.Table]:
-        """What `facts` answers, sorted by session, so many sessions at a time: summaries of all at
-        once would not fit into the memory of a query. There is always one table, if an empty one.
-        """
-        ids = asked["session_id"].combine_chunks().sort()
+        """What `facts` answers, so many sessions at a time: summaries of all at once would not fit
+        into the memory of a query. `asked` is sorted, and so is what comes. There is always one
+        table, if an empty one."""
+        ids = in_one(asked["session_id"])
         for start in range(0, max(len(ids), 1), _FACTS_AT_ONCE):
             some = ids.slice(start, _FACTS_AT_ONCE)
             ends = (some[0], some[-1]) if len(some) else (pa.scalar(""), pa.scalar(""))

@@ -21,6 +21,7 @@ from penstock_jobs.rewards.rows import row_tuples
 from penstock_jobs.rewards.texts.trail import EditNames
 from penstock_jobs.shards.conversation import Conversation, ModelCall
 from penstock_jobs.shards.engine_branches import Branch
+from penstock_jobs.shards.name_numbers import numbers_in, places_among
 from penstock_jobs.shards.planned_sessions import PlannedSessions, portions_of
 
 #: Of each session that was chosen.
@@ -40,14 +41,15 @@ def all_span_credits(
     chosen: pa.Table, rows: pa.Table, definition: Definition, planned: PlannedSessions
 ) -> pa.ChunkedArray:
     """`span_credits` of any number of sessions, in the order of a shard, a portion at a time."""
-    chains = chosen["chain"].combine_chunks()
-    is_start = np.ones(len(chains), bool)
-    is_start[1:] = pc.not_equal(chains[1:], chains[:-1]).to_numpy(zero_copy_only=False)
-    starts = np.flatnonzero(is_start)
-    numbers = planned.numbers_of(rows["session_id"])
+    chains = numbers_in(chosen["chain"])
+    starts = np.flatnonzero(np.diff(chains, prepend=-1))
+    numbers = places_among(planned.ids, rows["session_id"])
     rows, numbers = rows.filter(pa.array(numbers >= 0)), numbers[numbers >= 0]
-    of_rows = planned.chains().take(pa.array(numbers))
-    places = pc.index_in(of_rows, value_set=chains.take(pa.array(starts))).to_numpy()
+    all_chains = planned.chains()
+    of_rows = all_chains.take(pa.array(numbers))
+    places_of_chains = np.full(len(all_chains.dictionary), -1)
+    places_of_chains[chains[starts]] = np.arange(len(starts))
+    places = places_of_chains[numbers_in(of_rows)]
     order = np.argsort(places, kind="stable")
     rows, of_rows, places = rows.take(order), of_rows.take(order), places[order]
     credits = [pa.array([], SPAN_CREDITS)]

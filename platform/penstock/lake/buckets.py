@@ -214,7 +214,8 @@ class SessionSearch:
 
     def bucket_of(self, number: int, sessions: Sequence[SessionId]) -> Bucket:
         """Of these sessions alone, which are sorted."""
-        prefixes = session_prefixes(session_key(*session) for session in sessions)
+        # In order they are found several times as fast.
+        prefixes = np.sort(session_prefixes(session_key(*session) for session in sessions))
         names = [
             name for name, held in sorted(self._filters.items()) if may_hold(held, prefixes).any()
         ]
@@ -230,7 +231,7 @@ def _segment_sizes(
 ) -> dict[SessionId, dict[str, float]]:
     """In which segments these sorted sessions are, and about how many bytes of each."""
     sizes: dict[SessionId, dict[str, float]] = {}
-    prefixes = session_prefixes([session_key(*session) for session in sessions])
+    prefixes = np.sort(session_prefixes([session_key(*session) for session in sessions]))
     pinned = {stored.name: stored for stored in pin.segments}
     with lake.database.read() as connection:
         columns = (segment.c.name, segment.c.session_filter)

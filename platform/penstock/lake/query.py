@@ -24,6 +24,7 @@ from penstock.lake.project_rows import ProjectRows
 from penstock.lake.row_formats import AnswerBuffer, WireFormat
 from penstock.lake.rows import EVENT_ROWS
 from penstock.lake.segments import SESSION_PARTS, sessions_name
+from penstock.lake.session_pieces import create_in_pieces, pieces_of
 from penstock.lake.settings import LakeSettings
 from penstock.lake.spill import spill_folder
 from penstock.lake.statements import (
@@ -145,6 +146,8 @@ class LakeQuery(QueryRows):
     tenant: str
     #: The only project whose sessions it sees; None is all of the tenant.
     project: str | None = None
+    #: Whether it reads most sessions of a lake: then `sessions` is merged in pieces where needed.
+    of_all_sessions: bool = False
 
     @contextmanager
     def run(self) -> Iterator[Answer]:
@@ -205,7 +208,7 @@ class LakeQuery(QueryRows):
             kept = ProjectRows(self.project, limits.spill, preparation, copies=copies)
         place = self.tenant, pin.snap, pin.moment
         sources = ViewSources(preparation, files, lake.database, *place, kept)
-        self._prepare(sources, query, pin, fresh)
+        self._prepare(sources, query, pin, fresh, limits)
         for name, table in query.tables.items():
             preparation.register(name, table)
         for name, value in query.variables.items():
@@ -268,7 +271,14 @@ class LakeQuery(QueryRows):
         keys = [session_key(self.tenant, session) for session in query.sessions]
         return self.lake.session_filters.holding(pin.segments, keys)
 
-    def _prepare(self, sources: ViewSources, query: OwnQuery, pin: Pin, fresh: FreshEvents) -> None:
+    def _prepare(
+        self,
+        sources: ViewSources,
+        query: OwnQuery,
+        pin: Pin,
+        fresh: FreshEvents,
+        limits: StatementLimits,
+    ) -> None:
         """Create the views that the query reads."""
         views, segments = query.views, self._segments(query, pin)
         connection = sources.connection
@@ -279,6 +289,10 @@ class LakeQuery(QueryRows):
             sources.bind_whole_files("stored_sessions", names, SESSION_PARTS)
             connection.register("fresh_sessions", self.lake.summariser.summarise(fresh.rows))
             connection.execute(relation_sql("session_parts"))
+            if self.of_all_sessions and not of_project:
+                count = self.lake.session_filters.count(segments)
+                if (pieces := pieces_of(count, limits.memory_bytes)) > 1:
+                    create_in_pieces(sources, pieces, limits.spill)
         if of_project or views & LAKE_VIEWS - {_SESSIONS}:
             names = [segment.name for segment in segments]
             sources.bind_whole_files("stored_events", names, EVENT_ROWS)

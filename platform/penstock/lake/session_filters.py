@@ -4,6 +4,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 import sqlalchemy as sa
 
 from penstock.database.engine import Database, portions
@@ -44,6 +45,16 @@ class SessionFilters:
         ]
         self._keep(known)
         return holding
+
+    def count(self, segments: Sequence[Segment]) -> int:
+        """Of how many sessions they hold something; one in several segments counts in each."""
+        columns, prefix_bytes = segment.c, np.dtype(np.uint32).itemsize
+        query = sa.select(sa.func.sum(sa.func.length(columns.session_filter)))
+        held = 0
+        with self._database.read() as connection:
+            for names in portions(stored.name for stored in segments):
+                held += connection.scalar(query.where(columns.name.in_(names))) or 0
+        return held // prefix_bytes
 
     def _keep(self, filters: dict[str, SessionPrefixes | None]) -> None:
         with self._lock:

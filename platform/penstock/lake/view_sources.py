@@ -152,11 +152,12 @@ class ViewSources:
         """Rows with an earlier time than that of the query: what came later is not seen."""
         return sa.true() if self.moment is None else at <= self.moment
 
-    def create_view(self, name: str) -> None:
-        """A view over what is bound already. One that is there stays as it is."""
+    def create_view(self, name: str, sql: str | None = None) -> None:
+        """A view over what is bound already, by its file or by this SQL. One that is there stays
+        as it is."""
         if name not in self._views:
             self._views.add(name)
-            self.connection.execute(f'CREATE VIEW "{name}" AS {view_sql(name)}')
+            self.connection.execute(f'CREATE VIEW "{name}" AS {sql or view_sql(name)}')
 
 
 #: Binds what these views of a room read.

@@ -36,9 +36,7 @@ class CopiedEvents(NamedTuple):
     exclusions: Exclusions
 
 
-def find_copies(
-    queries: SnapshotQueries, sessions: pa.ChunkedArray, links: SessionLinks
-) -> CopiedEvents:
+def find_copies(queries: SnapshotQueries, sessions: pa.Array, links: SessionLinks) -> CopiedEvents:
     """Where no session repeats another, only the keys of events are read."""
     linked: list[str] = sessions.filter(pc.is_in(sessions, value_set=links.linked)).to_pylist()
     parents = {session: links.repeats[session] for session in linked if session in links.repeats}
@@ -47,7 +45,7 @@ def find_copies(
     repeating |= {*parents, *parents.values()}
     # Several sessions have a source's key, or a session repeats another or is itself repeated.
     added = pa.array(sorted(repeating.difference(linked)), pa.string())
-    asked = pa.table({"session_id": pa.chunked_array([*sessions.chunks, added])})
+    asked = pa.table({"session_id": pa.chunked_array([sessions, added])})
     names = ["same_keys", "histories"] if repeating else ["same_keys"]
     tables = [queries.read(name, asked, repeating=sorted(repeating)) for name in names]
     events = pa.concat_tables(tables).group_by(tables[0].column_names).aggregate([])
@@ -65,7 +63,7 @@ def find_copies(
 
 def first_sampled(
     queries: SnapshotQueries,
-    sessions: pa.ChunkedArray,
+    sessions: pa.Array,
     copies: Mapping[str, frozenset[str]],
     *,
     engine: bool,

@@ -20,9 +20,7 @@ from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import xxhash
-from numpy.typing import NDArray
 
 from penstock.errors import InvalidInput
 from penstock.privacy.consents import NO_TRAIN, DecisionKind
@@ -33,9 +31,11 @@ from penstock_jobs.shards.exclusion import (
     Exclusions,
     spread_over_chains,
 )
+from penstock_jobs.shards.name_numbers import in_one, numbered, numbers_in, order_of, places_among
 from penstock_jobs.shards.recipe import Consent
 from penstock_jobs.shards.session_facts import SessionProfile
 
+_NAMES_AT_ONCE = 10_000
 _PARTICULAR_FIRST: tuple[DecisionKind, ...] = (SESSION, USER, PROJECT)
 _DENIED_BY: Mapping[DecisionKind, ExclusionReason] = {
     SESSION: "consent_denied",
@@ -184,26 +184,27 @@ def over_caps(
     repository is not counted for one. A cap of None is no limit."""
     if not rows.num_rows or (per_user, per_repo, sessions) == (None, None, None):
         return pa.nulls(rows.num_rows, pa.string())
-    later = pc.not_equal(rows["session_id"], rows["chain"])
-    order = [(name, "ascending") for name in ("chain", "later", "session_id")]
-    places = pc.sort_indices(rows.append_column("later", later), order).to_numpy()
-    chains = rows["chain"].take(pa.array(places)).combine_chunks()
-    is_first = np.ones(len(places), bool)
-    is_first[1:] = pc.not_equal(chains[1:], chains[:-1]).to_numpy(zero_copy_only=False)
-    starts = np.flatnonzero(is_first)
-    chains = chains.take(pa.array(starts))
-    sizes = np.diff(np.append(starts, len(places)))
-    first = rows.take(pa.array(places[starts]))
-    names = (name.as_py() for name in chains)
-    lots = np.fromiter((lot(f"caps:{name}", seed) for name in names), np.uint64, len(chains))
-    drawn = pc.sort_indices(
-        pa.table({"lot": lots, "chain": chains}), [("lot", "ascending"), ("chain", "ascending")]
-    ).to_numpy()
-    users, repos = (_owners(first[name], drawn) for name in ("user", "repo"))
+    names, chains = numbered(rows["session_id"]), numbered(rows["chain"])
+    numbers = numbers_in(chains)
+    own = numbers_in(names)
+    later = places_among(names.dictionary, chains.dictionary)[numbers] != own
+    places = order_of(own, later, numbers)
+    starts = np.flatnonzero(np.diff(numbers[places], prepend=-1)).astype(np.int32)
+    first, sizes = places[starts], np.diff(starts, append=len(places)).astype(np.int32)
+    numbers = numbers[first]
+    lots = np.empty(len(first), np.uint64)
+    for at in range(0, len(first), _NAMES_AT_ONCE):
+        some = chains.dictionary.take(pa.array(numbers[at : at + _NAMES_AT_ONCE])).to_pylist()
+        lots[at : at + len(some)] = [lot(f"caps:{name}", seed) for name in some]
+    drawn = order_of(numbers, lots)
+    users, repos = (
+        numbers_in(in_one(rows[name]).dictionary_encode())[first[drawn]]
+        for name in ("user", "repo")
+    )
     # The first that reach a cap are counted; what is left out uses up nobody's share.
     of_user, of_repo = Counter[int](), Counter[int]()
     count = 0
-    reasons = np.zeros(len(chains), np.int8)
+    reasons = np.zeros(len(first), np.int8)
     for chain, size, user, repo in zip(drawn, sizes[drawn], users, repos, strict=True):
         if user >= 0 and of_user[user] == per_user:
             reasons[chain] = 1
@@ -222,13 +223,6 @@ def over_caps(
 
 #: None: it stays.
 _CAPS: tuple[ExclusionReason | None, ...] = (None, "cap_user", "cap_repo", "cap_sessions")
-
-
-def _owners(column: pa.ChunkedArray, order: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The same number for the same name, in this order; -1 for none."""
-    numbers = pc.fill_null(column.combine_chunks().dictionary_encode().indices, -1)
-    owners: NDArray[np.int64] = numbers.to_numpy()[order]
-    return owners
 
 
 def lot(name: str, seed: int) -> int:
