@@ -30,13 +30,14 @@ def test_pieces_are_the_whole(
         whole = query.arrow()
         assert whole.num_rows == sessions
         monkeypatch.setattr(session_pieces, "_BYTES_PER_SESSION", GIB)
-        assert replace(query, of_all_sessions=True).arrow() == whole
+        assert replace(query, in_pieces=True).arrow() == whole
         few = "select count(*) as n from sessions where session_id = 'it''s 3'"
-        counted = replace(lake.lake.query(few), of_all_sessions=True).arrow()
+        counted = replace(lake.lake.query(few), in_pieces=True).arrow()
         assert counted["n"].to_pylist() == [int(sessions > 3)]
 
 
 def test_how_many_pieces() -> None:
-    assert pieces_of(0, 2 * GIB) == 0
+    assert pieces_of(0, 2 * GIB) == 1
     assert pieces_of(500_000, 2 * GIB) == 1
     assert pieces_of(10_000_000, 2 * GIB) == 20
+    assert pieces_of(10, 1) == 11

@@ -12,10 +12,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.execution.calls import InlineExecutor
-from penstock.lake import session_pieces
 from penstock.lake.buckets import RowGroupMemory
 from penstock.lake.catalog import pinned
-from penstock.settings import GIB
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.shards import build, name_numbers, planned_sessions, session_facts
@@ -108,7 +106,6 @@ def test_a_shard_is_the_same_in_portions_of_any_size(
         monkeypatch.setattr(session_facts, "_FACTS_AT_ONCE", 5)
         monkeypatch.setattr(planned_sessions, "ROWS_AT_ONCE", 3)
         monkeypatch.setattr(name_numbers, "_AT_ONCE", 2)
-        monkeypatch.setattr(session_pieces, "_BYTES_PER_SESSION", GIB)
         assert built(lake, recipe()).manifest.id == whole.manifest.id
 
 

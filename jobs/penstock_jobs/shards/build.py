@@ -277,14 +277,15 @@ def _publish(
 def slice_bounds(plan: ShardPlan) -> list[int]:
     """Where slices begin, and the end: cut where groups end."""
     groups = numbers_in(plan.chosen["group_id"])
-    starts = np.append(np.flatnonzero(np.diff(groups)) + 1, len(groups))
-    events = plan.sessions.column("events").to_numpy()[plan.numbers]
-    ends = np.append(0, np.cumsum(events, dtype=np.int64))
-    ends_of_groups = ends[starts]
-    bounds = [0]
+    starts = np.append(np.flatnonzero(groups[1:] != groups[:-1]) + 1, len(groups))
+    ends = plan.sessions.column("events").to_numpy()[plan.numbers].astype(np.int64, copy=False)
+    np.cumsum(ends, out=ends)
+    ends_of_groups = ends[starts - 1]
+    bounds, done = [0], 0
     while bounds[-1] < len(groups):
-        enough = np.searchsorted(ends_of_groups, ends[bounds[-1]] + SLICE_EVENTS)
-        bounds.append(int(starts[min(enough, len(starts) - 1)]))
+        enough = min(int(np.searchsorted(ends_of_groups, done + SLICE_EVENTS)), len(starts) - 1)
+        bounds.append(int(starts[enough]))
+        done = int(ends_of_groups[enough])
     return bounds
 
 

@@ -15,8 +15,10 @@ from penstock.execution import Executor
 from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import Pin, content_snap
 from penstock.lake.commits import snap_since
+from penstock.lake.errors import QueryLimitReached
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
+from penstock.lake.statements import MEMORY_SETTING
 from penstock.lake.tables import lake_commit
 from penstock.privacy.consents import (
     NO_TRAIN,
@@ -176,7 +178,12 @@ class SnapshotQueries:
     def query(self, sql: str) -> pa.Table:
         """The recipe's query. Raises QueryRefused, QueryFailed, QueryLimitReached."""
         query = self.lake.query(sql, as_of=self._snap, tenant=self.tenant)
-        return replace(query, of_all_sessions=True).arrow()
+        try:
+            return query.arrow()
+        except QueryLimitReached as error:
+            if error.facts["setting"] != MEMORY_SETTING:
+                raise
+        return replace(query, in_pieces=True).arrow()
 
     def read(self, name: str, asked: pa.Table | None = None, **parameters: object) -> pa.Table:
         """What one of this room's own queries answers: a file of the folder `sql`. `asked` has the

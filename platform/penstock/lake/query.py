@@ -146,8 +146,8 @@ class LakeQuery(QueryRows):
     tenant: str
     #: The only project whose sessions it sees; None is all of the tenant.
     project: str | None = None
-    #: Whether it reads most sessions of a lake: then `sessions` is merged in pieces where needed.
-    of_all_sessions: bool = False
+    #: Whether the view `sessions` is merged in pieces, of which each has the time of a query.
+    in_pieces: bool = False
 
     @contextmanager
     def run(self) -> Iterator[Answer]:
@@ -198,7 +198,7 @@ class LakeQuery(QueryRows):
         room = lake.settings.room(LakeSettings)
         # Whether a session is of one project alone, the newest events say too.
         with_fresh = self.project is not None or bool(query.views & LAKE_VIEWS)
-        pin, fresh = self._pin(closing, room, with_fresh=with_fresh)
+        pin, fresh = self._pin(closing, room, limits.seconds, with_fresh=with_fresh)
         files = PinnedFiles(lake.store, lake.tails)
         closing.enter_context(files.failures_raised())
         preparation = Preparation(files.distant)
@@ -223,10 +223,11 @@ class LakeQuery(QueryRows):
             memory_bytes = min(memory_bytes, self.sql.memory_bytes_max)
         data = Path(self.lake.settings.data)
         spill = closing.enter_context(spill_folder(data))
+        pieces = self._pieces(memory_bytes) if self.in_pieces else 1
         # All queries together leave half of what is free to the log and the lake.
         share = _free_bytes(data) // (2 * room.queries_max)
         return StatementLimits(
-            seconds=room.query_seconds_max,
+            seconds=pieces * room.query_seconds_max,
             memory_bytes=memory_bytes,
             threads=room.query_threads,
             spill=str(spill),
@@ -236,11 +237,11 @@ class LakeQuery(QueryRows):
         )
 
     def _pin(
-        self, claims: ExitStack, room: LakeSettings, *, with_fresh: bool
+        self, claims: ExitStack, room: LakeSettings, seconds: float, *, with_fresh: bool
     ) -> tuple[Pin, FreshEvents]:
         """The lake, and what the log holds beyond it, as of one moment."""
         lake = self.lake
-        lease_s = max(READER_LEASE_SECONDS, room.query_seconds_max)
+        lease_s = max(READER_LEASE_SECONDS, seconds)
         before: object = None
         for _ in range(_PINS_MAX):
             pin = claims.enter_context(
@@ -264,6 +265,9 @@ class LakeQuery(QueryRows):
                 return pin, fresh
             before = pin.next_offsets
         return pin, replace(fresh, cut_off=True)
+
+    def _pieces(self, memory_bytes: int) -> int:
+        return pieces_of(self.lake.session_filters.count(), memory_bytes)
 
     def _segments(self, query: OwnQuery, pin: Pin) -> Sequence[Segment]:
         if query.sessions is None:
@@ -289,10 +293,8 @@ class LakeQuery(QueryRows):
             sources.bind_whole_files("stored_sessions", names, SESSION_PARTS)
             connection.register("fresh_sessions", self.lake.summariser.summarise(fresh.rows))
             connection.execute(relation_sql("session_parts"))
-            if self.of_all_sessions and not of_project:
-                count = self.lake.session_filters.count(segments)
-                if (pieces := pieces_of(count, limits.memory_bytes)) > 1:
-                    create_in_pieces(sources, pieces, limits.spill)
+            if self.in_pieces and not of_project:
+                create_in_pieces(sources, self._pieces(limits.memory_bytes), limits.spill)
         if of_project or views & LAKE_VIEWS - {_SESSIONS}:
             names = [segment.name for segment in segments]
             sources.bind_whole_files("stored_events", names, EVENT_ROWS)

@@ -46,15 +46,12 @@ class SessionFilters:
         self._keep(known)
         return holding
 
-    def count(self, segments: Sequence[Segment]) -> int:
-        """Of how many sessions they hold something; one in several segments counts in each."""
-        columns, prefix_bytes = segment.c, np.dtype(np.uint32).itemsize
-        query = sa.select(sa.func.sum(sa.func.length(columns.session_filter)))
-        held = 0
+    def count(self) -> int:
+        """Of how many sessions all segments hold something; one in several counts in each."""
+        query = sa.select(sa.func.sum(sa.func.length(segment.c.session_filter)))
         with self._database.read() as connection:
-            for names in portions(stored.name for stored in segments):
-                held += connection.scalar(query.where(columns.name.in_(names))) or 0
-        return held // prefix_bytes
+            held: int = connection.scalar(query) or 0
+        return held // np.dtype(np.uint32).itemsize
 
     def _keep(self, filters: dict[str, SessionPrefixes | None]) -> None:
         with self._lock:

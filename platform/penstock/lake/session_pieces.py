@@ -2,8 +2,9 @@
 a piece at a time, into files of the statement's own folder.
 
 What is merged is lists, texts and whole session_starts, which the engine cannot put on disk while
-it groups. So a query of all sessions at once ended at its limit, whatever it asked of them. Merging
-all of them costs as much whatever is asked, so it is for queries that read most of a lake.
+it groups. So a query of all sessions at once ends at the limit of its memory. Pieces have all
+columns, whatever is asked of them, and cost several times as much: they are for a query that ended
+so.
 """
 
 from pathlib import Path
@@ -12,7 +13,7 @@ from penstock.directories import make_directory
 from penstock.lake.statements import Preparation
 from penstock.lake.view_sources import ViewSources, view_sql
 
-#: Merging takes up to 1 KiB for a session while the engine reads, and as much again at its threads.
+#: Merging takes up to 1 KiB for each, and the engine holds more at the same time.
 _BYTES_PER_SESSION = 4096
 #: Out of so many names the bounds of the pieces are taken.
 _SAMPLED = 10_000
@@ -25,8 +26,8 @@ SET VARIABLE session_cuts = (
 
 
 def pieces_of(parts: int, memory_bytes: int) -> int:
-    """Into how many pieces summaries in so many parts are divided; 1: they are merged as one."""
-    return -(-parts // max(1, memory_bytes // _BYTES_PER_SESSION))
+    """Into how many pieces summaries in so many parts are divided."""
+    return 1 + parts // max(1, memory_bytes // _BYTES_PER_SESSION)
 
 
 def create_in_pieces(sources: ViewSources, pieces: int, folder: str) -> None:
@@ -42,7 +43,8 @@ def create_in_pieces(sources: ViewSources, pieces: int, folder: str) -> None:
 def _merge(connection: Preparation, piece: int, pieces: int, folder: str) -> str:
     """Bounds may be equal: the pieces between them are empty."""
     path = str(Path(folder, f"sessions-{piece:04}.parquet"))
-    bounds = [f"session_id > {_cut(piece, pieces)}"] if piece else []
+    bounds = ["true"]
+    bounds += [f"session_id > {_cut(piece, pieces)}"] if piece else []
     bounds += [f"session_id <= {_cut(piece + 1, pieces)}"] if piece + 1 < pieces else []
     rows = f"SELECT * FROM (\n{view_sql('sessions')}\n) WHERE {' AND '.join(bounds)}"
     quoted = path.replace("'", "''")

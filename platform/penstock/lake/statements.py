@@ -34,6 +34,8 @@ _CONFIGURATION: dict[str, str | bool | int | float | list[str]] = {
     "autoload_known_extensions": False,
     "python_enable_replacements": False,
 }
+#: Named where a statement ends for want of memory.
+MEMORY_SETTING = "PENSTOCK_QUERY_MEMORY_BYTES_MAX"
 ENGINE_FAILED = "the query engine failed inside; write it differently"
 
 
@@ -250,9 +252,8 @@ def time_limit_reached(limits: StatementLimits) -> QueryLimitReached:
 
 
 def memory_limit_reached(limits: StatementLimits) -> QueryLimitReached:
-    return QueryLimitReached(
-        limit=f"{limits.memory_bytes} bytes of memory", setting="PENSTOCK_QUERY_MEMORY_BYTES_MAX"
-    )
+    limit = f"{limits.memory_bytes} bytes of memory"
+    return QueryLimitReached(limit=limit, setting=MEMORY_SETTING)
 
 
 def refuse_equal_names(names: list[str]) -> None:
