@@ -32,7 +32,7 @@ test-system: .venv/ready ## the tests of clusters (PostgreSQL, Kafka, S3, Ray), 
 
 .PHONY: test-long
 test-long: .venv/ready ## the long modes: hundreds of kills, minutes each
-	$(BIN)/pytest -m slow $(ARGS)
+	$(BIN)/pytest -m slow -o timeout=0 $(ARGS)
 
 .PHONY: trainers
 trainers: .venv-trl/ready .venv-verl/ready ## exports and examples run by PyTorch, TRL and verl, each in an environment of several GB
