@@ -144,7 +144,8 @@ def check_columns(names: Sequence[str] | None) -> tuple[str, ...]:
 
 def to_numpy(name: str, column: pa.ChunkedArray) -> dict[str, np.ndarray | Ragged]:
     """One column, or several where it holds records."""
-    array = column.combine_chunks()
+    # Putting chunks together copies a single one, too.
+    array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):  # none: a column without rows
         array = array.chunk(0) if array.num_chunks else pa.array([], column.type)
     kind = array.type

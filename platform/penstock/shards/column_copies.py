@@ -2,10 +2,11 @@
 record.
 
 Putting lists together from Parquet takes several times as long as reading what they become. So a
-copy holds each column of each row group as an IPC stream, compressed by LZ4, and an index at its
-end says where each lies, and its checksum, which is looked at whenever it is read. A copy is made
-from the Parquet file, whose pages are checked meanwhile, and is named by the digest of that. What
-is wrong with a copy is never an error: it is deleted, and Parquet is read.
+copy holds each column of each row group as an IPC stream, and an index at its end says where each
+lies, and its checksum, which is looked at whenever it is read. Nothing is compressed: unpacking
+takes several times as long as reading. A copy is made from the Parquet file, whose pages are
+checked meanwhile, and is named by the digest of that. What is wrong with a copy is never an error:
+it is deleted, and Parquet is read.
 """
 
 import os
@@ -27,7 +28,6 @@ from penstock.shards.manifest import ShardFile
 
 _ALIGNMENT = 64
 _FOOT = 16
-_options = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class _Piece(msgspec.Struct, array_like=True, gc=False):
@@ -155,6 +155,6 @@ class ColumnCopy:
 
 def _stream(batch: pa.RecordBatch) -> pa.Buffer:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=_options) as writer:
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     return sink.getvalue()
