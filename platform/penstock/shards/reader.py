@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypedDict, Unpack
@@ -237,7 +237,7 @@ class ShardReader:
             "batch_tokens": plan.budget.tokens,
             "world": plan.world,
             "sources": [
-                {"shard": shard.id, "weight": weight, **asdict(position)}
+                {"shard": shard.id, "weight": weight, **vars(position)}
                 for shard, weight, position in sources
             ],
         }
