@@ -4,8 +4,9 @@ from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from typing import Any, Literal
 
-import duckdb
 import pyarrow as pa
+
+from penstock.lake.view_sources import table_engine
 
 State = Literal["pending", "scored", "censored", "invalid"]
 TargetKind = Literal["edit", "file", "turn", "session", "model_call"]
@@ -82,8 +83,7 @@ def query_rows(
     file: str, tables: Mapping[str, pa.Table], **parameters: object
 ) -> list[dict[str, Any]]:
     sql = files("penstock_jobs.rewards").joinpath(file).read_text(encoding="utf-8")
-    with duckdb.connect(config={"threads": 1}) as connection:
-        connection.execute("SET TimeZone = 'UTC'")
+    with table_engine() as connection:
         for name, table in tables.items():
             connection.register(name, table)
         rows = connection.sql(sql, params=parameters).to_arrow_table()
@@ -113,6 +113,19 @@ class RewardRows:
         """Without a state the row is scored, or censored for a reason."""
         state = state or ("censored" if value is None else "scored")
         self._rows.append((session, *target, value, state, reason, weight, due_us, checkpoint))
+
+    def add_turn(
+        self,
+        session: str,
+        turn: int,
+        score: tuple[float | None, str | None, float],
+        checkpoint: str | None,
+    ) -> None:
+        """What `add` puts down for a turn. It is by far the commonest row."""
+        value, reason, weight = score
+        state = "censored" if value is None else "scored"
+        row = (session, "turn", str(turn), value, state, reason, weight, None, checkpoint)
+        self._rows.append(row)
 
     def table(self) -> pa.Table:
         values = list(zip(*self._rows, strict=True)) or [()] * len(_VARYING)

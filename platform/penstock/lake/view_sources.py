@@ -5,8 +5,10 @@ binds what its views read. The SQL of a view is `views/NAME.sql` beside that fun
 module of a room is imported before a query reads one of its views.
 """
 
+import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -200,9 +202,7 @@ def bucket_views(
     view that is named there, only the `columns`, and only rows `where` a condition in SQL holds:
     what is left out costs nothing."""
     columns, where = columns or {}, where or {}
-    with duckdb.connect(":memory:", config={"threads": 1}) as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        connection.execute("SET enable_external_access = false")
+    with table_engine() as connection:
         connection.register("bucket_rows", rows)
         connection.execute("SET VARIABLE tenant = ?", [tenant])
         connection.execute(relation_sql("bucket_rows"))
@@ -213,3 +213,21 @@ def bucket_views(
             query = f"SELECT {chosen} FROM (\n{view_sql(name)}\n) WHERE {condition}"
             views[name] = connection.sql(query).to_arrow_table()
     return views
+
+
+@contextmanager
+def table_engine() -> Iterator[duckdb.DuckDBPyConnection]:
+    """For statements over tables in memory alone, in UTC. What is made in it goes with it."""
+    with _process_engine(os.getpid()).cursor() as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        yield connection
+
+
+@cache
+def _process_engine(_pid: int) -> duckdb.DuckDBPyConnection:
+    """Opening one costs more than a statement over a bucket does: a process opens it once."""
+    configuration: dict[str, str | bool | int | float | list[str]] = {
+        "threads": 1,
+        "enable_external_access": False,
+    }
+    return duckdb.connect(":memory:", config=configuration)

@@ -58,7 +58,7 @@ class FeatureRows:
         product = np.zeros((self.count, weights.shape[1]))
         begins = np.flatnonzero(np.diff(self.row, prepend=-1))
         for at, of_label in enumerate(np.ascontiguousarray(weights.T)):
-            terms = (self.value * of_label[self.column]).astype(np.float64)
+            terms = (self.value * of_label.take(self.column)).astype(np.float64)
             product[self.row[begins], at] = np.add.reduceat(terms, begins)
         return product
 
@@ -117,26 +117,65 @@ def character_grams(texts: Sequence[str], block: HashedBlock) -> Triples:
             inside = owner[:last] == owner[length - 1 :]
             bucket = (_mixed(grams[inside]) & np.uint64(block.width - 1)).astype(np.uint32)
             keys.append(owner[:last][inside] * np.uint32(block.width) + bucket)
-    return _counted(np.concatenate(keys) if keys else np.zeros(0, np.uint32), block)
+    return _counted(keys, block)
 
 
 def word_grams(words: Sequence[Sequence[str]], block: HashedBlock) -> Triples:
     """The first word stands also for itself as the first."""
-    keys = []
-    for row, own in enumerate(words):
+    hashes, sizes = list[int](), list[int]()
+    for own in words:
         grams = [*own, *map(" ".join, pairwise(own))]
         grams += [f"^{gram}" for gram in (own[:1], own[:2]) if gram]
-        keys += [row * block.width + zlib.crc32(gram.encode()) % block.width for gram in grams]
-    return _counted(np.array(keys, dtype=np.uint32), block)
+        hashes += map(zlib.crc32, map(str.encode, grams))
+        sizes.append(len(grams))
+    rows = np.repeat(np.arange(len(words), dtype=np.uint32), sizes)
+    buckets = np.array(hashes, np.uint32) & np.uint32(block.width - 1)
+    return _counted([rows * np.uint32(block.width) + buckets], block)
 
 
-def _counted(keys: NDArray[np.uint32], block: HashedBlock) -> Triples:
-    """The values are the square roots of the counts, scaled so that each row has one length."""
-    distinct, counts = np.unique(keys, return_counts=True)
-    row = (distinct // np.uint32(block.width)).astype(np.int32)
-    column = (distinct % np.uint32(block.width)).astype(np.int32) + np.int32(block.first)
-    total = np.bincount(row, counts)[row] if len(row) else np.ones(0)
-    return row, column, (block.weight * np.sqrt(counts / total)).astype(np.float32)
+def _counted(keys: Sequence[NDArray[np.uint32]], block: HashedBlock) -> Triples:
+    """Each list of keys comes in the order of rows. The values are the square roots of the counts,
+    scaled so that each row has one length."""
+    ordered = _sorted(keys)
+    if not len(ordered):
+        none = np.zeros(0, np.int32)
+        return none, none, np.zeros(0, np.float32)
+    is_first = np.ones(len(ordered), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
+    begins = np.flatnonzero(is_first)
+    counts = np.diff(begins, append=len(ordered))
+    rows = np.arange(ordered[-1] // block.width + 2, dtype=np.uint32)
+    ends_of_rows = np.searchsorted(ordered, rows * np.uint32(block.width))
+    columns_of_rows = np.diff(np.searchsorted(begins, ends_of_rows))
+    row = np.repeat(rows[:-1].astype(np.int32), columns_of_rows)
+    total = np.repeat(np.diff(ends_of_rows), columns_of_rows)
+    column = (ordered[begins] & np.uint32(block.width - 1)).astype(np.int32)
+    value = (block.weight * np.sqrt(counts / total)).astype(np.float32)
+    return row, column + np.int32(block.first), value
+
+
+def _sorted(keys: Sequence[NDArray[np.uint32]]) -> NDArray[np.uint32]:
+    """All keys. Those of a few rows at a time differ in their low 16 bits alone, and numpy sorts
+    such numbers in a tenth of the time."""
+    if not any(map(len, keys)):
+        return np.zeros(0, np.uint32)
+    groups = np.arange(
+        (max(int(part[-1]) for part in keys if len(part)) >> 16) + 2, dtype=np.uint32
+    )
+    # The keys of a list are not in order, but no key stands behind one of a later group.
+    cuts = np.array([np.searchsorted(part >> np.uint32(16), groups) for part in keys])
+    sizes = np.diff(cuts.sum(axis=0))
+    low = [part.astype(np.uint16) for part in keys]
+    ordered = np.empty(int(sizes.sum()), np.uint32)
+    at = 0
+    for group, size in enumerate(sizes.tolist()):
+        bounds = cuts[:, group : group + 2].tolist()
+        own = [part[begin:end] for part, (begin, end) in zip(low, bounds, strict=True)]
+        of_group = np.concatenate(own)
+        of_group.sort(kind="stable")
+        np.add(of_group, np.uint32(group << 16), out=ordered[at : at + size])
+        at += size
+    return ordered
 
 
 def _mixed(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -207,17 +246,25 @@ def _traits(message: Message, part: MessageParts, words: list[str]) -> tuple[boo
         message.tests == "failed",
         agent.endswith("?"),
         not agent,
-        overlap(words, message.agent) > 0.3,
-        overlap(words, message.previous) > 0.5,
+        *overlaps(words, message),
     )
 
 
-def overlap(words: list[str], other: str) -> float:
-    """The share of a message's longer words that another text holds too."""
-    if not other:
-        return 0.0
+def overlaps(words: Sequence[str], message: Message) -> tuple[bool, bool]:
+    """Whether many of a message's longer words were said before: by the agent, by the user."""
     own = {word for word in words if len(word) > 3}
-    return len(own.intersection(WORD.findall(ends(other).lower()))) / len(own) if own else 0.0
+    return _holds_more(message.agent, own, 0.3), _holds_more(message.previous, own, 0.5)
+
+
+def _holds_more(text: str, words: set[str], share: float) -> bool:
+    """Whether a text holds more than this share of the words."""
+    if not text or not words:
+        return False
+    text = ends(text).lower()
+    # Most have too few of them even as parts of words.
+    if sum(word in text for word in words) / len(words) <= share:
+        return False
+    return len(words.intersection(WORD.findall(text))) / len(words) > share
 
 
 def ends(text: str) -> str:

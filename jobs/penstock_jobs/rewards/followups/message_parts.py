@@ -6,10 +6,12 @@ local judge does it, `speech_of` how the second does."""
 import re
 import unicodedata
 from dataclasses import dataclass
+from functools import lru_cache
 
 #: Longer messages are judged by their beginning and their end.
 _HEAD_CHARS = 4_000
 _TAIL_CHARS = 2_000
+_MESSAGES_REMEMBERED = 4_096
 _FENCE = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _INLINE = re.compile(r"`[^`\n]{1,300}`")
 #: Full-width marks of Chinese and Japanese, and typographic apostrophes.
@@ -26,8 +28,10 @@ class Shape:
 
     def is_in(self, text: str, lowered: str) -> bool:
         searched = lowered if self.any_case else text
-        has_mark = any(mark in searched for mark in self.marks)
-        return has_mark and self.pattern.search(text) is not None
+        for mark in self.marks:
+            if mark in searched:
+                return self.pattern.search(text) is not None
+        return False
 
 
 #: The key is the program that writes such lines.
@@ -102,8 +106,7 @@ def take_apart(text: str) -> MessageParts:
     if len(text) > _HEAD_CHARS + _TAIL_CHARS:
         text = f"{text[:_HEAD_CHARS]}\n{text[-_TAIL_CHARS:]}"
     text = plain(text.strip())
-    lowered = text.lower()
-    shapes = tuple(shape.is_in(text, lowered) for shape in SHAPES.values())
+    shapes = _shapes_in(text)
     prose = _FENCE.sub("\n", text)
     if any(shapes):
         # A sentence that only mentions an exception stays: it has words before it.
@@ -115,6 +118,13 @@ def take_apart(text: str) -> MessageParts:
         )
     prose = _INLINE.sub(" ` ", prose).strip()
     return MessageParts(prose, 1 - len(prose) / max(len(text), 1), shapes)
+
+
+@lru_cache(maxsize=_MESSAGES_REMEMBERED)
+def _shapes_in(text: str) -> tuple[bool, ...]:
+    """Both judges ask it of a bucket's messages."""
+    lowered = text.lower()
+    return tuple([shape.is_in(text, lowered) for shape in SHAPES.values()])
 
 
 def plain(text: str) -> str:
@@ -165,8 +175,8 @@ def speech_of(text: str) -> Speech:
     if len(text) > _HEAD_CHARS + _TAIL_CHARS:
         text = f"{text[:_HEAD_CHARS]}\n{text[-_TAIL_CHARS:]}"
     text = plain(unicodedata.normalize("NFC", text.strip()))
-    whole, folded = max(len(text), 1), text.lower()
-    shapes = tuple(shape.is_in(text, folded) for shape in SHAPES.values())
+    whole = max(len(text), 1)
+    shapes = _shapes_in(text)
     said = _FENCE.sub("\n", text)
     quotes = _QUOTED_LINE.search(said) is not None
     if quotes:

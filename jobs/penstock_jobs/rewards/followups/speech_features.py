@@ -20,7 +20,7 @@ from penstock_jobs.rewards.followups.features import (
     HashedBlock,
     as_triples,
     character_grams,
-    overlap,
+    overlaps,
     together,
     word_grams,
 )
@@ -323,8 +323,7 @@ def _flags(message: Message, reading: Reading) -> tuple[bool, ...]:
         reading.turned,
         reading.turned and bool(reading.opening & {"praise", "pleased"}),
         len(reading.speech.clauses) > 3,
-        overlap(list(reading.words), message.agent) > 0.3,
-        overlap(list(reading.words), message.previous) > 0.5,
+        *overlaps(reading.words, message),
         asks and "wondering" in reading.end,
         asks and "wishing" in reading.end,
     )

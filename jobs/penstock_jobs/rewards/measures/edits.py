@@ -178,10 +178,7 @@ def edit_no_revert(bucket: Bucket, parameters: EditParameters) -> pa.Table:
         texts = [(*before_after, text) for before_after, text in zip(edit.ranges, now, strict=True)]
         return EditScore(similarity.no_revert_range(texts))
 
-    def size(edit: TrackedEdit) -> int:
-        return sum(len(similarity.code_units(changed.before)) for changed in edit.ranges)
-
-    return score_edits("edit_no_revert", bucket, parameters, score, size)
+    return score_edits("edit_no_revert", bucket, parameters, score, attrgetter("units_replaced"))
 
 
 def four_gram_range(bucket: Bucket, parameters: EditParameters) -> pa.Table:
@@ -210,7 +207,7 @@ def four_gram_range(bucket: Bucket, parameters: EditParameters) -> pa.Table:
         texts = [(changed.after, text) for changed, text in zip(edit.ranges, now, strict=True)]
         return EditScore(similarity.four_gram_range(texts))
 
-    return score_edits("four_gram_range", bucket, parameters, score, _units_written)
+    return score_edits("four_gram_range", bucket, parameters, score, attrgetter("units_written"))
 
 
 def four_gram_presence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
@@ -242,12 +239,7 @@ def four_gram_presence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
             return EditScore(None, "unobserved")
         return EditScore(similarity.sim4(now, edit.made.text))
 
-    return score_edits("four_gram_presence", bucket, parameters, score, _units_written)
-
-
-def _units_written(edit: TrackedEdit) -> int:
-    """The published forms count UTF-16 units."""
-    return sum(len(similarity.code_units(changed.after)) for changed in edit.ranges)
+    return score_edits("four_gram_presence", bucket, parameters, score, attrgetter("units_written"))
 
 
 _OWN = (edit_persistence, self_rework, line_survival)

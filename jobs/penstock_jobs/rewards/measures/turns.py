@@ -67,13 +67,14 @@ def turn_reward(score: TurnScorer, whole: Whole = mean) -> Reward:
 def score_turns(name: str, bucket: Bucket, score: TurnScorer, whole: Whole = mean) -> pa.Table:
     rows = RewardRows(name)
     for session, turns in facts_by_session(bucket):
-        scored = [(turn, own) for turn in turns if (own := score(turn)) is not None]
-        for turn, (value, reason, weight) in scored:
-            number, checkpoint = str(turn["turn"]), turn["checkpoint"]
-            rows.add(session, ("turn", number), value, reason, weight=weight, checkpoint=checkpoint)
-        if scored:
-            value, reason, weight = whole([own for _, own in scored])
-            checkpoints = {turn["checkpoint"] for turn, _ in scored}
+        scores, checkpoints = list[TurnScore](), set[str | None]()
+        for turn in turns:
+            if (own := score(turn)) is not None:
+                scores.append(own)
+                checkpoints.add(turn["checkpoint"])
+                rows.add_turn(session, turn["turn"], own, turn["checkpoint"])
+        if scores:
+            value, reason, weight = whole(scores)
             common = checkpoints.pop() if len(checkpoints) == 1 else None
             rows.add(session, ("session", session), value, reason, weight=weight, checkpoint=common)
     return rows.table()

@@ -402,6 +402,8 @@ def _same_ink(old: _TextLine, new: _TextLine) -> list[Block]:
 
 def _map_ink(old: list[_TextLine], new: list[_TextLine], pieces: Sequence[Block]) -> list[Block]:
     """Pieces of the texts without white space, as blocks of the texts."""
+    if not pieces:
+        return []
     blocks = []
     old_segments, new_segments = _segments(old), _segments(new)
     x = y = 0

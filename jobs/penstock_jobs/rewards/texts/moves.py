@@ -8,8 +8,9 @@ or moved in the meantime: nobody can tell until the whole file is seen.
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate
+from typing import NamedTuple
 
 from penstock_jobs.rewards.texts import changes, provenance
 from penstock_jobs.rewards.texts.changes import Block, CompareCost, TextChange, TooExpensive, ink
@@ -25,6 +26,27 @@ REMEMBERED = 32
 MOST_OF_FILE = 0.8
 #: Lines in a row that a region shares with an earlier one: fewer are chance, since code repeats.
 ROW_MIN = 3
+#: The same stretches are looked at again with each event of a moment.
+_TEXTS_REMEMBERED = 128
+
+
+class _Lines(NamedTuple):
+    raw: Sequence[str]
+    ink: Sequence[str]
+    distinct: frozenset[str]
+
+
+@lru_cache(maxsize=_TEXTS_REMEMBERED)
+def _lines_of(text: str) -> _Lines:
+    """A blank line belongs to the line before it; before the first it is left out."""
+    lines: list[str] = []
+    for line in text.splitlines(keepends=True):
+        if not line.isspace():
+            lines.append(line)
+        elif lines:
+            lines[-1] += line
+    bare = [ink(line) for line in lines]
+    return _Lines(lines, bare, frozenset(bare))
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,15 +58,12 @@ class LooseLines:
     end: int
 
     @cached_property
-    def raw(self) -> list[str]:
-        """A blank line belongs to the line before it; before the first it is left out."""
-        lines: list[str] = []
-        for line in self.state.text[self.start : self.end].splitlines(keepends=True):
-            if lines and line.isspace():
-                lines[-1] += line
-            elif not line.isspace():
-                lines.append(line)
-        return lines
+    def _lines(self) -> _Lines:
+        return _lines_of(self.state.text[self.start : self.end])
+
+    @property
+    def raw(self) -> Sequence[str]:
+        return self._lines.raw
 
     @cached_property
     def places(self) -> list[int]:
@@ -57,13 +76,13 @@ class LooseLines:
         at = self.places[line] + start
         return self.state.cut(at, at + (len(self.raw[line]) if size is None else size))
 
-    @cached_property
-    def ink(self) -> list[str]:
-        return [ink(line) for line in self.raw]
+    @property
+    def ink(self) -> Sequence[str]:
+        return self._lines.ink
 
-    @cached_property
+    @property
     def distinct(self) -> frozenset[str]:
-        return frozenset(self.ink)
+        return self._lines.distinct
 
 
 def _all_lines(state: FileState) -> LooseLines:
@@ -341,6 +360,8 @@ def _with_owners(state: FileState, other: FileState) -> FileState:
 def _shared_rows(part: FileState, since: int, shown: str, ink_min: int) -> list[LooseLines]:
     """Lines in a row that edits before `since` wrote in the part and that the region held when it
     was first shown; none if they are not most of what these edits have in the part."""
+    if not any(owner < since for owner in part.pieces):
+        return []
     old, region = _all_lines(part), _all_lines(provenance.first_state(shown, whole=False))
     if old.distinct.isdisjoint(region.distinct):
         return []

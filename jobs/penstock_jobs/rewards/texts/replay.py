@@ -216,7 +216,12 @@ class _SessionReplay:
         known = file.parts[0].text
         if not file.whole and known in before:
             return True
-        size = max(len(ink(known)), len(ink(before)))
+        sizes = len(ink(known)), len(ink(before))
+        size = max(sizes)
+        may_be_changed = self._terms.rules.changed_files and file.whole
+        # As much as both have is the most that can be still there.
+        if min(sizes) < (CHANGED_FILE_SHARE if may_be_changed else SAME_FILE_SHARE) * size:
+            return False
         try:
             change = self._compare(known, before)
         except TooExpensive:
@@ -224,7 +229,7 @@ class _SessionReplay:
         still = sum(len(ink(known[i : i + n])) for i, _, n in change.kept + change.moved)
         if still >= SAME_FILE_SHARE * size > 0:
             return True
-        if not (self._terms.rules.changed_files and file.whole and change.kept):
+        if not (may_be_changed and change.kept):
             return False
         # What `before` lacks at the ends of the file may lie around it: then it is a region.
         first, last = change.kept[0], change.kept[-1]

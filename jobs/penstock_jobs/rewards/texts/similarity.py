@@ -5,7 +5,7 @@ Lengths and grams are of UTF-16 code units, as in the published arithmetic.
 
 from array import array
 from collections.abc import Iterable
-from functools import cached_property
+from functools import cached_property, lru_cache
 from sys import byteorder
 
 import numpy as np
@@ -54,7 +54,7 @@ def sim4(a: str, b: str) -> float:
 def four_gram_presence(chunks: Iterable[str], file: str) -> float:
     """The chunk form: the mean of the chunks' presence, by their number of grams. 0 without
     chunks, as published; report the similarity of the whole files then."""
-    searched = SearchedFile(file)
+    searched = _searched(file)
     sizes = ((max(1, len(code_units(chunk)) - GRAM + 1), chunk) for chunk in chunks)
     return _mean(((size, searched.presence(chunk)) for size, chunk in sizes), otherwise=0.0)
 
@@ -95,6 +95,12 @@ def _grams(text: str) -> NDArray[np.uint64]:
     units = text.encode(_UTF16, "surrogatepass")
     count = max(len(units) // 2 - GRAM + 1, 0)
     return np.ndarray((count,), np.uint64, units, strides=(2,))
+
+
+@lru_cache(maxsize=16)
+def _searched(file: str) -> "SearchedFile":
+    """Edits of one file are looked for in the same text, one after the other."""
+    return SearchedFile(file)
 
 
 class SearchedFile:

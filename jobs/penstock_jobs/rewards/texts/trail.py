@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from penstock_jobs.rewards.texts.changes import ink
 from penstock_jobs.rewards.texts.provenance import FileState
 from penstock_jobs.rewards.texts.rules import TextRules
+from penstock_jobs.rewards.texts.similarity import code_units
 
 SECOND = 1_000_000
 
@@ -122,6 +123,15 @@ class TrackedEdit:
         if self.deleted:
             return sum(len(ink(text)) for text in self.deleted.values())
         return sum(len(ink(self.after[start:end])) for start, end in self.written)
+
+    @cached_property
+    def units_written(self) -> int:
+        """In UTF-16 code units, with white space: so the published forms count."""
+        return sum(len(code_units(changed.after)) for changed in self.ranges)
+
+    @cached_property
+    def units_replaced(self) -> int:
+        return sum(len(code_units(changed.before)) for changed in self.ranges)
 
 
 def ranges_now(edit: TrackedEdit, sighting: Sighting) -> list[str]:
