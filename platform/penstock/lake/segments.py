@@ -33,7 +33,7 @@ from penstock.safe_names import tenant_folder
 from penstock.storage import ObjectStore
 
 ZSTD_LEVEL = 3
-#: Summaries are made of so many rows at once: planning one costs as much as some thousand rows.
+#: Summaries are made of so many rows at once: to begin one costs as much as some thousand rows.
 _SUMMARY_ROWS = 50_000
 #: Or sooner: of the bytes of so many row groups. A flush of default size is one summary; a merge
 #: is in no hurry, and makes one as soon as there is a row group that is full, or nearly.
@@ -175,12 +175,26 @@ SESSION_PARTS = pa.schema(
 _SUMMARY_SQL = files("penstock.lake").joinpath("summary.sql").read_text(encoding="utf-8")
 
 
+class _GivenRows:
+    """The rows of one call, for a statement that was planned once for those of every call."""
+
+    def __init__(self) -> None:
+        self.table = EVENT_ROWS.empty_table()
+
+    def __arrow_c_schema__(self) -> object:
+        return self.table.schema.__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self.table.__arrow_c_stream__(requested_schema)
+
+
 class Summariser:
     """Rows of events to one summary row a session. Safe to share between threads. Its engine opens
     with the first rows: many who open a lake summarise nothing."""
 
     def __init__(self) -> None:
         self._connection: duckdb.DuckDBPyConnection | None = None
+        self._given = _GivenRows()
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -190,16 +204,26 @@ class Summariser:
             self._connection = None
 
     def summarise(self, rows: pa.Table) -> pa.Table:
+        """Of rows with the schema of events."""
         if not rows.num_rows:
             return SESSION_PARTS.empty_table()
         with self._lock:
             if self._connection is None:
-                self._connection = duckdb.connect(":memory:", config={"threads": 1})
-                self._connection.execute("SET TimeZone = 'UTC'")
-            self._connection.register("rows", rows)
-            parts = self._connection.sql(_SUMMARY_SQL).to_arrow_table()
-            self._connection.unregister("rows")
+                self._connection = self._open()
+            self._given.table = rows
+            try:
+                parts = self._connection.sql("EXECUTE summary").to_arrow_table()
+            finally:
+                self._given.table = EVENT_ROWS.empty_table()
         return parts.select(SESSION_PARTS.names).cast(SESSION_PARTS)
+
+    def _open(self) -> duckdb.DuckDBPyConnection:
+        connection = duckdb.connect(":memory:", config={"threads": 1})
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("rows", self._given)
+        # To plan the statement takes as long as to summarise ten thousand rows.
+        connection.execute(f"PREPARE summary AS {_SUMMARY_SQL}")
+        return connection
 
 
 # Writing
