@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 
+from penstock.events.frames import Frame, FrameHeader, Sign, decode_frame
+from penstock.ingest.gateway import Acceptor
 from penstock.ingest.masked_sessions import MaskSigns, drop_token_ids
 from penstock.lake.rows import DecodedEvents
 from penstock.lake.tables import masked_session
@@ -127,6 +130,30 @@ def test_an_erasure_forgets_which_sessions_were_masked(lake: HandLake) -> None:
 
 def test_without_a_sign_no_event_is_looked_at(lake: HandLake) -> None:
     signs = MaskSigns()
-    signs.look_at(b'{"session_id":"s","type":"user_message","payload":{"text":"hi"}}')
+    header = FrameHeader(kind="events", tenant="default", received_us=1, counts={})
+    plain = b'{"session_id":"s","type":"user_message","payload":{"text":"hi"}}'
+    signs.look_at(Frame(header, plain))
     assert signs == MaskSigns()
     assert drop_token_ids(lake.lake.database, DecodedEvents(), signs).fresh == {}
+    signs.look_at(Frame(header, plain.replace(b"hi", b"[SECRET:x")))
+    assert signs == MaskSigns(placeholders=True)
+
+
+def test_a_gateway_says_what_it_saw(lake: HandLake) -> None:
+    """So that the writer does not look at each line again."""
+
+    def signs_of(*events: Event) -> list[list[Sign] | None]:
+        acceptor = Acceptor.of("default", lake.lake.settings, lake.lake.log, lake.lake.redactor)
+        body = b"".join(msgspec.json.encode(event) + b"\n" for event in events)
+        values = [
+            value
+            for piece in acceptor.accept([body], START_US)
+            for of_partition in piece.values.values()
+            for value in of_partition
+        ]
+        return [decode_frame(value).header.signs for value in values]
+
+    plain = said("s", 1) | {"payload": {"text": "hi"}}
+    assert signs_of(plain) == [[]]
+    assert signs_of(plain, said("s", 1)) == [["placeholders"]]
+    assert signs_of(plain, call("t", 1)) == [["token_ids"]]

@@ -72,6 +72,8 @@ def hostile_lines() -> dict[str, bytes]:
 
 
 class CountingScreen:
+    takes_lines = True
+
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._screen = screen_of(rules)
         self.scans = self.scanned = self.of_turn = 0

@@ -35,6 +35,8 @@ _LENGTH = struct.Struct("<I")
 
 #: `unjudged` lines came into the log past the gateway; their reader validates them first.
 Kind = Literal["events", "rejected", "unjudged"]
+#: What the writer looks for in lines: placeholders of what was masked, and ids of tokens.
+Sign = Literal["placeholders", "token_ids"]
 
 
 class FrameHeader(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -49,6 +51,8 @@ class FrameHeader(msgspec.Struct, kw_only=True, omit_defaults=True):
     partitions: int = 0
     #: Of `counts`, the lines that have keys which are nearly those of the contract.
     near_misses: dict[str, int] = {}
+    #: What the lines may hold. None: nobody looked, and the writer has to.
+    signs: list[Sign] | None = None
 
 
 class Frame(msgspec.Struct):
@@ -155,10 +159,17 @@ def pack(
     received_us: int,
     partitions: int,
     rejected_line_bytes_max: int,
+    *,
+    signs: list[Sign] | None = None,
 ) -> Iterator[PlacedFrame]:
     """Frames of lines that arrived together, for a log of so many partitions."""
     header = FrameHeader(
-        kind="events", tenant=tenant, received_us=received_us, counts={}, partitions=partitions
+        kind="events",
+        tenant=tenant,
+        received_us=received_us,
+        counts={},
+        partitions=partitions,
+        signs=signs,
     )
     yield from _pack(header, validated)
     if validated.rejections:
@@ -167,7 +178,7 @@ def pack(
             stored, truncated = raw[:rejected_line_bytes_max], len(raw) > rejected_line_bytes_max
             rejected.append(RejectedLine(line, reason, stored, source or "", truncated))
         counts = _count(line.source for line in rejected)
-        header = msgspec.structs.replace(header, kind="rejected", counts=counts)
+        header = msgspec.structs.replace(header, kind="rejected", counts=counts, signs=None)
         body = msgspec.json.Encoder().encode_lines(rejected).rstrip(b"\n")
         yield REJECTED_PARTITION, Frame(header, body)
 

@@ -223,7 +223,7 @@ def decode_frames(frames: Iterable[Frame], sifted_by: Summariser | None = None) 
                 lines = [RejectedLine(line=1, reason=reason, raw=frame.body)]
             flush.rejected.extend(_rejected_rows(frame, lines))
             continue
-        flush.signs.look_at(frame.body)
+        flush.signs.look_at(frame)
         before = len(flush.decoded.events)
         fit, unfit = (frame, []) if sifted_by is None else _sift(frame, sifted_by)
         unfit += flush.decoded.add(fit)

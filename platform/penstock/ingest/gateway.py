@@ -187,7 +187,7 @@ class Acceptor:
                     {SourceRule(*place): n for place, n in redacted.by_source.items()}
                 ),
             )
-            for partition, frame in pack(validated, *place):
+            for partition, frame in pack(validated, *place, signs=redacted.signs):
                 piece.values[partition] += encode_values(frame, self.value_bytes_max)
             yield piece
 

@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 
 from penstock.database.engine import Database, insert_of, portions
 from penstock.events.event import SessionStart, microseconds
+from penstock.events.frames import Frame
 from penstock.lake.buckets import SessionId
 from penstock.lake.rows import DecodedEvents
 from penstock.lake.tables import masked_session
@@ -24,6 +25,7 @@ from penstock.redaction.token_ids import has_token_ids, payload_without_token_id
 
 #: A session that goes on from a masked one repeats what was said there from its first event on.
 _FROM_THE_START = 0
+_LINK = b'"parent_session"'
 _start_decoder = msgspec.json.Decoder(SessionStart)
 
 
@@ -33,12 +35,16 @@ class MaskSigns:
 
     placeholders: bool = False
     token_ids: bool = False
-    links: bool = False
 
-    def look_at(self, body: bytes) -> None:
+    def look_at(self, frame: Frame) -> None:
+        """At what a gateway saw in it, or at its lines."""
+        signs, body = frame.header.signs, frame.body
+        if signs is not None:
+            self.placeholders = self.placeholders or "placeholders" in signs
+            self.token_ids = self.token_ids or "token_ids" in signs
+            return
         self.placeholders = self.placeholders or any(mark in body for mark in MARKS)
         self.token_ids = self.token_ids or has_token_ids(body)
-        self.links = self.links or b'"parent_session"' in body
 
 
 @dataclass(frozen=True)
@@ -68,14 +74,17 @@ class MaskedSessions:
 
 def drop_token_ids(database: Database, decoded: DecodedEvents, signs: MaskSigns) -> MaskedSessions:
     """Changes the events. Token ids go of calls from the first masked event of their session on."""
-    if not (signs.placeholders or signs.token_ids or signs.links):
+    links = any(
+        event.type == "session_start" and _LINK in bytes(event.payload) for event in decoded.events
+    )
+    if not (signs.placeholders or signs.token_ids or links):
         return MaskedSessions()
     since: dict[SessionId, int] = {}
     parents: dict[SessionId, SessionId] = {}
     calls: list[tuple[int, SessionId]] = []
     for at, (tenant, event) in enumerate(zip(decoded.tenants, decoded.events, strict=True)):
         if event.type == "session_start":
-            if signs.links and (parent := _start_decoder.decode(event.payload).parent_session):
+            if links and (parent := _start_decoder.decode(event.payload).parent_session):
                 session = SessionId(tenant, event.session_id)
                 parents[session] = SessionId(tenant, parent)
         elif signs.token_ids and event.type == "model_call" and has_token_ids(bytes(event.payload)):

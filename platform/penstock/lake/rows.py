@@ -99,32 +99,40 @@ class DecodedEvents:
     ) -> Iterator[pa.Table]:
         """The chosen events as rows in the order of a segment, a row group at a time for memory.
         `consents` is by session."""
-        # Session keys are few: their ranks sort as numbers, much faster than the texts.
+        events = (
+            self.events if len(chosen) == len(self.events) else [self.events[i] for i in chosen]
+        )
         sessions = [self.sessions[i] for i in chosen]
+        columns = self._columns(chosen, events, [consents[session] for session in sessions])
+        # Session keys are few: their ranks sort as numbers, much faster than the texts.
         rank = {session: position for position, session in enumerate(sorted(set(sessions)))}
         ranks = np.fromiter((rank[session] for session in sessions), np.int64, len(sessions))
-        ts = pa.array([self.events[i].ts for i in chosen], TIMESTAMP).cast(pa.int64())
-        seq = pa.array([self.events[i].seq for i in chosen], pa.int64()).fill_null(SEQ_MAX)
+        ts = columns["ts"].cast(pa.int64())
+        seq = columns["seq"].fill_null(SEQ_MAX)
         order = np.lexsort((seq.to_numpy(), ts.to_numpy(), ranks))
-        ordered: list[int] = np.asarray(chosen, np.int64)[order].tolist()
-        sizes = [memoryview(self.events[i].payload).nbytes for i in ordered]
-        for start, end in cut(sizes, limits):
-            yield self._to_table(ordered[start:end], consents)
+        sizes = np.fromiter((memoryview(event.payload).nbytes for event in events), np.int64)
+        for start, end in cut(sizes[order].tolist(), limits):
+            places = order[start:end]
+            rows = {name: column.take(pa.array(places)) for name, column in columns.items()}
+            rows["payload"] = _texts([events[place].payload for place in places.tolist()])
+            yield pa.table([rows[name] for name in EVENT_ROWS.names], schema=EVENT_ROWS)
 
-    def _to_table(self, positions: Sequence[int], consents: Mapping[str, str]) -> pa.Table:
-        events = [self.events[i] for i in positions]
+    def _columns(
+        self, chosen: Sequence[int], events: Sequence[Envelope], consents: Sequence[str]
+    ) -> dict[str, pa.Array]:
+        """All but payloads, in the order of the log, in which the events lie in memory: in that of
+        a segment each value would be fetched from afar."""
         columns = {
-            "tenant": pa.array([self.tenants[i] for i in positions], pa.string()),
-            "consent": pa.array([consents[self.sessions[i]] for i in positions], pa.string()),
-            "payload": _texts([event.payload for event in events]),
+            "tenant": pa.array([self.tenants[i] for i in chosen], pa.string()),
+            "consent": pa.array(consents, pa.string()),
             "extra": _extras([event.extra for event in events]),
-            "schema_version": pa.array([self.versions[i] for i in positions], pa.int16()),
-            "received_at": pa.array([self.received_us[i] for i in positions], TIMESTAMP),
-            "key": pa.array([self.keys[i] for i in positions], pa.binary(KEY_BYTES)),
+            "schema_version": pa.array([self.versions[i] for i in chosen], pa.int16()),
+            "received_at": pa.array([self.received_us[i] for i in chosen], TIMESTAMP),
+            "key": pa.array([self.keys[i] for i in chosen], pa.binary(KEY_BYTES)),
         }
         for name, values_of in _AS_SENT.items():
             columns[name] = pa.array(list(map(values_of, events)), EVENT_ROWS.field(name).type)
-        return pa.table([columns[name] for name in EVENT_ROWS.names], schema=EVENT_ROWS)
+        return columns
 
 
 def payload_sizes(rows: pa.Table) -> list[int]:

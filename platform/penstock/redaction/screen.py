@@ -31,8 +31,15 @@ NOTHING: Marks = frozenset()
 
 
 class Screen(Protocol):
+    #: Whether what has no marks has none either once it is cut at its line breaks.
+    takes_lines: bool
+
     def marks(self, content: bytes) -> Marks:
         """Places of rules that may match, and the marks above."""
+
+
+#: What an anchor may say of the ends of all that is scanned. `^` and `$` are of each line.
+_OF_THE_ENDS = re.compile(rb"\\[AZz]|\(\?[a-zA-Z]*-")
 
 
 def screen_of(rules: Sequence[Rule]) -> Screen:
@@ -48,6 +55,7 @@ class _ScreenAtOnce:
     def __init__(self, anchors: dict[int, bytes]) -> None:
         import hyperscan
 
+        self.takes_lines = not any(map(_OF_THE_ENDS.search, anchors.values()))
         self._marks = list(anchors)
         self._database: Any = hyperscan.Database()
         try:
@@ -55,7 +63,7 @@ class _ScreenAtOnce:
                 expressions=list(anchors.values()),
                 ids=list(range(len(anchors))),
                 elements=len(anchors),
-                flags=[hyperscan.HS_FLAG_SINGLEMATCH] * len(anchors),
+                flags=[hyperscan.HS_FLAG_SINGLEMATCH | hyperscan.HS_FLAG_MULTILINE] * len(anchors),
             )
         except hyperscan.error as error:
             why = f"an anchor is too large or not supported: {error}"
@@ -78,6 +86,8 @@ class _ScreenAtOnce:
 
 
 class _ScreenOneByOne:
+    takes_lines = False  # an anchor may look around here, and see the next line
+
     def __init__(self, anchors: dict[int, bytes]) -> None:
         self._anchors = {mark: re.compile(anchor, re.DOTALL) for mark, anchor in anchors.items()}
 
