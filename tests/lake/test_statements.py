@@ -103,7 +103,7 @@ def _answer(
 def _written(statement: StatementRunner, sql: str, preparation: Preparation) -> pa.Table:
     """Past the guard."""
     out = io.BytesIO()
-    statement.write(sql, preparation, "arrow", out)
+    statement.write([sql], preparation, "arrow", out)
     return pa.ipc.open_stream(out.getvalue()).read_all()
 
 
@@ -130,7 +130,7 @@ def test_an_answer_may_be_left_in_the_middle(open_statement: Open) -> None:
     sql = "SELECT range FROM range(100000000)"
     statement.views(sql, VIEWS)
     with pytest.raises(BufferError):
-        statement.write(sql, _preparation(), "members", Full())
+        statement.write([sql], _preparation(), "members", Full())
     statement.close()
 
 
@@ -352,7 +352,7 @@ def test_a_process_that_is_taken_over_chooses_no_views_and_no_sizes(tmp_path: Pa
         assert process.statement.views("FROM events", VIEWS) == {"events"}
         process.socket.sendall((1 << 40).to_bytes(8, "little"))
         with pytest.raises(QueryFailed, match="ended the process"):
-            process.statement.write("FROM events", Preparation(), "arrow", io.BytesIO())
+            process.statement.write(["FROM events"], Preparation(), "arrow", io.BytesIO())
 
 
 def test_a_process_that_is_taken_over_reads_no_more_than_its_files_hold(tmp_path: Path) -> None:

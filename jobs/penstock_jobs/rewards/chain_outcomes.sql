@@ -1,7 +1,6 @@
 -- How the sessions of one session's chain ended, by the definition that computed it last, or by
 -- the named version.
 -- Grain:  session_id.
--- Order:  first_ts.
 -- Reads stored_outcomes: the view `outcomes` sorts those of the whole lake to say what is current.
 with own as (
     select chain, definition_version
@@ -27,7 +26,6 @@ current as (
     where tenant = getvariable('tenant')
     qualify row_number() over (partition by session_id order by computed_at desc) = 1
 )
-select current.* exclude (first_ts)
+select current.*
 from current
 join own using (chain)
-order by first_ts, session_id

@@ -32,7 +32,7 @@ from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
 from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.outcomes import RULES, STILL_OPEN, no_agent
 
-_OUTCOMES, _REWARDS = frozenset({"outcomes"}), frozenset({"rewards"})
+_VIEWS = frozenset({"rewards", "outcomes"})
 #: Of one session. What is beyond is left out, and `rewards_cut_off` says so.
 _ROWS_MAX = 20_000
 Row = dict[str, Any]
@@ -86,39 +86,31 @@ class SessionRewards:
     cut_off: bool
 
 
-def stored_rewards(
-    lake: Lake,
-    session: str,
-    tenant: str,
-    definition: str | None = None,
-    *,
-    project: str | None = None,
-) -> SessionRewards | None:
+def stored_query(lake: Lake, session: str, definition: str | None = None) -> OwnQuery:
     """What the newest run said of a session, by a definition of this name or version if one is
-    named; None where no run has computed it. Of `project` alone, if one is named."""
-
-    def ask(query: OwnQuery) -> pa.Table:
-        return lake.query(query, tenant=tenant, project=project).table()
-
+    named: `stored_rewards` takes its two answers."""
     known = definition_known_as(lake.database, definition).version if definition else ""
-    variables = {"session": session, "version": known}
-    chain = ask(OwnQuery(_sql_of("chain_outcomes.sql"), _OUTCOMES, variables=variables))
+    return OwnQuery(
+        "from chain order by first_ts, session_id",
+        _VIEWS,
+        others=(_sql_of("session_rewards.sql"),),
+        made={"chain": _sql_of("chain_outcomes.sql")},
+        variables={"session": session, "version": known, "rewards_max": str(_ROWS_MAX + 1)},
+    )
+
+
+def stored_rewards(
+    lake: Lake, session: str, chain: pa.Table, rewards: pa.Table
+) -> SessionRewards | None:
+    """None where no run has computed it."""
     outcomes: list[Row] = chain.to_pylist()
     own = next((row for row in outcomes if row["session_id"] == session), None)
     if own is None:
         return None
-    sessions = [row["session_id"] for row in outcomes]
-    variables |= {
-        "first_session": min(sessions),
-        "last_session": max(sessions),
-        "rows_max": str(_ROWS_MAX + 1),
-    }
-    sql, tables = _sql_of("session_rewards.sql"), {"chain": chain}
-    table = ask(OwnQuery(sql, _REWARDS, variables=variables, tables=tables))
     places = {row["session_id"]: ChainMember(row["chain"]) for row in outcomes}
-    explanation = _explanation(_definition_of(lake, own), table, places, outcomes, own)
-    rows = [row for row in table.to_pylist() if row["session_id"] == session]
-    return SessionRewards(explanation, rows[:_ROWS_MAX], table.num_rows > _ROWS_MAX)
+    explanation = _explanation(_definition_of(lake, own), rewards, places, outcomes, own)
+    rows = [row for row in rewards.to_pylist() if row["session_id"] == session]
+    return SessionRewards(explanation, rows[:_ROWS_MAX], rewards.num_rows > _ROWS_MAX)
 
 
 def computed_rewards(

@@ -8,8 +8,6 @@ select session_id, target_kind, target_id, name, horizon_s, value, state, reason
 from stored_rewards
 semi join chain using (session_id, definition_version, computed_at)
 where tenant = getvariable('tenant')
-  -- Bounds reach the scan of rewards; a choice of two conditions does not.
-  and session_id between getvariable('first_session') and getvariable('last_session')
   and (session_id = getvariable('session') or target_kind = 'session')
 order by target_kind <> 'session', target_kind, target_id, name, horizon_s
-limit cast(getvariable('rows_max') as bigint)
+limit cast(getvariable('rewards_max') as bigint)

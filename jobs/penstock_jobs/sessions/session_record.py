@@ -2,24 +2,25 @@
 it is. Commands and HTTP give the same one."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
-from functools import partial
 from importlib.resources import files
 from typing import Any
 
 import msgspec
+import pyarrow as pa
 
-from penstock.execution.at_once import at_once
 from penstock.lake.lake import Lake
 from penstock.lake.pages import decode_cursor, encode_cursor
 from penstock.lake.query import OwnQuery
 from penstock_jobs.rewards.errors import SessionUnknown
-from penstock_jobs.rewards.explanation import Explanation, stored_rewards
+from penstock_jobs.rewards.explanation import Explanation, stored_query, stored_rewards
 
 EVENTS_MAX = 1_000
 #: Of payloads on one page, unless a single event is larger.
 _PAGE_BYTES_MAX = 4 * 1024 * 1024
 _SESSIONS = frozenset({"sessions"})
+_SUMMARY = "select * from sessions where session_id = getvariable('session')"
 _EVENTS = frozenset({"events"})
 
 
@@ -62,37 +63,39 @@ def read_session(
     limit: int,
 ) -> SessionRecord:
     """A page of it. Raises SessionUnknown, InvalidInput, what queries raise."""
-    page = partial(_read_page, lake, session, tenant, project, cursor=cursor, limit=limit)
+    events = _events_query(session, cursor, limit)
     if cursor:
-        return SessionRecord(None, None, [], False, *page())
-    query = OwnQuery(
-        "select * from sessions where session_id = getvariable('session')",
-        _SESSIONS,
-        variables={"session": session},
-        sessions=[session],
+        page = lake.query(events, tenant=tenant, project=project).table()
+        return SessionRecord(None, None, [], False, *_page_of(page, cursor))
+    rewards = stored_query(lake, session, definition)
+    query = replace(
+        events,
+        others=(_SUMMARY, rewards.sql, *rewards.others),
+        views=events.views | _SESSIONS | rewards.views,
+        made=rewards.made,
+        variables={**events.variables, **rewards.variables},
     )
-    events, summaries, stored = at_once(
-        page,
-        lambda: lake.query(query, tenant=tenant, project=project).table().to_pylist(),
-        lambda: stored_rewards(lake, session, tenant, definition, project=project),
-    )
-    if not summaries:
+    page, summary, *answers = lake.query(query, tenant=tenant, project=project).tables()
+    if not summary:
         raise SessionUnknown(session=session, tenant=tenant)
+    [row], shown = summary.to_pylist(), _page_of(page, cursor)
+    stored = stored_rewards(lake, session, *answers)
     if stored is None:
-        return SessionRecord(summaries[0], None, [], False, *events)
-    return SessionRecord(summaries[0], stored.explanation, stored.rows, stored.cut_off, *events)
+        return SessionRecord(row, None, [], False, *shown)
+    return SessionRecord(row, stored.explanation, stored.rows, stored.cut_off, *shown)
 
 
-def _read_page(
-    lake: Lake, session: str, tenant: str, project: str | None, *, cursor: str, limit: int
-) -> tuple[list[EventRecord], str | None, str | None]:
-    """Its events, the cursor of the page that follows, and that of whatever comes behind them."""
+def _events_query(session: str, cursor: str, limit: int) -> OwnQuery:
     place = decode_cursor(cursor, 3) if cursor else ["", "", ""]
     names = ("session", "after_ts", "after_place", "after_tie", "rows_max", "bytes_max")
     values = (session, *place, str(limit), str(_PAGE_BYTES_MAX))
     variables = dict(zip(names, values, strict=True))
-    query = OwnQuery(sql_of("events.sql"), _EVENTS, variables=variables, sessions=[session])
-    rows = lake.query(query, tenant=tenant, project=project).table().to_pylist()
+    return OwnQuery(sql_of("events.sql"), _EVENTS, variables=variables, sessions=[session])
+
+
+def _page_of(table: pa.Table, cursor: str) -> tuple[list[EventRecord], str | None, str | None]:
+    """Its events, the cursor of the page that follows, and that of whatever comes behind them."""
+    rows = table.to_pylist()
     events = [_event_of(row) for row in rows]
     if not rows:
         return events, None, cursor or None

@@ -73,6 +73,10 @@ class OwnQuery:
     #: What has no room in so much memory is on disk; never more than the settings allow.
     memory_bytes_max: int | None = None
     sessions: Collection[str] | None = None
+    #: Statements that have answers of their own, by the same engine: `tables` gives all.
+    others: tuple[str, ...] = ()
+    #: Tables that are made first, by name and SQL.
+    made: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -174,7 +178,8 @@ class LakeQuery(QueryRows):
             closing.callback(statement.close)
             closing.enter_context(end.ending(statement))
             prepared = self._prepared(statement, closing, limits)
-            statement.write(prepared.query.sql, prepared.preparation, form, out)
+            query = prepared.query
+            statement.write([query.sql, *query.others], prepared.preparation, form, out)
             return WrittenAnswer(prepared.pin.snap, prepared.cut_off)
 
     def table(self) -> pa.Table:
@@ -182,12 +187,23 @@ class LakeQuery(QueryRows):
         what `write` does."""
         return self.table_at()[0]
 
+    def tables(self) -> list[pa.Table]:
+        """Of a query of our own with several statements the rows of each."""
+        return self._tables_at()[0]
+
     def table_at(self) -> tuple[pa.Table, WrittenAnswer]:
-        """The same, with what is known of the answer."""
+        """The same as `table`, with what is known of the answer."""
+        [table], written = self._tables_at()
+        return table, written
+
+    def _tables_at(self) -> tuple[list[pa.Table], WrittenAnswer]:
         bytes_max = self.lake.settings.room(LakeSettings).query_answer_bytes_max
         with AnswerBuffer(bytes_max) as out:
             written = self.write("arrow", out, EndSignal())
-            return pa.ipc.open_stream(out.getvalue()).read_all(), written
+            answers, tables = pa.BufferReader(out.getvalue()), []
+            while answers.tell() < answers.size():
+                tables.append(pa.ipc.open_stream(answers).read_all())
+            return tables, written
 
     def _prepared(
         self, statement: StatementRunner, closing: ExitStack, limits: StatementLimits
@@ -213,6 +229,8 @@ class LakeQuery(QueryRows):
             preparation.register(name, table)
         for name, value in query.variables.items():
             preparation.execute(f"SET VARIABLE {name} = ?", [value])
+        for name, sql in query.made.items():
+            preparation.execute(f"CREATE TABLE {name} AS {sql}")
         return _PreparedQuery(query, preparation, pin, fresh.cut_off)
 
     def _limits(self, closing: ExitStack) -> StatementLimits:

@@ -31,9 +31,10 @@ class Parse(msgspec.Struct, tag=True, frozen=True):
 
 
 class Prepare(msgspec.Struct, tag=True, frozen=True):
-    """Run the statement on a connection that has these tables and files."""
+    """Run the statements on a connection that has these tables and files. Of several, the answers
+    come one behind the other."""
 
-    sql: str
+    sqls: list[str]
     form: WireFormat
     steps: list[tuple[str, memoryview | list[str | list[str]]]]
     paths: list[str]

@@ -156,12 +156,14 @@ class ProcessStatement:
             raise self._ended()
         return frozenset(message.views) & names
 
-    def write(self, sql: str, preparation: Preparation, form: WireFormat, out: BinaryIO) -> None:
+    def write(
+        self, sqls: Sequence[str], preparation: Preparation, form: WireFormat, out: BinaryIO
+    ) -> None:
         self._files = preparation.distant
         self._paths += preparation.paths
         steps = steps_of(preparation.steps)
         paths, left_paths = preparation.paths, preparation.left_paths
-        self._send(Prepare(sql, form, steps, paths, list(self._files), left_paths))
+        self._send(Prepare(list(sqls), form, steps, paths, list(self._files), left_paths))
         while isinstance(message := self._receive(), Piece):
             out.write(message.content)
         if not isinstance(message, Finished):

@@ -317,7 +317,7 @@ def _answer(connection: Connection, statement: LocalStatement, limits: Statement
         else:
             preparation.execute(text, content)
     with io.BufferedWriter(_PieceWriter(connection), PIECE_BYTES_MAX) as out:
-        statement.write(prepare.sql, preparation, prepare.form, out)
+        statement.write(prepare.sqls, preparation, prepare.form, out)
     connection.send(Finished())
 
 

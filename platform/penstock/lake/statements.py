@@ -115,8 +115,11 @@ class StatementRunner(Protocol):
         """Which of these views it reads. Raises QueryRefused."""
         ...
 
-    def write(self, sql: str, preparation: Preparation, form: WireFormat, out: BinaryIO) -> None:
-        """Write its rows. Raises QueryFailed and QueryLimitReached, also in their middle."""
+    def write(
+        self, sqls: Sequence[str], preparation: Preparation, form: WireFormat, out: BinaryIO
+    ) -> None:
+        """Write its rows; of several statements of our own one answer behind the other. Raises
+        QueryFailed and QueryLimitReached, also in their middle."""
         ...
 
     def end(self) -> None:
@@ -193,6 +196,10 @@ class LocalStatement:
                 self.confine(preparation.left_paths)
                 self._start_threads(preparation)
             preparation.shut(self.connection)
+        return self._rows(sql, parameters)
+
+    def _rows(self, sql: str, parameters: Mapping[str, object]) -> pa.RecordBatchReader:
+        with self._errors():
             result = self.connection.sql(sql, params=dict(parameters) or None)
             batches = result.to_arrow_reader(BATCH_ROWS)
             refuse_equal_names(batches.schema.names)
@@ -228,8 +235,13 @@ class LocalStatement:
             return QueryFailed(why=ENGINE_FAILED)
         return QueryFailed(why=text)
 
-    def write(self, sql: str, preparation: Preparation, form: WireFormat, out: BinaryIO) -> None:
+    def write(
+        self, sqls: Sequence[str], preparation: Preparation, form: WireFormat, out: BinaryIO
+    ) -> None:
+        sql, *others = sqls
         write_rows(self.answer(sql, preparation, {}), form, out)
+        for other in others:
+            write_rows(self._rows(other, {}), form, out)
 
     def end(self) -> None:
         with suppress(duckdb.ConnectionException):  # it is closed already
