@@ -182,6 +182,8 @@ def _check_tokenizer(tokens: Tokens, results: Sequence[SliceResult]) -> None:
     """Of an engine that names no tokenizer, ids tell: here and there one is broken, and most are
     not. Raises TokenizerMismatch."""
     strange = sorted(session for result in results for session in result.strange)
+    if not strange:
+        return
     from_engine = set[str]()
     for result in results:
         engine = result.samples.filter(pc.equal(result.samples["token_source"], "engine"))
@@ -222,7 +224,8 @@ def _manifest(
         status=dict(sorted((each["values"], each["counts"]) for each in statuses)),
         excluded=dict(sorted(excluded.items())),
         pending=excluded["pending"],
-        sessions=len(samples["session_id"].unique()),
+        # Each is in one slice; to tell all of them apart takes more memory than a plan.
+        sessions=sum(len(result.samples["session_id"].unique()) for result in results),
         samples=sum(part.rows for part in files),
         tokens=sum(part.tokens for part in files),
         trainable=sum(part.trainable for part in files),
@@ -276,16 +279,15 @@ def _publish(
 
 def slice_bounds(plan: ShardPlan) -> list[int]:
     """Where slices begin, and the end: cut where groups end."""
-    groups = numbers_in(plan.chosen["group_id"])
-    starts = np.append(np.flatnonzero(groups[1:] != groups[:-1]) + 1, len(groups))
-    ends = plan.sessions.column("events").to_numpy()[plan.numbers].astype(np.int64, copy=False)
-    np.cumsum(ends, out=ends)
-    ends_of_groups = ends[starts - 1]
-    bounds, done = [0], 0
-    while bounds[-1] < len(groups):
-        enough = min(int(np.searchsorted(ends_of_groups, done + SLICE_EVENTS)), len(starts) - 1)
-        bounds.append(int(starts[enough]))
-        done = int(ends_of_groups[enough])
+    groups, numbers = numbers_in(plan.chosen["group_id"]), plan.numbers
+    chunks = plan.sessions.column("events").chunks
+    events = np.concatenate([np.empty(0, np.int32), *(chunk.cast(pa.int32()) for chunk in chunks)])
+    bounds = [0]
+    while (first := bounds[-1]) < len(groups):
+        # Each session has an event, so here are enough; then the group of the last goes on.
+        ends = np.cumsum(events[numbers[first : first + SLICE_EVENTS]])
+        last = first + min(int(np.searchsorted(ends, SLICE_EVENTS)), len(ends) - 1)
+        bounds.append(last + int(np.searchsorted(groups[last:], groups[last], side="right")))
     return bounds
 
 
