@@ -38,5 +38,6 @@ class RowSpool:
             yield reader.get_batch(number)
 
     def column(self, name: str) -> pa.ChunkedArray:
-        chunks = [batch[name] for batch in self.batches([name])]
+        # Copied: what is read holds all columns of its batch in memory.
+        chunks = [pa.concat_arrays([batch[name]]) for batch in self.batches([name])]
         return pa.chunked_array(chunks, self.schema.field(name).type)
