@@ -209,6 +209,8 @@ def compute_bucket(task: BucketTask) -> BucketResult:
     definition = parse_definition(task.progress.text, task.progress.name)
     with Lake(task.settings) as lake, without_garbage_collection():
         events = read_bucket(lake, task.bucket)
+        # Reading needs several times what it gives.
+        pa.default_memory_pool().release_unused()
         scored: dict[str, ScoredBucket] = {}
         gaps = HistoryGaps()
         for tenant in events["tenant"].unique().to_pylist():

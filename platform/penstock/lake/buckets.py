@@ -312,10 +312,12 @@ def read_bucket(
     if not parts:
         return EVENT_ROWS.empty_table().select(chosen)
     rows = pa.concat_tables(parts)
+    del parts
     order = pc.sort_indices(rows, sort_keys=_ORDER)
     positions = order.to_numpy()
     # Of one segment they nearly always are in order, and payloads need not be copied.
     if not (positions[1:] > positions[:-1]).all():
+        rows = rows.combine_chunks()  # `take` would, beside what it is given
         rows = rows.take(order)
     if "consent" in chosen and bucket.consents:
         rows = with_consents(rows, bucket.consents)
@@ -333,7 +335,7 @@ def read_groups(
     with open_events(lake, name) as file:
         for number, sessions in enumerate(group_ranges(file.metadata)):
             if bucket.may_hold(sessions):
-                read = partial(file.read_row_group, number, columns=columns)
+                read = partial(file.read_row_group, number, columns=columns, use_threads=False)
                 key = (lake.store.address(name), number, *columns)
                 yield read() if memory is None else memory.read(key, read)
 

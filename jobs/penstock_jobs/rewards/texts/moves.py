@@ -5,7 +5,7 @@ A region that an edit is the first to show may be one that an earlier edit named
 or moved in the meantime: nobody can tell until the whole file is seen.
 """
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -98,8 +98,11 @@ def _arrived_lines(state: FileState, change: TextChange | None, ink_min: int) ->
 def _uncovered(state: FileState, covered: list[tuple[int, int]], ink_min: int) -> list[LooseLines]:
     """Stretches that are too short to be recognized are left out."""
     gaps = provenance.between(sorted(covered), len(state.text))
-    long = [(start, end) for start, end in gaps if len(ink(state.text[start:end])) >= ink_min]
-    return [LooseLines(state, start, end) for start, end in long]
+    return [
+        LooseLines(state, start, end)
+        for start, end in gaps
+        if end - start >= ink_min and len(ink(state.text[start:end])) >= ink_min
+    ]
 
 
 def reclaim(
@@ -365,8 +368,7 @@ def _shared_rows(part: FileState, since: int, shown: str, ink_min: int) -> list[
     old, region = _all_lines(part), _all_lines(provenance.first_state(shown, whole=False))
     if old.distinct.isdisjoint(region.distinct):
         return []
-    lines = range(len(old.raw))
-    owned = [line for line in lines if any(0 < run.owner < since for run in old.owners(line))]
+    owned = _lines_owned(old, part, since)
     inks = [old.ink[line] for line in owned]
     moves = changes.find_moves(inks, region.ink, ink_min)
     moves = [move for move in moves if move.n >= ROW_MIN]
@@ -382,6 +384,17 @@ def _shared_rows(part: FileState, since: int, shown: str, ink_min: int) -> list[
             start = rows.pop().start
         rows.append(LooseLines(part, start, end))
     return rows
+
+
+def _lines_owned(lines: LooseLines, part: FileState, since: int) -> list[int]:
+    """The numbers of all lines of the part that hold text of edits before `since`."""
+    places, owned = lines.places, set[int]()
+    for owner, pieces in part.pieces.items():
+        if owner < since:
+            for _, at, length in pieces:
+                first = max(bisect_right(places, at) - 1, 0)
+                owned.update(range(first, bisect_left(places, at + length)))
+    return sorted(owned)
 
 
 def _without(part: FileState, rows: Iterable[LooseLines]) -> FileState:
