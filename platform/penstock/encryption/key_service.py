@@ -9,8 +9,6 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 import msgspec
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from penstock.encryption.errors import KeyServiceRefused, KeyServiceUnreachable, MasterKeysUnfit
 from penstock.encryption.sealed_file import KEY_BYTES
@@ -70,12 +68,17 @@ class FileKeyService:
     file: Path
 
     def wrap(self, key: bytes, owner: str) -> str:
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
         master = self._masters()[0]
         nonce = secrets.token_bytes(_NONCE_BYTES)
         content = nonce + AESGCM(master).encrypt(nonce, key, owner.encode())
         return f"file:{_name_of(master)}:{base64.b64encode(content).decode()}"
 
     def unwrap(self, wrapped: str, owner: str) -> bytes:
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
         kind, _, rest = wrapped.partition(":")
         name, _, encoded = rest.partition(":")
         if kind != "file":

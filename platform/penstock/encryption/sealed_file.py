@@ -13,15 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, Self
 
 import pyarrow as pa
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from penstock.encryption.errors import SealedFileDamaged
 from penstock.encryption.sealed_mark import SEALED_MARK, is_sealed
 
 if TYPE_CHECKING:  # only type checkers know it before Python 3.12
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     from typing_extensions import Buffer
 
 _ID_BYTES, _SALT_BYTES, _TAG_BYTES = 8, 32, 16
@@ -64,7 +61,12 @@ class SealedHeader:
     def content(self) -> bytes:
         return SEALED_MARK + bytes.fromhex(self.key_id) + self.salt
 
-    def cipher(self, key: DataKey, name: str) -> AESGCM:
+    def cipher(self, key: DataKey, name: str) -> "AESGCM":
+        # 7 MB, for those who seal files.
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+        from cryptography.hazmat.primitives.hashes import SHA256
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
         info = b"penstock sealed file\0" + name.encode()
         return AESGCM(HKDF(SHA256(), KEY_BYTES, self.salt, info).derive(key.key))
 
@@ -161,6 +163,8 @@ class UnsealedFile(io.RawIOBase):
         return content[skipped : skipped + count]
 
     def _opened(self, first: int, after: int) -> bytes:
+        from cryptography.exceptions import InvalidTag
+
         pieces = []
         if first == self._block:
             pieces.append(self._content)

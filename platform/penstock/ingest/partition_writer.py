@@ -67,7 +67,7 @@ from penstock.privacy.tombstones import find_erased
 from penstock.sealed_texts import SecretSeal
 
 #: How much of the log is read at once.
-_READ_BYTES = 4 * 1024 * 1024
+_READ_BYTES = 1024 * 1024
 #: How long a partition of another process is left alone.
 _CLAIM_SECONDS = 0.5
 

@@ -1,5 +1,6 @@
 """`penstock serve`."""
 
+import os
 from typing import Annotated
 
 import typer
@@ -39,6 +40,9 @@ def serve(
 
     Example: penstock serve --data penstock-data
     """
+    # Before Arrow is loaded. Its own allocator would keep what each flush gave back to itself,
+    # where the requests between two flushes cannot have it.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     from penstock.server.http_server import run_server
 
     flags = {"host": host, "port": port}

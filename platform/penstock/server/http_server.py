@@ -11,7 +11,6 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 
-import pyarrow as pa
 import structlog
 import typer
 import uvicorn
@@ -115,7 +114,6 @@ def _keep_memory() -> None:
     set_option(_ARENA_MAX, _HEAPS_MAX)
     set_option(_TRIM_THRESHOLD, _KEPT_BYTES_MAX)
     set_option(_MMAP_THRESHOLD, _FROM_HEAP_BYTES_MAX)
-    pa.set_memory_pool(pa.system_memory_pool())  # its own would give memory back early again
 
 
 def _bind(host: str, port: int) -> socket.socket:
