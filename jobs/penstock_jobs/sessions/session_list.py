@@ -31,12 +31,11 @@ _ENDS = {
 }
 _SINCE = "last_ts >= make_timestamptz(cast(getvariable('since_us') as bigint))"
 _UNTIL = "last_ts < make_timestamptz(cast(getvariable('until_us') as bigint))"
-_ALL = "true"
 _BEHIND = """(last_ts, session_id) < (
     make_timestamptz(try_cast(getvariable('place_us') as bigint)), getvariable('place_session'))"""
 _AMONG = """session_id in (select unnest(from_json(getvariable('sessions'), '["VARCHAR"]')))"""
-#: Of the list of all nothing else has to be known: summaries are put together for a page alone.
-_LAST_HEARD = "select session_id, max(last_ts) as last_ts from session_parts group by session_id"
+#: Where nothing else has to be known, summaries are put together for a page alone.
+_LAST_HEARD = "(select session_id, max(last_ts) as last_ts from session_parts group by session_id)"
 
 
 class ListedSession(msgspec.Struct):
@@ -137,8 +136,7 @@ def neighbours_of(
     """What stands beside a session in the list of this filter, whatever words it has. Raises what
     `list_sessions` does."""
     asked = _conditions(lake, sessions)
-    listed = f"select session_id, last_ts from sessions where {asked.sql}"
-    sql = sql_of("neighbours.sql").format(listed=_LAST_HEARD if asked.sql == _ALL else listed)
+    sql = sql_of("neighbours.sql").format(source=asked.source, conditions=asked.sql)
     query = OwnQuery(sql, asked.views, variables=asked.variables | {"session": session})
     rows = lake.query(query, tenant=tenant, project=of_project).table().to_pylist()
     beside = {row["side"]: row["session_id"] for row in rows}
@@ -157,9 +155,10 @@ class ListPlace:
 
 @dataclass(frozen=True)
 class _Conditions:
-    """A filter as SQL, and the views that it reads."""
+    """A filter as SQL, what it is a condition on, and the views that it reads."""
 
     sql: str
+    source: str
     #: Of the rows of `outcomes` that count.
     definition: str
     variables: dict[str, str]
@@ -168,11 +167,12 @@ class _Conditions:
 
 def _conditions(lake: Lake, sessions: ListFilter) -> _Conditions:
     variables: dict[str, str] = {}
-    conditions = [_ALL]
+    conditions, source = ["true"], _LAST_HEARD
     for name in ("project", "checkpoint"):
         if (value := getattr(sessions, name)) is not None:
             variables[name] = value
             conditions.append(f"{name} = getvariable('{name}')")
+            source = "sessions"
     for name, condition in (("since_us", _SINCE), ("until_us", _UNTIL)):
         if (value := getattr(sessions, name)) is not None:
             variables[name] = str(value)
@@ -187,7 +187,7 @@ def _conditions(lake: Lake, sessions: ListFilter) -> _Conditions:
         ended = " and ".join(_ENDS[name] for name in ends)
         conditions.append(_ENDED_SO.format(definition=definition, ended=ended))
     views = _VIEWS if ends else _SESSIONS
-    return _Conditions(" and ".join(conditions), definition, variables, views)
+    return _Conditions(" and ".join(conditions), source, definition, variables, views)
 
 
 def _listed(lake: Lake, sessions: ListFilter, order: ListPlace) -> list[ListedSession]:
@@ -197,24 +197,24 @@ def _listed(lake: Lake, sessions: ListFilter, order: ListPlace) -> list[ListedSe
         variables["place_us"], variables["place_session"] = order.place
         conditions = f"{conditions} and {_BEHIND}"
     among = None
-    if asked.sql == _ALL:  # whoever is in the list is known before summaries are put together
-        among = _newest(lake, order)
+    if asked.source == _LAST_HEARD:
+        among = _newest(lake, order, asked)
         variables["sessions"] = msgspec.json.encode(among).decode()
-        conditions = f"{conditions} and {_AMONG}"
+        conditions = _AMONG
     sql = sql_of("list.sql").format(conditions=conditions, definition=asked.definition)
     query = OwnQuery(sql, _VIEWS, variables=variables, sessions=among)
     rows = lake.query(query, tenant=order.tenant, project=order.of_project).table()
     return msgspec.convert(rows.to_pylist(), list[ListedSession])
 
 
-def _newest(lake: Lake, order: ListPlace) -> list[str]:
-    """The sessions of a page of the list of all."""
-    variables, place = {"rows_max": str(order.rows_max)}, _ALL
+def _newest(lake: Lake, order: ListPlace, asked: _Conditions) -> list[str]:
+    """The sessions of a page."""
+    variables, conditions = asked.variables | {"rows_max": str(order.rows_max)}, asked.sql
     if order.place is not None:
         variables["place_us"], variables["place_session"] = order.place
-        place = _BEHIND
-    sql = sql_of("places.sql").format(listed=_LAST_HEARD, place=place)
-    query = OwnQuery(sql, _SESSIONS, variables=variables)
+        conditions = f"{conditions} and {_BEHIND}"
+    sql = sql_of("places.sql").format(source=asked.source, conditions=conditions)
+    query = OwnQuery(sql, asked.views, variables=variables)
     rows = lake.query(query, tenant=order.tenant, project=order.of_project).table()
     names: list[str] = rows["session_id"].to_pylist()
     return names

@@ -24,6 +24,7 @@ from penstock.lake.row_formats import WireFormat, write_rows
 from penstock.terminal.interruption import interrupted_by_ctrl_c
 
 BATCH_ROWS = 10_000
+_JOINED_VALUES_MAX = 1_000
 #: Reads of another store that are under way at the same time; those of a disk need no threads.
 _DISTANT_READS = 8
 _CONFIGURATION: dict[str, str | bool | int | float | list[str]] = {
@@ -92,6 +93,8 @@ class Preparation:
         connection.execute("SET TimeZone = 'UTC'")
         # Each reference to a view opens its files anew.
         connection.execute("SET parquet_metadata_cache = true")
+        # Where a join keeps so few sessions, other row groups of its other side are not read.
+        connection.execute(f"SET dynamic_or_filter_threshold = {_JOINED_VALUES_MAX}")
         for text, content in self.steps:
             if isinstance(content, pa.Table):
                 connection.register(text, content)

@@ -2,7 +2,7 @@
 -- alone are put together then.
 -- Grain:  session_id.
 select session_id
-from ({listed})
-where {place}
+from {source}
+where {conditions}
 order by last_ts desc, session_id desc
 limit cast(getvariable('rows_max') as bigint)
