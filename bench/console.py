@@ -118,13 +118,13 @@ def measure_console(data: Path, events: int) -> Iterator[Figure]:
             run(lake, InlineExecutor(), RunRequest(find_definition()), now_us=_AS_OF_US)
     key = admin_key(data)
     with quiet_server(data) as server:
-        _send_long_session(server, key)
         browser = _Browser(
             http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=_WAIT_SECONDS)
         )
         browser.sign_in(key)
         for name, path in _PAGES.items():
             yield from _page(server, browser, f"{name}, {events / 1e6:g} million events", path)
+        _send_long_session(server, key)
         long = f"/sessions/{_LONG_SESSION}"
         browser.visit(long)
         seconds = [browser.visit(long, _FIRST_BYTES).seconds for _ in range(_VISITS)]
