@@ -11,16 +11,21 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from bench.large_lake import large_lake
+from penstock.events.event import TENANT_DEFAULT
 from penstock.execution.calls import InlineExecutor
 from penstock.lake.buckets import RowGroupMemory
 from penstock.lake.catalog import pinned
+from penstock.lake.errors import QueryLimitReached
+from penstock.lake.lake import open_or_make
+from penstock.settings import MIB, load_settings
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.shards import build, name_numbers, planned_sessions, session_facts
 from penstock_jobs.shards.build import slice_bounds, slice_tasks
 from penstock_jobs.shards.plan import plan_shard
 from penstock_jobs.shards.row_spool import RowSpool
-from penstock_jobs.shards.session_facts import PinnedSessions
+from penstock_jobs.shards.session_facts import PinnedSessions, SnapshotQueries
 from tests.support.engine_lake import DAY_US, built, talk
 from tests.support.lakes import START_US, HandLake, hand_lake
 
@@ -129,3 +134,17 @@ def test_row_groups_are_remembered_as_far_as_there_is_room() -> None:
     for name in ("a", "a", "b", "a", "c", "a", "b"):
         assert memory.read(name, partial(reading, name)) is group
     assert read == ["a", "b", "c", "b"]
+
+
+@pytest.mark.system
+def test_a_recipe_asks_for_more_sessions_than_fit_into_memory(tmp_path: Path) -> None:
+    """The same statement ends at the limit where anybody else asks."""
+    sql = "select session_id, checkpoints, client from sessions"
+    with large_lake(tmp_path, 2_000_000):
+        pass
+    little = {"query_memory_bytes_max": 32 * MIB}
+    with open_or_make(load_settings(tmp_path, environment={}, flags=little)) as lake:
+        with pytest.raises(QueryLimitReached):
+            lake.query(sql).arrow()
+        rows = SnapshotQueries(lake, None, TENANT_DEFAULT).query(sql)
+    assert len(rows["session_id"].unique()) == rows.num_rows > 40_000
