@@ -15,12 +15,14 @@ from penstock.database.engine import Database
 from penstock.database.migrations import upgrade
 from penstock.http.client import HttpAnswer, ServiceClient
 from penstock.lake.lake import open_or_make
-from penstock.settings import load_settings
+from penstock.settings import MIB, load_settings
 from penstock_jobs.demo.server import Server, running_server
 from tests.server.registering import Registry
 from tests.support.servers.postgres import PostgresServer
 
 _WAIT_SECONDS_MAX = 180.0
+#: What the query engine takes in the service, once its writer first makes a segment.
+ENGINE_BYTES = 64 * MIB
 
 
 @dataclass
