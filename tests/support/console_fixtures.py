@@ -126,9 +126,12 @@ def console_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Consol
         yield service
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """A headless Chromium. Without one the test is skipped; with CI in the environment it fails."""
+    """A headless Chromium. Without one the test is skipped; with CI in the environment it fails.
+
+    For one file: while Playwright is open its event loop runs, and nothing else in this process can
+    have one."""
     programs = [path for name in _CHROMIUM if (path := shutil.which(name))]
     if not programs:
         skip("chromium is not installed")
