@@ -164,6 +164,14 @@ class _Conditions:
     variables: dict[str, str]
     views: frozenset[str]
 
+    def on_page(self, order: ListPlace) -> tuple[str, dict[str, str]]:
+        """With the place from which a page goes on, and its rows."""
+        variables = self.variables | {"rows_max": str(order.rows_max)}
+        if order.place is None:
+            return self.sql, variables
+        variables["place_us"], variables["place_session"] = order.place
+        return f"{self.sql} and {_BEHIND}", variables
+
 
 def _conditions(lake: Lake, sessions: ListFilter) -> _Conditions:
     variables: dict[str, str] = {}
@@ -192,10 +200,7 @@ def _conditions(lake: Lake, sessions: ListFilter) -> _Conditions:
 
 def _listed(lake: Lake, sessions: ListFilter, order: ListPlace) -> list[ListedSession]:
     asked = _conditions(lake, sessions)
-    variables, conditions = asked.variables | {"rows_max": str(order.rows_max)}, asked.sql
-    if order.place is not None:
-        variables["place_us"], variables["place_session"] = order.place
-        conditions = f"{conditions} and {_BEHIND}"
+    conditions, variables = asked.on_page(order)
     among = None
     if asked.source == _LAST_HEARD:
         among = _newest(lake, order, asked)
@@ -209,10 +214,7 @@ def _listed(lake: Lake, sessions: ListFilter, order: ListPlace) -> list[ListedSe
 
 def _newest(lake: Lake, order: ListPlace, asked: _Conditions) -> list[str]:
     """The sessions of a page."""
-    variables, conditions = asked.variables | {"rows_max": str(order.rows_max)}, asked.sql
-    if order.place is not None:
-        variables["place_us"], variables["place_session"] = order.place
-        conditions = f"{conditions} and {_BEHIND}"
+    conditions, variables = asked.on_page(order)
     sql = sql_of("places.sql").format(source=asked.source, conditions=conditions)
     query = OwnQuery(sql, asked.views, variables=variables)
     rows = lake.query(query, tenant=order.tenant, project=order.of_project).table()
