@@ -11,22 +11,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from penstock.cli import app
-from penstock.clock import SystemClock
 from tests.support.canary_traffic import (
     OLD,
-    POLICY,
-    Behaviour,
-    Plan,
-    begin_canary,
-    reward,
-    sessions,
+    WORSE,
+    fill_canary,
     state,
-    store,
 )
 from tests.support.lakes import HandLake, hand_lake
-from tests.support.waiting import eventually
-
-WORSE = {"ckpt-2": Behaviour(pleased=0.1)}
 
 
 def canary(data: Path, *arguments: str) -> Result:
@@ -47,18 +38,10 @@ def lake(tmp_path: Path) -> Iterator[HandLake]:
         yield lake
 
 
-def fill(lake: HandLake, behaviours: dict[str, Behaviour]) -> None:
-    """Four hundred sessions within a fifth of a second from the canary's begin on."""
-    began = begin_canary(lake, POLICY)
-    store(lake, sessions(Plan(from_us=began, span_us=200_000, users=400, behaviours=behaviours)))
-    eventually(lambda: SystemClock().now_us() > began + 300_000)
-    reward(lake, began + 300_000)
-
-
 def test_status_before_and_after_a_look_and_a_watcher_that_rolls_back(
     lake: HandLake, tmp_path: Path
 ) -> None:
-    fill(lake, WORSE)
+    fill_canary(lake, WORSE)
     before = canary(tmp_path, "status")
     assert before.exit_code == 0
     assert "ckpt-2 has 50 % of the traffic beside ckpt-1" in before.stderr
@@ -77,7 +60,7 @@ def test_status_before_and_after_a_look_and_a_watcher_that_rolls_back(
 
 
 def test_a_look_as_a_table_and_as_json(lake: HandLake, tmp_path: Path) -> None:
-    fill(lake, {})
+    fill_canary(lake, {})
     done = canary(tmp_path, "watch", "--once")
     assert done.exit_code == 0, done.stderr
     [pleased] = [one for one in done.stdout.splitlines() if one.startswith("explicit_feedback")]

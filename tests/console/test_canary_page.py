@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.channels.calls import ChannelQuestion
-from penstock.clock import SystemClock
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.desk import open_desk
 from penstock_jobs.canary.calls import SHOW_CANARY
@@ -14,13 +13,8 @@ from penstock_jobs.canary.pages import drawn_metric
 from tests.support.canary_traffic import (
     CHANNEL,
     OLD,
-    POLICY,
-    Behaviour,
-    Plan,
-    begin_canary,
-    reward,
-    sessions,
-    store,
+    WORSE,
+    fill_canary,
 )
 from tests.support.console_fixtures import (
     ConsoleService,
@@ -29,16 +23,10 @@ from tests.support.console_fixtures import (
     console_running,
 )
 from tests.support.lakes import HandLake
-from tests.support.waiting import eventually
-
-WORSE = {"ckpt-2": Behaviour(pleased=0.1)}
 
 
 def _fill(lake: HandLake) -> None:
-    began = begin_canary(lake, POLICY)
-    store(lake, sessions(Plan(from_us=began, span_us=200_000, users=400, behaviours=WORSE)))
-    eventually(lambda: SystemClock().now_us() > began + 300_000)
-    reward(lake, began + 300_000)
+    fill_canary(lake, WORSE)
     situation = situation_of(lake.lake, TENANT_DEFAULT, CHANNEL)
     assert situation.trial is not None
     take_look(lake.lake, situation, situation.trial)

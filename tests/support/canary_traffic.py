@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from penstock.channels.channel import ChannelState, channel_state, choose_arm
+from penstock.clock import SystemClock
 from penstock.execution.calls import InlineExecutor
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.runs import RunRequest, run
 from tests.support.checkpoint_factory import TENANT, add, promote, set_policy
 from tests.support.lakes import Event, HandLake, make_event
+from tests.support.waiting import eventually
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND
@@ -58,6 +60,10 @@ class Behaviour:
 
     pleased: float = 0.7
     latency_ms: float = 1_000.0
+
+
+#: What users of the canary do where it is worse.
+WORSE = {NEW: Behaviour(pleased=0.1)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,6 +160,14 @@ def reward(lake: HandLake, at_us: int) -> None:
 
 def store(lake: HandLake, events: Iterable[Event]) -> None:
     lake.store(list(events))
+
+
+def fill_canary(lake: HandLake, behaviours: Mapping[str, Behaviour]) -> None:
+    """Four hundred sessions within a fifth of a second from the canary's begin on."""
+    began = begin_canary(lake, POLICY)
+    store(lake, sessions(Plan(from_us=began, span_us=200_000, users=400, behaviours=behaviours)))
+    eventually(lambda: SystemClock().now_us() > began + 300_000)
+    reward(lake, began + 300_000)
 
 
 def state(lake: HandLake) -> ChannelState:
