@@ -1,6 +1,6 @@
 """A bucket of sessions: the tables that rewards are computed from, without any of the lake."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -162,9 +162,12 @@ def as_bucket(
     as_of_us: int,
     columns: Columns | None = None,
     relations: Relations | None = None,
+    *,
+    tables: Collection[str] = TABLES,
 ) -> Bucket:
     """The sessions of a tenant among these events, as `read_bucket` gives them, up to `as_of_us`:
-    what is later may be incomplete, and no reward sees it. Of each view all columns, or these.
+    what is later may be incomplete, and no reward sees it. Of each view all columns, or these; the
+    views that are not among `tables` are empty.
     With `relations`, chains are one life, and what a session repeats of its parent is left out."""
     relations = relations or Relations()
     own = own_events(rows, relations)
@@ -173,7 +176,8 @@ def as_bucket(
     if pc.any(is_later).as_py():
         rows = rows.filter(pc.invert(is_later))
     where = {"events": _EVENTS}
-    views = bucket_views(rows, tenant, TABLES, columns=columns, where=where)
+    views = dict.fromkeys(TABLES, pa.table({}))
+    views |= bucket_views(rows, tenant, tables, columns=columns, where=where)
     if own.turns:
         views["turns"] = _renumbered(views["turns"], own.turns)
     chains, repeating = relations.chains, frozenset(own.turns)

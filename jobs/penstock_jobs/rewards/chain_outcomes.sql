@@ -1,6 +1,7 @@
 -- How the sessions of one session's chain ended, by the definition that computed it last, or by
 -- the named version.
 -- Grain:  session_id.
+-- `rewards_file` is where its rewards are.
 -- Reads stored_outcomes: the view `outcomes` sorts those of the whole lake to say what is current.
 with own as (
     select chain, definition_version
@@ -20,7 +21,9 @@ members as (
 ),
 current as (
     select session_id, chain, outcome, reason, value, checkpoint, definition, definition_version,
-           computed_at, first_ts
+           computed_at, first_ts,
+           getvariable('stored_rewards_files')[
+               list_position(getvariable('stored_outcomes_files'), filename)] as rewards_file
     from stored_outcomes
     join members using (session_id, definition_version)
     where tenant = getvariable('tenant')

@@ -32,7 +32,11 @@ from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
 from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.outcomes import RULES, STILL_OPEN, no_agent
 
-_VIEWS = frozenset({"rewards", "outcomes"})
+_BELOW = frozenset({"outcomes"})
+#: Where the rewards of the chain are; of none any file, since some has to be read.
+_CHAIN_FILES = """coalesce(
+    (select list(distinct rewards_file) from chain),
+    getvariable('stored_rewards_files')[1:1])"""
 #: Of one session. What is beyond is left out, and `rewards_cut_off` says so.
 _ROWS_MAX = 20_000
 Row = dict[str, Any]
@@ -91,10 +95,12 @@ def stored_query(lake: Lake, session: str, definition: str | None = None) -> Own
     named: `stored_rewards` takes its two answers."""
     known = definition_known_as(lake.database, definition).version if definition else ""
     return OwnQuery(
-        "from chain order by first_ts, session_id",
-        _VIEWS,
+        "select * exclude (rewards_file) from chain order by first_ts, session_id",
+        frozenset(),
+        below=_BELOW,
         others=(_sql_of("session_rewards.sql"),),
         made={"chain": _sql_of("chain_outcomes.sql")},
+        assigned={"chain_files": _CHAIN_FILES},
         variables={"session": session, "version": known, "rewards_max": str(_ROWS_MAX + 1)},
     )
 

@@ -2,10 +2,10 @@
 -- chain as wholes: together they make up what the session is worth.
 -- Grain:  session_id, target_kind, target_id, name, horizon_s.
 -- Order:  what is about sessions first, since no limit may cut it off.
--- Reads stored_rewards: which are current the table `chain` says.
+-- Reads rewards_in: which are current, and in which files, the table `chain` says.
 select session_id, target_kind, target_id, name, horizon_s, value, state, reason, weight,
        epoch_us(due_at) as due_us, checkpoint
-from stored_rewards
+from rewards_in(getvariable('chain_files'))
 semi join chain using (session_id, definition_version, computed_at)
 where tenant = getvariable('tenant')
   and (session_id = getvariable('session') or target_kind = 'session')

@@ -17,10 +17,23 @@ def bind_views(sources: ViewSources, views: frozenset[str]) -> None:
         return
     files = rewards_at(sources.database, sources.snap, tenant=sources.tenant)
     names = [file.name for file in files]
-    sources.bind_files("stored_outcomes", list(map(sessions_name, names)), OUTCOME_FILE_ROWS)
+    outcomes, columns = list(map(sessions_name, names)), OUTCOME_FILE_ROWS
+    sources.bind_whole_files("stored_outcomes", outcomes, columns, with_paths=True)
+    sources.keep("stored_outcomes", columns.names)
+    _bind_rewards_in(sources, names)
     if "rewards" in views:
         sources.bind_files("stored_rewards", names, REWARD_FILE_ROWS)
         sources.create_view("outcomes")  # `rewards` reads it
+
+
+def _bind_rewards_in(sources: ViewSources, names: list[str]) -> None:
+    """The rewards in some of these files, of which an outcome's file is beside that of its rewards:
+    who asks for a session's reads one, and not where all others hold which rows."""
+    rows = "read_parquet(paths)"
+    if not sources.bind_paths("stored_rewards", names):
+        rows = "no_rewards"
+        sources.connection.register(rows, REWARD_FILE_ROWS.empty_table())
+    sources.connection.execute(f"CREATE MACRO rewards_in(paths) AS TABLE SELECT * FROM {rows}")
 
 
 def _bind_labels(sources: ViewSources) -> None:

@@ -26,7 +26,7 @@ from penstock_jobs.sessions.calls import (
     filter_of,
 )
 from penstock_jobs.sessions.edit_fates import EditFate
-from penstock_jobs.sessions.edit_history import fates_of
+from penstock_jobs.sessions.edit_history import SHOW_HISTORY, fates_of
 from penstock_jobs.sessions.entries import Entry, EntryPlace, Rewards, entries_of
 from penstock_jobs.sessions.session_list import Neighbours, neighbours_of
 from penstock_jobs.sessions.session_record import SessionRecord, sql_of
@@ -153,21 +153,17 @@ def _part(
     visitor: Visitor, asked: ShownSession
 ) -> tuple[SessionRecord, SessionRecord, dict[str, EditFate]]:
     """The session, the part of it that is asked for, and what became of that part's edits."""
-    record = _read(visitor, asked.session_id, asked.definition, limit=_PART_EVENTS)
-    part = record
-    if asked.cursor:
-        question = SessionQuestion(
-            session_id=asked.session_id, cursor=asked.cursor, limit=_PART_EVENTS
-        )
-        part = visitor.ask(SHOW_SESSION, question)
+    question = SessionQuestion(
+        session_id=asked.session_id, definition=asked.definition, limit=_PART_EVENTS
+    )
+    if not asked.cursor:
+        shown = visitor.ask(SHOW_HISTORY, question)
+        fates = fates_of(visitor, shown.record, shown.record.events, asked.horizon_s, shown.rows)
+        return shown.record, shown.record, fates
+    record = visitor.ask(SHOW_SESSION, question)
+    question = msgspec.structs.replace(question, definition=None, cursor=asked.cursor)
+    part = visitor.ask(SHOW_SESSION, question)
     return record, part, fates_of(visitor, record, part.events, asked.horizon_s)
-
-
-def _read(
-    visitor: Visitor, session: str, definition: str | None = None, *, limit: int
-) -> SessionRecord:
-    question = SessionQuestion(session_id=session, definition=definition, limit=limit)
-    return visitor.ask(SHOW_SESSION, question)
 
 
 def _is_live(visitor: Visitor, record: SessionRecord) -> bool:
@@ -193,7 +189,7 @@ def _related(visitor: Visitor, session: str) -> list[dict[str, Any]]:
     """What continues a session, and other attempts at its task."""
     variables = {"session": session}
     views = frozenset({"sessions"})
-    found = visitor.own_rows(sql_of("relations.sql"), views, variables)
+    found = visitor.own_rows(sql_of("relations.sql"), frozenset(), variables, below=views)
     if not found:
         return []
     names = [session, *(row["session_id"] for row in found)]
@@ -237,11 +233,13 @@ def _task(visitor: Visitor, asked: TaskQuestion) -> Content | Redirect:
 
 
 def _side(visitor: Visitor, session: str) -> dict[str, Any]:
-    record = _read(visitor, session, limit=_BESIDE_EVENTS)
+    question = SessionQuestion(session_id=session, limit=_BESIDE_EVENTS)
+    shown = visitor.ask(SHOW_HISTORY, question)
+    record = shown.record
     entries = entries_of(
         record.events,
         Rewards(record.rewards),
-        fates_of(visitor, record, record.events),
+        fates_of(visitor, record, record.events, None, shown.rows),
         EntryPlace(),
         last=not record.next,
     )
@@ -259,7 +257,8 @@ def _terms(record: SessionRecord) -> set[str]:
 
 
 def _file(visitor: Visitor, asked: FileQuestion) -> Download:
-    record = _read(visitor, asked.session_id, limit=1000)
+    question = SessionQuestion(session_id=asked.session_id, limit=1000)
+    record = visitor.ask(SHOW_SESSION, question)
     while record.next and len(record.events) < _FILE_EVENTS_MAX:
         question = SessionQuestion(session_id=asked.session_id, cursor=record.next, limit=1000)
         page = visitor.ask(SHOW_SESSION, question)

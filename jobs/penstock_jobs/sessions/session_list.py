@@ -15,7 +15,7 @@ from penstock_jobs.sessions.session_record import sql_of
 LISTED_MAX = 1_000
 #: Sessions whose texts are read for words, for one page: older ones are on pages that follow.
 SEARCHED_MAX = 200
-_VIEWS, _SESSIONS = frozenset({"sessions", "outcomes"}), frozenset({"sessions"})
+_SESSIONS, _OUTCOMES = frozenset({"sessions"}), frozenset({"outcomes"})
 _EVENTS = frozenset({"events"})
 # The view `outcomes` sorts those of the whole lake to say what is current; here the newest counts.
 _ENDED_SO = """session_id in (
@@ -137,7 +137,8 @@ def neighbours_of(
     `list_sessions` does."""
     asked = _conditions(lake, sessions)
     sql = sql_of("neighbours.sql").format(source=asked.source, conditions=asked.sql)
-    query = OwnQuery(sql, asked.views, variables=asked.variables | {"session": session})
+    variables = asked.variables | {"session": session}
+    query = OwnQuery(sql, asked.views, below=asked.below, variables=variables)
     rows = lake.query(query, tenant=tenant, project=of_project).table().to_pylist()
     beside = {row["side"]: row["session_id"] for row in rows}
     return Neighbours(beside.get("newer"), beside.get("older"))
@@ -155,7 +156,7 @@ class ListPlace:
 
 @dataclass(frozen=True)
 class _Conditions:
-    """A filter as SQL, what it is a condition on, and the views that it reads."""
+    """A filter as SQL, what it is a condition on, and the views that it reads or reads below."""
 
     sql: str
     source: str
@@ -163,6 +164,7 @@ class _Conditions:
     definition: str
     variables: dict[str, str]
     views: frozenset[str]
+    below: frozenset[str]
 
     def on_page(self, order: ListPlace) -> tuple[str, dict[str, str]]:
         """With the place from which a page goes on, and its rows."""
@@ -194,8 +196,14 @@ def _conditions(lake: Lake, sessions: ListFilter) -> _Conditions:
         variables |= {name: str(value) for name, value in ends.items()}
         ended = " and ".join(_ENDS[name] for name in ends)
         conditions.append(_ENDED_SO.format(definition=definition, ended=ended))
-    views = _VIEWS if ends else _SESSIONS
-    return _Conditions(" and ".join(conditions), source, definition, variables, views)
+    return _Conditions(
+        " and ".join(conditions),
+        source,
+        definition,
+        variables,
+        views=_SESSIONS if source == "sessions" else frozenset(),
+        below=_SESSIONS | (_OUTCOMES if ends else frozenset()),
+    )
 
 
 def _listed(lake: Lake, sessions: ListFilter, order: ListPlace) -> list[ListedSession]:
@@ -207,7 +215,7 @@ def _listed(lake: Lake, sessions: ListFilter, order: ListPlace) -> list[ListedSe
         variables["sessions"] = msgspec.json.encode(among).decode()
         conditions = _AMONG
     sql = sql_of("list.sql").format(conditions=conditions, definition=asked.definition)
-    query = OwnQuery(sql, _VIEWS, variables=variables, sessions=among)
+    query = OwnQuery(sql, _SESSIONS, below=_OUTCOMES, variables=variables, sessions=among)
     rows = lake.query(query, tenant=order.tenant, project=order.of_project).table()
     return msgspec.convert(rows.to_pylist(), list[ListedSession])
 
@@ -216,7 +224,7 @@ def _newest(lake: Lake, order: ListPlace, asked: _Conditions) -> list[str]:
     """The sessions of a page."""
     conditions, variables = asked.on_page(order)
     sql = sql_of("places.sql").format(source=asked.source, conditions=conditions)
-    query = OwnQuery(sql, asked.views, variables=variables)
+    query = OwnQuery(sql, asked.views, below=asked.below, variables=variables)
     rows = lake.query(query, tenant=order.tenant, project=order.of_project).table()
     names: list[str] = rows["session_id"].to_pylist()
     return names

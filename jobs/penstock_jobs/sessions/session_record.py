@@ -1,7 +1,7 @@
 """A session as a document: what is known of it, its events, its rewards, and why it is worth what
 it is. Commands and HTTP give the same one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from importlib.resources import files
@@ -13,6 +13,7 @@ import pyarrow as pa
 from penstock.lake.lake import Lake
 from penstock.lake.pages import decode_cursor, encode_cursor
 from penstock.lake.query import OwnQuery
+from penstock.lake.view_sources import view_sql
 from penstock_jobs.rewards.errors import SessionUnknown
 from penstock_jobs.rewards.explanation import Explanation, stored_query, stored_rewards
 
@@ -20,7 +21,6 @@ EVENTS_MAX = 1_000
 #: Of payloads on one page, unless a single event is larger.
 _PAGE_BYTES_MAX = 4 * 1024 * 1024
 _SESSIONS = frozenset({"sessions"})
-_SUMMARY = "select * from sessions where session_id = getvariable('session')"
 _EVENTS = frozenset({"events"})
 
 
@@ -63,23 +63,40 @@ def read_session(
     limit: int,
 ) -> SessionRecord:
     """A page of it. Raises SessionUnknown, InvalidInput, what queries raise."""
-    events = _events_query(session, cursor, limit)
     if cursor:
+        events = _events_query(session, cursor, limit)
         page = lake.query(events, tenant=tenant, project=project).table()
         return SessionRecord(None, None, [], False, *_page_of(page, cursor))
-    rewards = stored_query(lake, session, definition)
-    query = replace(
-        events,
-        others=(_SUMMARY, rewards.sql, *rewards.others),
-        views=events.views | _SESSIONS | rewards.views,
-        made=rewards.made,
-        variables={**events.variables, **rewards.variables},
+    query = session_query(lake, session, definition, limit)
+    answers = lake.query(query, tenant=tenant, project=project).tables()
+    return session_of(lake, session, tenant, answers)
+
+
+def session_query(lake: Lake, session: str, definition: str | None, limit: int) -> OwnQuery:
+    """What `session_of` makes the first page of. Other statements find it in the table `page`."""
+    page, rewards = _events_query(session, "", limit), stored_query(lake, session, definition)
+    # To create the view would be to plan it once more.
+    summary = (
+        f"select * from (\n{view_sql('sessions')}\n) where session_id = getvariable('session')"
     )
-    page, summary, *answers = lake.query(query, tenant=tenant, project=project).tables()
+    return replace(
+        page,
+        sql="from page",
+        others=(summary, rewards.sql, *rewards.others),
+        below=_SESSIONS | rewards.below,
+        made={"page": page.sql, **rewards.made},
+        assigned=rewards.assigned,
+        variables={**page.variables, **rewards.variables},
+    )
+
+
+def session_of(lake: Lake, session: str, tenant: str, answers: Sequence[pa.Table]) -> SessionRecord:
+    """Raises SessionUnknown."""
+    page, summary, *rewards = answers
     if not summary:
         raise SessionUnknown(session=session, tenant=tenant)
-    [row], shown = summary.to_pylist(), _page_of(page, cursor)
-    stored = stored_rewards(lake, session, *answers)
+    [row], shown = summary.to_pylist(), _page_of(page, "")
+    stored = stored_rewards(lake, session, *rewards)
     if stored is None:
         return SessionRecord(row, None, [], False, *shown)
     return SessionRecord(row, stored.explanation, stored.rows, stored.cut_off, *shown)

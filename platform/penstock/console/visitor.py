@@ -71,14 +71,16 @@ class Visitor:
         views: frozenset[str],
         variables: Mapping[str, str] | None = None,
         sessions: Collection[str] | None = None,
+        *,
+        below: frozenset[str] = frozenset(),
     ) -> list[dict[str, Any]]:
         """The rows of a page's own SQL, from a file of its room, over these views of what the
-        visitor may see; `variables` are for `getvariable`, and it reads `sessions` alone where
-        they are named. Raises what `rows` does."""
+        visitor may see, and what lies `below` others; `variables` are for `getvariable`, and it
+        reads `sessions` alone where they are named. Raises what `rows` does."""
         self.grant.require("read", of_projects=True)
         self._count_query()
         note_query(self.lake, self.caller, sql, None, "console")
-        query = OwnQuery(sql, views, variables=variables or {}, sessions=sessions)
+        query = OwnQuery(sql, views, below=below, variables=variables or {}, sessions=sessions)
         tenant, project = self.grant.tenant, self.grant.project
         rows = self.lake.query(query, tenant=tenant, project=project).table().to_pylist()
         return [dict(row) for row in rows]

@@ -73,10 +73,19 @@ class OwnQuery:
     #: What has no room in so much memory is on disk; never more than the settings allow.
     memory_bytes_max: int | None = None
     sessions: Collection[str] | None = None
+    #: Views of which it reads what lies below alone, such as `session_parts`: to create a view
+    #: costs what planning a statement over it does.
+    below: frozenset[str] = frozenset()
     #: Statements that have answers of their own, by the same engine: `tables` gives all.
     others: tuple[str, ...] = ()
     #: Tables that are made first, by name and SQL.
     made: Mapping[str, str] = field(default_factory=dict)
+    #: Variables that are worked out behind these tables, by name and SQL.
+    assigned: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def bound(self) -> frozenset[str]:
+        return self.views | self.below
 
 
 @dataclass(frozen=True)
@@ -178,8 +187,11 @@ class LakeQuery(QueryRows):
             closing.callback(statement.close)
             closing.enter_context(end.ending(statement))
             prepared = self._prepared(statement, closing, limits)
-            query = prepared.query
-            statement.write([query.sql, *query.others], prepared.preparation, form, out)
+            query, preparation = prepared.query, prepared.preparation
+            sqls = [query.sql, *query.others]
+            if isinstance(self.sql, OwnQuery):
+                sqls = [_made_whole(preparation, number, sql) for number, sql in enumerate(sqls)]
+            statement.write(sqls, preparation, form, out)
             return WrittenAnswer(prepared.pin.snap, prepared.cut_off)
 
     def table(self) -> pa.Table:
@@ -213,7 +225,7 @@ class LakeQuery(QueryRows):
             query = OwnQuery(query, statement.views(query, view_names()))
         room = lake.settings.room(LakeSettings)
         # Whether a session is of one project alone, the newest events say too.
-        with_fresh = self.project is not None or bool(query.views & LAKE_VIEWS)
+        with_fresh = self.project is not None or bool(query.bound & LAKE_VIEWS)
         pin, fresh = self._pin(closing, room, limits.seconds, with_fresh=with_fresh)
         files = PinnedFiles(lake.store, lake.tails)
         closing.enter_context(files.failures_raised())
@@ -231,6 +243,8 @@ class LakeQuery(QueryRows):
             preparation.execute(f"SET VARIABLE {name} = ?", [value])
         for name, sql in query.made.items():
             preparation.execute(f"CREATE TABLE {name} AS {sql}")
+        for name, sql in query.assigned.items():
+            preparation.execute(f"SET VARIABLE {name} = ({sql})")
         return _PreparedQuery(query, preparation, pin, fresh.cut_off)
 
     def _limits(self, closing: ExitStack) -> StatementLimits:
@@ -302,7 +316,7 @@ class LakeQuery(QueryRows):
         limits: StatementLimits,
     ) -> None:
         """Create the views that the query reads."""
-        views, segments = query.views, self._segments(query, pin)
+        views, segments = query.bound, self._segments(query, pin)
         connection = sources.connection
         connection.execute("SET VARIABLE tenant = ?", [sources.tenant])
         of_project = sources.kept is not None
@@ -334,8 +348,15 @@ class LakeQuery(QueryRows):
         bind_room_views(sources, views)
         if sources.kept is not None:
             sources.kept.drop_others()
-        for name in sorted(views):
+        for name in sorted(query.views):
             sources.create_view(name)
+
+
+def _made_whole(preparation: Preparation, number: int, sql: str) -> str:
+    """The statement that reads the answer of this one from a table. An answer that is read as it
+    is found is planned twice: once for its columns."""
+    preparation.execute(f"CREATE TABLE answer_{number} AS {sql}")
+    return f"FROM answer_{number}"
 
 
 def _free_bytes(folder: Path) -> int:

@@ -92,7 +92,7 @@ class ViewSources:
             for values, kind in zip(columns, types.values(), strict=True)
         ]
         self.connection.register(name, pa.Table.from_arrays(arrays, schema=pa.schema(types)))
-        self._keep(name, types)
+        self.keep(name, types)
 
     def bind_files(
         self,
@@ -110,7 +110,7 @@ class ViewSources:
         options = {"with_paths": with_paths, "some_are_older": some_are_older}
         paths = self.bind_whole_files(name, file_names, schema, **options)
         # A path names a file of the whole tenant.
-        self._keep(name, () if with_paths else schema.names)
+        self.keep(name, () if with_paths else schema.names)
         return paths
 
     def bind_whole_files(
@@ -124,11 +124,11 @@ class ViewSources:
     ) -> list[str]:
         """The same with the rows of all projects."""
         if not file_names:
+            if with_paths and "filename" not in schema.names:
+                schema = schema.append(pa.field("filename", pa.string()))
             self.connection.register(name, schema.empty_table())
             return []
-        paths = self.files.paths(file_names)
-        self.connection.paths += paths
-        self.connection.execute(f"SET VARIABLE {name}_files = ?", [paths])
+        paths = self.bind_paths(name, file_names)
         option = ", filename = true" if with_paths else ""
         if some_are_older:
             option += ", union_by_name = true"
@@ -139,7 +139,16 @@ class ViewSources:
         self.connection.execute(f"CREATE VIEW {name} AS {rows}")
         return paths
 
-    def _keep(self, name: str, columns: Collection[str]) -> None:
+    def bind_paths(self, name: str, file_names: Sequence[str]) -> list[str]:
+        """The variable `NAME_files`: what a statement of our own may read of these files."""
+        paths = self.files.paths(file_names)
+        self.connection.paths += paths
+        self.connection.execute(f"SET VARIABLE {name}_files = ?", [paths])
+        return paths
+
+    def keep(self, name: str, columns: Collection[str]) -> None:
+        """Of this relation, with these columns, the rows of one project's sessions alone, where the
+        query is of one. Raises QueryRefused."""
         if self.kept is None:
             return
         if SESSION not in columns:

@@ -2,6 +2,7 @@
 -- ends of it and of the sessions of its chain, from some time before the stretch until the last
 -- horizon behind it. Of a busy stretch the nearest to its beginning, by number and bytes.
 -- Order:  ts, seq.
+-- `start_us` and `last_us` are the moments of its first and its last edit.
 -- `is_whole` is false where some that came later were left out.
 with near as (
     select session_id, ts, seq, type, event_id, source, source_key, checkpoint, payload,
@@ -9,8 +10,10 @@ with near as (
     from events
     where session_id in (select unnest(from_json(getvariable('sessions'), '["VARCHAR"]')))
       and type in ('edit', 'file_observed', 'vcs_commit', 'session_end', 'user_message')
-      and ts between make_timestamptz(cast(getvariable('from_us') as bigint))
-                 and make_timestamptz(cast(getvariable('until_us') as bigint))
+      and ts between make_timestamptz(cast(getvariable('start_us') as bigint)
+                                      - cast(getvariable('before_us') as bigint))
+                 and make_timestamptz(cast(getvariable('last_us') as bigint)
+                                      + cast(getvariable('behind_us') as bigint))
 ),
 numbered as (
     select *, row_number() over away as number, sum(strlen(payload)) over away as bytes
@@ -22,8 +25,8 @@ numbered as (
     )
 ),
 kept as (
-    select *, number <= cast(getvariable('rows_max') as bigint)
-              and bytes <= cast(getvariable('bytes_max') as bigint) as is_kept
+    select *, number <= cast(getvariable('history_rows_max') as bigint)
+              and bytes <= cast(getvariable('history_bytes_max') as bigint) as is_kept
     from numbered
 )
 select * exclude (is_kept, number, bytes, is_behind),
