@@ -2,7 +2,7 @@
 record.
 
 Putting lists together from Parquet takes several times as long as reading what they become. So a
-copy holds each column of each row group as an IPC stream, and an index at its end says where each
+copy holds the columns of each row group as IPC messages, and an index at its end says where each
 lies, and its checksum, which is looked at whenever it is read. Nothing is compressed: unpacking
 takes several times as long as reading. A copy is made from the Parquet file, whose pages are
 checked meanwhile, and is named by the digest of that. What is wrong with a copy is never an error:
@@ -22,6 +22,7 @@ import xxhash
 
 from penstock.directories import make_directory
 from penstock.safe_names import sha256_digits
+from penstock.shards.batches import TRAINING_COLUMNS
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.local_copies import COLUMNS_SUFFIX, LocalCopies
 from penstock.shards.manifest import ShardFile
@@ -31,7 +32,7 @@ _FOOT = 16
 
 
 class _Piece(msgspec.Struct, array_like=True, gc=False):
-    """A column of a row group: where its stream lies, and the checksum of it."""
+    """Columns of a row group: where their message lies, and the checksum of it."""
 
     start: int
     length: int
@@ -39,8 +40,9 @@ class _Piece(msgspec.Struct, array_like=True, gc=False):
 
 
 class _CopyIndex(msgspec.Struct):
-    columns: list[str]
-    #: By row group, for each column.
+    #: What columns each piece of a row group has: a serialized schema.
+    schemas: list[bytes]
+    #: By row group, for each schema.
     pieces: list[list[_Piece]]
 
 
@@ -83,10 +85,12 @@ class ColumnCopies:
             with draft.open("wb") as file:
                 os.fchmod(file.fileno(), 0o600)
                 for table in tables:
-                    pieces, index.columns = [], table.column_names
-                    for field in table.schema:
-                        column = table[field.name].combine_chunks()
-                        message = _stream(pa.record_batch([column], schema=pa.schema([field])))
+                    schemas = _schemas(table.schema)
+                    index.schemas = [schema.serialize().to_pybytes() for schema in schemas]
+                    pieces = []
+                    for schema in schemas:
+                        [batch] = table.select(schema.names).combine_chunks().to_batches()
+                        message = batch.serialize()
                         start = file.tell()
                         start += file.write(b"\0" * (-start % _ALIGNMENT))
                         file.write(message)
@@ -112,7 +116,10 @@ class ColumnCopy:
         self._path = path
         self._descriptor = descriptor
         self._pieces = index.pieces
-        self._places = {name: at for at, name in enumerate(index.columns)}
+        self._schemas = [pa.ipc.read_schema(pa.py_buffer(schema)) for schema in index.schemas]
+        self._places = {
+            name: at for at, schema in enumerate(self._schemas) for name in schema.names
+        }
         # Not before the last thread is done with it: the number is given to another file.
         weakref.finalize(self, os.close, descriptor)
 
@@ -134,14 +141,16 @@ class ColumnCopy:
 
     def read(self, row_groups: Sequence[int], columns: Sequence[str]) -> pa.Table:
         """Raises ShardDamaged."""
+        places = dict.fromkeys(self._places[name] for name in columns)
         tables = []
         for number in row_groups:
-            pieces = self._pieces[number]
-            arrays = [self._column(name, pieces[self._places[name]]) for name in columns]
+            batches = {at: self._batch(number, at) for at in places}
+            arrays = [batches[self._places[name]].column(name) for name in columns]
             tables.append(pa.Table.from_arrays(arrays, names=list(columns)))
         return pa.concat_tables(tables)
 
-    def _column(self, name: str, piece: _Piece) -> pa.Array:
+    def _batch(self, row_group: int, place: int) -> pa.RecordBatch:
+        piece, schema = self._pieces[row_group][place], self._schemas[place]
         # In memory of Arrow's pool, which keeps what was given back, as batches are.
         message = pa.allocate_buffer(piece.length)
         try:
@@ -149,12 +158,16 @@ class ColumnCopy:
         except OSError as error:
             raise ShardDamaged(path=str(self._path), why=str(error)) from error
         if xxhash.xxh3_64_intdigest(message) != piece.digest:
-            raise ShardDamaged(path=str(self._path), why=f"the checksum of {name} is another")
-        return pa.ipc.open_stream(message).read_next_batch().column(0)
+            what = ", ".join(schema.names)
+            raise ShardDamaged(path=str(self._path), why=f"the checksum of {what} is another")
+        return pa.ipc.read_record_batch(message, schema)
 
 
-def _stream(batch: pa.RecordBatch) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue()
+def _schemas(columns: pa.Schema) -> list[pa.Schema]:
+    """What is read together: the short columns of training, since a message takes as long as
+    they do; and each other column by itself."""
+    short = [name for name in TRAINING_COLUMNS if name in columns.names]
+    short = [name for name in short if not pa.types.is_nested(columns.field(name).type)]
+    others = [[name] for name in columns.names if name not in short]
+    pieces = [short, *others] if short else others
+    return [pa.schema([columns.field(name) for name in names]) for names in pieces]

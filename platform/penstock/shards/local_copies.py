@@ -14,8 +14,8 @@ from penstock.shards.manifest import ShardFile
 from penstock.storage import FileStore, ObjectStore
 
 #: Of Parquet, and of its columns in a form that is read faster (column_copies.py).
-COLUMNS_SUFFIX = ".columns-1"
-_SUFFIXES = (".parquet", COLUMNS_SUFFIX)
+COLUMNS_SUFFIX = ".columns-2"
+_SUFFIXES = (".parquet", ".columns-1", COLUMNS_SUFFIX)
 
 #: Below a data directory.
 CACHE_FOLDER = "cache/shards"

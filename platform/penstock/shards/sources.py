@@ -39,6 +39,8 @@ from penstock.shards.schema import group_starts
 #: How many chunks a window mixes. A part of the order: another number is another order.
 WINDOW_CHUNKS = 4
 _ROUNDS = 8
+#: Up to so many numbers, a table of the network's steps takes less time than the steps of each.
+_TABLE_MAX = 16_384
 
 
 def permute(count: int, key: bytes, places: np.ndarray) -> np.ndarray:
@@ -50,9 +52,12 @@ def permute(count: int, key: bytes, places: np.ndarray) -> np.ndarray:
         return np.zeros(len(places), np.int64)
     half = max(1, ((count - 1).bit_length() + 1) // 2)
     keys = np.frombuffer(hashlib.shake_256(key).digest(8 * _ROUNDS), np.uint64)
-    permuted = _feistel(places.astype(np.uint64), keys, np.uint64(half))
+    step: Callable[[np.ndarray], np.ndarray] = partial(_feistel, keys=keys, half=np.uint64(half))
+    if len(places) == count <= _TABLE_MAX:
+        step = step(np.arange(1 << 2 * half, dtype=np.uint64)).__getitem__
+    permuted = step(places.astype(np.uint64))
     while (outside := permuted >= count).any():
-        permuted[outside] = _feistel(permuted[outside], keys, np.uint64(half))
+        permuted[outside] = step(permuted[outside])
     return permuted.astype(np.int64)
 
 
