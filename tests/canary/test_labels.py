@@ -10,9 +10,9 @@ from penstock.execution.calls import InlineExecutor
 from penstock.gate.policy import LiveRequirement
 from penstock_jobs.canary.live_metrics import MetricMeasurement, find_metric, measure, read_traffic
 from penstock_jobs.canary.look import judge_metric, situation_of
-from penstock_jobs.rewards.dissatisfaction import read_follow_ups
 from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.followups.labels import GivenLabel, StoredLabel, add_label, draw
+from penstock_jobs.rewards.judged_follow_ups import read_follow_ups
 from penstock_jobs.rewards.runs import RunRequest, run
 from tests.rewards.followups.test_labels import DEFINITION
 from tests.support.canary_traffic import (

@@ -9,10 +9,9 @@ import pytest
 
 from penstock.events.event import TENANT_DEFAULT
 from penstock_jobs.rewards.dissatisfaction import (
-    JudgedFollowUp,
+    Dissatisfaction,
     dissatisfaction,
     read_dissatisfaction,
-    read_follow_ups,
 )
 from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.followups.judge import Message
@@ -22,6 +21,11 @@ from penstock_jobs.rewards.followups.labels import (
     add_label,
     digest_of,
     draw,
+)
+from penstock_jobs.rewards.judged_follow_ups import (
+    JudgedFollowUp,
+    JudgedFollowUps,
+    read_follow_ups,
 )
 from penstock_jobs.rewards.rates import rate_changes, read_rates
 from tests.rewards.followups.test_labels import DEFINITION, HOUR
@@ -55,10 +59,17 @@ def labelled(
     ]  # fmt: skip
 
 
+def described(
+    groups: dict[str, list[JudgedFollowUp]], labels: list[StoredLabel]
+) -> dict[str, Dissatisfaction]:
+    columns = {name: JudgedFollowUps.of("t", group) for name, group in groups.items()}
+    return dissatisfaction(columns, labels)
+
+
 def test_a_judge_that_flatters_one_checkpoint_moves_nothing() -> None:
     groups = {"a": follow_ups("a", 0.6), "b": follow_ups("b", 0.1)}
     labels = [each for group in groups.values() for each in labelled(group, 0.3, 80)]
-    found = dissatisfaction("t", groups, labels)
+    found = described(groups, labels)
     assert [found[name].rate.value for name in "ab"] == pytest.approx([0.3, 0.3])
     assert found["a"].truth_by == "people"
     for name in "ab":
@@ -70,18 +81,18 @@ def test_models_labels_count_where_people_gave_too_few() -> None:
     group = follow_ups("a", 0.5)
     people = labelled(group, 0.5, 10)
     models = labelled(group, 0.1, 100, model=True)
-    found = dissatisfaction("t", {"a": group}, [*models, *people])["a"]
+    found = described({"a": group}, [*models, *people])["a"]
     # People's word outranks the model's where both labelled.
     assert (found.truth_by, found.rate.labels) == ("models", 100)
     assert found.rate.value == pytest.approx((5 + 0) / 100)
-    enough = dissatisfaction("t", {"a": group}, [*models, *labelled(group, 0.5, 40)])["a"]
+    enough = described({"a": group}, [*models, *labelled(group, 0.5, 40)])["a"]
     assert (enough.truth_by, enough.rate.labels) == ("people", 40)
 
 
 def test_sessions_after_the_labels_are_not_in_the_rate() -> None:
     group = follow_ups("a", 0.5)
     later = [each._replace(session_id=f"z{n}", last_us=UNTIL + 1) for n, each in enumerate(group)]
-    found = dissatisfaction("t", {"a": [*group, *later]}, labelled(group, 0.2, 50))["a"]
+    found = described({"a": [*group, *later]}, labelled(group, 0.2, 50))["a"]
     assert (len(found.sessions), found.later) == (SESSIONS, SESSIONS)
     assert found.rate.labels == 50
 

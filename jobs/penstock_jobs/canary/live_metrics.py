@@ -29,12 +29,11 @@ from penstock_jobs.canary.trial import Trial
 from penstock_jobs.rewards.definition import DEFAULT, parse_definition
 from penstock_jobs.rewards.dissatisfaction import (
     JUDGED,
-    JudgedFollowUp,
     read_dissatisfaction,
-    read_follow_ups,
 )
 from penstock_jobs.rewards.dissatisfaction import RATE as DISSATISFIED_RATE
 from penstock_jobs.rewards.due_sessions import definition_known_as
+from penstock_jobs.rewards.judged_follow_ups import read_follow_ups
 from penstock_jobs.rewards.rates import RATES, Tally
 
 Source = Literal["reward", "session", "any", "failed_calls", "call", "rate", "labels"]
@@ -333,19 +332,19 @@ def _corrected(
     for row in traffic.counted:
         arms[sessions[row]] = "canary" if traffic.arms[row] else "current"
     computed_us = trial.reads_from_us - _CLOCKS_APART_US
-    groups: dict[Arm, list[JudgedFollowUp]] = {arm: [] for arm in ARMS}
-    version = str(metric.version)
-    for follow_up in read_follow_ups(lake, version, trial.tenant, computed_us=computed_us):
-        if arm := arms.get(follow_up.session_id):
-            groups[arm].append(follow_up)
-    judged = {follow_up.session_id for own in groups.values() for follow_up in own}
+    follow_ups = read_follow_ups(lake, str(metric.version), trial.tenant, computed_us=computed_us)
+    groups = {
+        arm: follow_ups.of_sessions(session for session, own in arms.items() if own == arm)
+        for arm in ARMS
+    }
+    judged = {session for own in groups.values() for session in own.sessions()[1].to_pylist()}
     values: dict[str, float] = {}
     labels: dict[Arm, int] = dict.fromkeys(ARMS, 0)
     least, greatest = 0.0, 1.0
     for arm, found in read_dissatisfaction(lake, trial.tenant, groups).items():
         labels[arm] = found.rate.labels
         if found.rate.is_known:
-            values |= zip(found.sessions, found.rate.values.tolist(), strict=True)
+            values |= zip(found.sessions.to_pylist(), found.rate.values.tolist(), strict=True)
             low, high = found.rate.bounds
             least, greatest = min(least, low), max(greatest, high)
     # Nobody is asked about sessions that must not be learned from.

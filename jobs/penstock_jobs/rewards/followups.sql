@@ -1,10 +1,14 @@
 -- What the local judge thinks of each follow-up, by one definition, as it was computed last.
 -- Grain:  session_id, turn: the turn that the message begins.
 -- Order:  session_id, turn.
+-- `drawn_at` is the message's place in the hat, as `draw` has it: 56 bits of a digest.
 -- Sessions that must not be learned from are left out: nobody is asked about them.
 select rewards.session_id, try_cast(target_id as bigint) as turn, rewards.value as judged,
        outcomes.checkpoint, epoch_us(outcomes.first_ts) as first_us,
-       epoch_us(outcomes.last_ts) as last_us
+       epoch_us(outcomes.last_ts) as last_us,
+       ('0x' || left(sha256(concat(getvariable('tenant'), chr(0), rewards.session_id, chr(0),
+                                   try_cast(target_id as bigint)::varchar)), 14))::ubigint
+           / 72057594037927936.0::double as drawn_at
 from rewards
 join outcomes
     on  outcomes.session_id = rewards.session_id
@@ -18,4 +22,4 @@ where rewards.definition_version = $version
   and outcomes.reason is distinct from 'no_train'
   and ($since_us is null or outcomes.last_ts >= make_timestamptz($since_us))
   and ($computed_us is null or rewards.computed_at >= make_timestamptz($computed_us))
-order by all
+order by rewards.session_id, turn

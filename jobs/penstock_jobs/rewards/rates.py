@@ -12,16 +12,15 @@ How often users come back dissatisfied is only what a judge thinks: that rate is
 (`correction`), and unknown without them.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from importlib.resources import files
 from math import sqrt
-from statistics import median_low
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.errors import InvalidInput
@@ -32,14 +31,14 @@ from penstock_jobs.rewards.correction import difference as corrected_difference
 from penstock_jobs.rewards.dissatisfaction import RATE as DISSATISFIED_RATE
 from penstock_jobs.rewards.dissatisfaction import (
     Dissatisfaction,
-    JudgedFollowUp,
     read_dissatisfaction,
-    read_follow_ups,
 )
+from penstock_jobs.rewards.judged_follow_ups import encoded, read_follow_ups
 from penstock_jobs.rewards.measures.turns import Turn, asks, turn_facts
 from penstock_jobs.rewards.outcomes import Kind, Outcome
 
 Values = NDArray[np.float64]
+Counts = NDArray[np.int64]
 Verdict = Literal["moved", "steady", "unknown"]
 Row = dict[str, Any]
 
@@ -59,20 +58,34 @@ class Tally(NamedTuple):
     invalid_tool_calls: int = 0
 
 
+class TallyColumns(NamedTuple):
+    """The tallies of the sessions of a checkpoint, as what they are made of has them."""
+
+    checkpoint: str | None
+    outcome: NDArray[np.str_]
+    reason: NDArray[np.str_]
+    turns: Counts
+    edited_turns: Counts
+    answered_turns: Counts
+    asking_turns: Counts
+    tool_calls: Counts
+    invalid_tool_calls: Counts
+
+
 class Share(NamedTuple):
-    """`hits` of `of` in a session; one with `of` 0 is not in the rate."""
+    """`hits` of `of` in a session, or in each of several; one with `of` 0 is not in the rate."""
 
-    hits: int
-    of: int
+    hits: Any
+    of: Any
 
 
-def _ended(kind: Kind) -> Callable[[Tally], Share]:
+def _ended(kind: Kind) -> Callable[[Tally | TallyColumns], Share]:
     """Pending sessions do not count: how many there are only says how old they are."""
     return lambda tally: Share(tally.outcome == kind, tally.outcome != "pending")
 
 
 #: The watched rates. The share of scored sessions is what the first three leave.
-RATES: Mapping[str, Callable[[Tally], Share]] = {
+RATES: Mapping[str, Callable[[Tally | TallyColumns], Share]] = {
     "negative_by_rule": _ended("negative_by_rule"),
     "censored": _ended("censored"),
     "excluded": _ended("excluded"),
@@ -92,10 +105,10 @@ class Rate:
     values: Values
 
     @classmethod
-    def of_sessions(cls, shares: Iterable[Share]) -> "Rate":
-        known = [(hits, of) for hits, of in shares if of]
-        values = np.array([hits / of for hits, of in known], np.float64)
-        return cls(sum(hits for hits, _ in known), sum(of for _, of in known), values)
+    def of_sessions(cls, share: Share) -> "Rate":
+        hits, of = (np.asarray(numbers, np.int64) for numbers in share)
+        known = of != 0
+        return cls(int(hits[known].sum()), int(of[known].sum()), hits[known] / of[known])
 
     @property
     def value(self) -> float | None:
@@ -179,45 +192,73 @@ def read_rates(
     sessions of several checkpoints or none come last."""
     parameters = {"version": version, "since_us": since_us}
     rows = _query(lake, "rates.sql", "outcomes", parameters, tenant)
-    starts: defaultdict[str | None, list[datetime]] = defaultdict(list)
-    for row in rows:
-        starts[row["checkpoint"]].append(row["first_ts"])
-    rates = checkpoint_rates(Tally(*(row[name] for name in Tally._fields)) for row in rows)
-    order = sorted(rates, key=lambda name: (name is None, median_low(starts[name]), name or ""))
-    groups: defaultdict[str | None, list[JudgedFollowUp]] = defaultdict(list)
-    for follow_up in read_follow_ups(lake, version, tenant, since_us=since_us):
-        groups[follow_up.checkpoint].append(follow_up)
+    rates = _rates_of(rows)
+    starts = rows.group_by("checkpoint").aggregate([("start_us", "list")])
+    begun = {
+        name: np.sort(each.values.to_numpy())[(len(each.values) - 1) // 2]  # the lower median
+        for name, each in zip(
+            starts["checkpoint"].to_pylist(), starts["start_us_list"], strict=True
+        )
+    }
+    order = sorted(rates, key=lambda name: (name is None, begun[name], name or ""))
+    groups = read_follow_ups(lake, version, tenant, since_us=since_us).by_checkpoint()
     found = read_dissatisfaction(lake, tenant, groups) if groups else {}
     return [replace(rates[name], dissatisfied=found.get(name)) for name in order]
 
 
 def compare_definitions(lake: Lake, before: str, after: str, tenant: str) -> list[Row]:
     """There is a row for each reward and horizon, over the sessions that both versions have."""
-    return _query(lake, "compare.sql", "rewards", {"before": before, "after": after}, tenant)
+    versions = {"before": before, "after": after}
+    rows: list[Row] = _query(lake, "compare.sql", "rewards", versions, tenant).to_pylist()
+    return rows
 
 
 def _query(
     lake: Lake, file: str, view: str, parameters: Mapping[str, object], tenant: str
-) -> list[Row]:
+) -> pa.Table:
     sql = files("penstock_jobs.rewards").joinpath(file).read_text(encoding="utf-8")
     query = OwnQuery(sql, frozenset({view}), parameters)
-    rows: list[Row] = lake.query(query, tenant=tenant).arrow().to_pylist()
-    return rows
+    return lake.query(query, tenant=tenant).arrow()
 
 
 def checkpoint_rates(sessions: Iterable[Tally]) -> dict[str | None, CheckpointRates]:
-    by_checkpoint: defaultdict[str | None, list[Tally]] = defaultdict(list)
-    for tally in sessions:
-        by_checkpoint[tally.checkpoint].append(tally)
-    return {
-        checkpoint: CheckpointRates(
-            checkpoint,
-            sessions=len(own),
-            outcomes=Counter((tally.outcome, tally.reason) for tally in own),
-            rates={name: Rate.of_sessions(map(share, own)) for name, share in RATES.items()},
+    return _rates_of(pa.Table.from_pylist([tally._asdict() for tally in sessions], _TALLIES))
+
+
+_TALLIES = pa.schema(
+    [
+        *(pa.field(name, pa.string()) for name in Tally._fields[:3]),
+        *(pa.field(name, pa.int64()) for name in Tally._fields[3:]),
+    ]
+)
+
+
+def _rates_of(tallies: pa.Table) -> dict[str | None, CheckpointRates]:
+    codes, names = encoded(tallies["checkpoint"])
+    ends = tallies.group_by(["checkpoint", "outcome", "reason"], use_threads=False)
+    outcomes: defaultdict[str | None, dict[tuple[Kind, str | None], int]] = defaultdict(dict)
+    for row in ends.aggregate([([], "count_all")]).to_pylist():
+        outcomes[row["checkpoint"]][row["outcome"], row["reason"]] = row["count_all"]
+    columns = [_values_of(tallies[name]) for name in Tally._fields[1:]]
+    found = {}
+    for number, name in enumerate(names.to_pylist()):
+        own = codes == number
+        tally = TallyColumns(name, *(column[own] for column in columns))
+        found[name] = CheckpointRates(
+            name,
+            sessions=int(own.sum()),
+            outcomes=outcomes[name],
+            rates={rate: Rate.of_sessions(share(tally)) for rate, share in RATES.items()},
         )
-        for checkpoint, own in by_checkpoint.items()
-    }
+    return found
+
+
+def _values_of(column: pa.ChunkedArray) -> Any:
+    """Texts of few kinds, or numbers."""
+    if pa.types.is_integer(column.type):
+        return column.to_numpy()
+    codes, texts = encoded(column)
+    return np.array([text or "" for text in texts.to_pylist()], np.str_)[codes]
 
 
 def checkpoint_pair(

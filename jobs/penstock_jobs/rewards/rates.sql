@@ -1,6 +1,6 @@
 -- How the sessions of each checkpoint ended, by one definition, and what happened in them.
 -- Grain: one session, as it was computed last.
-select checkpoint, outcome, reason, first_ts, turns, edited_turns, answered_turns, asking_turns,
+select checkpoint, outcome, reason, epoch_us(first_ts) as start_us, turns, edited_turns, answered_turns, asking_turns,
        tool_calls, invalid_tool_calls
 from outcomes
 where definition_version = $version

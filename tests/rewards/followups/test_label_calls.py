@@ -8,7 +8,6 @@ import pytest
 from penstock.errors import InvalidInput
 from penstock.lake.desk import Caller, LocalDesk
 from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.rewards.dissatisfaction import JudgedFollowUp
 from penstock_jobs.rewards.errors import AlreadyLabelled, MessageUnknown, NothingToUndo
 from penstock_jobs.rewards.followups.label_calls import (
     LABEL,
@@ -23,6 +22,7 @@ from penstock_jobs.rewards.followups.label_calls import (
 )
 from penstock_jobs.rewards.followups.label_effect import effect_by_checkpoint, effect_by_step
 from penstock_jobs.rewards.followups.labels import StoredLabel, draw
+from penstock_jobs.rewards.judged_follow_ups import JudgedFollowUp, JudgedFollowUps
 from tests.support.lakes import HandLake, hand_lake
 from tests.support.reward_events import answered, said
 from tests.support.reward_runs import run_at
@@ -142,15 +142,16 @@ def test_intervals_come_with_thirty_labels_and_narrow_with_more() -> None:
         )
         for number, each in enumerate(by_place[:150])
     ]
-    few = effect_by_step("default", follow_ups, labels[:20])
+    columns = JudgedFollowUps.of("default", follow_ups)
+    few = effect_by_step(columns, labels[:20])
     assert [(step.labels, step.value) for step in few] == [(20, None)]
-    steps = effect_by_step("default", follow_ups, labels)
+    steps = effect_by_step(columns, labels)
     assert [step.labels for step in steps] == [30, 60, 120, 150]
     widths = [step.high - step.low for step in steps if step.low is not None and step.high]
     assert len(widths) == 4
     assert widths[-1] < widths[0]
-    assert effect_by_step("default", follow_ups, []) == []
-    found = effect_by_checkpoint("default", follow_ups, labels)
+    assert effect_by_step(columns, []) == []
+    found = effect_by_checkpoint(columns, labels)
     assert [each.checkpoint for each in found] == ["c0", "c1"]
     assert sum(each.labels for each in found) == 150
     assert {each.truth_by for each in found} == {"people"}

@@ -11,7 +11,6 @@ import pytest
 
 from penstock.events.event import TENANT_DEFAULT
 from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.rewards.dissatisfaction import JudgedFollowUp
 from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.followups import question_memory
 from penstock_jobs.rewards.followups.judge import Message
@@ -33,6 +32,7 @@ from penstock_jobs.rewards.followups.questions import (
     questions_in,
     read_frame,
 )
+from penstock_jobs.rewards.judged_follow_ups import JudgedFollowUp, JudgedFollowUps
 from tests.support.commands import penstock
 from tests.support.lakes import HandLake, hand_lake
 from tests.support.reward_events import answered, said
@@ -194,7 +194,7 @@ def frame(judged: dict[str, list[float]]) -> QuestionFrame:
         for session, chances in judged.items()
         for turn, chance in enumerate(chances)
     ]
-    return QuestionFrame("t", "v", found, 1)
+    return QuestionFrame("t", "v", JudgedFollowUps.of("t", found), 1)
 
 
 def test_what_tells_much_comes_first_from_each_session() -> None:

@@ -191,22 +191,22 @@ class LabelEffect(msgspec.Struct):
 
 
 def _effect(lake: Lake, caller: Caller, question: EffectQuestion) -> LabelEffect:
-    from penstock_jobs.rewards.dissatisfaction import read_follow_ups
     from penstock_jobs.rewards.due_sessions import definition_known_as
     from penstock_jobs.rewards.followups.label_effect import effect_by_checkpoint, effect_by_step
     from penstock_jobs.rewards.followups.labels import current_labels, people_first
+    from penstock_jobs.rewards.judged_follow_ups import read_follow_ups
 
     known = definition_known_as(lake.database, question.definition)
     follow_ups = read_follow_ups(lake, known.version, caller.tenant)
     labels = current_labels(lake.database, caller.tenant)
-    places = {each.place for each in follow_ups}
+    places = follow_ups.numbers_of({label.place for label in labels})
     own = [label for label in people_first(labels) if label.place in places]
     return LabelEffect(
         definition=known.name,
         version=known.version,
         labels=dict(Counter(str(label.label) for label in own).most_common()),
-        checkpoints=effect_by_checkpoint(caller.tenant, follow_ups, labels),
-        steps=effect_by_step(caller.tenant, follow_ups, labels),
+        checkpoints=effect_by_checkpoint(follow_ups, labels),
+        steps=effect_by_step(follow_ups, labels),
     )
 
 

@@ -1,12 +1,12 @@
 """What labels did to the judge's rates: of each checkpoint, and as they came in. Pure."""
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 import msgspec
 
-from penstock_jobs.rewards.dissatisfaction import Dissatisfaction, JudgedFollowUp, dissatisfaction
+from penstock_jobs.rewards.dissatisfaction import Dissatisfaction, dissatisfaction
 from penstock_jobs.rewards.followups.labels import StoredLabel
+from penstock_jobs.rewards.judged_follow_ups import JudgedFollowUps
 
 #: After how many labels the rate is looked at, beside all of them.
 _STEPS = (30, 60, 120, 250, 500, 1_000, 2_000, 5_000)
@@ -35,29 +35,25 @@ class CheckpointLabels(LabelStep):
 
 
 def effect_by_checkpoint(
-    tenant: str, follow_ups: Sequence[JudgedFollowUp], labels: Sequence[StoredLabel]
+    follow_ups: JudgedFollowUps, labels: Sequence[StoredLabel]
 ) -> list[CheckpointLabels]:
-    groups: defaultdict[str | None, list[JudgedFollowUp]] = defaultdict(list)
-    for each in follow_ups:
-        groups[each.checkpoint].append(each)
-    found = dissatisfaction(tenant, groups, labels) if groups else {}
-    newest = {name: max(each.first_us for each in own) for name, own in groups.items()}
+    groups = follow_ups.by_checkpoint()
+    found = dissatisfaction(groups, labels) if groups else {}
+    newest = {name: own.column("first_us").max() for name, own in groups.items()}
     order = sorted(found, key=lambda name: (name is None, -newest[name]))
     return [_of_checkpoint(name, found[name]) for name in order]
 
 
-def effect_by_step(
-    tenant: str, follow_ups: Sequence[JudgedFollowUp], labels: Sequence[StoredLabel]
-) -> list[LabelStep]:
+def effect_by_step(follow_ups: JudgedFollowUps, labels: Sequence[StoredLabel]) -> list[LabelStep]:
     """Over all sessions together."""
-    places = {each.place for each in follow_ups}
+    places = follow_ups.numbers_of({label.place for label in labels})
     own = sorted((each for each in labels if each.place in places), key=lambda each: each.at)
     if not own:
         return []
     sizes = [size for size in _STEPS if size < len(own)]
     steps = []
     for size in [*sizes, len(own)]:
-        [found] = dissatisfaction(tenant, {"all": follow_ups}, own[:size]).values()
+        [found] = dissatisfaction({"all": follow_ups}, own[:size]).values()
         steps.append(LabelStep(size, *_figures(found)))
     return steps
 

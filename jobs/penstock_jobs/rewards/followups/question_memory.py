@@ -79,7 +79,7 @@ def _chosen(
 ) -> KeptQuestions:
     frame = read_frame(lake, key.version, key.tenant, key.checkpoint, None)
     orders = QuestionOrders.of(frame, places)
-    first = QuestionOrders(orders.drawn[:_KEPT_MAX], orders.chosen[:_KEPT_MAX])
+    first = QuestionOrders(orders.drawn.first(_KEPT_MAX), orders.chosen.first(_KEPT_MAX))
     return KeptQuestions(
         orders=first,
         checkpoints={each.place: each.checkpoint for each in (*first.drawn, *first.chosen)},

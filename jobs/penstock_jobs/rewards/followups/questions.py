@@ -2,7 +2,7 @@
 much. Those drawn come in the order of their places in the hat, so that the labelled ones are a
 random sample whenever somebody stops."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,7 +10,6 @@ from penstock.clock import SystemClock
 from penstock.lake.buckets import SessionId
 from penstock.lake.lake import Lake
 from penstock_jobs.rewards.chains import gather_chain
-from penstock_jobs.rewards.dissatisfaction import JudgedFollowUp, read_follow_ups
 from penstock_jobs.rewards.errors import SessionUnknown
 from penstock_jobs.rewards.followups.follow_ups import FollowUp, follow_ups, sessions_of
 from penstock_jobs.rewards.followups.judge import Judgement, Message
@@ -22,9 +21,9 @@ from penstock_jobs.rewards.followups.labels import (
     add_label,
     current_labels,
     digest_of,
-    draw,
 )
 from penstock_jobs.rewards.followups.llm_judge import LlmJudge
+from penstock_jobs.rewards.judged_follow_ups import JudgedFollowUps, read_follow_ups
 
 
 class Question(NamedTuple):
@@ -40,7 +39,7 @@ class QuestionFrame:
     tenant: str
     #: The version of the definition whose judge chose them.
     version: str
-    follow_ups: Sequence[JudgedFollowUp]
+    follow_ups: JudgedFollowUps
     until_us: int
 
     def label(
@@ -70,8 +69,8 @@ def read_frame(
     """What the last run of the definition computed. Raises what queries raise."""
     found = read_follow_ups(lake, version, tenant, since_us=since_us)
     if checkpoint is not None:
-        found = [each for each in found if each.checkpoint == checkpoint]
-    until_us = max((each.last_us for each in found), default=0)
+        found = found.of_checkpoint(checkpoint)
+    until_us = int(found.column("last_us").max()) if found else 0
     return QuestionFrame(tenant, version, found, until_us)
 
 
@@ -79,14 +78,13 @@ def read_frame(
 class QuestionOrders:
     """Messages that wait for a label, in the two orders in which people are asked about them."""
 
-    drawn: Sequence[JudgedFollowUp]
-    chosen: Sequence[JudgedFollowUp]
+    drawn: JudgedFollowUps
+    chosen: JudgedFollowUps
 
     @classmethod
     def of(cls, frame: QuestionFrame, known: Collection[MessagePlace]) -> "QuestionOrders":
-        waiting = [each for each in frame.follow_ups if each.place not in known]
-        drawn = sorted(waiting, key=lambda each: draw(frame.tenant, each.place))
-        return cls(drawn, _telling(waiting))
+        waiting = frame.follow_ups.without(known)
+        return cls(waiting.in_drawn_order(), waiting.in_telling_order())
 
 
 def open_questions(
@@ -123,18 +121,6 @@ _ROUNDING = 1e-9
 
 def _next(source: Iterator[Question], asked: set[MessagePlace]) -> Question | None:
     return next((question for question in source if question.place not in asked), None)
-
-
-def _telling(follow_ups: Sequence[JudgedFollowUp]) -> list[JudgedFollowUp]:
-    """The nearer to a half the more a label tells; the second message of a session tells less
-    than the first of another."""
-    nearest = sorted(follow_ups, key=lambda each: (abs(each.judged - 0.5), each.place))
-    number: dict[str, int] = {}
-    ranks = []
-    for each in nearest:
-        ranks.append(number.get(each.session_id, 0))
-        number[each.session_id] = ranks[-1] + 1
-    return [each for _, each in sorted(zip(ranks, nearest, strict=True), key=lambda pair: pair[0])]
 
 
 def follow_up_at(lake: Lake, tenant: str, place: MessagePlace) -> FollowUp | None:

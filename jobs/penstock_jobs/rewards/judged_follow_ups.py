@@ -1,0 +1,167 @@
+"""What the local judge thinks of follow-ups, in columns: a lake has millions of them."""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from penstock.lake.lake import Lake
+from penstock.lake.query import OwnQuery
+from penstock_jobs.rewards.followups.labels import MessagePlace, draw
+
+_BATCH_ROWS = 1_000
+
+
+class JudgedFollowUp(NamedTuple):
+    session_id: str
+    turn: int
+    judged: float
+    checkpoint: str | None
+    first_us: int
+    last_us: int
+
+    @property
+    def place(self) -> MessagePlace:
+        return MessagePlace(self.session_id, self.turn)
+
+
+_DRAWN_AT = "drawn_at"
+_COLUMNS = pa.schema(
+    [
+        pa.field("session_id", pa.string()),
+        pa.field("turn", pa.int64()),
+        pa.field("judged", pa.float64()),
+        pa.field("checkpoint", pa.string()),
+        pa.field("first_us", pa.int64()),
+        pa.field("last_us", pa.int64()),
+        pa.field(_DRAWN_AT, pa.float64()),
+    ]
+)
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedFollowUps:
+    """A row a follow-up, with its place in the hat (`draw`)."""
+
+    rows: pa.Table
+
+    @classmethod
+    def of(cls, tenant: str, follow_ups: Iterable[JudgedFollowUp]) -> "JudgedFollowUps":
+        rows = [each._asdict() | {_DRAWN_AT: draw(tenant, each.place)} for each in follow_ups]
+        return cls(pa.Table.from_pylist(rows, _COLUMNS))
+
+    def __len__(self) -> int:
+        return int(self.rows.num_rows)
+
+    def __iter__(self) -> Iterator[JudgedFollowUp]:
+        for batch in self.rows.select(JudgedFollowUp._fields).to_batches(_BATCH_ROWS):
+            yield from map(JudgedFollowUp, *batch.to_pydict().values())
+
+    def first(self, count: int) -> "JudgedFollowUps":
+        return JudgedFollowUps(self.rows.slice(0, count))
+
+    def where(self, holds: pa.ChunkedArray) -> "JudgedFollowUps":
+        return JudgedFollowUps(self.rows.filter(holds))
+
+    def without(self, places: Collection[MessagePlace]) -> "JudgedFollowUps":
+        left = np.ones(len(self), bool)
+        left[list(self.numbers_of(places).values())] = False
+        return self.where(pa.chunked_array([pa.array(left)]))
+
+    def of_checkpoint(self, checkpoint: str) -> "JudgedFollowUps":
+        return self.where(pc.equal(self.rows["checkpoint"], checkpoint))
+
+    def of_sessions(self, sessions: Iterable[str]) -> "JudgedFollowUps":
+        names = pa.array(sessions, pa.string())
+        return self.where(pc.is_in(self.rows["session_id"], value_set=names))
+
+    def by_checkpoint(self) -> dict[str | None, "JudgedFollowUps"]:
+        """Each in the order of all."""
+        codes, names = encoded(self.rows["checkpoint"])
+        rows = self.rows.take(pa.array(np.argsort(codes, kind="stable")))
+        counts = np.bincount(codes, minlength=len(names))
+        starts = np.cumsum(counts) - counts
+        return {
+            name: JudgedFollowUps(rows.slice(start, count))
+            for name, start, count in zip(
+                names.to_pylist(), starts.tolist(), counts.tolist(), strict=True
+            )
+        }
+
+    def in_drawn_order(self) -> "JudgedFollowUps":
+        return JudgedFollowUps(self.rows.sort_by(_DRAWN_AT))
+
+    def in_telling_order(self) -> "JudgedFollowUps":
+        """The nearer to a half the more a label tells; the second message of a session tells less
+        than the first of another."""
+        distance = pa.array(np.abs(self.column("judged") - 0.5))
+        order = [(name, "ascending") for name in ("distance", "session_id", "turn")]
+        nearest = self.rows.append_column("distance", distance).sort_by(order)
+        sessions, _ = encoded(nearest["session_id"])
+        ranks = _ranks(sessions)
+        rows = nearest.take(pa.array(np.argsort(ranks, kind="stable")))
+        return JudgedFollowUps(rows.select(self.rows.column_names))
+
+    def numbers_of(self, places: Collection[MessagePlace]) -> dict[MessagePlace, int]:
+        """The numbers of the rows of these messages, as far as they are among them."""
+        if not places:
+            return {}
+        sessions = pa.array({place.session_id for place in places}, pa.string())
+        held = pc.is_in(self.rows["session_id"], value_set=sessions)
+        numbers = np.flatnonzero(held.to_numpy())
+        near = self.rows.select(["session_id", "turn"]).take(pa.array(numbers)).to_pydict()
+        wanted = set(places)
+        return {
+            place: number
+            for place, number in zip(
+                map(MessagePlace, *near.values()), numbers.tolist(), strict=True
+            )
+            if place in wanted
+        }
+
+    def column(self, name: str) -> "NDArray[np.float64]":
+        """A column of numbers, `drawn_at` among them."""
+        numbers: NDArray[np.float64] = self.rows[name].to_numpy()
+        return numbers
+
+    def sessions(self) -> tuple["NDArray[np.int64]", pa.Array]:
+        """The number of each one's session, and the sessions by these numbers."""
+        return encoded(self.rows["session_id"])
+
+
+def encoded(column: pa.ChunkedArray) -> tuple["NDArray[np.int64]", pa.Array]:
+    """The number of each value, and the values by their numbers, in the order of their coming."""
+    encoded = pc.dictionary_encode(column.combine_chunks(), null_encoding="encode")
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.unify_dictionaries().combine_chunks()
+    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary
+
+
+def _ranks(groups: "NDArray[np.int64]") -> "NDArray[np.int64]":
+    """The how manyth of its group each is, from 0."""
+    order = np.argsort(groups, kind="stable")
+    counts = np.bincount(groups)
+    starts = np.cumsum(counts) - counts
+    ranks = np.empty(len(groups), np.int64)
+    ranks[order] = np.arange(len(groups)) - np.repeat(starts, counts)
+    return ranks
+
+
+def read_follow_ups(
+    lake: Lake,
+    version: str,
+    tenant: str,
+    *,
+    since_us: int | None = None,
+    computed_us: int | None = None,
+) -> JudgedFollowUps:
+    """None where the definition has no judge of messages. Raises what queries raise."""
+    sql = files("penstock_jobs.rewards").joinpath("followups.sql").read_text(encoding="utf-8")
+    facts = {"version": version, "since_us": since_us, "computed_us": computed_us}
+    query = OwnQuery(sql, frozenset({"rewards", "outcomes"}), facts)
+    return JudgedFollowUps(lake.query(query, tenant=tenant).arrow().cast(_COLUMNS))
