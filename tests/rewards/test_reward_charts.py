@@ -1,8 +1,15 @@
 """What the page of rewards draws, from the rows of its queries."""
 
+from pathlib import Path
 from typing import Any
 
-from penstock_jobs.rewards.pages import reward_charts, state_bars
+from penstock.events.event import TENANT_DEFAULT
+from penstock_jobs.rewards.due_sessions import definition_known_as
+from penstock_jobs.rewards.pages import chosen_rewards, reward_charts, state_bars
+from tests.rewards.test_chains import LIKED
+from tests.support.lakes import hand_lake, make_event
+from tests.support.reward_events import answered, said
+from tests.support.reward_runs import run_at, thumbs
 
 
 def _row(name: str, horizon_s: int | None, **facts: Any) -> dict[str, Any]:
@@ -41,3 +48,27 @@ def test_states_are_parts_of_a_whole() -> None:
     [(name, counts, bar)] = state_bars(rows)
     assert (name, counts) == ("reward", {"scored": 3, "pending": 1})
     assert "scored: 3 (75.0 %)" in bar
+
+
+def test_sessions_are_counted_beyond_the_groups_that_are_shown(tmp_path: Path) -> None:
+    """Of 31 checkpoints thirty are shown; one session must not be learned from."""
+    with hand_lake(tmp_path) as lake:
+        for number in range(31):
+            session = f"s{number:02}"
+            start = make_event(session, number, "session_start", payload={})
+            if number == 0:
+                start["payload"]["consent"] = "no_train"
+            talk = [said(number, "go", session), answered(number + 1, session), thumbs(session, 40)]
+            lake.store([event | {"checkpoint": session} for event in (start, *talk)])
+        run_at(lake, 86_400, LIKED)
+        version = definition_known_as(lake.lake.database, "liked").version
+        chosen = dict.fromkeys(("checkpoint", "project", "since_us", "name"), "")
+        files = ("outcome_groups.sql", "reward_states.sql", "reward_bins.sql")
+        query = chosen_rewards(chosen | {"version": version}, *files)
+        ends, states, bins = lake.lake.query(query, tenant=TENANT_DEFAULT).tables()
+    shown = [row for row in ends.to_pylist() if row["kind"] == "checkpoint"]
+    assert (len(shown), shown[0]["label"], shown[0]["of_all"]) == (30, "s30", 31)
+    counted = {(row["name"], row["state"]): row["rewards"] for row in states.to_pylist()}
+    assert counted["reward", "scored"] == 30
+    assert counted["reward", "excluded"] == 1
+    assert {row["name"]: row["in_bin"] for row in bins.to_pylist()}["reward"] == 30

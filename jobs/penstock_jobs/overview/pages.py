@@ -18,7 +18,7 @@ from penstock.lake.desk import Question
 from penstock.lake.health import seconds_until_stored
 from penstock_jobs.loop.calls import SHOW_LOOPS, CycleAnswer, LoopsQuestion
 from penstock_jobs.overview.attention import Facts, Notice, notices_of
-from penstock_jobs.rewards.pages import state_bars
+from penstock_jobs.rewards.pages import chosen_rewards, state_bars
 
 _HOUR_S = 3600
 Window = Literal["6h", "24h", "7d", "30d"]
@@ -108,9 +108,8 @@ def _states(
         "checkpoint": "",
         "project": "",
     }
-    sql = page_sql("penstock_jobs.rewards", "reward_states.sql")
-    views = frozenset({"rewards", "outcomes", "sessions"})
-    return state_bars(visitor.own_rows(sql, views, variables))[:_STATES_MAX]
+    [states] = visitor.own_answers(chosen_rewards(variables, "reward_states.sql"))
+    return state_bars(states)[:_STATES_MAX]
 
 
 def _with_page(notice: Notice) -> tuple[Notice, bool]:

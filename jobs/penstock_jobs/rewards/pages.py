@@ -2,7 +2,7 @@
 the one before, and two definitions on the same sessions."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from markupsafe import Markup
@@ -13,6 +13,7 @@ from penstock.console.page import ConsolePage, Content, page_sql
 from penstock.console.visitor import Visitor
 from penstock.errors import InvalidInput
 from penstock.lake.desk import Question
+from penstock.lake.query import OwnQuery
 from penstock.terminal.options import since_us
 from penstock_jobs.rewards.calls import (
     COMPARE_DEFINITIONS,
@@ -26,6 +27,7 @@ from penstock_jobs.rewards.calls import (
 from penstock_jobs.rewards.rates import RATES
 
 Row = dict[str, Any]
+_PACKAGE = "penstock_jobs.rewards"
 _TONES = {
     "scored": "good", "negative_by_rule": "bad", "censored": "warn", "excluded": "s5",
     "pending": "info", "invalid": "bad",
@@ -78,9 +80,22 @@ def _chosen(visitor: Visitor, text: str) -> tuple[DefinitionAnswer | None, list[
 
 
 def _rows(visitor: Visitor, file: str, variables: dict[str, str]) -> list[Row]:
-    sql = page_sql("penstock_jobs.rewards", file)
-    views = frozenset(name for name in ("rewards", "outcomes", "sessions") if name in sql)
-    return visitor.own_rows(sql, views, variables)
+    return visitor.own_rows(page_sql(_PACKAGE, file), frozenset({"outcomes"}), variables)
+
+
+def chosen_rewards(variables: Mapping[str, str], *files: str) -> OwnQuery:
+    """These statements, over the tables `chosen`, of sessions, and `reward_groups`. `variables` are
+    `version`, `checkpoint`, `project` and `since_us`; what is empty chooses all."""
+    tables = {"chosen": "chosen_sessions.sql", "reward_groups": "reward_groups.sql"}
+    sql, *others = (page_sql(_PACKAGE, file) for file in files)
+    return OwnQuery(
+        sql,
+        frozenset({"outcomes", "sessions"}),
+        below=frozenset({"rewards"}),
+        made={name: page_sql(_PACKAGE, file) for name, file in tables.items()},
+        others=tuple(others),
+        variables=variables,
+    )
 
 
 def _since(text: str) -> str:
@@ -100,19 +115,18 @@ def _rewards(visitor: Visitor, question: RewardsQuestion) -> Content:
         "checkpoint": question.checkpoint,
         "project": question.project,
         "since_us": _since(question.since),
+        "name": question.name,
     }
+    statements = ("outcome_groups.sql", "reward_states.sql", "reward_bins.sql")
+    ends, states, bins = visitor.own_answers(chosen_rewards(variables, *statements))
     groups: dict[str, list[Row]] = {kind: [] for kind in _GROUPS}
-    for row in _rows(visitor, "outcome_groups.sql", variables):
+    for row in ends:
         groups[row["kind"]].append(row)
-    states = _rows(visitor, "reward_states.sql", variables)
     return content | {
         "groups": groups,
         "group_charts": {kind: _worth_chart(kind, rows) for kind, rows in groups.items()},
-        "sessions": sum(row["sessions"] for row in groups["checkpoint"]),
-        "histograms": reward_charts(
-            _rows(visitor, "reward_bins.sql", variables | {"name": question.name}),
-            all_horizons=bool(question.name),
-        ),
+        "sessions": max((row["of_all"] for row in groups["checkpoint"]), default=0),
+        "histograms": reward_charts(bins, all_horizons=bool(question.name)),
         "states": state_bars(states),
     }
 
@@ -269,7 +283,7 @@ def _compare(visitor: Visitor, question: ComparisonPage) -> Content:
     return content | {"compared": compared, "chart": chart}
 
 
-_PAGES = "penstock_jobs.rewards:pages/"
+_PAGES = f"{_PACKAGE}:pages/"
 PAGES = [
     ConsolePage(
         path="/rewards",

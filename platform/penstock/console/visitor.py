@@ -77,13 +77,18 @@ class Visitor:
         """The rows of a page's own SQL, from a file of its room, over these views of what the
         visitor may see, and what lies `below` others; `variables` are for `getvariable`, and it
         reads `sessions` alone where they are named. Raises what `rows` does."""
+        query = OwnQuery(sql, views, below=below, variables=variables or {}, sessions=sessions)
+        [rows] = self.own_answers(query)
+        return rows
+
+    def own_answers(self, query: OwnQuery) -> list[list[dict[str, Any]]]:
+        """The rows of each statement of a page's own query. Raises what `rows` does."""
         self.grant.require("read", of_projects=True)
         self._count_query()
-        note_query(self.lake, self.caller, sql, None, "console")
-        query = OwnQuery(sql, views, below=below, variables=variables or {}, sessions=sessions)
+        note_query(self.lake, self.caller, query.sql, None, "console")
         tenant, project = self.grant.tenant, self.grant.project
-        rows = self.lake.query(query, tenant=tenant, project=project).table().to_pylist()
-        return [dict(row) for row in rows]
+        tables = self.lake.query(query, tenant=tenant, project=project).tables()
+        return [[dict(row) for row in table.to_pylist()] for table in tables]
 
     def _count_query(self) -> None:
         self.quotas.require(self.grant.tenant, "queries_per_hour")

@@ -1,34 +1,20 @@
--- How the rewards of sessions are spread, by one definition, over the sessions that a page chose.
+-- How the rewards of the chosen sessions are spread.
 -- Grain:  name, horizon_s, bin: 24 of the same width between the least and the greatest value.
 -- Order:  the reward that the definition makes of all comes first.
-with chosen as (
-    select session_id from outcomes
-    where superseded_at is null
-      and definition_version = getvariable('version')
-      and (getvariable('since_us') = '' or last_ts >= make_timestamptz(try_cast(getvariable('since_us') as bigint)))
-      and (getvariable('checkpoint') = '' or checkpoint = getvariable('checkpoint'))
-      and (getvariable('project') = ''
-           or session_id in (select session_id from sessions where project = getvariable('project')))
-),
-valued as (
-    select name, horizon_s, value from rewards
-    where superseded_at is null
+-- Reads stored_rewards: which are current the table `chosen` says.
+with binned as (
+    select bounds.*,
+           coalesce(least(floor((rewards.value - low) / nullif(high - low, 0) * 24), 23), 0)::integer as bin
+    from stored_rewards as rewards
+    join chosen using (session_id, computed_at)
+    join reward_groups as bounds
+        on bounds.name = rewards.name and bounds.horizon_s is not distinct from rewards.horizon_s
+    where tenant = getvariable('tenant')
       and definition_version = getvariable('version')
       and target_kind = 'session'
       and state = 'scored'
-      and isfinite(value)
-      and (getvariable('name') = '' or name = getvariable('name'))
-      and session_id in (select session_id from chosen)
-),
-bounds as (
-    select name, horizon_s, min(value) as low, max(value) as high, count(*) as sessions,
-           avg(value) as mean, median(value) as median
-    from valued group by name, horizon_s
-),
-binned as (
-    select bounds.*, coalesce(least(floor((value - low) / nullif(high - low, 0) * 24), 23), 0)::integer as bin
-    from valued
-    join bounds on bounds.name = valued.name and bounds.horizon_s is not distinct from valued.horizon_s
+      and isfinite(rewards.value)
+      and (getvariable('name') = '' or rewards.name = getvariable('name'))
 )
 select name, horizon_s, low, high, sessions, mean, median, bin, count(*) as in_bin
 from binned
