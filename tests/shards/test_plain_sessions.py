@@ -140,6 +140,23 @@ def _call(name: str, value: Any) -> Change:
     return _in_call(lambda _dice, payload: payload.update({name: value}))
 
 
+def _first(make: Callable[[Any], Any]) -> Change:
+    """Every call says this before all else; `make` gets the ids of its prompt."""
+
+    def changed(_dice: random.Random, events: list[dict[str, Any]]) -> None:
+        for event in _calls(events):
+            payload, text = json.loads(event["payload"]), event["payload"]
+            said = make(payload["tokens"]["prompt_ids"])
+            separators = (", ", ": ") if '": ' in text else (",", ":")
+            event["payload"] = json.dumps(said, separators=separators)[:-1] + "," + text[1:]
+
+    return changed
+
+
+def _asking(arguments: Any) -> dict[str, Any]:
+    return {"tool_calls": [{"id": "own", "name": "read", "arguments": arguments}]}
+
+
 def _shuffled(dice: random.Random, events: list[dict[str, Any]]) -> None:
     at, to = dice.randrange(len(events)), dice.randrange(len(events))
     events[at], events[to] = events[to], events[at]
@@ -206,6 +223,13 @@ CHANGES: dict[str, Change] = {
     "system": _call("system", "of the call"),
     "broken sampling": _call("sampling", 3),
     "odd temperature": _call("sampling", {"temperature": "hot"}),
+    "prompt of tools": _first(lambda ids: {"tools": [{"prompt_ids": ids}]}),
+    "prompt of arguments": _first(lambda ids: _asking({"prompt_ids": ids})),
+    "prompt of a fact": _first(lambda ids: {"fact": {"x_prompt_ids": ids}}),
+    "prompt in a text": _first(lambda ids: {"system": json.dumps({"prompt_ids": ids})}),
+    "tokens twice": _first(lambda ids: {"tokens": {"prompt_ids": ids, "completion_ids": [1]}}),
+    "what stands for ids": _first(lambda _: _asking(["what was there before"])),
+    "a text of ids": _tokens("prompt_ids", ["what was there before", 5]),
     "shuffled": _shuffled,
     "gone": _gone,
 }  # fmt: skip

@@ -7,6 +7,7 @@ whether it is plain. Every other session is read as a conversation, which says t
 one; tests compare both.
 """
 
+import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -28,6 +29,7 @@ from penstock_jobs.shards.session_events import (
     text_of,
     tools_of,
 )
+from penstock_jobs.shards.token_payload import COMMA_WITHIN
 
 _USER, _ASSISTANT, _TOOL = (ROLES.index(role) for role in ("user", "assistant", "tool"))
 #: Events after which a session is no plain one.
@@ -51,8 +53,62 @@ class CallPayload(ModelCallPayload, gc=False):
     tokens: CallTokens | None = None  # type: ignore[assignment]  # decoded with the rest
 
 
-_DECODERS = {kind: each for kind, each in DECODERS.items() if kind not in _IRREGULAR}
-_DECODERS["model_call"] = msgspec.json.Decoder(CallPayload)
+_DECODES = {kind: each.decode for kind, each in DECODERS.items() if kind not in _IRREGULAR}
+_call_decoder = msgspec.json.Decoder(CallPayload)
+
+
+# Ids
+
+_PROMPT = re.compile(rb'"prompt_ids": ?\[')
+#: How a list begins that stands for one with what was there before: by a text, never by an id.
+_KNOWN = b'["what was there before"'
+
+
+@dataclass(slots=True)
+class IdTexts:
+    """The ids of a session's calls, as they were written. A prompt is what was there before and a
+    little more: only that little is decoded, and the rest compared."""
+
+    #: By turns what a prompt adds, and what was written.
+    texts: list[bytes] = field(default_factory=list)
+    _before: bytes = b""
+
+    def decode(self, content: memoryview) -> CallPayload | None:
+        """A call; its ids are added. None where they do not go on from those before. Raises
+        msgspec's errors."""
+        payload, begin = self._decode_shorter(bytes(content)) if self._before else None, _KNOWN
+        if payload is None:
+            payload, begin = _call_decoder.decode(content), b"[" + self._before
+        tokens = payload.tokens or CallTokens()
+        prompt, written = bytes(tokens.prompt_ids), bytes(tokens.completion_ids)
+        if not (prompt.startswith(begin) and written.startswith(b"[")):
+            return None
+        more, written = prompt[len(begin) : -1], written[1:-1]
+        added = more
+        if self._before and more:
+            added = more[1:]
+            if not (more.startswith(b",") and added):
+                return None
+        if not written or not (self._before or added):
+            return None
+        read = self._before + more
+        comma = b", " if b", " in read[:COMMA_WITHIN] else b","
+        self._before = read + comma + written
+        self.texts += [added, written]
+        return payload
+
+    def _decode_shorter(self, text: bytes) -> CallPayload | None:
+        """With a text in the place of what was there before; None where that is not the prompt
+        of the call, but of the arguments of a tool, say."""
+        found = _PROMPT.search(text)
+        if not found or not text.startswith(self._before, found.end()):
+            return None
+        shorter = text[: found.end() - 1] + _KNOWN + text[found.end() + len(self._before) :]
+        if shorter.count(_KNOWN) > 1:
+            return None
+        payload = _call_decoder.decode(shorter)
+        is_prompt = payload.tokens and bytes(payload.tokens.prompt_ids).startswith(_KNOWN)
+        return payload if is_prompt else None
 
 
 # Messages, as `chat_templates` writes them
@@ -101,6 +157,7 @@ class PlainSession:
     session_id: str
     calls: list[PlainCall] = field(default_factory=list)
     payloads: list[CallPayload] = field(default_factory=list)
+    ids: IdTexts = field(default_factory=IdTexts)
     start: SessionStartPayload = field(default_factory=SessionStartPayload)
     end_reason: str | None = None
     tools: str | None = None
@@ -127,6 +184,7 @@ class PlainSession:
         last = self.payloads[-1]
         self.end, self.model = plain_end(last.finish_reason, self.end_reason), last.model
         self.payloads, self._messages, self._open = [], [], []
+        self.ids = IdTexts()
 
     @property
     def is_plain(self) -> bool:
@@ -236,8 +294,9 @@ def _tell(
     """False as soon as it turns out not to be plain."""
     try:
         for row, kind, seq in told:
-            decoder = _DECODERS.get(kind)
-            if decoder is None or not session.add(kind, decoder.decode(views[row]), row, seq):
+            decode = session.ids.decode if kind == "model_call" else _DECODES.get(kind)
+            payload = decode(views[row]) if decode else None
+            if payload is None or not session.add(kind, payload, row, seq):
                 return False
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return False

@@ -23,7 +23,6 @@ from penstock.settings import KIB
 from penstock_jobs.shards.plain_sessions import CallTokens, PlainSession
 from penstock_jobs.shards.session_events import temperature_of
 from penstock_jobs.shards.token_payload import (
-    COMMA_WITHIN,
     INT32_END,
     BrokenTokens,
     ExpectedTokens,
@@ -42,7 +41,9 @@ _runs_decoder = msgspec.json.Decoder(list[tuple[int, Any]] | None)
 
 _KINDS = {"q": np.dtype(np.int64), "d": np.dtype(np.float64)}
 _BYTES_AT_ONCE = 32 * KIB
-_COMMA, _ZERO = b",0"
+#: Numpy makes no objects, and each call of it takes a while.
+_DIGITS_AT_ONCE = 256 * KIB
+_COMMA, _ZERO, _SPACE = b",0 "
 
 
 class _NotPlain(Exception):
@@ -71,37 +72,20 @@ def read_plain_tokens(session: PlainSession, expected: ExpectedTokens) -> PlainT
     tokenizer = (first.tokenizer or "").removeprefix("sha256:")
     if is_digest(tokenizer) and expected.tokenizer not in (None, tokenizer):
         return None
-    texts: list[bytes] = []
     logprobs: list[bytes] = []
     versions: list[bytes] = []
-    known = b""
     for tokens in calls:
         same = (tokens.tokenizer, tokens.template) == (first.tokenizer, first.template)
-        if tokens.redacted or not same:
+        if tokens.redacted or not same or bytes(tokens.routed_experts) != b"null":
             return None
-        prompt, written = bytes(tokens.prompt_ids), bytes(tokens.completion_ids)
-        if not (prompt.startswith(b"[") and written.startswith(b"[")):
-            return None
-        read, written = prompt[1:-1], written[1:-1]
-        added = read
-        if known:
-            added = read[len(known) + 1 :]
-            if not read.startswith(known) or read[len(known) : len(known) + 1] not in (b"", b","):
-                return None
-            if not added and len(read) > len(known):
-                return None
-        if not written or bytes(tokens.routed_experts) != b"null":
-            return None
-        comma = b", " if b", " in prompt[:COMMA_WITHIN] else b","
-        known = read + comma + written
-        texts += [added, written]
         reported = bytes(tokens.logprobs)
         logprobs.append(b"" if reported == b"null" else reported[1:-1])
         versions.append(bytes(tokens.policy_version_runs))
-    if not texts[0] or (any(logprobs) and not all(logprobs)):
+    if any(logprobs) and not all(logprobs):
         return None
     temperatures = [temperature_of(payload) for payload in session.payloads]
     template = (first.template or "").removeprefix("sha256:") or None
+    texts = session.ids.texts
     counts = [_count(text) for text in texts]
     return PlainTokens(
         session, texts, counts, logprobs, versions, temperatures, tokenizer, template
@@ -180,17 +164,28 @@ def _count(text: bytes) -> int:
 
 
 def whole_numbers(texts: Sequence[bytes]) -> NDArray[np.int64]:
+    return np.concatenate([_whole_numbers(part) for part in _parts(texts, _DIGITS_AT_ONCE)])
+
+
+def _whole_numbers(texts: Sequence[bytes]) -> NDArray[np.int64]:
     """Of lists of digits and commas numpy takes half of the time. It is less strict than JSON, so
     whatever else there is goes the other way."""
-    joined = b",".join(text for text in texts if text)
-    if b" " in joined:
-        joined = joined.replace(b", ", b",")
+    joined = _without_spaces(b",".join(texts))
     strict = joined.translate(None, b"0123456789,") or joined.endswith(b",")
     if not strict and not _has_leading_zero(joined):
         with suppress(ValueError, DeprecationWarning), catch_warnings(action="error"):
             # Commas in a row are an error of either kind.
             return np.fromstring(joined, np.int64, sep=",")
     return _numbers(texts, _ids_decoder, "q")
+
+
+def _without_spaces(joined: bytes) -> bytes:
+    """As it is where some space does not stand behind a comma."""
+    signs = np.frombuffer(joined, np.uint8)
+    spaces = signs == _SPACE
+    if not spaces.any() or (spaces[1:] & (signs[:-1] != _COMMA)).any():
+        return joined
+    return joined.translate(None, b" ")
 
 
 def _has_leading_zero(joined: bytes) -> bool:
@@ -202,17 +197,21 @@ def _has_leading_zero(joined: bytes) -> bool:
 
 def _numbers(texts: Sequence[bytes], decoder: Any, kind: Literal["q", "d"]) -> NDArray[Any]:
     """So many bytes at a time that the numbers, each an object, stay near the processor."""
-    parts: list[NDArray[Any]] = []
+    return np.concatenate([_decoded(part, decoder, kind) for part in _parts(texts, _BYTES_AT_ONCE)])
+
+
+def _parts(texts: Sequence[bytes], bytes_at_once: int) -> Iterator[list[bytes]]:
+    """Those that are not empty, of so many bytes and a little more; the last may be empty."""
     waiting: list[bytes] = []
     size = 0
     for text in texts:
         if text:
             waiting.append(text)
             size += len(text)
-        if size >= _BYTES_AT_ONCE:
-            parts.append(_decoded(waiting, decoder, kind))
+        if size >= bytes_at_once:
+            yield waiting
             waiting, size = [], 0
-    return np.concatenate([*parts, _decoded(waiting, decoder, kind)])
+    yield waiting
 
 
 def _decoded(texts: Sequence[bytes], decoder: Any, kind: Literal["q", "d"]) -> NDArray[Any]:
