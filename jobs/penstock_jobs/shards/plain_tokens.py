@@ -170,29 +170,23 @@ def whole_numbers(texts: Sequence[bytes]) -> NDArray[np.int64]:
 def _whole_numbers(texts: Sequence[bytes]) -> NDArray[np.int64]:
     """Of lists of digits and commas numpy takes half of the time. It is less strict than JSON, so
     whatever else there is goes the other way."""
-    joined = _without_spaces(b",".join(texts))
-    strict = joined.translate(None, b"0123456789,") or joined.endswith(b",")
-    if not strict and not _has_leading_zero(joined):
+    joined = b",".join(texts)
+    if not joined.translate(None, b"0123456789, ") and _is_list(joined):
         with suppress(ValueError, DeprecationWarning), catch_warnings(action="error"):
-            # Commas in a row are an error of either kind.
             return np.fromstring(joined, np.int64, sep=",")
     return _numbers(texts, _ids_decoder, "q")
 
 
-def _without_spaces(joined: bytes) -> bytes:
-    """As it is where some space does not stand behind a comma."""
-    signs = np.frombuffer(joined, np.uint8)
-    spaces = signs == _SPACE
-    if not spaces.any() or (spaces[1:] & (signs[:-1] != _COMMA)).any():
-        return joined
-    return joined.translate(None, b" ")
-
-
-def _has_leading_zero(joined: bytes) -> bool:
-    """Of digits and commas: whether a zero begins a number and another digit comes behind it."""
+def _is_list(joined: bytes) -> bool:
+    """Of digits, commas and spaces: whether it is what JSON has between brackets, and each space
+    stands behind a comma."""
     signs = np.frombuffer(b"," + joined + b",", np.uint8)
-    zeros = np.flatnonzero((signs[:-2] == _COMMA) & (signs[1:-1] == _ZERO))
-    return bool((signs[zeros + 2] != _COMMA).any())
+    commas, spaces = signs == _COMMA, signs == _SPACE
+    between = commas | spaces
+    lone_spaces = spaces[1:] & ~commas[:-1]
+    nothing = commas[1:] & between[:-1]
+    leading_zeros = between[:-2] & (signs[1:-1] == _ZERO) & ~between[2:]
+    return not (lone_spaces.any() or nothing.any() or leading_zeros.any())
 
 
 def _numbers(texts: Sequence[bytes], decoder: Any, kind: Literal["q", "d"]) -> NDArray[Any]:
