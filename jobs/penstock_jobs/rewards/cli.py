@@ -1,5 +1,6 @@
 """`penstock rewards`."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -142,6 +143,9 @@ def _run(
     repository: "Repository | None" = None,
     backfill: bool = False,
 ) -> None:
+    # Before Arrow is loaded. Its own allocator would keep what a bucket gave back to itself, where
+    # the texts of the next cannot have it.
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     from penstock.execution import open_executor
     from penstock_jobs.rewards import runs
     from penstock_jobs.rewards.definition import DEFAULT, find_definition

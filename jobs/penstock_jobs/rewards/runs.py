@@ -8,7 +8,7 @@ computations of a session the one as of a later moment counts.
 
 import gc
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
@@ -25,6 +25,7 @@ from penstock.lake.commits import next_snap
 from penstock.lake.lake import Lake
 from penstock.settings import Settings
 from penstock_jobs.rewards import due_sessions
+from penstock_jobs.rewards.bucket import Bucket as RewardBucket
 from penstock_jobs.rewards.bucket import EditParameters, as_bucket, later
 from penstock_jobs.rewards.chains import Link, relations_of, repeated, with_decisions
 from penstock_jobs.rewards.credit import ScoredBucket, score_bucket
@@ -208,24 +209,35 @@ def compute_bucket(task: BucketTask) -> BucketResult:
     """A second attempt writes another file. Raises what reading and rewards raise."""
     definition = parse_definition(task.progress.text, task.progress.name)
     with Lake(task.settings) as lake, without_garbage_collection():
+        # What the bucket before this one was made of.
+        pa.default_memory_pool().release_unused()
         events = read_bucket(lake, task.bucket)
         # Reading needs several times what it gives.
         pa.default_memory_pool().release_unused()
+        moments = events.select(["tenant", "session_id", "ts"])
+        tenants = events["tenant"].unique().to_pylist()
+        buckets = {
+            tenant: _tenant_bucket(lake, task, definition, tenant, events) for tenant in tenants
+        }
+        del events  # the buckets have what rewards need of the payloads
         scored: dict[str, ScoredBucket] = {}
         gaps = HistoryGaps()
-        for tenant in events["tenant"].unique().to_pylist():
-            own = events.filter(pc.equal(events["tenant"], tenant))
-            scored[tenant], own_gaps = _score_tenant(lake, task, definition, tenant, own)
+        for tenant in tenants:
+            own = moments.filter(pc.equal(moments["tenant"], tenant))
+            sessions = own["session_id"].unique().to_pylist()
+            scored[tenant], own_gaps = _score_tenant(
+                task, definition, tenant, sessions, buckets.pop(tenant)
+            )
             gaps += own_gaps
         due_us = {
             SessionId(tenant, session): moment
             for tenant, bucket in scored.items()
             for session, moment in bucket.due_us.items()
         }
-        for key, moment in later(events, task.progress.run_at).items():
+        for key, moment in later(moments, task.progress.run_at).items():
             if key not in task.bucket.beside:
                 due_us[key] = min(due_us.get(key, moment), moment)
-        files = _write(lake, task, scored, events, due_us)
+        files = _write(lake, task, scored, moments, due_us)
     rows: Counter[RowKind] = Counter()
     outcomes: Counter[OutcomeKind] = Counter()
     for bucket in scored.values():
@@ -233,7 +245,7 @@ def compute_bucket(task: BucketTask) -> BucketResult:
         groups = bucket.rewards.group_by(list(RowKind._fields)).aggregate([([], "count_all")])
         for *kind, count in row_tuples(groups, *RowKind._fields, "count_all"):
             rows[RowKind(*kind)] += count
-    return BucketResult(files, due_us, events.num_rows, rows, outcomes, gaps)
+    return BucketResult(files, due_us, moments.num_rows, rows, outcomes, gaps)
 
 
 @contextmanager
@@ -249,21 +261,33 @@ def without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _score_tenant(
+def _tenant_bucket(
     lake: Lake, task: BucketTask, definition: Definition, tenant: str, events: pa.Table
-) -> tuple[ScoredBucket, HistoryGaps]:
-    run_name = f"{task.progress.version}-{task.progress.run_at}"
+) -> RewardBucket:
+    is_own = pc.equal(events["tenant"], tenant)
+    if not pc.all(is_own).as_py():  # to filter is to copy
+        events = events.filter(is_own)
     events = with_decisions(lake, tenant, events)
     columns = columns_of(term.reward for term in definition.terms)
     relations = None
     if definition.sessions == "joined":
         relations = relations_of(tenant, task.bucket, task.places, task.parents)
     bucket = as_bucket(events, tenant, task.progress.run_at, columns, relations)
-    bucket = replace(
+    run_name = f"{task.progress.version}-{task.progress.run_at}"
+    return replace(
         bucket,
         llm_judge=open_judge(lake.settings, lake.database, run_name),
         labels=labels_of(lake.database, tenant, events["session_id"].unique().to_pylist()),
     )
+
+
+def _score_tenant(
+    task: BucketTask,
+    definition: Definition,
+    tenant: str,
+    sessions: Sequence[str],
+    bucket: RewardBucket,
+) -> tuple[ScoredBucket, HistoryGaps]:
     gaps = HistoryGaps()
     if task.repository is not None:
         parameters = [term.parameters for term in definition.terms]
@@ -276,7 +300,7 @@ def _score_tenant(
     # Sessions in which no rule finds an event to look at have an outcome too.
     decided = {outcome.session_id for outcome, _ in scored.outcomes}
     without_agent = []
-    for session in events["session_id"].unique().to_pylist():
+    for session in sessions:
         if session not in decided and SessionId(tenant, session) not in task.bucket.beside:
             rule = copy if session in bucket.repeating else no_agent
             outcome = Outcome(session, "excluded", rule.__name__)
@@ -288,10 +312,10 @@ def _write(
     lake: Lake,
     task: BucketTask,
     scored: Mapping[str, ScoredBucket],
-    events: pa.Table,
+    moments: pa.Table,
     due_us: Mapping[SessionId, int],
 ) -> list[RewardFile]:
-    spans = events.group_by(["tenant", "session_id"]).aggregate([("ts", "min"), ("ts", "max")])
+    spans = moments.group_by(["tenant", "session_id"]).aggregate([("ts", "min"), ("ts", "max")])
     session_spans = {
         SessionId(*key): {"first_ts": first, "last_ts": last}
         for *key, first, last in row_tuples(spans, "tenant", "session_id", "ts_min", "ts_max")

@@ -38,6 +38,8 @@ from penstock.storage import ObjectStore
 #: How finely a segment is looked at: sessions between two samples may fall to either bucket.
 _SAMPLES_PER_BUCKET = 16
 _ORDER = [*SORT_KEYS, ("key", "ascending")]
+#: Rows are put in order so many at a time: Arrow makes room for twice the text that it takes.
+_ROWS_TAKEN = 4_096
 
 
 class SessionId(NamedTuple):
@@ -304,11 +306,14 @@ def read_bucket(
     chosen = list(columns) if columns is not None else EVENT_ROWS.names
     needed = [name for name in EVENT_ROWS.names if name in {*chosen, *SORTED_BY, "key"}]
     schema = pa.schema([EVENT_ROWS.field(name) for name in needed])
-    parts = [
-        _rows_of(bucket, group).cast(schema)
-        for name in bucket.segments
-        for group in read_groups(lake, bucket, name, needed, memory)
-    ]
+    parts = []
+    for name in bucket.segments:
+        for group in read_groups(lake, bucket, name, needed, memory):
+            own = _rows_of(bucket, group)
+            if memory is None and own.num_rows < group.num_rows:
+                # A slice would keep all of its row group.
+                own = own.filter(pa.repeat(True, own.num_rows))
+            parts.append(own.cast(schema))
     if not parts:
         return EVENT_ROWS.empty_table().select(chosen)
     rows = pa.concat_tables(parts)
@@ -318,7 +323,8 @@ def read_bucket(
     # Of one segment they nearly always are in order, and payloads need not be copied.
     if not (positions[1:] > positions[:-1]).all():
         rows = rows.combine_chunks()  # `take` would, beside what it is given
-        rows = rows.take(order)
+        portions = range(0, rows.num_rows, _ROWS_TAKEN)
+        rows = pa.concat_tables([rows.take(order.slice(at, _ROWS_TAKEN)) for at in portions])
     if "consent" in chosen and bucket.consents:
         rows = with_consents(rows, bucket.consents)
     return rows.select(chosen)

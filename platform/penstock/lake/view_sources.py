@@ -221,6 +221,9 @@ def bucket_views(
             condition = where.get(name, "true")
             query = f"SELECT {chosen} FROM (\n{view_sql(name)}\n) WHERE {condition}"
             views[name] = connection.sql(query).to_arrow_table()
+        # To set its limit anew makes the engine give back what it keeps for further statements:
+        # four times what the views hold.
+        connection.execute("RESET GLOBAL memory_limit")
     return views
 
 

@@ -59,7 +59,7 @@ def softmax(logits: Matrix) -> Matrix:
 #: Probabilities nearer to 0 or 1 have no finite log odds.
 _LEAST = 1e-6
 #: Bounds the memory of the features, whatever the number of messages.
-_BATCH = 2_048
+_BATCH = 256
 
 _PACKAGE = files("penstock_jobs.rewards.followups")
 _DISSATISFIED = [LABELS.index(label) for label in LABELS if label in DISSATISFIED]
