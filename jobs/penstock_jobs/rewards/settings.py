@@ -66,4 +66,4 @@ class RewardSettings(RoomSettings):
 def reward_bucket_bytes(settings: Settings) -> int:
     """Bytes of segments whose sessions' rewards are computed at once. Rewards need several times
     the memory that other jobs need for the same bytes."""
-    return settings.room(LakeSettings).bucket_bytes_target // 16
+    return settings.room(LakeSettings).bucket_bytes_target // 20

@@ -318,6 +318,9 @@ def read_bucket(
         return EVENT_ROWS.empty_table().select(chosen)
     rows = pa.concat_tables(parts)
     del parts
+    if memory is None:
+        # Row groups come and go, and what they leave is more than the rows.
+        pa.default_memory_pool().release_unused()
     order = pc.sort_indices(rows, sort_keys=_ORDER)
     positions = order.to_numpy()
     # Of one segment they nearly always are in order, and payloads need not be copied.
