@@ -37,10 +37,11 @@ ZSTD_LEVEL = 3
 _SUMMARY_ROWS = 50_000
 #: Or sooner: of the bytes of so many row groups. A flush of default size is one summary; a merge
 #: is in no hurry, and makes one as soon as there is a row group that is full, or nearly.
-_SUMMARY_GROUPS_OF_FLUSH = 2.0
-_SUMMARY_GROUPS_OF_MERGE = 0.5
+_SUMMARY_GROUPS_OF_FLUSH, _SUMMARY_GROUPS_OF_MERGE = 2.0, 0.5
 #: Summaries wait for each other too: a query of sessions opens every row group of them.
 _PARTS_BYTES = 4 * 1024 * 1024
+#: Compressed at once. Small pages take less memory, and a 25th more room until they are merged.
+_PAGE_BYTES_OF_FLUSH, _PAGE_BYTES_OF_MERGE = 256 * 1024, 1024 * 1024
 _SUFFIX = ".parquet"
 _SESSIONS_SUFFIX = ".sessions.parquet"
 #: Few distinct values a row group: worth a dictionary. Payloads and identities are not.
@@ -390,6 +391,7 @@ def _parquet_writer(
         compression="zstd",
         compression_level=ZSTD_LEVEL,
         use_dictionary=_DICTIONARY if events else True,
+        data_page_size=_PAGE_BYTES_OF_MERGE if bloom_rows else _PAGE_BYTES_OF_FLUSH,
         write_page_index=True,
         write_page_checksum=True,
         sorting_columns=pq.SortingColumn.from_ordering(

@@ -6,6 +6,7 @@ import platform
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 
+import numpy.ma  # noqa: F401  # Arrow loads it at the first array: the first flush would wait
 import structlog
 
 import penstock
