@@ -1,6 +1,8 @@
 """The pages of sessions: which there are, one as people read it, its tokens, two beside each other,
 and one as a file."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.resources import files
 from typing import Annotated, Any, get_args
@@ -28,7 +30,7 @@ from penstock_jobs.sessions.calls import (
 from penstock_jobs.sessions.edit_fates import EditFate
 from penstock_jobs.sessions.edit_history import SHOW_HISTORY, fates_of
 from penstock_jobs.sessions.entries import Entry, EntryPlace, Rewards, entries_of
-from penstock_jobs.sessions.session_list import Neighbours, neighbours_of
+from penstock_jobs.sessions.session_list import neighbours_query
 from penstock_jobs.sessions.session_record import SessionRecord, sql_of
 from penstock_jobs.sessions.token_texts import TokenTexts
 from penstock_jobs.sessions.token_view import token_calls
@@ -119,10 +121,8 @@ def _openings(visitor: Visitor, sessions: list[str]) -> dict[str, str]:
 
 
 def _show(visitor: Visitor, asked: ShownSession) -> Content:
-    (record, part, fates), beside, related = at_once(
-        partial(_part, visitor, asked),
-        partial(_beside, visitor, asked),
-        lambda: [] if asked.cursor else _related(visitor, asked.session_id),
+    (record, part, fates), (beside, related) = at_once(
+        partial(_part, visitor, asked), partial(_around, visitor, asked)
     )
     place = EntryPlace(asked.events, asked.turn)
     rewards = Rewards(record.rewards, asked.horizon_s)
@@ -174,27 +174,39 @@ def _is_live(visitor: Visitor, record: SessionRecord) -> bool:
     return bool(silent_s < _LIVE_SECONDS)
 
 
-def _beside(visitor: Visitor, asked: ShownSession) -> Neighbours:
-    """In the list. Whoever looks for words goes back to it; of a part behind the first nobody asks
-    for them."""
-    if asked.words or asked.cursor:
-        return Neighbours(None, None)
-    tenant, project = visitor.grant.tenant, visitor.grant.project
-    return neighbours_of(
-        visitor.lake, tenant, filter_of(asked), asked.session_id, of_project=project
-    )
+def _around(
+    visitor: Visitor, asked: ShownSession
+) -> tuple[dict[str, str | None], list[dict[str, Any]]]:
+    """The sessions beside it in the list, by side, and what it is related to. Whoever looks for
+    words goes back to the list; of a part behind the first nobody asks for either."""
+    nobody: dict[str, str | None] = {"newer": None, "older": None}
+    if asked.cursor:
+        return nobody, []
+    if asked.words:
+        return nobody, _related(visitor, asked.session_id)
+    query = neighbours_query(visitor.lake, filter_of(asked), asked.session_id)
+    query = replace(query, others=(sql_of("relations.sql"),))
+    beside, found = visitor.own_answers(query)
+    related = _relations(visitor, asked.session_id, found)
+    return nobody | {row["side"]: row["session_id"] for row in beside}, related
 
 
 def _related(visitor: Visitor, session: str) -> list[dict[str, Any]]:
     """What continues a session, and other attempts at its task."""
-    variables = {"session": session}
-    views = frozenset({"sessions"})
-    found = visitor.own_rows(sql_of("relations.sql"), frozenset(), variables, below=views)
+    below = frozenset({"sessions"})
+    sql, variables = sql_of("relations.sql"), {"session": session}
+    found = visitor.own_rows(sql, frozenset(), variables, below=below)
+    return _relations(visitor, session, found)
+
+
+def _relations(
+    visitor: Visitor, session: str, found: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     if not found:
         return []
     names = [session, *(row["session_id"] for row in found)]
-    variables["sessions"] = msgspec.json.encode(names).decode()
-    return visitor.own_rows(sql_of("related.sql"), views, variables, names)
+    variables = {"session": session, "sessions": msgspec.json.encode(names).decode()}
+    return visitor.own_rows(sql_of("related.sql"), frozenset({"sessions"}), variables, names)
 
 
 def _tokens(visitor: Visitor, asked: TokensQuestion) -> Content:

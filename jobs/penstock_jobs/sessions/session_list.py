@@ -74,13 +74,6 @@ class SessionPage(msgspec.Struct):
     searched: int | None = None
 
 
-class Neighbours(msgspec.Struct):
-    """The sessions beside one in a list: by their ids, null at its ends."""
-
-    newer: str | None
-    older: str | None
-
-
 @dataclass(frozen=True)
 class ListFilter:
     """Only sessions of this project and checkpoint, that ended so by this definition, worth so
@@ -130,18 +123,13 @@ def list_sessions(
     return SessionPage(listed, follows, searched)
 
 
-def neighbours_of(
-    lake: Lake, tenant: str, sessions: ListFilter, session: str, *, of_project: str | None = None
-) -> Neighbours:
-    """What stands beside a session in the list of this filter, whatever words it has. Raises what
-    `list_sessions` does."""
+def neighbours_query(lake: Lake, sessions: ListFilter, session: str) -> OwnQuery:
+    """What stands beside a session in the list of this filter, whatever words it has: a row for
+    each side. Raises InvalidInput."""
     asked = _conditions(lake, sessions)
     sql = sql_of("neighbours.sql").format(source=asked.source, conditions=asked.sql)
     variables = asked.variables | {"session": session}
-    query = OwnQuery(sql, asked.views, below=asked.below, variables=variables)
-    rows = lake.query(query, tenant=tenant, project=of_project).table().to_pylist()
-    beside = {row["side"]: row["session_id"] for row in rows}
-    return Neighbours(beside.get("newer"), beside.get("older"))
+    return OwnQuery(sql, asked.views, below=asked.below, variables=variables)
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,10 @@ from typing import Any
 
 
 def at_once(first: Callable[[], Any], *others: Callable[[], Any]) -> list[Any]:
-    """What each of them gives. Raises what the first that failed raised, once all have ended."""
+    """What each of them gives; they start in their order. Raises what the first that failed raised,
+    once all have ended."""
     if not others:
         return [first()]
-    with ThreadPoolExecutor(len(others), "at-once") as threads:
-        results = [threads.submit(copy_context().run, other) for other in others]
-        return [first(), *(result.result() for result in results)]
+    with ThreadPoolExecutor(1 + len(others), "at-once") as threads:
+        results = [threads.submit(copy_context().run, work) for work in (first, *others)]
+        return [result.result() for result in results]

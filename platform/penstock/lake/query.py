@@ -13,6 +13,7 @@ from shutil import disk_usage
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from penstock.errors import LibraryMissing
 from penstock.events.event import session_key
@@ -320,24 +321,26 @@ class LakeQuery(QueryRows):
         connection = sources.connection
         connection.execute("SET VARIABLE tenant = ?", [sources.tenant])
         of_project = sources.kept is not None
+        fresh_rows, changes = _asked_about(query, fresh, pin.consents | fresh.consents)
         if of_project or _SESSIONS in views:
             names = [sessions_name(segment.name) for segment in segments]
             sources.bind_whole_files("stored_sessions", names, SESSION_PARTS)
-            connection.register("fresh_sessions", self.lake.summariser.summarise(fresh.rows))
-            connection.execute(relation_sql("session_parts"))
+            if fresh_rows:
+                summaries = self.lake.summariser.summarise(fresh_rows)
+                connection.register("fresh_sessions", summaries)
+            relation = "session_parts" if fresh_rows else "stored_session_parts"
+            connection.execute(relation_sql(relation))
             if self.in_pieces and not of_project:
                 create_in_pieces(sources, self._pieces(limits.memory_bytes), limits.spill)
         if of_project or views & LAKE_VIEWS - {_SESSIONS}:
             names = [segment.name for segment in segments]
             sources.bind_whole_files("stored_events", names, EVENT_ROWS)
-            connection.register("fresh_events", fresh.rows)
-            rows = [
-                {"tenant": tenant, "session_id": session_id, "consent": consent}
-                for (tenant, session_id), consent in (pin.consents | fresh.consents).items()
-            ]
-            consents = pa.Table.from_pylist(rows, schema=_CONSENT_CHANGES)
-            connection.register("consent_changes", consents)
-            connection.execute(relation_sql("event_rows"))
+            if fresh_rows or changes:
+                connection.register("fresh_events", fresh_rows)
+                consents = pa.Table.from_pylist(changes, schema=_CONSENT_CHANGES)
+                connection.register("consent_changes", consents)
+            relation = "event_rows" if fresh_rows or changes else "stored_event_rows"
+            connection.execute(relation_sql(relation))
         if sources.kept is not None:
             needed = {"session_parts"} if _SESSIONS in views else set()
             if views & LAKE_VIEWS - {_SESSIONS}:
@@ -350,6 +353,22 @@ class LakeQuery(QueryRows):
             sources.kept.drop_others()
         for name in sorted(query.views):
             sources.create_view(name)
+
+
+def _asked_about(
+    query: OwnQuery, fresh: FreshEvents, consents: Mapping[tuple[str, str], str]
+) -> tuple[pa.Table, list[dict[str, str]]]:
+    """The fresh events and the changes of consent that the query may see."""
+    rows, sessions = fresh.rows, query.sessions
+    if sessions is not None:
+        names = pa.array(sessions, pa.string())
+        rows = rows.filter(pc.is_in(rows["session_id"], value_set=names))
+    changes = [
+        {"tenant": tenant, "session_id": session, "consent": consent}
+        for (tenant, session), consent in consents.items()
+        if sessions is None or session in sessions
+    ]
+    return rows, changes
 
 
 def _made_whole(preparation: Preparation, number: int, sql: str) -> str:
