@@ -226,11 +226,10 @@ def _tokens(visitor: Visitor, asked: TokensQuestion) -> Content:
 
 def _pair(visitor: Visitor, asked: PairQuestion) -> Content:
     names = [asked.left] if asked.right is None else [asked.left, asked.right]
-    *sides, related = at_once(
-        *(partial(_side, visitor, name) for name in names), partial(_related, visitor, asked.left)
-    )
-    attempts = [row for row in related if row["relation"] == "attempt"]
-    return {"sides": sides, "attempts": attempts}
+    sides = at_once(*(partial(_side, visitor, name) for name in names))
+    # Without a task there are no other attempts at it.
+    related = _related(visitor, asked.left) if sides[0]["session"]["task_id"] else []
+    return {"sides": sides, "attempts": [row for row in related if row["relation"] == "attempt"]}
 
 
 def _task(visitor: Visitor, asked: TaskQuestion) -> Content | Redirect:
