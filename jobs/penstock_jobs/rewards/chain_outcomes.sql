@@ -3,20 +3,34 @@
 -- Grain:  session_id.
 -- `rewards_file` is where its rewards are.
 -- Reads stored_outcomes: the view `outcomes` sorts those of the whole lake to say what is current.
-with own as (
-    select chain, definition_version
+with own_rows as materialized (
+    select *
     from stored_outcomes
     where tenant = getvariable('tenant')
       and session_id = getvariable('session')
       and getvariable('version') in ('', definition_version)
+),
+own as (
+    select chain, definition_version
+    from own_rows
     order by computed_at desc, definition_version
     limit 1
 ),
--- Whoever was of the chain when it was computed; by now it may be of another.
-members as (
+-- Whoever else was of the chain when it was computed; by now it may be of another. Most sessions
+-- are chains by themselves: then nothing more is read.
+others as (
     select distinct session_id, definition_version
     from stored_outcomes
     join own using (chain, definition_version)
+    where tenant = getvariable('tenant')
+      and session_id <> getvariable('session')
+),
+members as (
+    select own_rows.* from own_rows semi join own using (definition_version)
+    union all
+    select stored_outcomes.*
+    from stored_outcomes
+    semi join others using (session_id, definition_version)
     where tenant = getvariable('tenant')
 ),
 current as (
@@ -24,9 +38,7 @@ current as (
            computed_at, first_ts,
            getvariable('stored_rewards_files')[
                list_position(getvariable('stored_outcomes_files'), filename)] as rewards_file
-    from stored_outcomes
-    join members using (session_id, definition_version)
-    where tenant = getvariable('tenant')
+    from members
     qualify row_number() over (partition by session_id order by computed_at desc) = 1
 )
 select current.*

@@ -34,7 +34,7 @@ LAKE_VIEWS = frozenset(
     if entry.name.endswith(_SUFFIX)
 )
 _TIME = pa.timestamp("us", tz="UTC")
-#: The views of so small a bucket leave little in the engine.
+#: Of the rows of a bucket: its views take longer to plan than to fill.
 _FEW_BYTES = 1 << 20
 #: The lines below `-- Columns:` in the SQL of a view.
 _COLUMNS = re.compile(r"^--   (\S+(?:, \S+)*)  +(\S.*)$", re.MULTILINE)
@@ -213,6 +213,7 @@ def bucket_views(
     view that is named there, only the `columns`, and only rows `where` a condition in SQL holds:
     what is left out costs nothing."""
     columns, where = columns or {}, where or {}
+    few = rows.nbytes <= _FEW_BYTES
     with table_engine() as connection:
         connection.register("bucket_rows", rows)
         connection.execute("SET VARIABLE tenant = ?", [tenant])
@@ -222,12 +223,25 @@ def bucket_views(
             chosen = ", ".join(f'"{column}"' for column in columns.get(name, ())) or "*"
             condition = where.get(name, "true")
             query = f"SELECT {chosen} FROM (\n{view_sql(name)}\n) WHERE {condition}"
-            views[name] = connection.sql(query).to_arrow_table()
-        if rows.nbytes > _FEW_BYTES:
+            views[name] = _copied(connection, query) if few else _read(connection, query)
+        if not few:
             # To set its limit anew makes the engine give back what it keeps for further
             # statements: four times what the views hold. It takes 5 ms.
             connection.execute("RESET GLOBAL memory_limit")
     return views
+
+
+def _read(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
+    return connection.sql(query).to_arrow_table()
+
+
+def _copied(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
+    """The same by way of a table: planned once and not twice, and no other thread waits for the
+    plan. Of few rows that takes longer than a copy."""
+    connection.execute(f"CREATE TEMP TABLE answer AS {query}")
+    rows = _read(connection, "FROM answer")
+    connection.execute("DROP TABLE answer")
+    return rows
 
 
 @contextmanager
