@@ -1,10 +1,11 @@
-"""Arrow without pandas, in processes of Penstock's own.
+"""How Arrow starts in processes of Penstock's own: without pandas, with which memory.
 
 Arrow loads pandas, where it is installed, at the first value that it converts, to ask whether the
 value is a data frame. That takes longer than many a command, and 30 MB. Where it cannot be found
 at that moment, Arrow does not ask again until somebody wants a data frame.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
@@ -19,6 +20,12 @@ def start_without_pandas() -> None:
     waits = any(isinstance(finder, _ArrowFinder) for finder in sys.meta_path)
     if "pyarrow" not in sys.modules and not waits:
         sys.meta_path.insert(0, _ArrowFinder())
+
+
+def take_memory_from_system() -> None:
+    """Call it before Arrow is loaded, in a process where Arrow gives back much at once: its own
+    allocator would keep that to itself, where nothing else can have it."""
+    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 
 
 class _ArrowFinder(MetaPathFinder):

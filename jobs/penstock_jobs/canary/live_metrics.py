@@ -27,10 +27,7 @@ from penstock.toml_document import unknown
 from penstock_jobs.canary.settings import CanarySettings
 from penstock_jobs.canary.trial import Trial
 from penstock_jobs.rewards.definition import DEFAULT, parse_definition
-from penstock_jobs.rewards.dissatisfaction import (
-    JUDGED,
-    read_dissatisfaction,
-)
+from penstock_jobs.rewards.dissatisfaction import JUDGED, read_dissatisfaction
 from penstock_jobs.rewards.dissatisfaction import RATE as DISSATISFIED_RATE
 from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.judged_follow_ups import read_follow_ups

@@ -1,11 +1,11 @@
 """`penstock rewards`."""
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from penstock.arrow_start import take_memory_from_system
 from penstock.errors import InvalidInput, StoreNeeded
 from penstock.events.event import CONSENT_UNKNOWN, TENANT_DEFAULT
 from penstock.lake.desk import LocalDesk, open_desk, service_url
@@ -143,9 +143,7 @@ def _run(
     repository: "Repository | None" = None,
     backfill: bool = False,
 ) -> None:
-    # Before Arrow is loaded. Its own allocator would keep what a bucket gave back to itself, where
-    # the texts of the next cannot have it.
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    take_memory_from_system()  # for the texts of the next bucket
     from penstock.execution import open_executor
     from penstock_jobs.rewards import runs
     from penstock_jobs.rewards.definition import DEFAULT, find_definition

@@ -4,7 +4,6 @@ and the chain that it shares its reward with."""
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from importlib.resources import files
 from typing import Any
 from uuid import uuid4
 
@@ -31,6 +30,7 @@ from penstock_jobs.rewards.followups.labels import labels_of
 from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
 from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.outcomes import RULES, STILL_OPEN, no_agent
+from penstock_jobs.rewards.rows import sql_of
 
 _BELOW = frozenset({"outcomes"})
 #: Where the rewards of the chain are; of none any file, since some has to be read.
@@ -98,8 +98,8 @@ def stored_query(lake: Lake, session: str, definition: str | None = None) -> Own
         "select * exclude (rewards_file) from chain order by first_ts, session_id",
         frozenset(),
         below=_BELOW,
-        others=(_sql_of("session_rewards.sql"),),
-        made={"chain": _sql_of("chain_outcomes.sql")},
+        others=(sql_of("session_rewards.sql"),),
+        made={"chain": sql_of("chain_outcomes.sql")},
         assigned={"chain_files": _CHAIN_FILES},
         variables={"session": session, "version": known, "rewards_max": str(_ROWS_MAX + 1)},
     )
@@ -210,7 +210,3 @@ def _definition_of(lake: Lake, outcome: Row) -> Definition | None:
     except InvalidInput:
         return None
     return replace(definition, name=progress.name, version=progress.version)
-
-
-def _sql_of(file: str) -> str:
-    return files("penstock_jobs.rewards").joinpath(file).read_text(encoding="utf-8")

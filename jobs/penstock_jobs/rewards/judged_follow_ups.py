@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import NamedTuple
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock_jobs.rewards.followups.labels import MessagePlace, draw
+from penstock_jobs.rewards.rows import encoded, sql_of
 
 _BATCH_ROWS = 1_000
 
@@ -124,25 +124,17 @@ class JudgedFollowUps:
             if place in wanted
         }
 
-    def column(self, name: str) -> "NDArray[np.float64]":
+    def column(self, name: str) -> NDArray[np.float64]:
         """A column of numbers, `drawn_at` among them."""
         numbers: NDArray[np.float64] = self.rows[name].to_numpy()
         return numbers
 
-    def sessions(self) -> tuple["NDArray[np.int64]", pa.Array]:
+    def sessions(self) -> tuple[NDArray[np.int64], pa.Array]:
         """The number of each one's session, and the sessions by these numbers."""
         return encoded(self.rows["session_id"])
 
 
-def encoded(column: pa.ChunkedArray) -> tuple["NDArray[np.int64]", pa.Array]:
-    """The number of each value, and the values by their numbers, in the order of their coming."""
-    encoded = pc.dictionary_encode(column.combine_chunks(), null_encoding="encode")
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.unify_dictionaries().combine_chunks()
-    return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary
-
-
-def _ranks(groups: "NDArray[np.int64]") -> "NDArray[np.int64]":
+def _ranks(groups: NDArray[np.int64]) -> NDArray[np.int64]:
     """The how manyth of its group each is, from 0."""
     order = np.argsort(groups, kind="stable")
     counts = np.bincount(groups)
@@ -161,7 +153,6 @@ def read_follow_ups(
     computed_us: int | None = None,
 ) -> JudgedFollowUps:
     """None where the definition has no judge of messages. Raises what queries raise."""
-    sql = files("penstock_jobs.rewards").joinpath("followups.sql").read_text(encoding="utf-8")
     facts = {"version": version, "since_us": since_us, "computed_us": computed_us}
-    query = OwnQuery(sql, frozenset({"rewards", "outcomes"}), facts)
+    query = OwnQuery(sql_of("followups.sql"), frozenset({"rewards", "outcomes"}), facts)
     return JudgedFollowUps(lake.query(query, tenant=tenant).arrow().cast(_COLUMNS))

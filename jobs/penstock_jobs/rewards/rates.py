@@ -15,7 +15,6 @@ How often users come back dissatisfied is only what a judge thinks: that rate is
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from math import sqrt
 from typing import Any, Literal, NamedTuple
 
@@ -29,13 +28,11 @@ from penstock.lake.query import OwnQuery
 from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.correction import difference as corrected_difference
 from penstock_jobs.rewards.dissatisfaction import RATE as DISSATISFIED_RATE
-from penstock_jobs.rewards.dissatisfaction import (
-    Dissatisfaction,
-    read_dissatisfaction,
-)
-from penstock_jobs.rewards.judged_follow_ups import encoded, read_follow_ups
+from penstock_jobs.rewards.dissatisfaction import Dissatisfaction, read_dissatisfaction
+from penstock_jobs.rewards.judged_follow_ups import read_follow_ups
 from penstock_jobs.rewards.measures.turns import Turn, asks, turn_facts
 from penstock_jobs.rewards.outcomes import Kind, Outcome
+from penstock_jobs.rewards.rows import encoded, sql_of
 
 Values = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -59,11 +56,9 @@ class Tally(NamedTuple):
 
 
 class TallyColumns(NamedTuple):
-    """The tallies of the sessions of a checkpoint, as what they are made of has them."""
+    """What rates look at in the tallies of several sessions."""
 
-    checkpoint: str | None
     outcome: NDArray[np.str_]
-    reason: NDArray[np.str_]
     turns: Counts
     edited_turns: Counts
     answered_turns: Counts
@@ -216,8 +211,7 @@ def compare_definitions(lake: Lake, before: str, after: str, tenant: str) -> lis
 def _query(
     lake: Lake, file: str, view: str, parameters: Mapping[str, object], tenant: str
 ) -> pa.Table:
-    sql = files("penstock_jobs.rewards").joinpath(file).read_text(encoding="utf-8")
-    query = OwnQuery(sql, frozenset({view}), parameters)
+    query = OwnQuery(sql_of(file), frozenset({view}), parameters)
     return lake.query(query, tenant=tenant).arrow()
 
 
@@ -239,11 +233,11 @@ def _rates_of(tallies: pa.Table) -> dict[str | None, CheckpointRates]:
     outcomes: defaultdict[str | None, dict[tuple[Kind, str | None], int]] = defaultdict(dict)
     for row in ends.aggregate([([], "count_all")]).to_pylist():
         outcomes[row["checkpoint"]][row["outcome"], row["reason"]] = row["count_all"]
-    columns = [_values_of(tallies[name]) for name in Tally._fields[1:]]
+    columns = [_values_of(tallies[name]) for name in TallyColumns._fields]
     found = {}
     for number, name in enumerate(names.to_pylist()):
         own = codes == number
-        tally = TallyColumns(name, *(column[own] for column in columns))
+        tally = TallyColumns(*(column[own] for column in columns))
         found[name] = CheckpointRates(
             name,
             sessions=int(own.sum()),
@@ -258,7 +252,7 @@ def _values_of(column: pa.ChunkedArray) -> Any:
     if pa.types.is_integer(column.type):
         return column.to_numpy()
     codes, texts = encoded(column)
-    return np.array([text or "" for text in texts.to_pylist()], np.str_)[codes]
+    return np.array(texts.to_pylist(), np.str_)[codes]
 
 
 def checkpoint_pair(

@@ -4,7 +4,9 @@ from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from penstock.lake.view_sources import table_engine
 
@@ -79,14 +81,24 @@ def row_tuples(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
     return zip(*(values(table[name]) for name in names), strict=True)
 
 
+def encoded(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], pa.Array]:
+    """The number of each value, null among them, and the values by their numbers, in the order of
+    their coming."""
+    values = column.dictionary_encode(null_encoding="encode").combine_chunks()
+    return values.indices.to_numpy().astype(np.int64), values.dictionary
+
+
+def sql_of(file: str) -> str:
+    return files("penstock_jobs.rewards").joinpath(file).read_text(encoding="utf-8")
+
+
 def query_rows(
     file: str, tables: Mapping[str, pa.Table], **parameters: object
 ) -> list[dict[str, Any]]:
-    sql = files("penstock_jobs.rewards").joinpath(file).read_text(encoding="utf-8")
     with table_engine() as connection:
         for name, table in tables.items():
             connection.register(name, table)
-        rows = connection.sql(sql, params=parameters).to_arrow_table()
+        rows = connection.sql(sql_of(file), params=parameters).to_arrow_table()
     names = rows.column_names
     return [dict(zip(names, row, strict=True)) for row in row_tuples(rows, *names)]
 

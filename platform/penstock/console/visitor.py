@@ -88,7 +88,7 @@ class Visitor:
         note_query(self.lake, self.caller, query.sql, None, "console")
         tenant, project = self.grant.tenant, self.grant.project
         tables = self.lake.query(query, tenant=tenant, project=project).tables()
-        return [[dict(row) for row in table.to_pylist()] for table in tables]
+        return [table.to_pylist() for table in tables]
 
     def _count_query(self) -> None:
         self.quotas.require(self.grant.tenant, "queries_per_hour")

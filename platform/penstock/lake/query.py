@@ -359,7 +359,7 @@ def _asked_about(
     query: OwnQuery, fresh: FreshEvents, consents: Mapping[tuple[str, str], str]
 ) -> tuple[pa.Table, list[dict[str, str]]]:
     """The fresh events and the changes of consent that the query may see."""
-    rows, sessions = fresh.rows, query.sessions
+    rows, sessions = fresh.rows, None if query.sessions is None else set(query.sessions)
     if sessions is not None:
         names = pa.array(sessions, pa.string())
         rows = rows.filter(pc.is_in(rows["session_id"], value_set=names))

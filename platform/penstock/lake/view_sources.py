@@ -126,7 +126,7 @@ class ViewSources:
     ) -> list[str]:
         """The same with the rows of all projects."""
         if not file_names:
-            if with_paths and "filename" not in schema.names:
+            if with_paths:
                 schema = schema.append(pa.field("filename", pa.string()))
             self.connection.register(name, schema.empty_table())
             return []
@@ -223,7 +223,10 @@ def bucket_views(
             chosen = ", ".join(f'"{column}"' for column in columns.get(name, ())) or "*"
             condition = where.get(name, "true")
             query = f"SELECT {chosen} FROM (\n{view_sql(name)}\n) WHERE {condition}"
-            views[name] = _copied(connection, query) if few else _read(connection, query)
+            if few:
+                views[name] = _copied(connection, query)
+            else:
+                views[name] = connection.sql(query).to_arrow_table()
         if not few:
             # To set its limit anew makes the engine give back what it keeps for further
             # statements: four times what the views hold. It takes 5 ms.
@@ -231,15 +234,11 @@ def bucket_views(
     return views
 
 
-def _read(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
-    return connection.sql(query).to_arrow_table()
-
-
 def _copied(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
-    """The same by way of a table: planned once and not twice, and no other thread waits for the
+    """Its rows by way of a table: planned once and not twice, and no other thread waits for the
     plan. Of few rows that takes longer than a copy."""
     connection.execute(f"CREATE TEMP TABLE answer AS {query}")
-    rows = _read(connection, "FROM answer")
+    rows = connection.table("answer").to_arrow_table()
     connection.execute("DROP TABLE answer")
     return rows
 

@@ -1,10 +1,10 @@
 """`penstock serve`."""
 
-import os
 from typing import Annotated
 
 import typer
 
+from penstock.arrow_start import take_memory_from_system
 from penstock.server.settings import ServerRole
 from penstock.settings import load_settings
 from penstock.terminal import options
@@ -40,9 +40,7 @@ def serve(
 
     Example: penstock serve --data penstock-data
     """
-    # Before Arrow is loaded. Its own allocator would keep what each flush gave back to itself,
-    # where the requests between two flushes cannot have it.
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    take_memory_from_system()  # for the requests between two flushes
     from penstock.server.http_server import run_server
 
     flags = {"host": host, "port": port}

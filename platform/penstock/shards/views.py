@@ -18,12 +18,7 @@ _SAMPLE_COLUMNS = [
     *("split", "consent", "created_at"),
 ]
 #: What `samples` reads of the shards' files, where there are none.
-_SAMPLE_ROWS = pa.schema(
-    [
-        *(SHARD_ROWS.field(name).with_nullable(True) for name in _SAMPLE_COLUMNS),
-        pa.field("filename", pa.string()),
-    ]
-)
+_SAMPLE_ROWS = pa.schema([SHARD_ROWS.field(name).with_nullable(True) for name in _SAMPLE_COLUMNS])
 
 
 def bind_views(sources: ViewSources, views: frozenset[str]) -> None:

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from penstock_jobs.rewards.rows import encoded
 from penstock_jobs.shards.exclusion import Exclusion, Exclusions
 from penstock_jobs.shards.session_events import event_name
 from penstock_jobs.shards.session_facts import SessionLinks, SnapshotQueries
@@ -145,21 +146,15 @@ def _without_rings(parents: Mapping[str, str]) -> dict[str, str]:
 def _same_in_another(events: pa.Table, rank: NDArray[np.int64], columns: tuple[str, ...]) -> Mask:
     """Equal in these columns to an event of another session with a lower rank: one message may be
     several events of its own session."""
-    pairs = np.stack([_codes(events[name]) for name in columns], axis=1)
+    pairs = np.stack([encoded(events[name])[0] for name in columns], axis=1)
     known = reduce(pc.and_, (events[name].is_valid() for name in columns))
-    sessions = _codes(events["session_id"])
+    sessions = encoded(events["session_id"])[0]
     _, group = np.unique(pairs, axis=0, return_inverse=True)
     by_rank = np.argsort(rank)[::-1]
     session_of_first = np.empty(len(pairs), np.int64)
     session_of_first[group[by_rank]] = sessions[by_rank]  # of several, the last one stays
     copies: Mask = known.to_numpy(zero_copy_only=False) & (session_of_first[group] != sessions)
     return copies
-
-
-def _codes(column: pa.ChunkedArray) -> NDArray[np.int64]:
-    encoded = column.combine_chunks().dictionary_encode(null_encoding="encode")
-    codes: NDArray[np.int64] = encoded.indices.cast(pa.int64()).to_numpy()
-    return codes
 
 
 def _same_history(events: pa.Table, parents: Mapping[str, str]) -> Mask:
