@@ -13,7 +13,6 @@ from shutil import disk_usage
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.errors import LibraryMissing
 from penstock.events.event import session_key
@@ -358,11 +357,11 @@ class LakeQuery(QueryRows):
 def _asked_about(
     query: OwnQuery, fresh: FreshEvents, consents: Mapping[tuple[str, str], str]
 ) -> tuple[pa.Table, list[dict[str, str]]]:
-    """The fresh events and the changes of consent that the query may see."""
+    """The fresh events, none where none is of the query's sessions; and the changes of consent
+    that it may see."""
     rows, sessions = fresh.rows, None if query.sessions is None else set(query.sessions)
-    if sessions is not None:
-        names = pa.array(sessions, pa.string())
-        rows = rows.filter(pc.is_in(rows["session_id"], value_set=names))
+    if sessions is not None and sessions.isdisjoint(rows["session_id"].unique().to_pylist()):
+        rows = rows.slice(0, 0)
     changes = [
         {"tenant": tenant, "session_id": session, "consent": consent}
         for (tenant, session), consent in consents.items()
