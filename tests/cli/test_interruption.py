@@ -101,3 +101,30 @@ main()
         assert away.stdout is not None
         assert away.stdout.readline() == b"away\n"
         assert interrupted(away) == (130, b"")
+
+
+def test_ctrl_c_waits_for_the_end_of_an_import(tmp_path: Path) -> None:
+    """Native code that is being loaded may abort where it is interrupted."""
+    module = """
+import signal
+signal.raise_signal(signal.SIGINT)
+print("whole", flush=True)
+"""
+    (tmp_path / "module.py").write_text(module, encoding="utf-8")
+    program = """
+import threading
+from penstock import cli
+from penstock.__main__ import main
+
+def command() -> int:
+    import module
+    threading.Event().wait()
+    return 0
+
+cli._run = command
+main()
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], check=False, cwd=tmp_path, capture_output=True, timeout=300
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"whole\n", b"")

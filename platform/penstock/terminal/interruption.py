@@ -1,8 +1,9 @@
 """Ctrl-C ends a program within a second, with status 130 and without a traceback.
 
 Python raises KeyboardInterrupt when the main thread is back in Python. A library may be away for
-minutes, so a thread of our own listens too: it asks what runs to stop, and ends the program where
-that does not help. What has to be right after a crash is right after this."""
+minutes, and one that is being imported may abort where it is interrupted, so a thread of our own
+listens too: it asks what runs to stop, and ends the program where that does not help. What has to
+be right after a crash is right after this."""
 
 import os
 import signal
@@ -18,6 +19,8 @@ INTERRUPTED = 130
 _AWAY_SECONDS_MAX = 0.5
 #: After which nobody waits for what is being given back: processes, leases, unfinished files.
 _CLEAN_UP_SECONDS_MAX = 10.0
+#: The file name that its frames bear.
+_IMPORT_SYSTEM = "<frozen importlib."
 _SHOW_CURSOR = "\x1b[?25h"
 
 _interrupts: list[Callable[[], object]] = []
@@ -44,7 +47,18 @@ class Interruption:
     def known(self) -> bool:
         return self._known.is_set()
 
-    def on_signal(self, _number: int, _frame: FrameType | None) -> None:
+    def on_signal(self, _number: int, frame: FrameType | None) -> None:
+        if _imports(frame):
+            sys.setprofile(self._on_return)
+        else:
+            self._interrupt()
+
+    def _on_return(self, frame: FrameType, event: str, _value: object) -> None:
+        if event == "return" and not _imports(frame.f_back):
+            sys.setprofile(None)
+            self._interrupt()
+
+    def _interrupt(self) -> None:
         if not self.known:  # some send it twice: what is being given back is given back whole
             self._known.set()
             raise KeyboardInterrupt
@@ -63,6 +77,13 @@ class Interruption:
                 interrupt()
             if not (self._known.wait(_AWAY_SECONDS_MAX) and self._over.wait(_CLEAN_UP_SECONDS_MAX)):
                 end_now()
+
+
+def _imports(frame: FrameType | None) -> bool:
+    """Whether a module is being imported: native code in it may not outlive an exception."""
+    while frame is not None and not frame.f_code.co_filename.startswith(_IMPORT_SYSTEM):
+        frame = frame.f_back
+    return frame is not None
 
 
 def end_now() -> None:
