@@ -38,7 +38,7 @@ from tests.support.engine_lake import fill
 from tests.support.lakes import START_US, Event, HandLake, hand_lake, make_event
 
 MARKER = "planted-marker-7f3a"
-#: Older than 20 years for long, and what `make_event` makes is younger for long.
+#: Older than 20 years for long, and what a lake of a test is given is younger for long.
 OLD, OLDER = "2001-02-01T00:00:00Z", "2001-01-01T00:00:00Z"
 DAYS = 20 * 365
 SESSIONS = "select session_id from sessions order by 1"
@@ -208,7 +208,7 @@ def test_rejected_lines_and_reports_of_erasures_go_by_their_age(tmp_path: Path) 
         scope = ErasureScope("default", "session", "other", START_US)
         carry_out(lake.lake, order_erasure(lake.lake, scope, reason="of somebody", by="tester"))
         for kind in ("rejected", "erasures"):
-            keep(lake, 7, kind)
+            keep(lake, DAYS, kind)
         assert [each.rows for each in run(lake).values()] == [0, 0]
         with lake.lake.database.write() as connection:
             connection.execute(sa.update(rejected).values(received_at=1))
