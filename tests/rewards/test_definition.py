@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from penstock_jobs.rewards.definition import (
     find_definition,
     parse_definition,
 )
+from penstock_jobs.rewards.reward import all_rewards
 from penstock_jobs.rewards.rows import REWARD_ROWS
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "rewards"
@@ -69,6 +71,13 @@ def test_its_version_is_that_of_what_is_computed() -> None:
         TEXT.replace("clip = [-1, 1]", ""),
     ):
         assert definition(other).version != version, other
+
+
+def test_what_a_definition_leaves_out_is_as_its_class_says() -> None:
+    # msgspec gives a field that a dataclass inherits the default of the class above.
+    for reward in all_rewards().values():
+        for parameters in (reward.parameters, *reward.earlier.values()):
+            assert msgspec.convert({}, parameters) == parameters(), reward.name
 
 
 def test_shared_parameters_are_for_all_that_have_them() -> None:

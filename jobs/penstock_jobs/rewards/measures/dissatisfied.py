@@ -206,7 +206,17 @@ def _counted(verdict: Verdict, judgement: Judgement | Unjudged) -> Verdict:
     return judged._replace(score=judged.score._replace(reason=verdict.score.reason))
 
 
-def judged_follow_up(bucket: Bucket, parameters: FirstJudgeParameters) -> pa.Table:
+@dataclass(frozen=True)
+class RawJudgeParameters:
+    """`judge` is the version of the local judge."""
+
+    judge: str = field(default_factory=lambda: LocalJudge().version)
+
+    def __post_init__(self) -> None:
+        _known_judge(self.judge)
+
+
+def judged_follow_up(bucket: Bucket, parameters: RawJudgeParameters) -> pa.Table:
     """judged_follow_up: what the local judge thinks of each message, however unsure it is.
 
     Measures: the probability of dissatisfied that `dissatisfied_follow_up` begins with. It is there
@@ -231,13 +241,6 @@ def judged_follow_up(bucket: Bucket, parameters: FirstJudgeParameters) -> pa.Tab
     return score_turns(
         "judged_follow_up", bucket, lambda turn: scores.get((turn["session_id"], turn["turn"]))
     )
-
-
-@dataclass(frozen=True)
-class RawJudgeParameters(FirstJudgeParameters):
-    """`judge` is the version of the local judge."""
-
-    judge: str = field(default_factory=lambda: LocalJudge().version)
 
 
 @dataclass(frozen=True)
