@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
+from penstock.lake import duplicates
 from penstock.lake.catalog import current
 from penstock.lake.merges import merge
 from penstock.lake.tables import log_gap
@@ -25,10 +26,15 @@ IDENTITIES: dict[str, Event] = {
 }
 
 
-@pytest.fixture(params=[0, 2**27], ids=["nothing remembered", "all remembered"])
-def lake(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[HandLake]:
+@pytest.fixture(params=["nothing remembered", "all packed", "all ready"])
+def lake(
+    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[HandLake]:
     """With no memory every identity is read back from the segments."""
-    with hand_lake(tmp_path, known_bytes_max=max(1, request.param)) as opened:
+    bytes_max = 1 if request.param == "nothing remembered" else 2**27
+    if request.param == "all packed":
+        monkeypatch.setattr(duplicates, "_READY_KEYS_MAX", 0)
+    with hand_lake(tmp_path, known_bytes_max=bytes_max) as opened:
         yield opened
 
 

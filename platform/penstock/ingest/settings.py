@@ -51,7 +51,7 @@ class IngestSettings(RoomSettings):
         minimum=1,
     )
     flush_bytes_max: int = setting(
-        6 * MIB,
+        8 * MIB,
         "bytes of events in a new segment",
         "Lower it when the writer needs too much memory.",
         minimum=1,

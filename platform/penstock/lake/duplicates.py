@@ -17,7 +17,13 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.database.engine import Database, portions
-from penstock.events.event import CONSENT_UNKNOWN, consent_of, session_key, strictest_consent
+from penstock.events.event import (
+    CONSENT_UNKNOWN,
+    KEY_BYTES,
+    consent_of,
+    session_key,
+    strictest_consent,
+)
 from penstock.lake.catalog import visible_at
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.rows import DecodedEvents
@@ -31,9 +37,11 @@ from penstock.lake.segments import (
 from penstock.lake.tables import lake_head, segment
 from penstock.storage import ObjectStore
 
-#: What a remembered identity costs: a bytes object and its place in a set.
+#: What an identity costs that is ready to be asked for: a bytes object and its place in a set.
 _BYTES_PER_KEY = 96
 _BYTES_PER_SESSION = 512
+#: Identities that are ready to be asked for; those of sessions that rest are packed.
+_READY_KEYS_MAX = 32_768
 _COLUMNS = ["tenant", "session_id", "key", "consent"]
 #: Segments whose filters are kept, where the tenants of a flush have no more.
 _FILTERS_MAX = 20_000
@@ -45,9 +53,19 @@ class SessionMemory:
 
     keys: set[bytes] = field(default_factory=set)
     consent: str = CONSENT_UNKNOWN
+    _packed: bytes = b""
 
     def size(self) -> int:
-        return _BYTES_PER_SESSION + _BYTES_PER_KEY * len(self.keys)
+        return _BYTES_PER_SESSION + _BYTES_PER_KEY * len(self.keys) + len(self._packed)
+
+    def pack(self) -> None:
+        """Put the identities behind one another, where they take a sixth of the memory. `unpack`
+        before asking for them."""
+        self._packed, self.keys = b"".join(self.keys), set()
+
+    def unpack(self) -> None:
+        packed, self._packed = self._packed, b""
+        self.keys.update(packed[at : at + KEY_BYTES] for at in range(0, len(packed), KEY_BYTES))
 
 
 @dataclass(frozen=True)
@@ -146,7 +164,10 @@ class KnownEvents:
         self._covered: set[int] | None = None
         self._partitions = 1
         self._filters = _SegmentFilters()
+        #: The one that was asked for last stands last, here and below.
         self._sessions: OrderedDict[str, SessionMemory] = OrderedDict()
+        #: Those of them that are not packed.
+        self._ready: OrderedDict[str, SessionMemory] = OrderedDict()
         self._bytes = 0
 
     def cover(self, partition: int, partitions: int) -> None:
@@ -178,20 +199,37 @@ class KnownEvents:
                     raise LakeDamaged(path="The lake", why=str(error)) from error
             self._sessions.update(read)
             self._bytes += sum(memory.size() for memory in read.values())
-        for session in sessions:
+        memories = {session: self._sessions[session] for session in sessions}
+        for session, memory in memories.items():
             self._sessions.move_to_end(session)
-        return {session: self._sessions[session] for session in sessions}
+            if session in self._ready:
+                self._ready.move_to_end(session)
+            else:
+                self._bytes -= memory.size()
+                memory.unpack()
+                self._bytes += memory.size()
+                self._ready[session] = memory
+        return memories
 
     def settle(self, added: int) -> None:
         """So many identities were added and committed: forget old sessions above the limit."""
         self._bytes += _BYTES_PER_KEY * added
+        ready = sum(len(memory.keys) for memory in self._ready.values())
+        while ready > _READY_KEYS_MAX:
+            _, memory = self._ready.popitem(last=False)
+            ready -= len(memory.keys)
+            self._bytes -= memory.size()
+            memory.pack()
+            self._bytes += memory.size()
         while self._bytes > self._bytes_max and self._sessions:
-            _, memory = self._sessions.popitem(last=False)
+            session, memory = self._sessions.popitem(last=False)
+            self._ready.pop(session, None)
             self._bytes -= memory.size()
 
     def forget(self) -> None:
         """What was added was not committed, or others may have committed: read it again."""
         self._sessions.clear()
+        self._ready.clear()
         self._bytes = 0
 
     def _refresh_filters(self, tenants: Collection[str], snap: int | None) -> None:

@@ -40,8 +40,8 @@ _SUMMARY_ROWS = 50_000
 _SUMMARY_GROUPS_OF_FLUSH, _SUMMARY_GROUPS_OF_MERGE = 2.0, 0.5
 #: Summaries wait for each other too: a query of sessions opens every row group of them.
 _PARTS_BYTES = 4 * 1024 * 1024
-#: Compressed at once. Small pages take less memory, and a 25th more room until they are merged.
-_PAGE_BYTES_OF_FLUSH, _PAGE_BYTES_OF_MERGE = 256 * 1024, 1024 * 1024
+#: Compressed at once. Smaller pages take a little less memory, and a 25th more room.
+_PAGE_BYTES = 1024 * 1024
 _SUFFIX = ".parquet"
 _SESSIONS_SUFFIX = ".sessions.parquet"
 #: Few distinct values a row group: worth a dictionary. Payloads and identities are not.
@@ -391,7 +391,7 @@ def _parquet_writer(
         compression="zstd",
         compression_level=ZSTD_LEVEL,
         use_dictionary=_DICTIONARY if events else True,
-        data_page_size=_PAGE_BYTES_OF_MERGE if bloom_rows else _PAGE_BYTES_OF_FLUSH,
+        data_page_size=_PAGE_BYTES,
         write_page_index=True,
         write_page_checksum=True,
         sorting_columns=pq.SortingColumn.from_ordering(

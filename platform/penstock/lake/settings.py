@@ -18,7 +18,7 @@ class LakeSettings(RoomSettings):
     })  # fmt: skip
 
     known_bytes_max: int = setting(
-        32 * MIB,
+        16 * MIB,
         "memory for the identities of recent sessions",
         "Raise it when so many sessions are active that the writer reads segments.",
         minimum=1,
