@@ -21,7 +21,7 @@ _MARK = "==== block"
 EXPECTED = {
     'penstock query "select session_id, ts': r"the streaming is broken(.|\n)*edit",
     "penstock ledger": r"s-1 +2\b",
-    "penstock rewards show sample-reverted": r"sample-reverted|edit_no_revert",
+    "penstock rewards show sample-reverted": r"sample-reverted|edit_persistence",
     "penstock shards verify": r"sha256:[0-9a-f]{64}|rows|samples",
     "penstock gate check careful": r"PASS(.|\n)*FAIL",
     "penstock channels history production": r"users complain",

@@ -156,7 +156,7 @@ def test_sessions_and_why_they_are_worth_that(resident: Stranger) -> None:
     listed = json.loads(resident.done("sessions", "list", "--json"))["sessions"]
     assert _SESSION in {session["session_id"] for session in listed}
     assert _SESSION in resident.done("sessions", "show", _SESSION)
-    assert "edit_no_revert" in resident.done("rewards", "show", _SESSION)
+    assert "edit_persistence" in resident.done("rewards", "show", _SESSION)
 
 
 def test_ctrl_c_ends_a_query(resident: Stranger) -> None:

@@ -22,8 +22,9 @@ HORIZON_S = 600
 #: How often an interval may miss the truth.
 ALPHA = 0.05
 
-#: The default definition, at the simulator's horizons too.
+#: The default definition, at the simulator's horizons too, and beside it what blame would say.
 HORIZONS = "[parameters]\nhorizons_s = [0, 600, 3600, 86400]\n\n"
+LINES = '\n[[reward]]\nname = "line_survival"\nhorizon_s = 600\n'
 #: Persistence alone.
 QUICK = parse_definition(
     """
@@ -61,7 +62,7 @@ class Measured:
 def whole_definition() -> Definition:
     text = find_definition().text
     at = text.index("[[reward]]")
-    return parse_definition(text[:at] + HORIZONS + text[at:], "simulated")
+    return parse_definition(text[:at] + HORIZONS + text[at:] + LINES, "simulated")
 
 
 def measure(
