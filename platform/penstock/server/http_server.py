@@ -84,9 +84,11 @@ def _serve(settings: Settings, role: ServerRole, *, json: bool) -> None:
         show_json_line({"url": url, "key": key, "data": str(settings.data), "sign_in": link})
     else:
         as_log = settings.log_format == "json"
+        # Whoever reads that it listens may look for the key at once.
+        handed_over = _hand_over(key, settings.data, as_log=as_log) if key else None
         _announce(f"Penstock listens on {url}, with its data in {settings.data}", as_log=as_log)
-        if key:
-            _hand_over(key, settings.data, as_log=as_log)
+        if handed_over is not None:
+            _announce(handed_over, as_log=as_log)
         # On a terminal alone: what goes into a pipe is kept by whatever keeps logs.
         link = sign_in if to_terminal() and not as_log else None
         once = ", which signs one browser in, once" if link else ""
@@ -161,18 +163,16 @@ def _announce(text: str, *, as_log: bool) -> None:
     log_line.info(text) if as_log else show_text(text)
 
 
-def _hand_over(key: str, data: Path, *, as_log: bool) -> None:
-    """The first key is for a person: shown on a terminal, else in a file that nobody else reads.
-    What goes into a pipe is kept by whatever keeps logs."""
+def _hand_over(key: str, data: Path, *, as_log: bool) -> str:
+    """What to tell of the first key, which is for a person: it is shown on a terminal, else it is
+    in a file that nobody else reads. What goes into a pipe is kept by whatever keeps logs."""
     if to_terminal() and not as_log:
-        show_text(f"Admin key, shown this once: {key}")
-        return
+        return f"Admin key, shown this once: {key}"
     path = data / _KEY_FILE
     path.unlink(missing_ok=True)  # of a lake that was here before
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:  # noqa: PTH123
         file.write(f"{key}\n")
-    text = f"Admin key: in {path}, for you alone; remove the file once you have it"
-    _announce(text, as_log=as_log)
+    return f"Admin key: in {path}, for you alone; remove the file once you have it"
 
 
 def _run(service: Service, bound: socket.socket, tls: ServerTls | None) -> bool:
