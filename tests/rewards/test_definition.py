@@ -1,5 +1,6 @@
 """Definitions: what they say, what is refused, and how rewards make up that of a session."""
 
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -9,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
+from penstock_jobs.rewards import definition as definitions
 from penstock_jobs.rewards.credit import standings
 from penstock_jobs.rewards.definition import (
     Definition,
@@ -78,6 +80,25 @@ def test_what_a_definition_leaves_out_is_as_its_class_says() -> None:
     for reward in all_rewards().values():
         for parameters in (reward.parameters, *reward.earlier.values()):
             assert msgspec.convert({}, parameters) == parameters(), reward.name
+
+
+def test_a_default_that_is_made_stands_in_place_of_an_inherited_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @dataclass(frozen=True)
+    class Above:
+        judge: str = "first"
+
+    @dataclass(frozen=True)
+    class Below(Above):
+        judge: str = field(default_factory=lambda: "newest")
+
+    own = replace(all_rewards()["latency"], parameters=Below)
+    monkeypatch.setattr(definitions, "all_rewards", lambda: {"latency": own})
+    text = 'name = "own"\n[[reward]]\nname = "latency"\nweight = 1\n'
+    said = text + 'parameters = { judge = "another" }\n'
+    judges = [definition(each).terms[0].parameters.judge for each in (text, said)]
+    assert judges == ["newest", "another"]
 
 
 def test_shared_parameters_are_for_all_that_have_them() -> None:

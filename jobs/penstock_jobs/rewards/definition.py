@@ -14,7 +14,7 @@ the definition needs, the session is censored. So no session is worth 0 because 
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -136,7 +136,8 @@ def _term(row: Mapping[str, Any], shared: Mapping[str, Any], where: str) -> Term
     names = [parameter.name for parameter in fields(reward.parameters)]
     own = toml.table(row, "parameters", where)
     toml.refuse_unknown(own, names, where)
-    values = {name: value for name, value in shared.items() if name in names} | dict(own)
+    values = _made_defaults(reward.parameters)
+    values |= {name: value for name, value in shared.items() if name in names} | dict(own)
     try:
         parameters: Any = msgspec.convert(values, reward.parameters)
     except msgspec.ValidationError as error:
@@ -149,6 +150,12 @@ def _term(row: Mapping[str, Any], shared: Mapping[str, Any], where: str) -> Term
         horizon_s=horizon_s,
         missing=toml.choice(row, "missing", get_args(Missing), "leave_out", where),
     )
+
+
+def _made_defaults(parameters: type[Any]) -> dict[str, Any]:
+    """Of fields whose default a function makes: msgspec takes that of a class above instead."""
+    makers = ((parameter.name, parameter.default_factory) for parameter in fields(parameters))
+    return {name: make() for name, make in makers if make is not MISSING}
 
 
 def _version(terms: Iterable[Term], **others: object) -> str:
