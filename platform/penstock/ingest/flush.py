@@ -13,6 +13,7 @@ from penstock.events.event import DROPPED_TYPE, ID_CHARS_MAX, dropped_events
 from penstock.events.frames import Frame, RejectedLine, count_near_misses, decode_rejected
 from penstock.ingest.masked_sessions import MaskSigns
 from penstock.ingest.rejection_rules import RejectedRow
+from penstock.ingest.right_of_way import TakeBreak, no_breaks
 from penstock.ingest.settings import IngestSettings
 from penstock.lake.commits import LedgerCounts, LedgerKey
 from penstock.lake.duplicates import NewEvents, SessionMemory, find_new
@@ -209,11 +210,16 @@ class FlushInput:
     signs: MaskSigns = field(default_factory=MaskSigns)
 
 
-def decode_frames(frames: Iterable[Frame], sifted_by: Summariser | None = None) -> FlushInput:
+def decode_frames(
+    frames: Iterable[Frame],
+    sifted_by: Summariser | None = None,
+    take_break: TakeBreak = no_breaks,
+) -> FlushInput:
     """Lines that cannot be read join the lines that the gateway rejected. With `sifted_by` so do
     those that cannot be stored."""
     flush = FlushInput(DecodedEvents(), [], Counter(), Counter())
     for frame in frames:
+        take_break()
         header, counts, misses = frame.header, frame.header.counts, frame.header.near_misses
         if header.kind == "rejected":
             try:

@@ -49,6 +49,7 @@ from penstock.ingest.rejection_rules import (
     count_by_source,
     plan_rejections,
 )
+from penstock.ingest.right_of_way import RightOfWay, TakeBreak, no_breaks
 from penstock.ingest.settings import REFUSE, IngestSettings
 from penstock.lake import commits
 from penstock.lake.commits import CoveredSegment, LogShape, PartitionAdvance, PartitionClaim
@@ -84,6 +85,8 @@ class WriterParts:
     metrics: Metrics
     crash_point: Callable[[str], None] = lambda _point: None
     owner: str = field(default_factory=lambda: uuid.uuid4().hex)
+    #: Of the requests that the same process answers.
+    right_of_way: RightOfWay = field(default_factory=RightOfWay)
 
     @cached_property
     def known(self) -> KnownEvents:
@@ -163,7 +166,8 @@ class PartitionWriter:
         passed = at_once or now_s - self._moved_s >= self._limits.flush_seconds_max
         past = passed and not self._waiting.tenants
         if due or (past and not self.idle):
-            self._flush(claim, due)
+            with self._parts.right_of_way.breaks_of_flush() as breaks:
+                self._flush(claim, due, no_breaks if at_once else breaks.take)
             return True
         if now_s - self._renewed_s > self._parts.lease_s / 3:
             self._refuse_gap()
@@ -272,15 +276,16 @@ class PartitionWriter:
         self._position = entries[-1].next_offset
         return True
 
-    def _flush(self, claim: PartitionClaim, tenants: Sequence[str]) -> None:
+    def _flush(self, claim: PartitionClaim, tenants: Sequence[str], take_break: TakeBreak) -> None:
         frames = self._frames_of(tenants)
         try:
-            self._store(claim, tenants, decode_frames(frames))
+            flush = decode_frames(frames, take_break=take_break)
+            self._store(claim, tenants, flush, take_break)
         except UNFIT as error:
             log_line.warning("a line cannot be stored; looking for it", why=str(error))
             self._known.forget()
             sifted = decode_frames(frames, sifted_by=self._parts.lake.summariser)
-            self._store(claim, tenants, sifted)
+            self._store(claim, tenants, sifted, take_break)
 
     def _frames_of(self, tenants: Sequence[str]) -> list[Frame]:
         """Those in memory, and those that are read again. Raises LogExpired."""
@@ -307,7 +312,13 @@ class PartitionWriter:
             raise LogExpired(partition=self._partition, first=kept, covered=first)
         return frames
 
-    def _store(self, claim: PartitionClaim, tenants: Sequence[str], flush: FlushInput) -> None:
+    def _store(
+        self,
+        claim: PartitionClaim,
+        tenants: Sequence[str],
+        flush: FlushInput,
+        take_break: TakeBreak,
+    ) -> None:
         parts, metrics, started = self._parts, self._parts.metrics, time.perf_counter()
         erased = find_erased(parts.lake.database, parts.seal, flush.decoded)
         dropped = NONE
@@ -321,8 +332,9 @@ class PartitionWriter:
             refused = find_refused(parts.lake.database, flush.decoded, memories)
             flush = without_refused(flush, refused.positions) if refused.positions else flush
         masked = drop_token_ids(parts.lake.database, flush.decoded, flush.signs)
+        take_break()
         fresh, counts = plan_flush(flush, memories, dropped)
-        segments = self._write_segments(claim, flush.decoded, fresh)
+        segments = self._write_segments(claim, flush.decoded, fresh, take_break)
         to_offset = self._covered_without(tenants)
         change = PartitionAdvance(
             to_offset=to_offset,
@@ -403,13 +415,19 @@ class PartitionWriter:
         return enter
 
     def _write_segments(
-        self, claim: PartitionClaim, decoded: DecodedEvents, fresh: NewEvents
+        self,
+        claim: PartitionClaim,
+        decoded: DecodedEvents,
+        fresh: NewEvents,
+        take_break: TakeBreak,
     ) -> list[CoveredSegment]:
         """One for each tenant with new events."""
         parts, summariser = self._parts, self._parts.lake.summariser
         tenants = {decoded.tenants[at] for at in fresh.new}
         names = self._announce(claim, sorted(tenants))
-        tables: Iterable[pa.Table] = decoded.to_tables(fresh.new, fresh.consents, ROW_GROUPS)
+        tables: Iterable[pa.Table] = decoded.to_tables(
+            fresh.new, fresh.consents, ROW_GROUPS, take_break
+        )
         summaries: dict[str, pa.Table] = {}
         if len(names) > 1:
             # Of many small files each would cost more to summarise than to write.
@@ -427,6 +445,7 @@ class PartitionWriter:
                 summaries.get(tenant),
             ) as writer:
                 for _, rows in pieces:
+                    take_break()
                     writer.write(rows)
                     parts.crash_point("file half written")
             from_offset = self._waiting.tenants[tenant].offset

@@ -28,6 +28,7 @@ from penstock.ingest.gateway import (
     count_redactions,
     decompress,
 )
+from penstock.ingest.right_of_way import RightOfWay
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.standing_refusals import StandingRefusals
 from penstock.ingest.work_turns import WorkTurns
@@ -56,6 +57,7 @@ class Gateway:
     #: None in a process without the gateway role.
     commits: GroupCommit | None = None
     turns: WorkTurns = field(default_factory=WorkTurns)
+    right_of_way: RightOfWay = field(default_factory=RightOfWay)
 
     def acceptor_for(self, grant: Grant) -> Acceptor:
         """For one request of this key."""
@@ -144,25 +146,26 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepte
         acceptor = gateway.acceptor_for(grant)
         whole = Acceptance()
         kind = media_type(request)
-        async with gateway.turns.of(grant.tenant) as turns:
-            parts = decompress(sent, encoding, limits.body_decoded_bytes_max)
-            held = held_parts(parts, sum(map(len, sent)), hold)
-            del sent, parts
-            pieces = acceptor.accept(
-                held,
-                gateway.clock.now_us(),
-                ndjson=kind == _NDJSON,
-                array_bytes_max=ARRAY_BYTES_MAX,
-            )
-            try:
-                for piece in pieces:
-                    whole.add(piece)
-                    await turns.give()
-            except ArrayTooLarge:
-                measure = "for an array after decompression, where events a line may have more"
-                raise BodyTooLarge(limit_bytes=ARRAY_BYTES_MAX, measure=measure) from None
-        del held, pieces
-        await make_durable(whole, gateway, grant)
+        with gateway.right_of_way.of_request():
+            async with gateway.turns.of(grant.tenant) as turns:
+                parts = decompress(sent, encoding, limits.body_decoded_bytes_max)
+                held = held_parts(parts, sum(map(len, sent)), hold)
+                del sent, parts
+                pieces = acceptor.accept(
+                    held,
+                    gateway.clock.now_us(),
+                    ndjson=kind == _NDJSON,
+                    array_bytes_max=ARRAY_BYTES_MAX,
+                )
+                try:
+                    for piece in pieces:
+                        whole.add(piece)
+                        await turns.give()
+                except ArrayTooLarge:
+                    measure = "for an array after decompression, where events a line may have more"
+                    raise BodyTooLarge(limit_bytes=ARRAY_BYTES_MAX, measure=measure) from None
+            del held, pieces
+            await make_durable(whole, gateway, grant)
     answer = Accepted(whole.accepted, [Refused(bad.line, bad.reason) for bad in whole.rejections])
     if whole.near_misses.counts:
         answer.warnings = _warnings(whole.near_misses)

@@ -1,6 +1,6 @@
 """Events as rows: the columns of a segment, and how decoded events become them."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -95,15 +95,20 @@ class DecodedEvents:
         )
 
     def to_tables(
-        self, chosen: Sequence[int], consents: Mapping[str, str], limits: RowGroupLimits
+        self,
+        chosen: Sequence[int],
+        consents: Mapping[str, str],
+        limits: RowGroupLimits,
+        take_break: Callable[[], None] = lambda: None,
     ) -> Iterator[pa.Table]:
         """The chosen events as rows in the order of a segment, a row group at a time for memory.
-        `consents` is by session."""
+        `consents` is by session. `take_break` is called between steps that hold the interpreter."""
         events = (
             self.events if len(chosen) == len(self.events) else [self.events[i] for i in chosen]
         )
         sessions = [self.sessions[i] for i in chosen]
-        columns = self._columns(chosen, events, [consents[session] for session in sessions])
+        consents_of = [consents[session] for session in sessions]
+        columns = self._columns(chosen, events, consents_of, take_break)
         # Session keys are few: their ranks sort as numbers, much faster than the texts.
         rank = {session: position for position, session in enumerate(sorted(set(sessions)))}
         ranks = np.fromiter((rank[session] for session in sessions), np.int64, len(sessions))
@@ -114,11 +119,16 @@ class DecodedEvents:
         for start, end in cut(sizes[order].tolist(), limits):
             places = order[start:end]
             rows = {name: column.take(pa.array(places)) for name, column in columns.items()}
-            rows["payload"] = _texts([events[place].payload for place in places.tolist()])
+            payloads = [events[place].payload for place in places.tolist()]
+            rows["payload"] = _texts(payloads, take_break)
             yield pa.table([rows[name] for name in EVENT_ROWS.names], schema=EVENT_ROWS)
 
     def _columns(
-        self, chosen: Sequence[int], events: Sequence[Envelope], consents: Sequence[str]
+        self,
+        chosen: Sequence[int],
+        events: Sequence[Envelope],
+        consents: Sequence[str],
+        take_break: Callable[[], None],
     ) -> dict[str, pa.Array]:
         """All but payloads, in the order of the log, in which the events lie in memory: in that of
         a segment each value would be fetched from afar."""
@@ -131,6 +141,7 @@ class DecodedEvents:
             "key": pa.array([self.keys[i] for i in chosen], pa.binary(KEY_BYTES)),
         }
         for name, values_of in _AS_SENT.items():
+            take_break()
             columns[name] = pa.array(list(map(values_of, events)), EVENT_ROWS.field(name).type)
         return columns
 
@@ -153,11 +164,12 @@ def cut(sizes: Sequence[int], limits: RowGroupLimits) -> Iterator[tuple[int, int
         yield start, len(sizes)
 
 
-def _texts(values: Sequence[msgspec.Raw]) -> pa.ChunkedArray:
+def _texts(values: Sequence[msgspec.Raw], take_break: Callable[[], None]) -> pa.ChunkedArray:
     """In pieces: making an array holds the interpreter, and requests wait for it meanwhile.
     Raises pa.ArrowInvalid where a value is not valid UTF-8."""
     pieces = []
     for at in range(0, len(values), _PIECE):
+        take_break()
         piece = values[at : at + _PIECE]
         offsets = np.cumsum([0, *(memoryview(value).nbytes for value in piece)], dtype=np.int32)
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(piece))]

@@ -161,7 +161,10 @@ class Service:
             )
         if self.role in ("all", "writer"):
             self.deliverer = Deliverer(self.lake.database, self.settings, self.metrics)
-            self.writer = Writer(WriterParts(self.lake, self.clock, self.metrics))
+            parts = WriterParts(
+                self.lake, self.clock, self.metrics, right_of_way=self.gateway.right_of_way
+            )
+            self.writer = Writer(parts)
             self.upkeep = Upkeep(self.lake, self.metrics)
             self.writer.start()
             self.upkeep.start()
