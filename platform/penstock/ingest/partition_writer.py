@@ -279,8 +279,7 @@ class PartitionWriter:
     def _flush(self, claim: PartitionClaim, tenants: Sequence[str], take_break: TakeBreak) -> None:
         frames = self._frames_of(tenants)
         try:
-            flush = decode_frames(frames, take_break=take_break)
-            self._store(claim, tenants, flush, take_break)
+            self._store(claim, tenants, decode_frames(frames, take_break=take_break), take_break)
         except UNFIT as error:
             log_line.warning("a line cannot be stored; looking for it", why=str(error))
             self._known.forget()
