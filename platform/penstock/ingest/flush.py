@@ -13,11 +13,10 @@ from penstock.events.event import DROPPED_TYPE, ID_CHARS_MAX, dropped_events
 from penstock.events.frames import Frame, RejectedLine, count_near_misses, decode_rejected
 from penstock.ingest.masked_sessions import MaskSigns
 from penstock.ingest.rejection_rules import RejectedRow
-from penstock.ingest.right_of_way import TakeBreak, no_breaks
 from penstock.ingest.settings import IngestSettings
 from penstock.lake.commits import LedgerCounts, LedgerKey
 from penstock.lake.duplicates import NewEvents, SessionMemory, find_new
-from penstock.lake.rows import DecodedEvents, RowGroupLimits
+from penstock.lake.rows import DecodedEvents, RowGroupLimits, TakeBreak, no_breaks
 from penstock.lake.segments import Summariser
 from penstock.settings import MIB
 

@@ -49,7 +49,7 @@ from penstock.ingest.rejection_rules import (
     count_by_source,
     plan_rejections,
 )
-from penstock.ingest.right_of_way import RightOfWay, TakeBreak, no_breaks
+from penstock.ingest.right_of_way import RightOfWay
 from penstock.ingest.settings import REFUSE, IngestSettings
 from penstock.lake import commits
 from penstock.lake.commits import CoveredSegment, LogShape, PartitionAdvance, PartitionClaim
@@ -59,7 +59,7 @@ from penstock.lake.fresh_events import arrivals_of
 from penstock.lake.intents import announce_files, withdraw_intents
 from penstock.lake.lake import Lake
 from penstock.lake.redaction_counts import SourceRule
-from penstock.lake.rows import ROW_GROUPS, DecodedEvents
+from penstock.lake.rows import ROW_GROUPS, DecodedEvents, TakeBreak, no_breaks
 from penstock.lake.segments import SegmentWriter, discard, new_name
 from penstock.lake.settings import LakeSettings
 from penstock.lake.sorted_merge import tenant_pieces

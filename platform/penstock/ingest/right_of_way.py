@@ -3,7 +3,7 @@ somebody waits for their answers."""
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 #: So long the writer lets requests go first at one place, and in one flush.
@@ -60,10 +60,3 @@ class Breaks:
         begun_s = time.perf_counter()
         alone = self._nobody.wait(min(self.left_s, _BREAK_SECONDS_MAX))
         self.left_s = self.left_s - (time.perf_counter() - begun_s) if alone else 0.0
-
-
-TakeBreak = Callable[[], None]
-
-
-def no_breaks() -> None:
-    """Of a flush that somebody waits for."""

@@ -46,6 +46,13 @@ _AS_SENT = {
 }
 _envelope_decoder = msgspec.json.Decoder(Envelope)
 
+#: Called between steps that hold the interpreter, so that others may have it for a while.
+TakeBreak = Callable[[], None]
+
+
+def no_breaks() -> None:
+    """Where nobody else is waited for."""
+
 
 @dataclass(frozen=True)
 class RowGroupLimits:
@@ -99,10 +106,10 @@ class DecodedEvents:
         chosen: Sequence[int],
         consents: Mapping[str, str],
         limits: RowGroupLimits,
-        take_break: Callable[[], None] = lambda: None,
+        take_break: TakeBreak = no_breaks,
     ) -> Iterator[pa.Table]:
         """The chosen events as rows in the order of a segment, a row group at a time for memory.
-        `consents` is by session. `take_break` is called between steps that hold the interpreter."""
+        `consents` is by session."""
         events = (
             self.events if len(chosen) == len(self.events) else [self.events[i] for i in chosen]
         )
@@ -128,7 +135,7 @@ class DecodedEvents:
         chosen: Sequence[int],
         events: Sequence[Envelope],
         consents: Sequence[str],
-        take_break: Callable[[], None],
+        take_break: TakeBreak,
     ) -> dict[str, pa.Array]:
         """All but payloads, in the order of the log, in which the events lie in memory: in that of
         a segment each value would be fetched from afar."""
@@ -164,7 +171,7 @@ def cut(sizes: Sequence[int], limits: RowGroupLimits) -> Iterator[tuple[int, int
         yield start, len(sizes)
 
 
-def _texts(values: Sequence[msgspec.Raw], take_break: Callable[[], None]) -> pa.ChunkedArray:
+def _texts(values: Sequence[msgspec.Raw], take_break: TakeBreak) -> pa.ChunkedArray:
     """In pieces: making an array holds the interpreter, and requests wait for it meanwhile.
     Raises pa.ArrowInvalid where a value is not valid UTF-8."""
     pieces = []
