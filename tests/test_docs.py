@@ -15,7 +15,7 @@ from penstock.events.event import PAYLOADS
 from penstock.lake.view_sources import view_names
 from penstock.metrics import CATALOGUE, PREFIX
 from penstock.server.app import ROUTES
-from penstock.settings import declarations, room_kinds, variables
+from penstock.settings import declarations, variables
 from tests.support.lakes import hand_lake
 
 ROOT = Path(__file__).parents[1]
@@ -65,8 +65,6 @@ def test_a_setting_is_declared_once_and_says_when_to_turn_it() -> None:
     assert len(names) == len(set(names))
     for one in declarations():
         assert one.metadata["turn"].endswith(".")
-    for room in room_kinds():
-        assert not room.RETIRED & set(names)
 
 
 @pytest.mark.parametrize("name", PAYLOADS)

@@ -1,11 +1,10 @@
-"""Settings come from their rooms, in layers. Retired ones are ignored, unknown ones refused."""
+"""Settings come from their rooms, in layers. Unknown ones are refused."""
 
 import pickle
 from pathlib import Path
 
 import pytest
 
-from penstock import settings
 from penstock.errors import SettingInvalid
 from penstock.ingest.settings import IngestSettings
 from penstock.lake.settings import LakeSettings
@@ -34,17 +33,3 @@ def test_an_unknown_name_is_refused_with_the_nearest_known(tmp_path: Path, layer
     flags: dict[str, object] = {"loop_poll_second": 1} if layer == "flags" else {}
     with pytest.raises(SettingInvalid, match="did you mean loop_poll_seconds"):
         load_settings(tmp_path, environment, flags)
-
-
-def test_a_retired_name_is_ignored_with_one_warning_that_names_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    settings._warn_of_retired.cache_clear()
-    (tmp_path / "penstock.toml").write_text("poll_seconds = 1\nflush_rows_max = 7\n")
-    for _ in range(2):
-        made = load_settings(tmp_path, {"PENSTOCK_BENCHMARK_TRIES_MAX": "no number"})
-        assert made.room(IngestSettings).flush_rows_max == 7
-    warnings = capsys.readouterr().err.splitlines()
-    assert len(warnings) == 2
-    assert f"poll_seconds from {tmp_path / 'penstock.toml'}" in warnings[0]
-    assert "benchmark_tries_max from the environment" in warnings[1]

@@ -6,7 +6,6 @@ wins. Each room declares its own settings as a subclass of RoomSettings, which t
 
 import os
 import re
-import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, field, fields
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from penstock.errors import SettingInvalid
-from penstock.visible_text import visible_line
 
 KIB = 1024
 MIB = 1024 * KIB
@@ -59,8 +57,6 @@ def setting(
 class RoomSettings:
     """The settings of one room. They follow the prefix of the environment under their own names."""
 
-    #: Names that were settings once. They are ignored, with a warning.
-    RETIRED: ClassVar[frozenset[str]] = frozenset()
     #: Variables with the prefix that the room sets for its programs; no settings.
     VARIABLES: ClassVar[frozenset[str]] = frozenset()
 
@@ -180,11 +176,13 @@ def resolve(
     in_environment = {name: value for name, value in prefixed.items() if name not in known}
     in_flags = {name: value for name, value in (flags or {}).items() if value is not None}
     file = directory / FILE_NAME
-    layers = [
-        (str(file), _known(_read_file(file), str(file))),
-        ("the environment", _known(in_environment, "the environment")),
-        ("a flag", _known(in_flags, "a flag")),
+    layers: list[tuple[str, Mapping[str, object]]] = [
+        (str(file), _read_file(file)),
+        ("the environment", in_environment),
+        ("a flag", in_flags),
     ]
+    for origin_, values in layers:
+        _refuse_unknown(values, origin_)
     meaning = "directory of the embedded default"
     resolved = {"data": ResolvedSetting("data", directory, origin, meaning)}
     addresses = {
@@ -234,18 +232,14 @@ def without_secrets(url: str) -> str:
     return _SECRET_PARAMETER.sub(r"\1=***", _PASSWORD.sub(r"\1:***@", url))
 
 
-def _known(values: Mapping[str, object], origin: str) -> dict[str, object]:
-    """Without what is retired. Raises SettingInvalid for a name that never was a setting."""
+def _refuse_unknown(values: Mapping[str, object], origin: str) -> None:
+    """Raises SettingInvalid."""
     known = [declared.name for declared in declarations()]
-    retired = frozenset[str]().union(*(room.RETIRED for room in room_kinds()))
     for name in values:
-        if name in retired:
-            _warn_of_retired(name, origin)
-        elif name not in known:
+        if name not in known:
             near = get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]}" if near else ""
             raise SettingInvalid(name=name, origin=origin, why=f"there is no such setting{hint}")
-    return {name: value for name, value in values.items() if name not in retired}
 
 
 def _read_file(path: Path) -> dict[str, object]:
@@ -261,13 +255,6 @@ def _read_file(path: Path) -> dict[str, object]:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SettingInvalid(name="(the whole file)", origin=path, why=str(error)) from None
-
-
-@cache
-def _warn_of_retired(name: str, origin: str) -> None:
-    why = "Penstock no longer has it. Remove it."
-    warning = f"penstock: the setting {name} from {origin} is ignored: {why}"
-    sys.stderr.write(visible_line(warning) + "\n")
 
 
 def _converted(declared: Field[Any], value: object, origin: str) -> Any:

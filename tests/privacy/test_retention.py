@@ -20,6 +20,7 @@ from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
 from penstock.metrics import Metrics
 from penstock.privacy.aged_sessions import EVENTS
+from penstock.privacy.consents import decide_consent
 from penstock.privacy.erasure import carry_out, list_erasures, order_erasure
 from penstock.privacy.orders import ErasureScope
 from penstock.privacy.retention import (
@@ -185,6 +186,26 @@ def test_an_erased_session_stays_out_whatever_its_age(tmp_path: Path) -> None:
         carry_out(lake.lake, order_erasure(lake.lake, scope, reason="", by="tester"))
         lake.store([make_event("old", 20)])
         assert lake.stored() == {}
+
+
+def test_sessions_that_may_not_be_trained_on_go_at_once(tmp_path: Path) -> None:
+    start = {"payload": {"consent": "no_train", "system": MARKER}}
+    with hand_lake(tmp_path) as lake:
+        keep(lake, 0, "no_train")
+        lake.store([make_event("kept", 1), make_event("kept", 2, user="u-2")])
+        assert run(lake) == {("default", "no_train"): RetentionCount()}
+        said = [make_event("said", 1, "session_start", **start), make_event("said", 2)]
+        lake.store([*said, make_event("named", 1, user="u-1"), make_event("named", 2)])
+        decide_consent(lake.lake.database, "default", "user", "u-1", "no_train", reason="", by="t")
+        assert run(lake, dry=True)["default", "no_train"].sessions == 2
+        assert keep_to_rules(lake.lake, Metrics()) == "let go of 4 rows by retention"
+        assert sessions(lake) == ["kept"]
+        lake.store([make_event("said", 3)])  # it is as old as what went
+        assert keep_to_rules(lake.lake, Metrics()) is None
+        assert sessions(lake) == ["kept"]
+        assert read_ledger(lake.lake).discrepancies == []
+        collect(lake.lake, grace_s=0)
+        assert with_marker(tmp_path / "lake") == []
 
 
 def test_a_tenants_own_rule_stands_before_that_of_all(tmp_path: Path) -> None:

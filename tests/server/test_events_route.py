@@ -15,7 +15,6 @@ import pytest
 
 import penstock
 from penstock.http.client import HttpAnswer
-from penstock.ingest.refused_events import REASON
 from penstock.ingest.routes import ARRAY_BYTES_MAX
 from penstock.metrics import CATALOGUE, PREFIX
 from tests.server.conftest import ENGINE_BYTES
@@ -92,20 +91,6 @@ def test_keys_that_are_nearly_right_are_told_in_the_answer(service: Any) -> None
         ],
     }
     assert "warnings" not in service.post("/v1/events", fine).json()
-
-
-def test_what_may_not_be_trained_on_is_refused_in_the_answer(start: Callable[..., Any]) -> None:
-    with start(no_train="refuse") as refusing:
-        first = event("s", type="session_start", payload={"consent": "no_train"}, event_id="s1")
-        body = b"\n".join([first, event("s", event_id="s2"), event("t", event_id="t1")])
-        answer = refusing.post("/v1/events", body).json()
-        assert answer["accepted"] == 1
-        assert [(row["line"], row["error"]) for row in answer["rejected"]] == [
-            (1, REASON),
-            (2, REASON),
-        ]
-        # The line that says why goes to the writer, which decides: until then it is a fresh event.
-        refusing.wait_for(lambda: (stored(refusing, "t"), stored(refusing, "s")) == (1, 0))
 
 
 def test_openapi_has_the_schema_of_events(service: Any) -> None:

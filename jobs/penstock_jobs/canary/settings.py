@@ -1,15 +1,12 @@
 """The settings of canaries."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from penstock.settings import RoomSettings, setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class CanarySettings(RoomSettings):
-    RETIRED: ClassVar = frozenset({"canary_unknown_difference_max", "canary_sessions_min"})
-
     canary_look_seconds: float = setting(
         60.0,
         "pause between two looks at live metrics",

@@ -10,11 +10,6 @@ from penstock.settings import RoomSettings, setting
 class LoopSettings(RoomSettings):
     """See docs/settings.md."""
 
-    RETIRED: ClassVar = frozenset({
-        "loop_answer_bytes_max", "loop_trainer_answer_seconds", "loop_trainer_pause_seconds_max",
-        "loop_lease_seconds",
-    })  # fmt: skip
-
     VARIABLES: ClassVar = frozenset({
         "answer", "checkpoint", "cycle", "lake", "loop", "output", "parent", "parent_digest",
         "parent_uri", "seed", "shard", "shard_folder", "work",

@@ -1,7 +1,6 @@
 """The settings of rewards and of the model that judges follow-ups."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from penstock.lake.settings import LakeSettings
 from penstock.settings import RoomSettings, Settings, setting
@@ -10,11 +9,6 @@ from penstock.settings import RoomSettings, Settings, setting
 @dataclass(frozen=True, kw_only=True)
 class RewardSettings(RoomSettings):
     """See docs/settings.md."""
-
-    RETIRED: ClassVar = frozenset({
-        "judge_attempts_max", "rewards_file_rows_max",
-        "rewards_bucket_bytes_target",
-    })  # fmt: skip
 
     judge_url: str = setting(
         "",

@@ -1,7 +1,6 @@
 """The settings of channels and of those who are told about their changes."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from penstock.settings import RoomSettings, setting
 
@@ -9,14 +8,6 @@ from penstock.settings import RoomSettings, setting
 @dataclass(frozen=True, kw_only=True)
 class ChannelSettings(RoomSettings):
     """See docs/settings.md."""
-
-    RETIRED: ClassVar = frozenset({
-        "channel_poll_seconds", "delivery_poll_seconds",
-        "delivery_pause_seconds_max", "deliveries_max",
-        "channel_wait_seconds_max",
-        "delivery_lease_seconds",
-        "webhook_seconds_max",
-    })  # fmt: skip
 
     channel_waiters_max: int = setting(
         2_000,

@@ -1,7 +1,6 @@
 """The settings of the metadata database, and the limits that follow from them."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from penstock.settings import RoomSettings, setting
 
@@ -10,8 +9,6 @@ _KEPT_OPEN = 5
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseSettings(RoomSettings):
-    RETIRED: ClassVar = frozenset({"database_connect_seconds_max", "database_lock_seconds_max"})
-
     database_statement_seconds_max: float = setting(
         30.0,
         "one statement on PostgreSQL, or a pause inside a transaction",

@@ -1,7 +1,6 @@
 """The settings of the event log."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from penstock.settings import GIB, MIB, RoomSettings, setting
 
@@ -13,10 +12,6 @@ FILE_BYTES_MAX = 64 * MIB
 
 @dataclass(frozen=True, kw_only=True)
 class EventLogSettings(RoomSettings):
-    RETIRED: ClassVar = frozenset(
-        {"log_block_bytes_max", "log_refresh_seconds", "log_file_bytes_max"}
-    )
-
     event_bytes_max: int = setting(
         8 * MIB,
         "one event",

@@ -1,7 +1,6 @@
 """The settings of the executors of heavy jobs."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from penstock.settings import GIB, RoomSettings, setting
 
@@ -9,8 +8,6 @@ from penstock.settings import GIB, RoomSettings, setting
 @dataclass(frozen=True, kw_only=True)
 class ExecutionSettings(RoomSettings):
     """See docs/settings.md."""
-
-    RETIRED: ClassVar = frozenset({"executor_inflight_max", "executor_attempts_max"})
 
     executor: str = setting(
         "inline",

@@ -10,13 +10,6 @@ from penstock.settings import RoomSettings, setting
 class FleetSettings(RoomSettings):
     """See docs/settings.md."""
 
-    RETIRED: ClassVar = frozenset({
-        "follow_retry_seconds", "follow_retry_seconds_max", "replica_forget_seconds",
-        "replicas_max",
-        "follow_check_seconds",
-        "replica_report_seconds",
-    })  # fmt: skip
-
     VARIABLES: ClassVar = frozenset({
         "apply", "chain", "channel", "checkpoint", "digest", "folder", "form", "loaded", "part",
         "replica", "version",

@@ -19,7 +19,6 @@ from penstock.ingest.gateway import Acceptance, Acceptor
 from penstock.ingest.own_redaction import own_redactor
 from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.settings import IngestSettings
-from penstock.ingest.standing_refusals import StandingRefusals
 from penstock.ingest.writer import Writer
 from penstock.lake.catalog import read_next_offsets
 from penstock.lake.desk import Desk, LocalDesk, RemoteDesk
@@ -131,12 +130,7 @@ class FileImporter:
         self._clock = SystemClock()
         self._metrics = Metrics()
         self._tenant = tenant
-        refusals = StandingRefusals.of(lake.database, lake.settings, self._clock)
-        if refusals is not None:
-            refusals.refresh()
-        self._acceptor = Acceptor.of(
-            tenant, lake.settings, lake.log, lake.redactor, refusals=refusals
-        )
+        self._acceptor = Acceptor.of(tenant, lake.settings, lake.log, lake.redactor)
         self._writer = Writer(WriterParts(lake, self._clock, self._metrics))
         #: When its events came in: what a running server stored of them has these times.
         self._received_us: list[int] = []

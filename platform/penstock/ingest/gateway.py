@@ -27,7 +27,6 @@ from penstock.http.errors import BodyTooLarge
 from penstock.ingest.decompression import CODECS, decompressed
 from penstock.ingest.errors import BodyUnreadable, EncodingUnknown
 from penstock.ingest.project_lines import keep_project
-from penstock.ingest.standing_refusals import RequestRefusals, StandingRefusals
 from penstock.lake.redaction_counts import SourceRule
 from penstock.metrics import Metrics
 from penstock.redaction.line_redaction import LineRedactor, RedactedLines
@@ -101,8 +100,6 @@ class Acceptor:
     redactor: LineRedactor
     #: The only one whose events are taken; those that name none are of it.
     project: str | None = None
-    #: What is known of sessions that may not be trained on; None where they are kept.
-    refusals: StandingRefusals | None = None
 
     @classmethod
     def of(
@@ -113,7 +110,6 @@ class Acceptor:
         redactor: LineRedactor,
         *,
         project: str | None = None,
-        refusals: StandingRefusals | None = None,
     ) -> Self:
         """For bodies that go to this log, as it is now."""
         event_bytes_max = log.value_bytes_max - HEADER_BYTES_MAX
@@ -126,7 +122,6 @@ class Acceptor:
             value_bytes_max=log.value_bytes_max,
             redactor=redactor,
             project=project,
-            refusals=refusals,
         )
 
     def accept(
@@ -143,7 +138,6 @@ class Acceptor:
         ArrayTooLarge."""
         place = (self.tenant, received_us, self.partitions, self.rejected_line_bytes_max)
         rejected = 0
-        refusals = RequestRefusals(self.refusals, self.tenant) if self.refusals else None
         chunks = split_body(
             parts,
             CHUNK_BYTES,
@@ -175,12 +169,9 @@ class Acceptor:
                     )
             validated.rejections.extend(line.rejection(number) for line in redacted.refused)
             validated = validated._replace(near_missed=missed)
-            passed: list[Rejection] = []
-            if refusals is not None:
-                validated, passed = refusals.sift(validated, redacted.lines, number)
             piece = Acceptance(
-                len(validated.lines) - len(passed),
-                sorted([*validated.rejections, *passed], key=attrgetter("line")),
+                len(validated.lines),
+                sorted(validated.rejections, key=attrgetter("line")),
                 near_misses=misses,
                 redactions=redacted.counts,
                 redactions_by_source=Counter(

@@ -31,8 +31,6 @@ from penstock.ingest.flush import (
     without,
 )
 from penstock.ingest.masked_sessions import drop_token_ids
-from penstock.ingest.refused_events import REASON as REFUSED_REASON
-from penstock.ingest.refused_events import RefusedEvents, find_refused, without_refused
 from penstock.ingest.rejected_lines import (
     FOLDER,
     SUFFIX,
@@ -50,7 +48,7 @@ from penstock.ingest.rejection_rules import (
     plan_rejections,
 )
 from penstock.ingest.right_of_way import RightOfWay
-from penstock.ingest.settings import REFUSE, IngestSettings
+from penstock.ingest.settings import IngestSettings
 from penstock.lake import commits
 from penstock.lake.commits import CoveredSegment, LogShape, PartitionAdvance, PartitionClaim
 from penstock.lake.duplicates import KnownEvents, NewEvents
@@ -324,12 +322,7 @@ class PartitionWriter:
         if erased.positions:
             flush, dropped = without(flush, erased.positions)
         memories = self._known.recall(set(flush.decoded.sessions))
-        unfit = [row for row in flush.rejected if row.reason != REFUSED_REASON]
-        sources = count_by_source(flush.accepted, unfit)
-        refused = RefusedEvents()
-        if self._limits.no_train == REFUSE:
-            refused = find_refused(parts.lake.database, flush.decoded, memories)
-            flush = without_refused(flush, refused.positions) if refused.positions else flush
+        sources = count_by_source(flush.accepted, flush.rejected)
         masked = drop_token_ids(parts.lake.database, flush.decoded, flush.signs)
         take_break()
         fresh, counts = plan_flush(flush, memories, dropped)
@@ -346,9 +339,7 @@ class PartitionWriter:
                 claim,
                 flush.rejected,
                 sources,
-                lambda connection: all(
-                    part.settle(connection) for part in (erased, refused, masked)
-                ),
+                lambda connection: erased.settle(connection) and masked.settle(connection),
             ),
         )
         parts.crash_point("file written")
@@ -365,7 +356,7 @@ class PartitionWriter:
         self._known.settle(len(fresh.new))
         self._waiting.remove(tenants)
         self._go_on_with(claim)
-        if erased.positions or refused.positions or masked.calls:
+        if erased.positions or masked.calls:
             parts.lake.log.set_apart(self._partition)
             parts.lake.log.forget(self._partition, claim.next_offset)
         else:

@@ -30,7 +30,6 @@ from penstock.ingest.gateway import (
 )
 from penstock.ingest.right_of_way import RightOfWay
 from penstock.ingest.settings import IngestSettings
-from penstock.ingest.standing_refusals import StandingRefusals
 from penstock.ingest.work_turns import WorkTurns
 from penstock.lake.lake import Lake
 from penstock.metrics import Metrics
@@ -53,7 +52,6 @@ class Gateway:
     metrics: Metrics
     clock: Clock
     quotas: Quotas
-    refusals: StandingRefusals | None = None
     #: None in a process without the gateway role.
     commits: GroupCommit | None = None
     turns: WorkTurns = field(default_factory=WorkTurns)
@@ -67,7 +65,6 @@ class Gateway:
             self.lake.log,
             self.lake.redactor,
             project=grant.project,
-            refusals=self.refusals,
         )
 
 

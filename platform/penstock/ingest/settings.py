@@ -1,21 +1,13 @@
 """The settings of the gateway and the writer."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from penstock.settings import MIB, RoomSettings, setting
-
-KEEP, REFUSE = "keep", "refuse"
 
 
 @dataclass(frozen=True, kw_only=True)
 class IngestSettings(RoomSettings):
     """See docs/settings.md."""
-
-    RETIRED: ClassVar = frozenset({
-        "poll_seconds", "rejected_line_bytes_max", "stuck_seconds_max", "retry_seconds_max",
-        "rejected_window_lines",
-    })  # fmt: skip
 
     body_bytes_max: int = setting(
         32 * MIB,
@@ -69,12 +61,6 @@ class IngestSettings(RoomSettings):
         "Raise it when thousands of tenants' events have to be in segments sooner; lower it for"
         " fewer, larger segments.",
         minimum=0.01,
-    )
-    no_train: str = setting(
-        KEEP,
-        "what becomes of sessions that may not be trained on: stored all the same, or refused",
-        "Set it to refuse where nothing may be stored of those who do not consent to training.",
-        choices=(KEEP, REFUSE),
     )
     rejected_ratio_max: float = setting(
         0.5,

@@ -1,7 +1,6 @@
 """The settings of the lake: its segments, its queries and its upkeep."""
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from penstock.settings import GIB, MIB, RoomSettings, setting
 
@@ -9,13 +8,6 @@ from penstock.settings import GIB, MIB, RoomSettings, setting
 @dataclass(frozen=True, kw_only=True)
 class LakeSettings(RoomSettings):
     """See docs/settings.md."""
-
-    RETIRED: ClassVar = frozenset({
-        "row_group_bytes_max", "job_result_bytes_max",
-        "row_group_rows_max", "reader_lease_seconds",
-        "store_connect_seconds_max", "store_tails_bytes_max",
-        "store_silence_seconds_max", "store_attempts_max",
-    })  # fmt: skip
 
     known_bytes_max: int = setting(
         16 * MIB,

@@ -10,8 +10,9 @@ those found, those no longer live, and those of which no file is left.
 import hashlib
 import uuid
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from penstock.database.engine import insert_of, portions
 from penstock.events.event import session_key
 from penstock.lake.buckets import SessionId, open_events
 from penstock.lake.lake import Lake
+from penstock.lake.query import OwnQuery
 from penstock.lake.rewrites import segments_older
 from penstock.lake.segments import (
     SessionPrefixes,
@@ -32,6 +34,7 @@ from penstock.lake.segments import (
     sessions_name,
 )
 from penstock.lake.tables import segment, snapshot
+from penstock.privacy.consents import decided_consents
 from penstock.privacy.orders import ErasureOrder, ErasureScope, ErasureStep, erasure_steps
 from penstock.privacy.retention import RetentionCount, RetentionPart, RetentionScope
 from penstock.privacy.tables import erasure_session
@@ -40,20 +43,25 @@ from penstock.sealed_texts import SecretSeal
 
 _FOUND, _LEFT, _GONE = "found", "left", "gone"
 _AGE = "age"
+_SAID_NO_TRAIN = "SELECT session_id FROM sessions WHERE consent = 'no_train'"
 
 
-def _count(lake: Lake, scope: RetentionScope) -> RetentionCount:
+#: Lists the sessions that a rule means.
+_Finder = Callable[[ErasureOrder], None]
+
+
+def _count(lake: Lake, scope: RetentionScope, find: _Finder) -> RetentionCount:
     counted = _order(lake, scope, uuid.uuid4().hex[:12])  # a run may go on beside it
     try:
-        _find(counted)
+        find(counted)
         return replace(_sum(counted), held=_held(lake, scope))
     finally:
         _forget(counted)
 
 
-def _run(lake: Lake, scope: RetentionScope) -> RetentionCount:
+def _run(lake: Lake, scope: RetentionScope, find: _Finder) -> RetentionCount:
     found, left, gone = (_order(lake, scope, list_) for list_ in (_FOUND, _LEFT, _GONE))
-    _find(found)
+    find(found)
     count = _sum(found)
     if count.sessions:
         _bury(found)
@@ -83,7 +91,7 @@ def _steps(aged: str, *, breaks_snapshots: bool) -> Iterator[ErasureStep]:
 # Finding
 
 
-def _find(order: ErasureOrder) -> None:
+def _find_aged(order: ErasureOrder) -> None:
     """List the sessions all of whose events are older: first all that are so in a segment, then
     without those that have a later one elsewhere."""
     lake, tenant, until_us = order.lake, order.scope.tenant, order.scope.until_us
@@ -105,6 +113,19 @@ def _find(order: ErasureOrder) -> None:
         if may_hold(prefixes, read_filter(row.session_filter)).any():
             rows = _summaries(lake, row.name)
             _remove(order, _sessions(tenant, rows.filter(pc.greater(rows["last_ts"], until_us))))
+
+
+def _find_refused(order: ErasureOrder) -> None:
+    """List the aged sessions that may not be trained on."""
+    lake, tenant = order.lake, order.scope.tenant
+    _find_aged(order)
+    said = lake.query(OwnQuery(_SAID_NO_TRAIN, frozenset({"sessions"})), tenant=tenant).arrow()
+    refused = set(said["session_id"].to_pylist())
+    for page in order.sessions():
+        denied = decided_consents(lake, tenant, [session.session_id for session in page]).denied
+        _remove(
+            order, [session for session in page if session.session_id not in {*refused, *denied}]
+        )
 
 
 def _summaries(lake: Lake, name: str) -> pa.Table:
@@ -170,7 +191,7 @@ def _clear_records(left: ErasureOrder, gone: ErasureOrder) -> None:
 
 def _filters(lake: Lake, tenant: str) -> SessionPrefixes:
     """Of all segments that are still there, live or not."""
-    mine = (segment.c.tenant == tenant) | segment.c.tenant.is_(None)
+    mine = segment.c.tenant == tenant
     with lake.database.read() as connection:
         stored = connection.scalars(sa.select(segment.c.session_filter).where(mine)).all()
     return np.unique(np.concatenate([np.empty(0, np.uint32), *map(read_filter, stored)]))
@@ -201,4 +222,5 @@ def _forget(order: ErasureOrder) -> None:
         connection.execute(sa.delete(erasure_session).where(mine))
 
 
-EVENTS = RetentionPart(_count, _run)
+EVENTS = RetentionPart(partial(_count, find=_find_aged), partial(_run, find=_find_aged))
+NO_TRAIN = RetentionPart(partial(_count, find=_find_refused), partial(_run, find=_find_refused))

@@ -123,14 +123,13 @@ def _verify(lake: Lake, name: str, *, json: bool) -> None:
     """Raises InvalidInput. Exit 1 where it is not genuine."""
     from pathlib import Path
 
-    from penstock.privacy.report import is_genuine
-    from penstock.signatures import signed_document
+    from penstock.signatures import SigningKey, signed_document
 
     try:
         report = signed_document(Path(name).read_bytes(), name)
     except OSError as error:
         raise InvalidInput(what=name, why=error.strerror or str(error)) from error
-    genuine = is_genuine(lake.settings, report)
+    genuine = SigningKey.of(lake.settings).public.has_signed(report)
     text = "is as this lake wrote it" if genuine else "is not what this lake wrote"
     show_json({"genuine": genuine}) if json else say(f"The report {text}.")
     if not genuine:

@@ -26,9 +26,9 @@ from penstock.privacy.tombstones import lift_aged
 
 #: In a rule that holds for all tenants which have none of their own.
 EVERY_TENANT = ""
-_EVENTS = "events"
+#: Kinds of sessions: what let go of them leaves tombstones.
+_EVENTS, _NO_TRAIN = "events", "no_train"
 DAY_SECONDS = 86_400
-_PAUSE_US = DAY_SECONDS * SECOND_US
 #: Beyond it no calendar reaches.
 _AGE_SECONDS_MAX = 100 * 366 * DAY_SECONDS
 
@@ -87,8 +87,10 @@ def set_rule(
     kinds = retention_parts()
     if kind not in kinds:
         raise InvalidInput(what=f"The kind {kind}", why=f"it is one of {', '.join(kinds)}")
-    if age_s is not None and not DAY_SECONDS <= age_s <= _AGE_SECONDS_MAX:
-        raise InvalidInput(what="The age", why="it is a day at least, and 100 years at most")
+    least_s = 0 if kind == _NO_TRAIN else DAY_SECONDS
+    if age_s is not None and not least_s <= age_s <= _AGE_SECONDS_MAX:
+        why = f"it is a day at least, or 0d of {_NO_TRAIN}, and 100 years at most"
+        raise InvalidInput(what="The age", why=why)
     tenants = _tenants(lake)
     with lake.database.write() as connection:
         row: dict[str, Any] = {"tenant": tenant, "kind": kind, "age_s": age_s, "set_by": by}
@@ -100,7 +102,7 @@ def set_rule(
         facts: dict[str, str | int | None] = {"kind": kind, "age_s": age_s}
         facts["breaks_snapshots"] = str(breaks_snapshots)
         append(connection, Deed(tenant=tenant, actor=by, action="retention", facts=facts))
-        if kind == _EVENTS:
+        if kind in (_EVENTS, _NO_TRAIN):
             lift_aged(connection, [tenant] if tenant != EVERY_TENANT else tenants)
 
 
@@ -144,7 +146,7 @@ def run_rules(
     lake: Lake, *, dry: bool = False, by: str = OPERATOR, due_only: bool = False
 ) -> Iterator[RetentionOutcome]:
     """Let go of what is too old, or with `dry` only count it; with `due_only`, by the rules that
-    had no run for a day."""
+    had no run for a day, or for their age where that is less."""
     parts = retention_parts()
     for rule in list(rules_of_tenants(lake)):
         if rule.kind not in parts or rule.age_s is None:
@@ -153,7 +155,8 @@ def run_rules(
             now = clock_us(connection)
             ran = sa.select(retention_run.c.ended_at).where(*_of_rule(rule))
             ended_at = connection.scalar(ran)
-        if due_only and ended_at is not None and ended_at + _PAUSE_US > now:
+        pause_us = min(rule.age_s, DAY_SECONDS) * SECOND_US
+        if due_only and ended_at is not None and ended_at + pause_us > now:
             continue
         until_us = now - rule.age_s * SECOND_US
         scope = RetentionScope(rule.tenant, until_us, rule.breaks_snapshots)

@@ -33,7 +33,6 @@ from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.rejected_lines import fuse_warnings
 from penstock.ingest.routes import Gateway
 from penstock.ingest.settings import IngestSettings
-from penstock.ingest.standing_refusals import StandingRefusals
 from penstock.ingest.writer import Writer
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
@@ -85,7 +84,6 @@ class Service:
             metrics=self.metrics,
             clock=self.clock,
             quotas=self.quotas,
-            refusals=StandingRefusals.of(self.lake.database, self.settings, self.clock),
         )
         self.statements = self.lake.statements = StatementProcesses(
             distant_files=not self.lake.store.local, log_format=self.settings.log_format
@@ -150,8 +148,6 @@ class Service:
         self.quotas.refresh()
         self.lake.redaction_modes.refresh()
         self.lake.redaction_modes.is_kept = True
-        if self.gateway.refusals is not None:
-            self.gateway.refusals.refresh()
         note_settings(self.lake.database, self.settings, f"serve {self.role}")
         self.statements.start()
         if self.role in ("all", "gateway"):
@@ -208,10 +204,6 @@ class Service:
                 _repeat(every_s, self.quotas.refresh, "quotas could not be looked at"),
                 _repeat(_AUDIT_SECONDS, self._note_tally, "the audit could not be written"),
             ]
-            if (refusals := self.gateway.refusals) is not None:
-                every_s = self.settings.room(AccessSettings).keys_refresh_seconds
-                why = "decisions on consent could not be looked at"
-                repeated.append(_repeat(every_s, refusals.refresh, why))
             if self.role in ("all", "writer"):
                 every_s = self.settings.room(FleetSettings).replica_report_seconds
                 gauges = FleetGauges(self.lake.database, self.settings, self.metrics)
