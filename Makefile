@@ -152,6 +152,10 @@ docs: .venv/ready ## write docs/python.md, the lists of docs/sql.md and docs/set
 	$(BIN)/python -m bench.typescript_rules
 	$(BIN)/python -m bench.hook_rules
 
+.PHONY: schema
+schema: .venv/ready ## write migrations/schema.sql anew from the tables
+	$(BIN)/python -m bench.schema_script
+
 .PHONY: mutation
 mutation: .venv/ready ## how many small faults the tests notice in five central modules (ARGS="--samples 40")
 	$(BIN)/python -m bench.mutation $(ARGS)

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -22,11 +21,9 @@ from penstock.checkpoints.attempts import (
 from penstock.checkpoints.integrity import read_bound_attempts, restore
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.checkpoints.tables import benchmark_journal
-from penstock.database import migrations
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
 from penstock.errors import InvalidInput
-from penstock.gate.tables import benchmark_design
 from penstock.gate.verdict import Verdict
 from tests.support.checkpoint_factory import TENANT, add, promote, set_policy
 from tests.support.servers.interleaving import Running
@@ -271,38 +268,12 @@ def test_processes_that_record_at_once_make_one_journal(
     assert evidence.suites["core"].candidate.journal.entries == 6
 
 
-def upgraded_again(database: Database) -> None:
-    """As if everything had been recorded before evidence was bound."""
-    migrations.downgrade(database, "0010")
-    migrations.upgrade(database)
-
-
-def test_what_an_upgrade_finds_is_bound_from_then_on(ready: Database) -> None:
-    design = {"document": "{}", "made_at": 1}
-    with ready.write() as connection:
-        own = AttemptScope(TENANT, "core", "v1", "three")
-        connection.execute(sa.insert(benchmark_design).values(asdict(own) | design))
-    upgraded_again(ready)
-    verdict = asked(ready, "two")
-    assert verdict.outcome == "FAIL"
-    for name in ("one", "two"):
-        found = f"core: 40 attempts of {name} were made before evidence was bound"
-        assert any(note.startswith(found) for note in verdict.document["notes"])
-    scored(ready, "two", 0.0, range(1, 2))
-    assert asked(ready, "two").outcome == "FAIL"
-    with ready.write() as connection:
-        connection.exec_driver_sql(
-            "UPDATE benchmark_attempt SET score = 1 WHERE checkpoint = 'two' AND task = 't-00'"
-        )
-    assert asked(ready, "two").document["why"] == [
-        f"attempt {number} at t-00 of two on core was edited: its score is 1.0, and 0.0 was"
-        " recorded"
-        for number in range(2)
-    ]
-
-
 def test_a_verdict_whose_journal_began_anew_is_noticed(ready: Database) -> None:
-    upgraded_again(ready)
+    with ready.write() as connection:
+        connection.exec_driver_sql("DROP TRIGGER keep_benchmark_journal_delete")
+        connection.execute(sa.delete(benchmark_journal))
+    for name in ("one", "two"):
+        scored(ready, name, numbers=range(1, 2))
     misfit = verify_history(ready, TENANT, "production")
     assert misfit is not None
     assert misfit.why == "the journal of core is not the one that its verdict read"
@@ -317,10 +288,7 @@ def test_large_registries_are_found_in_parts(database: Database) -> None:
     ]
     with database.write() as connection:
         record_attempts(connection, scope, "r", results)
-    for _ in range(2):
-        with database.read() as connection:
-            bound = read_bound_attempts(connection, scope)
-        assert (len(bound.attempts), bound.alterations) == (5_100, ())
-        assert bound.journal.head.entries == 2
-        upgraded_again(database)
-    assert bound.found == 5_100
+    with database.read() as connection:
+        bound = read_bound_attempts(connection, scope)
+    assert (len(bound.attempts), bound.alterations) == (5_100, ())
+    assert bound.journal.head.entries == 2

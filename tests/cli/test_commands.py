@@ -315,16 +315,8 @@ def test_config_shows_no_secret(
 
 def test_the_database_is_made_and_checked(run: Run, data: Path) -> None:
     assert run("db", "upgrade", "--json").json() == run("db", "check", "--json").json()
-    found = run("db", "check", "--json").json()
-    assert found["revision"] == found["needed"]
     with closing(sqlite3.connect(data / "penstock.db")) as database, database:
         database.execute("UPDATE alembic_version SET version_num = '9999'")
-    for command in ("check", "upgrade"):
-        outcome = run("db", command)
-        assert outcome.status == 0
-        assert f"at revision 9999, newer than this Penstock's {found['needed']}" in outcome.err
-    with closing(sqlite3.connect(data / "penstock.db")) as database, database:
-        database.execute("DELETE FROM supported_revision")
     for command in ("check", "upgrade"):
         outcome = run("db", command)
         assert outcome.status == 1

@@ -1,38 +1,24 @@
-"""Every way through the migrations ends in the tables that the code knows."""
+"""The migration, the script and the tables of the code are the same."""
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from alembic.script import Script, ScriptDirectory
+from alembic.script import ScriptDirectory
 
+from bench.schema_script import schema_script
 from penstock.database import migrations
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseOutdated
-from penstock.database.tables import all_tables, supported_revision
+from penstock.database.tables import all_tables
 from penstock.lake.tables import lake_head
 
 OpenDatabase = Callable[..., Database]
-
-
-def revisions() -> list[str]:
-    """From the first to the newest."""
-    config = Config()
-    config.set_main_option("script_location", str(migrations._migrations()))
-    scripts = ScriptDirectory.from_config(config).walk_revisions()
-    return [script.revision for script in scripts][::-1]
-
-
-def revision_of(database: Database) -> str | None:
-    with database.read() as connection:
-        return MigrationContext.configure(connection).get_current_revision()
 
 
 def schema_of(database: Database) -> dict[str, object]:
@@ -52,60 +38,35 @@ def schema_of(database: Database) -> dict[str, object]:
     }
 
 
-def test_an_empty_database_reaches_the_newest_revision(database: Database) -> None:
-    assert revision_of(database) is None
-    with pytest.raises(DatabaseOutdated, match="at revision none"):
-        migrations.check(database)
-    migrations.upgrade(database)
-    assert migrations.check(database) == migrations.newest_revision() == revisions()[-1]
-    migrations.upgrade(database)  # nothing to do is no error
-    assert migrations.check(database) == migrations.newest_revision()
-
-
-def test_the_files_say_which_revision_is_the_newest(tmp_path: Path) -> None:
-    """As Alembic says, which takes long to load."""
-    assert migrations.revision_by_files(migrations._migrations()) == migrations.newest_revision()
-    versions = tmp_path / "versions"
-    versions.mkdir()
-    (versions / "one.py").write_text('revision = "1"\ndown_revision = None\n')
-    assert migrations.revision_by_files(tmp_path) == "1"
-    (versions / "other.py").write_text('revision = "2"\ndown_revision = None\n')
-    assert migrations.revision_by_files(tmp_path) is None
-
-
-def test_every_step_goes_up_and_down_and_up_again(database: Database) -> None:
-    before = schema_of(database)
-    assert before == {}
-    below = "base"
-    for revision in revisions():
-        migrations.upgrade(database, revision)
-        after = schema_of(database)
-        assert after != before
-        migrations.downgrade(database, below)
-        assert schema_of(database) == before
-        migrations.upgrade(database, revision)
-        assert schema_of(database) == after
-        before, below = after, revision
-    migrations.downgrade(database, "base")
-    assert schema_of(database) == {}
-
-
-def test_migrations_make_the_tables_that_the_code_knows(database: Database) -> None:
-    migrations.upgrade(database)
-    with database.read() as connection:
-        context = MigrationContext.configure(
-            connection, opts={"compare_type": True, "compare_server_default": True}
-        )
-        assert compare_metadata(context, all_tables()) == []
-
-
-def test_migrations_and_metadata_make_the_same_schema(database: Database) -> None:
-    """Names of keys and indexes included, which the comparison above does not see."""
+def test_script_migration_and_tables_are_the_same(database: Database) -> None:
+    """Names of keys and indexes included, which Alembic's comparison does not see."""
     all_tables().create_all(database.engine)
     made = schema_of(database)
     all_tables().drop_all(database.engine)
     migrations.upgrade(database)
     assert schema_of(database) == made
+    with database.read() as connection:
+        options = {"compare_type": True, "compare_server_default": True}
+        context = MigrationContext.configure(connection, opts=options)
+        assert compare_metadata(context, all_tables()) == []
+        assert connection.execute(sa.select(lake_head)).all() == [(1, 0, 0, 0)]
+
+
+def test_the_script_is_up_to_date() -> None:
+    """Otherwise: `make schema`."""
+    written = (migrations.migrations_folder() / "schema.sql").read_text(encoding="utf-8")
+    assert written == schema_script()
+    config = Config()
+    config.set_main_option("script_location", str(migrations.migrations_folder()))
+    assert ScriptDirectory.from_config(config).get_heads() == [migrations.REVISION]
+
+
+def test_an_empty_database_gets_its_tables(database: Database) -> None:
+    with pytest.raises(DatabaseOutdated, match="at revision none"):
+        migrations.check(database)
+    for _ in range(2):  # nothing to do is no error
+        migrations.upgrade(database)
+        assert migrations.check(database) == migrations.REVISION
 
 
 def test_everything_in_the_database_has_a_name_by_the_rule(database: Database) -> None:
@@ -126,14 +87,7 @@ def test_everything_in_the_database_has_a_name_by_the_rule(database: Database) -
                 assert str(index["name"]).startswith(f"ix_{table}_")
 
 
-def test_a_new_lake_has_its_head(database: Database) -> None:
-    migrations.upgrade(database)
-    with database.read() as connection:
-        [row] = connection.execute(sa.select(lake_head))
-    assert tuple(row) == (1, 0, 0, 0)
-
-
-def test_a_failed_upgrade_changes_nothing(
+def test_an_upgrade_that_fails_changes_nothing(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tables and revision change together or not at all."""
@@ -144,95 +98,26 @@ def test_a_failed_upgrade_changes_nothing(
     def stop(*_arguments: object) -> None:
         raise Stop
 
-    monkeypatch.setattr("alembic.operations.Operations.execute", stop)
-    with pytest.raises(Stop):
-        migrations.upgrade(database)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        if database.is_sqlite:
+            patch.setattr("sqlalchemy.engine.Transaction.commit", stop)
+        else:
+            patch.setattr("alembic.operations.Operations.get_bind", stop)
+        with pytest.raises(Stop):
+            migrations.upgrade(database)
     assert schema_of(database) == {}
-    assert revision_of(database) is None
     migrations.upgrade(database)
-    migrations.check(database)
 
 
-def make_newer(database: Database, *, suited: Sequence[str]) -> None:
-    """As a Penstock of the future leaves it."""
+def test_a_database_of_another_revision_is_refused(database: Database) -> None:
+    migrations.upgrade(database)
+    before = schema_of(database)
     with database.write() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
-        connection.execute(sa.delete(supported_revision))
-        for revision in suited:
-            connection.execute(sa.insert(supported_revision).values(revision=revision))
-
-
-def test_a_newer_database_that_suits_this_penstock_is_used_and_left_alone(
-    database: Database,
-) -> None:
-    migrations.upgrade(database)
-    before = schema_of(database)
-    make_newer(database, suited=["9999", migrations.newest_revision()])
-    migrations.upgrade(database)
-    assert migrations.check(database) == "9999"
-    with pytest.raises(DatabaseOutdated):
-        migrations.downgrade(database, "base")
-    assert schema_of(database) == before
-
-
-def test_an_older_database_is_refused_until_it_is_upgraded(database: Database) -> None:
-    migrations.upgrade(database, revisions()[-2])
-    with pytest.raises(DatabaseOutdated, match=f"at revision {revisions()[-2]}"):
-        migrations.check(database)
-    migrations.upgrade(database)
-    assert migrations.check(database) == revisions()[-1]
-
-
-def test_each_step_notes_whose_code_the_database_suits(database: Database) -> None:
-    suited: list[str] = []
-    for revision in revisions():
-        migrations.upgrade(database, revision)
-        suited = [revision] if breaks_older_code(revision) else [*suited, revision]
-        if supported_revision.name in schema_of(database):
-            assert suited_by(database) == set(suited)
-    migrations.downgrade(database, revisions()[-2])
-    assert revisions()[-1] not in suited_by(database)
-
-
-def breaks_older_code(revision: str) -> bool:
-    module = migrations._scripts().get_revision(revision).module
-    return bool(getattr(module, "breaks_older_code", False))
-
-
-def suited_by(database: Database) -> set[str]:
-    with database.read() as connection:
-        return set(connection.scalars(sa.select(supported_revision.c.revision)))
-
-
-def test_a_step_that_breaks_older_code_ends_the_list(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load_module = Script.__init__
-
-    def broken(self: Script, module: Any, revision: str, path: str) -> None:
-        module.breaks_older_code = revision == revisions_known[-1]
-        load_module(self, module, revision, path)
-
-    revisions_known = revisions()
-    monkeypatch.setattr(Script, "__init__", broken)
-    migrations.upgrade(database)
-    assert suited_by(database) == {revisions_known[-1]}
-
-
-def test_a_database_of_a_newer_penstock_is_refused(database: Database) -> None:
-    migrations.upgrade(database)
-    before = schema_of(database)
-    make_newer(database, suited=["9998", "9999"])
-    newest = migrations.newest_revision()
-    for attempt in (
-        lambda: migrations.check(database),
-        lambda: migrations.upgrade(database),
-        lambda: migrations.downgrade(database, "base"),
-    ):
+    for attempt in (migrations.check, migrations.upgrade):
         with pytest.raises(DatabaseOutdated) as refused:
-            attempt()
-        assert refused.value.facts == {"found": "9999", "needed": newest}
+            attempt(database)
+        assert refused.value.facts == {"found": "9999", "needed": migrations.REVISION}
     assert schema_of(database) == before
 
 
@@ -240,12 +125,11 @@ UPGRADE = """
 import sys
 from penstock.database.engine import Database
 from penstock.database.settings import DatabaseLimits as Limits
-from penstock.database.migrations import check, upgrade
+from penstock.database.migrations import upgrade
 database = Database(sys.argv[1], Limits(lock_seconds_max=30))
 print("ready", flush=True)
 sys.stdin.readline()
 upgrade(database)
-check(database)
 """
 
 

@@ -14,7 +14,6 @@ from penstock.database.errors import DatabaseUnreachable
 from penstock.database.settings import DatabaseLimits
 from penstock.errors import ExtraMissing, InvalidInput
 from penstock.lake.tables import lake_head, reader_lease, snapshot
-from tests.database.test_migrations import revision_of
 from tests.support.servers.interleaving import waiting_or_done
 from tests.support.servers.ports import free_port
 from tests.support.servers.postgres import PostgresServer, running_postgres
@@ -371,24 +370,6 @@ def test_who_holds_a_table_alone_waits_for_others_and_sees_what_they_left(
         assert look(one) == 0  # nor do readers
         connection.execute(sa.insert(reader_lease).values(id="x", snap=0, until=0))
     assert seen == [1]
-
-
-def test_an_upgrade_does_not_stop_work_for_longer_than_a_lock_may(
-    postgres: PostgresServer,
-) -> None:
-    """Who comes to the table after it waits behind it."""
-    with postgres.database(migrated=False) as url:
-        database = Database(url, DatabaseLimits(lock_seconds_max=0.2))
-        migrations.upgrade(database)
-        migrations.downgrade(database, "0001")
-        with database.write() as connection:
-            connection.exec_driver_sql("SELECT * FROM segment")
-            with pytest.raises(DatabaseUnreachable, match="held a lock"):
-                migrations.upgrade(database)
-        assert revision_of(database) == "0001"
-        migrations.upgrade(database)
-        migrations.check(database)
-        database.close()
 
 
 def test_an_upgrade_waits_for_another_as_long_as_that_takes(postgres: PostgresServer) -> None:

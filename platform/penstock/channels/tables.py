@@ -12,7 +12,7 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from penstock.database.tables import Number, metadata, name_columns
+from penstock.database.tables import Number, keep_rows, metadata, name_columns
 
 #: A name that the serving fleet watches: the newest row of its history, to be read at once.
 channel = Table(
@@ -50,6 +50,7 @@ channel_change = Table(
     Column("previous_hash", String(64), nullable=False),
     Column("hash", String(64), nullable=False),
 )
+keep_rows(channel_change)
 
 #: The outbox: written with the change, deleted never; who has seen it is in `delivery`.
 notice = Table(

@@ -3,7 +3,7 @@
 import sqlalchemy as sa
 from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, String, Table, Text
 
-from penstock.database.tables import Number, metadata, name_columns
+from penstock.database.tables import Number, keep_rows, metadata, name_columns
 
 #: A model version. One digest has one name.
 checkpoint = Table(
@@ -47,6 +47,7 @@ checkpoint_move = Table(
     Column("at", BigInteger, nullable=False),
     Index("ix_checkpoint_move_checkpoint", "tenant", "checkpoint"),
 )
+keep_rows(checkpoint_move)
 
 #: A benchmark, by its content or by the name that an import gave it.
 suite_version = Table(
@@ -123,6 +124,7 @@ benchmark_journal = Table(
     #: Of the hash of the entry before, and of all other columns.
     Column("hash", String(64), nullable=False),
 )
+keep_rows(benchmark_journal)
 
 #: What failed attempts wrote, by its digest, which runs and the journal hold.
 attempt_output = Table(

@@ -1,9 +1,9 @@
-"""What the tables of all rooms share, and the database's own: revisions and leases."""
+"""What the tables of all rooms share, and the leases."""
 
 from importlib.metadata import entry_points
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Integer, MetaData, String, Table
+from sqlalchemy import DDL, BigInteger, Column, Integer, MetaData, String, Table, event
 
 NAMES = {
     "ix": "ix_%(column_0_label)s",
@@ -31,10 +31,29 @@ def all_tables() -> MetaData:
     return metadata
 
 
-#: The revisions whose code suits the database: see `migrations`.
-supported_revision = Table(
-    "supported_revision", metadata, Column("revision", String(32), primary_key=True)
-)
+def run_once_made(table: Table, statement: str, dialect: str | None = None) -> None:
+    """Have a statement run when the table is created. A `%` is doubled."""
+    made = DDL(statement)  # type: ignore[no-untyped-call]  # it has no types
+    event.listen(table, "after_create", made.execute_if(dialect=dialect))
+
+
+def keep_rows(table: Table) -> None:
+    """Have the database refuse changes of the rows: they are evidence."""
+    kept = f"rows of {table.name} are evidence and stay"
+    sqlite = [
+        f"CREATE TRIGGER keep_{table.name}_{change.lower()} BEFORE {change} ON {table.name}"
+        f" BEGIN SELECT RAISE(ABORT, '{kept}'); END"
+        for change in ("UPDATE", "DELETE")
+    ]
+    postgresql = [
+        "CREATE OR REPLACE FUNCTION keep_evidence() RETURNS trigger LANGUAGE plpgsql AS $$"
+        " BEGIN RAISE EXCEPTION 'rows of %% are evidence and stay', TG_TABLE_NAME; END $$",
+        f"CREATE TRIGGER keep_{table.name} BEFORE UPDATE OR DELETE OR TRUNCATE ON {table.name}"
+        " FOR EACH STATEMENT EXECUTE FUNCTION keep_evidence()",
+    ]
+    for dialect, statements in (("sqlite", sqlite), ("postgresql", postgresql)):
+        for statement in statements:
+            run_once_made(table, statement, dialect)
 
 
 #: Work that only one process may do at a time, by name.

@@ -2,7 +2,7 @@
 
 from sqlalchemy import BigInteger, Column, Index, String, Table, Text
 
-from penstock.database.tables import Number, metadata, name_columns
+from penstock.database.tables import Number, keep_rows, metadata, name_columns
 
 #: How a checkpoint's attempts at a suite were planned before the first one: where somebody looks,
 #: and how strictly.
@@ -15,6 +15,7 @@ benchmark_design = Table(
     Column("document", Text, nullable=False),
     Column("made_at", BigInteger, nullable=False),
 )
+keep_rows(benchmark_design)
 
 #: What a live metric showed of two checkpoints, each time that somebody looked.
 live_look = Table(
@@ -42,6 +43,7 @@ verdict = Table(
     Column("made_at", BigInteger, nullable=False),
     Index("ix_verdict_checkpoint", "tenant", "checkpoint"),
 )
+keep_rows(verdict)
 
 #: People who approved of a checkpoint for a channel, once each: a second time is newer.
 approval = Table(

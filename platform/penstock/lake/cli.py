@@ -337,9 +337,8 @@ def check(data: options.Data = None, json: options.Json = False) -> None:
 def _show_revision(lake: Lake, *, json: bool) -> None:
     from penstock.database import migrations
 
-    revision, needed = migrations.check(lake.database), migrations.newest_revision()
+    revision = migrations.check(lake.database)
     if json:
-        show_json({"revision": revision, "needed": needed})
-        return
-    newer = f", newer than this Penstock's {needed}, which may use it" if revision != needed else ""
-    say(f"the database is at revision {revision}{newer}")
+        show_json({"revision": revision})
+    else:
+        say(f"the database is at revision {revision}")

@@ -4,7 +4,7 @@
 
 from sqlalchemy import BigInteger, Column, Index, Integer, LargeBinary, String, Table, Text
 
-from penstock.database.tables import Number, metadata
+from penstock.database.tables import Number, metadata, run_once_made
 
 #: A partition of the event log: how far the lake covers it, and who may move that on.
 log_partition = Table(
@@ -123,6 +123,7 @@ lake_head = Table(
     #: Snaps below this cannot be read any more: their files were collected.
     Column("readable_from", BigInteger, nullable=False),
 )
+run_once_made(lake_head, "INSERT INTO lake_head VALUES (1, 0, 0, 0)")
 
 #: Every commit, so that a time can be turned into a snap.
 lake_commit = Table(
