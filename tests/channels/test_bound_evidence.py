@@ -271,7 +271,8 @@ def test_processes_that_record_at_once_make_one_journal(
 def test_a_verdict_whose_journal_began_anew_is_noticed(ready: Database) -> None:
     with ready.write() as connection:
         connection.exec_driver_sql("DROP TRIGGER keep_benchmark_journal_delete")
-        connection.execute(sa.delete(benchmark_journal))
+        attempts = benchmark_journal.c.checkpoint != ""
+        connection.execute(sa.delete(benchmark_journal).where(attempts))
     for name in ("one", "two"):
         scored(ready, name, numbers=range(1, 2))
     misfit = verify_history(ready, TENANT, "production")
