@@ -28,24 +28,24 @@ test: .venv/ready ## the tests, in random order
 
 .PHONY: test-system
 test-system: .venv/ready ## the tests of clusters (PostgreSQL, Kafka, S3, Ray), sandboxes, outages, kills, whole loops
-	$(BIN)/pytest -m "system and not slow" $(ARGS)
+	$(BIN)/pytest -m system $(ARGS)
 
-.PHONY: test-long
-test-long: .venv/ready ## the long modes: hundreds of kills, minutes each
-	$(BIN)/pytest -m slow -o timeout=0 $(ARGS)
+.PHONY: test-study
+test-study: .venv/ready ## soaks, hundreds of kills, statistics: an hour or more
+	$(BIN)/pytest -m study -o timeout=0 $(ARGS)
 
 .PHONY: trainers
 trainers: .venv-trl/ready .venv-verl/ready ## exports and examples run by PyTorch, TRL and verl, each in an environment of several GB
-	.venv-trl/bin/pytest tests/trainers tests/shards/test_reader_torch.py $(ARGS)
-	.venv-verl/bin/pytest tests/trainers/test_verl.py $(ARGS)
+	.venv-trl/bin/pytest tests/trainers tests/room/shards/test_reader_torch.py $(ARGS)
+	.venv-verl/bin/pytest tests/study/trainers/test_verl.py $(ARGS)
 
 .PHONY: engines
 engines: .venv/ready .venv-vllm/ready ## the example for vLLM and the proxy, with a vLLM for CPUs of several GB
-	VLLM_PYTHON=.venv-vllm/bin/python $(BIN)/pytest tests/fleet/test_vllm_for_real.py tests/proxy/test_vllm_for_real.py $(ARGS)
+	VLLM_PYTHON=.venv-vllm/bin/python $(BIN)/pytest tests/study/fleet/test_vllm_for_real.py tests/study/proxy/test_vllm_for_real.py $(ARGS)
 
 .PHONY: exporters
 exporters: .venv/ready .venv-exporters/ready ## a dozen libraries that export spans, against a running service
-	EXPORTERS_PYTHON=.venv-exporters/bin/python $(BIN)/pytest -m "" tests/otlp/test_exporters.py $(ARGS)
+	EXPORTERS_PYTHON=.venv-exporters/bin/python $(BIN)/pytest -m "" tests/study/otlp/test_exporters.py $(ARGS)
 
 .PHONY: typescript
 typescript: clients/typescript/node_modules/ready ## build the recorder for TypeScript, and run its tests under Node
@@ -55,7 +55,7 @@ typescript: clients/typescript/node_modules/ready ## build the recorder for Type
 .PHONY: faults
 faults: SECONDS = 60
 faults: .venv/ready ## kill, hang and cut off everything under load (SECONDS=600 SEED=…), then count
-	$(BIN)/python -m tests.faults.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
+	$(BIN)/python -m tests.study.faults.run --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 .PHONY: tenants
 tenants: TENANTS = 100000
@@ -198,10 +198,10 @@ endif
 	@touch $@
 
 # Not Penstock's: they only send to it.
-.venv-exporters/ready: tests/otlp/requirements-exporters.txt
+.venv-exporters/ready: tests/study/otlp/requirements-exporters.txt
 	@test -n "$(UV)" || { echo 'make exporters needs uv: pip install uv' >&2; exit 1; }
 	@uv venv --quiet --clear --python 3.11 $(@D)
-	@$(install) -r tests/otlp/requirements-exporters.txt
+	@$(install) -r tests/study/otlp/requirements-exporters.txt
 	@touch $@
 
 .venv-phoenix/ready: bench/requirements-phoenix.txt
@@ -211,10 +211,10 @@ endif
 	@touch $@
 
 # Not Penstock's: it is only asked over HTTP. Its wheel names a PyTorch that is not on PyPI.
-.venv-vllm/ready: tests/fleet/vllm_requirements.txt tests/fleet/vllm_overrides.txt
+.venv-vllm/ready: tests/study/fleet/vllm_requirements.txt tests/study/fleet/vllm_overrides.txt
 	@test -n "$(UV)" || { echo 'make engines needs uv: pip install uv' >&2; exit 1; }
 	@uv venv --quiet --clear --python 3.12 $(@D)
-	@$(install) -r tests/fleet/vllm_requirements.txt --override tests/fleet/vllm_overrides.txt
+	@$(install) -r tests/study/fleet/vllm_requirements.txt --override tests/study/fleet/vllm_overrides.txt
 	@touch $@
 
 # Asks for the base interpreter, since the active one may live in the .venv that goes.

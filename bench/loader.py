@@ -21,7 +21,7 @@ from penstock.shards.reader import ShardReader, read_shard
 from penstock.shards.schema import SHARD_ROWS
 from penstock.shards.writer import PartLimits, PartWriter
 from penstock.storage import FileStore
-from tests.shards.making import publish
+from tests.support.shards.making import publish
 
 _TOKENS = 60_000_000
 _LENGTHS = (1_000, 12_000)

@@ -17,8 +17,8 @@ from bench.measurement import Measurement, Size
 from penstock.terminal.output import say
 from penstock_jobs.simulator.policy import POLICIES
 from penstock_jobs.simulator.production import Checkpoint, Production, SimulatedSession
-from tests.simulator.agreement import ALPHA, Covered, Measured, Pair, errors, measure
 from tests.support.policy_worth import worth_of
+from tests.support.simulator.agreement import ALPHA, Covered, Measured, Pair, errors, measure
 
 #: Standard errors below the stated rate that are luck in 999 of 1,000 studies.
 _LUCK = 3.09

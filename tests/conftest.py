@@ -22,92 +22,23 @@ settings.load_profile("penstock")
 
 #: Each process has servers of its own, of some GB together.
 _PROCESSES_MAX = 4
-#: Files that start first, since they take longest, and folders whose tests stay together.
-_LONGEST = (
-    "tests/demo/test_demo.py",
-    "tests/deploy/test_running.py",
-    "tests/durability/test_kills.py",
-    "tests/execution/",
-    "tests/faults/test_round.py",
-    "tests/loop/test_kills.py",
-    "tests/test_tutorial.py",
-)
-#: Where whole clusters, sandboxes, outages, kills and simulations are tested: `make test-system`.
-_SYSTEM = (
-    "tests/access/test_hostile_tenant.py::test_no_statement",
-    "tests/benchmarks/test_lint.py",
-    "tests/benchmarks/test_machine_sockets.py",
-    "tests/benchmarks/test_running.py",
-    "tests/benchmarks/test_sandbox.py",
-    "tests/benchmarks/test_shipped_suites.py",
-    "tests/canary/test_look.py",
-    "tests/canary/test_watch.py",
-    "tests/channels/test_bound_evidence.py::test_large_registries",
-    "tests/channels/test_concurrent_promotions.py",
-    "tests/channels/test_promotion_kills.py",
-    "tests/checkpoints/test_scores.py::test_many_results",
-    "tests/cli/test_from_anywhere.py::test_a_command_is_refused_to_the_roles",
-    "tests/database/test_postgresql.py",
-    "tests/demo/test_demo.py",
-    "tests/deploy/test_running.py",
-    "tests/durability/",
-    "tests/eventlog/test_kafka.py",
-    "tests/execution/",
-    "tests/faults/test_round.py",
-    "tests/fleet/test_processes.py",
-    "tests/gate/test_sequential.py",
-    "tests/ingest/test_kafka.py",
-    "tests/lake/test_backup.py::test_a_backup_of_a_served_lake",
-    "tests/lake/test_buckets.py",
-    "tests/lake/test_damage.py",
-    "tests/lake/test_lake_in_s3.py",
-    "tests/lake/test_memory.py",
-    "tests/lake/test_sorted_merge.py",
-    "tests/lake/test_views.py::test_parts_merge_to_the_same_sessions",
-    "tests/loop/test_asking.py",
-    "tests/loop/test_commands.py",
-    "tests/loop/test_examples.py",
-    "tests/loop/test_kills.py",
-    "tests/loop/test_live.py",
-    "tests/loop/test_outages.py",
-    "tests/loop/test_outputs.py",
-    "tests/loop/test_running.py",
-    "tests/loop/test_two_runners.py",
-    "tests/privacy/test_erasure_kills.py",
-    "tests/rewards/followups/test_llm_run.py",
-    "tests/rewards/test_large_files.py",
-    "tests/rewards/test_rates.py",
-    "tests/rewards/test_run_commands.py::test_a_run_that_is_killed",
-    "tests/rewards/test_run_elsewhere.py",
-    "tests/server/test_channel_watching.py::test_a_server_that_stops",
-    "tests/server/test_fleet_routes.py::test_metrics_tell",
-    "tests/server/test_overload_and_end.py",
-    "tests/sessions/test_export.py::test_a_lake_comes_back",
-    "tests/sessions/test_export.py::test_simulated_sessions",
-    "tests/shards/test_building.py::test_a_build_that_is_killed",
-    "tests/shards/test_building.py::test_a_session_of_a_million_tokens",
-    "tests/shards/test_building.py::test_the_same_bytes_",
-    "tests/shards/test_order.py::test_each_comes_first",
-    "tests/shards/test_outside.py",
-    "tests/simulator/test_hacks.py",
-    "tests/simulator/test_policy.py",
-    "tests/simulator/test_sinks.py",
-    "tests/simulator/test_truth.py",
-    "tests/storage/test_s3.py",
-    "tests/support/servers/",
-    "tests/trainers/",
-)
+_TESTS = Path(__file__).parent
 #: The servers of the scale-out twins, as fixtures and as parameters: what needs one is a test of
-#: the system.
+#: the system, in whichever folder its suite is.
 _CLUSTERS = {"broker", "kafka", "postgres", "postgresql", "ray_cluster", "s3_process"}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
+    """A test is what its folder says: `unit`, `room`, `system` or `study`."""
+    if item.get_closest_marker("system") or item.get_closest_marker("study"):
+        return
+    kind = item.path.relative_to(_TESTS).parts[0]
     needed = {*getattr(item, "fixturenames", ())}
     if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
         needed |= {value for value in item.callspec.params.values() if isinstance(value, str)}
-    if item.nodeid.startswith(_SYSTEM) or needed & _CLUSTERS:
-        item.add_marker("system")
+    if kind == "room" and needed & _CLUSTERS:
+        kind = "system"
+    item.add_marker(kind)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
@@ -121,7 +52,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     `-n 2` says otherwise."""
     options = config.option
     chosen = config.args_source is pytest.Config.ArgsSource.ARGS or options.keyword or options.lf
-    if chosen or options.markexpr == "slow":
+    if chosen or options.markexpr == "study":
         return 0
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     # One more than cores: tests wait for disks, and for the processes that they start.
@@ -132,16 +63,14 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where tests are spread the longest come first: at the end the other processes would wait."""
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST))
+        items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 class _ByFile(LoadFileScheduling):  # type: ignore[misc]  # it has no types
-    """The tests of a file stay together, since they share what the file makes; and those on
-    executors, since a Ray cluster is the dearest of the servers."""
+    """The tests of a file stay together, since they share what the file makes."""
 
     def _split_scope(self, nodeid: str) -> str:
-        executors = "tests/execution/"
-        return executors if nodeid.startswith(executors) else nodeid.partition("::")[0]
+        return nodeid.partition("::")[0]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _ByFile:

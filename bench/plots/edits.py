@@ -13,8 +13,8 @@ from penstock_jobs.rewards.bucket import EditParameters
 from penstock_jobs.rewards.measures.edits import edit_persistence
 from penstock_jobs.rewards.measures.work_left import WorkParameters, taken_back, work_left
 from penstock_jobs.rewards.texts.similarity import sim4
-from tests.rewards.measures import value
-from tests.rewards.stories import Story, bucket, found
+from tests.support.rewards.measures import value
+from tests.support.rewards.stories import Story, bucket, found
 
 _SHARES = shares(20)
 _FILES = (1, 2, 5, 10, 20, 50, 100)

@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 
-from tests.rewards.stories import Story
+from tests.support.rewards.stories import Story
 
 #: All of one length: what is a share of the lines is one of the characters too.
 _WORDS = (

@@ -24,7 +24,7 @@ from penstock.shards.writer import PartLimits
 from penstock.storage import FileStore
 from penstock_jobs.shards.errors import ExportEmpty
 from penstock_jobs.shards.export import EXPORT_NAME, ExportReport, export_shard
-from tests.shards.making import make_routes, make_row, make_shard, stored_in, table_of
+from tests.support.shards.making import make_routes, make_row, make_shard, stored_in, table_of
 
 Row = dict[str, Any]
 #: So that a shard of a few rows has several parts, and those several row groups.

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from penstock_jobs.rewards.followups.judge import Example, Message
 
-_FOLDER = Path(__file__).parents[1] / "rewards" / "followups" / "messages"
+_FOLDER = Path(__file__).parent / "rewards" / "followups" / "messages"
 TRAINING = ("situations", "findings", "contrasts", "brief")
 HELD_OUT = "unseen"
 

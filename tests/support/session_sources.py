@@ -19,7 +19,7 @@ from penstock_jobs.importers.vendors import VENDOR_MODEL
 
 Event = dict[str, Any]
 
-FIXTURES = Path(__file__).parents[1] / "importers" / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "room" / "importers" / "fixtures"
 #: Beside the sources of a case: what is expected of them.
 EXPECTED = "expected.json"
 

@@ -1,0 +1,296 @@
+"""Whoever edits, removes or adds a row that a verdict rests on is noticed, and the row is named."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from penstock.channels.channel_verdict import channel_evidence, judge
+from penstock.channels.history import unbound_versions, verify_history
+from penstock.checkpoints.attempts import (
+    Attempt,
+    AttemptScope,
+    begin_run,
+    finish_run,
+    note_problem,
+    record_attempts,
+)
+from penstock.checkpoints.integrity import read_bound_attempts, restore
+from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
+from penstock.checkpoints.tables import benchmark_journal
+from penstock.database.engine import Database
+from penstock.database.errors import DatabaseUnreachable
+from penstock.errors import InvalidInput
+from penstock.gate.verdict import Verdict
+from tests.support.checkpoint_factory import TENANT, add, promote, set_policy
+from tests.support.servers.interleaving import Running
+
+POLICY = '[[require]]\nsuite = "core"\nmargin = 0.1\nminimum = 0.5\n'
+TASKS = [f"t-{at:02}" for at in range(40)]
+
+
+def scored(database: Database, name: str, value: float = 1.0, numbers: range = range(1)) -> None:
+    """By a run that notes a problem."""
+    scope = AttemptScope(TENANT, "core", "v1", name)
+    run = begin_run(database, scope, source=f"agent of {name}", conditions={"isolated": True})
+    results = [
+        Attempt(task=task, attempt=number, score=value, cost_usd=0.25, edited=True)
+        for task in TASKS
+        for number in numbers
+    ]
+    with database.write() as connection:
+        record_attempts(connection, scope, run, results)
+        note_problem(connection, scope, run, {"task": "t-00", "problem": "slow"})
+    finish_run(database, scope, run)
+
+
+def asked(database: Database, name: str) -> Verdict:
+    return judge(database, TENANT, "production", name)
+
+
+@pytest.fixture
+def ready(database: Database) -> Database:
+    return prepared(database)
+
+
+def prepared(database: Database) -> Database:
+    """`one` is in production by a verdict of version 2, and `two` was scored, worse."""
+    add(database, "one", "two")
+    tasks = tuple(SuiteTask(task) for task in TASKS)
+    add_suite(database, TENANT, SuiteVersion("core", "v1", tasks))
+    set_policy(database, POLICY)
+    scored(database, "one")
+    promote(database, "one", lambda _, name: asked(database, name))
+    scored(database, "two", 0.0)
+    return database
+
+
+@contextmanager
+def by_hand(database: Database) -> Iterator[sa.Connection]:
+    """Somebody with the database and a shell: triggers do not stop them."""
+    with database.write() as connection:
+        if database.is_sqlite:
+            query = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND name LIKE 'keep_%'"
+            for name in list(connection.exec_driver_sql(query).scalars()):
+                connection.exec_driver_sql(f"DROP TRIGGER {name}")
+        else:
+            connection.exec_driver_sql("ALTER TABLE benchmark_journal DISABLE TRIGGER ALL")
+        yield connection
+
+
+OF_ONE = "checkpoint = 'one' AND task = 't-07'"
+COPY = (
+    "INSERT INTO benchmark_attempt (tenant, suite, suite_version, checkpoint, task, attempt, run,"
+    " status, score, retries, scored_at) SELECT tenant, suite, suite_version, checkpoint, task, 9,"
+    f" run, status, 1, 0, scored_at FROM benchmark_attempt WHERE {OF_ONE}"
+)
+NEWER = (
+    "INSERT INTO suite_version (tenant, suite, version, tasks, content, created_at)"
+    " SELECT tenant, suite, 'v0', tasks, content, created_at - 1 FROM suite_version"
+)
+STRANGE_RUN = (
+    "INSERT INTO benchmark_run (id, tenant, suite, suite_version, checkpoint, kind, source,"
+    " problems, started_at) SELECT 'forged', tenant, suite, suite_version, checkpoint, kind,"
+    " 'another agent', problems, started_at FROM benchmark_run WHERE checkpoint = 'one'"
+)
+ATTEMPT = "attempt 0 at t-07 of one on core "
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        (f"UPDATE benchmark_attempt SET score = 0 WHERE {OF_ONE}",
+         ATTEMPT + "was edited: its score is 0.0, and 1.0 was recorded"),
+        (f"UPDATE benchmark_attempt SET score = NULL, error = 'x', status = 'error' WHERE {OF_ONE}",
+         ATTEMPT + "was edited: its score is nothing"),
+        (f"UPDATE benchmark_attempt SET status = 'error' WHERE {OF_ONE}",
+         ATTEMPT + "was edited: its status is error, and scored was recorded"),
+        (f"UPDATE benchmark_attempt SET cost_usd = 0.125 WHERE {OF_ONE}",
+         ATTEMPT + "was edited: its cost_usd is 0.125"),
+        (f"UPDATE benchmark_attempt SET scored_at = scored_at + 1 WHERE {OF_ONE}",
+         ATTEMPT + "was edited: its scored_at"),
+        (f"UPDATE benchmark_attempt SET attempt = 5 WHERE {OF_ONE}", ATTEMPT + "was removed"),
+        (f"DELETE FROM benchmark_attempt WHERE {OF_ONE}", ATTEMPT + "was removed"),
+        (COPY, "attempt 9 at t-07 of one on core was added past Penstock"),
+        ("""UPDATE benchmark_run SET conditions = '{"isolated":false}' WHERE checkpoint = 'one'""",
+         "of one on core was edited: its conditions are not those that were recorded"),
+        ("UPDATE benchmark_run SET problems = '[]' WHERE checkpoint = 'one'",
+         "of one on core was edited: its problems are not those that were recorded"),
+        ("UPDATE benchmark_run SET source = 'x' WHERE checkpoint = 'one'",
+         "was edited: its source is x, and agent of one was recorded"),
+        ("DELETE FROM benchmark_run WHERE checkpoint = 'one'", "of one on core was removed"),
+        (STRANGE_RUN, "the run forged of one on core was added past Penstock"),
+        ("UPDATE suite_version SET tasks = '[]'", "the version v1 of core was edited: its tasks"),
+        ("UPDATE suite_version SET created_at = 1", "the version v1 of core was edited"),
+        (NEWER, "the version v0 of core was added past Penstock"),
+        ("UPDATE benchmark_journal SET document = replace(document, '1.0', '0.0')"
+         " WHERE checkpoint = 'one' AND number = 2",
+         "one on core: entry 2 of its journal was edited"),
+        ("DELETE FROM benchmark_journal WHERE checkpoint = 'one' AND number = 2",
+         "one on core: entry 2 of its journal was removed"),
+    ],
+)  # fmt: skip
+def test_what_is_done_by_hand_is_noticed_and_named(
+    embedded: Database, statement: str, said: str
+) -> None:
+    notices(prepared(embedded), statement, said)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["UPDATE benchmark_attempt SET score = 0 WHERE", "DELETE FROM benchmark_attempt WHERE"],
+)
+def test_so_it_is_on_each_database(ready: Database, statement: str) -> None:
+    notices(ready, f"{statement} {OF_ONE}", ATTEMPT)
+
+
+def notices(ready: Database, statement: str, said: str) -> None:
+    assert asked(ready, "two").outcome == "FAIL"
+    assert verify_history(ready, TENANT, "production") is None
+    with by_hand(ready) as connection:
+        connection.exec_driver_sql(statement)
+    verdict = asked(ready, "two")
+    assert verdict.outcome == "ERROR"
+    assert any(said in why for why in verdict.document["why"])
+    misfit = verify_history(ready, TENANT, "production")
+    assert misfit is not None
+    assert misfit.version == 2
+    assert said in misfit.why or "was edited" in misfit.why or "was removed" in misfit.why
+    scope = AttemptScope(TENANT, "core", "v1", "one")
+    if "journal" in said:
+        with pytest.raises(InvalidInput, match="restore a copy"), ready.write() as connection:
+            restore(connection, scope)
+    elif "version v" not in said:
+        with ready.write() as connection:
+            assert any(said in text for text in restore(connection, scope))
+            assert restore(connection, scope) == []
+        assert asked(ready, "two").outcome == "FAIL"
+        assert verify_history(ready, TENANT, "production") is None
+
+
+def test_a_fail_does_not_become_a_pass(ready: Database) -> None:
+    """Of the candidate, whose attempts no verdict has read yet."""
+    with ready.write() as connection:
+        connection.exec_driver_sql("UPDATE benchmark_attempt SET score = 1 WHERE score = 0")
+    verdict = asked(ready, "two")
+    assert verdict.outcome == "ERROR"
+    assert verdict.document["why"][0].startswith("attempt 0 at t-00 of two on core was edited")
+    assert verdict.document["why"][-1] == "and 37 more rows are not as they were recorded"
+
+
+def test_a_suite_that_was_removed_whole_is_noticed(ready: Database) -> None:
+    with ready.write() as connection:
+        connection.exec_driver_sql("DELETE FROM suite_version")
+    assert "the version v1 of core was removed" in asked(ready, "two").document["why"]
+
+
+def test_a_journal_that_was_cut_off_is_noticed_by_the_verdict(ready: Database) -> None:
+    with by_hand(ready) as connection:
+        for table in ("benchmark_attempt", "benchmark_run", "benchmark_journal"):
+            connection.exec_driver_sql(f"DELETE FROM {table} WHERE checkpoint = 'one'")
+    misfit = verify_history(ready, TENANT, "production")
+    assert misfit is not None
+    assert misfit.why == "the journal of one on core is not the one that its verdict read"
+
+
+def test_the_journal_refuses_to_be_changed(ready: Database) -> None:
+    for statement in (sa.update(benchmark_journal).values(kind="x"), sa.delete(benchmark_journal)):
+        with (
+            pytest.raises((sa.exc.DBAPIError, DatabaseUnreachable), match="evidence and stay"),
+            ready.write() as connection,
+        ):
+            connection.execute(statement)
+
+
+def test_what_penstock_adds_later_is_no_alarm(ready: Database) -> None:
+    """More attempts, scores in the place of errors, another run, another version."""
+    scope = AttemptScope(TENANT, "core", "v1", "one")
+    broken = [Attempt(task=task, attempt=1, error="the engine was away") for task in TASKS[:2]]
+    with ready.write() as connection:
+        record_attempts(connection, scope, "r2", broken)
+    assert verify_history(ready, TENANT, "production") is None
+    scored(ready, "one", 0.5, range(1, 3))
+    add_suite(ready, TENANT, SuiteVersion("core", "v2", ()))
+    assert verify_history(ready, TENANT, "production") is None
+    assert unbound_versions(ready, TENANT, "production") == []
+
+
+def test_a_verdict_names_the_journals_that_it_read(ready: Database) -> None:
+    first, again = asked(ready, "two").document, asked(ready, "two").document
+    facts = first["suites"]["core"]
+    heads = [facts["journal"], facts["candidate"]["journal"], facts["incumbent"]["journal"]]
+    assert [head["entries"] for head in heads] == [1, 4, 4]
+    assert len({head["hash"] for head in heads}) == 3
+    assert again["suites"] == first["suites"]
+
+
+def test_histories_from_before_verify_and_say_so(ready: Database) -> None:
+    """A verdict as an older Penstock kept it: without journals."""
+
+    def older(channel: str, name: str) -> Verdict:
+        verdict = asked(ready, name)
+        document: dict[str, Any] = json.loads(verdict.text)
+        facts = document["suites"]["core"]
+        for part in (facts, facts["candidate"], facts["incumbent"]):
+            del part["journal"]
+        return Verdict("PASS", channel, name, document)
+
+    promote(ready, "two", older)
+    assert verify_history(ready, TENANT, "production") is None
+    assert unbound_versions(ready, TENANT, "production") == [3]
+
+
+def test_processes_that_record_at_once_make_one_journal(
+    ready: Database, open_database: Any
+) -> None:
+    """The second waits for the first, or finds its number taken and takes the next."""
+    other = open_database()
+    scope = AttemptScope(TENANT, "core", "v1", "two")
+
+    def record(connection: sa.Connection, number: int) -> None:
+        results = [Attempt(task="t-01", attempt=number, score=1.0)]
+        record_attempts(connection, scope, f"run-{number}", results)
+
+    def record_too() -> None:
+        with other.write() as connection:
+            record(connection, 2)
+
+    too = Running(record_too)
+    with ready.write() as connection:
+        record(connection, 1)
+        too.start()
+    too.finish()
+    assert asked(ready, "two").outcome != "ERROR"
+    evidence = channel_evidence(ready, TENANT, "production", "two")
+    assert evidence.suites["core"].candidate.journal.entries == 6
+
+
+def test_a_verdict_whose_journal_began_anew_is_noticed(ready: Database) -> None:
+    with ready.write() as connection:
+        connection.exec_driver_sql("DROP TRIGGER keep_benchmark_journal_delete")
+        attempts = benchmark_journal.c.checkpoint != ""
+        connection.execute(sa.delete(benchmark_journal).where(attempts))
+    for name in ("one", "two"):
+        scored(ready, name, numbers=range(1, 2))
+    misfit = verify_history(ready, TENANT, "production")
+    assert misfit is not None
+    assert misfit.why == "the journal of core is not the one that its verdict read"
+
+
+@pytest.mark.system
+def test_large_registries_are_found_in_parts(database: Database) -> None:
+    add(database, "one")
+    scope = AttemptScope(TENANT, "core", "v1", "one")
+    results = [
+        Attempt(task=f"t-{number % 40:02}", attempt=number // 40, score=0.5, error=None)
+        for number in range(5_100)
+    ]
+    with database.write() as connection:
+        record_attempts(connection, scope, "r", results)
+    with database.read() as connection:
+        bound = read_bound_attempts(connection, scope)
+    assert (len(bound.attempts), bound.alterations) == (5_100, ())
+    assert bound.journal.head.entries == 2

@@ -1,0 +1,76 @@
+"""Canaries: a share of the traffic beside what the channel is at."""
+
+import pytest
+
+from penstock.channels.errors import AlreadyServing
+from penstock.database.engine import Database
+from penstock.errors import InvalidInput
+from tests.support.channels.channels_seen import at, states
+from tests.support.checkpoint_factory import add, digest_of, promote, rollback
+
+
+def test_a_canary_grows_and_takes_over(database: Database) -> None:
+    add(database, "a", "b")
+    promote(database, "a")
+    first = promote(database, "b", share=0.05)
+    assert (first.action, first.checkpoint, first.canary, first.canary_share) == (
+        "canary",
+        "a",
+        "b",
+        0.05,
+    )
+    found = at(database)
+    assert (found.canary_digest, found.canary_uri) == (digest_of("b"), "https://models.test/b")
+    with pytest.raises(AlreadyServing, match="as a canary"):
+        promote(database, "b", share=0.05)
+    promote(database, "b", share=0.5)
+    assert states(database, "a", "b") == ["serving", "serving"]
+    full = promote(database, "b")
+    assert (full.checkpoint, full.canary, full.canary_share) == ("b", None, None)
+    assert states(database, "a", "b") == ["retired", "serving"]
+    assert at(database).since == full.at
+
+
+def test_a_rollback_with_a_canary_ends_the_canary(database: Database) -> None:
+    """What was changed last is what is bad; the one beside it was good before."""
+    add(database, "a", "b", "c")
+    promote(database, "a")
+    promote(database, "b")
+    promote(database, "c", share=0.25)
+    back = rollback(database)
+    assert (back.checkpoint, back.previous, back.canary, back.pinned) == ("b", "a", None, True)
+    assert states(database, "a", "b", "c") == ["retired", "serving", "rolled_back"]
+    assert rollback(database).checkpoint == "a"
+
+
+def test_a_rollback_to_a_named_one_ends_the_canary_too(embedded: Database) -> None:
+    add(embedded, "a", "b", "c")
+    promote(embedded, "a")
+    promote(embedded, "b")
+    promote(embedded, "c", share=0.25)
+    assert rollback(embedded, to="a").canary is None
+    assert states(embedded, "a", "b", "c") == ["serving", "rolled_back", "rolled_back"]
+
+
+def test_another_canary_takes_the_place_of_one(embedded: Database) -> None:
+    add(embedded, "a", "b", "c")
+    promote(embedded, "a")
+    promote(embedded, "b", share=0.25)
+    promote(embedded, "c", share=0.05)
+    assert states(embedded, "a", "b", "c") == ["serving", "retired", "serving"]
+    with pytest.raises(AlreadyServing, match="a rollback ends its canary c"):
+        promote(embedded, "a")
+
+
+@pytest.mark.parametrize("share", [0, 1, -0.1, 1.5, float("nan"), float("inf")])
+def test_a_share_lies_between_none_and_all(embedded: Database, share: float) -> None:
+    add(embedded, "a", "b")
+    promote(embedded, "a")
+    with pytest.raises(InvalidInput, match="between 0 and 1"):
+        promote(embedded, "b", share=share)
+
+
+def test_a_canary_needs_something_beside_it(embedded: Database) -> None:
+    add(embedded, "a")
+    with pytest.raises(InvalidInput, match="promote one to all first"):
+        promote(embedded, "a", share=0.1)

@@ -1,0 +1,183 @@
+"""Torn tails are cut off, and what else is damaged is refused, with nothing lost."""
+
+import json
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.eventlog.errors import LogCorrupt, LogShapeChanged
+from penstock.eventlog.local_partition import split_offset
+from tests.room.eventlog.conftest import Open
+from tests.support.eventlog.local_contents import MIB, entries_of, files, values_of
+
+# Torn tails
+
+
+def torn(whole: bytes, last: int, kind: str) -> Iterator[bytes]:
+    """The file as a crash may leave it, for every byte of the block that begins at `last`."""
+    noise = random.Random(7)
+    for cut in range(last, len(whole)):
+        missing = len(whole) - cut
+        if kind == "truncated":
+            yield whole[:cut]
+        elif kind == "garbage":
+            yield whole[:cut] + noise.randbytes(missing)
+        elif kind == "zeros":
+            yield whole[:cut] + bytes(missing)
+        else:
+            yield whole[:cut] + bytes(missing) + noise.randbytes(4096)
+
+
+@pytest.mark.parametrize("kind", ["truncated", "garbage", "zeros", "longer"])
+def test_a_torn_tail_is_cut_and_nothing_before_it_is_lost(
+    open_log: Open, tmp_path: Path, kind: str
+) -> None:
+    log = open_log()
+    log.append({0: [b"first"]})
+    log.append({0: [b"second", b""]})
+    last = split_offset(log.bounds(0).end)[1]
+    log.append({0: [b"torn away", b"and with it", b"all of its block"]})
+    log.close()
+    [path] = files(tmp_path)
+    whole = path.read_bytes()
+    for left in torn(whole, last, kind):
+        path.write_bytes(left)
+        again = open_log()
+        assert values_of(again) == [b"first", b"second", b""]
+        assert path.stat().st_size == last
+        again.append({0: [b"next"]})
+        assert values_of(again) == [b"first", b"second", b"", b"next"]
+        again.close()
+
+
+@pytest.mark.parametrize("tear", [b"P", b"PSK1", b"\0" * 100, b"PSK1\xff\xff\xff\xff" * 9])
+def test_a_torn_tail_of_a_dead_process_is_cut_by_those_that_run(
+    open_log: Open, tmp_path: Path, tear: bytes
+) -> None:
+    appender, reader = open_log(), open_log()
+    appender.append({0: [b"first"]})
+    bounds = appender.bounds(0)
+    [path] = files(tmp_path)
+    whole = path.read_bytes()
+    path.write_bytes(whole + tear)
+    assert reader.bounds(0) == bounds
+    assert values_of(reader) == [b"first"]
+    path.write_bytes(whole + tear)
+    appender.append({0: [b"next"]})
+    assert values_of(reader) == values_of(appender) == [b"first", b"next"]
+
+
+def test_a_value_that_looks_like_a_block_is_none(open_log: Open, tmp_path: Path) -> None:
+    """Whoever sends a piece of a log file cannot make a torn tail look like damage."""
+    log = open_log()
+    log.append({0: [b"first"]})
+    [path] = files(tmp_path)
+    piece = path.read_bytes()
+    log.append({0: [piece * 3, b"torn"]})
+    log.close()
+    path.write_bytes(path.read_bytes()[:-1])
+    assert values_of(open_log()) == [b"first"]
+
+
+def test_blocks_of_a_removed_file_that_the_disk_brings_back_are_none(
+    open_log: Open, tmp_path: Path
+) -> None:
+    """After a power loss a file may end with what its place on the disk held before."""
+    log = open_log(file_bytes_max=1)
+    for number in range(3):
+        log.append({0: [b"%d" % number]})
+    log.close()
+    first, _, last = files(tmp_path)
+    last.write_bytes(last.read_bytes() + first.read_bytes())
+    assert values_of(open_log()) == [b"0", b"1", b"2"]
+
+
+# Damage
+
+
+def test_damage_before_the_end_is_refused_and_nothing_is_cut(
+    open_log: Open, tmp_path: Path
+) -> None:
+    log = open_log()
+    log.append({0: [b"first"]})
+    start_of_second = split_offset(log.bounds(0).end)[1]
+    log.append({0: [b"second"]})
+    start_of_third = split_offset(log.bounds(0).end)[1]
+    log.append({0: [b"third"]})
+    log.close()
+    [path] = files(tmp_path)
+    whole = path.read_bytes()
+    for position in range(start_of_third):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0xFF
+        path.write_bytes(damaged)
+        with pytest.raises(LogCorrupt) as refused:
+            open_log()
+        begins = 0 if position < start_of_second else start_of_second
+        assert refused.value.facts["position"] == begins
+        assert refused.value.facts["path"] == path
+        assert path.read_bytes() == damaged
+
+
+def test_damage_in_a_file_that_is_rolled_stops_its_reader_there(
+    open_log: Open, tmp_path: Path
+) -> None:
+    """What follows in other files is not given in its place."""
+    log = open_log(file_bytes_max=200)
+    for number in range(12):
+        log.append({0: [b"%02d" % number * 20]})
+    entries = entries_of(log)
+    first, *_ = files(tmp_path)
+    inside = [entry for entry in entries if split_offset(entry.offset)[0] == 1]
+    assert len(inside) == 3
+    damaged = bytearray(first.read_bytes())
+    damaged[split_offset(inside[1].offset)[1] + 30] ^= 1
+    first.write_bytes(damaged)
+
+    assert log.read(0, 0, MIB) == inside[:1]
+    for bytes_max in (1, 10, 100, MIB):
+        with pytest.raises(LogCorrupt) as refused:
+            log.read(0, inside[1].offset, bytes_max)
+        assert refused.value.facts["position"] == split_offset(inside[1].offset)[1]
+    assert entries_of(log, offset=inside[2].offset) == entries[2:]
+
+
+@pytest.mark.parametrize("change", ["shorter", "gone"])
+def test_a_file_that_was_cut_or_removed_by_others_is_not_written_over(
+    open_log: Open, tmp_path: Path, change: str
+) -> None:
+    log = open_log()
+    log.append({0: [b"first"]})
+    log.append({0: [b"second"]})
+    [path] = files(tmp_path)
+    if change == "shorter":
+        os.truncate(path, path.stat().st_size - 1)
+    else:
+        path.unlink()
+    with pytest.raises(LogCorrupt):
+        log.append({0: [b"third"]})
+    with pytest.raises(LogCorrupt):
+        log.bounds(0)
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"{", b"[]", b"{}", b'{"version": 2, "id": "x", "partitions": 1}', b"\xff"]
+)
+def test_a_damaged_description_is_refused(open_log: Open, tmp_path: Path, text: bytes) -> None:
+    open_log().close()
+    (tmp_path / "log" / "log.json").write_bytes(text)
+    with pytest.raises(LogCorrupt, match=r"log\.json"):
+        open_log()
+
+
+def test_another_number_of_partitions_is_refused(open_log: Open, tmp_path: Path) -> None:
+    open_log(partitions=2).close()
+    for partitions in (1, 3):
+        with pytest.raises(LogShapeChanged, match="made with 2 partitions"):
+            open_log(partitions=partitions)
+    described = json.loads((tmp_path / "log" / "log.json").read_text())
+    assert described["partitions"] == 2
+    assert open_log(partitions=2).id == described["id"]

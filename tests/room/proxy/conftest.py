@@ -1,0 +1,16 @@
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.proxy.conversations import Setting, setting_of
+from tests.support.servers.scripted_engine import Kind
+
+
+@pytest.fixture(scope="module", params=["vllm", "sglang"])
+def setting(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Setting]:
+    """An engine of each kind, and a proxy before it whose service is away."""
+    kind: Kind = request.param
+    with setting_of(kind, tmp_path_factory.mktemp("spool")) as made:
+        yield made

@@ -1,0 +1,336 @@
+"""What must hold of the measures of edits whatever the texts, and what does not hold of a published
+form: each such property has a test that shows it."""
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.buckets import plan_buckets, read_bucket
+from penstock.lake.catalog import current
+from penstock_jobs.rewards.bucket import Bucket, as_bucket
+from tests.support.lakes import START_US, Event, hand_lake
+from tests.support.repository import ROOT
+from tests.support.reward_events import DAY_US, compute
+from tests.support.rewards.measures import MEASURES, PARAMETERS
+from tests.support.rewards.stories import Story, bucket, found
+
+TEXT = st.text("ab(=. \n\té𝄞", max_size=80)
+SAMPLES = ROOT / "examples" / "sessions"
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+
+
+def persistence(story: Story, horizon_s: int = 30, edit: str = "e-1") -> float | str:
+    return measured("edit_persistence", story, horizon_s, edit)
+
+
+def measured(name: str, story: Story, horizon_s: int = 30, edit: str = "e-1") -> float | str:
+    """The value, or why there is none."""
+    row = found(MEASURES[name](bucket(story), PARAMETERS), edit, horizon_s)
+    number: float | None = row["value"]
+    return str(row["reason"]) if number is None else number
+
+
+@given(TEXT, TEXT)
+def test_untouched_is_1(before: str, after: str) -> None:
+    for name in set(MEASURES) - {"self_rework"}:
+        rows = MEASURES[name](bucket(Story().edit(0, before, after).look(31, after)), PARAMETERS)
+        row = found(rows, "e-1", 30)
+        assert (row["value"] or row["reason"]) in (1.0, "nothing_written")
+
+
+@given(TEXT, TEXT)
+def test_reverted_is_0(before: str, after: str) -> None:
+    story = Story().edit(0, before, after).look(31, before)
+    for name in ("edit_persistence", "line_survival"):
+        assert measured(name, story) in (0.0, "nothing_written")
+
+
+@given(st.text(LETTERS, min_size=4, max_size=60), st.text("αβγδεζηθικλμ", min_size=4, max_size=60))
+def test_a_replaced_line_that_is_put_back_is_0_in_the_range_forms(old: str, new: str) -> None:
+    # Two lines that have no character in common.
+    before, after = f"first\n{old}\nlast\n", f"first\n{new}\nlast\n"
+    story = Story().look(-1, before).edit(0, before, after).look(31, before)
+    assert measured("edit_no_revert", story) == 0
+    assert measured("four_gram_range", story) == 0
+    assert measured("four_gram_presence", story) == 0
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_code_that_is_put_back_is_0_in_no_revert_however_it_was_cut(seed: int) -> None:
+    """Texts that are alike everywhere: writing and putting back are cut into other stretches."""
+    dice = random.Random(seed)
+    words = ("cursor", "digest", "filter", "handle", "kernel", "ledger", "margin", "number")
+
+    def code() -> str:
+        lines = (dice.sample(words, 5) for _ in range(40))
+        return "".join(
+            f"{a}_{b} = {c}({d}.{e}, {dice.randrange(999)})\n" for a, b, c, d, e in lines
+        )
+
+    head, old, new, tail = code(), code(), code(), code()
+    before = head + old + tail
+    back = Story().edit(0, before, head + new + tail).look(31, before)
+    assert measured("edit_no_revert", back) == 0
+    elsewhere = Story().edit(0, before, head + new + tail).look(31, f"# one\n{before}# two\n")
+    left = measured("edit_no_revert", elsewhere)
+    assert isinstance(left, float)
+    assert left < 0.15, "how it is cut may leave a little"
+
+
+def test_an_insertion_that_is_taken_back_stays_1_in_no_revert() -> None:
+    story = Story().edit(0, "first\nlast\n", "first\nwritten\nlast\n").look(31, "first\nlast\n")
+    assert measured("edit_no_revert", story) == 1
+    assert measured("edit_persistence", story) == 0
+
+
+def test_a_line_that_is_taken_back_is_not_0_in_the_presence_form() -> None:
+    # Grams of the line that was written, and is gone, stand in another line: abcd `bcd ` `cd =`
+    # `d = ` ` = 1` of the seven of `abcd = 12\n`.
+    before, after = "first\nabcd = 1\nlast\n", "first\nabcd = 1\nabcd = 12\nlast\n"
+    story = Story().edit(0, before, after).look(31, before)
+    assert measured("four_gram_presence", story) == pytest.approx(5 / 7)
+    assert measured("four_gram_range", story) == 0
+    assert measured("edit_persistence", story) == 0
+
+
+@given(TEXT, TEXT, TEXT)
+def test_all_values_are_between_0_and_1(before: str, after: str, now: str) -> None:
+    story = Story().edit(0, before, after).edit(1, after, now).look(31.5, before).look(121, now)
+    tables = bucket(story)
+    for measure in MEASURES.values():
+        for row in measure(tables, PARAMETERS).to_pylist():
+            assert (row["value"] is not None) == (row["state"] == "scored")
+            assert (row["reason"] is None) == (row["state"] in ("scored", "pending"))
+            assert row["value"] is None or 0 <= row["value"] <= 1
+
+
+@st.composite
+def lines(draw: st.DrawFn, count: int) -> list[str]:
+    """Lines in which no character occurs twice."""
+    sizes = draw(st.lists(st.integers(8, 40), min_size=count, max_size=count))
+    dice = random.Random(draw(st.integers(0, 999)))
+    return ["".join(dice.sample(LETTERS, size)) + "\n" for size in sizes]
+
+
+@given(lines(5), st.data())
+def test_deleting_more_never_raises_it(written: list[str], data: st.DataObject) -> None:
+    now = "".join(written)
+    story = Story().edit(0, "first\nlast\n", f"first\n{now}last\n")
+    for at in (31, 121, 301):
+        start = data.draw(st.integers(0, len(now)))
+        end = data.draw(st.integers(start, len(now)))
+        now = now[:start] + now[end:]
+        story.look(at, f"first\n{now}last\n")
+    values = [persistence(story, horizon_s) for horizon_s in (0, 30, 120, 300)]
+    assert values == sorted(values, reverse=True, key=float)
+
+
+@given(lines(5), st.data())
+def test_deleting_more_lines_never_raises_it(written: list[str], data: st.DataObject) -> None:
+    now = list(written)
+    after = "".join(["first\n", *now, "last\n"])
+    story = Story().edit(0, "first\nlast\n", after)
+    for at in (31, 121, 301):
+        now = [line for line in now if data.draw(st.booleans())]
+        story.look(at, "".join(["first\n", *now, "last\n"]))
+    for name in ("edit_persistence", "line_survival"):
+        values = [measured(name, story, horizon_s) for horizon_s in (0, 30, 120, 300)]
+        assert values == sorted(values, reverse=True, key=float)
+
+
+def test_line_survival_may_rise_when_part_of_a_joined_line_is_deleted() -> None:
+    # Two lines become one, which is neither; of that one the second half goes: the first is back.
+    story = Story().edit(0, "first\nlast\n", "first\nalpha\nbravo\nlast\n")
+    story.look(31, "first\nalphabravo\nlast\n").look(121, "first\nalpha\nlast\n")
+    assert measured("line_survival", story, 30) == 0
+    assert measured("line_survival", story, 120) == 1 / 2
+
+
+def test_four_gram_range_may_rise_when_more_is_deleted() -> None:
+    # `ABCDEFGHIJ\n` has 8 grams. ABCDEFG+J: 6, of them 4 in both: 8 / 14. ABCDEFG: 5, 4: 8 / 13.
+    story = Story().edit(0, "first\nlast\n", "first\nABCDEFGHIJ\nlast\n")
+    story.look(31, "first\nABCDEFGJ\nlast\n").look(121, "first\nABCDEFG\nlast\n")
+    assert measured("four_gram_range", story, 30) == pytest.approx(8 / 14)
+    assert measured("four_gram_range", story, 120) == pytest.approx(8 / 13)
+    assert float(measured("edit_persistence", story, 30)) > float(
+        measured("edit_persistence", story, 120)
+    )
+
+
+def test_four_gram_presence_may_rise_when_more_is_deleted() -> None:
+    # 23 grams: 9 of each of the first two lines, 5 of the third. Without the third abcd bcde cdef
+    # are gone. Without the second Q they are back, and what had a Q is still in the first line.
+    one, other = "abcQdefg\n", "abcdefg\n"
+    story = Story().edit(0, "first\nlast\n", f"first\n{one}{one}{other}last\n")
+    story.look(31, f"first\n{one}{one}last\n").look(121, f"first\n{one}{other}last\n")
+    assert measured("four_gram_presence", story, 30) == pytest.approx(20 / 23)
+    assert measured("four_gram_presence", story, 120) == 1
+
+
+def test_no_revert_may_rise_when_more_is_deleted() -> None:
+    # qabcdefr became XabcYdefZ, of whose 6 grams none was there before. Without the Y three of 6
+    # are: 1 − 6 / 12. Without all of it none.
+    before, after = "first\nqabcdefr\nlast\n", "first\nXabcYdefZ\nlast\n"
+    story = Story().look(-1, before).edit(0, before, after)
+    story.look(31, "first\nXabcdefZ\nlast\n").look(121, "first\nlast\n")
+    assert measured("edit_no_revert", story, 30) == pytest.approx(1 / 2)
+    assert measured("edit_no_revert", story, 120) == 1
+
+
+@given(lines(12), st.data())
+def test_edits_elsewhere_change_nothing(some: list[str], data: st.DataObject) -> None:
+    # The lines beside the edit stay: what is put at its edges joins a range.
+    head, written, tail = some[:4], some[4:8], some[8:]
+    before, after = "".join(head + tail), "".join(head + written + tail)
+    touched = [line for line in written if data.draw(st.booleans())]
+    plain = Story().edit(0, before, after).look(31, "".join(head + touched + tail))
+    other_head = ["new at the top\n", *(line for line in head[:3] if data.draw(st.booleans()))]
+    other_tail = [*(line for line in tail[1:] if data.draw(st.booleans())), "new at the end\n"]
+    now = "".join([*other_head, head[3], *touched, tail[0], *other_tail])
+    other = Story().edit(0, before, after).look(31, now)
+    for name in set(MEASURES) - {"four_gram_presence"}:
+        assert measured(name, other) == measured(name, plain), name
+
+
+@given(lines(12), st.data())
+def test_edits_right_beside_it_change_nothing(some: list[str], data: st.DataObject) -> None:
+    head, written, tail = some[:4], some[4:8], some[8:]
+    before, after = "".join(head + tail), "".join(head + written + tail)
+    touched = [line for line in written if data.draw(st.booleans())]
+    plain = Story().edit(0, before, after).look(31, "".join(head + touched + tail))
+    other_head = ["new at the top\n", *(line for line in head if data.draw(st.booleans()))]
+    other_tail = [*(line for line in tail if data.draw(st.booleans())), "new at the end\n"]
+    now = "".join(other_head + touched + other_tail)
+    other = Story().edit(0, before, after).look(31, now)
+    for name in ("edit_persistence", "line_survival", "self_rework"):
+        assert measured(name, other) == measured(name, plain), name
+
+
+def test_four_gram_range_falls_by_a_line_right_beside_it() -> None:
+    # `x = 1\n` joins `alpha = 10\n`: 8 grams became 14: 16 / 22.
+    story = Story().edit(0, "first\nlast\n", "first\nalpha = 10\nlast\n")
+    story.look(31, "first\nx = 1\nalpha = 10\nlast\n")
+    assert measured("four_gram_range", story) == pytest.approx(16 / 22)
+
+
+def test_four_gram_presence_rises_by_what_is_written_elsewhere() -> None:
+    story = Story().edit(0, "first\nlast\n", "first\nalpha = 10\nlast\n")
+    story.look(31, "first\nlast\n").look(121, "first\nlast\nalpha = 10\n")
+    assert measured("four_gram_presence", story, 30) == 0
+    assert measured("four_gram_presence", story, 120) == 1
+
+
+def shuffled(tables: Bucket, dice: random.Random) -> Bucket:
+    """The same rows in another order and in other chunks."""
+
+    def mixed(table: pa.Table) -> pa.Table:
+        order = pa.array(dice.sample(range(table.num_rows), table.num_rows), pa.int64())
+        cut = dice.randint(0, table.num_rows)
+        return pa.concat_tables([table.take(order[:cut]), table.take(order[cut:])])
+
+    views = ("edits", "observations", "turns", "events")
+    empty = pa.table({})
+    return Bucket(
+        as_of_us=tables.as_of_us,
+        user_messages=empty,
+        model_calls=empty,
+        tool_calls=empty,
+        feedback=empty,
+        **{view: mixed(getattr(tables, view)) for view in views},
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("name", MEASURES)
+def test_the_order_of_rows_changes_nothing(name: str, seed: int) -> None:
+    dice = random.Random(seed)
+    stories = []
+    for session in range(3):
+        story = Story(f"s-{session}").turn(-1)
+        texts = ["a = 1\nb = 2\n", "a = 1\nb = two()\nc = 3\n", "a = one()\nc = 3\n", "a = 1\n"]
+        for at in range(4):
+            story.edit(at, texts[0], texts[1 + at % 3], f"{at}.py")
+            for seconds in (5, 30, 30.2, 120, 600):
+                story.look(at + seconds + 1, dice.choice(texts), f"{at}.py", seq=None)
+        stories.append(story)
+    tables = bucket(*stories)
+    expected = MEASURES[name](tables, PARAMETERS).to_pylist()
+    assert MEASURES[name](shuffled(tables, dice), PARAMETERS).to_pylist() == expected
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_looking_again_at_the_same_changes_nothing(name: str) -> None:
+    once = Story().edit(0, "a = 1\n", "a = 1\nb = 2\n").look(31, "a = 1\nb = 3\n")
+    again = Story().edit(0, "a = 1\n", "a = 1\nb = 2\n").look(20, "a = 1\nb = 2\n")
+    again.look(31, "a = 1\nb = 3\n").look(31.2, "a = 1\nb = 3\n").look(33, "a = 1\nb = 3\n")
+    rows = [found(MEASURES[name](bucket(story), PARAMETERS), "e-1", 30) for story in (once, again)]
+    assert rows[0] == rows[1]
+
+
+# However events arrive
+
+
+def sample_events() -> list[Event]:
+    paths = sorted(SAMPLES.glob("*.jsonl"))
+    return [json.loads(line) for path in paths for line in path.read_bytes().splitlines()]
+
+
+def rows_of_all_rewards(
+    directory: Path, batches: list[list[Event]], **limits: int
+) -> tuple[list[dict[str, Any]], int]:
+    """Of a lake that took the batches one by one; and in how many buckets."""
+    with hand_lake(directory, **limits) as lake:
+        for events in batches:
+            lake.store(events)
+        plan = plan_buckets(lake.lake, current(lake.lake.database))
+        tables = [
+            compute(as_bucket(read_bucket(lake.lake, one), TENANT_DEFAULT, START_US + DAY_US), None)
+            for one in plan
+        ]
+    rows = pa.concat_tables(tables)
+    keys = ("session_id", "target_kind", "target_id", "name", "horizon_s")
+    return rows.sort_by([(key, "ascending") for key in keys]).to_pylist(), len(plan)
+
+
+@pytest.fixture(scope="module")
+def in_order(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    rows, buckets = rows_of_all_rewards(tmp_path_factory.mktemp("order"), [sample_events()])
+    assert buckets == 1
+    return rows
+
+
+@pytest.mark.parametrize(("seed", "bucket_bytes"), [(0, 4_000), (1, 20_000), (2, 1_000_000)])
+def test_events_shuffled_over_several_commits_and_buckets(
+    seed: int, bucket_bytes: int, tmp_path: Path, in_order: list[dict[str, Any]]
+) -> None:
+    dice = random.Random(seed)
+    events = sample_events()
+    dice.shuffle(events)
+    cuts = sorted(dice.sample(range(len(events)), 5))
+    batches = [events[i:j] for i, j in zip([0, *cuts], [*cuts, len(events)], strict=True)]
+    # Some come twice.
+    batches.append(dice.sample(events, 20))
+    rows, buckets = rows_of_all_rewards(tmp_path, batches, bucket_bytes_target=bucket_bytes)
+    assert (buckets > 1) == (bucket_bytes < 1_000_000)
+    assert rows == in_order
+
+
+@settings(max_examples=50)
+@given(st.data())
+def test_rows_in_any_order_and_any_chunks_are_the_same(data: st.DataObject) -> None:
+    texts = data.draw(st.lists(TEXT, min_size=2, max_size=5))
+    story, now = Story().turn(-1), texts[0]
+    for number, text in enumerate(texts[1:]):
+        story.edit(number * 40, now, text).look(number * 40 + 31, text, seq=None)
+        now = text
+    tables, dice = bucket(story), random.Random(data.draw(st.integers(0, 99)))
+    for measure in MEASURES.values():
+        mixed = measure(shuffled(tables, dice), PARAMETERS).to_pylist()
+        assert mixed == measure(tables, PARAMETERS).to_pylist()

@@ -1,0 +1,324 @@
+"""examples/sessions, as a reader takes them, and what each reward says of them, worked by hand."""
+
+import json
+from collections.abc import Iterator
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.buckets import SessionId
+from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.chains import gather_chain
+from penstock_jobs.rewards.definition import Standing, find_definition
+from penstock_jobs.rewards.outcomes import outcomes
+from tests.support.commands import penstock
+from tests.support.lakes import START_US, HandLake, hand_lake
+from tests.support.repository import ROOT
+from tests.support.reward_events import DAY_US, compute
+
+SESSIONS = ROOT / "examples" / "sessions"
+FILES = sorted(SESSIONS.glob("*.jsonl"))
+HORIZONS = (0, 5, 30, 120, 300, 600, 900)
+EDIT_MEASURES = (
+    "edit_no_revert", "edit_persistence", "four_gram_presence", "four_gram_range",
+    "line_survival", "self_rework",
+)  # fmt: skip
+
+#: (reward, edit, or turn, or "session", horizon).
+Key = tuple[str, str, int | None]
+#: A value, or the reason why there is none.
+Expected = dict[Key, float | str]
+
+
+def at(reward: str, target: str, *values: float | str) -> Expected:
+    """At each of HORIZONS; one value is that of all."""
+    values = values * len(HORIZONS) if len(values) == 1 else values
+    pairs = zip(HORIZONS, values, strict=True)
+    return {(reward, target, horizon): value for horizon, value in pairs}
+
+
+def whole(reward: str, **values: float | str) -> Expected:
+    """Without a horizon: t1 is turn 1."""
+    return {(reward, name.removeprefix("t"), None): value for name, value in values.items()}
+
+
+#: Where nobody looked after five seconds.
+NO_5 = "unobserved"
+#: Where the session had ended and nobody looked again.
+GONE = "workspace_gone"
+
+EXPECTED: dict[str, Expected] = {
+    # The edit puts in `*item.count`, and all looks find it.
+    "sample-kept": {
+        **at("edit_persistence", "k-1", 1),
+        **at("line_survival", "k-1", 1),
+        **at("edit_no_revert", "k-1", 1),
+        **at("four_gram_range", "k-1", 1),
+        **at("four_gram_presence", "k-1", 1),
+        **at("self_rework", "k-1", 0),
+        **at("edit_persistence", "session", 1),
+        # From the message at 5 s to the last word at 15 s.
+        **whole("latency", t1=10, session=10),
+        **whole("invalid_tool_calls", t1=0, session=0),
+        **whole("asked_instead", t1=0, session=0),
+        **whole("dissatisfied_follow_up", t1="silence", session="silence"),
+        # 20 + 10 + 5 of thinking; 60 − 20 and 90 − 10 of calls; (63 + 13) characters / 4 of
+        # output; 30 − 5 at the end; two calls of tools, three of the model.
+        **whole("length_thinking", t1=35),
+        **whole("length_calling", t1=120),
+        **whole("length_output", t1=19),
+        **whole("length_final", t1=25),
+        **whole("length_calls", t1=2),
+        **whole("length_rounds", t1=3),
+        # x = 35 + 120 + 0.1 · 19 + 25 + 50 · 2 + 50 · 3 = 431.9; −(√1.4319 − 1) / (0.001 · 0.5).
+        **whole("length_penalty", t1=-2_000 * (sqrt(1.4319) - 1)),
+    },
+    # `retry(()=>` and `),5` are put in, 13 characters, and gone after two minutes.
+    "sample-reverted": {
+        **at("edit_persistence", "r-1", 1, 1, 1, 0, 0, 0, 0),
+        **at("line_survival", "r-1", 1, 1, 1, 0, 0, 0, 0),
+        **at("edit_no_revert", "r-1", 1, 1, 1, 0, 0, 0, 0),
+        **at("four_gram_range", "r-1", 1, 1, 1, 0, 0, 0, 0),
+        # ` retry(() => ` has 10 grams, of which ` ret` is in the file anyway; `), 5` has one.
+        **at("four_gram_presence", "r-1", 1, 1, 1, *[1 / 11] * 4),
+        **at("self_rework", "r-1", 0),
+        **whole("latency", t1=13 - 4, t2=929 - 925, session=(9 + 4) / 2),
+        **whole("dissatisfied_follow_up", t2="silence"),
+    },
+    # All of the function is there, in another file, and after ten minutes in other lines: of its
+    # four lines one became three. Where it was written there is nothing.
+    "sample-moved": {
+        **at("edit_persistence", "m-1", 1, NO_5, 1, 1, 1, 1, 1),
+        **at("line_survival", "m-1", 1, NO_5, 1, 1, 1, 3 / 4, 3 / 4),
+        **at("edit_no_revert", "m-1", 1, NO_5, 1, 1, 1, 1, 1),
+        **at("four_gram_range", "m-1", 1, NO_5, 1, 0, 0, 0, 0),
+        **at("self_rework", "m-1", 0, NO_5, 0, 0, 0, 0, 0),
+    },
+    # Of constpageRows=40 and constpageWidth=80, 16 and 17 characters, the second was replaced:
+    # 16 / (33 − 17), and one line of 2 − 1.
+    "sample-own-rework": {
+        **at("edit_persistence", "w-1", 1, NO_5, *[1] * 5),
+        **at("line_survival", "w-1", 1, NO_5, *[1] * 5),
+        **at("self_rework", "w-1", 0, NO_5, *[17 / 33] * 5),
+        # 41 units as written, 38 grams; 58 now, 55 grams; those of the first line are in both:
+        # 2 · 17 / (38 + 55).
+        **at("four_gram_range", "w-1", 1, NO_5, *[34 / 93] * 5),
+        # By position: the 17 of the first line, `\ncon` and the seven of `const page`.
+        **at("four_gram_presence", "w-1", 1, NO_5, *[25 / 38] * 5),
+        **at("edit_persistence", "w-2", 1, NO_5, *[1] * 5),
+        **at("self_rework", "w-2", 0, NO_5, *[0] * 5),
+        **at("edit_persistence", "session", 1, NO_5, *[1] * 5),
+        # Both weigh √33: (17 / 33 + 0) / 2.
+        **at("self_rework", "session", 0, NO_5, *[17 / 66] * 5),
+    },
+    # The line is away for five minutes, and back after ten.
+    "sample-deletion": {
+        **at("edit_persistence", "d-1", 1, NO_5, 1, 1, 1, 0, 0),
+        **at("line_survival", "d-1", "nothing_written", NO_5, *["nothing_written"] * 5),
+        **at("edit_no_revert", "d-1", 1, NO_5, 1, 1, 1, 0, 0),
+        **at("four_gram_range", "d-1", 1, NO_5, *[1] * 5),
+        **at("self_rework", "d-1", 0, NO_5, *[0] * 5),
+    },
+    # Three of three.
+    "sample-broken-calls": {
+        **whole("invalid_tool_calls", t1=-1, session=-1),
+        **whole("latency", t1=18 - 4),
+        **whole("asked_instead", t1=0),
+        **whole("dissatisfied_follow_up", t1="silence"),
+    },
+    # b-1 puts in `DictR` and `,delimeter=";"`, 19 characters, b-2 takes one of them for its own:
+    # 18 / (19 − 1), 1 / 19, and no line of b-1 is left that the agent did not change itself.
+    "sample-traceback": {
+        **at("edit_persistence", "b-1", 1, NO_5, 1, "unobserved", "unobserved", 1, GONE),
+        **at("self_rework", "b-1", 0, NO_5, 0, "unobserved", "unobserved", 1 / 19, GONE),
+        **at(
+            "line_survival", "b-1", 1, NO_5, 1, "unobserved", "unobserved", "self_rework", GONE
+        ),
+        **at("edit_persistence", "b-2", 1, NO_5, 1, "unobserved", "unobserved", 1, GONE),
+        **at("edit_persistence", "b-3", 1, *["unobserved"] * 4, GONE, GONE),
+        # What nobody saw is left out: √19 · 1 + √1 · 1 by as much.
+        **at("edit_persistence", "session", 1, NO_5, 1, "unobserved", "unobserved", 1, GONE),
+        **whole("latency", t1=8, t2=7, t3=9, session=8),
+        **whole("dissatisfied_follow_up", t3="silence"),
+    },
+    # `floor` became `ceil`, and that `round`: the agent took all four characters away itself.
+    "sample-tests": {
+        **at("edit_persistence", "c-1", 1, *["unobserved"] * 4, "self_rework", GONE),
+        **at("self_rework", "c-1", 0, *["unobserved"] * 4, 1, GONE),
+        **at("edit_persistence", "c-2", 1, NO_5, 1, "unobserved", "unobserved", 1, GONE),
+        # 6 of 8, then 8 of 8: the last counts.
+        **whole("tests_passing", t1=6 / 8, t2=1, session=1),
+        # One against; two for: (1 · −1 + 2 · 1) / 3.
+        **whole("explicit_feedback", t1=-1, t2=1, session=1 / 3),
+        **whole("latency", t1=16 - 3, t2=44 - 30, session=13.5),
+        **whole("dissatisfied_follow_up", t2="silence"),
+    },
+    # Two are completed and one cancelled.
+    "sample-open-todos": {
+        **whole("open_todos", session=-1 / 4),
+        **whole("invalid_tool_calls", session=0),
+        **whole("latency", t1=22 - 3),
+    },
+    # Five calls of five.
+    "sample-only-terminal": {
+        **whole("only_terminal", t1=-1, session=-1),
+        **whole("tests_passing", t1=1, session=1),
+        **whole("latency", t1=20 - 2),
+    },
+    "sample-asked": {
+        **whole("asked_instead", t1=1, t2=0, session=1 / 2),
+        **whole("latency", t1=6 - 2, t2=47 - 40, session=5.5),
+        **at("edit_persistence", "l-1", 1, NO_5, 1, "unobserved", "unobserved", 1, GONE),
+    },
+    # The line that was put in is gone; it replaced nothing, so the published form sees no revert.
+    "sample-stopped": {
+        **at("edit_persistence", "q-1", 1, NO_5, 0, 0, GONE, GONE, GONE),
+        **at("line_survival", "q-1", 1, NO_5, 0, 0, GONE, GONE, GONE),
+        **at("edit_no_revert", "q-1", 1, NO_5, 1, 1, GONE, GONE, GONE),
+        # Of 34 grams four spaces, ` @jo`, `@job` and `jobs` are in the file anyway.
+        **at("four_gram_presence", "q-1", 1, NO_5, 4 / 34, 4 / 34, GONE, GONE, GONE),
+        **whole("dissatisfied_follow_up", t1=-1, session=-1),
+    },
+    "sample-no-train": {
+        **at("edit_persistence", "s-1", 1, NO_5, 1, "unobserved", "unobserved", 1, GONE),
+        **at("line_survival", "s-1", 1, NO_5, 1, "unobserved", "unobserved", 1, GONE),
+        **whole("latency", t1=11 - 3),
+    },
+    "sample-long": {
+        **whole("latency", t1=64 - 3, session=61),
+        **whole("dissatisfied_follow_up", t1="silence"),
+    },
+    "sample-long-helper": {**whole("latency", t1=20 - 9), **whole("asked_instead", t1=0)},
+    # The summary comes before the first message: turn 0 has no latency.
+    "sample-long-2": {
+        **whole("latency", t1=87 - 80, session=7),
+        **at("edit_persistence", "v-1", 1, NO_5, 1, "unobserved", "unobserved", 1, GONE),
+    },
+    "sample-other-branch": at(
+        "edit_persistence", "o-1",
+        1, NO_5, 1, "unobserved", "unobserved", "branch_changed", "unobserved",
+    ),
+    "sample-nobody-looked": {
+        key: value
+        for measure in EDIT_MEASURES
+        for key, value in at(
+            measure, "n-1", 0 if measure == "self_rework" else 1, *["unobserved"] * 6
+        ).items()
+    },
+}  # fmt: skip
+
+#: What the judge of messages has to see: the least and the most.
+FOLLOW_UPS = {
+    ("sample-reverted", "1"): (-1.0, -0.7),
+    ("sample-traceback", "1"): (-1.0, -0.7),
+    ("sample-traceback", "2"): (-0.3, 0.0),
+    ("sample-tests", "1"): (-1.0, -0.5),
+    ("sample-long-2", "0"): (-0.5, 0.0),
+}
+OUTCOMES = {
+    "sample-broken-calls": ("negative_by_rule", "invalid_tool_calls"),
+    "sample-stopped": ("negative_by_rule", "abandoned"),
+    "sample-no-train": ("excluded", "no_train"),
+}
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HandLake]:
+    with hand_lake(tmp_path_factory.mktemp("samples")) as lake:
+        for path in FILES:
+            taken = lake.send(path.read_bytes())
+            assert (taken.accepted > 0, taken.rejections) == (True, []), path
+        lake.store()
+        yield lake
+
+
+@pytest.fixture(scope="module")
+def buckets(lake: HandLake) -> dict[str, Bucket]:
+    as_of_us = START_US + DAY_US
+    ids = {session: SessionId(TENANT_DEFAULT, session) for session in EXPECTED}
+    return {session: gather_chain(lake.lake, one, as_of_us)[0] for session, one in ids.items()}
+
+
+def said_of(rows: pa.Table) -> Expected:
+    """Value or reason; files are left out."""
+    said: Expected = {}
+    for row in rows.to_pylist():
+        kind, target = row["target_kind"], row["target_id"]
+        if kind != "file":
+            key = (row["name"], "session" if kind == "session" else target, row["horizon_s"])
+            said[key] = row["reason"] if row["value"] is None else row["value"]
+    return said
+
+
+@pytest.mark.parametrize("session", EXPECTED)
+def test_the_rewards_by_hand(buckets: dict[str, Bucket], session: str) -> None:
+    found = said_of(compute(buckets[session], None))
+    for key, expected in EXPECTED[session].items():
+        said = expected if isinstance(expected, str) else pytest.approx(expected, abs=1e-12)
+        assert found[key] == said, key
+    for (of, turn), (least, most) in FOLLOW_UPS.items():
+        if of == session:
+            value = found["dissatisfied_follow_up", turn, None]
+            assert isinstance(value, float)
+            assert least <= value <= most
+
+
+def test_the_whole_of_the_one_that_stays(buckets: dict[str, Bucket]) -> None:
+    # (4 · 1 + 2 · 0 − 0.0001 · 393.24) / (4 + 2 + 0.0001): the other terms have nothing to say.
+    penalty = 2_000 * (sqrt(1.4319) - 1)
+    found = said_of(compute(buckets["sample-kept"], find_definition("default-1")))
+    expected = (4 - 0.0001 * penalty) / 6.0001
+    assert found["reward", "session", None] == pytest.approx(expected, abs=1e-12)
+    # Of the 13 characters that the user put elsewhere a half counts; else only the length takes.
+    found = said_of(compute(buckets["sample-kept"], find_definition()))
+    expected = 1 / sqrt(1 + 6.5 / 40) - 0.00002 * penalty
+    assert found["reward", "session", None] == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("session", EXPECTED)
+def test_how_they_end(buckets: dict[str, Bucket], session: str) -> None:
+    [ended] = outcomes(buckets[session], {session: Standing("scored", 0.5)}, {})
+    assert (ended.kind, ended.reason) == OUTCOMES.get(session, ("scored", None))
+    assert ended.checkpoint in ("ckpt-0011", "ckpt-0012")
+
+
+def test_the_chain_of_a_compaction_and_a_subagent(lake: HandLake) -> None:
+    rows = lake.rows("select session_id, parent_session, link from sessions where link is not null")
+    assert {row["session_id"]: (row["parent_session"], row["link"]) for row in rows} == {
+        "sample-long-2": ("sample-long", "compaction"),
+        "sample-long-helper": ("sample-long", "subagent"),
+    }
+    [told] = lake.rows("select payload from events where type = 'compaction'")
+    [summary] = lake.rows("select session_id from model_calls where call_id = 'm-9'")
+    assert json.loads(told["payload"])["summary_call_id"] == "m-9"
+    assert summary["session_id"] == "sample-long-2"
+
+
+def test_every_sample_is_worked_out_and_described() -> None:
+    text = (SESSIONS / "README.md").read_text(encoding="utf-8")
+    sessions = set()
+    for path in FILES:
+        assert f"]({path.name})" in text
+        for line in path.read_text(encoding="utf-8").splitlines():
+            sessions.add(json.loads(line)["session_id"])
+    assert sessions == set(EXPECTED)
+    assert all(f"`{session}`" in text for session in sessions)
+
+
+def test_import_takes_them_once(tmp_path: Path) -> None:
+    def run(*arguments: str) -> Any:
+        done = penstock(*arguments, "--data", str(tmp_path), "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in FILES)
+    first = run("import", str(SESSIONS))
+    assert (first["accepted"], first["rejected"], first["stored"]) == (lines, 0, lines)
+    again = run("import", str(SESSIONS))
+    assert (again["stored"], again["duplicate"]) == (0, lines)
+    rows = run("rewards", "show", "sample-nobody-looked")["rewards"]
+    assert {row["reason"] for row in rows if row["horizon_s"] == 600} == {"unobserved"}

@@ -1,0 +1,162 @@
+"""What the published measures miss, and edit_persistence does not: one test for each."""
+
+import pytest
+
+from penstock_jobs.rewards.bucket import EditParameters
+from tests.support.rewards.measures import MEASURES, state, value
+from tests.support.rewards.stories import Story, bucket, found
+
+GETTERS = [
+    f"    def get_value_{name}(self):\n        return self.value_{name}\n"
+    for name in ("alpha", "beta", "gamma", "delta", "omega", "sigma", "theta", "kappa")
+]
+CLASS = "class Values:\n" + "".join(GETTERS)
+BODY = "\n".join(f"        step_{n} = self.run({n * 37}, verbose=True)" for n in range(9))
+FUNCTION = f"    def work(self):\n{BODY}\n        return step_0\n"
+
+
+def test_1_a_file_that_grows_around_the_edit() -> None:
+    # Text typed at the edges joins the range, so the symmetric form falls; nothing was lost.
+    grown = CLASS + "mine = 1; " + "x y z " * 40 + FUNCTION.rstrip() + " # mine" * 40 + "\n"
+    told = Story().edit(0, CLASS, CLASS + FUNCTION).look(31, grown)
+    assert value("four_gram_range", told) < 0.9
+    assert value("edit_persistence", told) == 1
+
+
+def test_1_boilerplate_keeps_a_deleted_edit_alive_in_the_presence_form() -> None:
+    getter = "    def get_value_beta2(self):\n        return self.value_beta2\n"
+    told = Story().edit(0, CLASS, CLASS + getter).look(31, CLASS)
+    assert value("four_gram_presence", told) > 0.8
+    assert value("edit_persistence", told) == 0
+
+
+def test_2_text_that_moved_within_the_file() -> None:
+    told = Story().edit(0, CLASS, CLASS + FUNCTION)
+    told.look(31, CLASS.replace("\n", "\n" + FUNCTION, 1))
+    assert value("four_gram_range", told) == 0
+    assert value("edit_persistence", told) == 1
+    assert value("line_survival", told) == 1
+
+
+@pytest.mark.parametrize("seen_first", ["a.py", "b.py"])
+def test_2_text_that_moved_to_another_file(seen_first: str) -> None:
+    told = Story().edit(0, CLASS, CLASS + FUNCTION)
+    texts = {"a.py": CLASS, "b.py": "import os\n\n" + FUNCTION}
+    for at, path in enumerate(sorted(texts, reverse=seen_first == "b.py")):
+        told.look(31 + at / 2, texts[path], path)
+    assert value("four_gram_range", told) == 0
+    assert value("edit_persistence", told) == 1
+
+
+@pytest.mark.parametrize("seen_first", ["a.py", "b.py"])
+def test_2_a_renamed_file(seen_first: str) -> None:
+    told = Story().edit(0, CLASS, CLASS + FUNCTION)
+    texts = {"a.py": None, "b.py": CLASS + FUNCTION}
+    for at, path in enumerate(sorted(texts, reverse=seen_first == "b.py")):
+        told.look(31 + at / 2, texts[path], path)
+    assert value("four_gram_range", told) == 0
+    assert value("edit_persistence", told) == 1
+
+
+def test_2_a_file_that_was_deleted_and_is_nowhere() -> None:
+    told = Story().edit(0, None, CLASS).look(31, None)
+    assert value("four_gram_range", told) == value("four_gram_presence", told) == 0
+    assert value("edit_persistence", told) == 0
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        (CLASS + FUNCTION).replace("    ", "\t"),
+        (CLASS + FUNCTION).replace("\n", "\r\n"),
+        (CLASS + FUNCTION).replace(", verbose", ",\n            verbose"),
+    ],
+)
+def test_3_formatting(now: str) -> None:
+    told = Story().edit(0, CLASS, CLASS + FUNCTION).look(31, now)
+    assert value("four_gram_range", told) < 0.95
+    assert value("edit_persistence", told) == 1
+
+
+def test_4_a_deletion_that_came_back() -> None:
+    told = Story().edit(0, CLASS + FUNCTION, CLASS).look(31, CLASS + FUNCTION)
+    assert value("four_gram_range", told) == 1
+    assert value("edit_persistence", told) == 0
+    told = Story().edit(0, CLASS + FUNCTION, CLASS).look(31, CLASS + "# nothing\n")
+    assert value("edit_persistence", told) == 1
+
+
+def test_5_the_agent_overwrites_its_own_edit() -> None:
+    other = CLASS + GETTERS[0].replace("alpha", "something_else")
+    told = Story().edit(0, CLASS, CLASS + FUNCTION).edit(9, CLASS + FUNCTION, other)
+    told.look(31, other)
+    # To the published form this is the same as the user's rejection.
+    assert value("four_gram_range", told) < 0.3
+    assert value("self_rework", told) > 0.8
+    row = found(MEASURES["edit_persistence"](bucket(told), EditParameters()), "e-1", 30)
+    assert row["value"] is None or row["value"] > 0.9
+
+
+def test_6_two_edits_over_the_same_lines() -> None:
+    # The first writes a call, the second puts an argument in; the user takes only that out.
+    one = CLASS + "result = compute(alpha_value)\n"
+    two = CLASS + "result = compute(alpha_value, retries_max=5)\n"
+    told = Story().edit(0, CLASS, one).edit(1, one, two).look(32, one)
+    assert value("edit_persistence", told, "e-1") == 1
+    assert value("edit_persistence", told, "e-2") == 0
+    # By ranges the two are not told apart: what the second put in the middle counted as loss.
+    still = Story().edit(0, CLASS, one).edit(1, one, two).look(32, two)
+    assert value("four_gram_range", still, "e-1") < 1
+    assert value("edit_persistence", still, "e-1") == 1
+
+
+def test_7_another_branch_says_nothing() -> None:
+    told = Story().edit(0, CLASS, CLASS + FUNCTION)
+    told.look(31, CLASS, branch_changed=True).look(121, CLASS + FUNCTION)
+    assert state("edit_persistence", told) == ("censored", "branch_changed")
+    # And nothing is lost when the branch is back.
+    assert value("edit_persistence", told, horizon_s=120) == 1
+
+
+def test_7_a_stash_that_nobody_told_of() -> None:
+    told = Story().edit(0, CLASS, CLASS + FUNCTION).look(31, CLASS).look(121, CLASS + FUNCTION)
+    assert value("edit_persistence", told, horizon_s=120) == 1
+
+
+def test_7_a_workspace_that_is_gone() -> None:
+    told = Story().edit(0, CLASS, CLASS + FUNCTION).event(20, "session_end")
+    assert state("edit_persistence", told) == ("censored", "workspace_gone")
+    told = Story().edit(0, CLASS, CLASS + FUNCTION).event(20, "session_end").look(300, "", "b.py")
+    assert state("edit_persistence", told) == ("censored", "unobserved")
+
+
+def test_7_text_in_a_file_at_which_nobody_looked() -> None:
+    told = Story().edit(0, CLASS, CLASS + FUNCTION)
+    told.look(10, CLASS).look(10.5, FUNCTION, "b.py").look(31, CLASS)
+    assert state("edit_persistence", told) == ("censored", "path_lost")
+
+
+def test_8_one_generated_file_does_not_drown_careful_edits() -> None:
+    # Ten edits of 25 characters are reverted, a generated file of 6,250 persists.
+    told = Story().turn(-1)
+    for n in range(10):
+        told.edit(n / 10, "# careful\n", "# careful\n" + "c" * 25 + "\n", f"{n}.py")
+    told.edit(1, None, "".join("g" * 24 + f"{n % 9}\n" for n in range(250)), "generated.py")
+    for n in range(10):
+        told.look(31 + n / 10, "# careful\n", f"{n}.py")
+    told.look(32, "".join("g" * 24 + f"{n % 9}\n" for n in range(250)), "generated.py")
+    rows = MEASURES["edit_persistence"](bucket(told), EditParameters())
+    # √6250 / (√6250 + 10 √25); by characters it were 6250 / 6500 = 0.96.
+    expected = 6250**0.5 / (6250**0.5 + 50)
+    assert found(rows, "1", 30, "turn")["value"] == pytest.approx(expected)
+    assert found(rows, "s-1", 30, "session")["value"] == pytest.approx(expected)
+    by_characters = MEASURES["edit_persistence"](bucket(told), EditParameters(weight_exponent=1))
+    assert found(by_characters, "1", 30, "turn")["value"] == pytest.approx(6250 / 6500)
+
+
+def test_8_a_flipped_boolean_weighs_little() -> None:
+    # `True` became `False`: five characters at most against thousands.
+    told = Story().edit(0, "debug = True\n", "debug = False\n").look(31, "debug = True\n")
+    row = found(MEASURES["edit_persistence"](bucket(told), EditParameters()), "e-1", 30)
+    assert row["value"] == 0
+    assert row["weight"] <= 5**0.5

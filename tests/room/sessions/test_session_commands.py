@@ -1,0 +1,258 @@
+"""`penstock sessions` and `penstock rewards show` on the sample sessions, as people type them."""
+
+import json
+from pathlib import Path
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+
+from penstock_jobs.rewards.definition import find_definition
+from tests.support.commands import penstock
+from tests.support.lakes import START_US, hand_lake, make_event
+from tests.support.repository import ROOT
+from tests.support.reward_events import DAY_US, edited, said
+from tests.support.reward_runs import run_at, seen
+
+SAMPLES = ROOT / "examples" / "sessions"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The samples, with rewards by the default definition."""
+    directory = tmp_path_factory.mktemp("data")
+    with hand_lake(directory) as lake:
+        for path in sorted(SAMPLES.glob("*.jsonl")):
+            lake.store(path.read_bytes())
+        run_at(lake, DAY_US / 1_000_000, find_definition())
+    return str(directory)
+
+
+def ran(*arguments: str) -> CompletedProcess[str]:
+    done = penstock(*arguments)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def document(*arguments: str) -> Any:
+    return json.loads(ran(*arguments, "--json").stdout)
+
+
+def listed(data: str, *arguments: str) -> list[str]:
+    page = document("sessions", "list", "--data", data, *arguments)
+    return [session["session_id"] for session in page["sessions"]]
+
+
+# Which there are
+
+
+def test_the_newest_stand_first_and_a_cursor_goes_on_behind(data: str) -> None:
+    everything = listed(data)
+    assert len(everything) == 18
+    assert everything[0] == "sample-nobody-looked"
+    pages: list[str] = []
+    cursor: list[str] = []
+    while True:
+        page = document("sessions", "list", "--data", data, "--limit", "5", *cursor)
+        pages += [session["session_id"] for session in page["sessions"]]
+        if page["next"] is None:
+            break
+        cursor = ["--cursor", page["next"]]
+    assert pages == everything
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (["--outcome", "negative_by_rule"], {"sample-stopped", "sample-broken-calls"}),
+        (["--project", "mail/worker"], {"sample-stopped"}),
+        (["--checkpoint", "ckpt-0012", "--outcome", "excluded"], {"sample-no-train"}),
+        (["--since", "2026-11-20T15:00:00Z"], {"sample-nobody-looked"}),
+        (["--project", "it's"], set()),
+        (["--words", "HOW MANY OF AN ITEM"], {"sample-kept"}),
+        (["--words", "100%_'"], set()),
+        (["--worth-min", "0.9", "--project", "shop/web"], {"sample-kept", "sample-moved"}),
+        (["--worth-max", "0", "--outcome", "scored", "--project", "shop/web"], {"sample-reverted"}),
+        (["--until", "2026-11-20T09:20:00Z", "--project", "shop/web"], {"sample-kept"}),
+        (["--outcome", "scored", "--definition", "default", "--project", "shop/web"],
+         {"sample-moved", "sample-reverted", "sample-kept"}),
+    ],
+)  # fmt: skip
+def test_a_list_holds_what_was_asked_for(data: str, asked: list[str], expected: set[str]) -> None:
+    assert set(listed(data, *asked)) == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (["--outcome", "good"], "outcomes are scored, negative_by_rule"),
+        (["--since", "99999999999w"], "no calendar reaches so far"),
+        (["--cursor", "nothing"], "none that an answer gave"),
+        (["--definition", "mine"], "it has not run"),
+    ],
+)
+def test_a_list_says_what_it_cannot_use(data: str, asked: list[str], why: str) -> None:
+    refused = penstock("sessions", "list", "--data", data, *asked)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert why in refused.stderr
+
+
+def test_the_table_names_outcome_worth_and_reason(data: str) -> None:
+    shown = ran("sessions", "list", "--data", data, "--limit", "12")
+    [line] = [line for line in shown.stdout.splitlines() if line.startswith("sample-stopped")]
+    assert line.split()[-3:] == ["negative_by_rule", "-1.000", "abandoned"]
+    assert "There are more: --cursor " in shown.stderr
+
+
+# One of them
+
+
+def test_a_session_reads_from_top_to_bottom(data: str) -> None:
+    shown = ran("sessions", "show", "sample-reverted", "--data", data).stdout
+    order = [
+        "session sample-reverted",
+        "sample-reverted is worth -0.085 by default",
+        "user  turn 1",
+        "agent  ckpt-0011",
+        "→ edit_file",
+        "edit r-1: web/load.ts",
+        "after 900 s of its lines: 1 gone",
+        "+  return retry(() => fetch(url), 5);  ← gone",
+        "⇒ turn 1: ",
+        "user  turn 2",
+        "session ends: completed",
+    ]
+    places = [shown.find(text) for text in order]
+    assert -1 not in places
+    assert places == sorted(places)
+
+
+def test_lines_that_survive_stand_without_a_mark(data: str) -> None:
+    shown = ran("sessions", "show", "sample-kept", "--data", data).stdout
+    assert "surviving" in shown
+    assert "← gone" not in shown
+    rework = ran("sessions", "show", "sample-own-rework", "--data", data).stdout
+    assert "← reworked" in rework
+
+
+def test_the_document_holds_events_rewards_and_the_explanation(data: str) -> None:
+    record = document("sessions", "show", "sample-long", "--data", data)
+    assert record["session"]["project"] == "shop/stats"
+    assert [event["type"] for event in record["events"]][:2] == ["session_start", "user_message"]
+    assert record["events"][1]["payload"]["text"].startswith("Go through the reports")
+    chain = [member["session_id"] for member in record["explanation"]["chain"]]
+    assert chain == ["sample-long", "sample-long-helper", "sample-long-2"]
+    assert {row["session_id"] for row in record["rewards"]} == {"sample-long"}
+    assert record["next"] is None
+
+
+def test_a_session_that_no_segment_holds_yet_is_read_from_the_log(tmp_path: Path) -> None:
+    with hand_lake(tmp_path) as lake:
+        lake.store()
+        lake.send([said(1, "add b"), edited(2, "a.py", "", "b = 1\n")])
+    shown = ran("sessions", "show", "s", "--data", str(tmp_path)).stdout
+    assert "No run has computed its rewards" in shown
+    assert "+b = 1" in shown
+    unknown = penstock("sessions", "show", "nobody", "--data", str(tmp_path))
+    assert (unknown.returncode, unknown.stdout) == (2, "")
+
+
+def test_pages_of_a_long_session_are_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where many events are of one moment, with and without numbers."""
+    monkeypatch.setattr("penstock_jobs.sessions.whole_session.EVENTS_MAX", 7)
+    events = [
+        make_event("s", n, ts=START_US, seq=n if n % 2 else None, event_id=f"e{n}")
+        for n in range(40)
+    ]
+    with hand_lake(tmp_path) as lake:
+        lake.store(events)
+    record = document("sessions", "show", "s", "--data", str(tmp_path))
+    told = [event["event_id"] for event in record["events"]]
+    assert sorted(told) == sorted(event["event_id"] for event in events)
+    assert told[:20] == [f"e{n}" for n in range(1, 40, 2)]
+
+
+def test_no_text_of_others_controls_the_terminal(tmp_path: Path) -> None:
+    evil = "\x1b[2J\x1b]0;x\a\u202e\r"
+    with hand_lake(tmp_path) as lake:
+        lake.store(
+            [
+                make_event("s", 1, "session_start", payload={"client": evil, "system": evil}),
+                said(2, evil + "\nedit e9: x"),
+                make_event("s", 3, "model_call", checkpoint=evil, payload={
+                    "text": evil, "thinking": evil,
+                    "tool_calls": [{"id": "t", "name": evil, "arguments": evil}]}),
+                make_event("s", 4, "tool_result", payload={"tool": evil, "output": evil}),
+                make_event("s", 5, "edit", payload={
+                    "path": evil, "before": evil, "after": f"{evil}\n{evil}", "edit_id": evil}),
+                make_event("s", 6, "feedback", payload={
+                    "kind": "thumbs", "value": evil, "comment": evil}),
+                make_event("s", 7, "error", payload={"message": evil}),
+                make_event("s", 8, "x_mine", payload={"a": evil}),
+                make_event("s", 9, "file_observed", payload={"path": evil, "text": evil}),
+            ]
+        )  # fmt: skip
+    for command in (["sessions", "show"], ["rewards", "show"]):
+        shown = ran(*command, "s", "--data", str(tmp_path)).stdout
+        assert "\\x1b[2J" in shown
+        assert all(line.isprintable() for line in shown.split("\n"))
+
+
+# Why it is worth that
+
+
+def test_the_terms_add_up_to_what_the_session_is_worth(data: str) -> None:
+    shown = document("rewards", "show", "sample-reverted", "--data", data)
+    explanation = shown["explanation"]
+    terms = {term["name"]: term for term in explanation["terms"]}
+    assert terms["dissatisfied_follow_up"]["weight"] == 1.0
+    assert terms["work_left"]["horizon_s"] == 600
+    assert terms["tests_failing"]["counted"] is None
+    assert terms["tests_failing"]["reason"] == "no_rows"
+    counted = [term["counted"] for term in terms.values() if term["counted"] is not None]
+    assert sum(counted) == pytest.approx(explanation["value"]) == pytest.approx(-0.085, abs=0.001)
+    assert explanation["outcome"] == "scored"
+
+
+def test_what_a_run_stored_is_what_is_computed_now(data: str) -> None:
+    for session in ("sample-reverted", "sample-long", "sample-stopped", "sample-no-train"):
+        stored = document("rewards", "show", session, "--data", data)["explanation"]
+        now = document("rewards", "show", session, "--data", data, "--definition", "default")
+        for name in ("value", "total", "outcome", "reason", "why", "terms"):
+            assert now["explanation"][name] == stored[name], (session, name)
+
+
+@pytest.mark.parametrize(
+    ("session", "sentence"),
+    [
+        ("sample-broken-calls", "negative by the rule invalid_tool_calls: No tool call could be"),
+        ("sample-no-train", "is excluded by default"),
+        ("sample-nobody-looked", "is censored by default"),
+        ("sample-long", "It shares its reward with its chain:"),
+    ],
+)
+def test_the_outcome_and_its_reason_are_told(data: str, session: str, sentence: str) -> None:
+    shown = ran("rewards", "show", session, "--data", data).stdout
+    assert sentence in shown
+    assert "user  turn 1" in shown  # the conversation stands beside it
+    assert "None" not in shown
+
+
+def test_weights_of_a_mean_are_shares(tmp_path: Path) -> None:
+    definition = tmp_path / "mine.toml"
+    definition.write_text(
+        'name = "mine"\n[[reward]]\nname = "edit_persistence"\nweight = 3\nhorizon_s = 300\n'
+        '[[reward]]\nname = "explicit_feedback"\nweight = 1\n'
+    )
+    data = tmp_path / "data"
+    with hand_lake(data) as lake:
+        lake.store([said(1), edited(2, "src/app.py", "", "a = 1\n"), seen("s", 303, "a = 1\n")])
+        lake.store([make_event("s", 4, "feedback", payload={"kind": "thumbs", "value": "down"})])
+    arguments = ("rewards", "show", "s", "--data", str(data), "--definition", str(definition))
+    terms = document(*arguments)["explanation"]["terms"]
+    assert {term["name"]: term["counted"] for term in terms} == {
+        "edit_persistence": 0.75,
+        "explicit_feedback": -0.25,
+    }

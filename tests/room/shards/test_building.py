@@ -1,0 +1,480 @@
+"""Building a shard: the same bytes twice, nothing half-built, and proof from the files."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+import penstock
+from penstock.errors import InvalidInput
+from penstock.events.event import TENANT_DEFAULT
+from penstock.execution import TaskResult
+from penstock.execution.calls import InlineExecutor
+from penstock.execution.processes import ProcessExecutor
+from penstock.lake.catalog import create_snapshot, list_snapshots
+from penstock.lake.errors import QueryRefused, SnapshotUnknown
+from penstock.lake.upkeep import collect
+from penstock.lake.verification import verify
+from penstock.shards.errors import ShardDamaged, ShardUnknown
+from penstock.shards.manifest import shared_folder, stored_shard
+from penstock.shards.registered_shards import find_shard, list_shards, marks_of
+from penstock.shards.validation import verify_shard
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.runs import RunRequest, run
+from penstock_jobs.shards.build import ShardBuild, build_shard
+from penstock_jobs.shards.errors import NothingToBuild, RewardsPending, TemplateLimitReached
+from penstock_jobs.shards.recipe import load_recipe
+from penstock_jobs.shards.registration import mark_consent, register
+from penstock_jobs.shards.shard_difference import diff_shards
+from tests.support.engine_lake import (
+    DAY_US,
+    NO_ORDER,
+    QUERY,
+    RECIPE,
+    SESSIONS,
+    built,
+    files_of,
+    fill,
+    rows_of,
+    talk,
+    tokens,
+)
+from tests.support.lakes import START_US, HandLake, hand_lake, make_event
+from tests.support.repository import ROOT
+from tests.support.reward_events import answered, said
+from tests.support.servers.s3 import S3Server
+from tests.support.tokenizer_files import tokenizer_json
+
+FIRST_FORMAT = Path(__file__).parent / "first_format"
+FIRST_SHARD = "sha256:35b2ff7372eb01e432a8419036a35fdde2841ef5c40ea142b033bf0c68dc900c"
+#: A program of its own begins so.
+IN_A_PROCESS = """
+import sys
+from pathlib import Path
+from tests.support.lakes import hand_lake
+from penstock_jobs.shards import build
+from penstock_jobs.shards.recipe import load_recipe
+from tests.support.engine_lake import built, fill
+build.SLICE_EVENTS = 12
+"""
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+def test_tokens_masks_rewards_and_advantages_come_together(
+    lake: HandLake, recipe: Callable[..., Any]
+) -> None:
+    shard = built(lake, recipe())
+    rows = {row["session_id"]: row for row in rows_of(lake, shard)}
+    assert sorted(rows) == [f"s{number:02d}" for number in range(SESSIONS)]
+    row = rows["s01"]
+    assert row["input_ids"] == [1, 2, 1, 7, 8, 3, 4, 9]
+    assert row["loss_mask"] == [0, 0, 0, 1, 1, 0, 0, 1]
+    assert row["rollout_logprobs"] == [0, 0, 0, -0.5, -0.25, 0, 0, -0.125]
+    assert (row["token_source"], row["checkpoint_id"]) == ("engine", "ckpt-1")
+    [known] = lake.rows(
+        """select value from rewards where session_id = 's01' and name = 'reward'
+        and target_kind = 'session'"""
+    )
+    assert row["reward"] == pytest.approx(known["value"])
+    assert {one["name"] for one in row["reward_components"]} >= {"explicit_feedback"}
+    # A thumb up counts nothing; what the user wrote after the first turn does.
+    for own in rows.values():
+        assert sum(part["value"] for part in own["token_rewards"]) == pytest.approx(own["reward"])
+    assert [part["pos"] for part in row["token_rewards"]] == [4]
+    assert row["tokenizer_id"] == "t" * 64  # no digest: a name
+    # All of a stratum have the same reward: what is left is the pull towards the overall mean.
+    assert rows["s01"]["advantage"] > 0 > rows["s00"]["advantage"]
+    counts = shard.manifest.counts
+    assert (counts.sessions, counts.samples, counts.tokens) == (SESSIONS, SESSIONS, 8 * SESSIONS)
+    assert counts.excluded == {}
+    assert shard.manifest.policy is not None
+    assert (shard.manifest.policy.min, shard.manifest.policy.max) == (4, 4)
+    assert len(shard.manifest.files) > 1
+
+
+@pytest.mark.system
+def test_the_same_bytes_twice_and_on_other_executors(
+    lake: HandLake, recipe: Callable[..., Any]
+) -> None:
+    first = built(lake, recipe())
+    files = files_of(lake)
+    assert built(lake, recipe()).manifest == first.manifest
+    assert not built(lake, recipe()).new
+    with ProcessExecutor(workers=2, attempts_max=3) as executor:
+        assert built(lake, recipe(), executor).manifest.id == first.manifest.id
+    assert files_of(lake) == files
+    assert len(list_shards(lake.lake.database, "default")) == 1
+
+
+@pytest.mark.system
+def test_the_same_bytes_in_another_lake_time_zone_and_locale(
+    tmp_path: Path, lake: HandLake, recipe: Callable[..., Any]
+) -> None:
+    first = built(lake, recipe())
+    script = IN_A_PROCESS + (
+        "with hand_lake(Path(sys.argv[1])) as lake:\n"
+        "    fill(lake); print(built(lake, load_recipe(Path(sys.argv[2]))).manifest.id)"
+    )
+    arguments = [str(tmp_path / "other"), str(tmp_path / "recipes" / "engine.toml")]
+    environment = {**os.environ, "TZ": "Pacific/Chatham", "LC_ALL": "tr_TR.UTF-8"}
+    environment |= {"PYTHONHASHSEED": "99"}
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == first.manifest.id, done.stderr
+
+
+def test_a_shard_is_of_its_snapshot_for_ever(lake: HandLake, recipe: Callable[..., Any]) -> None:
+    create_snapshot(lake.lake.database, "then")
+    before = built(lake, recipe(("seed = 3", 'seed = 3\nas_of = "then"')))
+    lake.store(talk("late", 99))
+    run(lake.lake, InlineExecutor(), RunRequest(find_definition()), now_us=START_US + 2 * DAY_US)
+    again = built(lake, recipe(("seed = 3", 'seed = 3\nas_of = "then"')))
+    assert again.manifest.id == before.manifest.id
+    newest = built(lake, recipe())
+    assert newest.manifest.counts.sessions == SESSIONS + 1
+    assert {one.name for one in list_snapshots(lake.lake.database)} == {
+        "then",
+        newest.manifest.snapshot and newest.manifest.snapshot.name,
+    }
+    difference = diff_shards(before.stored, newest.stored)
+    assert difference.samples.sessions_only_after == ["late"]
+    assert difference.samples.only_before == 0
+    assert {"snapshot", "counts.sessions"} <= {one.what for one in difference.changes}
+
+
+class CutOff(Exception):
+    """The process is gone."""
+
+
+class Stops(InlineExecutor):
+    def run(
+        self, function: Callable[[Task], Result], tasks: Iterable[Task]
+    ) -> Iterator[TaskResult[Task, Result]]:
+        for number, done in enumerate(super().run(function, tasks)):
+            if number == 1:
+                raise CutOff
+            yield done
+
+
+def test_a_build_that_was_cut_off_leaves_nothing_to_see(
+    lake: HandLake, recipe: Callable[..., Any]
+) -> None:
+    with pytest.raises(CutOff):
+        built(lake, recipe(), Stops())
+    assert lake.rows("select * from shards") == []
+    assert lake.rows("select * from samples") == []
+    assert files_of(lake), "slices were written"
+    collect(lake.lake, grace_s=0)
+    assert files_of(lake) == set()
+    shard = built(lake, recipe())
+    assert verify_shard(shard.stored).problems == []
+    collect(lake.lake, grace_s=0)
+    assert verify_shard(shard.stored).problems == []
+    assert not any("staging" in name for name in files_of(lake))
+    assert verify(lake.lake).findings == []
+
+
+def test_the_views_show_shards_and_samples(lake: HandLake, recipe: Callable[..., Any]) -> None:
+    create_snapshot(lake.lake.database, "before")
+    shard = built(lake, recipe())
+    [row] = lake.rows("select shard, name, samples, tokens, marked_sessions from shards")
+    assert list(row.values()) == [shard.manifest.id, "engine", SESSIONS, 8 * SESSIONS, 0]
+    found = lake.rows("select shard, session_id, n_tokens, n_trainable from samples order by all")
+    assert [tuple(one.values()) for one in found] == [
+        (shard.manifest.id, f"s{number:02d}", 8, 3) for number in range(SESSIONS)
+    ]
+    for view in ("shards", "samples"):
+        assert lake.rows(f"select * from {view}", tenant="other") == []
+        assert lake.rows(f"select * from {view}", "before") == []
+
+
+def test_the_view_shows_shards_of_both_formats_together(
+    lake: HandLake, recipe: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The first format has neither the tokenizer's name nor the licence: they are null there."""
+    older = FIRST_FORMAT / "shards"
+    shutil.copytree(older, tmp_path / "data" / "lake" / "shards", dirs_exist_ok=True)
+    first = stored_shard(lake.lake.store, shared_folder(FIRST_SHARD), FIRST_SHARD)
+    manifest = first.manifest
+    assert register(lake.lake.database, first, TENANT_DEFAULT, ["s"])
+    query = (
+        "select shard, tokenizer_id, license, count(*) as n from samples group by all order by n"
+    )
+    alone = [tuple(row.values()) for row in lake.rows(query)]
+    assert alone == [(FIRST_SHARD, None, None, manifest.counts.samples)]
+    newer = built(lake, recipe()).manifest.id
+    rows = {row["shard"]: tuple(row.values())[1:] for row in lake.rows(query)}
+    assert rows == {FIRST_SHARD: alone[0][1:], newer: ("t" * 64, None, SESSIONS)}
+
+
+def test_damage_is_found(lake: HandLake, recipe: Callable[..., Any], tmp_path: Path) -> None:
+    shard = built(lake, recipe())
+    name = shard.manifest.files[0].name
+    [path] = (tmp_path / "data" / "lake" / "shards").rglob(name)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    [problem] = verify_shard(shard.stored).problems
+    assert name in problem
+    path.write_bytes(content[:-10])
+    with pytest.raises(ShardDamaged):
+        list(penstock.read_shard(tmp_path / "data", shard.manifest.id))
+
+
+def test_what_was_built_is_read_by_a_trainer(
+    lake: HandLake, recipe: Callable[..., Any], tmp_path: Path
+) -> None:
+    shard = built(lake, recipe())
+    data, columns = tmp_path / "data", ["sample_id", "input_ids"]
+    with penstock.read_shard(data, shard.manifest.id, batch_samples=4, columns=columns) as reader:
+        batches = list(reader)
+    samples = [one for batch in batches for one in batch["sample_id"].tolist()]
+    assert [batch.pack(16).rows() for batch in batches] == [[[0, 1], [2, 3]]] * 3
+    with pytest.raises(InvalidInput, match="a row has 1 to 7 tokens"):
+        batches[0].pack(7)
+    assert sorted(samples) == sorted(row["sample_id"] for row in rows_of(lake, shard))
+
+
+def test_consent_that_is_taken_back_marks_the_shard(
+    lake: HandLake, recipe: Callable[..., Any]
+) -> None:
+    shard = built(lake, recipe())
+    lake.store([make_event("s03", 500, "session_start", payload={"consent": "no_train"})])
+    lake.store([make_event("nobody", 500, "session_start", payload={"consent": "no_train"})])
+    assert mark_consent(lake.lake) == 1
+    assert mark_consent(lake.lake) == 0
+    assert marks_of(lake.lake.database, TENANT_DEFAULT, shard.manifest.id) == [("s03", "no_train")]
+    [row] = lake.rows("select marked_sessions from shards")
+    assert row["marked_sessions"] == 1
+    again = built(lake, recipe())
+    assert again.manifest.counts.sessions == SESSIONS - 1
+    assert again.manifest.counts.excluded == {"consent_denied": 1, "no_reward": 1}
+
+
+def test_a_shard_is_found_by_its_name_or_the_beginning_of_its_id(
+    lake: HandLake, recipe: Callable[..., Any]
+) -> None:
+    shard = built(lake, recipe())
+    database = lake.lake.database
+    for text in (shard.manifest.id, "engine", shard.manifest.id[7:15], shard.manifest.id[:15]):
+        assert find_shard(database, "default", text).id == shard.manifest.id
+    for tenant, text in (("other", "engine"), ("default", "nothing"), ("default", "")):
+        with pytest.raises(ShardUnknown):
+            find_shard(database, tenant, text)
+
+
+def test_every_session_of_the_query_is_accounted_for(
+    lake: HandLake, recipe: Callable[..., Any]
+) -> None:
+    lake.store([said(1, "hello", "silent"), answered(2, "silent", text="Hi.")])
+    query = QUERY.replace(
+        "order by", "union all select 'nobody', null union all select 'gone', null order by"
+    )
+    shard = built(lake, recipe(query=query))
+    counts = shard.manifest.counts
+    assert counts.excluded == {"no_reward": 1, "not_in_lake": 2}
+    assert shard.asked == counts.sessions + sum(counts.excluded.values()) == SESSIONS + 3
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ([], "select project from sessions", InvalidInput, "session_id"),
+        ([], "select 1 as session_id, '' as stratum", InvalidInput, "session_id"),
+        ([], f"select * from ({NO_ORDER}) where false", NothingToBuild, "none was named"),
+        ([], "delete from sessions", QueryRefused, "exactly one SELECT"),
+        ([], "select session_id from elsewhere", QueryRefused, "no view elsewhere"),
+        ([("seed = 3", 'seed = 3\nas_of = "gone"')], QUERY, SnapshotUnknown, "gone"),
+        ([('consent = "not_denied"', 'suites = ["core"]')], QUERY, InvalidInput, "suite 'core'"),
+        ([('[advantage]', '[staleness]\nchannel = "production"\nmax_versions = 1\n[advantage]')],
+         QUERY, InvalidInput, "channel"),
+        ([('source = "engine"', 'source = "render"\ntokenizer = "none.json"')],
+         QUERY, InvalidInput, "none.json"),
+        ([('"not_denied"', '"train"')], QUERY, NothingToBuild, "consent_unknown"),
+        ([('pending = "drop"', 'pending = "drop"\nhorizon_s = 7')], QUERY, InvalidInput, "7"),
+    ],
+    ids=["no-id", "number", "nothing", "delete", "view", "snapshot", "suite", "channel",
+         "tokenizer", "consent", "horizon"],
+)  # fmt: skip
+def test_bad_input_is_refused_and_leaves_nothing(
+    lake: HandLake,
+    recipe: Callable[..., Any],
+    case: tuple[Sequence[tuple[str, str]], str, type[Exception], str],
+) -> None:
+    replaced, query, error, why = case
+    with pytest.raises(error, match=why):
+        built(lake, recipe(*replaced, query=query))
+    assert lake.rows("select * from shards") == []
+    assert list_snapshots(lake.lake.database) == []
+    collect(lake.lake, grace_s=0)
+    assert files_of(lake) == set()
+
+
+def test_a_template_over_its_limits_is_named_and_leaves_nothing(
+    lake: HandLake, recipe: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "t.json").write_bytes(tokenizer_json())
+    (tmp_path / "recipes" / "huge.jinja").write_text("{{ 'a' * 10 ** 11 }}")
+    tokens = 'source = "render"\ntokenizer = "t.json"\ntemplate = "huge.jinja"'
+    with pytest.raises(TemplateLimitReached, match=r"huge\.jinja.*more than 1024 MiB"):
+        built(lake, recipe(('source = "engine"', tokens)))
+    assert lake.rows("select * from shards") == []
+
+
+def test_pending_rewards_are_waited_for_where_the_recipe_says_so(
+    lake: HandLake, recipe: Callable[..., Any]
+) -> None:
+    lake.store([said(1, "do it", "young"), *talk("young", 1)[1:]])
+    late = make_event("young", 90_000, "edit", payload={"path": "a", "before": "", "after": "x"})
+    lake.store([late])
+    run(
+        lake.lake, InlineExecutor(), RunRequest(find_definition()), now_us=START_US + 90_010_000_000
+    )
+    with pytest.raises(RewardsPending, match="1 of 13 sessions"):
+        built(lake, recipe(("drop", "wait")))
+    counts = built(lake, recipe()).manifest.counts
+    assert (counts.pending, counts.excluded) == (1, {"pending": 1})
+
+
+def test_near_duplicates_are_left_out(lake: HandLake, recipe: Callable[..., Any]) -> None:
+    text = " ".join(f"word{number}" for number in range(60))
+    for number in (50, 51):
+        events = talk(f"like{number}", number)
+        events[1]["payload"]["text"] = text
+        lake.send(events)
+    lake.writer().drain()
+    run(lake.lake, InlineExecutor(), RunRequest(find_definition()), now_us=START_US + 2 * DAY_US)
+    wanted = recipe(('consent = "not_denied"', 'consent = "not_denied"\nnear_duplicates = true'))
+    shard = built(lake, wanted)
+    assert shard.manifest.counts.excluded == {"near_duplicate": 1}
+    assert "like50" in {row["session_id"] for row in rows_of(lake, shard)}
+
+
+def test_with_files_in_s3(tmp_path: Path, s3: S3Server, recipe: Callable[..., Any]) -> None:
+    url = s3.store_url(s3.new_prefix())
+    with hand_lake(tmp_path / "data", store_url=url) as lake:
+        fill(lake)
+        shard = built(lake, recipe())
+        assert verify_shard(shard.stored).problems == []
+        assert len(lake.rows("select * from samples")) == SESSIONS
+
+
+def test_a_recipe_that_packs_counts_the_rows(lake: HandLake, recipe: Callable[..., Any]) -> None:
+    packed = built(lake, recipe(('source = "engine"', 'source = "engine"\npack = true')))
+    assert packed.manifest.counts.packed_rows == 1, "twelve samples of 8 tokens"
+    short = '"engine"\nmax_length = 16\npack = true\n[reward]'
+    assert built(lake, recipe(('"engine"\n[reward]', short))).manifest.counts.packed_rows == 6
+
+
+def test_another_tenants_sessions_are_not_in_the_lake(
+    lake: HandLake, recipe: Callable[..., Any]
+) -> None:
+    lake.store(talk("theirs", 1), tenant="other")
+    query = f"select 'theirs' as session_id, '' as stratum union all {NO_ORDER}"
+    counts = built(lake, recipe(query=query)).manifest.counts
+    assert counts.excluded == {"not_in_lake": 1}
+    with pytest.raises(NothingToBuild):
+        build_shard(lake.lake, InlineExecutor(), recipe(query=QUERY), tenant="other")
+
+
+@pytest.mark.system
+def test_a_session_of_a_million_tokens(tmp_path: Path, recipe: Callable[..., Any]) -> None:
+    context: list[int] = []
+    with hand_lake(tmp_path / "long") as lake:
+        for call in range(4):
+            context += range(250_000)
+            ids = {"prompt_ids": list(context), "completion_ids": [call], "logprobs": [-1.0]}
+            facts = {"call_id": f"c{call}", "text": "Done.", "tokens": tokens(ids)}
+            lake.send([said(2 * call, "go on", "long"), answered(2 * call + 1, "long", **facts)])
+            context.append(call)
+        lake.writer().drain()
+        text = RECIPE.partition("[reward]")[0] + '[exclude]\nconsent = "not_denied"\n'
+        (tmp_path / "long.toml").write_text(text.replace('"engine"\n[', '"engine"\n['))
+        (tmp_path / "all.sql").write_text("select session_id from sessions")
+        with pytest.raises(NothingToBuild, match="too_long 1"):
+            built(lake, load_recipe(tmp_path / "long.toml"))
+        roomy = text.replace('source = "engine"', 'source = "engine"\nmax_length = 2000000')
+        (tmp_path / "long.toml").write_text(roomy)
+        shard = built(lake, load_recipe(tmp_path / "long.toml"))
+        counts = shard.manifest.counts
+        assert (counts.samples, counts.tokens, counts.trainable) == (1, 1_000_004, 4)
+        assert verify_shard(shard.stored).problems == []
+
+
+@pytest.mark.system
+def test_a_build_that_is_killed_leaves_nothing_and_the_next_is_the_same(
+    tmp_path: Path, lake: HandLake, recipe: Callable[..., Any]
+) -> None:
+    expected = built(lake, recipe()).manifest.id
+    script = IN_A_PROCESS + (
+        "with hand_lake(Path(sys.argv[1])) as lake:\n"
+        "    built(lake, load_recipe(Path(sys.argv[2])))"
+    )
+    with hand_lake(tmp_path / "killed") as killed:
+        fill(killed)
+        for files in (0, 2, 5):
+            command = [sys.executable, "-c", script, str(tmp_path / "killed")]
+            command.append(str(tmp_path / "recipes" / "engine.toml"))
+            with subprocess.Popen(command, cwd=ROOT) as process:
+                while process.poll() is None and len(files_of(killed)) < files:
+                    time.sleep(0.002)
+                process.kill()
+            if killed.rows("select * from shards"):
+                break  # it was quicker than we
+            collect(killed.lake, grace_s=0)
+            assert files_of(killed) == set()
+        assert built(killed, recipe()).manifest.id == expected
+        collect(killed.lake, grace_s=0)
+        assert verify(killed.lake).findings == []
+
+
+def test_the_snapshot_of_a_manifest_makes_the_same_shard_and_mends_it(
+    lake: HandLake, recipe: Callable[..., Any], tmp_path: Path
+) -> None:
+    first = built(lake, recipe())
+    assert first.manifest.snapshot is not None
+    lake.store(talk("late", 99))
+    folder = tmp_path / "data" / "lake" / first.stored.folder
+    (folder / first.manifest.files[0].name).unlink()
+    (folder / "manifest.json").unlink()
+    named = ("seed = 3", f'seed = 3\nas_of = "{first.manifest.snapshot.name}"')
+    again = built(lake, recipe(named))
+    assert (again.manifest.id, again.new) == (first.manifest.id, False)
+    assert verify_shard(first.stored).problems == []
+
+
+def test_two_builds_at_once_make_one_shard(
+    lake: HandLake, recipe: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The second begins and ends while the first is at its slices."""
+    inner: list[ShardBuild] = []
+
+    class Slow(InlineExecutor):
+        def run(
+            self, function: Callable[[Task], Result], tasks: Iterable[Task]
+        ) -> Iterator[TaskResult[Task, Result]]:
+            yield from super().run(function, tasks)
+            if not inner:
+                inner.append(built(lake, recipe()))
+
+    outer = built(lake, recipe(), Slow())
+    assert (inner[0].new, outer.new) == (True, False)
+    assert inner[0].manifest.id == outer.manifest.id
+    collect(lake.lake, grace_s=0)
+    assert verify_shard(outer.stored).problems == []
+    assert not any("staging" in name for name in files_of(lake))

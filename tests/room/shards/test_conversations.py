@@ -1,0 +1,368 @@
+"""A session's events as messages: every message where it belongs, and where it came from."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.buckets import plan_buckets, read_bucket
+from penstock.lake.catalog import current
+from penstock_jobs.shards.chat_templates import encode_message, openai_message
+from penstock_jobs.shards.conversation import order_chain
+from penstock_jobs.shards.conversation_reader import read_conversation
+from penstock_jobs.shards.session_events import events_by_session
+from tests.support.lakes import hand_lake, make_event
+from tests.support.shards.talks import START_US, Talk, asks, told
+
+
+def test_messages_know_the_events_that_they_came_from() -> None:
+    talk = Talk().start(system="Be brief.", task_id="t", group_id="g")
+    talk.user("read it").model("I read.", calls=["c1"], call_id="m1", thinking="hm", model="m")
+    talk.result("c1", {"lines": 2}).model("Two lines.").add("session_end", {"reason": "completed"})
+    found = talk.conversation()
+    assert told(found) == [
+        [
+            ("system", "Be brief."),
+            ("user", "read it"),
+            ("assistant", "I read."),
+            ("tool", '{"lines": 2}'),
+            ("assistant", "Two lines."),
+        ]
+    ]
+    assert [(one.seq, one.event_id, one.turn) for one in found.messages] == [
+        (1, "e1", 0), (2, "e2", 1), (3, "e3", 1), (4, "e4", 1), (5, "e5", 1),
+    ]  # fmt: skip
+    assert (found.start.task_id, found.start.group_id, found.end_reason) == ("t", "g", "completed")
+    first, second = found.calls
+    assert (first.payload.call_id, first.payload.model) == ("m1", "m")
+    assert (first.after, first.after_seq) == ("user", 2)
+    assert (second.payload.call_id, second.after, second.after_seq) == (None, "tool", 4)
+
+
+def test_openai_s_form_keeps_arguments_as_they_were_sent() -> None:
+    raw = '{"b":  1, "a": 1.0}'
+    broken = '{"b": '
+    talk = Talk().user("go").model(
+        calls=[
+            asks("c1", arguments=raw), asks("c2", arguments=broken),
+            asks("c3", arguments={"z": 1, "a": [2]}), {"id": "c4", "name": "stop"},
+        ],
+        thinking="hm",
+    )  # fmt: skip
+    message = talk.conversation().messages[1]
+    assert [one.arguments for one in message.tool_calls] == [
+        raw,
+        broken,
+        '{"z": 1, "a": [2]}',
+        "{}",
+    ]
+    form = openai_message(message)
+    assert list(form) == ["role", "content", "reasoning_content", "tool_calls"]
+    assert form["tool_calls"][0] == {
+        "id": "c1", "type": "function", "function": {"name": "read", "arguments": raw},
+    }  # fmt: skip
+    assert json.loads(encode_message(message, trained=False)) == form | {"weight": 0}
+    assert json.loads(encode_message(message, trained=True)) == form
+
+
+def test_results_stand_behind_their_calls_in_the_order_of_these() -> None:
+    talk = Talk().user("go").model(calls=["c1", "c2"]).result("c2", "two").result("c1", "one")
+    talk.model("done")
+    assert told(talk.conversation())[0][2:] == [
+        ("tool", "one"), ("tool", "two"), ("assistant", "done"),
+    ]  # fmt: skip
+
+
+def test_a_result_before_its_call_stands_behind_it_all_the_same() -> None:
+    talk = Talk().user("go").result("c1", "one").model(calls=["c1"]).model("done")
+    found = talk.conversation()
+    assert told(found)[0][2:] == [("tool", "one"), ("assistant", "done")]
+    assert found.messages[2].flags == frozenset()
+
+
+def test_a_late_result_says_so() -> None:
+    talk = Talk().user("go").model(calls=["c1"]).model("meanwhile").result("c1", "one").user("ok")
+    found = talk.conversation()
+    assert told(found)[0][2:] == [("tool", "one"), ("assistant", "meanwhile"), ("user", "ok")]
+    assert found.messages[2].flags == {"late"}
+
+
+def test_a_call_without_a_result_gets_an_empty_one_where_something_follows() -> None:
+    talk = Talk().user("go").model(calls=["c1", "c2"]).result("c2", "two").user("and?")
+    found = talk.conversation()
+    assert told(found)[0][2:] == [("tool", ""), ("tool", "two"), ("user", "and?")]
+    assert found.messages[2].flags == {"synthetic"}
+    assert found.messages[2].tool_call_id == "c1"
+    at_the_end = Talk().user("go").model(calls=["c1", "c2"]).result("c2", "two").conversation()
+    assert told(at_the_end)[0][2:] == [("tool", "two")]
+
+
+def test_results_that_no_call_is_known_for_stay_where_they_came() -> None:
+    talk = Talk().user("go").model("<run>ls</run>").result(None, "a.py").result("c9", "b.py")
+    found = talk.model("done").conversation()
+    assert told(found)[0][2:] == [("tool", "a.py"), ("tool", "b.py"), ("assistant", "done")]
+    assert [one.flags for one in found.messages[2:4]] == [{"orphan"}, {"orphan"}]
+    assert [one.tool_call_id for one in found.messages[2:4]] == [None, "c9"]
+
+
+def test_results_without_an_id_answer_the_calls_of_their_tool_in_order() -> None:
+    talk = Talk().user("go").model(calls=[asks("c1", "read"), asks("c2", "run"), asks("c3", "run")])
+    talk.result(None, "first run", tool="run").result(None, "read", tool="read")
+    talk.result("", "second run").model("done")
+    found = talk.conversation()
+    assert [content for _, content in told(found)[0][2:5]] == ["read", "first run", "second run"]
+    assert [one.tool_call_id for one in found.messages[2:5]] == ["c1", "c2", "c3"]
+
+
+def test_ids_that_are_used_again_belong_to_the_last_call_before() -> None:
+    talk = Talk().user("go")
+    for turn in range(3):
+        talk.model(f"call {turn}", calls=["call_0"]).result("call_0", f"result {turn}")
+    contents = [content for _, content in told(talk.conversation())[0][1:]]
+    assert contents == [
+        "call 0", "result 0", "call 1", "result 1", "call 2", "result 2",
+    ]  # fmt: skip
+
+
+def test_of_two_results_of_a_call_the_first_counts() -> None:
+    talk = Talk().user("go").model(calls=["c1"]).result("c1", "one").result("c1", "again")
+    assert told(talk.model("done").conversation())[0][2:] == [
+        ("tool", "one"), ("assistant", "done"),
+    ]  # fmt: skip
+
+
+def test_several_answers_in_a_row_stand_one_behind_another() -> None:
+    found = Talk().user("go").model("a").model("b").conversation()
+    assert told(found)[0] == [("user", "go"), ("assistant", "a"), ("assistant", "b")]
+    assert [call.after for call in found.calls] == ["user", "assistant"]
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_compaction_begins_a_context_with_the_summary(late: bool) -> None:
+    talk = Talk().start(system="Be brief.").user("go").model("a")
+    if not late:
+        talk.model("It went well.", call_id="sum")
+    talk.add("compaction", {"summary_call_id": "sum"})
+    if late:
+        talk.model("It went well.", call_id="sum")
+    found = talk.user("and now?").model("b").conversation()
+    assert told(found) == [
+        [("system", "Be brief."), ("user", "go"), ("assistant", "a"),
+         ("assistant", "It went well.")],
+        [("system", "Be brief."), ("user", "It went well."), ("user", "and now?"),
+         ("assistant", "b")],
+    ]  # fmt: skip
+    written, shown = found.contexts[0].messages[3], found.contexts[1].messages[1]
+    assert written.flags == {"summary"}
+    assert written.written
+    assert shown.flags == {"summary", "synthetic"}
+    assert [call.context for call in found.calls] == [0, 0, 1]
+
+
+def test_a_compaction_whose_summary_is_not_known_says_so() -> None:
+    talk = Talk().user("go").model("a").add("compaction", {"summary_call_id": "lost"}).model("b")
+    found = talk.add("compaction", {"summary": "It went well."}).model("c").conversation()
+    assert [context.complete for context in found.contexts] == [True, False, True]
+    assert told(found)[1:] == [
+        [("assistant", "b")],
+        [("user", "It went well."), ("assistant", "c")],
+    ]
+
+
+def test_a_compaction_of_nothing_is_none() -> None:
+    talk = Talk().start(system="S").add("compaction", {}).user("go").model("a")
+    assert len(talk.add("compaction", {}).add("compaction", {}).conversation().contexts) == 2
+
+
+def test_who_wrote_a_message() -> None:
+    talk = Talk().user("old").model("old answer").user("note", synthetic=True)
+    talk.model("No response requested.", model="<synthetic>").model("new", is_copied_context=True)
+    talk.model("mine", call_id="m").model("mine", call_id="m").model("other", call_id="m")
+    found = talk.conversation(copied=frozenset({"e1", "e2"}))
+    assert [(one.content, set(one.flags), one.written) for one in found.messages] == [
+        ("old", {"copied"}, False),
+        ("old answer", {"copied"}, False),
+        ("note", {"synthetic"}, False),
+        ("No response requested.", {"synthetic"}, False),
+        ("new", {"copied"}, False),
+        ("mine", set(), True),
+        ("mine", {"copied"}, False),  # the same call under another event
+        ("other", set(), True),
+    ]
+
+
+def test_copies_are_known_by_whatever_name_an_event_has() -> None:
+    talk = Talk().add("model_call", {"text": "a"}, event_id=None, source_key="k")
+    talk.add("model_call", {"text": "b"}, event_id=None)
+    names = [event.name for event in talk.events]
+    assert names == ["by-hand\0k", f"\0{START_US + 2_000_000}\0002"]
+    for copied in names:
+        flags = [one.flags for one in talk.conversation(copied=frozenset({copied})).messages]
+        assert flags == [{"copied"} if name == copied else set() for name in names]
+
+
+def test_a_number_names_one_call_alone() -> None:
+    talk = Talk().user("go").model("a")
+    talk.add("model_call", {"text": "b"}, seq=2).add("tool_result", {"output": "c"}, seq=2)
+    assert [message.seq for message in talk.conversation().messages] == [1, 2, None, 2]
+
+
+def test_interrupts_are_known_of_the_call_that_they_stopped() -> None:
+    talk = Talk().user("go").model("a", calls=["c1"], call_id="m1").add("interrupt", {})
+    found = talk.conversation()
+    assert found.messages[1].flags == {"interrupted"}
+    assert found.calls[0].flags == {"interrupted"}
+    assert found.ending == "interrupt"
+    talk = talk.user("no").model("b", call_id="m2").add("interrupt", {"call_id": "c1"}).user("?")
+    assert [call.flags for call in talk.conversation().calls] == [{"interrupted"}, set()]
+    assert talk.conversation().ending is None
+    assert Talk().user("go").add("interrupt", {}).conversation().messages[0].flags == frozenset()
+    assert Talk().user("go").model("a").add("error", {}).conversation().ending == "error"
+
+
+def test_calls_that_said_nothing_are_no_messages() -> None:
+    found = Talk().user("go").model(finish_reason="error").model("a").conversation()
+    assert told(found) == [[("user", "go"), ("assistant", "a")]]
+    assert [message.call for message in found.messages] == [None, 1]
+
+
+def test_tools_are_those_that_were_offered_first_as_sent() -> None:
+    raw = '[{"type": "function",  "function": {"name": "read"}}]'
+    talk = Talk().add("session_start", '{"tools": 3}').user("go")
+    talk.add("model_call", f'{{"text": "a", "tools": {raw}}}').model("b", tools=[{"other": 1}])
+    assert talk.conversation().tools == raw
+
+
+def test_what_cannot_be_read_is_a_problem_and_costs_nothing_else() -> None:
+    talk = Talk().add("session_start", "[]").user("go").add("model_call", '{"text": 3}')
+    talk.add("tool_result", "nonsense").add("x_own", "nonsense").model("a")
+    found = talk.conversation()
+    assert told(found) == [[("user", "go"), ("assistant", "a")]]
+    assert [(one.kind, one.event_id) for one in found.problems] == [
+        ("payload_unreadable", "e1"), ("payload_unreadable", "e3"), ("payload_unreadable", "e4"),
+    ]  # fmt: skip
+
+
+def test_a_session_of_nothing_is_an_empty_conversation() -> None:
+    assert read_conversation("s", []).messages == []
+
+
+def test_chains_are_in_the_order_of_their_work() -> None:
+    def session(name: str, start: int, parent: str | None, link: str | None = None) -> Talk:
+        return Talk(name, start).start(parent_session=parent, link=link).user("go")
+
+    talks = [
+        session("root", 10, "unknown"),
+        session("after", 90, "root", "compaction"),
+        session("helper", 5, "root", "subagent"),  # its clock is off
+        session("grandchild", 30, "helper", "subagent"),
+    ]
+    places = order_chain(talk.conversation() for talk in talks)
+    assert [(one.conversation.session_id, one.chain_pos, one.parent) for one in places] == [
+        ("root", 0, None), ("helper", 1, "root"), ("grandchild", 2, "helper"),
+        ("after", 3, "root"),
+    ]  # fmt: skip
+
+
+def test_a_ring_has_a_beginning() -> None:
+    talks = [Talk("b", 1).start(parent_session="a"), Talk("a", 2).start(parent_session="b")]
+    places = order_chain(talk.conversation() for talk in talks)
+    assert [(one.conversation.session_id, one.parent) for one in places] == [
+        ("b", None), ("a", "b"),
+    ]  # fmt: skip
+
+
+def test_sessions_come_from_segments_in_order(tmp_path: Path) -> None:
+    events = [
+        make_event("b", 1, payload={"text": "go"}),
+        make_event("b", 3, "edit", payload={"path": "a", "before": "", "after": "x"}),
+        make_event("b", 2, "model_call", payload={"text": "é", "call_id": "m"}),
+        make_event("a", 1, payload={"text": "first"}),
+        make_event("b", 2, event_id="no-seq", seq=None, payload={"text": "later"}),
+    ]
+    with hand_lake(tmp_path) as lake:
+        lake.store(events)
+        snap = current(lake.lake.database)
+        [rows] = [read_bucket(lake.lake, one) for one in plan_buckets(lake.lake, snap)]
+    assert set(rows["tenant"].to_pylist()) == {TENANT_DEFAULT}
+    sessions = events_by_session(rows)
+    assert list(sessions) == ["a", "b"]
+    assert [event.event_id for event in sessions["b"]] == ["e1", "e2", "no-seq"]
+    found = read_conversation("b", sessions["b"])
+    assert told(found) == [[("user", "go"), ("assistant", "é"), ("user", "later")]]
+    assert found.first_us > START_US
+
+
+def test_placeholders_tell_which_events_were_redacted(tmp_path: Path) -> None:
+    mask = "[SECRET:aws_key:0123456789abcdef]"
+    events = [
+        make_event("a", 1, payload={"text": "it says [SECRET:] here"}),
+        make_event("a", 2, "edit", payload={"path": "a", "before": "", "after": f"x {mask}"}),
+        make_event("a", 3, "file_observed", payload={"path": "a", "text": "x"}),
+        make_event("b", 4, "model_call", payload={"text": "x", "tokens": {"redacted": True}}),
+        make_event("c", 5, payload={"text": mask.replace("SECRET", "PERSONAL")}),
+        make_event("d", 6, payload={"text": "nothing"}),
+    ]
+    with hand_lake(tmp_path) as lake:
+        lake.store(events)
+        snap = current(lake.lake.database)
+        [rows] = [read_bucket(lake.lake, one) for one in plan_buckets(lake.lake, snap)]
+    sessions = events_by_session(rows)
+    redacted = {name: [event.redacted for event in sessions[name]] for name in sessions}
+    assert redacted == {"a": [False, True], "b": [False], "c": [True], "d": [False]}
+    conversation = read_conversation("a", sessions["a"])
+    assert conversation.redacted_from_us == sessions["a"][1].ts_us
+
+
+STEPS = st.lists(
+    st.sampled_from(["user", "model", "call", "result", "orphan", "compaction", "interrupt"]),
+    max_size=25,
+)
+
+
+def _tell(steps: list[str]) -> Talk:
+    talk = Talk()
+    for number, step in enumerate(steps):
+        match step:
+            case "user":
+                talk.user(f"u{number}")
+            case "model":
+                talk.model(f"a{number}", call_id=f"m{number}")
+            case "call":
+                talk.model(f"c{number}", calls=["x", f"c{number}"])
+            case "result":
+                talk.result("x", f"r{number}")
+            case "orphan":
+                talk.result(None, f"o{number}")
+            case "compaction":
+                talk.add("compaction", {"summary_call_id": f"m{number - 1}"})
+            case "interrupt":
+                talk.add("interrupt", {"call_id": "x"})
+    return talk
+
+
+@given(STEPS, st.randoms(use_true_random=False))
+def test_the_order_of_arrival_does_not_matter(steps: list[str], chance: object) -> None:
+    talk = _tell(steps)
+    expected = talk.conversation()
+    chance.shuffle(talk.events)  # type: ignore[attr-defined]
+    assert talk.conversation() == expected
+
+
+@given(STEPS)
+def test_nothing_that_was_said_is_lost_or_said_twice(steps: list[str]) -> None:
+    found = _tell(steps).conversation()
+    said = [one.event_id for one in found.messages if "synthetic" not in one.flags]
+    assert len(said) == len(set(said))
+    expected = {f"e{at}" for at, step in enumerate(steps, 1) if step in ("user", "model", "call")}
+    assert expected <= set(said)
+    for context in found.contexts:  # each call has its results at once, or is the last
+        waiting: set[str | None] = set()
+        for message in context.messages:
+            if message.role == "tool" and "orphan" not in message.flags:
+                assert message.tool_call_id in waiting
+                continue
+            waiting = {call.id for call in message.tool_calls}

@@ -1,0 +1,332 @@
+"""The files of a shard and its manifest."""
+
+import hashlib
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import InvalidInput
+from penstock.settings import MIB
+from penstock.shards.errors import ShardDamaged, ShardMissing
+from penstock.shards.files import check_digest, files_of, part_name, read_part, read_rows
+from penstock.shards.manifest import (
+    MANIFEST_NAME,
+    Counts,
+    Manifest,
+    PartFile,
+    Tokenizer,
+    read_manifest,
+)
+from penstock.shards.schema import SHARD_ROWS
+from penstock.shards.writer import PartLimits, PartWriter, row_bytes
+from penstock.storage import FileStore
+from tests.support.shards.making import (
+    SMALL,
+    make_groups,
+    make_routes,
+    make_row,
+    make_shard,
+    own_folder,
+    publish,
+    stored_in,
+    table_of,
+    with_routes,
+)
+
+ROWS = table_of(make_groups(120))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> FileStore:
+    return FileStore(tmp_path)
+
+
+def write(
+    store: FileStore, folder: str, pieces: list[pa.Table], limits: PartLimits = SMALL
+) -> list[PartFile]:
+    with PartWriter(store, folder, limits) as writer:
+        for piece in pieces:
+            writer.write(piece)
+    return writer.files
+
+
+def path_of(store: FileStore, manifest: Manifest, number: int = 0) -> Path:
+    return Path(store.address(f"{own_folder(manifest.id)}/{part_name(number)}"))
+
+
+def test_what_was_written_is_read_back(store: FileStore) -> None:
+    manifest = make_shard(store, ROWS)
+    assert read_manifest(store, own_folder(manifest.id), manifest.id) == manifest
+    assert pa.concat_tables(read_rows(stored_in(store, manifest))).equals(ROWS)
+    assert len(manifest.files) > 2
+    for part in manifest.files:
+        check_digest(store, f"{own_folder(manifest.id)}/{part.name}", part)
+
+
+@settings(max_examples=12)
+@given(cuts=st.sets(st.integers(1, ROWS.num_rows - 1), max_size=20))
+def test_how_rows_are_handed_in_changes_no_byte(
+    tmp_path_factory: pytest.TempPathFactory, cuts: set[int]
+) -> None:
+    store = FileStore(tmp_path_factory.mktemp("shards"))
+    edges = [0, *sorted(cuts), ROWS.num_rows]
+    pieces = [ROWS.slice(start, end - start) for start, end in pairwise(edges)]
+    assert write(store, "cut", pieces) == write(store, "whole", [ROWS])
+
+
+def test_a_group_is_in_one_part_and_a_row_group_is_bounded(store: FileStore) -> None:
+    manifest = make_shard(store, ROWS)
+    groups = [
+        set(one["group_id"].to_pylist())
+        for part in manifest.files
+        for one in [
+            pa.concat_tables(read_part(store, f"{own_folder(manifest.id)}/{part.name}", part))
+        ]
+    ]
+    assert sum(map(len, groups)) == len(set[str]().union(*groups))
+    assert [(one.first, one.last) for one in manifest.files] == [
+        (min(one), max(one)) for one in groups
+    ]
+    for rows in read_rows(stored_in(store, manifest)):
+        assert int(row_bytes(rows).sum()) <= SMALL.row_group_bytes_max
+    assert not any(one.continued for one in manifest.files)
+
+
+def test_a_group_larger_than_a_row_group_goes_on_in_the_next(store: FileStore) -> None:
+    rows = [
+        make_row("a"),
+        *(make_row("b", rollout, tokens=100) for rollout in range(9)),
+        make_row("c"),
+    ]
+    limits = PartLimits(part_bytes_target=2000, part_rows_target=100, row_group_bytes_max=4000)
+    manifest = make_shard(store, rows, limits=limits)
+    assert [one.rows for one in manifest.files] == [10, 1]
+    large, small = manifest.files
+    assert large.row_groups == [1, 3, 3, 3]
+    assert (large.continued, small.continued) == ([2, 3], [])
+    assert (large.groups, small.groups) == (2, 1)
+
+
+def test_a_row_larger_than_a_row_group_is_one(store: FileStore) -> None:
+    rows = [make_row(name, tokens=tokens) for name, tokens in (("a", 9), ("b", 9000), ("c", 9))]
+    assert [one.row_groups for one in make_shard(store, rows).files] == [[1, 1], [1]]
+
+
+def test_the_files_carry_their_checksums_and_no_time(store: FileStore) -> None:
+    file = pq.ParquetFile(path_of(store, make_shard(store, ROWS)))
+    column = file.metadata.row_group(0).column(SHARD_ROWS.names.index("input_ids"))
+    assert column.compression == "ZSTD"
+    assert column.has_offset_index
+    assert file.schema_arrow.equals(SHARD_ROWS, check_metadata=True)
+    assert set(file.metadata.metadata) == {b"ARROW:schema", b"penstock.shard"}
+
+
+def test_every_column_has_a_page_index(store: FileStore) -> None:
+    rows = with_routes(table_of([make_row("a"), make_row("b")]))
+    manifest = make_shard(store, rows, routes=make_routes(rows))
+    for file in files_of(manifest):
+        path = Path(store.address(f"{own_folder(manifest.id)}/{file.name}"))
+        group = pq.ParquetFile(path).metadata.row_group(0)
+        columns = [group.column(number) for number in range(group.num_columns)]
+        assert all(column.has_offset_index for column in columns)
+        texts = {"messages", "tools", "preferences", "routed_experts"}
+        compared = {one.path_in_schema for one in columns if one.has_column_index}
+        assert compared == {one.path_in_schema for one in columns} - texts
+
+
+def test_a_write_that_failed_leaves_nothing(store: FileStore) -> None:
+    writer = PartWriter(store, "x", SMALL)
+
+    def write_and_fail() -> None:
+        with writer:
+            writer.write(table_of([make_row("a")]))
+            raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        write_and_fail()
+    assert list(store.list()) == []
+    assert writer.files == []
+
+
+def test_routes_lie_beside_their_rows(store: FileStore) -> None:
+    rows = with_routes(ROWS)
+    manifest = make_shard(store, rows, routes=make_routes(rows))
+    for part in manifest.files:
+        side = part.routes
+        assert side is not None
+        assert sum(side.row_groups) == part.rows
+        routes = pa.concat_tables(read_part(store, f"{own_folder(manifest.id)}/{side.name}", side))
+        own = pa.concat_tables(read_part(store, f"{own_folder(manifest.id)}/{part.name}", part))
+        assert routes["sample_id"].equals(own["sample_id"])
+
+
+def test_routes_of_other_rows_are_refused(store: FileStore) -> None:
+    with (
+        pytest.raises(InvalidInput, match="not those of the same rows"),
+        PartWriter(store, "x", SMALL, routed=True) as writer,
+    ):
+        writer.write(ROWS, make_routes(ROWS.slice(1)))
+
+
+def test_row_groups_over_the_ceiling_are_refused(tmp_path: Path) -> None:
+    assert PartLimits().row_group_bytes_max == 4 * MIB
+
+
+def test_an_empty_shard_is_a_shard(store: FileStore) -> None:
+    manifest = make_shard(store, ROWS.slice(0, 0))
+    assert manifest.files == []
+    assert read_manifest(store, own_folder(manifest.id), manifest.id) == manifest
+
+
+# The manifest
+
+
+def test_a_manifest_has_one_form_and_its_digest_is_its_name() -> None:
+    made = Manifest(
+        name="a",
+        query="select 'ü'",
+        query_parameters={"b": 1, "a": [1.5, None]},
+        tokenizer=Tokenizer(sha256="00", id="t"),
+        files=[],
+        counts=Counts(excluded={"z": 1, "b": 2}),
+    )
+    content = made.canonical()
+    assert "select 'ü'" in content.decode()
+    assert content.startswith(b'{"code_version":"","counted_from":null,"counts":{"exc')
+    assert b'"query_parameters":{"a":[1.5,null],"b":1}' in content
+    assert made.id == f"sha256:{hashlib.sha256(content).hexdigest()}"
+    assert made.id != Manifest(name="b", files=[], counts=Counts()).id
+
+
+def test_a_shard_may_be_named_by_the_begin_of_its_id(store: FileStore) -> None:
+    manifest = make_shard(store, ROWS)
+    assert (
+        read_manifest(store, own_folder(manifest.id), manifest.id[: len("sha256:") + 16])
+        == manifest
+    )
+    for wrong in ("", "sha256:abc", manifest.id.upper(), manifest.id + "0"):
+        with pytest.raises(InvalidInput, match="shard id"):
+            read_manifest(store, own_folder(wrong), wrong)
+
+
+def test_a_shard_without_a_manifest_is_nothing(store: FileStore) -> None:
+    manifest = make_shard(store, ROWS)
+    store.delete(f"{own_folder(manifest.id)}/{MANIFEST_NAME}")
+    with pytest.raises(ShardMissing, match="no shard sha256"):
+        read_manifest(store, own_folder(manifest.id), manifest.id)
+
+
+def test_another_manifest_in_its_place_is_refused(store: FileStore) -> None:
+    one, other = make_shard(store, ROWS), make_shard(store, ROWS, name="other")
+    Path(store.address(f"{own_folder(one.id)}/{MANIFEST_NAME}")).write_bytes(other.canonical())
+    with pytest.raises(ShardDamaged, match="is the manifest of"):
+        read_manifest(store, own_folder(one.id), one.id)
+    Path(store.address(f"{own_folder(one.id)}/{MANIFEST_NAME}")).write_bytes(one.canonical()[:-1])
+    with pytest.raises(ShardDamaged, match="is the manifest of"):
+        read_manifest(store, own_folder(one.id), one.id)
+
+
+def test_a_manifest_from_before_a_field_joined_keeps_its_name(store: FileStore) -> None:
+    content = b'{"counts":{},"files":[],"format":1,"name":"old"}'
+    name = f"sha256:{hashlib.sha256(content).hexdigest()}"
+    with store.create(f"{own_folder(name)}/{MANIFEST_NAME}") as file:
+        file.write(content)
+    manifest = read_manifest(store, own_folder(name), name)
+    assert manifest.id == name
+    assert manifest == Manifest(name="old", files=[], counts=Counts(), format=1)
+    assert manifest.canonical() != content
+
+
+def test_a_later_format_is_refused(store: FileStore) -> None:
+    later = Manifest(name="a", files=[], counts=Counts(), format=3)
+    publish(store, "", store, later)
+    with pytest.raises(ShardDamaged, match="the format 3"):
+        read_manifest(store, own_folder(later.id), later.id)
+
+
+# Damage
+
+
+def damaged(store: FileStore, manifest: Manifest) -> str:
+    with pytest.raises(ShardDamaged) as caught:
+        list(read_rows(stored_in(store, manifest)))
+    return str(caught.value)
+
+
+def test_a_missing_part(store: FileStore) -> None:
+    manifest = make_shard(store, ROWS)
+    path_of(store, manifest, 1).unlink()
+    assert "part-00001.parquet cannot be used: it is missing" in damaged(store, manifest)
+
+
+def test_a_truncated_part(store: FileStore) -> None:
+    manifest = make_shard(store, ROWS)
+    path = path_of(store, manifest)
+    path.write_bytes(path.read_bytes()[:-10])
+    assert "the manifest says" in damaged(store, manifest)
+
+
+def test_a_changed_byte(store: FileStore) -> None:
+    manifest = make_shard(store, ROWS)
+    path = path_of(store, manifest)
+    content = bytearray(path.read_bytes())
+    content[1000] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ShardDamaged, match="its checksum is"):
+        check_digest(store, f"{own_folder(manifest.id)}/{part_name(0)}", manifest.files[0])
+    assert "part-00000.parquet" in damaged(store, manifest)
+
+
+def test_a_file_that_is_no_parquet(store: FileStore) -> None:
+    manifest = make_shard(store, ROWS)
+    path = path_of(store, manifest)
+    path.write_bytes(b"x" * manifest.files[0].bytes)
+    assert "part-00000.parquet" in damaged(store, manifest)
+
+
+def test_another_part_in_its_place(store: FileStore) -> None:
+    manifest = make_shard(store, ROWS)
+    path_of(store, manifest).write_bytes(path_of(store, manifest, 1).read_bytes())
+    assert "the manifest says" in damaged(store, manifest)
+
+
+def test_a_shard_is_not_published_with_a_file_that_changed(
+    store: FileStore, tmp_path: Path
+) -> None:
+    files = write(store, "staging", [ROWS])
+    manifest = Manifest(name="a", files=files, counts=Counts())
+    path = tmp_path / "staging" / part_name(len(files) - 1)
+    path.write_bytes(b"x" * path.stat().st_size)
+    target = FileStore(tmp_path / "target")
+    with pytest.raises(ShardDamaged, match="its checksum is"):
+        publish(store, "staging", target, manifest)
+    with pytest.raises(ShardMissing):
+        read_manifest(target, own_folder(manifest.id), manifest.id)
+    assert len(list(files_of(manifest))) == len(files)
+
+
+def test_a_flipped_bit_anywhere_in_a_foot_is_told_as_damage(tmp_path: Path) -> None:
+    """A foot has no checksum of its own: what can still be read has the columns of a shard."""
+    store = FileStore(tmp_path)
+    manifest = make_shard(store, ROWS.slice(0, 4))
+    part = manifest.files[0]
+    name = f"{own_folder(manifest.id)}/{part.name}"
+    path = tmp_path / name
+    content = path.read_bytes()
+    foot = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    damaged = 0
+    for place in range(foot, len(content), 37):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << place % 8
+        path.write_bytes(flipped)
+        try:
+            for rows in read_part(store, name, part):
+                assert rows.schema.equals(SHARD_ROWS)
+        except ShardDamaged:
+            damaged += 1
+    assert damaged > 10

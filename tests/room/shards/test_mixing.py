@@ -1,0 +1,168 @@
+"""Mixtures of shards by weight."""
+
+from collections import Counter
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from penstock.errors import InvalidInput
+from penstock.shards.errors import PositionRefused
+from penstock.shards.reader import ShardReader, read_mixture, read_shard
+from penstock.shards.sources import Exhausted, furthest_behind
+from penstock.storage import FileStore
+from tests.support.shards.making import make_groups, make_shard
+from tests.support.shards.reading import batches, flat, kept, sequence
+
+SIZES = {"a": 60, "b": 30, "c": 10}
+
+
+class Shards(NamedTuple):
+    data: Path
+    ids: dict[str, str]
+
+    def mixture(self, weights: dict[str, float], exhausted: Exhausted, **how: Any) -> ShardReader:
+        shards = [(self.ids[name], weight) for name, weight in weights.items()]
+        given = {"seed": 3, "batch_samples": 12} | how
+        return read_mixture(self.data, shards, exhausted=exhausted, **given)
+
+    def alone(self, name: str, epoch: int = 0) -> list[str]:
+        return sequence(read_shard(self.data, self.ids[name], seed=3, epoch=epoch))
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Shards:
+    data = tmp_path_factory.mktemp("data")
+    store = FileStore(data / "lake")
+    made = {
+        name: make_shard(store, make_groups(size, seed=seed, rollouts=(1, 2)), name=name)
+        for seed, (name, size) in enumerate(SIZES.items())
+    }
+    return Shards(data, {name: one.id for name, one in made.items()})
+
+
+def of_source(found: list[str], number: int) -> list[str]:
+    return [one for one in found if one.startswith(f"s{number}-")]
+
+
+WEIGHTS = {"a": 2.0, "b": 1.0, "c": 0.5}
+
+
+def test_the_furthest_behind_goes_next() -> None:
+    assert furthest_behind([0, 0], [1, 1], [True, True]) == 0
+    assert furthest_behind([2, 1], [1, 1], [True, True]) == 1
+    assert furthest_behind([4, 1], [8, 1], [True, True]) == 0
+    assert furthest_behind([4, 1], [8, 1], [False, True]) == 1
+
+
+def test_each_source_keeps_its_order_and_its_share(shards: Shards) -> None:
+    found = sequence(shards.mixture(WEIGHTS, "stop"))
+    for number, name in enumerate(SIZES):
+        own = of_source(found, number)
+        assert own == shards.alone(name)[: len(own)]
+    for step in range(0, len(found), 10):
+        counts = [len(of_source(found[:step], number)) for number in range(3)]
+        for count, weight in zip(counts, WEIGHTS.values(), strict=True):
+            assert abs(count - step * weight / 3.5) <= 8  # a group has up to four samples
+
+
+def test_batches_hold_several_sources(shards: Shards) -> None:
+    first = batches(shards.mixture(WEIGHTS, "stop"))[0]
+    assert len(Counter(one.split("-")[0] for one in first)) == 3
+
+
+def test_stop_ends_with_the_first_that_is_empty(shards: Shards) -> None:
+    found = sequence(shards.mixture(WEIGHTS, "stop"))
+    whole = {name: shards.alone(name) for name in SIZES}
+    ended = [of_source(found, number) == whole[name] for number, name in enumerate(SIZES)]
+    assert sum(ended) == 1
+
+
+def test_drop_goes_on_without_it(shards: Shards) -> None:
+    found = sequence(shards.mixture({"a": 1, "c": 9}, "drop"))
+    assert of_source(found, 0) == shards.alone("a")
+    assert of_source(found, 2) == shards.alone("c")
+    assert found[-30:] == of_source(found, 0)[-30:]
+
+
+def test_repeat_reads_the_small_again_until_the_large_ended(shards: Shards) -> None:
+    found = sequence(shards.mixture({"a": 1, "c": 1}, "repeat"))
+    assert of_source(found, 0) == shards.alone("a")
+    own = of_source(found, 2)
+    epochs = [*chain(*(shards.alone("c", epoch) for epoch in range(20)))]
+    assert own == epochs[: len(own)]
+    assert len(own) > len(shards.alone("c"))
+
+
+@pytest.mark.parametrize("exhausted", ["stop", "drop", "repeat"])
+def test_stopped_at_every_step_it_goes_on_exactly(shards: Shards, exhausted: Exhausted) -> None:
+    whole = batches(shards.mixture(WEIGHTS, exhausted))
+    for step in range(len(whole) + 1):
+        first = shards.mixture(WEIGHTS, exhausted)
+        seen = batches(first, step)
+        later = shards.mixture(WEIGHTS, exhausted, prefetch=7, threads=1)
+        later.load_state_dict(kept(first.state_dict()))
+        assert seen + batches(later) == whole
+
+
+@pytest.mark.parametrize("exhausted", ["stop", "drop", "repeat"])
+def test_the_next_loop_is_the_next_epoch_of_each(shards: Shards, exhausted: Exhausted) -> None:
+    reader = shards.mixture(WEIGHTS, exhausted)
+    sequence(reader)
+    again = shards.mixture(WEIGHTS, exhausted)
+    again.load_state_dict(kept(reader.state_dict()))
+    second = sequence(reader)
+    assert second == sequence(again)
+    epochs = [source["epoch"] for source in reader.state_dict()["sources"]]
+    assert all(epoch >= 2 for epoch in epochs)
+
+
+@pytest.mark.parametrize("world", [2, 3, 8])
+def test_ranks_share_the_same_global_batches(shards: Shards, world: int) -> None:
+    whole = batches(shards.mixture(WEIGHTS, "repeat", batch_samples=None, batch_tokens=300))
+    ranks = [
+        batches(
+            shards.mixture(
+                WEIGHTS, "repeat", batch_samples=None, batch_tokens=300, rank=rank, world=world
+            )
+        )
+        for rank in range(world)
+    ]
+    for step, batch in enumerate(whole):
+        parts = [one[step] for one in ranks]
+        assert sorted(flat(parts)) == sorted(batch)
+        assert all(part == [one for one in batch if one in part] for part in parts)
+
+
+def test_an_empty_shard_in_a_mixture(shards: Shards, tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "lake")
+    full, empty = make_shard(store, make_groups(9)), make_shard(store, [], name="empty")
+    for exhausted in ("drop", "repeat"):
+        mixture = read_mixture(tmp_path, [(full.id, 1), (empty.id, 1)], exhausted=exhausted)
+        assert len(sequence(mixture)) == full.rows
+    stopped = read_mixture(tmp_path, [(empty.id, 1), (full.id, 1)], exhausted="stop")
+    assert sequence(stopped) == []
+
+
+def test_another_mixture_is_refused(shards: Shards) -> None:
+    state = shards.mixture(WEIGHTS, "stop").state_dict()
+    others = [{"a": 2.0, "b": 1.0}, {"b": 2.0, "a": 1.0, "c": 0.5}, WEIGHTS | {"c": 1.0}]
+    for other in others:
+        with pytest.raises(PositionRefused):
+            shards.mixture(other, "stop").load_state_dict(state)
+    with pytest.raises(PositionRefused, match="exhausted"):
+        shards.mixture(WEIGHTS, "drop").load_state_dict(state)
+
+
+@pytest.mark.parametrize("weight", [0, -1, float("inf"), float("nan")])
+def test_weights_are_over_zero(shards: Shards, weight: float) -> None:
+    with pytest.raises(InvalidInput, match="weight"):
+        shards.mixture({"a": weight}, "stop")
+
+
+def test_a_mixture_of_nothing_or_of_no_known_kind(shards: Shards) -> None:
+    with pytest.raises(InvalidInput, match="no source"):
+        shards.mixture({}, "stop")
+    with pytest.raises(InvalidInput, match="stop, drop, repeat"):
+        shards.mixture(WEIGHTS, "wait")  # type: ignore[arg-type]

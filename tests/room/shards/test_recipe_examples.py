@@ -1,0 +1,127 @@
+"""examples/recipes over the sample sessions: each query runs, and what it chooses is known."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.shards.advantages import advantages
+from penstock_jobs.shards.errors import RewardsPending
+from penstock_jobs.shards.recipe import Recipe, load_recipe
+from penstock_jobs.shards.selection import KnownSessions, Selection, read_answer, select
+from tests.support.lakes import HandLake, hand_lake
+from tests.support.repository import ROOT
+from tests.support.reward_events import DAY_US
+from tests.support.reward_runs import run_at
+
+RECIPES = ROOT / "examples" / "recipes"
+ALL = sorted(RECIPES.glob("*.toml"))
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HandLake]:
+    """The sample sessions of the day before START_US, and their rewards a day later."""
+    with hand_lake(tmp_path_factory.mktemp("lake")) as lake:
+        for path in sorted((ROOT / "examples" / "sessions").glob("*.jsonl")):
+            lake.store(path.read_bytes())
+        run_at(lake, 0, find_definition())
+        yield lake
+
+
+def chosen_by(lake: HandLake, recipe: Recipe) -> Selection:
+    answer = lake.lake.query(recipe.query).arrow()
+    asked = read_answer(answer, recipe.advantage.kind)
+    chains = "select session_id, chain from outcomes where superseded_at is null order by all"
+    known = KnownSessions(
+        lake.lake.query(chains).arrow(),
+        lake.lake.query("select * from outcomes").arrow(),
+        lake.lake.query("select * from rewards").arrow(),
+    )
+    return select(asked, known, recipe.target)
+
+
+#: How many of the eighteen are chosen, and why the others of the query are not.
+EXPECTED = {
+    "held-out-eval": (14, {"censored": 3, "excluded": 1}),
+    "long-context-256k": (1, {}),
+    "long-context-32k": (17, {}),
+    "preference-pairs": (1, {}),
+    "realtime-rl": (14, {"censored": 3, "excluded": 1}),
+    "sft-persistent": (3, {"excluded": 1}),
+}
+
+
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
+def test_what_each_chooses_of_the_samples(lake: HandLake, path: Path) -> None:
+    recipe = load_recipe(path)
+    selection = chosen_by(lake, recipe)
+    assert recipe.name == path.stem
+    reasons = Counter(selection.left_out["reason"].to_pylist())
+    assert (selection.chosen.num_rows, reasons) == EXPECTED[path.stem]
+
+
+def test_what_the_rewards_say_stands_in_each_row(lake: HandLake) -> None:
+    chosen = chosen_by(lake, load_recipe(RECIPES / "realtime-rl.toml")).chosen
+    by_session = {row["session_id"]: row for row in chosen.to_pylist()}
+    assert by_session["sample-broken-calls"]["reward"] == -1
+    assert by_session["sample-broken-calls"]["outcome"] == "negative_by_rule"
+    kept = by_session["sample-kept"]
+    # The definition's sum, of what is in its bounds as it is.
+    total = sum(one["weight"] * one["value"] for one in kept["components"])
+    assert kept["reward"] == pytest.approx(total)
+    assert "work_left" in {one["name"] for one in kept["components"]}
+    # A chain is one piece of work: one group, one reward, the same parts.
+    chain = [by_session[name] for name in ("sample-long", "sample-long-2", "sample-long-helper")]
+    for name in ("chain", "group_id", "reward", "components"):
+        assert chain[0][name] == chain[1][name] == chain[2][name]
+    assert chain[0]["group_id"] == "sample-long"
+    made = advantages(chosen, "stratum")
+    assert made.null_count == 0
+    pairs = zip(chosen["session_id"].to_pylist(), made.to_pylist(), strict=True)
+    found = dict(pairs)
+    assert found["sample-kept"] > 0 > found["sample-reverted"]
+
+
+def test_a_shorter_horizon_is_known_sooner(lake: HandLake, tmp_path: Path) -> None:
+    """At five minutes the reverted edit is gone, at half a minute it is still there."""
+    text = (RECIPES / "realtime-rl.toml").read_text(encoding="utf-8")
+    query = (RECIPES / "fresh_edits.sql").read_text(encoding="utf-8")
+    (tmp_path / "fresh_edits.sql").write_text(query, encoding="utf-8")
+    worth = {}
+    for horizon in (30, 300, 600):
+        path = tmp_path / "recipe.toml"
+        path.write_text(text.replace("horizon_s = 600", f"horizon_s = {horizon}"))
+        chosen = chosen_by(lake, load_recipe(path)).chosen
+        worth[horizon] = dict(
+            zip(chosen["session_id"].to_pylist(), chosen["reward"].to_pylist(), strict=True)
+        )
+    assert worth[30]["sample-reverted"] > worth[300]["sample-reverted"]
+    assert worth[300]["sample-reverted"] == worth[600]["sample-reverted"]
+    assert worth[30]["sample-broken-calls"] == -1
+
+
+def test_a_recipe_that_waits(tmp_path: Path) -> None:
+    text = (RECIPES / "sft-persistent.toml").read_text(encoding="utf-8")
+    (tmp_path / "all.toml").write_text(
+        text.replace('"drop"', '"wait"').replace("persistent.sql", "all.sql")
+    )
+    (tmp_path / "all.sql").write_text("select session_id from sessions")
+    recipe = load_recipe(tmp_path / "all.toml")
+    with hand_lake(tmp_path / "lake") as lake:
+        lake.store((ROOT / "examples" / "sessions" / "01-kept.jsonl").read_bytes())
+        # Half a minute after its edit: the first look was, the others were not.
+        run_at(lake, -DAY_US / 1e6 + 9 * 3600 + 60, find_definition())
+        with pytest.raises(
+            RewardsPending, match=r"(?s)1 of 1 sessions .* the last is due at 2026-11-20T09"
+        ):
+            chosen_by(lake, recipe)
+
+
+def test_the_readme_names_each() -> None:
+    text = (RECIPES / "README.md").read_text(encoding="utf-8")
+    for path in [*RECIPES.glob("*.toml"), *RECIPES.glob("*.sql"), *RECIPES.glob("*.json")]:
+        assert f"]({path.name})" in text
+    used = {load_recipe(path).query_file for path in ALL}
+    assert used == {path.name for path in RECIPES.glob("*.sql")}

@@ -1,0 +1,246 @@
+"""Dropping a shard: its files go, and what it was stays."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+import penstock
+from penstock.access.keys import create_key
+from penstock.audit.chain import entries_of
+from penstock.channels.tables import channel, channel_change
+from penstock.checkpoints.lineage import learners
+from penstock.checkpoints.tables import checkpoint, checkpoint_shard
+from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.buckets import SessionId
+from penstock.lake.desk import open_desk
+from penstock.lake.verification import verify
+from penstock.metrics import Metrics
+from penstock.privacy.erasure import carry_out, order_erasure
+from penstock.privacy.orders import ErasureScope
+from penstock.shards.calls import DROP_SHARD, READ_SHARD_FILE, DropShard, ShardFileQuestion
+from penstock.shards.errors import ShardGoing, ShardGone, ShardNeeded, ShardUnknown
+from penstock.shards.registered_shards import find_shard, marks_of
+from penstock.shards.removal import drop_shard, finish_drops
+from penstock_jobs.demo.server import running_server
+from penstock_jobs.loop.tables import loop_cycle, loop_stage
+from penstock_jobs.shards.build import ShardBuild
+from penstock_jobs.shards.calls import SHOW_SHARD, ShardQuestion
+from penstock_jobs.shards.recipe import Recipe, load_recipe
+from penstock_jobs.shards.registration import mark_sessions
+from tests.support.engine_lake import QUERY, RECIPE, built, files_of, fill
+from tests.support.lakes import START_US, HandLake, hand_lake
+from tests.support.shards.making import own_folder
+
+TENANT = "default"
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Recipe:
+    folder = tmp_path / "recipe"
+    folder.mkdir()
+    (folder / "engine.toml").write_text(RECIPE)
+    (folder / "all.sql").write_text(QUERY)
+    return load_recipe(folder / "engine.toml")
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[HandLake]:
+    with hand_lake(tmp_path / "data") as lake:
+        fill(lake)
+        yield lake
+
+
+@pytest.fixture
+def shard(lake: HandLake, recipe: Recipe) -> ShardBuild:
+    return built(lake, recipe)
+
+
+def drop(lake: HandLake, shard: ShardBuild, **how: Any) -> Any:
+    return drop_shard(lake.lake, TENANT, shard.manifest.id, by="tester", **how)
+
+
+def test_the_files_go_and_what_it_was_stays(lake: HandLake, shard: ShardBuild) -> None:
+    id_ = shard.manifest.id
+    before = find_shard(lake.lake.database, TENANT, id_)
+    removal = drop(lake, shard, reason="replaced")
+    assert removal.files == 2  # a part, and the manifest
+    assert removal.bytes == before.bytes
+    [left] = files_of(lake)
+    assert left.endswith("/gone.json")
+    after = find_shard(lake.lake.database, TENANT, id_)
+    assert (after.samples, after.tokens, after.gone) == (before.samples, before.tokens, "dropped")
+    [row] = lake.rows("select samples, gone from shards")
+    assert row == {"samples": before.samples, "gone": "dropped"}
+    assert lake.rows("select count(*) as n from samples") == [{"n": 0}]
+    assert verify(lake.lake).findings == []
+    [entry] = entries_of(lake.lake.database, TENANT, action="drop")
+    assert (entry.actor, entry.subject) == ("tester", id_)
+    # Again, it changes nothing.
+    assert drop(lake, shard).files == 0
+    assert len(entries_of(lake.lake.database, TENANT, action="drop")) == 1
+    with pytest.raises(ShardUnknown):
+        drop_shard(lake.lake, "other", id_, by="tester")
+
+
+def test_whoever_looks_for_it_is_told(lake: HandLake, shard: ShardBuild, tmp_path: Path) -> None:
+    id_ = shard.manifest.id
+    drop(lake, shard, reason="replaced by engine-2")
+    for place, name in ((tmp_path / "data", id_), (tmp_path / "data", "engine")):
+        with pytest.raises(ShardGone, match=r"it was dropped at .*: replaced by engine-2"):
+            penstock.read_shard(str(place), name)
+    with pytest.raises(ShardGone):  # no database is asked here
+        penstock.read_shard(f"file://{tmp_path}/data/lake", id_)
+    with open_desk(tmp_path / "data", None) as desk:
+        details = desk.ask(SHOW_SHARD, ShardQuestion(shard=id_))
+        assert (details.gone, details.gone_why) == ("dropped", "replaced by engine-2")
+        assert details.manifest["counts"]["sessions"] == 12
+        with pytest.raises(ShardGone):
+            desk.ask(READ_SHARD_FILE, ShardFileQuestion(shard=id_, name="part-00000.parquet"))
+
+
+def test_the_same_recipe_makes_it_again(lake: HandLake, shard: ShardBuild, recipe: Recipe) -> None:
+    before = files_of(lake)
+    drop(lake, shard)
+    again = built(lake, recipe)
+    assert (again.manifest.id, again.new) == (shard.manifest.id, True)
+    assert files_of(lake) == before
+    assert find_shard(lake.lake.database, TENANT, again.manifest.id).gone is None
+    assert verify(lake.lake).findings == []
+
+
+def train(lake: HandLake, shard: ShardBuild, name: str) -> None:
+    known = {"name": name, "tenant": TENANT, "digest": f"sha256:{name:0>64}", "uri": "/m"}
+    known |= {"form": "whole", "state": "candidate", "checked": "verified", "note": ""}
+    learned = {"tenant": TENANT, "checkpoint": name, "shard": shard.manifest.id}
+    with lake.lake.database.write() as connection:
+        by = {"registered_by": "tester", "registered_at": 1}
+        connection.execute(sa.insert(checkpoint).values(**known, **by))
+        connection.execute(sa.insert(checkpoint_shard).values(**learned))
+
+
+def serve(lake: HandLake, version: int, name: str) -> None:
+    place = {"tenant": TENANT, "version": version, "hash": "h"}
+    change: dict[str, Any] = {"channel": "production", "action": "promote", "checkpoint": name}
+    change |= {"pinned": False, "overridden": False, "actor": "a", "reason": "", "at": 1}
+    with lake.lake.database.write() as connection:
+        connection.execute(sa.delete(channel))
+        connection.execute(sa.insert(channel).values(**place, name="production"))
+        connection.execute(sa.insert(channel_change).values(**place, **change, previous_hash="g"))
+
+
+def test_it_is_refused_while_a_channel_points_at_what_was_trained_on_it(
+    lake: HandLake, shard: ShardBuild
+) -> None:
+    train(lake, shard, "7")
+    train(lake, shard, "8")
+    serve(lake, 1, "7")
+    with pytest.raises(ShardNeeded, match="the channel production points at 7"):
+        drop(lake, shard)
+    assert find_shard(lake.lake.database, TENANT, shard.manifest.id).gone is None
+    removal = drop(lake, shard, force=True)
+    assert len(removal.needed) == 1
+    assert [each.checkpoint for each in learners(lake.lake.database, TENANT, removal.shard)] == [
+        "7",
+        "8",
+    ]
+
+
+def test_what_is_served_no_more_keeps_nothing(lake: HandLake, shard: ShardBuild) -> None:
+    train(lake, shard, "7")
+    serve(lake, 1, "7")
+    serve(lake, 2, "other")
+    assert drop(lake, shard).files == 2
+
+
+def test_it_is_refused_while_a_cycle_is_about_it(lake: HandLake, shard: ShardBuild) -> None:
+    of_cycle: dict[str, Any] = {"tenant": TENANT, "loop": "l"}
+    cycle = of_cycle | {"number": 3, "channel": "production", "file_digest": "d", "budget_s": 1}
+    stage = of_cycle | {"cycle": 3, "stage": "shard", "position": 1, "state": "done"}
+    result = f'{{"shard": "{shard.manifest.id}"}}'
+    with lake.lake.database.write() as connection:
+        connection.execute(sa.insert(loop_cycle).values(**cycle, opened_at=1))
+        connection.execute(sa.insert(loop_stage).values(**stage, result=result))
+    with pytest.raises(ShardNeeded, match="cycle 3 of the loop l is about it"):
+        drop(lake, shard)
+    with lake.lake.database.write() as connection:
+        connection.execute(sa.update(loop_cycle).values(outcome="refused"))
+    assert drop(lake, shard).files == 2
+
+
+class CutOff(BaseException):
+    """As if the process was killed."""
+
+
+@contextmanager
+def cut_off(lake: HandLake, at: str) -> Iterator[None]:
+    """The process ends before it deletes a file whose name ends so."""
+    store = lake.lake.store
+    delete: Callable[[str], None] = store.delete
+
+    def ending(name: str) -> None:
+        if name.endswith(at):
+            raise CutOff
+        delete(name)
+
+    store.delete = ending  # type: ignore[method-assign]
+    try:
+        with pytest.raises(CutOff):
+            yield
+    finally:
+        store.delete = delete  # type: ignore[method-assign,assignment]
+
+
+@pytest.mark.parametrize("at", ["manifest.json", "part-00000.parquet"])
+@pytest.mark.parametrize("by_upkeep", [True, False])
+def test_one_that_was_cut_off_is_ended(
+    lake: HandLake, shard: ShardBuild, recipe: Recipe, at: str, *, by_upkeep: bool
+) -> None:
+    with cut_off(lake, at):
+        drop(lake, shard, reason="old")
+    assert find_shard(lake.lake.database, TENANT, shard.manifest.id).gone == "dropping"
+    assert lake.rows("select count(*) as n from samples") == [{"n": 0}]
+    with pytest.raises(ShardGoing):
+        built(lake, recipe)
+    if by_upkeep:
+        assert finish_drops(lake.lake, Metrics()) is not None
+        assert finish_drops(lake.lake, Metrics()) is None
+    else:
+        drop(lake, shard)
+    known = find_shard(lake.lake.database, TENANT, shard.manifest.id)
+    assert (known.gone, known.gone_why) == ("dropped", "old")
+    assert [name for name in files_of(lake) if "/staging/" not in name] == [
+        f"{own_folder(known.id)}/gone.json"
+    ]
+    assert built(lake, recipe).new
+
+
+def test_what_is_erased_or_denied_later_still_names_it(lake: HandLake, shard: ShardBuild) -> None:
+    train(lake, shard, "7")
+    drop(lake, shard)
+    id_ = shard.manifest.id
+    mark_sessions(lake.lake, [SessionId(TENANT, "s04")], "no_train")
+    assert marks_of(lake.lake.database, TENANT_DEFAULT, id_) == [("s04", "no_train")]
+    scope = ErasureScope(TENANT, "session", "s03", START_US + 10**12)
+    order = order_erasure(lake.lake, scope, reason="", by="tester")
+    assert carry_out(lake.lake, order)["seen_by"] == {"shards": [id_], "checkpoints": ["7"]}
+    with pytest.raises(ShardGone, match="it was erased"):  # its query may have named somebody
+        penstock.read_shard(str(lake.lake.settings.data), id_)
+
+
+def test_it_is_dropped_from_afar(tmp_path: Path, recipe: Recipe) -> None:
+    with hand_lake(tmp_path / "data") as lake:
+        fill(lake)
+        id_ = built(lake, recipe).manifest.id
+        keys = {role: create_key(lake.lake.database, role, TENANT)[1] for role in ("admin", "read")}
+    with running_server(tmp_path / "data") as server:
+        with open_desk(None, server.url, key=keys["admin"]) as desk:
+            dropped = desk.ask(DROP_SHARD, DropShard(shard=id_, reason="old & done", force=True))
+            assert dropped.files == 2
+            details = desk.ask(SHOW_SHARD, ShardQuestion(shard=id_))
+            assert (details.gone, details.gone_why) == ("dropped", "old & done")
+        with pytest.raises(ShardGone, match="old & done"):
+            penstock.read_shard(server.url, id_, key=keys["read"], cache=tmp_path / "copies")

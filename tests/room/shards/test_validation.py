@@ -1,0 +1,388 @@
+"""Rows that keep the rules pass; each way to break one is found by that rule, and named."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.shards.errors import ShardDamaged, ShardInvalid
+from penstock.shards.manifest import Counts, Manifest, PartFile
+from penstock.shards.rules import RULES, SHAPES, ModelLimits
+from penstock.shards.schema import SHARD_ROWS
+from penstock.shards.validation import DigestSet, ShardValidator, digests_of, validate_shard
+from penstock.shards.writer import PartLimits, PartWriter
+from penstock.storage import FileStore
+from tests.support.shards.making import (
+    VOCABULARY,
+    make_groups,
+    make_routes,
+    make_row,
+    make_shard,
+    publish,
+    stored_in,
+    table_of,
+    with_routes,
+)
+
+KNOWN = ModelLimits(vocabulary=VOCABULARY, experts=8)
+Row = dict[str, Any]
+Change = Callable[[Row], object]
+
+
+def check(rows: pa.Table, routes: pa.Table | None = None) -> None:
+    validator = ShardValidator(KNOWN)
+    validator.begin_file("part-00000.parquet")
+    validator.check(rows, routes)
+
+
+def broken(rows: pa.Table, routes: pa.Table | None = None) -> dict[str, Any]:
+    with pytest.raises(ShardInvalid) as caught:
+        check(rows, routes)
+    return caught.value.facts
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 10_000), step=st.integers(1, 40))
+def test_rows_that_keep_the_rules_pass(seed: int, step: int) -> None:
+    rows = table_of(make_groups(12, seed=seed))
+    validator = ShardValidator(KNOWN)
+    for start in range(0, rows.num_rows, step):
+        validator.check(rows.slice(start, step))
+
+
+def test_rendered_rows_without_log_probabilities_pass() -> None:
+    row = make_row("a") | {
+        "rollout_logprobs": None,
+        "policy_version_runs": None,
+        "min_policy_version": None,
+        "max_policy_version": None,
+        "token_source": "renderer",
+        "reward": None,
+        "advantage": None,
+        "token_rewards": None,
+        "reward_components": [],
+    }
+    check(table_of([row, make_row("b")]))
+    mixed = make_row("c")
+    temperatures((4, 0.5), (10, 1.0))(mixed)
+    check(table_of([mixed]))
+    check(table_of([make_row("A"), row]))
+
+
+def put(name: str, value: object) -> Change:
+    return lambda row: row.update({name: value})
+
+
+def at(name: str, place: int, value: object) -> Change:
+    def change(row: Row) -> None:
+        row[name] = row[name].copy()
+        row[name][place] = value
+
+    return change
+
+
+def part(name: str, number: int, field: str, value: object) -> Change:
+    def change(row: Row) -> None:
+        row[name][number] = row[name][number] | {field: value}
+
+    return change
+
+
+def shorter(name: str) -> Change:
+    return lambda row: row.update({name: row[name][:-1]})
+
+
+def train_what_a_tool_said(row: Row) -> None:
+    tool = next(one for one in row["turn_spans"] if one["role"] == 3)
+    row["loss_mask"] = row["loss_mask"].copy()
+    row["loss_mask"][tool["start"]] = 1
+    row["n_trainable"] += 1
+
+
+def train_nothing(row: Row) -> None:
+    row["loss_mask"] = np.zeros_like(row["loss_mask"])
+    row["rollout_logprobs"] = np.zeros_like(row["rollout_logprobs"])
+    row["n_trainable"] = 0
+
+
+def versions(*runs: tuple[int, int]) -> Change:
+    def change(row: Row) -> None:
+        row["policy_version_runs"] = [{"start": start, "version": own} for start, own in runs]
+        row["min_policy_version"] = min(own for _, own in runs)
+        row["max_policy_version"] = max(own for _, own in runs)
+
+    return change
+
+
+def temperatures(*runs: tuple[int, float], stated: float | None = None) -> Change:
+    def change(row: Row) -> None:
+        row["temperature"] = stated
+        row["temperature_runs"] = [{"start": start, "temperature": own} for start, own in runs]
+
+    return change
+
+
+# A row of 12 tokens: a prompt of 4, then the model, a tool, the model, of 4, 2 and 2.
+CORRUPTIONS: list[tuple[str, Change]] = [
+    ("lengths", shorter("input_ids")),
+    ("lengths", shorter("loss_mask")),
+    ("lengths", shorter("rollout_logprobs")),
+    ("lengths", put("n_tokens", 11)),
+    (
+        "lengths",
+        lambda row: row.update(input_ids=[], loss_mask=[], rollout_logprobs=[], n_tokens=0),
+    ),
+    ("mask_values", at("loss_mask", 5, 2)),
+    ("temperature_runs", temperatures((5, 0.5))),
+    ("temperature_runs", temperatures((4, 0.5), (12, 1.0))),
+    ("temperature_runs", temperatures((4, 0.5), (10, 1.0), (8, 0.5))),
+    ("temperature_runs", temperatures((4, 0.5), stated=1.0)),
+    ("finite_numbers", temperatures((4, float("nan")))),
+    ("n_trainable", put("n_trainable", 7)),
+    ("something_trained", train_nothing),
+    ("prompt_len", put("prompt_len", 5)),
+    ("prompt_len", put("prompt_len", -1)),
+    ("logprobs", at("rollout_logprobs", 5, float("nan"))),
+    ("logprobs", at("rollout_logprobs", 5, float("-inf"))),
+    ("logprobs", at("rollout_logprobs", 5, 0.001)),
+    ("logprobs", at("rollout_logprobs", 0, -0.5)),
+    ("token_ids", at("input_ids", 3, -1)),
+    ("token_ids", at("input_ids", 3, VOCABULARY)),
+    ("spans", part("turn_spans", 0, "start", -1)),
+    ("spans", part("turn_spans", 0, "end", 0)),
+    ("spans", part("turn_spans", 3, "end", 13)),
+    ("spans", part("turn_spans", 1, "start", 3)),
+    ("spans", lambda row: row["turn_spans"].reverse()),
+    ("spans", part("turn_spans", 0, "role", 4)),
+    ("mask_on_sampled", train_what_a_tool_said),
+    ("mask_on_sampled", part("turn_spans", 1, "sampled", False)),
+    ("mask_on_sampled", lambda row: row["turn_spans"].pop()),
+    ("version_runs", versions((5, 3))),
+    ("version_runs", versions((0, 3), (12, 4))),
+    ("version_runs", versions((-1, 3))),
+    ("version_runs", versions((0, 3), (6, 4), (6, 5))),
+    ("version_runs", versions((0, 4), (6, 3))),
+    ("version_runs", put("policy_version_runs", [])),
+    ("version_runs", put("min_policy_version", 2)),
+    ("version_runs", put("max_policy_version", None)),
+    ("version_runs", put("policy_version_runs", None)),
+    ("token_rewards", part("token_rewards", 0, "pos", 12)),
+    ("token_rewards", put("token_rewards", [{"pos": 5, "value": 1.0}, {"pos": 5, "value": 1.0}])),
+    ("finite_numbers", put("advantage", float("inf"))),
+    ("finite_numbers", put("reward", float("nan"))),
+    ("finite_numbers", put("loss_weight", -1.0)),
+    ("finite_numbers", part("reward_components", 0, "value", float("nan"))),
+    ("finite_numbers", part("token_rewards", 0, "value", float("nan"))),
+    ("known_words", put("status", "done")),
+    ("known_words", put("token_source", "guessed")),
+    ("known_words", put("split", "test")),
+    ("consent", put("consent", "no_train")),
+    ("branch_numbers", put("branch_index", 1)),
+    ("branch_numbers", put("chain_pos", -1)),
+    ("order", put("group_id", "a")),
+    ("siblings", put("rollout_id", "b-r0")),
+    ("sample_unique", put("sample_id", "b-r0#0")),
+    ("branch_unique", put("session_id", "b-r0")),
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "change"),
+    CORRUPTIONS,
+    ids=[f"{number}-{one}" for number, (one, _) in enumerate(CORRUPTIONS)],
+)
+def test_each_corruption_is_found_by_its_own_rule(rule: str, change: Change) -> None:
+    rows = [make_row(name) for name in ("b", "c", "d", "e", "f")]
+    change(rows[3])
+    found = broken(table_of(rows))
+    assert (found["rule"], found["row"]) == (rule, 3), found
+    assert found["sample"] == rows[3]["sample_id"]
+    assert found["file"] == "part-00000.parquet"
+
+
+@settings(max_examples=40)
+@given(number=st.integers(0, len(CORRUPTIONS) - 4), data=st.data())
+def test_a_corruption_is_found_in_any_row(number: int, data: st.DataObject) -> None:
+    rule, change = CORRUPTIONS[number]
+    rows = [make_row(f"g{one:02d}") for one in range(20)]
+    row = data.draw(st.integers(1, 19))
+    if rule == "order":
+        rows[row]["group_id"] = ""
+    else:
+        change(rows[row])
+    found = broken(table_of(rows))
+    assert (found["rule"], found["row"]) == (rule, row)
+
+
+def test_every_rule_of_a_row_has_a_corruption() -> None:
+    named = {rule for rule, _ in CORRUPTIONS}
+    assert {one.__name__ for one in (*SHAPES, *RULES)} - named == {"required", "required_parts"}
+
+
+def test_nulls_where_there_must_be_none() -> None:
+    rows = table_of([make_row("a"), make_row("b")])
+    place = SHARD_ROWS.names.index("consent")
+    holed = rows.set_column(place, SHARD_ROWS.field("consent"), [["train", None]])
+    assert broken(holed)["rule"] == "required"
+    assert broken(holed)["row"] == 1
+    ids = pa.array([[1] * 12, [1] * 11 + [None]], pa.large_list(pa.int32()))
+    loose = pa.LargeListArray.from_arrays(
+        ids.offsets, ids.values, type=SHARD_ROWS.field("input_ids").type
+    )
+    place = SHARD_ROWS.names.index("input_ids")
+    holed = rows.set_column(place, SHARD_ROWS.field("input_ids"), loose)
+    assert broken(holed)["rule"] == "required_parts"
+
+
+def test_other_columns_are_refused() -> None:
+    assert broken(table_of([make_row("a")]).drop_columns("split"))["rule"] == "schema"
+
+
+def test_nothing_needs_to_be_trained_of_what_is_masked() -> None:
+    row = make_row("a")
+    train_nothing(row)
+    check(table_of([row | {"status": "masked"}]))
+    check(table_of([row | {"loss_weight": 0.0}]))
+
+
+# Rules among rows
+
+
+def test_a_turn_is_trained_once() -> None:
+    rows = [make_row("a", branch=branch, branches=2) for branch in range(2)]
+    for before, after in zip(rows[0]["turn_spans"], rows[1]["turn_spans"], strict=True):
+        after["event_seq"] = before["event_seq"]
+    found = broken(table_of(rows))
+    assert (found["rule"], found["row"]) == ("trained_once", 1)
+
+
+def test_a_turn_without_an_event_is_known_by_its_trajectory() -> None:
+    rows = [make_row("a", branch=branch, branches=2) for branch in range(2)]
+    for row in rows:
+        for span in row["turn_spans"]:
+            span["event_seq"] = None
+    check(table_of(rows))
+    rows[1]["trajectory_id"] = rows[0]["trajectory_id"]
+    assert broken(table_of(rows))["rule"] == "trained_once"
+
+
+def test_the_last_step_is_the_last() -> None:
+    rows = [make_row("a", branch=branch, branches=2) for branch in range(2)]
+    rows[0]["is_last_step"] = True
+    assert broken(table_of(rows))["rule"] == "last_step"
+
+
+def test_rows_of_a_session_agree_on_its_branches() -> None:
+    rows = [make_row("a", branch=branch, branches=2) for branch in range(2)]
+    rows[0]["n_branches"] = 3
+    assert broken(table_of(rows))["rule"] == "branch_count"
+
+
+def test_what_is_repeated_is_found_however_far_apart() -> None:
+    validator = ShardValidator(KNOWN)
+    validator.begin_file("one")
+    for number in range(50):
+        validator.check(table_of([make_row(f"g{number:03d}")]))
+    validator.begin_file("two")
+    validator.check(table_of([make_row("h")]))
+    with pytest.raises(ShardInvalid, match=r"two, row 1, sample g017-r0#0 breaks .* sample_unique"):
+        validator.check(table_of([make_row("i") | {"sample_id": "g017-r0#0"}]))
+
+
+def test_a_group_is_in_one_file() -> None:
+    validator = ShardValidator(KNOWN)
+    validator.begin_file("one")
+    validator.check(table_of([make_row("a")]))
+    validator.begin_file("two")
+    with pytest.raises(ShardInvalid, match="groups_in_one_file"):
+        validator.check(table_of([make_row("a", 1)]))
+
+
+@settings(max_examples=50)
+@given(st.lists(st.lists(st.integers(0, 60), max_size=8), max_size=12))
+def test_seen_is_a_set(batches: list[list[int]]) -> None:
+    seen, there = DigestSet(), set[int]()
+    for batch in batches:
+        first = next(
+            (number for number, one in enumerate(batch) if one in there or one in batch[:number]),
+            None,
+        )
+        assert seen.add(digests_of(str(one) for one in batch)) == first
+        there |= set(batch)
+
+
+# Routed experts
+
+
+ROUTED = with_routes(table_of([make_row("a"), make_row("b")]))
+ROUTES = make_routes(ROUTED)
+
+
+def with_route(**facts: object) -> pa.Table:
+    rows = ROUTES.to_pylist()
+    rows[1] |= facts
+    return pa.Table.from_pylist(rows, schema=ROUTES.schema)
+
+
+def test_routes_that_keep_the_rules_pass() -> None:
+    check(ROUTED, ROUTES)
+    short = ROUTED.to_pylist()
+    short[1]["routed_rows"] = 11
+    check(table_of(short), with_route(routed_experts=ROUTES["routed_experts"][1].as_py()[:-4]))
+    none = ROUTED.to_pylist()
+    none[1]["routed_rows"] = None
+    check(table_of(none), with_route(routed_experts=None, layers=None, topk=None, dtype=None))
+
+
+@pytest.mark.parametrize(
+    ("why", "facts"),
+    [
+        ("disagree", {"routed_experts": None}),
+        ("bytes", {"routed_experts": b"\0\1" * 23}),
+        ("of float8", {"dtype": "float8"}),
+        ("not one of 8", {"routed_experts": b"\0\x08" * 24}),
+        ("twice for a token", {"routed_experts": b"\1\1" * 24}),
+        ("tokens", {"start": 2}),
+    ],
+)
+def test_broken_routes(why: str, facts: dict[str, object]) -> None:
+    found = broken(ROUTED, with_route(**facts))
+    assert (found["rule"], found["row"]) == ("routes", 1)
+    assert why in str(found["why"])
+
+
+def test_routes_that_are_said_and_not_there() -> None:
+    assert broken(ROUTED)["rule"] == "routes"
+    assert broken(ROUTED, ROUTES.slice(1))["rule"] == "routes"
+
+
+# A whole shard
+
+
+def test_a_shard_in_the_store_is_validated(tmp_path: Path) -> None:
+    rows = with_routes(table_of(make_groups(60)))
+    store = FileStore(tmp_path)
+    manifest = make_shard(store, rows, routes=make_routes(rows))
+    validate_shard(stored_in(store, manifest), KNOWN)
+    with pytest.raises(ShardInvalid, match=r"part-0000\d.parquet, row \d+, .*token_ids"):
+        validate_shard(stored_in(store, manifest), ModelLimits(vocabulary=10))
+
+
+def test_a_manifest_that_counts_otherwise_is_refused(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    limits = PartLimits(10**9, 10**9, 10**6)
+    with PartWriter(store, "staging", limits) as writer:
+        writer.write(table_of(make_groups(5)))
+    made = writer.files[0]
+    facts = {name: getattr(made, name) for name in made.__struct_fields__}
+    for name, wrong in (("tokens", made.tokens + 1), ("groups", 4), ("last", "z")):
+        wrong_file = PartFile(**(facts | {name: wrong}))
+        manifest = Manifest(name=name, files=[wrong_file], counts=Counts())
+        publish(store, "staging", store, manifest)
+        with pytest.raises(ShardDamaged, match=f"{name}: "):
+            validate_shard(stored_in(store, manifest))

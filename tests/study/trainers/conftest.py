@@ -1,0 +1,57 @@
+"""Shared by the tests that run trainers: a tiny model, a shard that it wrote, and exports of it."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.shards.manifest import Manifest
+from penstock.storage import FileStore
+from penstock_jobs.shards.export import export_shard
+from tests.study.trainers.making import make_model, make_tokenizer, sampled, save_model
+from tests.support.export_rows import Row, stored
+from tests.support.shards.making import stored_in
+
+
+@pytest.fixture(scope="session")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model with its tokenizer, as `from_pretrained` takes it. Do not write into it."""
+    return save_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def tiny_model() -> Any:
+    """The same, loaded: of your own, to be trained."""
+    return make_model()
+
+
+@pytest.fixture
+def tokenizer() -> Any:
+    return make_tokenizer()
+
+
+@pytest.fixture(scope="session")
+def rows() -> list[Row]:
+    """What the tiny model wrote, with its log-probabilities. Copy a row before changing it."""
+    return sampled(make_model())
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> Callable[[list[Row]], Manifest]:
+    """Makes a shard of rows in the data directory `tmp_path`, several parts long."""
+    return lambda rows: stored(FileStore(tmp_path / "lake"), rows)
+
+
+@pytest.fixture
+def exported(
+    tmp_path: Path, shard: Callable[[list[Row]], Manifest]
+) -> Callable[[list[Row], str], Path]:
+    """The folder of an export of rows for a target."""
+
+    def to(rows: list[Row], target: str) -> Path:
+        folder = tmp_path / f"export-{target}"
+        export_shard(stored_in(FileStore(tmp_path / "lake"), shard(rows)), target, folder)
+        return folder
+
+    return to

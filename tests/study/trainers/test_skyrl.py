@@ -1,0 +1,203 @@
+"""What SkyRL makes of an export: its own loader, collator, model and trainer, on this machine. Its
+workers want GPUs; `skyrl_on_cpu` stands in for those alone. The backend of its server for Tinker's
+API runs as it is, by JAX.
+
+requirements-skyrl.txt says how to make the environment that this needs.
+"""
+
+import json
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.study.trainers.making import logprobs_of, make_model, needs, save_model
+from tests.study.trainers.shell_examples import Example
+from tests.study.trainers.skyrl_on_cpu import DIES, LOG, without_flash_attention
+from tests.support.export_rows import Row, unprompted
+
+pytestmark = needs("ray", "skyrl", "torch")
+OPTIONS = (
+    "strategy=fsdp", "placement.num_gpus_per_node=1", "remove_microbatch_padding=false",
+    "enable_ray_gpu_monitor=false", "batch_size=2", "micro_train_batch_size_per_gpu=2",
+    "ckpt_interval=2",
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # numbers are added in one order
+
+
+def apart(rows: list[Row]) -> list[Row]:
+    """The last group is for evaluation."""
+    last = rows[-1]["group_id"]
+    return [row | {"split": "eval" if row["group_id"] == last else "train"} for row in rows]
+
+
+def loaded(folder: Path) -> list[dict[str, Any]]:
+    from skyrl.train.dataset.pretokenized import load_from_pretokenized
+
+    return list(load_from_pretokenized(str(folder)))
+
+
+def aligned(values: Any, width: int) -> list[Any]:
+    return [0] * (width - len(values)) + list(values)
+
+
+def test_exactly_the_tokens_of_the_mask_count(
+    rows: list[Row], exported: Callable[[list[Row], str], Path], tokenizer: Any
+) -> None:
+    from skyrl.train.dataset.collators import DefaultCollator
+
+    folder = exported(apart(rows), "skyrl")
+    for split, kept in (("train", rows[:-2]), ("eval", rows[-2:])):
+        examples = loaded(folder / split)
+        batch = DefaultCollator(tokenizer, 1)(examples, batch_size=len(kept))
+        width = batch["sequences"].shape[1]
+        ids = batch["sequences"] * batch["attention_mask"]
+        assert ids.tolist() == [aligned(row["input_ids"], width) for row in kept]
+        masks = np.array([aligned(row["loss_mask"], width) for row in kept])
+        window = batch["loss_mask"].numpy()
+        assert not masks[:, : width - window.shape[1]].any()
+        wanted = masks[:, width - window.shape[1] :] / masks.sum()
+        np.testing.assert_allclose(window, wanted, rtol=1e-6)
+
+
+def test_files_that_are_named_one_by_one_are_drawn_equally_often() -> None:
+    """Hence the folder for each split."""
+    from skyrl.train.dataset.samplers import DataMixingSampler
+
+    drawn = DataMixingSampler(range(100), lengths=[90, 10], weights=[0.5, 0.5], seed=0)
+    assert sum(index >= 90 for index in drawn) > 30
+
+
+def test_a_first_token_that_is_trained_has_no_log_probability(
+    tmp_path: Path, model_folder: Path
+) -> None:
+    """Hence the reason no_prompt."""
+    import torch
+
+    row = unprompted("a")
+    columns = {name: pa.array([row[name]]) for name in ("input_ids", "loss_mask")}
+    columns["input_ids"] = pa.array([row["input_ids"] % 300])
+    pq.write_table(pa.table(columns), tmp_path / "train-00000.parquet")
+    [example] = loaded(tmp_path / "train-00000.parquet")
+    ids = torch.tensor([example["input_ids"]])
+    model = without_flash_attention()(str(model_folder), bf16=False)
+    with torch.no_grad():
+        found = model(ids, example["num_actions"], attention_mask=torch.ones_like(ids))
+    assert found.shape[1] == len(example["loss_mask"]) - 1
+
+
+def test_its_trainer_learns_the_mask_and_goes_on_after_a_kill(
+    tmp_path: Path, rows: list[Row], exported: Callable[[list[Row], str], Path]
+) -> None:
+    folder = exported(apart(rows), "skyrl")
+    example = Example(
+        "skyrl.sh",
+        tmp_path,
+        [sys.executable, str(Path(__file__).with_name("skyrl_on_cpu.py"))],
+        (*OPTIONS, f"eval_pretokenized_dataset_paths=['{folder / 'eval'}']"),
+    )
+    save_model(tmp_path / "parent")
+    logs = {}
+    for where, dies in (("once", []), ("killed", ["3"])):
+        (tmp_path / where).mkdir()
+        (tmp_path / where / "data").symlink_to(folder)
+        log = tmp_path / where / "log"
+        for step in dies:
+            assert example.run(where, **{LOG: str(log), DIES: step}) == 128 + signal.SIGKILL
+        assert example.run(where, **{LOG: str(log)}) == 0
+        logs[where] = [json.loads(line) for line in log.read_text().splitlines()]
+    assert example.digest("once") == example.digest("killed")
+    assert logs["killed"] == logs["once"]
+    assert [one["step"] for one in logs["once"]] == [1, 2, 3]
+    seen = [ids for one in logs["once"] for ids in real(one)]
+    assert sorted(seen) == sorted(row["input_ids"].tolist() for row in rows[:-2])
+    assert logs["once"][0]["loss"] == pytest.approx(expected(logs["once"][0], rows), rel=1e-4)
+    made = tmp_path / "once" / "output"
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {
+        path.name for path in made.iterdir()
+    }
+
+
+def real(step: dict[str, Any]) -> list[list[int]]:
+    """Its sequences, without what fills them up."""
+    return [
+        [one for one, there in zip(ids, attention, strict=True) if there]
+        for ids, attention in zip(step["ids"], step["attention"], strict=True)
+    ]
+
+
+def expected(step: dict[str, Any], rows: list[Row]) -> float:
+    """What the parent thinks of the tokens of the mask, on average."""
+    model, masks = make_model(), {tuple(row["input_ids"]): row["loss_mask"] for row in rows}
+    found = [
+        -logprob
+        for ids in real(step)
+        for logprob, trained in zip(logprobs_of(model, ids), masks[tuple(ids)], strict=True)
+        if trained
+    ]
+    return sum(found) / len(found)
+
+
+def test_its_backend_for_tinker_takes_rollouts_as_they_were(
+    model_folder: Path, rows: list[Row]
+) -> None:
+    """The parent's own samples have the ratio 1; then what was good becomes likelier."""
+    for library in ("jax", "flax", "optax", "sqlmodel"):
+        pytest.importorskip(library)
+    from skyrl.backends.jax import JaxBackend, JaxBackendConfig
+    from skyrl.tinker import types
+    from skyrl.tinker.engine import prepare_model_pass_batch
+
+    backend = JaxBackend(str(model_folder), JaxBackendConfig(max_lora_adapters=2, max_lora_rank=8))
+    backend.create_model("made", types.LoraConfig(rank=8, alpha=16, seed=0))
+    adam = types.AdamParams(learning_rate=0.01, beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.0)
+    asked = types.ForwardBackwardInput(
+        data=[datum(types, row) for row in rows], loss_fn="importance_sampling"
+    )
+    ratios = []
+    for _ in range(2):
+        prepared = prepare_model_pass_batch({"asked": ("made", asked)})
+        told = backend.forward_backward(prepared)["asked"]
+        ratios.append([mean_ratio(*one) for one in zip(told.loss_fn_outputs, rows, strict=True)])
+        backend.optim_step("made", types.OptimStepInput(adam_params=adam))
+    assert ratios[0] == pytest.approx([1.0] * len(rows), abs=1e-4)
+    better = [ratio for ratio, row in zip(ratios[1], rows, strict=True) if row["advantage"] > 0]
+    worse = [ratio for ratio, row in zip(ratios[1], rows, strict=True) if row["advantage"] < 0]
+    assert np.mean(worse) < 1 < np.mean(better)
+
+
+def datum(types: Any, row: Row) -> Any:
+    """Value i is of token i of a shard; here it is of what is foretold at i, so the first goes."""
+    streams = {
+        "target_tokens": row["input_ids"],
+        "weights": row["loss_mask"].astype(float),
+        "advantages": row["loss_mask"] * row["advantage"],
+        "logprobs": row["rollout_logprobs"].astype(float),
+    }
+    read = types.EncodedTextChunk(tokens=row["input_ids"][:-1].tolist())
+    return types.Datum(
+        model_input=types.ModelInput(chunks=[read]),
+        loss_fn_inputs=types.LossFnInputs(
+            **{name: types.TensorData(data=of[1:].tolist()) for name, of in streams.items()}
+        ),
+    )
+
+
+def mean_ratio(output: dict[str, Any], row: Row) -> float:
+    found = output["logprobs"]
+    new = np.array(found["data"] if isinstance(found, dict) else found)
+    trained = row["loss_mask"][1 : len(new) + 1] != 0
+    change: float = np.exp(new - row["rollout_logprobs"][1 : len(new) + 1])[trained].mean()
+    return change

@@ -1,0 +1,177 @@
+"""Processes that change the same channels at once, and write down what they saw."""
+
+import multiprocessing
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing.synchronize import Barrier
+from typing import Any, Literal
+
+import msgspec
+import sqlalchemy as sa
+
+from penstock.channels.change import Change
+from penstock.channels.channel import channel_state
+from penstock.channels.errors import (
+    AlreadyServing,
+    ChannelPinned,
+    ChannelUnknown,
+    NothingToRollBackTo,
+    NotPinned,
+    PromotionConflict,
+)
+from penstock.channels.history import channel_changes
+from penstock.channels.tables import channel, notice
+from penstock.database.engine import Database
+from penstock.database.settings import DatabaseLimits
+from penstock.errors import PenstockError
+from penstock.gate.verdict import Verdict
+from tests.support.channels.linearizability import Call, Told, problems
+from tests.support.checkpoint_factory import (
+    PASS,
+    POLICY,
+    TENANT,
+    promote,
+    release,
+    rollback,
+    set_policy,
+)
+
+_PATIENCE_SECONDS = 60
+_REFUSED = (AlreadyServing, NothingToRollBackTo, NotPinned, ChannelUnknown)
+
+#: How often all want to make the same version, and what each does afterwards.
+SWAPS = 4
+ROUNDS = 25
+
+_barrier: Barrier | None = None
+
+Work = Callable[[str, int], list[tuple[str, Call]]]
+
+
+def at_once(work: Work, url: str, processes: int) -> list[tuple[str, Call]]:
+    """What each process did: (channel, call)."""
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(processes, timeout=_PATIENCE_SECONDS)
+    with ProcessPoolExecutor(processes, context, _take_barrier, (barrier,)) as pool:
+        running = [pool.submit(work, url, number) for number in range(processes)]
+        return [call for one in running for call in one.result()]
+
+
+def _take_barrier(barrier: Barrier) -> None:
+    global _barrier  # noqa: PLW0603 a process has one
+    _barrier = barrier
+
+
+def meet() -> None:
+    assert _barrier is not None
+    _barrier.wait()
+
+
+def contend(url: str, number: int) -> list[tuple[str, Call]]:
+    database = Database(url, DatabaseLimits(lock_seconds_max=_PATIENCE_SECONDS))
+    calls = [*_same_swaps(database, number), *_everything(database, number)]
+    database.close()
+    return calls
+
+
+def _same_swaps(database: Database, number: int) -> Iterator[tuple[str, Call]]:
+    """All have seen the same version when the first of them writes."""
+    for turn in range(SWAPS):
+        meet()
+        at = _at(database, "swaps")
+        meet()
+        yield "swaps", _promote(database, "swaps", f"s{number}-{turn}", at, wait=True)
+
+
+def _everything(database: Database, number: int) -> Iterator[tuple[str, Call]]:
+    """Promotions, rollbacks, releases and policies in any order, on two channels."""
+    dice = random.Random(f"contending-{number}")
+    meet()
+    for _ in range(ROUNDS):
+        yield _one(database, dice)
+
+
+def check(database: Database, calls: Sequence[tuple[str, Call]]) -> list[str]:
+    """What is wrong with any of the channels."""
+    found = []
+    for name in sorted({name for name, _ in calls}):
+        mine = [call for one, call in calls if one == name]
+        changes = channel_changes(database, TENANT, name)
+        found += [f"{name}: {one}" for one in problems(mine, changes, *_written(database, name))]
+    return found
+
+
+def _written(database: Database, name: str) -> tuple[list[Told], tuple[int, str]]:
+    bodies = sa.select(notice.c.version, notice.c.body).where(notice.c.channel == name)
+    head = sa.select(channel.c.version, channel.c.hash).where(channel.c.name == name)
+    with database.read() as connection:
+        told = [
+            Told(row.version, msgspec.json.decode(row.body)["hash"])
+            for row in connection.execute(bodies.order_by(notice.c.id))
+        ]
+        row = connection.execute(head).one()
+    return told, (row.version, row.hash)
+
+
+def _one(database: Database, dice: random.Random) -> tuple[str, Call]:
+    name = dice.choice(["production", "production", "staging"])
+    draw = dice.random()
+    if draw < 0.6:
+        target = f"c{dice.randrange(8)}"
+        return name, _promote(database, name, target, _at(database, name))
+    if draw < 0.75:
+        return name, _call("rollback", lambda: rollback(database, channel=name))
+    if draw < 0.95:
+        return name, _call("release", lambda: release(database, name))
+    text = POLICY.replace("0.02", str(dice.random()))
+    return name, _call("policy", lambda: set_policy(database, text, name))
+
+
+def _promote(
+    database: Database, name: str, target: str, expected: str | None, *, wait: bool = False
+) -> Call:
+    def judge(channel: str, checkpoint: str) -> Verdict:
+        if wait:
+            meet()
+        return PASS(channel, checkpoint)
+
+    return _call(
+        "promote",
+        lambda: promote(database, target, judge, channel=name, expect=expected),
+        checkpoint=target,
+        expected=expected,
+    )
+
+
+def _call(
+    kind: Literal["promote", "rollback", "release", "policy"],
+    work: Callable[[], Change],
+    **facts: Any,
+) -> Call:
+    began = time.monotonic_ns()
+    try:
+        came = {"outcome": "done", "version": work().version}
+    except PenstockError as error:
+        came = _refusal(error)
+    return Call(kind=kind, began=began, ended=time.monotonic_ns(), **facts | came)
+
+
+def _refusal(error: PenstockError) -> dict[str, Any]:
+    match error:
+        case PromotionConflict():
+            found, version = error.facts["found"], error.facts["version"]
+            return {"outcome": "conflict", "version": version, "found": found}
+        case ChannelPinned():
+            return {"outcome": "pinned"}
+        case _ if isinstance(error, _REFUSED):
+            return {"outcome": "refused"}
+    raise error
+
+
+def _at(database: Database, name: str) -> str | None:
+    try:
+        return channel_state(database, TENANT, name).checkpoint
+    except ChannelUnknown:
+        return None

@@ -1,0 +1,3 @@
+from tests.room.benchmarks.conftest import isolation, lake, sandbox
+
+__all__ = ["isolation", "lake", "sandbox"]

@@ -1,0 +1,37 @@
+"""Killed anywhere in a cycle, the loop finishes with the same result as without."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.loop.dying import POINTS
+from tests.support.repository import ROOT
+
+
+@pytest.mark.parametrize(
+    ("kills", "asked"), [(4, 0), pytest.param(50, 20, marks=pytest.mark.study)]
+)
+def test_killed_at_every_boundary_of_a_stage_and_at_random_moments(
+    tmp_path: Path, kills: int, asked: int
+) -> None:
+    """`asked`: with a trainer that is asked by HTTP."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.loop.dying", str(tmp_path), str(kills), str(asked)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: Any = json.loads(done.stdout)
+    [cycle] = found["wanted"]["cycles"]
+    assert cycle[1] == "promoted"
+    assert len(POINTS) == 29
+    assert found["points"] == [found["wanted"]] * (2 if asked else 1)
+    assert found["killed"] == kills + asked
+    assert found["random"]
+    assert all(one == found["wanted"] for one in found["random"])

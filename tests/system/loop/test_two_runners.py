@@ -1,0 +1,127 @@
+"""Two runners of a loop on one database never do a stage twice."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+
+from penstock.channels.history import channel_changes
+from penstock_jobs.loop.cycles import LoopCycles, StageClaim, cycles_of
+from penstock_jobs.loop.errors import StageLost
+from tests.support.loop_world import AGENT, CHANNEL, TENANT, World, expire_leases, open_world
+from tests.support.repository import ROOT
+
+
+@pytest.fixture
+def world(tmp_path: Path, each_database: None) -> Iterator[World]:
+    with open_world(tmp_path) as world:
+        yield world
+
+
+def test_two_at_once_do_each_stage_once(world: World, tmp_path: Path) -> None:
+    trainer = (world.folder / "trainer.sh").read_text()
+    world.write("trainer.sh", f'echo run >> "{world.folder}/trained"\n{trainer}')
+    world.write("agent.sh", f'echo run >> "{world.folder}/attempted"\n{AGENT}')
+    command = [sys.executable, "-m", "tests.support.loop.racing", str(tmp_path)]
+    runners = [
+        subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    for one in runners:
+        assert one.stdout is not None
+        assert one.stdout.readline() == "ready\n"
+    for one in runners:
+        assert one.stdin is not None
+        one.stdin.write("go\n")
+        one.stdin.flush()
+    found = [json.loads(one.communicate(timeout=300)[0]) for one in runners]
+    assert [(one["cycle"], one["outcome"]) for one in found] == [(1, "promoted")] * 2
+    [cycle] = cycles_of(world.database, TENANT)
+    did = [*found[0]["did"], *found[1]["did"]]
+    assert sorted(did) == sorted(one.stage for one in cycle.stages)
+    assert found[0]["met"] + found[1]["met"] > 0  # there was somebody to be kept away
+    assert {one.stage: one.epoch for one in cycle.stages} == {one.stage: 1 for one in cycle.stages}
+    assert (world.folder / "trained").read_text() == "run\n"
+    assert (world.folder / "attempted").read_text() == "run\n" * 20
+    changes = channel_changes(world.database, TENANT, CHANNEL)
+    assert [one.checkpoint for one in changes if one.action == "promote"] == ["first", "mini-0001"]
+
+
+def test_what_a_fenced_runner_finishes_late_is_not_taken(world: World) -> None:
+    told: list[str] = []
+
+    def overtaken(point: str) -> None:
+        """Silent for so long, with its work done, that another one does the rest."""
+        if point == "train:worked":
+            expire_leases(world.database)
+            assert world.run_once().outcome == "promoted"
+
+    late = world.run_once(crash_point=overtaken, tell=told.append)
+    assert (late.number, late.outcome) == (1, "promoted")
+    assert [one for one in told if "What it did is not taken" in one]
+    stages = {one.stage: one for one in late.stages}
+    assert stages["train"].epoch == 2
+    assert (stages["train"].result or {})["uri"].endswith("try-002/checkpoint/weights")
+    assert {one.epoch for name, one in stages.items() if name != "train"} == {1}
+
+
+def test_of_many_that_claim_at_once_one_has_it(world: World) -> None:
+    database, claimers = world.database, 6
+    cycles = LoopCycles(database, TENANT, "by-hand")
+    facts = {"channel": CHANNEL, "file_digest": "x", "budget_s": 1, "stages": ["rewards"]}
+    assert cycles.open(1, **facts)  # type: ignore[arg-type]
+    at_once = Barrier(claimers)
+
+    def claim(_number: int) -> int | None:
+        [cycle] = cycles_of(database, TENANT, "by-hand")
+        at_once.wait()
+        with cycles.claimed(1, cycle.stage("rewards"), owner="me", lease_s=60) as held:
+            at_once.wait()
+            return None if held is None else held.epoch
+
+    with ThreadPoolExecutor(claimers) as pool:
+        for number in range(1, 11):
+            held = [one for one in pool.map(claim, range(claimers)) if one is not None]
+            assert held == [number]
+
+
+def test_a_stage_is_held_by_one_until_its_lease_has_run_out(world: World) -> None:
+    database = world.database
+    cycles = LoopCycles(database, TENANT, "by-hand")
+    facts = {"channel": CHANNEL, "file_digest": "x", "budget_s": 1, "stages": ["rewards"]}
+    assert cycles.open(1, **facts)  # type: ignore[arg-type]
+    assert not cycles.open(1, **facts)  # type: ignore[arg-type]
+    [cycle] = cycles_of(database, TENANT, "by-hand")
+    seen = cycle.stage("rewards")
+
+    def claim(lease_s: float = 60.0) -> "Iterator[StageClaim | None]":
+        with cycles.claimed(1, seen, owner="me", lease_s=lease_s) as held:
+            yield held
+
+    first = next(mine := claim())
+    assert first is not None
+    assert next(claim()) is None
+    expire_leases(database)
+    # It is another row by now: who saw it before has to look again.
+    assert next(claim()) is None
+    [cycle] = cycles_of(database, TENANT, "by-hand")
+    seen = cycle.stage("rewards")
+    second = next(theirs := claim())
+    assert second is not None
+    assert (first.epoch, second.epoch) == (1, 2)
+    with pytest.raises(StageLost):
+        first.finish({"late": True})
+    second.finish({"late": False})
+    assert [next(one, None) for one in (mine, theirs)] == [None, None]
+    [cycle] = cycles_of(database, TENANT, "by-hand")
+    assert (cycle.stage("rewards").state, cycle.stage("rewards").result) == (
+        "done",
+        {"late": False},
+    )

@@ -1,0 +1,493 @@
+"""POST /v1/events of a real server: what comes in, what is refused, and at what cost."""
+
+import gzip
+import http.client
+import json
+import platform
+import re
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import penstock
+from penstock.http.client import HttpAnswer
+from penstock.ingest.routes import ARRAY_BYTES_MAX
+from penstock.metrics import CATALOGUE, PREFIX
+from tests.support.service import ENGINE_BYTES
+
+KIB, MIB = 1024, 1024 * 1024
+BODY, DECODED, EVENT = 4 * MIB, 20 * MIB, MIB
+
+
+@pytest.fixture(scope="module")
+def service(start: Callable[..., Any]) -> Iterator[Any]:
+    with start(
+        body_bytes_max=BODY,
+        body_decoded_bytes_max=DECODED,
+        event_bytes_max=EVENT,
+        tenant_inflight_bytes_max=DECODED,
+        inflight_bytes_max=4 * DECODED,
+    ) as running:
+        yield running
+
+
+def event(session: str, text: str = "hi", **fields: object) -> bytes:
+    ts = "2026-11-21T10:00:00Z"
+    made = {"session_id": session, "ts": ts, "type": "user_message", "payload": {"text": text}}
+    return json.dumps(made | fields).encode()
+
+
+def lines(session: str, count: int) -> list[bytes]:
+    return [event(session, event_id=f"e{i}") for i in range(count)]
+
+
+def zstd(body: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(body)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
+
+
+def stored(service: Any, session: str, key: str = "admin") -> int:
+    [row] = service.query(
+        f"select count(*) as n from events where session_id = '{session}'", key=key
+    )
+    return int(row["n"])
+
+
+def problem(reply: HttpAnswer, status: int) -> str:
+    """The detail of an answer that must be a problem of this status."""
+    assert reply.headers["content-type"] == "application/problem+json"
+    body = reply.json()
+    assert (reply.status, body["status"], body["type"]) == (status, status, "about:blank")
+    assert body["title"]
+    detail: str = body["detail"]
+    return detail
+
+
+# What comes in
+
+
+def test_keys_that_are_nearly_right_are_told_in_the_answer(service: Any) -> None:
+    payload = {"text": "hi", "usage": {"prompt_tokens": 3}}
+    near = [event("near", type="model_call", payload=payload, event_id=f"n{n}") for n in range(2)]
+    fine = event("near", type="model_call", payload={"usage": {"prompt": 3}}, event_id="f")
+    answer = service.post("/v1/events", b"\n".join([fine, *near])).json()
+    assert answer == {
+        "accepted": 3,
+        "rejected": [],
+        "warnings": [
+            {
+                "key": "payload.usage.prompt_tokens",
+                "known": "payload.usage.prompt",
+                "events": 2,
+                "line": 2,
+            }
+        ],
+    }
+    assert "warnings" not in service.post("/v1/events", fine).json()
+
+
+def test_openapi_has_the_schema_of_events(service: Any) -> None:
+    route = service.get("/openapi.json").json()["paths"]["/v1/events"]["post"]
+    array = route["requestBody"]["content"]["application/json"]["schema"]
+    kinds = [kind["properties"]["type"].get("const") for kind in array["items"]["oneOf"]]
+    assert {"edit", "model_call", "session_start"} <= set(kinds)
+
+
+@pytest.mark.parametrize(
+    ("name", "pack", "encoding"),
+    [
+        ("ndjson", b"\n".join, ""),
+        ("crlf", lambda some: b"\r\n".join(some) + b"\r\n", "identity"),
+        ("array", lambda some: b"[" + b",\n ".join(some) + b"]", ""),
+        ("gzip", lambda some: gzip.compress(b"\n".join(some)), "gzip"),
+        ("gzip members", lambda some: b"".join(gzip.compress(s + b"\n") for s in some), "GZIP"),
+        ("gzip array", lambda some: gzip.compress(b"[" + b",".join(some) + b"]"), " x-gzip "),
+        ("zstd", lambda some: zstd(b"\n".join(some)), "zstd"),
+        ("zstd frames", lambda some: b"".join(zstd(s + b"\n") for s in [*some, b""]), "zstd"),
+    ],
+)
+def test_each_form_of_body(
+    service: Any, name: str, pack: Callable[[list[bytes]], bytes], encoding: str
+) -> None:
+    headers = {"Content_Encoding": encoding} if encoding else {}
+    reply = service.post("/v1/events", pack(lines(name, 7)), "ingest", **headers)
+    assert (reply.status, reply.json()) == (200, {"accepted": 7, "rejected": []})
+    assert reply.headers["content-type"] == "application/json"
+    assert stored(service, name) == 7
+
+
+@pytest.mark.parametrize("body", [b"", b"\n\n", b"[]"])
+def test_empty_body_is_no_events(service: Any, body: bytes) -> None:
+    assert service.post("/v1/events", body).json() == {"accepted": 0, "rejected": []}
+
+
+def test_bad_lines_are_told_by_number_and_cost_no_neighbour(service: Any) -> None:
+    one, two, three = lines("partly", 3)
+    body = b"\n".join([one, b"oops", b"", two, event("partly", type="user_massage"), three])
+    answer = service.post("/v1/events", body).json()
+    assert answer["accepted"] == 3
+    assert [(line["line"], line["error"][:32]) for line in answer["rejected"]] == [
+        (2, "not valid JSON: invalid characte"),
+        (5, "unknown type 'user_massage'; kno"),
+    ]
+    assert stored(service, "partly") == 3
+
+
+def test_of_an_array_that_was_cut_the_end_is_rejected(service: Any) -> None:
+    for body, accepted in [(b"[", 0), (b"[" + lines("cut", 1)[0] + b",", 1)]:
+        answer = service.post("/v1/events", body)
+        assert answer.status == 200
+        told = answer.json()
+        assert (told["accepted"], [each["line"] for each in told["rejected"]]) == (
+            accepted,
+            [accepted + 1],
+        )
+        assert "array" in told["rejected"][0]["error"]
+
+
+def test_broken_element_of_an_array_costs_no_neighbour(service: Any) -> None:
+    one, two = lines("elements", 2)
+    answer = service.post("/v1/events", b"[" + one + b', {"a":}, ' + two + b", {").json()
+    assert answer["accepted"] == 2
+    assert [line["line"] for line in answer["rejected"]] == [2, 4]
+
+
+def test_ndjson_is_what_its_type_says(service: Any) -> None:
+    """A log line in front of it is one bad line, and no array."""
+    one, two = lines("typed", 2)
+    body = b"[INFO] up, and\n" + one + b"\n" + two
+    kind = "application/x-ndjson; charset=utf-8"
+    answer = service.post("/v1/events", body, Content_Type=kind).json()
+    assert answer["accepted"] == 2
+    assert [line["line"] for line in answer["rejected"]] == [1]
+
+
+def test_100_000_lines_in_one_body(service: Any) -> None:
+    body = b"\n".join([*(event("many", event_id=f"{i}") for i in range(99_999)), b"oops"])
+    answer = service.post("/v1/events", gzip.compress(body, 1), Content_Encoding="gzip").json()
+    assert answer["accepted"] == 99_999
+    assert [line["line"] for line in answer["rejected"]] == [100_000]
+    assert stored(service, "many") == 99_999
+
+
+def test_body_may_come_in_small_pieces(
+    service: Any, read_answer: Callable[..., HttpAnswer]
+) -> None:
+    body = b"\n".join(lines("pieces", 3))
+    with service.dial("Transfer-Encoding: chunked") as connection:
+        for at in range(0, len(body), 50):
+            part = body[at : at + 50]
+            connection.sendall(b"%x\r\n%s\r\n" % (len(part), part))
+        connection.sendall(b"0\r\n\r\n")
+        assert read_answer(connection).json() == {"accepted": 3, "rejected": []}
+
+
+# What is refused
+
+
+def test_unknown_encoding_is_415_and_names_what_is_known(service: Any) -> None:
+    reply = service.post("/v1/events", event("x"), Content_Encoding="br")
+    assert problem(reply, 415) == ("The content encoding br is not known; send gzip, zstd or none.")
+    assert reply.headers["accept-encoding"] == "gzip, zstd"
+    assert service.post("/v1/events", b"", Content_Encoding="gzip, zstd").status == 415
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "zstd"])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda good: good[:-3],
+        lambda good: good + b"junk",
+        lambda good: b"\xff\xff" + good[2:],
+        lambda _: b"no such thing at all",
+    ],
+    ids=["truncated", "more behind", "damaged", "plain"],
+)
+def test_damaged_compression_is_400_and_nothing_of_it_is_accepted(
+    service: Any, encoding: str, damage: Callable[[bytes], bytes]
+) -> None:
+    body = b"\n".join(lines("damaged", 500))
+    good = gzip.compress(body) if encoding == "gzip" else zstd(body)
+    reply = service.post("/v1/events", damage(good), Content_Encoding=encoding)
+    assert problem(reply, 400).startswith(
+        f"The request body could not be read: not valid {encoding}: "
+    )
+    assert stored(service, "damaged") == 0
+
+
+def test_body_of_junk_is_400_and_not_an_endless_list(service: Any) -> None:
+    reply = service.post("/v1/events", b"1\n" * 200_000)
+    assert "more than 100000 of its lines are no events" in problem(reply, 400)
+
+
+@pytest.mark.parametrize("count", [400, 2000])
+def test_bomb_is_413_at_flat_memory(service: Any, count: int) -> None:
+    """What is read of it ends at the limit, whatever it says it holds."""
+    service.post("/v1/events", gzip.compress(b"\n" * DECODED), Content_Encoding="gzip")
+    before = service.peak_bytes()
+    for encoding, pack in (("gzip", gzip.compress), ("zstd", zstd)):
+        bomb = pack(b"\0" * MIB) * count
+        reply = service.post("/v1/events", bomb, Content_Encoding=encoding)
+        assert problem(reply, 413).startswith(
+            f"The request body is over the limit of {DECODED} bytes after decompression."
+        )
+    assert service.peak_bytes() - before < 4 * DECODED + ENGINE_BYTES
+
+
+def test_broken_bodies_leave_memory_flat(service: Any) -> None:
+    """Of a decoder that keeps its buffers when it fails, a few thousand would fill the memory."""
+    whole = b"".join(event(f"s{number}") for number in range(100))
+    broken = [("gzip", gzip.compress(whole)), ("zstd", zstd(whole))]
+
+    def send(client: Any, count: int) -> None:
+        for number in range(count):
+            encoding, body = broken[number % 2]
+            cut = body[: 30 + number % (len(body) - 31)]
+            reply = client.post("/v1/events", cut, Content_Encoding=encoding)
+            assert (reply.status, b"not valid" in reply.body) == (400, True)
+
+    with service.client() as client:
+        send(client, 200)
+        before = service.resident_bytes()
+        send(client, 2_000)
+    assert service.resident_bytes() - before < 32 * MIB + ENGINE_BYTES
+
+
+def test_any_body_within_the_limits_fits_when_no_other_is_there(service: Any) -> None:
+    """As sent and as decompressed it is not counted twice."""
+    noise = json.dumps({"text": "".join(chr(33 + i * i % 89) for i in range(EVENT // 2))}).encode()
+    line = b'{"session_id":"fits","ts":1795255200000000,"type":"x_a","payload":%s}\n' % noise
+    body = line * (DECODED // len(line))
+    plain = line * (BODY // len(line))
+    assert service.post("/v1/events", plain).status == 200
+    assert service.post("/v1/events", zstd(body), Content_Encoding="zstd").status == 200
+
+
+def test_array_over_the_limit_is_413_and_says_what_may_be_larger(service: Any) -> None:
+    array = b"[" + b"1," * (ARRAY_BYTES_MAX // 2) + b"1]"
+    detail = problem(service.post("/v1/events", gzip.compress(array), Content_Encoding="gzip"), 413)
+    limit = f"over the limit of {ARRAY_BYTES_MAX} bytes for an array after decompression"
+    assert detail.startswith(f"The request body is {limit}, where events a line may have more.")
+
+
+def test_body_over_the_limit_is_413_and_the_connection_lives_on(service: Any) -> None:
+    """Also for one line of 100 MB: it is refused by its announced length, and passed over."""
+    client = service.client()
+    for size in (BODY + 1, 100 * MIB):
+        detail = problem(client.post("/v1/events", b"x" * size), 413)
+        assert detail.startswith(f"The request body is over the limit of {BODY} bytes as sent.")
+        assert client.get("/healthz").status == 200
+    client.close()
+
+
+def test_chunked_body_over_the_limit_is_413(service: Any) -> None:
+    connection = http.client.HTTPConnection(service.server.url.removeprefix("http://"), timeout=30)
+    headers = {"Authorization": f"Bearer {service.keys['admin']}"}
+    for _ in range(2):
+        parts = (b"x" * (64 * KIB) for _ in range(BODY // (64 * KIB) + 1))
+        connection.request("POST", "/v1/events", parts, headers, encode_chunked=True)
+        response = connection.getresponse()
+        assert response.status == 413
+        response.read()
+    connection.close()
+
+
+def test_line_over_the_limit_is_refused_alone(service: Any) -> None:
+    one, two = lines("long", 2)
+    body = b"\n".join([one, event("long", "x" * EVENT), two])
+    answer = service.post("/v1/events", gzip.compress(body), Content_Encoding="gzip").json()
+    assert answer["accepted"] == 2
+    [refused] = answer["rejected"]
+    assert refused["line"] == 2
+    assert f"over the limit of {EVENT}" in refused["error"]
+
+
+# Keys
+
+
+@pytest.mark.parametrize(
+    "header", [None, "", "Bearer", "Bearer ", "Bearer pk_admin_nope", "Basic eDp5", "Bearer \xff"]
+)
+def test_without_a_known_key_it_is_401(service: Any, header: str | None) -> None:
+    client = service.client()
+    client._headers = {} if header is None else {"Authorization": header}
+    reply = client.post("/v1/events", b"x" * MIB)
+    assert "Authorization: Bearer <key>" in problem(reply, 401)
+    assert reply.headers["www-authenticate"] == "Bearer"
+    assert client.get("/healthz").status == 200  # on the same connection, past the body
+    client.close()
+
+
+def test_key_of_another_role_is_403(service: Any) -> None:
+    assert problem(service.post("/v1/events", b"", "read"), 403) == (
+        "The key is known, but this needs the role ingest."
+    )
+
+
+def test_tenant_is_that_of_the_key(service: Any) -> None:
+    """Whatever an event says of itself."""
+    service.post("/v1/events", event("mine", tenant="bolt", event_id="e"), "ingest")
+    service.post("/v1/events", event("mine", "theirs", event_id="e"), "bolt")
+    [row] = service.query("select payload, extra from events where session_id = 'mine'")
+    assert json.loads(row["payload"])["text"] == "hi"
+    assert json.loads(row["extra"]) == {"tenant": "bolt"}
+    assert stored(service, "mine", "bolt") == 1
+
+
+# Clients that do not behave
+
+
+def test_slow_and_silent_clients_keep_nobody_waiting(
+    service: Any, read_answer: Callable[..., HttpAnswer]
+) -> None:
+    body = event("slow")
+    with ExitStack() as held:
+        for _ in range(50):  # half of the head
+            connection = held.enter_context(socket.create_connection(
+                ("127.0.0.1", int(service.server.url.rpartition(":")[2]))
+            ))  # fmt: skip
+            connection.sendall(b"POST /v1/events HTTP/1.1\r\nHost:")
+        slow = [held.enter_context(service.dial(f"Content-Length: {len(body)}")) for _ in range(50)]
+        for connection in slow:
+            connection.sendall(body[:20])
+        assert service.post("/v1/events", event("quick")).status == 200
+        for connection in slow[:3]:
+            connection.sendall(body[20:])
+            assert read_answer(connection).json()["accepted"] == 1
+    service.wait_for(lambda: service.metric("inflight_bytes") == 0)
+
+
+def test_client_that_goes_away_leaves_nothing_behind(service: Any) -> None:
+    """Neither of its events, of which some were whole, nor of the memory that they took."""
+    body = b"\n".join(lines("gone", 100))
+    for head in (f"Content-Length: {len(body) + 1}", "Transfer-Encoding: chunked"):
+        with service.dial(head) as connection:
+            chunked = b"%x\r\n%s\r\n" % (len(body), body)
+            connection.sendall(chunked if "chunked" in head else body)
+            service.wait_for(lambda: service.metric("inflight_bytes") >= len(body))
+        service.wait_for(lambda: service.metric("inflight_bytes") == 0)
+    assert stored(service, "gone") == 0
+
+
+def test_length_that_is_no_length_is_refused(service: Any) -> None:
+    for length in ("-1", "1e3", "9" * 30):
+        with service.dial(f"Content-Length: {length}") as connection:
+            assert b" 400 " in connection.recv(100)
+
+
+# Around it
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/nope", 404),
+        ("POST", "/v1/event", 404),
+        ("GET", "/%2e%2e/etc/passwd", 404),
+        ("GET", "/v1/events", 405),
+        ("PUT", "/v1/query", 405),
+        ("POST", "/healthz", 405),
+        ("HEAD", "/v1/events", 405),
+    ],
+)
+def test_unknown_route_or_method_is_a_problem(
+    service: Any, method: str, path: str, status: int
+) -> None:
+    client = service.client()
+    reply = client._request(method, path, None, {})
+    if method != "HEAD":
+        assert path in problem(reply, status).replace("/../", "/%2e%2e/")
+    assert reply.status == status
+    assert ("allow" in reply.headers) == (status == 405)
+    client.close()
+
+
+def test_options_name_the_methods(service: Any) -> None:
+    client = service.client()
+    reply = client._request("OPTIONS", "/v1/events", None, {})
+    assert (reply.status, set(reply.headers["allow"].split(", "))) == (204, {"OPTIONS", "POST"})
+    client.close()
+
+
+def test_health_needs_no_key(service: Any) -> None:
+    assert service.get("/healthz").body == b"alive\n"
+    service.wait_for(lambda: service.get("/readyz").status == 200)
+    assert service.get("/readyz").json() == {"ready": True, "problems": [], "warnings": []}
+
+
+def test_every_metric_is_exported(service: Any) -> None:
+    reply = service.get("/metrics")
+    assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
+    text = reply.body.decode()
+    assert [name for name in CATALOGUE if f"# HELP {PREFIX}{name} " not in text] == []
+
+
+def test_process_and_release_are_exported_and_no_created_series(service: Any) -> None:
+    text = service.get("/metrics").body.decode()
+    version = f'python="{platform.python_version()}",role="all",version="{penstock.__version__}"'
+    assert f"{PREFIX}build_info{{{version}}} 1.0" in text
+    assert float(re.findall(r"^process_cpu_seconds_total (.+)$", text, re.MULTILINE)[0]) > 0
+    assert "_created" not in text
+
+
+def test_openapi_declares_what_readyz_answers_without_progress(service: Any) -> None:
+    answers = service.get("/openapi.json").json()["paths"]["/readyz"]["get"]["responses"]
+    forms = [answers[status]["content"]["application/json"] for status in ("200", "503")]
+    assert forms[0]["schema"] == forms[1]["schema"] == {"$ref": "#/components/schemas/Readiness"}
+
+
+def test_refusals_and_events_are_counted(service: Any) -> None:
+    service.post("/v1/events", event("counted") + b"\noops")
+    service.post("/v1/events", b"", Content_Encoding="br")
+    samples = ("events_accepted_total", "events_rejected_total")
+    with service.client() as client:
+        text = client.get("/metrics").body.decode()
+    for sample in (*(f'{name}{{tenant="acme"}}' for name in samples), _REFUSED):
+        assert f"{PREFIX}{sample} " in text
+    text = service.get("/metrics").body.decode()
+    for sample in (*samples, _REFUSED):
+        assert f"{PREFIX}{sample} " in text
+
+
+_REFUSED = 'requests_refused_total{status="415"}'
+
+
+def test_no_scrape_names_a_tenant_that_its_key_is_not_of(service: Any) -> None:
+    before = {key: _accepted(service, key) for key in ("admin", "bolt", None)}
+    service.post("/v1/events", event("a", "1") + b"\n" + event("a", "2"))
+    service.post("/v1/events", event("b", "1"), "bolt")
+    after = {key: _accepted(service, key) for key in before}
+    assert {key: after[key] - before[key] for key in before} == {"admin": 2, "bolt": 1, None: 3}
+    bare = service.get("/metrics").body
+    assert b'tenant="' not in bare
+    assert b'channel="' not in bare
+    assert b"acme" not in bare
+    assert b"bolt" not in bare
+    with service.client("bolt") as client:
+        assert b"acme" not in client.get("/metrics").body
+
+
+@pytest.mark.parametrize(("key", "status"), [("read", 403), ("nobody's", 401), ("admin", 200)])
+def test_tenants_are_named_to_admins_alone(service: Any, key: str, status: int) -> None:
+    with service.client(key) as client:
+        assert client.get("/metrics").status == status
+
+
+def _accepted(service: Any, key: str | None) -> float:
+    """As a scrape with this key tells it."""
+    name = f"{PREFIX}events_accepted_total"
+    if key is None:
+        lines = service.get("/metrics").body.decode().splitlines()
+    else:
+        with service.client(key) as client:
+            lines = client.get("/metrics").body.decode().splitlines()
+    values = [float(line.split()[-1]) for line in lines if re.match(rf"{name}[ {{]", line)]
+    assert len(values) <= 1
+    return sum(values)

@@ -1,0 +1,148 @@
+"""GET /v1/sessions and /v1/sessions/{id} of a real server: pages, filters, tenants, refusals."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from penstock.http.client import HttpAnswer
+from penstock_jobs.rewards.definition import find_definition
+from tests.support.lakes import hand_lake
+from tests.support.repository import ROOT
+from tests.support.reward_events import DAY_US
+from tests.support.reward_runs import run_at
+
+SAMPLES = ROOT / "examples" / "sessions"
+SLASHED = "shop/web 7/ü"
+
+
+@pytest.fixture(scope="module")
+def service(start: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    data = tmp_path_factory.mktemp("sessions")
+    with hand_lake(data) as lake:
+        for path in sorted(SAMPLES.glob("*.jsonl")):
+            lake.store(path.read_bytes(), tenant="acme")
+        run_at(lake, DAY_US / 1_000_000, find_definition())
+    with start(data=data) as running:
+        event = {
+            "ts": "2026-11-21T10:00:00Z",
+            "type": "user_message",
+            "payload": {"text": "theirs"},
+        }
+        theirs = [event | {"session_id": "sample-kept"}, event | {"session_id": SLASHED}]
+        running.post("/v1/events", "\n".join(map(json.dumps, theirs)).encode(), "bolt")
+        yield running
+
+
+def get(service: Any, path: str, key: str = "read") -> HttpAnswer:
+    with service.client(key) as client:
+        answer: HttpAnswer = client.get(f"/v1/sessions{path}")
+    return answer
+
+
+def document(service: Any, path: str, key: str = "read") -> Any:
+    answer = get(service, path, key)
+    assert answer.status == 200, answer.body
+    assert answer.headers["content-type"] == "application/json"
+    return answer.json()
+
+
+def test_pages_of_the_list_hold_each_session_once(service: Any) -> None:
+    told, cursor = [], ""
+    for _ in range(10):
+        page = document(service, f"?limit=4{cursor}")
+        told += [session["session_id"] for session in page["sessions"]]
+        cursor = f"&cursor={page['next']}"
+        if page["next"] is None:
+            break
+    assert len(told) == len(set(told)) == 18
+    assert told[0] == "sample-nobody-looked"
+
+
+def test_the_list_is_narrowed(service: Any) -> None:
+    page = document(service, "?outcome=negative_by_rule&project=maps/tiles&since=2026-11-20T00:00Z")
+    [session] = page["sessions"]
+    assert (session["session_id"], session["value"]) == ("sample-broken-calls", -1.0)
+    assert session["reason"] == "invalid_tool_calls"
+    assert document(service, "?since=2026-11-21T00:00Z")["sessions"] == []
+
+
+def test_a_session_comes_with_its_events_its_rewards_and_why_it_is_worth_that(service: Any) -> None:
+    record = document(service, "/sample-reverted?limit=4")
+    assert record["session"]["user"]
+    assert record["explanation"]["value"] == pytest.approx(-0.085, abs=0.001)
+    assert {row["name"] for row in record["rewards"]} > {"work_left", "reward"}
+    assert record["rewards_cut_off"] is False
+    events = record["events"]
+    assert len(events) == 4
+    while record["next"]:
+        record = document(service, f"/sample-reverted?limit=4&cursor={record['next']}")
+        assert (record["session"], record["rewards"]) == (None, [])
+        events += record["events"]
+    [edit] = [event for event in events if event["type"] == "edit"]
+    assert edit["payload"]["path"] == "web/load.ts"
+    assert (
+        len(events)
+        == service.query("select count(*) as n from events where session_id = 'sample-reverted'")[
+            0
+        ]["n"]
+    )
+
+
+def test_a_key_sees_its_own_tenant_alone(service: Any) -> None:
+    theirs = document(service, "/sample-kept", "bolt")
+    assert [event["payload"] for event in theirs["events"]] == [{"text": "theirs"}]
+    assert theirs["explanation"] is None
+    assert {s["session_id"] for s in document(service, "", "bolt")["sessions"]} == {
+        "sample-kept",
+        SLASHED,
+    }
+    assert get(service, "/sample-moved", "bolt").status == 404
+    cursor = document(service, "/sample-kept?limit=1")["next"]
+    assert document(service, f"/sample-moved?cursor={cursor}", "bolt")["events"] == []
+
+
+def test_an_id_may_hold_slashes(service: Any) -> None:
+    record = document(service, f"/{quote(SLASHED)}", "bolt")
+    assert record["session"]["session_id"] == SLASHED
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "status", "detail"),
+    [
+        ("/nobody", "read", 404, "No segment holds a session 'nobody'"),
+        ("?limit=0", "read", 400, "limit"),
+        ("?limit=1001", "read", 400, "limit"),
+        ("?outcome=good", "read", 400, "outcome"),
+        ("?since=yesterday", "read", 400, "neither a time nor an age"),
+        ("?since=99999999999w", "read", 400, "no calendar reaches so far"),
+        ("?cursor=x", "read", 400, "none that an answer gave"),
+        ("?cursor=WzEsMixbXV0", "read", 400, "none that an answer gave"),
+        ("/sample-kept?cursor=WzFd", "read", 400, "none that an answer gave"),
+        ("?definition=mine", "read", 400, "it has not run"),
+        ("?project=%00", "read", 200, ""),
+        ("", "ingest", 403, "role"),
+        ("/sample-kept", "ingest", 403, "role"),
+        ("", "nonsense", 401, "key"),
+    ],
+)
+def test_what_is_refused_is_said(
+    service: Any, path: str, key: str, status: int, detail: str
+) -> None:
+    answer = get(service, path, key)
+    assert answer.status == status, answer.body
+    if status != 200:
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert detail in answer.json()["detail"]
+
+
+def test_openapi_says_what_may_be_asked(service: Any) -> None:
+    paths = service.get("/openapi.json").json()["paths"]
+    listed = paths["/v1/sessions"]["get"]
+    assert {"project", "checkpoint", "outcome", "since", "cursor", "limit"} <= {
+        parameter["name"] for parameter in listed["parameters"]
+    }
+    shown = paths["/v1/sessions/{session_id}"]["get"]
+    assert {"200", "400", "401", "403", "404", "422", "429", "503"} == set(shown["responses"])

@@ -1,0 +1,129 @@
+"""docs/tutorial.md, walked block by block as it stands, by the wheel alone and outside of the
+checkout."""
+
+import json
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support.commands import penstock
+from tests.support.installed_wheel import InstalledWheel
+from tests.support.repository import ROOT
+from tests.support.servers.ports import free_port
+
+_BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+_SECONDS_MAX = 900
+_MARK = "==== block"
+#: By a part of a block, what its output holds.
+EXPECTED = {
+    'penstock query "select session_id, ts': r"the streaming is broken(.|\n)*edit",
+    "penstock ledger": r"s-1 +2\b",
+    "penstock rewards show sample-reverted": r"sample-reverted|edit_persistence",
+    "penstock shards verify": r"sha256:[0-9a-f]{64}|rows|samples",
+    "penstock gate check careful": r"PASS(.|\n)*FAIL",
+    "penstock channels history production": r"users complain",
+    "penstock.open(": r"'type': 'user_message'",
+}
+#: What refuses on purpose, and with which status its block ends.
+STATUSES = {"penstock gate check hasty": 1}
+
+
+@dataclass(frozen=True)
+class Block:
+    language: str
+    text: str
+
+
+def blocks() -> list[Block]:
+    """Those that a reader types, and what is shown of their answers."""
+    text = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    _, walked = text.split("\n## Send events\n")  # before it stands how to install
+    return [Block(*found) for found in _BLOCK.findall(walked)]
+
+
+def script(port: int) -> str:
+    """All blocks in one shell, whose variables live on, each followed by a mark and its status."""
+    parts = ["trap 'kill $SERVER 2>/dev/null' EXIT", "penstock examples"]
+    for number, block in enumerate(blocks()):
+        text = block.text.replace("127.0.0.1:8787", f"127.0.0.1:{port}")
+        if block.language == "python":
+            # What the reader copies from the build's output.
+            text = f"python - <<'PYTHON'\n{text}PYTHON\n".replace('"sha256:…"', "open('id').read()")
+        if block.language == "json":
+            text = ""
+        parts.append(f"{text}\nSTATUS=$?; echo; echo '{_MARK}' {number} $STATUS")
+        if "penstock shards build" in text:
+            first = 'print(json.load(sys.stdin)[0]["id"], end="")'
+            parts.append(
+                f"penstock shards list --json | python -c 'import json, sys; {first}' > id"
+            )
+    return "\n".join(parts)
+
+
+def outputs(wheel: InstalledWheel, directory: Path) -> dict[int, tuple[int, str]]:
+    """By the number of its block: status and output."""
+    port = free_port()
+    done = subprocess.run(
+        ["bash", "-c", script(port)],
+        cwd=directory,
+        env=wheel.environment() | {"PENSTOCK_PORT": str(port)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=_SECONDS_MAX,
+    )
+    pieces = re.split(rf"^{_MARK} (\d+) (\d+)\n", done.stdout, flags=re.MULTILINE)
+    return {
+        int(number): (int(status), output)
+        for output, number, status in zip(pieces[::3], pieces[1::3], pieces[2::3], strict=False)
+    }
+
+
+@pytest.mark.system
+def test_each_block_of_the_tutorial_does_what_it_says(
+    wheel: InstalledWheel, tmp_path: Path
+) -> None:
+    directory = tmp_path / "walk"
+    directory.mkdir()
+    walked, seen = outputs(wheel, directory), set()
+    for number, block in enumerate(blocks()):
+        assert number in walked, f"the walk ended before: {block.text}"
+        status, output = walked[number]
+        if block.language == "json":  # the answer to the block above it
+            assert json.loads(block.text) == json.loads(walked[number - 1][1])
+            continue
+        wanted = [code for part, code in STATUSES.items() if part in block.text]
+        assert status == (wanted[0] if wanted else 0), f"{block.text}\n{output}"
+        for part, pattern in EXPECTED.items():
+            if part in block.text:
+                seen.add(part)
+                assert re.search(pattern, output), f"{block.text}\n{output}"
+    assert seen == EXPECTED.keys()
+    left = {f"{path.name}{'/' * path.is_dir()}" for path in directory.iterdir()}
+    left -= {"examples/", "id"}
+    ignored = subprocess.run(
+        ["git", "check-ignore", *left], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True
+    )
+    assert set(ignored.stdout.split()) == left
+
+
+def test_the_tutorial_has_blocks_to_be_walked() -> None:
+    """And what is looked for stands in them."""
+    texts = [block.text for block in blocks()]
+    for part in (*EXPECTED, *STATUSES):
+        assert sum(part in text for text in texts) == 1, part
+    assert not any("pkill" in text for text in texts)
+
+
+def test_the_examples_are_copied_to_where_one_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = penstock("examples")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "examples" / "recipes" / "sft-persistent.toml").is_file()
+    assert penstock("examples").returncode == 2  # it overwrites nothing

@@ -1,0 +1,115 @@
+"""The order of an epoch."""
+
+from collections import Counter
+from itertools import chain, pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.shards.manifest import Counts, Manifest, PartFile
+from penstock.shards.sources import WINDOW_CHUNKS, Chunk, Order, chunks_of, permute
+
+
+def permutation(count: int, key: bytes = b"k") -> list[int]:
+    found: list[int] = permute(count, key, np.arange(count)).tolist()
+    return found
+
+
+@given(count=st.integers(0, 3000), key=st.binary(max_size=8))
+def test_it_is_a_permutation(count: int, key: bytes) -> None:
+    assert sorted(permutation(count, key)) == list(range(count))
+
+
+@given(count=st.integers(1, 10**12), data=st.data())
+def test_each_place_is_found_by_itself(count: int, data: st.DataObject) -> None:
+    places = np.array(data.draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=5)))
+    together = permute(count, b"k", places)
+    assert all(0 <= one < count for one in together.tolist())
+    for place, found in zip(places, together, strict=True):
+        assert permute(count, b"k", np.array([place])) == [found]
+
+
+def test_it_is_the_same_for_ever() -> None:
+    """Whoever changes this changes the order of every run that is resumed."""
+    assert permutation(12, b"pinned") == PINNED
+    order = Order("sha256:00", [Chunk(0, (0,), 0, 10)] * 9, seed=7, epoch=1)
+    assert [order.window(one) for one in range(order.windows)] == PINNED_WINDOWS
+    assert order.units(0, 10).tolist() == PINNED_UNITS
+
+
+PINNED = [5, 2, 0, 10, 3, 11, 8, 7, 6, 9, 4, 1]
+PINNED_WINDOWS = [[4, 5, 7, 8], [0, 1, 6, 3], [2]]
+PINNED_UNITS = [9, 5, 1, 2, 4, 3, 8, 6, 7, 0]
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("count", [3, 8, 100])
+def test_each_comes_first_about_as_often(count: int) -> None:
+    tries = 200 * count
+    first = Counter(int(permute(count, b"%d" % key, np.array([0]))[0]) for key in range(tries))
+    expected = tries / count
+    spread = sum((first[one] - expected) ** 2 / expected for one in range(count))
+    assert spread < count + 5 * (2 * count) ** 0.5  # chi-square, far out
+
+
+def test_neighbours_do_not_stay_neighbours() -> None:
+    found = permutation(10_000)
+    together = sum(abs(after - before) == 1 for before, after in pairwise(found))
+    assert together < 20
+
+
+def part(name: str, row_groups: list[int], continued: list[int]) -> PartFile:
+    return PartFile(
+        name=name, sha256="0" * 64, bytes=0, rows=sum(row_groups), tokens=0, trainable=0, groups=0,
+        first="", last="", row_groups=row_groups, continued=continued,
+    )  # fmt: skip
+
+
+def test_a_chunk_is_a_row_group_or_those_that_a_group_joins() -> None:
+    files = [part("a", [3, 4, 5, 6], [2]), part("b", [7], []), part("c", [1, 1, 1], [1, 2])]
+    manifest = Manifest(name="m", files=files, counts=Counts())
+    assert chunks_of(manifest) == [
+        Chunk(0, (0,), 0, 3),
+        Chunk(0, (1, 2), 3, 9),
+        Chunk(0, (3,), 12, 6),
+        Chunk(1, (0,), 0, 7),
+        Chunk(2, (0, 1, 2), 0, 3),
+    ]
+
+
+def order_of(rows: list[int], seed: int = 1, epoch: int = 0) -> Order:
+    chunks = [Chunk(0, (number,), 0, count) for number, count in enumerate(rows)]
+    return Order("sha256:ab", chunks, seed, epoch)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=40))
+def test_windows_hold_every_chunk_once_and_every_sample_is_found(rows: list[int]) -> None:
+    order = order_of(rows)
+    windows = [order.window(one) for one in range(order.windows)]
+    assert sorted(chain(*windows)) == list(range(len(rows)))
+    assert all(len(one) == WINDOW_CHUNKS for one in windows[:-1])
+    sample = 0
+    for number, window in enumerate(windows):
+        for inside in range(sum(rows[one] for one in window)):
+            assert order.find(sample) == (number, inside)
+            sample += 1
+    assert sample == order.rows == sum(rows)
+
+
+def test_epochs_seeds_and_shards_have_orders_of_their_own() -> None:
+    rows = [1] * 40
+    orders = [
+        order_of(rows), order_of(rows, epoch=1), order_of(rows, seed=2),
+        Order("sha256:cd", order_of(rows).chunks, 1, 0),
+    ]  # fmt: skip
+    assert len({str([one.window(number) for number in range(one.windows)]) for one in orders}) == 4
+    assert len({str(one.units(0, 40).tolist()) for one in orders}) == 4
+
+
+def test_without_shuffling_it_is_that_of_the_files() -> None:
+    order = Order("sha256:ab", order_of([1] * 10).chunks, 1, 0, shuffled=False)
+    windows = [order.window(one) for one in range(order.windows)]
+    assert [*chain(*windows)] == list(range(10))
+    assert order.units(0, 5).tolist() == [0, 1, 2, 3, 4]
