@@ -614,6 +614,7 @@ CREATE TABLE shard (
 	gone_at BIGINT,
 	gone_why TEXT,
 	folder VARCHAR(255) NOT NULL,
+	record TEXT NOT NULL,
 	CONSTRAINT pk_shard PRIMARY KEY (id, tenant)
 );
 CREATE TABLE shard_file (
@@ -636,13 +637,6 @@ CREATE TABLE shard_mark (
 	reason VARCHAR(32) NOT NULL,
 	marked_at BIGINT NOT NULL,
 	CONSTRAINT pk_shard_mark PRIMARY KEY (shard, tenant, session_id, reason)
-);
-CREATE TABLE shard_record (
-	shard VARCHAR(80) NOT NULL,
-	tenant VARCHAR(128) NOT NULL,
-	document TEXT NOT NULL,
-	recorded_at BIGINT NOT NULL,
-	CONSTRAINT pk_shard_record PRIMARY KEY (shard, tenant)
 );
 CREATE TABLE snapshot (
 	name VARCHAR(128) NOT NULL,

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from penstock.proof.subject import ProofSubject
-from penstock.terminal.output import time_of
+from penstock.channels.change import time_text
+from penstock.proof.document import ProofSubject
 from penstock_jobs.loop.cycles import Cycle, cycles_of
 from penstock_jobs.loop.tables import loop_cycle
 
@@ -39,4 +39,4 @@ def _show_cycle(cycle: Cycle) -> dict[str, Any]:
 
 
 def _moment(us: int | None) -> str | None:
-    return None if us is None else time_of(us).isoformat()
+    return None if us is None else time_text(us)

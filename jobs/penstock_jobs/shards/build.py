@@ -28,8 +28,6 @@ from penstock.lake.intents import intents_kept
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock.privacy.consents import SessionDecisions, newest_decision
-from penstock.proof.shard_records import record_shard
-from penstock.sealed_texts import SecretKeyUnfit
 from penstock.shards.balance import pack
 from penstock.shards.errors import ShardDamaged, ShardMissing
 from penstock.shards.files import check_digest, copy_part, files_of, part_name, routes_name
@@ -139,8 +137,6 @@ def build_shard(
         held = (name for result in results for name in result.samples["session_id"].to_pylist())
         examples = left_out_examples(left_out)
         new = register(lake.database, stored, tenant, held, left_out=examples, by=by)
-        with suppress(SecretKeyUnfit):  # whoever proves a checkpoint is told of it
-            record_shard(lake, stored, tenant)
         if newest_decision(lake.database) != decided:  # too late for the plan
             _mark_denied(lake, tenant, plan)
         # Collection deletes later what cannot be deleted now.

@@ -24,6 +24,7 @@ from penstock.lake.lake import Lake
 from penstock.lake.tables import consent_change, segment_intent
 from penstock.privacy.consents import NO_TRAIN
 from penstock.privacy.tombstones import SESSION
+from penstock.proof.shard_records import shard_record
 from penstock.shards.errors import ShardDamaged, ShardGoing, ShardMissing
 from penstock.shards.files import files_of, read_rows
 from penstock.shards.manifest import StoredShard, shard_folder, stored_shard
@@ -95,6 +96,7 @@ def register(
         "snapshot": snapshot.name if snapshot else "",
         "snap": snapshot.snap if snapshot else 0,
         "bytes": sum(file.bytes for file in files_of(manifest)),
+        "record": shard_record(manifest),
         "session_filter": segments.make_filter(session_key(tenant, name) for name in sessions),
     }
     with database.write() as connection:

@@ -10,32 +10,25 @@ from penstock.lake.lake import Lake
 
 
 class ProofQuestion(Question):
-    """Of a checkpoint, by its name or digest; with `session`, whether that session trained it.
-    `read_files` compares the checksums of shards' files, on the machine of the lake alone:
-    elsewhere their sizes are looked at."""
+    """`read_files` compares the checksums of shards' files, on the machine of the lake alone."""
 
     name: str
-    session: str | None = None
     read_files: bool = False
 
 
 class SigningKeyQuestion(Question):
-    """Of the lake."""
+    """The lake's own."""
 
 
 class SigningKeyAnswer(msgspec.Struct):
-    """The public half; `key` is what signatures call it."""
-
     algorithm: str
     key: str
     pem: str
 
 
 def _prove(lake: Lake, caller: Caller, question: ProofQuestion) -> dict[str, Any]:
-    from penstock.proof.document import prove_checkpoint, prove_session
+    from penstock.proof.document import prove_checkpoint
 
-    if question.session is not None:
-        return prove_session(lake, caller, question.name, question.session)
     read_files = question.read_files and caller.at_the_lake
     return prove_checkpoint(lake, caller, question.name, read_files=read_files)
 

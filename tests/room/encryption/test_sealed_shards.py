@@ -14,7 +14,6 @@ from penstock.execution.processes import ProcessExecutor
 from penstock.lake.backup import back_up, restore
 from penstock.lake.key_rotation import rotate_data_key
 from penstock.lake.verification import verify
-from penstock.proof.shard_records import file_problems, find_record
 from penstock.safe_names import tenant_folder
 from penstock.shards.errors import ShardDamaged, ShardSealed
 from penstock.shards.files import read_rows
@@ -92,8 +91,6 @@ def test_nothing_of_it_is_seen_and_all_its_readers_read_it(
     assert len(read(data, shard)) == SESSIONS
     assert verify_shard(shard.stored).problems == []
     assert verify(lake).findings == []
-    files = find_record(lake, shard.stored.id, TENANT)["files"]
-    assert file_problems(lake, TENANT, shard.stored.id, files, read=True) == []
     assert sealed.rows("select count(*) as n from samples", tenant=TENANT) == [{"n": SESSIONS}]
     assert not (data / "cache").exists(), "no copy of it is clear"
     assert marked_files(data) == []

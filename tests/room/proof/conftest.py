@@ -15,7 +15,7 @@ from penstock.fleet.replicas import Report, record_report
 from penstock.lake.desk import Caller
 from penstock.privacy.erasure import carry_out, order_erasure
 from penstock.privacy.orders import ErasureScope
-from penstock.proof.document import prove_checkpoint, prove_session
+from penstock.proof.document import prove_checkpoint
 from penstock_jobs.shards.build import ShardBuild
 from penstock_jobs.shards.recipe import load_recipe
 from tests.support.engine_lake import QUERY, RECIPE, built, fill
@@ -41,9 +41,6 @@ class ProvenLake:
 
     def proof(self, name: str = "ckpt-2", *, read_files: bool = False) -> dict[str, Any]:
         return prove_checkpoint(self.lake, self.caller, name, read_files=read_files)
-
-    def session(self, session: str) -> dict[str, Any]:
-        return prove_session(self.lake, self.caller, "ckpt-2", session)
 
     def promote(self, name: str, reason: str = "better") -> None:
         order = Promotion(
@@ -93,7 +90,7 @@ def proven_template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Sha
         proven.register("ckpt-2", DIGEST, parent="ckpt-1", shards=[shard.manifest.id])
         proven.promote("ckpt-2")
         proven.load("engine-a")
-        proven.proof()  # the keys are made
+        proven.proof()  # the key is made
     return data, shard
 
 

@@ -15,7 +15,6 @@ from penstock.lake.catalog import current, name_snap
 from penstock.lake.verification import verify
 from penstock.privacy.erasure import carry_out, order_erasure
 from penstock.privacy.orders import ErasureScope
-from penstock.proof.shard_records import kept_record
 from penstock.safe_names import tenant_folder
 from penstock.shards.errors import ShardGone, ShardMissing
 from penstock.shards.manifest import shared_folder
@@ -82,7 +81,6 @@ def test_each_has_files_of_its_own_for_the_same_shard(twins: Twins) -> None:
         ]
         assert verify_shard(mine).problems == []
         assert [each.folder for each in list_shards(twins.database, tenant)] == [mine.folder]
-        assert kept_record(twins.lake.lake, mine.id, tenant) is not None
         [row] = twins.lake.rows("select count(*) as n from samples", tenant=tenant)
         assert row["n"] == mine.manifest.counts.samples
     assert verify(twins.lake.lake).findings == []
