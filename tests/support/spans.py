@@ -5,10 +5,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from google.protobuf.json_format import (  # type: ignore[import-untyped]
-    MessageToDict,
-    ParseDict,
-)
+from google.protobuf.json_format import MessageToDict, ParseDict
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 

@@ -1,12 +1,13 @@
 """Reading attributes: exporters write one fact as text, as JSON in a text, or as a value."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from penstock.events.event import TS_MAX_US, TS_MIN_US
+from penstock.events.messages import Message, is_part, messages_of
 from penstock.otlp.records import Attributes
 
 #: Names with more dots are nobody's.
@@ -69,8 +70,22 @@ def is_cut(value: Any) -> bool:
     return isinstance(value, str) and value[:1] in ("[", "{") and value is structured(value)
 
 
-def as_text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+def messages_in(value: Any, role: str = "user") -> list[Message]:
+    """Those of a value, or of its JSON."""
+    return messages_of(with_parts(structured(value)), role)
+
+
+def with_parts(value: Any) -> Any:
+    """What somebody says may look like JSON and is a text all the same, unless it is parts."""
+    if isinstance(value, list):
+        return [with_parts(item) for item in value]
+    if not isinstance(value, dict) or not isinstance(value.get("content"), str):
+        return value
+    parts = structured(value["content"])
+    are_parts = isinstance(parts, list) and all(
+        isinstance(part, dict) and (is_part(part) or "text" in part) for part in parts
+    )
+    return {**value, "content": parts} if are_parts and parts else value
 
 
 def tree(attributes: Attributes, prefix: str) -> Any:
@@ -110,6 +125,12 @@ def objects(value: Any) -> list[dict[str, Any]]:
 
 def present(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
+
+
+def usage(counts: Any, **names: Sequence[str]) -> dict[str, Any] | None:
+    """Numbers of tokens as events have them, by what an exporter calls each."""
+    held = counts if isinstance(counts, dict) else {}
+    return present({name: count(held, *told) for name, told in names.items()}) or None
 
 
 def has_any(attributes: Attributes, prefixes: Iterable[str]) -> bool:

@@ -11,16 +11,144 @@ import msgspec
 from msgspec import Struct, field
 from xxhash import xxh3_128_hexdigest
 
+from penstock.events.event import ID_CHARS_MAX
+from penstock.events.messages import Message, ToolOutput, as_text
 from penstock.otlp.attributes import present, structured
-from penstock.otlp.messages import Message, ToolOutput
-from penstock.otlp.readings import (
-    EventReading,
-    ModelCallReading,
-    Reading,
-    StepReading,
-    ToolReading,
-)
-from penstock.otlp.sessions import Owner, bounded_id
+from penstock.otlp.records import Attributes, Origin
+
+_SOURCE_CHARS_MAX = 128
+
+_SESSION = (
+    "penstock.session", "gen_ai.conversation.id", "session.id", "conversation.id",
+    "traceloop.association.properties.session_id", "langfuse.session.id",
+    "langsmith.trace.session_id", "langsmith.metadata.session_id", "langsmith.metadata.thread_id",
+    "mlflow.trace.session", "ai.telemetry.metadata.sessionId",
+    "ai.telemetry.metadata.session_id", "thread_id", "conversation_id", "session_id",
+)  # fmt: skip
+_USER = (
+    "penstock.user", "user.id", "enduser.id", "traceloop.association.properties.user_id",
+    "langfuse.user.id", "mlflow.trace.user", "langsmith.metadata.user_id",
+    "ai.telemetry.metadata.userId", "user.account_uuid", "user.account_id",
+)  # fmt: skip
+_PROJECT = ("penstock.project",)
+_CHECKPOINT = ("penstock.checkpoint",)
+_CONSENTS = ("train", "no_train", "unknown")
+#: Facts of `session_start`, by the attribute that tells each.
+_START = {
+    "client": ("service.name",),
+    "client_version": ("service.version", "app.version"),
+    "repo": ("penstock.repo", "vcs.repository.url.full"),
+    "branch": ("penstock.branch", "vcs.ref.head.name"),
+    "commit": ("penstock.commit", "vcs.ref.head.revision"),
+    "license": ("penstock.license",),
+    "task_id": ("penstock.task_id",),
+    "group_id": ("penstock.group_id",),
+    "arm": ("penstock.arm",),
+}
+
+
+class Owner(Struct):
+    """Of what is made of one record."""
+
+    session_id: str
+    source: str
+    user: str | None
+    project: str | None
+    checkpoint: str | None
+    start: dict[str, Any]
+
+
+def owner_of(attributes: Attributes, origin: Origin, trace_id: str) -> Owner | None:
+    """None for what belongs to no session: a record without one and without a trace."""
+    session = _fact(_SESSION, attributes, origin.resource) or trace_id
+    if not session:
+        return None
+    client = _fact(_START["client"], origin.resource)
+    start = {name: _fact(names, attributes, origin.resource) for name, names in _START.items()}
+    consent = _fact(("penstock.consent",), attributes, origin.resource)
+    start["consent"] = consent if consent in _CONSENTS else None
+    return Owner(
+        session,
+        f"otlp:{client[:_SOURCE_CHARS_MAX]}" if client else "otlp",
+        _fact(_USER, attributes, origin.resource),
+        _fact(_PROJECT, attributes, origin.resource),
+        _fact(_CHECKPOINT, attributes, origin.resource),
+        present(start),
+    )
+
+
+def _fact(names: tuple[str, ...], *places: Attributes) -> str | None:
+    for place in places:
+        for name in names:
+            value = place.get(name)
+            if isinstance(value, str) and value.startswith('"'):
+                value = structured(value)  # MLflow's are JSON, each by itself
+            if value is None or value == "" or isinstance(value, bool | list | dict):
+                continue
+            return bounded_id(str(value))
+    return None
+
+
+def bounded_id(name: str) -> str:
+    """An id as events may have it. Those of others may be longer, or hold a NUL."""
+    name = name.replace("\0", "")
+    if not name:
+        return "?"
+    return name if len(name) <= ID_CHARS_MAX else xxh3_128_hexdigest(name.encode())
+
+
+class ModelCallReading(Struct):
+    """A call of a model. `messages` is what it was sent: of the history at least the model's last
+    answer, and so many messages of it were left out."""
+
+    messages: list[Message] = field(default_factory=list)
+    left_out: int = 0
+    #: One for each choice that the model gave.
+    answers: list[Message] = field(default_factory=list)
+    system: str | None = None
+    tools: list[Any] | None = None
+    #: Fields of the payload of `model_call`, as they are.
+    facts: dict[str, Any] = field(default_factory=dict)
+    #: What the exporter cut.
+    cut: list[str] = field(default_factory=list)
+    error: str | None = None
+    #: Another record tells the answer: this one has what the model was sent.
+    asks_only: bool = False
+
+
+class ToolReading(Struct):
+    """The run of a tool."""
+
+    name: str | None = None
+    call_id: str | None = None
+    arguments: Any = None
+    output: Any = None
+    ok: bool | None = None
+    error: str | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    cut: list[str] = field(default_factory=list)
+
+
+class StepReading(Struct):
+    """Any other step of an agent: its run, a chain, a search. What it was given and gave is told by
+    the calls below it."""
+
+    kind: str
+    facts: dict[str, Any] = field(default_factory=dict)
+    error: str | None = None
+
+
+class EventReading(Struct):
+    """An event whose type and payload the record says itself."""
+
+    type: str
+    payload: dict[str, Any]
+    #: Names the event in its session, where the record has an id for it.
+    key: str | None = None
+
+
+Reading = ModelCallReading | ToolReading | StepReading | EventReading
+
 
 Event = dict[str, Any]
 
@@ -146,12 +274,12 @@ def _of_output(output: ToolOutput, owner: Owner, moment: Moment, ts_us: int, pla
     """A tool's result as the model was told it; the span of the tool's run, where there is one, is
     the same event."""
     key = f"tool:{output.call_id}" if output.call_id else f"{moment.key}:result:{place}"
-    failed = output.failed
+    told = output.output
     payload = {
         "call_id": output.call_id,
         "tool": output.tool,
-        "ok": None if failed is None else not failed,
-        "output": output.output,
+        "ok": output.ok,
+        "output": None if told is None else as_text(told),
     }
     return _event(owner, "tool_result", ts_us, key, present(payload))
 

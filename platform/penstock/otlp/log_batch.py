@@ -1,6 +1,7 @@
 """The log records of one request. Some wait for its end, because another record of the batch may
 tell the same more fully."""
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -8,11 +9,43 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.otlp.attributes import present
-from penstock.otlp.dialects import claude_code, codex, genai_logs
-from penstock.otlp.memory import FullSessions
-from penstock.otlp.readings import EventReading, ModelCallReading, Reading, ToolReading
+from penstock.otlp.dialects import claude_code, codex, genai
+from penstock.otlp.events import (
+    EventReading,
+    ModelCallReading,
+    Owner,
+    Reading,
+    ToolReading,
+    owner_of,
+)
 from penstock.otlp.records import LogRecord, Origin
-from penstock.otlp.sessions import Owner, owner_of
+
+_TENANTS_MAX = 1_000
+
+
+class FullSessions:
+    """The newest sessions of each tenant alone: memory is bounded, and no tenant has another's
+    forgotten. A session that is, or whose records come by another process, has its lesser records
+    counted as well until a fuller one comes."""
+
+    def __init__(self, sessions_max: int = 4_000) -> None:
+        self._sessions_max = sessions_max
+        self._tenants: OrderedDict[str, OrderedDict[tuple[str, str], None]] = OrderedDict()
+
+    def note(self, tenant: str, session: str, kind: str) -> None:
+        known = self._tenants.setdefault(tenant, OrderedDict())
+        self._tenants.move_to_end(tenant)
+        if len(self._tenants) > _TENANTS_MAX:
+            self._tenants.popitem(last=False)
+        known[session, kind] = None
+        known.move_to_end((session, kind))
+        if len(known) > self._sessions_max:
+            known.popitem(last=False)
+
+    def tells(self, tenant: str, session: str, *kinds: str) -> bool:
+        known = self._tenants.get(tenant)
+        return known is not None and any((session, kind) in known for kind in kinds)
+
 
 #: So many records of a batch wait at most, and so much of what they say, to bound memory.
 _WAITING_MAX = 10_000
@@ -49,8 +82,8 @@ class LogBatch:
             return self._of_claude_code(known, name)
         if (name := codex.event_name(record)) is not None:
             return self._of_codex(known, name)
-        known.reading = genai_logs.read_record(record)
-        known.key = genai_logs.record_key(record, origin)
+        known.reading = genai.read_record(record)
+        known.key = genai.record_key(record, origin)
         return None if known.reading is None else [known]
 
     def rest(self) -> Iterator[LogReading]:

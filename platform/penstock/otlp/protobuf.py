@@ -1,12 +1,24 @@
-"""OTLP's protobuf encoding, read a span at a time: what is not looked at yet takes no memory.
+"""OTLP's protobuf encoding, read a span at a time by Google's library: what is not looked at yet
+takes no memory.
 
-Fields are those of opentelemetry-proto 1.x; unknown ones are passed over. Raises ValueError for a
-body whose frame is broken; a single span or record that is broken becomes Malformed."""
+Raises ValueError for a body whose frame is broken; a single span or record that is broken becomes
+Malformed."""
 
 import base64
-import struct
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, TypeVar
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.common.v1 import common_pb2
+from opentelemetry.proto.logs.v1 import logs_pb2
+from opentelemetry.proto.resource.v1 import resource_pb2
+from opentelemetry.proto.trace.v1 import trace_pb2
 
 from penstock.otlp.records import (
     ATTRIBUTES_MAX,
@@ -21,258 +33,146 @@ from penstock.otlp.records import (
 )
 
 Record = TypeVar("Record")
-#: A field's number, and its value: a number, or where its bytes begin and end.
-_Field = tuple[int, int, int]
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_double = struct.Struct("<d").unpack_from
-_SIGN = 1 << 63
 _EVENTS_MAX = 16_384
+_FILES = (common_pb2, resource_pb2, trace_pb2, logs_pb2)
+#: Fields whose messages are read one by one.
+_LATER = {"resource_spans", "scope_spans", "spans", "resource_logs", "scope_logs", "log_records"}
+
+
+@cache
+def _kind(name: str) -> Any:
+    """A message of OTLP. What is read later is bytes in it, and so are texts: exporters cut them in
+    the middle of a character."""
+    return message_factory.GetMessageClass(
+        _pool().FindMessageTypeByName(f"opentelemetry.proto.{name}")
+    )
+
+
+@cache
+def _pool() -> descriptor_pool.DescriptorPool:
+    pool = descriptor_pool.DescriptorPool()
+    for module in _FILES:
+        file = descriptor_pb2.FileDescriptorProto.FromString(module.DESCRIPTOR.serialized_pb)
+        for message in file.message_type:
+            for held in (message, *message.nested_type):
+                for field in held.field:
+                    if field.type == field.TYPE_STRING or field.name in _LATER:
+                        field.type = field.TYPE_BYTES
+                        field.ClearField("type_name")
+        pool.Add(file)
+    return pool
 
 
 def read_spans(body: bytes) -> Iterator[tuple[Origin, Span | Malformed]]:
-    return _records(body, _span)
+    names = "TracesData", "ResourceSpans", "ScopeSpans", "Span"
+    return _records(body, [f"trace.v1.{name}" for name in names], _span)
 
 
 def read_logs(body: bytes) -> Iterator[tuple[Origin, LogRecord | Malformed]]:
-    return _records(body, _log_record)
+    names = "LogsData", "ResourceLogs", "ScopeLogs", "LogRecord"
+    return _records(body, [f"logs.v1.{name}" for name in names], _log_record)
 
 
 def _records(
-    body: bytes, read: Callable[[bytes, int, int], Record]
+    body: bytes, names: list[str], read: Callable[[Any], Record]
 ) -> Iterator[tuple[Origin, Record | Malformed]]:
-    """Requests for traces and for logs differ in their innermost messages alone. A resource and a
-    scope may stand behind their records, so that each is looked for first."""
-    for number, begin, end in _fields(body, 0, len(body)):
-        if number != 1 or end < 0:
-            continue
-        resource: Attributes = {}
-        for inner, at, stop in _fields(body, begin, end):
-            if inner == 1 and stop >= 0:
-                resource = _attributes_of(body, at, stop)
-        for inner, at, stop in _fields(body, begin, end):
-            if inner == 2 and stop >= 0:
-                yield from _of_scope(body, at, stop, resource, read)
+    request, of_resource, of_scope, of_record = map(_kind, names)
+    for resource_bytes in _held(_decoded(request, body)):
+        resource = _decoded(of_resource, resource_bytes)
+        attributes = _attributes(resource.resource.attributes)
+        for scope_bytes in _held(resource):
+            scope = _decoded(of_scope, scope_bytes)
+            origin = Origin(attributes, _text(scope.scope.name))
+            for content in _held(scope):
+                try:
+                    if len(content) > RECORD_BYTES_MAX:
+                        raise ValueError(f"it is over the limit of {RECORD_BYTES_MAX} bytes")
+                    yield origin, read(_decoded(of_record, content))
+                except ValueError as error:
+                    yield origin, Malformed(str(error))
 
 
-def _of_scope(
-    body: bytes,
-    begin: int,
-    end: int,
-    resource: Attributes,
-    read: Callable[[bytes, int, int], Record],
-) -> Iterator[tuple[Origin, Record | Malformed]]:
-    origin = Origin(resource)
-    for number, at, stop in _fields(body, begin, end):
-        if number == 1 and stop >= 0:
-            for inner, inner_at, inner_stop in _fields(body, at, stop):
-                if inner == 1 and inner_stop >= 0:
-                    origin.scope = _text(body, inner_at, inner_stop)
-    for number, at, stop in _fields(body, begin, end):
-        if number == 2 and stop >= 0:
-            try:
-                if stop - at > RECORD_BYTES_MAX:
-                    raise ValueError(f"it is over the limit of {RECORD_BYTES_MAX} bytes")
-                record: Record | Malformed = read(body, at, stop)
-            except ValueError as error:
-                record = Malformed(str(error))
-            yield origin, record
+def _held(message: Any) -> Any:
+    """The one field of a message that is read later."""
+    return next(getattr(message, name) for name in _LATER if hasattr(message, name))
 
 
-#: Fields of a span and of a record that hold an id.
-_SPAN_IDS = {1: "trace_id", 2: "span_id", 4: "parent_id"}
-_RECORD_IDS = {9: "trace_id", 10: "span_id"}
+def _decoded(kind: Any, content: bytes) -> Any:
+    try:
+        return kind.FromString(content)
+    except DecodeError as error:
+        raise ValueError(str(error)) from None
 
 
-def _span(body: bytes, begin: int, end: int) -> Span:
-    span = Span()
-    for number, at, stop in _fields(body, begin, end):
-        if stop < 0:
-            if number == 7:
-                span.start_ns = at
-            elif number == 8:
-                span.end_ns = at
-        elif number == 9:
-            _add_attribute(body, at, stop, span.attributes)
-        elif number in _SPAN_IDS:
-            setattr(span, _SPAN_IDS[number], body[at:stop].hex())
-        elif number == 5:
-            span.name = _text(body, at, stop)
-        elif number == 11:
-            if len(span.events) >= _EVENTS_MAX:
-                raise ValueError(f"the span has more than {_EVENTS_MAX} events")
-            span.events.append(_span_event(body, at, stop))
-        elif number == 15:
-            _read_status(body, at, stop, span)
-    return span
+def _span(span: Any) -> Span:
+    if len(span.events) > _EVENTS_MAX:
+        raise ValueError(f"the span has more than {_EVENTS_MAX} events")
+    return Span(
+        span.trace_id.hex(),
+        span.span_id.hex(),
+        span.parent_span_id.hex(),
+        _text(span.name),
+        span.start_time_unix_nano,
+        span.end_time_unix_nano,
+        _attributes(span.attributes),
+        [SpanEvent(_text(event.name), _attributes(event.attributes)) for event in span.events],
+        span.status.code,
+        _text(span.status.message),
+    )
 
 
-def _read_status(body: bytes, begin: int, end: int, span: Span) -> None:
-    for number, at, stop in _fields(body, begin, end):
-        if number == 2 and stop >= 0:
-            span.status_message = _text(body, at, stop)
-        elif number == 3 and stop < 0:
-            span.status_code = at
+def _log_record(record: Any) -> LogRecord:
+    return LogRecord(
+        record.time_unix_nano,
+        record.observed_time_unix_nano,
+        _value(record.body, DEPTH_MAX),
+        _attributes(record.attributes),
+        record.trace_id.hex(),
+        record.span_id.hex(),
+        _text(record.event_name),
+    )
 
 
-def _span_event(body: bytes, begin: int, end: int) -> SpanEvent:
-    event = SpanEvent()
-    for number, at, stop in _fields(body, begin, end):
-        if number == 2 and stop >= 0:
-            event.name = _text(body, at, stop)
-        elif number == 3 and stop >= 0:
-            _add_attribute(body, at, stop, event.attributes)
-    return event
-
-
-def _log_record(body: bytes, begin: int, end: int) -> LogRecord:
-    record = LogRecord()
-    for number, at, stop in _fields(body, begin, end):
-        if stop < 0:
-            if number == 1:
-                record.time_ns = at
-            elif number == 11:
-                record.observed_ns = at
-        elif number == 6:
-            _add_attribute(body, at, stop, record.attributes)
-        elif number == 5:
-            record.body = _value(body, at, stop, DEPTH_MAX)
-        elif number in _RECORD_IDS:
-            setattr(record, _RECORD_IDS[number], body[at:stop].hex())
-        elif number == 12:
-            record.event_name = _text(body, at, stop)
-    return record
-
-
-def _attributes_of(body: bytes, begin: int, end: int, depth: int = DEPTH_MAX) -> Attributes:
-    """Of a resource, or of a map: both have them as their first field."""
-    attributes: Attributes = {}
-    for number, at, stop in _fields(body, begin, end):
-        if number == 1 and stop >= 0:
-            _add_attribute(body, at, stop, attributes, depth)
-    return attributes
-
-
-def _add_attribute(
-    body: bytes, begin: int, end: int, into: Attributes, depth: int = DEPTH_MAX
-) -> None:
-    name, value = "", None
-    for number, at, stop in _fields(body, begin, end):
-        if number == 1 and stop >= 0:
-            name = _text(body, at, stop)
-        elif number == 2 and stop >= 0:
-            value = _value(body, at, stop, depth)
-    if len(into) >= ATTRIBUTES_MAX:
+def _attributes(pairs: Any, depth: int = DEPTH_MAX) -> Attributes:
+    if len(pairs) > ATTRIBUTES_MAX:
         raise ValueError(f"more than {ATTRIBUTES_MAX} attributes")
-    into[name] = value
+    return {_text(pair.key): _value(pair.value, depth) for pair in pairs}
 
 
-def _value(body: bytes, begin: int, end: int, depth: int) -> Any:
+def _value(value: Any, depth: int) -> Any:
     if not depth:
         raise ValueError(f"a value nests deeper than {DEPTH_MAX} levels")
-    value: Any = None
-    for number, at, stop in _fields(body, begin, end):
-        if number == 1 and stop >= 0:
-            value = _text(body, at, stop)
-        elif stop < 0:
-            value = _number_of(number, at, value)
-        elif number == 5:
-            value = [
-                _value(body, inner_at, inner_stop, depth - 1)
-                for inner, inner_at, inner_stop in _fields(body, at, stop)
-                if inner == 1 and inner_stop >= 0
-            ]
-        elif number == 6:
-            value = _attributes_of(body, at, stop, depth - 1)
-        elif number == 7:
-            value = base64.b64encode(body[at:stop]).decode()
-    return value
+    match value.WhichOneof("value"):
+        case None:
+            return None
+        case "string_value":
+            return _text(value.string_value)
+        case "array_value":
+            return [_value(item, depth - 1) for item in value.array_value.values]
+        case "kvlist_value":
+            return _attributes(value.kvlist_value.values, depth - 1)
+        case "bytes_value":
+            return base64.b64encode(value.bytes_value).decode()
+        case number:
+            return getattr(value, number)
 
 
-def _number_of(field: int, bits: int, default: Any) -> Any:
-    """What these bits are in this field of a value."""
-    if field == 2:
-        return bool(bits)
-    if field == 3:
-        return bits - (1 << 64) if bits & _SIGN else bits
-    return _double(bits.to_bytes(8, "little"))[0] if field == 4 else default
-
-
-def _text(body: bytes, begin: int, end: int) -> str:
-    """Exporters cut texts in the middle of a character: what is left of one is replaced."""
-    return body[begin:end].decode("utf-8", "replace")
-
-
-def _fields(body: bytes, at: int, end: int) -> Iterator[_Field]:
-    """Of the message between these places. A number's third part is -1."""
-    while at < end:
-        key = body[at]
-        at += 1
-        if key > 127:
-            key, at = _varint(body, at - 1, end)
-        kind = key & 7
-        if kind == _BYTES:
-            if at >= end:
-                raise ValueError("it ends within a field")
-            size = body[at]
-            at += 1
-            if size > 127:
-                size, at = _varint(body, at - 1, end)
-            stop = at + size
-            if stop > end:
-                raise ValueError("a field is longer than what holds it")
-            yield key >> 3, at, stop
-            at = stop
-        elif kind == _VARINT:
-            value, at = _varint(body, at, end)
-            yield key >> 3, value, -1
-        elif kind in (_FIXED64, _FIXED32):
-            stop = at + (8 if kind == _FIXED64 else 4)
-            if stop > end:
-                raise ValueError("it ends within a number")
-            yield key >> 3, int.from_bytes(body[at:stop], "little"), -1
-            at = stop
-        else:
-            raise ValueError(f"there is no wire type {kind} in OTLP")
-
-
-def _varint(body: bytes, at: int, end: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < end:
-        byte = body[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value & 0xFFFF_FFFF_FFFF_FFFF, at
-        shift += 7
-        if shift > 63:
-            raise ValueError("a number has more than ten bytes")
-    raise ValueError("it ends within a number")
+def _text(content: bytes) -> str:
+    return content.decode("utf-8", "replace")
 
 
 # Answers
 
 
 def encode_partial_success(rejected: int, why: str) -> bytes:
-    """Of ExportTraceServiceResponse and ExportLogsServiceResponse alike; empty when all is well."""
-    if not rejected:
-        return b""
-    return _bytes_field(1, b"\x08" + _encoded(rejected) + _bytes_field(2, why.encode()))
+    """For spans and log records alike; empty when all is well."""
+    told = ExportTracePartialSuccess(rejected_spans=rejected, error_message=why)
+    answer = ExportTraceServiceResponse(partial_success=told) if rejected else None
+    return bytes(answer.SerializeToString()) if answer is not None else b""
 
 
 def encode_status(code: int, message: str) -> bytes:
-    """google.rpc.Status, with which OTLP refuses a request."""
-    return b"\x08" + _encoded(code) + _bytes_field(2, message.encode())
-
-
-def _bytes_field(number: int, content: bytes) -> bytes:
-    return bytes([number << 3 | _BYTES]) + _encoded(len(content)) + content
-
-
-def _encoded(value: int) -> bytes:
-    parts = bytearray()
-    while value > 127:
-        parts.append(value & 127 | 128)
-        value >>= 7
-    parts.append(value)
-    return bytes(parts)
+    """google.rpc.Status, with which OTLP refuses a request: it has the same fields."""
+    told = ExportTracePartialSuccess(rejected_spans=code, error_message=message)
+    return bytes(told.SerializeToString())

@@ -27,8 +27,18 @@ from penstock.ingest.settings import IngestSettings
 from penstock.ingest.work_turns import BodyTurns
 from penstock.otlp import json_form, protobuf
 from penstock.otlp.conversion import TOO_DEEP, Converted, TelemetryBatch
-from penstock.otlp.errors import FormUnknown
-from penstock.otlp.memory import FullSessions
+from penstock.otlp.log_batch import FullSessions
+
+
+class FormUnknown(
+    PenstockError,
+    exit_status=2,
+    http_status=415,
+    http_headers={"Accept-Post": "application/x-protobuf, application/json"},
+):
+    """OTLP is not taken as {form}; send application/x-protobuf or application/json, as an exporter
+    does with OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf or http/json."""
+
 
 PROTOBUF, JSON = "application/x-protobuf", "application/json"
 _REASONS_MAX = 3

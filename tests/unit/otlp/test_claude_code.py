@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from penstock.otlp.conversion import TelemetryBatch
-from penstock.otlp.memory import FullSessions
+from penstock.otlp.log_batch import FullSessions
 from tests.support.spans import (
     BEGAN_US,
     TRACE,

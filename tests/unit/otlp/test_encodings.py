@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 
 from penstock.otlp import json_form, protobuf
 from penstock.otlp.conversion import TelemetryBatch
@@ -139,11 +141,7 @@ def test_a_resource_behind_its_spans_counts_for_them() -> None:
 
 def _reversed(body: bytes) -> bytes:
     """With the fields of the ResourceSpans in the other order."""
-    parts = [(at, stop) for _, at, stop in protobuf._fields(body, 0, len(body))]
-    [(begin, end)] = parts
-    fields = [
-        bytes([number << 3 | 2]) + protobuf._encoded(stop - at) + body[at:stop]
-        for number, at, stop in protobuf._fields(body, begin, end)
-    ]
-    content = b"".join(reversed(fields))
-    return b"\x0a" + protobuf._encoded(len(content)) + content
+    [whole] = ExportTraceServiceRequest.FromString(body).resource_spans
+    spans = ResourceSpans(scope_spans=whole.scope_spans).SerializeToString()
+    content = bytes(spans + ResourceSpans(resource=whole.resource).SerializeToString())
+    return b"\x0a" + bytes([len(content) & 127 | 128, len(content) >> 7]) + content

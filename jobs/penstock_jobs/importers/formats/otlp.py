@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.otlp.conversion import Converted, TelemetryBatch
 from penstock.otlp.json_form import logs_of, spans_of
-from penstock.otlp.memory import FullSessions
+from penstock.otlp.log_batch import FullSessions
 from penstock_jobs.importers.export_rows import is_export, rows_of
 from penstock_jobs.importers.importer import ImportedEvent, Importer, RecentEntries
 from penstock_jobs.importers.report import Notes

@@ -6,8 +6,10 @@ fullest of what a session tells counts; the others become events of their own ty
 import json
 from typing import Any
 
+from penstock.events.messages import Message, joined, system_text
 from penstock.otlp.attributes import (
     count,
+    messages_in,
     milliseconds,
     number,
     objects,
@@ -16,9 +18,7 @@ from penstock.otlp.attributes import (
     text,
     truth,
 )
-from penstock.otlp.memory import BODIES, RESULTS
-from penstock.otlp.messages import Message, joined, messages_of
-from penstock.otlp.readings import (
+from penstock.otlp.events import (
     EventReading,
     ModelCallReading,
     Reading,
@@ -27,6 +27,8 @@ from penstock.otlp.readings import (
 )
 from penstock.otlp.records import Attributes, LogRecord, Origin, Span
 
+#: What a session's records may tell in full.
+BODIES, RESULTS = "bodies", "results"
 _PREFIX = "claude_code."
 _SPANS = "com.anthropic.claude_code"
 _REDACTED = "<REDACTED>"
@@ -261,7 +263,7 @@ def _response_body(attributes: Attributes) -> Reading | None:
         }
     )  # fmt: skip
     answer = {"role": "assistant", "content": body.get("content")}
-    return ModelCallReading(answers=[joined(messages_of([answer], "assistant"))], facts=facts)
+    return ModelCallReading(answers=[joined(messages_in([answer], "assistant"))], facts=facts)
 
 
 def _request_body(attributes: Attributes) -> Reading | None:
@@ -270,14 +272,14 @@ def _request_body(attributes: Attributes) -> Reading | None:
     body = _body(attributes)
     if body is None:
         return _cut_body("api_request_body", attributes)
-    messages = messages_of(body.get("messages"))
+    messages = messages_in(body.get("messages"))
     for message in messages:
         if message.role == "user":
             message.text = None
-    system = messages_of(body.get("system"), "system")
+    system = messages_in(body.get("system"), "system")
     return ModelCallReading(
         messages=messages,
-        system="\n\n".join(each.text for each in system if each.text) or None,
+        system=system_text(system),
         tools=objects(body.get("tools")) or None,
         cut=["system", "tools"] * ("system" not in body),
         asks_only=True,

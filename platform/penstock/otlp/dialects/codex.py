@@ -3,6 +3,7 @@ the tokens of each answer, and of a turn's answers the last (with `log_agent_res
 
 from typing import Any
 
+from penstock.events.messages import Message
 from penstock.otlp.attributes import (
     count,
     milliseconds,
@@ -10,10 +11,10 @@ from penstock.otlp.attributes import (
     structured,
     text,
     truth,
+    usage,
 )
 from penstock.otlp.dialects.claude_code import decision, other_event
-from penstock.otlp.messages import Message
-from penstock.otlp.readings import (
+from penstock.otlp.events import (
     EventReading,
     ModelCallReading,
     Reading,
@@ -88,15 +89,16 @@ def _stream_event(attributes: Attributes) -> Reading | None:
         return EventReading("error", {"message": error, "error_class": "provider_error"})
     if text(attributes, "event.kind") != "response.completed":
         return None
-    usage = {
-        "prompt": count(attributes, "input_token_count"),
-        "completion": count(attributes, "output_token_count"),
-        "cached": count(attributes, "cached_token_count"),
-        "thinking": count(attributes, "reasoning_token_count"),
-    }
-    if not present(usage):
+    counts = usage(
+        attributes,
+        prompt=["input_token_count"],
+        completion=["output_token_count"],
+        cached=["cached_token_count"],
+        thinking=["reasoning_token_count"],
+    )
+    if counts is None:
         return None  # the end of the stream; the record with the counts stands beside it
-    facts = {"model": _model(attributes), "usage": present(usage),
+    facts = {"model": _model(attributes), "usage": counts,
              "latency_ms": milliseconds(attributes, "duration_ms")}  # fmt: skip
     return ModelCallReading(facts=present(facts))
 

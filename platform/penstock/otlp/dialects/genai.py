@@ -4,11 +4,12 @@
 
 from typing import Any
 
+from penstock.events.messages import Message, as_text, call_of, message_of, system_text
 from penstock.otlp.attributes import (
-    as_text,
     count,
     has_any,
     is_cut,
+    messages_in,
     milliseconds,
     number,
     objects,
@@ -16,17 +17,11 @@ from penstock.otlp.attributes import (
     structured,
     text,
     tree,
+    usage,
+    with_parts,
 )
-from penstock.otlp.messages import (
-    Message,
-    call_of,
-    message_of,
-    messages_of,
-    newest_of,
-    system_text,
-)
-from penstock.otlp.readings import ModelCallReading, Reading, StepReading, ToolReading
-from penstock.otlp.records import Attributes, Origin, Span
+from penstock.otlp.events import ModelCallReading, Reading, StepReading, ToolReading
+from penstock.otlp.records import Attributes, LogRecord, Origin, Span
 
 MODEL_OPERATIONS = ("chat", "text_completion", "generate_content", "completion", "responses",
                     "message", "messages", "generate")  # fmt: skip
@@ -39,6 +34,7 @@ _ROLES = {
     "gen_ai.tool.message": "tool",
     CHOICE: "assistant",
 }
+_ANSWERING = ("assistant", "model", "ai")
 _SAMPLING = ("temperature", "top_p", "top_k", "max_tokens", "frequency_penalty",
              "presence_penalty", "seed", "stop_sequences")  # fmt: skip
 #: Instrumentations that leave messages to log records, or to another instrumentation: a span of
@@ -78,25 +74,31 @@ def read_call(attributes: Attributes) -> ModelCallReading:
     given = structured(sent)  # once: a history is long
     call.cut = ["input"] * (given is sent and is_cut(sent)) + ["output"] * is_cut(gave)
     if "input" not in call.cut:
-        call.messages, call.left_out = newest_of(given)
-    call.answers = messages_of(gave, "assistant")
+        call.messages, call.left_out = _newest_of(given)
+    call.answers = messages_in(gave, "assistant")
     if not call.messages:
         call.messages = _numbered(attributes, "gen_ai.prompt")
     if not call.answers:
         call.answers = _numbered(attributes, "gen_ai.completion", "assistant")
     system = attributes.get("gen_ai.system_instructions")
-    prompts = messages_of(system, "system") if system is not None else []
+    prompts = messages_in(system, "system") if system is not None else []
     call.system = system_text(prompts) or system_text(call.messages)
     call.tools = tools_of(attributes)
     return call
 
 
+def _newest_of(items: Any) -> tuple[list[Message], int]:
+    """Of the messages that a model was sent those from its last answer on, and system prompts; and
+    how many were left out. Long histories stand in each call of a session."""
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        return messages_in(items), 0
+    answers = [at for at, item in enumerate(items) if item.get("role") in _ANSWERING]
+    last = answers[-1] if answers else 0
+    prompts = [item for item in items[:last] if item.get("role") in ("system", "developer")]
+    return messages_in(prompts + items[last:]), last - len(prompts)
+
+
 def call_facts(attributes: Attributes) -> dict[str, Any]:
-    sampling = {
-        name: value
-        for name in _SAMPLING
-        if (value := attributes.get(f"gen_ai.request.{name}")) is not None
-    }
     reasons = structured(attributes.get("gen_ai.response.finish_reasons"))
     first = reasons[0] if isinstance(reasons, list) and reasons else reasons
     return present(
@@ -108,30 +110,32 @@ def call_facts(attributes: Attributes) -> dict[str, Any]:
             "usage": usage_of(attributes),
             "ttft_ms": _first_token_ms(attributes),
             "finish_reason": first if isinstance(first, str) and first else None,
-            "sampling": sampling or None,
+            "sampling": sampling_of(attributes),
         }
     )
 
 
-def usage_of(attributes: Attributes) -> dict[str, int] | None:
-    prompt = count(attributes, "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens",
-                   "llm.usage.prompt_tokens")  # fmt: skip
-    cached = count(attributes, "gen_ai.usage.cache_read.input_tokens",
-                   "gen_ai.usage.cache_read_input_tokens", "gen_ai.usage.cached_tokens",
-                   "gen_ai.usage.details.cache_read_tokens",
-                   "gen_ai.usage.input_tokens.cached")  # fmt: skip
-    if prompt is not None and cached is not None and cached > prompt:
-        prompt += cached  # it was counted beside the input
-    usage = {
-        "prompt": prompt,
-        "completion": count(attributes, "gen_ai.usage.output_tokens",
-                            "gen_ai.usage.completion_tokens", "llm.usage.completion_tokens"),
-        "thinking": count(attributes, "gen_ai.usage.reasoning.output_tokens",
-                          "gen_ai.usage.reasoning_tokens", "gen_ai.usage.output_tokens.reasoning",
-                          "gen_ai.usage.details.reasoning_tokens"),
-        "cached": cached,
-    }  # fmt: skip
-    return present(usage) or None
+def sampling_of(attributes: Attributes) -> dict[str, Any] | None:
+    sampling = {name: attributes.get(f"gen_ai.request.{name}") for name in _SAMPLING}
+    return present(sampling) or None
+
+
+def usage_of(attributes: Attributes) -> dict[str, Any] | None:
+    told = usage(
+        attributes,
+        prompt=["gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens",
+                "llm.usage.prompt_tokens"],
+        completion=["gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens",
+                    "llm.usage.completion_tokens"],
+        thinking=["gen_ai.usage.reasoning.output_tokens", "gen_ai.usage.reasoning_tokens",
+                  "gen_ai.usage.output_tokens.reasoning", "gen_ai.usage.details.reasoning_tokens"],
+        cached=["gen_ai.usage.cache_read.input_tokens", "gen_ai.usage.cache_read_input_tokens",
+                "gen_ai.usage.cached_tokens", "gen_ai.usage.details.cache_read_tokens",
+                "gen_ai.usage.input_tokens.cached"],
+    )  # fmt: skip
+    if told and told.get("cached", 0) > told.get("prompt", 1 << 62):
+        told["prompt"] += told["cached"]  # it was counted beside the input
+    return told
 
 
 def step_facts(attributes: Attributes) -> dict[str, Any]:
@@ -172,9 +176,9 @@ def read_span_events(span: Span, call: ModelCallReading) -> None:
             call.tools = call.tools or details.tools
             call.cut += details.cut
         elif event.name == "gen_ai.content.prompt":
-            messages += messages_of(event.attributes.get("gen_ai.prompt"))
+            messages += messages_in(event.attributes.get("gen_ai.prompt"))
         elif event.name == "gen_ai.content.completion":
-            answers += messages_of(event.attributes.get("gen_ai.completion"), "assistant")
+            answers += messages_in(event.attributes.get("gen_ai.completion"), "assistant")
         elif event.name in _ROLES:
             message = event_message(event.name, event.attributes)
             (answers if event.name == CHOICE else messages).append(message)
@@ -199,21 +203,17 @@ def event_message(name: str, held: Attributes) -> Message:
     value["role"] = role
     value["content"] = structured(value["content"]) if role != "user" and "content" in value else (
         value.get("content"))  # fmt: skip
-    return message_of(present(value), role)
-
-
-def is_message_event(name: str) -> bool:
-    return name in _ROLES
+    return message_of(with_parts(present(value)), role)
 
 
 def _numbered(attributes: Attributes, prefix: str, role: str = "user") -> list[Message]:
     """Of `gen_ai.prompt.0.content` and its like; or of `gen_ai.prompt` itself."""
     items = tree(attributes, f"{prefix}.")
     if not isinstance(items, list):
-        return messages_of(attributes.get(prefix), role)
+        return messages_in(attributes.get(prefix), role)
     messages = []
     for item in objects(items):
-        message = message_of(item, role)
+        [message] = messages_in([{"role": role, **item}])
         if message.role == "assistant":
             message.calls = [call_of(each) for each in objects(item.get("tool_calls"))]
         messages.append(message)
@@ -246,11 +246,11 @@ def _tool(span: Span) -> ToolReading:
 
 
 def _of_details(attributes: Attributes, given: Any, output: Any) -> tuple[Any, Any]:
-    for message in messages_of(attributes.get("gen_ai.input.messages")):
+    for message in messages_in(attributes.get("gen_ai.input.messages")):
         for call in message.calls:
             given = call["arguments"] if given is None else given
     outputs = [
-        each for message in messages_of(attributes.get("gen_ai.output.messages"), "tool")
+        each for message in messages_in(attributes.get("gen_ai.output.messages"), "tool")
         for each in message.outputs
     ]  # fmt: skip
     return given, outputs[0].output if outputs and output is None else output
@@ -278,3 +278,55 @@ def _first_token_ms(attributes: Attributes) -> float | None:
     if seconds is not None and 0 <= seconds < 1 << 32:
         return round(seconds * 1000, 3)
     return milliseconds(attributes, "gen_ai.response.time_to_first_token_ms")
+
+
+# Log records: one with all of a call, or, before that, one for each message. They carry the ids of
+# the call's span.
+
+#: What only a call that was answered has.
+_OF_ANSWERS = ("gen_ai.response.id", "gen_ai.response.finish_reasons",
+               "gen_ai.usage.output_tokens")  # fmt: skip
+
+
+def read_record(record: LogRecord) -> Reading | None:
+    name = record.name
+    held = record.attributes
+    body = structured(record.body)
+    if isinstance(body, dict):
+        held = held | body
+    if name == DETAILS:
+        call = read_call(held)
+        # Gemini's command line tells the request as well, before there is an answer.
+        call.asks_only = not call.answers and not any(map(held.get, _OF_ANSWERS))
+        return call
+    if name not in _ROLES:
+        return None
+    message = event_message(name, held)
+    if message.role == "system":
+        return ModelCallReading(system=message.text, asks_only=True)
+    if name == CHOICE:
+        if message.finish_reason is None:
+            reason = held.get("finish_reason")
+            message.finish_reason = reason if isinstance(reason, str) else None
+        facts = call_facts(held)
+        facts.pop("finish_reason", None)
+        return ModelCallReading(answers=[message], facts=facts)
+    # A record of the history repeats what another call's told.
+    return ModelCallReading(
+        messages=[message] if message.role != "assistant" else [], asks_only=True
+    )
+
+
+def record_key(record: LogRecord, origin: Origin) -> str | None:
+    """The call's span names the call where the record is known to stand below it; elsewhere several
+    calls may stand below one span. Each of several choices is a call of its own."""
+    if not record.trace_id or not record.span_id or record.name not in (DETAILS, CHOICE):
+        return None
+    call = f"{record.trace_id}:{record.span_id}"
+    body = structured(record.body)
+    held = record.attributes | (body if isinstance(body, dict) else {})
+    if not origin.scope.startswith(LOGGED_APART):
+        name = text(held, "gen_ai.response.id")
+        return f"{call}:{name}" if name else None
+    index = count(held, "index") if record.name == CHOICE else None
+    return f"{call}:{index}" if index else call
