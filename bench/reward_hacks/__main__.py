@@ -9,10 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from bench.reward_hacks.comparison import (
-    BEFORE,
     DEFAULT,
     HAND_HEAD,
     MARGIN,
+    SHARES,
     SIMULATED_HEAD,
     Compared,
     compared_policies,
@@ -25,7 +25,7 @@ from bench.reward_hacks.comparison import (
 from bench.reward_hacks.scripts import hack_scripts, honest_scripts, score
 from bench.reward_hacks.simulated import play
 from penstock.terminal.output import say, show_table
-from penstock_jobs.rewards.definition import find_definition
+from penstock_jobs.rewards.definition import Definition, find_definition
 from penstock_jobs.simulator.habits import HONEST
 
 PAGE = Path(__file__).parents[2] / "docs" / "rewards.md"
@@ -61,15 +61,20 @@ def main() -> None:
     sys.exit(1 if hacked else 0)
 
 
+def compared_definitions() -> list[Definition]:
+    path = Path(__file__).with_name(f"{SHARES}.toml")
+    return [find_definition(DEFAULT), find_definition(str(path))]
+
+
 def scripted() -> list[Compared]:
-    definitions = [find_definition(DEFAULT), find_definition(BEFORE)]
+    definitions = compared_definitions()
     with TemporaryDirectory() as directory:
         scripts = [*honest_scripts(), *hack_scripts()]
         return compared_scripts(score(Path(directory) / "lake", scripts, definitions))
 
 
 def simulated(sessions: int) -> list[Compared]:
-    definitions = [find_definition(DEFAULT), find_definition(BEFORE)]
+    definitions = compared_definitions()
     with TemporaryDirectory() as directory:
         return compared_policies(play(Path(directory) / "lake", definitions, sessions))
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +16,6 @@ from penstock_jobs.rewards.followups.labels import SessionLabels
 from penstock_jobs.rewards.lives import ChainMember, Life, SessionRows, lives
 from penstock_jobs.rewards.rows import row_tuples
 from penstock_jobs.rewards.texts.replay import replay
-from penstock_jobs.rewards.texts.rules import SECOND_RULES, TextRules
 from penstock_jobs.rewards.texts.trail import SECOND, TrackedEdit, TrailTerms
 
 
@@ -24,8 +23,6 @@ from penstock_jobs.rewards.texts.trail import SECOND, TrackedEdit, TrailTerms
 class EditParameters:
     """How persistence is measured. Times are in seconds, lengths in characters."""
 
-    #: No parameter: the version of the reward decides.
-    rules: ClassVar[TextRules] = TextRules()
     horizons_s: tuple[int, ...] = (0, 5, 30, 120, 300, 600, 900)
     #: A horizon is answered by what is seen within this time after it, or within this share of
     #: it, whichever is longer.
@@ -42,13 +39,7 @@ class EditParameters:
         ends = [at + max(self.tolerance_s, self.tolerance_share * at) for at in self.horizons_s]
         spans = zip(self.horizons_s, ends, strict=True)
         windows = tuple((begin * SECOND, round(end * SECOND)) for begin, end in spans)
-        return TrailTerms(windows, self.move_min, self.cells_max, self.rules)
-
-
-class SecondEditParameters(EditParameters):
-    """Of version 2 of the rewards of edits."""
-
-    rules = SECOND_RULES
+        return TrailTerms(windows, self.move_min, self.cells_max)
 
 
 Columns = Mapping[str, Sequence[str]]

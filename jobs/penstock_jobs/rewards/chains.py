@@ -61,21 +61,21 @@ def remember_links(database: Database, changes: pa.Table) -> None:
 
 
 def gather_chain(
-    lake: Lake, session: SessionId, as_of_us: int, *, joined: bool = True
+    lake: Lake, session: SessionId, as_of_us: int
 ) -> tuple[Bucket, dict[str, ChainMember]]:
     """A session with the others of its chain, as the segments have them now, and their places in
-    it; joined, as one life and without what it repeats. What only the log holds is not in it;
+    it: as one life and without what it repeats. What only the log holds is not in it;
     links are known of sessions that a run has seen. Raises SessionUnknown, LakeDamaged, what the
     store raises."""
     chains, places = chains_of(lake.database, [session])
-    parents = parents_of(lake.database, chains[0]) if joined else {}
+    parents = parents_of(lake.database, chains[0])
     with pinned(lake.database, None) as pin:
         size = reward_bucket_bytes(lake.settings)
         [bucket] = plan_sessions(lake, pin, chains, size, repeated(parents))
         rows = with_decisions(lake, session.tenant, read_bucket(lake, bucket))
     if not pc.any(pc.equal(rows["session_id"], session.session_id)).as_py():
         raise SessionUnknown(session=session.session_id, tenant=session.tenant)
-    relations = relations_of(session.tenant, bucket, places, parents) if joined else None
+    relations = relations_of(session.tenant, bucket, places, parents)
     of_tenant = {member.session_id: place for member, place in places.items()}
     return as_bucket(rows, session.tenant, as_of_us, relations=relations), of_tenant
 

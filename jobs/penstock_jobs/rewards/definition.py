@@ -32,11 +32,10 @@ _SHIPPED = files("penstock_jobs.rewards") / "definitions"
 NAME = "reward"
 Combine = Literal["mean", "sum"]
 Missing = Literal["leave_out", "censor"]
-Sessions = Literal["joined", "apart"]
 Bounds = tuple[float, float] | None
 _VERSION_HEX = 16
-_TOP = ("name", "combine", "clip", "needs_any", "sessions", "parameters", "reward")
-_TERM = ("name", "version", "weight", "clip", "horizon_s", "missing", "parameters")
+_TOP = ("name", "combine", "clip", "needs_any", "parameters", "reward")
+_TERM = ("name", "weight", "clip", "horizon_s", "missing", "parameters")
 
 
 @dataclass(frozen=True)
@@ -67,9 +66,6 @@ class Definition:
     clip: Bounds = None
     #: A session of which none of these rewards is scored is censored, whatever the others say.
     needs_any: tuple[str, ...] = ()
-    #: Joined, a chain is one life, and what a fork repeats counts once. Apart, each session counts
-    #: as it was sent: so it was before there was a choice.
-    sessions: Sessions = "joined"
     text: str = field(default="", repr=False)
 
     def counted(self) -> list[Term]:
@@ -111,11 +107,8 @@ def parse_definition(content: str, where: str) -> Definition:
         raise InvalidInput(what=where, why="no reward has a weight: nothing makes up the session's")
     needs_any = tuple(sorted(toml.texts(document, "needs_any", where)))
     toml.refuse_unknown(needs_any, counted, where)
-    sessions = toml.choice(document, "sessions", get_args(Sessions), "joined", where)
-    # Definitions of before had no such key, and keep their versions.
-    joined = {} if sessions == "apart" else {"sessions": sessions}
-    version = _version(terms, combine=combine, clip=clip, needs_any=needs_any, **joined)
-    return Definition(name, version, terms, combine, clip, needs_any, sessions, content)
+    version = _version(terms, combine=combine, clip=clip, needs_any=needs_any)
+    return Definition(name, version, terms, combine, clip, needs_any, content)
 
 
 def _term(row: Mapping[str, Any], shared: Mapping[str, Any], where: str) -> Term:
@@ -123,13 +116,8 @@ def _term(row: Mapping[str, Any], shared: Mapping[str, Any], where: str) -> Term
     known = all_rewards()
     if name not in known:
         raise InvalidInput(what=f"The reward {name!r} in {where}", why=toml.unknown(name, known))
-    newest, where = known[name], f"{where}, reward {name}"
+    reward, where = known[name], f"{where}, reward {name}"
     toml.refuse_unknown(row, _TERM, where)
-    reward = newest.of_version(version := row.get("version", newest.version))
-    if reward is None:
-        versions = " and ".join(map(str, [*sorted(newest.earlier), newest.version]))
-        why = f"this Penstock computes version {versions}, not {version}"
-        raise InvalidInput(what=where, why=why)
     horizon_s = row.get("horizon_s")
     if horizon_s is not None and (not isinstance(horizon_s, int) or horizon_s < 0):
         raise InvalidInput(what=where, why=f"horizon_s is {horizon_s!r}, not seconds")

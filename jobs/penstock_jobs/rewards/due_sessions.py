@@ -159,13 +159,12 @@ def plan_run(
     progress: Progress,
     only: SessionFilter,
     *,
-    joined: bool = True,
     backfill: bool = False,
     everything: bool = False,
 ) -> RunPlan:
     """What changed after `progress.through_snap`, or is due, without what an interrupted run has
-    computed already; and the sessions on whose consent somebody decided since. Joined, a change of
-    a session is one of those that repeat it. With `backfill` instead all sessions that the
+    computed already; and the sessions on whose consent somebody decided since. A change of a
+    session is one of those that repeat it. With `backfill` instead all sessions that the
     definition has never computed. With `everything` all sessions, for rewards that also read
     something outside of the lake, which may have changed. Raises LakeDamaged."""
     matured: set[SessionId] = set()
@@ -181,9 +180,8 @@ def plan_run(
                 for session in _sessions_in(lake, [file]):
                     done[session] = max(done.get(session, -1), file.lake_snap)
         changes = _changed_sessions(lake, pin, progress.through_snap, only)
-        if joined:
-            for session, parent in repeating(lake.database, changes).items():
-                changes[session] = max(changes.get(session, -1), changes[parent])
+        for session, parent in repeating(lake.database, changes).items():
+            changes[session] = max(changes.get(session, -1), changes[parent])
         added = consent_change.c.added_snap
         consents = sa.select(consent_change.c.tenant, consent_change.c.session_id, added).where(
             added > progress.through_snap, added <= pin.snap
@@ -205,7 +203,7 @@ def plan_run(
         matured -= changed
     chains, places = chains_of(lake.database, changed | matured)
     sessions = (session for chain in chains for session in chain)
-    parents = parents_of(lake.database, sessions) if joined else {}
+    parents = parents_of(lake.database, sessions)
     return RunPlan(chains, places, parents, len(changed), len(matured), decision)
 
 

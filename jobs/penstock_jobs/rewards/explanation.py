@@ -123,9 +123,8 @@ def computed_rewards(
     lake: Lake, session: str, tenant: str, definition: Definition, consent: str = CONSENT_UNKNOWN
 ) -> SessionRewards:
     """The same, computed now from what the segments hold. Raises SessionUnknown, JudgeUnfit."""
-    joined = definition.sessions == "joined"
     now_us, key = SystemClock().now_us(), SessionId(tenant, session)
-    bucket, places = gather_chain(lake, key, now_us, joined=joined)
+    bucket, places = gather_chain(lake, key, now_us)
     check_judge(definition, lake.settings)
     ids = bucket.turns["session_id"].unique().to_pylist()
     bucket = replace(

@@ -6,8 +6,8 @@ group `penstock.rewards` names one `Reward`. A definition (`definitions/*.toml`)
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from inspect import cleandoc, getmodule
@@ -50,8 +50,7 @@ class NoParameters:
 @dataclass(frozen=True)
 class Reward:
     """`compute` is pure: the rows of this reward for all sessions of a bucket. `version` goes up
-    when it would give other rows for the same bucket and parameters. A definition may name an
-    earlier version, which gives the rows that it always gave."""
+    when it would give other rows for the same bucket and parameters."""
 
     name: str
     version: int
@@ -62,18 +61,6 @@ class Reward:
     check: Callable[[Any, Settings], None] | None = None
     #: Computed only where a definition names it, since it needs settings in any case.
     only_named: bool = False
-    #: The parameters of each earlier version that can be computed still: the same fields, in a
-    #: class of their own whose constants make `compute` do what it did.
-    earlier: Mapping[int, type] = field(default_factory=dict, hash=False)
-
-    def of_version(self, version: object) -> "Reward | None":
-        """The reward as it was at an earlier version, or as it is."""
-        if version == self.version:
-            return self
-        for earlier, parameters in self.earlier.items():
-            if earlier == version:
-                return replace(self, version=earlier, parameters=parameters)
-        return None
 
     def page(self) -> str:
         """What it measures, its formula, its states, and how it can be gamed: the docstring of

@@ -102,7 +102,7 @@ def run(
     definition = _with_repository(request)
     clock_us = SystemClock().now_us() if now_us is None else now_us
     bucket_bytes = reward_bucket_bytes(lake.settings)
-    everything, joined = request.repository is not None, definition.sessions == "joined"
+    everything = request.repository is not None
     with pinned(lake.database, None, renewed=True) as pin:
         progress = due_sessions.begin_run(lake.database, definition, clock_us)
         plan = due_sessions.plan_run(
@@ -110,7 +110,6 @@ def run(
             pin,
             progress,
             request.sessions,
-            joined=joined,
             backfill=request.backfill,
             everything=everything,
         )
@@ -269,9 +268,7 @@ def _tenant_bucket(
         events = events.filter(is_own)
     events = with_decisions(lake, tenant, events)
     columns = columns_of(term.reward for term in definition.terms)
-    relations = None
-    if definition.sessions == "joined":
-        relations = relations_of(tenant, task.bucket, task.places, task.parents)
+    relations = relations_of(tenant, task.bucket, task.places, task.parents)
     bucket = as_bucket(events, tenant, task.progress.run_at, columns, relations)
     run_name = f"{task.progress.version}-{task.progress.run_at}"
     return replace(

@@ -79,8 +79,7 @@ def test_its_version_is_that_of_what_is_computed() -> None:
 def test_what_a_definition_leaves_out_is_as_its_class_says() -> None:
     # msgspec gives a field that a dataclass inherits the default of the class above.
     for reward in all_rewards().values():
-        for parameters in (reward.parameters, *reward.earlier.values()):
-            assert msgspec.convert({}, parameters) == parameters(), reward.name
+        assert msgspec.convert({}, reward.parameters) == reward.parameters(), reward.name
 
 
 def test_a_default_that_is_made_stands_in_place_of_an_inherited_one(
@@ -127,7 +126,6 @@ def test_shared_parameters_are_for_all_that_have_them() -> None:
         ("[0, 60]", "[60, 0]", "the wrong way round"),
         ("[0, 60]", "[0]", "low, high"),
         ('"latency"', '"tests_passing"', "stands there twice"),
-        ('name = "latency"', 'name = "latency"\nversion = 7', "computes version 1, not 7"),
         ('name = "latency"', 'name = "latency"\nhorizon_s = -1', "not seconds"),
         ('name = "two"', "", "name has to be a text"),
         ('name = "two"', 'name = "two', "at line 2"),
@@ -233,25 +231,3 @@ def test_it_stays_within_its_bounds_and_grows_with_what_is_good(one: float, more
     assert worse.value is not None
     assert better.value is not None
     assert -1 <= worse.value <= better.value <= 1
-
-
-@pytest.mark.parametrize(
-    ("name", "version"),
-    [("default-1", "43b04c753f4fc881"), ("comparing-1", "e5a80ba28b2384b6")],
-)
-def test_a_definition_of_before_keeps_its_version(name: str, version: str) -> None:
-    assert find_definition(name).version == version
-    assert find_definition(name.removesuffix("-1")).version != version
-
-
-def test_a_term_may_name_an_earlier_version_of_its_reward() -> None:
-    text = 'name = "one"\n[[reward]]\nname = "edit_persistence"\nweight = 1\n'
-    now, then = definition(text).terms[0], definition(text + "version = 2\n").terms[0]
-    assert (now.reward.version, then.reward.version) == (3, 2)
-    assert now.parameters != then.parameters
-    assert now.parameters.terms() != then.parameters.terms()
-    assert definition(text + "version = 2\n").version != definition(text).version
-    assert definition(text + "version = 3\n").version == definition(text).version
-    for unknown in ("1", '"2"', "true"):
-        with pytest.raises(InvalidInput, match="computes version 2 and 3, not"):
-            definition(text + f"version = {unknown}\n")

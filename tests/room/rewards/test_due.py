@@ -15,13 +15,14 @@ from penstock.lake.buckets import SessionId
 from penstock_jobs.rewards.bucket import TABLES, as_bucket, later
 from penstock_jobs.rewards.credit import standings
 from penstock_jobs.rewards.definition import Standing, combine, find_definition, latest_due
+from penstock_jobs.rewards.measures.work_left import WorkParameters, work_left
 from tests.support.lakes import START_US as LAKE_START_US
 from tests.support.lakes import make_event
 from tests.support.reward_events import edited, rows_of, said
 from tests.support.rewards.measures import MEASURES, PARAMETERS
 from tests.support.rewards.stories import SECOND, START_US, Story, bucket, found
 
-DEFAULT = find_definition("default-1")
+DEFAULT = find_definition()
 TEXTS = ("a = 1\n", "a = 1\nb = two()\n", "b = two()\nc = 3\n", "")
 
 
@@ -85,17 +86,17 @@ def test_an_edit_is_due_when_its_window_ends_and_a_whole_with_its_last_part() ->
 
 def test_the_reward_of_a_session_is_due_with_the_last_term_that_it_waits_for() -> None:
     story = Story().edit(0, None, TEXTS[0])
-    rows = computed("edit_persistence", story, START_US)
+    rows = work_left(bucket(story, as_of_us=START_US), WorkParameters())
     (whole,) = standings(DEFAULT, rows, {}).values()
-    assert (whole.state, whole.reason) == ("pending", "edit_persistence")
+    assert (whole.state, whole.reason) == ("pending", "work_left")
     assert whole.due_us == START_US + 750 * SECOND
     waiting = {
-        "edit_persistence": Standing("pending", due_us=9),
-        "tests_passing": Standing("pending", due_us=12),
+        "work_left": Standing("pending", due_us=9),
+        "tests_failing": Standing("pending", due_us=12),
     }
     assert combine(DEFAULT, waiting).due_us == 12
     # One that says nothing waits for an event, and so does all.
-    waiting["tests_passing"] = Standing("pending")
+    waiting["tests_failing"] = Standing("pending")
     assert combine(DEFAULT, waiting).due_us is None
 
 

@@ -35,7 +35,6 @@ OF_EDITS = """
     name = "invalid_tool_calls"
     """
 DEFINITION = parse_definition(OF_EDITS, "edits")
-APART = parse_definition('sessions = "apart"\n' + OF_EDITS, "edits")
 LINES = [f"def step_{n}(value):\n    return compute(value, {n * 37})\n\n" for n in range(4)]
 EMPTY, TEXT, HALF = "import compute\n", "import compute\n" + "".join(LINES), "".join(LINES[:2])
 
@@ -249,17 +248,6 @@ def test_an_answer_that_was_regenerated_is_the_forks_own(lake: HandLake) -> None
     run_at(lake, 86_400, DEFINITION)
     assert reward(lake, "edit_persistence", "fork", "turn") == [("1", 1.0, None)]
     assert reward(lake, "edit_persistence", "a", "turn") == [("1", 0.0, None)]
-
-
-def test_apart_each_session_counts_as_it_was_sent(lake: HandLake) -> None:
-    assert APART.version != DEFINITION.version
-    told = complained("a")
-    lake.store([*told, started("fork", "a", "fork"), *(as_sent("fork", event) for event in told)])
-    lake.store([started("b", "a", "compaction", 10), said(11, "thanks", "b")])
-    run_at(lake, 86_400, APART)
-    assert whole(lake)["fork"] == ("scored", 0.0)
-    assert len(reward(lake, "explicit_feedback", "fork", "turn", None)) == 1
-    assert reward(lake, "dissatisfied_follow_up", "a", "turn", None)[-1] == ("2", None, "silence")
 
 
 def test_what_comes_late_to_a_parent_opens_its_forks(lake: HandLake) -> None:

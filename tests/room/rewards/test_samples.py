@@ -268,13 +268,9 @@ def test_the_rewards_by_hand(buckets: dict[str, Bucket], session: str) -> None:
 
 
 def test_the_whole_of_the_one_that_stays(buckets: dict[str, Bucket]) -> None:
-    # (4 · 1 + 2 · 0 − 0.0001 · 393.24) / (4 + 2 + 0.0001): the other terms have nothing to say.
-    penalty = 2_000 * (sqrt(1.4319) - 1)
-    found = said_of(compute(buckets["sample-kept"], find_definition("default-1")))
-    expected = (4 - 0.0001 * penalty) / 6.0001
-    assert found["reward", "session", None] == pytest.approx(expected, abs=1e-12)
     # Of the 13 characters that the user put elsewhere a half counts; else only the length takes.
     found = said_of(compute(buckets["sample-kept"], find_definition()))
+    penalty = 2_000 * (sqrt(1.4319) - 1)
     expected = 1 / sqrt(1 + 6.5 / 40) - 0.00002 * penalty
     assert found["reward", "session", None] == pytest.approx(expected, abs=1e-12)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.bucket import Bucket, EditParameters, SecondEditParameters
+from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.measures.edits import (
     edit_no_revert,
     edit_persistence,
@@ -40,9 +40,3 @@ def state(name: str, story: Story, edit: str = "e-1", horizon_s: int = 30) -> tu
     row = found(MEASURES[name](bucket(story), PARAMETERS), edit, horizon_s)
     assert row["value"] is None, row
     return row["state"], row["reason"]
-
-
-def value_at_version_2(name: str, story: Story, edit: str = "e-1", horizon_s: int = 30) -> float:
-    """The value of a scored edit by the rules of before; −1 where it had none."""
-    row = found(MEASURES[name](bucket(story), SecondEditParameters()), edit, horizon_s)
-    return -1.0 if row["value"] is None else float(row["value"])

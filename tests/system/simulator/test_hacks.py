@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.reward_hacks.comparison import BEFORE, DEFAULT, compared_policies
+from bench.reward_hacks.__main__ import compared_definitions
+from bench.reward_hacks.comparison import compared_policies
 from bench.reward_hacks.simulated import play
 from penstock.errors import InvalidInput
-from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.simulator.habits import HABITS, HACKS, HONEST, find_policy, habit
 from penstock_jobs.simulator.policy import Style
 from penstock_jobs.simulator.production import Checkpoint, Production
@@ -27,10 +27,9 @@ def turns_of(style: Style, sessions: int = 150) -> list[TurnTruth]:
 
 def test_no_policy_beats_honest_work(tmp_path: Path) -> None:
     """Over few sessions luck is larger than the margin of the study, which plays many."""
-    definitions = [find_definition(DEFAULT), find_definition(BEFORE)]
-    rows = compared_policies(play(tmp_path / "lake", definitions, SESSIONS))
+    rows = compared_policies(play(tmp_path / "lake", compared_definitions(), SESSIONS))
     assert {row.name: row.excess[0] for row in rows if row.excess[0] > 0.1} == {}
-    # The definition before is hacked by most.
+    # A definition of shares is hacked by most.
     assert sum(row.excess[1] > 0.1 for row in rows) > 10
 
 

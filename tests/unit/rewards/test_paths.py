@@ -5,7 +5,7 @@ import json
 import pytest
 
 from penstock_jobs.rewards.texts.paths import file_names
-from tests.support.rewards.measures import MEASURES, PARAMETERS, value, value_at_version_2
+from tests.support.rewards.measures import MEASURES, PARAMETERS, value
 from tests.support.rewards.stories import Story, bucket, found
 
 BEFORE = "def total(prices):\n    return 0\n"
@@ -44,7 +44,6 @@ def test_other_files_stay_apart() -> None:
 def test_a_look_at_another_spelling_of_the_path_sees_the_edit(path: str) -> None:
     story = Story().edit(0, BEFORE, AFTER, "src/a.py").look(30, BEFORE, path)
     assert value("edit_persistence", story) == 0
-    assert value_at_version_2("edit_persistence", story) == -1
 
 
 def test_an_edit_and_a_commit_by_other_spellings() -> None:
@@ -55,4 +54,3 @@ def test_an_edit_and_a_commit_by_other_spellings() -> None:
     assert value("edit_persistence", story) == 1
     rows = MEASURES["edit_persistence"](bucket(story), PARAMETERS)
     assert found(rows, "/srv/shop/src/a.py", 30, "file")["value"] == 1
-    assert value_at_version_2("edit_persistence", story) == -1

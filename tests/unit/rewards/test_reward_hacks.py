@@ -14,7 +14,6 @@ from bench.reward_hacks.comparison import (
     policy_rows,
     script_rows,
 )
-from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.simulator.habits import HACKS, HONEST
 from penstock_jobs.simulator.policy import Style
 
@@ -54,7 +53,7 @@ def test_no_hack_by_hand_beats_honest_work(by_hand: list[Compared]) -> None:
     assert [row for row in by_hand if not row.holds] == []
 
 
-def test_the_definition_before_was_hacked(by_hand: list[Compared]) -> None:
+def test_a_definition_of_shares_is_hacked(by_hand: list[Compared]) -> None:
     """Else the sessions say nothing."""
     assert sum(row.excess[1] > MARGIN for row in by_hand) > 25
 
@@ -81,10 +80,6 @@ def test_the_page_says_what_simulated_policies_say() -> None:
     found = simulated(SESSIONS)
     assert [row for row in found if not row.holds] == []
     alike(published(SIMULATED)[2:], policy_rows(found, [style.name for style in HONEST]))
-
-
-def test_what_was_the_default_computes_what_it_did() -> None:
-    assert find_definition("default-1").version == "43b04c753f4fc881"
 
 
 @pytest.mark.parametrize("style", HONEST)

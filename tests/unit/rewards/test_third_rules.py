@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tests.support.rewards.measures import MEASURES, PARAMETERS, state, value, value_at_version_2
+from tests.support.rewards.measures import MEASURES, PARAMETERS, state, value
 from tests.support.rewards.stories import Story, bucket, found
 
 PERSISTENCE = "edit_persistence"
@@ -36,7 +36,6 @@ def test_an_edit_that_shows_the_whole_file_after_others_changed_it() -> None:
     now = HEAD.replace("rates", "all") + changed_by_others()
     story.edit(10, now, now + OTHER).look(30, now + OTHER).look(41, now + OTHER)
     assert value(PERSISTENCE, story) == pytest.approx(STILL, abs=0.02)
-    assert value_at_version_2(PERSISTENCE, story) == 0
     assert value(PERSISTENCE, story, "e-2") == 1
 
 
@@ -48,7 +47,6 @@ def test_an_edit_of_the_whole_file_that_others_changed_is_valid() -> None:
     story.look(30, now + "TOTAL = total(RATES)\n").look(41, now)
     assert value(PERSISTENCE, story) == pytest.approx(STILL, abs=0.02)
     assert value(PERSISTENCE, story, "e-2") == 0
-    assert value_at_version_2(PERSISTENCE, story, "e-2") == -1
 
 
 def test_a_region_that_is_not_there_stays_a_mismatch() -> None:
@@ -103,7 +101,6 @@ C = "int total(struct prices *p)\n{\n    int all = add(p);\n    return all + tax
 def test_text_that_others_disable_is_gone(path: str, written: str, now: str) -> None:
     story = Story().edit(0, "", written, path).look(30, now, path)
     assert value(PERSISTENCE, story) == 0
-    assert value_at_version_2(PERSISTENCE, story) > 0.8
     # Together with other changes, and for later looks; until it is put back.
     story = Story().edit(0, "", written, path).look(25, "\n" + now, path).look(30, now, path)
     assert value(PERSISTENCE, story) == 0
@@ -159,7 +156,6 @@ def test_a_block_that_is_copied_before_its_original_goes_has_moved(seconds: int)
     horizon_s = 30 if seconds == 3 else 600
     story.look(horizon_s + 1, HEAD + FUNCTION + OTHER)
     assert value(PERSISTENCE, story, horizon_s=horizon_s) == 1
-    assert value_at_version_2(PERSISTENCE, story, horizon_s=horizon_s) == 0
 
 
 def test_a_copy_does_not_bring_back_what_stood_there_before() -> None:
@@ -182,7 +178,6 @@ def test_a_byte_order_mark_is_no_change(mark_at: str) -> None:
     assert value("line_survival", story) == 1
     alone = Story().look(-1, FILE).edit(0, FILE, "\ufeff" + FILE).look(30, FILE)
     assert state(PERSISTENCE, alone) == ("invalid", "nothing_written")
-    assert value_at_version_2(PERSISTENCE, alone) == 0
 
 
 @pytest.mark.parametrize(
@@ -204,11 +199,10 @@ def test_a_deletion_at_the_edge_of_a_region(before: str, after: str) -> None:
     assert value(PERSISTENCE, back) < 0.5
 
 
-def test_deletions_that_version_2_took_for_undone() -> None:
+def test_a_deletion_within_a_line_that_others_changed() -> None:
     story = Story().edit(0, "        total", "         ")
     story.look(30, "def f():\n    total = 0\n          += 1\n    return total\n")
     assert value(PERSISTENCE, story) == 1
-    assert value_at_version_2(PERSISTENCE, story) == 0
 
 
 def test_a_commit_shows_files_with_marks_and_other_paths() -> None:
@@ -231,7 +225,6 @@ def test_what_the_agent_moves_to_another_file_is_not_its_own(deleted_first: bool
     story.look(35, mine, "b.py").look(35, FILE, "a.py")
     edit = "e-2" if deleted_first else "e-1"
     assert value(PERSISTENCE, story, edit) == 1
-    assert value_at_version_2(PERSISTENCE, story, edit) < 0.1
     rows = MEASURES["line_survival"](bucket(story), PARAMETERS)
     assert found(rows, edit, 30)["weight"] == pytest.approx(2**0.5)
     # The move alone writes nothing.
@@ -248,7 +241,6 @@ def test_a_line_that_the_agent_made_from_others_text() -> None:
     assert value("line_survival", story) == 1
     story = Story().edit(0, before, after).look(30, after.replace("taxes):", "all_taxes):"))
     assert value("line_survival", story) == pytest.approx(2 / 3)
-    assert value_at_version_2("line_survival", story) == 1
     story = Story().edit(0, before, after).edit(5, after, after.replace("taxes):", "all_taxes):"))
     story.look(30, after.replace("taxes):", "all_taxes):"))
     rows = MEASURES["line_survival"](bucket(story), PARAMETERS)

@@ -39,10 +39,6 @@ from penstock_jobs.rewards.texts.trail import SECOND
 _ASK_AGAIN: tuple[Unjudged, ...] = ("budget", "unreachable")
 _AGAIN_US = 3_600 * SECOND
 
-#: The version of the judge of the reward's first version.
-FIRST_JUDGE = "7f3d88d61b66"
-
-
 #: What the local judges said of the messages of a bucket: two rewards ask the same of them.
 _judged: WeakKeyDictionary[Bucket, dict[tuple[str, tuple[Message, ...]], list[Judgement]]] = (
     WeakKeyDictionary()
@@ -74,17 +70,6 @@ def _known_judge(version: str) -> None:
 
 
 @dataclass(frozen=True)
-class FirstJudgeParameters:
-    """Of version 1, which knew no doubt. `judge` is the version of the local judge: it is part of
-    what a definition computes."""
-
-    judge: str = FIRST_JUDGE
-
-    def __post_init__(self) -> None:
-        _known_judge(self.judge)
-
-
-@dataclass(frozen=True)
 class LocalJudgeParameters:
     """`judge` is the version of the local judge: it is part of what a definition computes.
     From the first to below the second probability of `unsure` the judge cannot tell; (0.5, 0.5)
@@ -110,16 +95,12 @@ class LocalJudgeParameters:
         return LlmJudgeParameters(self.settled_by, self.prompt, self.message_chars_max)
 
 
-def _check_settled_by(
-    parameters: LocalJudgeParameters | FirstJudgeParameters, settings: Settings
-) -> None:
-    if isinstance(parameters, LocalJudgeParameters) and parameters.settled_by:
+def _check_settled_by(parameters: LocalJudgeParameters, settings: Settings) -> None:
+    if parameters.settled_by:
         parameters.language_model().check(settings)
 
 
-def dissatisfied_follow_up(
-    bucket: Bucket, parameters: LocalJudgeParameters | FirstJudgeParameters
-) -> pa.Table:
+def dissatisfied_follow_up(bucket: Bucket, parameters: LocalJudgeParameters) -> pa.Table:
     """dissatisfied_follow_up: did the user come back dissatisfied.
 
     Measures: what the user's next message says of the agent's work. A judge gives each message
@@ -147,8 +128,6 @@ def dissatisfied_follow_up(
     `penstock rewards rates` corrects by labels are not.
     """
     judge = _BucketJudge(bucket, parameters.judge)
-    if isinstance(parameters, FirstJudgeParameters):
-        return score_follow_ups("dissatisfied_follow_up", bucket, judge)
     settle = _Settlement(bucket, parameters)
     rows = score_follow_ups("dissatisfied_follow_up", bucket, judge, settle=settle)
     return _asked_again(bucket, rows) if parameters.settled_by else rows
@@ -322,7 +301,6 @@ REWARDS = (
         dissatisfied_follow_up,
         LocalJudgeParameters,
         _check_settled_by,
-        earlier={1: FirstJudgeParameters},
     ),
     Reward("judged_follow_up", 1, judged_follow_up, RawJudgeParameters),
     Reward(

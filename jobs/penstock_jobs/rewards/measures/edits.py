@@ -5,7 +5,7 @@ from operator import attrgetter
 
 import pyarrow as pa
 
-from penstock_jobs.rewards.bucket import Bucket, EditParameters, SecondEditParameters
+from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.edit_scores import EditScore, score_edits
 from penstock_jobs.rewards.reward import Reward
 from penstock_jobs.rewards.texts import similarity, survival
@@ -54,9 +54,7 @@ def edit_persistence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
             left = edit.ink_size - own
             if left <= 0:
                 return EditScore(None, "self_rework")
-            return EditScore(
-                max(1 - back / left, 0.0), weighs=_weighs(left, edit.ink_size, parameters)
-            )
+            return EditScore(max(1 - back / left, 0.0), weighs=left / edit.ink_size)
         if edit.is_as_made(sighting):
             return EditScore(1.0)
         alive = still = survival.survivors(edit, sighting)
@@ -70,7 +68,7 @@ def edit_persistence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
         if left <= 0:
             return EditScore(None, "self_rework")
         kept = survival.credit(edit.after, edit.written, still, taken)
-        return EditScore(min(kept / left, 1.0), weighs=_weighs(left, edit.ink_size, parameters))
+        return EditScore(min(kept / left, 1.0), weighs=left / edit.ink_size)
 
     return score_edits("edit_persistence", bucket, parameters, score, attrgetter("ink_size"))
 
@@ -136,13 +134,9 @@ def line_survival(bucket: Bucket, parameters: EditParameters) -> pa.Table:
         alive, reworked = survival.surviving_lines(edit, lines, sighting, cost)
         if (left := len(lines) - reworked) == 0:
             return EditScore(None, "self_rework")
-        return EditScore(alive / left, weighs=_weighs(left, len(lines), parameters))
+        return EditScore(alive / left, weighs=left / len(lines))
 
     return score_edits("line_survival", bucket, parameters, score, lambda edit: len(lines_of(edit)))
-
-
-def _weighs(left: int, written: int, parameters: EditParameters) -> float:
-    return left / written if parameters.rules.weight_left else 1.0
 
 
 def _ink_at(edit: TrackedEdit, places: set[int]) -> int:
@@ -244,7 +238,4 @@ def four_gram_presence(bucket: Bucket, parameters: EditParameters) -> pa.Table:
 
 _OWN = (edit_persistence, self_rework, line_survival)
 _PUBLISHED = (edit_no_revert, four_gram_range, four_gram_presence)
-REWARDS = tuple(
-    Reward(score.__name__, 3, score, EditParameters, earlier={2: SecondEditParameters})
-    for score in _OWN + _PUBLISHED
-)
+REWARDS = tuple(Reward(score.__name__, 3, score, EditParameters) for score in _OWN + _PUBLISHED)

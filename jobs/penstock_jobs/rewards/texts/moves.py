@@ -15,7 +15,6 @@ from typing import NamedTuple
 from penstock_jobs.rewards.texts import changes, provenance
 from penstock_jobs.rewards.texts.changes import Block, CompareCost, TextChange, TooExpensive, ink
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, KnownFile, OwnerRun
-from penstock_jobs.rewards.texts.rules import TextRules
 from penstock_jobs.rewards.texts.trail import SECOND, TrackedEdit
 
 #: Text that vanishes and appears again so soon, or within the same turn, has moved.
@@ -288,7 +287,7 @@ def widen(file: KnownFile, before: str, owner: int) -> None:
 
 
 def recall(
-    file: KnownFile, text: str, ink_min: int, cost: CompareCost, rules: TextRules
+    file: KnownFile, text: str, ink_min: int, cost: CompareCost
 ) -> tuple[list[FileState], list[OwnerRun]]:
     """The whole file is seen to be `text`. What edits wrote in a region that is not there any more
     as it was stands now in one that was first shown later, if that held most of it. Returns the
@@ -298,7 +297,7 @@ def recall(
     if len(parts) == 1:
         return parts, reworked
     # The last region that an edit showed may be all of the file: then nothing lies elsewhere.
-    if rules.changed_files and len(ink(parts[-1].text)) >= MOST_OF_FILE * len(ink(text)):
+    if len(ink(parts[-1].text)) >= MOST_OF_FILE * len(ink(text)):
         return _within_last(file, cost)
     for at, old in enumerate(file.parts):
         if not old.pieces or old.text in text:

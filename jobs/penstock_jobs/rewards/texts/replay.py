@@ -50,8 +50,7 @@ def replay(
     """The edits of a chain of sessions and what became of them up to `as_of_us`. Rows have `ts` in
     microseconds and the columns of the views; an edit has its `turn` too, a commit its `files`.
     `turns_us` is when each of the user's turns began, `ended_us` when all was over."""
-    if terms.rules.path_spellings:
-        edits, observations, commits = _with_file_names(edits, observations, commits)
+    edits, observations, commits = _with_file_names(edits, observations, commits)
     session = _SessionReplay(turns_us, terms)
     tracked: list[TrackedEdit] = []
     names: defaultdict[str, trail.EditNames] = defaultdict(trail.EditNames)
@@ -65,7 +64,7 @@ def replay(
             tracked.append(edit)
             if ts <= as_of_us:
                 session.end_moment()
-                session.edit(edit, session.text(row["before"]), session.text(row["after"]))
+                session.edit(edit, _without_mark(row["before"]), _without_mark(row["after"]))
         elif ts <= as_of_us:
             last_look_us = max(last_look_us, ts)
             session.end_moment(before_us=ts - MOMENT_US)
@@ -122,11 +121,6 @@ class _SessionReplay:
             for ts, path in looks:
                 self.watches.sight(ts, path)
 
-    def text(self, sent: str | None) -> str:
-        if self._terms.rules.byte_order_marks:
-            return (sent or "").removeprefix(BYTE_ORDER_MARK)
-        return sent or ""
-
     def edit(self, edit: TrackedEdit, before: str, after: str) -> None:
         if not edit.path or undecodable(before) or undecodable(after):
             edit.problem = "undecodable"
@@ -164,19 +158,17 @@ class _SessionReplay:
             start=start,
         )
         now = self._moves.claimed(edit.ts_us, now, in_file, edit.owner)
-        if self._terms.rules.moves_of_others:
-            self._moves.take(edit, state, in_file)
-            now = self._moves.bring(edit, now)
+        self._moves.take(edit, state, in_file)
+        now = self._moves.bring(edit, now)
         places = _describe(edit, before, after, change, now)
         ranges = {key: (start + i, start + j) for key, (i, j) in places.items()}
         ranges = {**now.ranges, **ranges}
         edit.made = now = FileState(text, now.runs, ranges, now.whole, now.language)
         file.put(part, now)
-        if self._terms.rules.placed_regions and not now.whole:
+        if not now.whole:
             edit.region = before
-        if self._terms.rules.reshaped_lines:
-            lines = changes.reshaped_lines(before, after, change)
-            edit.reshaped = [(start + i, start + j) for i, j in lines]
+        lines = changes.reshaped_lines(before, after, change)
+        edit.reshaped = [(start + i, start + j) for i, j in lines]
         if edit.problem is None:
             self.watches.watch(edit, now)
 
@@ -218,9 +210,8 @@ class _SessionReplay:
             return True
         sizes = len(ink(known)), len(ink(before))
         size = max(sizes)
-        may_be_changed = self._terms.rules.changed_files and file.whole
         # As much as both have is the most that can be still there.
-        if min(sizes) < (CHANGED_FILE_SHARE if may_be_changed else SAME_FILE_SHARE) * size:
+        if min(sizes) < (CHANGED_FILE_SHARE if file.whole else SAME_FILE_SHARE) * size:
             return False
         try:
             change = self._compare(known, before)
@@ -229,7 +220,7 @@ class _SessionReplay:
         still = sum(len(ink(known[i : i + n])) for i, _, n in change.kept + change.moved)
         if still >= SAME_FILE_SHARE * size > 0:
             return True
-        if not (may_be_changed and change.kept):
+        if not (file.whole and change.kept):
             return False
         # What `before` lacks at the ends of the file may lie around it: then it is a region.
         first, last = change.kept[0], change.kept[-1]
@@ -239,7 +230,10 @@ class _SessionReplay:
         return still >= CHANGED_FILE_SHARE * size and lacks <= (1 - SAME_FILE_SHARE) * size
 
     def look(self, ts: int, row: Row) -> None:
-        path, text = row["path"], "" if row["deleted"] else row["text"] and self.text(row["text"])
+        path, text = (
+            row["path"],
+            "" if row["deleted"] else row["text"] and _without_mark(row["text"]),
+        )
         if row["branch_changed"]:
             self.watches.note(ts, path, Sighting("censored", "branch_changed"))
         elif not path or text is None or undecodable(text):
@@ -280,16 +274,13 @@ class _SessionReplay:
                 if not only.whole:
                     file.put(0, replace(only, whole=True))
                 return
-            rules = self._terms.rules
-            parts, reworked = recall(file, text, self._terms.move_min, self._cost, rules)
+            parts, reworked = recall(file, text, self._terms.move_min, self._cost)
             self.watches.take(reworked)
             base = provenance.joined_state(parts, text)
-            change = None
-            if rules.placed_regions and not base.whole:
-                change = provenance.placed(base, text)
+            change = None if base.whole else provenance.placed(base, text)
             change = change or self._compare(base.text, text)
             state = provenance.after_change(
-                base, text, change, self.watches.live, whole=whole, clipped=rules.placed_regions
+                base, text, change, self.watches.live, whole=whole, clipped=True
             )
             if text in file.known:  # undoing brings back who wrote it
                 state = replace(state, runs=file.known[text].runs)
@@ -309,9 +300,8 @@ class _SessionReplay:
     ) -> FileState:
         """The state after others put text in: copies of what edits wrote are known for that, and
         where it may disable code, the language is."""
-        if self._terms.rules.copies:
-            state = self._moves.copied(base, state, change)
-        if self._terms.rules.disabled_code and state.language is None:
+        state = self._moves.copied(base, state, change)
+        if state.language is None:
             covered = sorted((block.j, block.n) for block in change.kept + change.moved)
             language = language_of(path)
             if language is not None and any(
@@ -325,10 +315,14 @@ class _SessionReplay:
         """Raises TooExpensive. What was compared just before is not compared again."""
         if self._compared[:2] != (old, new):
             change = changes.compare(old, new, self._cost, self._terms.move_min)
-            if self._terms.rules.settled_lines and not change.moved:
+            if not change.moved:
                 change = change._replace(kept=settled(change.kept, old, new))
             self._compared = (old, new, change)
         return self._compared[2]
+
+
+def _without_mark(sent: str | None) -> str:
+    return (sent or "").removeprefix(BYTE_ORDER_MARK)
 
 
 def undecodable(text: str) -> bool:

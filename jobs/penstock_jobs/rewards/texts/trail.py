@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from penstock_jobs.rewards.texts.changes import ink
 from penstock_jobs.rewards.texts.provenance import FileState
-from penstock_jobs.rewards.texts.rules import TextRules
 from penstock_jobs.rewards.texts.similarity import code_units
 
 SECOND = 1_000_000
@@ -23,7 +22,6 @@ class TrailTerms:
     windows_us: tuple[tuple[int, int], ...]
     move_min: int
     cells_max: int
-    rules: TextRules
 
 
 class EditRange(NamedTuple):

@@ -20,7 +20,6 @@ from penstock_jobs.rewards.followups.local_judge import (
     judge_of_version,
 )
 from penstock_jobs.rewards.followups.speech_features import features
-from penstock_jobs.rewards.measures.dissatisfied import FIRST_JUDGE
 from tests.support.labelled_messages import HELD_OUT, TRAINING, labelled_messages
 
 
@@ -35,17 +34,8 @@ def test_the_committed_model_is_the_one_of_the_committed_examples() -> None:
     assert made.calibration == pytest.approx(committed.calibration, abs=0.05)
 
 
-def test_the_first_judge_is_as_it_was() -> None:
-    judge = judge_of_version(FIRST_JUDGE)
-    found = evaluate(judge, fresh_examples())
-    assert found.dissatisfied.precision == pytest.approx(0.694, abs=0.001)
-    assert found.dissatisfied.recall == pytest.approx(0.708, abs=0.001)
-    [one] = judge.judge([Message(text="the failing test now passes, thanks", edited=True)])
-    assert one.dissatisfied > 0.3
-
-
 def test_a_version_that_is_not_there_is_named_with_those_that_are() -> None:
-    with pytest.raises(ValueError, match=f"0000.*{FIRST_JUDGE}.*{LocalJudge().version}"):
+    with pytest.raises(ValueError, match=f"0000.*{LocalJudge().version}"):
         judge_of_version("0000")
 
 
