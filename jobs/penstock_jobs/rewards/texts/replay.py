@@ -230,10 +230,8 @@ class _SessionReplay:
         return still >= CHANGED_FILE_SHARE * size and lacks <= (1 - SAME_FILE_SHARE) * size
 
     def look(self, ts: int, row: Row) -> None:
-        path, text = (
-            row["path"],
-            "" if row["deleted"] else row["text"] and _without_mark(row["text"]),
-        )
+        path, text = row["path"], "" if row["deleted"] else row["text"]
+        text = text and _without_mark(text)
         if row["branch_changed"]:
             self.watches.note(ts, path, Sighting("censored", "branch_changed"))
         elif not path or text is None or undecodable(text):
