@@ -26,7 +26,7 @@ from bench.reward_hacks.scripts import hack_scripts, honest_scripts, score
 from bench.reward_hacks.simulated import play
 from penstock.terminal.output import say, show_table
 from penstock_jobs.rewards.definition import Definition, find_definition
-from penstock_jobs.simulator.habits import HONEST
+from penstock_jobs.simulator.policy import HONEST
 
 PAGE = Path(__file__).parents[2] / "docs" / "rewards.md"
 #: Sections of the page.

@@ -10,8 +10,7 @@ import numpy as np
 from penstock.execution.calls import InlineExecutor
 from penstock_jobs.rewards.definition import Definition
 from penstock_jobs.rewards.runs import RunRequest, run
-from penstock_jobs.simulator.habits import HACKS, HONEST, habit
-from penstock_jobs.simulator.policy import Style
+from penstock_jobs.simulator.policy import HACKS, HONEST, Style, habit
 from penstock_jobs.simulator.production import Checkpoint, Production
 from tests.support.lakes import hand_lake
 

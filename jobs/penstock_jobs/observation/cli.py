@@ -56,8 +56,7 @@ def observe(
     Example: penstock observe ~/src/shop --url https://penstock.example.org
     """
     from penstock.clock import SystemClock
-    from penstock_jobs.observation.looks import windows_of
-    from penstock_jobs.observation.memory import kept_memory
+    from penstock_jobs.observation.looks import kept_memory, windows_of
     from penstock_jobs.observation.observer import Observer
     from penstock_jobs.observation.work_tree import WorkTree
     from penstock_jobs.rewards.definition import find_definition

@@ -10,10 +10,9 @@ import pyarrow.compute as pc
 from penstock.lake.buckets import SessionId
 from penstock.lake.view_sources import bucket_views
 from penstock.privacy.consents import NO_TRAIN
-from penstock_jobs.rewards.copies import Relations, own_events
 from penstock_jobs.rewards.followups.judge import Judge
 from penstock_jobs.rewards.followups.labels import SessionLabels
-from penstock_jobs.rewards.lives import ChainMember, Life, SessionRows, lives
+from penstock_jobs.rewards.lives import ChainMember, Life, Relations, SessionRows, lives, own_events
 from penstock_jobs.rewards.rows import row_tuples
 from penstock_jobs.rewards.texts.replay import replay
 from penstock_jobs.rewards.texts.trail import SECOND, TrackedEdit, TrailTerms

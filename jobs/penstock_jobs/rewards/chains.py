@@ -25,9 +25,8 @@ from penstock.lake.query import OwnQuery
 from penstock.lake.tables import session_link
 from penstock.privacy.consents import NO_TRAIN, decided_consents, decided_in
 from penstock_jobs.rewards.bucket import Bucket, as_bucket
-from penstock_jobs.rewards.copies import Parent, Relations
 from penstock_jobs.rewards.errors import SessionUnknown
-from penstock_jobs.rewards.lives import ChainMember
+from penstock_jobs.rewards.lives import ChainMember, Parent, Relations
 from penstock_jobs.rewards.settings import reward_bucket_bytes
 
 LINKS = ("compaction", "subagent")

@@ -1,14 +1,84 @@
 """The files of a chain of sessions that a repository is asked about, through its commits: what they
-are called, and what the branch says of them."""
+are called, and what the branch says of them.
+
+The branch along its first parents is a line. A merge takes in another line: what was reachable by
+it and not before, along first parents. From each commit one way leads to the tip: along its line,
+then through the merge that took the line in.
+
+An edit's path is the repository's path that it ends with, the longest one, or the only one that
+ends with it. Where two paths of a session would be the same file, only the one that is spelled
+like the repository's is.
+"""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
-from penstock_jobs.rewards.git_lines import CommitStep
-from penstock_jobs.rewards.git_paths import new_name
-from penstock_jobs.rewards.git_repository import ChangedFile, Commit
+from penstock_jobs.rewards.git_repository import BranchHistory, ChangedFile, Commit
+
+
+class CommitStep(NamedTuple):
+    """A commit on a way, and by which of its parents the way comes."""
+
+    commit: Commit
+    parent: int = 0
+
+
+class _BranchLine(NamedTuple):
+    #: The oldest first.
+    commits: list[str]
+    #: The merge that took the line in, and as which of its parents.
+    merge: str | None
+    parent: int
+
+
+class BranchLines:
+    """Of the commits from a moment on."""
+
+    def __init__(self, commits: Sequence[Commit], tip: str | None) -> None:
+        self._commits: Mapping[str, Commit] = {commit.name: commit for commit in commits}
+        self._lines: list[_BranchLine] = []
+        #: Commit → its line, and where in it.
+        self._places: dict[str, tuple[int, int]] = {}
+        waiting: list[tuple[str | None, str | None, int]] = [(tip, None, 0)]
+        while waiting:
+            line = self._line(*waiting.pop())
+            # The oldest merge is looked at first, with all that it took in: so a line that came in
+            # twice came in by the first.
+            for name in reversed(line.commits):
+                others = enumerate(self._commits[name].parents[1:], start=1)
+                waiting += [(parent, name, number) for number, parent in others]
+
+    def _line(self, name: str | None, merge: str | None, parent: int) -> _BranchLine:
+        own: list[str] = []
+        while name is not None and name in self._commits and name not in self._places:
+            own.append(name)
+            self._places[name] = (len(self._lines), 0)
+            name = next(iter(self._commits[name].parents), None)
+        line = _BranchLine(own[::-1], merge, parent)
+        if own:
+            self._places |= {name: (len(self._lines), at) for at, name in enumerate(line.commits)}
+            self._lines.append(line)
+        return line
+
+    def way(self, name: str | None = None) -> Iterator[CommitStep]:
+        """From a commit to the tip, both included; without a name all of the branch itself."""
+        if not self._lines:
+            return
+        number, at = self._places[name] if name is not None else (0, 0)
+        parent = 0
+        while True:
+            line = self._lines[number]
+            yield CommitStep(self._commits[line.commits[at]], parent)
+            for commit in line.commits[at + 1 :]:
+                yield CommitStep(self._commits[commit])
+            if line.merge is None:
+                return
+            parent = line.parent
+            number, at = self._places[line.merge]
+
 
 #: Files of one commit in which moved lines are looked for.
 _MOVED_TO_MAX = 200
@@ -153,3 +223,54 @@ class FollowedFiles:
             ts_us <= commit.ts_us and commit.ts_us < carrier.ts_us and commit is not carrier
             for ts_us, carrier in self._waits.get(name, ())
         )
+
+
+def path_matcher(
+    history: BranchHistory, directory: Path
+) -> Callable[[Iterable[str]], dict[str, str]]:
+    """Which of a repository's paths the paths of a session are, without those that are no file of
+    the repository for certain."""
+    first = set(history.before)
+    changed = (file for commit in history.commits for files in commit.changed for file in files)
+    every = first | {file.path for file in changed}
+    root = directory.resolve().as_posix().removesuffix("/") + "/"
+    by_name: dict[str, list[str]] = {}
+    for path in every:
+        by_name.setdefault(path.rpartition("/")[2], []).append(path)
+
+    def repository_path(path: str) -> str | None:
+        if path in every:
+            return path
+        same = by_name.get(path.rpartition("/")[2], [])
+        shorter = [candidate for candidate in same if path.endswith("/" + candidate)]
+        if shorter:
+            return max(shorter, key=len)
+        longer = [candidate for candidate in same if candidate.endswith("/" + path)]
+        likely = [candidate for candidate in longer if candidate in first] or longer
+        return likely[0] if len(likely) == 1 else None
+
+    def match(names: Iterable[str]) -> dict[str, str]:
+        spelled = {name: plain(name).removeprefix(root) for name in sorted(names)}
+        names_of: dict[str, list[str]] = {}
+        for name, path in spelled.items():
+            if (known := repository_path(path)) is not None:
+                names_of.setdefault(known, []).append(name)
+        matched = {}
+        for path, own in names_of.items():
+            chosen = own if len(own) == 1 else [name for name in own if spelled[name] == path]
+            if len(chosen) == 1:
+                matched[chosen[0]] = path
+        return matched
+
+    return match
+
+
+def new_name(name: str, old: str, new: str) -> str:
+    """The session's name of the new path follows from its name of the old one."""
+    if plain(name).endswith(old):
+        return plain(name).removesuffix(old) + new
+    return new.removeprefix(old[: len(old) - len(plain(name))])
+
+
+def plain(path: str) -> str:
+    return path.replace("\\", "/").removeprefix("./")

@@ -28,15 +28,17 @@ import pyarrow as pa
 from penstock.clock import SECOND_US
 from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.git_followed_files import (
+    BranchLines,
+    CommitStep,
     CommittedEdit,
     EditedChain,
     FollowedChange,
     FollowedFiles,
     MovedText,
     ShownCommit,
+    new_name,
+    path_matcher,
 )
-from penstock_jobs.rewards.git_lines import BranchLines, CommitStep
-from penstock_jobs.rewards.git_paths import new_name, path_matcher
 from penstock_jobs.rewards.git_repository import (
     BranchHistory,
     ChangedFile,

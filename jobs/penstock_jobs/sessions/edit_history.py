@@ -14,8 +14,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.desk import Call, Caller
 from penstock.lake.lake import Lake
 from penstock_jobs.rewards.bucket import EditParameters, as_bucket
-from penstock_jobs.rewards.copies import Relations
-from penstock_jobs.rewards.lives import ChainMember
+from penstock_jobs.rewards.lives import ChainMember, Relations
 from penstock_jobs.sessions.calls import SHOW_SESSION, SessionQuestion
 from penstock_jobs.sessions.edit_fates import EditFate, edit_fates
 from penstock_jobs.sessions.session_record import (

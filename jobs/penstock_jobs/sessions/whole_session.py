@@ -11,9 +11,8 @@ from penstock.events.event import KEY_BYTES, SCHEMA_VERSION, TENANT_DEFAULT
 from penstock.lake.desk import Call, Question
 from penstock.lake.rows import EVENT_ROWS
 from penstock_jobs.rewards.bucket import Bucket, as_bucket
-from penstock_jobs.rewards.copies import Relations
 from penstock_jobs.rewards.errors import SessionUnknown
-from penstock_jobs.rewards.lives import ChainMember
+from penstock_jobs.rewards.lives import ChainMember, Relations
 from penstock_jobs.sessions.calls import SHOW_SESSION, SessionQuestion
 from penstock_jobs.sessions.session_record import EVENTS_MAX, EventRecord, SessionRecord
 

@@ -16,8 +16,7 @@ import pyarrow as pa
 from rapidfuzz.distance import Postfix, Prefix
 
 from penstock_jobs.rewards.bucket import EditParameters, as_bucket
-from penstock_jobs.rewards.copies import Relations
-from penstock_jobs.rewards.lives import ChainMember
+from penstock_jobs.rewards.lives import ChainMember, Relations
 from penstock_jobs.rewards.reward import all_rewards, columns_of
 from penstock_jobs.rewards.texts.changes import ink
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState

@@ -6,10 +6,10 @@ from typing import Any
 
 from penstock_jobs.simulator.files import FileChange, WorkingFile, ink_of
 from penstock_jobs.simulator.grammar import Dice
-from penstock_jobs.simulator.journal import Journal
 from penstock_jobs.simulator.policy import Style
 from penstock_jobs.simulator.truth import (
     EditTruth,
+    Journal,
     SessionTruth,
     TurnTruth,
     User,

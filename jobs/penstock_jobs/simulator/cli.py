@@ -25,8 +25,7 @@ from penstock_jobs.simulator.delivery import (
     batches,
     deliver,
 )
-from penstock_jobs.simulator.habits import find_policy
-from penstock_jobs.simulator.policy import POLICIES
+from penstock_jobs.simulator.policy import POLICIES, find_policy
 from penstock_jobs.simulator.production import (
     CHECKPOINTS,
     SPACING_S,

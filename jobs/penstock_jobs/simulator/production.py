@@ -9,10 +9,9 @@ from hashlib import sha256
 from penstock.clock import SECOND_US
 from penstock_jobs.simulator.files import check_out
 from penstock_jobs.simulator.grammar import WORDS, Dice
-from penstock_jobs.simulator.journal import Journal
 from penstock_jobs.simulator.policy import POLICIES, Policy
 from penstock_jobs.simulator.session import SessionSimulation
-from penstock_jobs.simulator.truth import SessionTruth, User
+from penstock_jobs.simulator.truth import Journal, SessionTruth, User
 
 START_US = int(datetime(2026, 11, 2, 9, tzinfo=UTC).timestamp()) * 1_000_000
 REPOSITORIES = 12

@@ -8,10 +8,9 @@ from penstock_jobs.simulator import policy as ids
 from penstock_jobs.simulator.aftermath import OBSERVED, Aftermath
 from penstock_jobs.simulator.files import CodeLine, FileChange, WorkingFile
 from penstock_jobs.simulator.grammar import Dice, Names
-from penstock_jobs.simulator.journal import Journal, Payload
 from penstock_jobs.simulator.policy import Policy, Style, Task, style_id
 from penstock_jobs.simulator.tricks import TRICKS, Workplace
-from penstock_jobs.simulator.truth import SessionTruth, TurnTruth, User
+from penstock_jobs.simulator.truth import Journal, Payload, SessionTruth, TurnTruth, User
 
 _PROMPT_TOKENS_MAX = 110
 _COMPLAINTS = ("still_broken", "misunderstood", "undo", "corrected", "fed_up")

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.lake.desk import LocalDesk, open_desk
-from penstock_jobs.observation.looks import windows_of
-from penstock_jobs.observation.memory import kept_memory
+from penstock_jobs.observation.looks import kept_memory, windows_of
 from penstock_jobs.observation.observer import Observer
 from penstock_jobs.observation.work_tree import FILE_BYTES_MAX, WorkTree
 from penstock_jobs.rewards.definition import find_definition
@@ -224,7 +223,7 @@ def test_what_may_have_been_sent_is_sent_again_and_counts_once(
 
 def _once_only() -> Callable[..., None]:
     """The second time the process is gone."""
-    from penstock_jobs.observation.memory import MemoryFile
+    from penstock_jobs.observation.looks import MemoryFile
 
     write, times = MemoryFile.write, []
 

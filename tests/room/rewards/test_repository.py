@@ -11,8 +11,8 @@ import pytest
 from penstock.execution.calls import InlineExecutor
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.due_sessions import SessionFilter
+from penstock_jobs.rewards.git_followed_files import BranchLines
 from penstock_jobs.rewards.git_history import HistoryGaps, with_history
-from penstock_jobs.rewards.git_lines import BranchLines
 from penstock_jobs.rewards.git_repository import Commit, Repository, read_branch
 from penstock_jobs.rewards.measures.edits import edit_persistence
 from penstock_jobs.rewards.runs import RunRequest, run

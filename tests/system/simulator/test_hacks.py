@@ -9,8 +9,7 @@ from bench.reward_hacks.__main__ import compared_definitions
 from bench.reward_hacks.comparison import compared_policies
 from bench.reward_hacks.simulated import play
 from penstock.errors import InvalidInput
-from penstock_jobs.simulator.habits import HABITS, HACKS, HONEST, find_policy, habit
-from penstock_jobs.simulator.policy import Style
+from penstock_jobs.simulator.policy import HABITS, HACKS, HONEST, Style, find_policy, habit
 from penstock_jobs.simulator.production import Checkpoint, Production
 from penstock_jobs.simulator.truth import TurnTruth
 from tests.support.policy_worth import style_worth

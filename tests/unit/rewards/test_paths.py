@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from penstock_jobs.rewards.texts.paths import file_names
+from penstock_jobs.rewards.texts.trail import file_names
 from tests.support.rewards.measures import MEASURES, PARAMETERS, value
 from tests.support.rewards.stories import Story, bucket, found
 

@@ -14,8 +14,7 @@ from bench.reward_hacks.comparison import (
     policy_rows,
     script_rows,
 )
-from penstock_jobs.simulator.habits import HACKS, HONEST
-from penstock_jobs.simulator.policy import Style
+from penstock_jobs.simulator.policy import HACKS, HONEST, Style
 
 #: The page is drawn by `make reward-hacks ARGS=--write`; another judge may move it a little.
 TOLERANCE = 0.1

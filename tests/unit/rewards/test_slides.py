@@ -2,9 +2,8 @@
 
 import pytest
 
-from penstock_jobs.rewards.texts.changes import Block, CompareCost, compare
+from penstock_jobs.rewards.texts.changes import Block, CompareCost, compare, settled
 from penstock_jobs.rewards.texts.provenance import between
-from penstock_jobs.rewards.texts.slides import settled
 
 F = "def f():\n    if a:\n        b()\n\n"
 G = "def g():\n    if c:\n        b()\n\n"

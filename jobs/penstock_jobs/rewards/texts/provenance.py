@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from penstock_jobs.rewards.texts.changes import Block, TextChange
-from penstock_jobs.rewards.texts.languages import SourceLanguage, Stretch
+from penstock_jobs.rewards.texts.places import SourceLanguage, Stretch
 
 #: The owner of text that no edit of the session wrote: the user, tools, earlier authors.
 OTHERS = 0

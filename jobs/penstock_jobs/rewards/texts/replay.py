@@ -11,14 +11,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from penstock_jobs.rewards.texts import changes, provenance, trail
-from penstock_jobs.rewards.texts.changes import CompareCost, TextChange, TooExpensive, ink
-from penstock_jobs.rewards.texts.languages import language_of
+from penstock_jobs.rewards.texts.changes import CompareCost, TextChange, TooExpensive, ink, settled
 from penstock_jobs.rewards.texts.moves import Moves, recall, widen
 from penstock_jobs.rewards.texts.open_edits import OpenEdits
-from penstock_jobs.rewards.texts.paths import file_names
+from penstock_jobs.rewards.texts.places import language_of
 from penstock_jobs.rewards.texts.provenance import OTHERS, FileState, KnownFile, first_state
-from penstock_jobs.rewards.texts.slides import settled
-from penstock_jobs.rewards.texts.trail import EditRange, Row, Sighting, TrackedEdit, TrailTerms
+from penstock_jobs.rewards.texts.trail import (
+    EditRange,
+    Row,
+    Sighting,
+    TrackedEdit,
+    TrailTerms,
+    file_names,
+)
 
 #: Observations so close together are of one moment: a file that vanished may be seen to have
 #: appeared at another path a little later.
