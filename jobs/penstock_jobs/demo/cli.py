@@ -113,7 +113,6 @@ def _can_isolate() -> bool:
 
 
 def _say_what_next(folders: "DemoFolders", chapters: Sequence["Chapter"]) -> None:
-    """Commands to copy that show more."""
     penstock = "penstock"
     if shutil.which(penstock, path=_PATH) is None:
         penstock = shlex.quote(str(_near(Path(sys.executable).with_name(penstock))))
@@ -143,6 +142,5 @@ def _say_what_next(folders: "DemoFolders", chapters: Sequence["Chapter"]) -> Non
 
 
 def _near(path: Path) -> Path:
-    """Relative to the working directory, where that is possible."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path

@@ -81,8 +81,6 @@ canary_quiet_seconds = 1
 
 @dataclass
 class DemoFolders:
-    """All paths are absolute."""
-
     data: Path
 
     def __post_init__(self) -> None:
@@ -127,7 +125,6 @@ def make_folders(data: Path | None, *, isolated: bool = True) -> DemoFolders:
 
 
 def _check_free(folder: Path) -> None:
-    """Raises InvalidInput where somebody else owns what is there, and OSError."""
     if not folder.exists():
         return
     what = f"The directory {folder}"
@@ -164,8 +161,6 @@ class TrafficTruth:
 
 @dataclass(frozen=True, kw_only=True)
 class Player:
-    """`tell` takes a line for the person who watches."""
-
     lake: Lake
     server: Server
     folders: DemoFolders
@@ -236,7 +231,6 @@ class Player:
         )
 
     def _cycle(self, act: Act) -> Cycle:
-        """Run a cycle of the loop, and release the channel if it was rolled back."""
         loop, tell = load_loop(self.folders.loops / act.loop), self._tell_cycle
         runner = Runner(
             lake=self.lake, loop=loop, tenant=TENANT_DEFAULT, wait=self._wait, tell=tell
@@ -248,7 +242,6 @@ class Player:
         return cycle
 
     def _wait(self, seconds: float) -> bool:
-        """The loop waits for something. While a canary runs, users come to it."""
         if self._state().canary is None:
             time.sleep(seconds)
             return False
@@ -299,7 +292,6 @@ class Player:
         return TrafficTruth([session.truth for session in sessions], len(lines), from_us, _now_us())
 
     def _compare(self, traffic: TrafficTruth, checkpoint: str) -> tuple[UserReaction, UserReaction]:
-        """Compute rewards, and compare them with what the simulator knows."""
         definition = load_loop(self.folders.loops / LEARN).load_definition()
         with open_executor(self.lake.settings) as executor:
             rewards.run(self.lake, executor, rewards.RunRequest(definition))
@@ -319,7 +311,6 @@ class Player:
         return measured, known
 
     def _tell_cycle(self, text: str) -> None:
-        """Tell a line of the loop's runner, such as `cycle 3: gate is done: PASS …`."""
         subject, _, message = text.partition(": ")
         stage, done, result = message.partition(" is done: ")
         if done:
@@ -376,7 +367,6 @@ class Player:
 
 
 def _send(sink: HttpSink, lines: Sequence[tuple[int, str, bytes]]) -> None:
-    """Send each event when it has happened: its time, its session, its line."""
     sent = 0
     while sent < len(lines):
         now_us = _now_us()

@@ -37,7 +37,6 @@ class Server:
         self.process.wait()
 
     def stop(self) -> int:
-        """Ask it to end and wait for it; its exit status."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         return self.process.wait()
@@ -79,7 +78,6 @@ def start_server(
 
 @contextmanager
 def running_server(data: Path, *arguments: str, **options: Any) -> Iterator[Server]:
-    """A server that is stopped when the block ends."""
     server = start_server(data, *arguments, **options)
     try:
         yield server

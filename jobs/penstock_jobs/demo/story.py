@@ -25,7 +25,6 @@ class Act:
     otherwise: str = ""
 
     def behind(self, before: "Chapter | None") -> "Act":
-        """The act as it is told after `before`."""
         if before is None or before.as_meant or not self.otherwise:
             return self
         return replace(self, told=self.otherwise)
@@ -44,8 +43,6 @@ class UserReaction:
 
 @dataclass(frozen=True, kw_only=True)
 class Chapter:
-    """What became of an act; `measured` and `known` are of the `parent` that served."""
-
     number: int
     act: Act
     parent: str
@@ -70,7 +67,6 @@ class Chapter:
 
     @property
     def reasons(self) -> tuple[str, list[str]]:
-        """Why it ended so: what comes first, and its points."""
         head, colon, points = self.why.partition(": ")
         return (head, _POINT.split(points)) if colon else (self.why, [])
 
@@ -81,8 +77,6 @@ class Chapter:
 
 @dataclass(frozen=True)
 class StoryEnding:
-    """The checkpoint that serves in the end, and how users receive it."""
-
     checkpoint: str
     measured: UserReaction
     known: UserReaction
@@ -154,7 +148,6 @@ def percent(share: float | None, margin: float | None = None) -> str:
 
 
 def table_rows(chapters: Sequence[Chapter], ending: StoryEnding) -> Iterator[list[str]]:
-    """By the columns above."""
 
     def shares(part: Chapter | StoryEnding) -> list[str]:
         measured, known = part.measured, part.known
@@ -175,8 +168,7 @@ def table_rows(chapters: Sequence[Chapter], ending: StoryEnding) -> Iterator[lis
 
 
 def largest_miss(chapters: Sequence[Chapter], ending: StoryEnding) -> str:
-    """What separates the measured shares from the true ones, at most, and why; nothing where
-    nothing is known."""
+    """What separates measured from true shares at most, and why; nothing where nothing is known."""
     misses = []
     parts: list[tuple[str, Chapter | StoryEnding]] = [("the end", ending)]
     parts += [(f"cycle {chapter.number}", chapter) for chapter in chapters]
@@ -209,8 +201,6 @@ _STEP, _STEPS_MIN = 10, 3
 
 
 class _Series(NamedTuple):
-    """A line's values by column, their checkpoints, and the outcomes of the cycles of these."""
-
     name: str
     kind: str
     values: Sequence[float | None]
@@ -220,8 +210,6 @@ class _Series(NamedTuple):
 
 @dataclass(frozen=True)
 class PlotPoint:
-    """`outcome` is that of the cycle, if the point stands for a checkpoint that a cycle made."""
-
     x: float
     y: float
     title: str
@@ -230,8 +218,6 @@ class PlotPoint:
 
 @dataclass(frozen=True)
 class PlotLine:
-    """It has no point where a value is not known."""
-
     name: str
     kind: str
     points: Sequence[PlotPoint]
@@ -254,8 +240,6 @@ class Plot:
 
 @dataclass(frozen=True)
 class StageBar:
-    """How long a stage took; `left` and `width` are in hundredths of the longest cycle."""
-
     stage: str
     seconds: float
     left: float
@@ -317,7 +301,6 @@ def bars(chapter: Chapter, chapters: Sequence[Chapter]) -> list[StageBar]:
 
 
 def span(shares: Sequence[float]) -> tuple[int, int]:
-    """The lowest and the highest step of a scale that holds all of them, in hundredths."""
     if not shares:
         return 0, 100
     high = ceil(100 * max(shares) / _STEP) * _STEP

@@ -22,8 +22,6 @@ Windows = Mapping[int, tuple[int, int]]
 
 
 class WatchedEdit(Struct):
-    """`name` is the file as its session calls it, `path` where it is."""
-
     session_id: str
     key: str
     edit_id: str | None
@@ -56,7 +54,6 @@ class FileLook(Struct):
         return f"observe:{xxh3_128_hexdigest(told)}"
 
     def event(self, ts_us: int, seen: Mapping[str, Any], *, branch_changed: bool) -> dict[str, Any]:
-        """`seen` is `text`, or `deleted`."""
         ids = [edit.edit_id for edit in self.edits if edit.edit_id]
         about: dict[str, Any] = {"path": self.first.name, **seen}
         if branch_changed:
@@ -75,8 +72,8 @@ class FileLook(Struct):
 
 
 def windows_of(definition: Definition) -> Windows:
-    """In which looks answer the horizons of a definition's rewards. What a file was right after the
-    edit, the edit says."""
+    """When looks answer the horizons of a definition's rewards; horizon 0 the edit answers
+    itself."""
     windows: dict[int, tuple[int, int]] = {}
     for term in definition.terms:
         if isinstance(term.parameters, EditParameters):
@@ -87,7 +84,6 @@ def windows_of(definition: Definition) -> Windows:
 
 
 def due_looks(edits: Iterable[WatchedEdit], windows: Windows, now_us: int) -> list[FileLook]:
-    """Those that horizons ask for now; they count as settled."""
     groups: dict[tuple[str, str], tuple[list[WatchedEdit], list[int]]] = {}
     for edit in edits:
         for horizon_s, (begin, end) in windows.items():
@@ -113,7 +109,6 @@ def commit_looks(edits: Iterable[WatchedEdit], commit: str) -> list[FileLook]:
 
 
 def next_us(edits: Sequence[WatchedEdit], windows: Windows) -> int | None:
-    """When the next look is due."""
     return min(
         (
             edit.ts_us + begin
@@ -142,14 +137,12 @@ class MemoryFile:
         self._path = path
 
     def read(self) -> ObserverMemory:
-        """A file that nobody can read is begun anew."""
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=ObserverMemory)
         except (FileNotFoundError, msgspec.MsgspecError):
             return ObserverMemory()
 
     def write(self, memory: ObserverMemory) -> None:
-        """On disk when this returns, or not at all."""
         unfinished = self._path.with_suffix(".unfinished")
         unfinished.unlink(missing_ok=True)
         with open_private(unfinished, "xb") as file:
@@ -161,8 +154,8 @@ class MemoryFile:
 
 @contextmanager
 def kept_memory(folder: Path, lake: str) -> Iterator[MemoryFile]:
-    """Held by one process at a time. Raises InvalidInput where another holds it, or where it cannot
-    be written."""
+    """Hold the file for one process. Raises InvalidInput where another has it, or it is
+    unwritable."""
     state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     home = Path(state, "penstock", "observe").expanduser()
     path = home / f"{xxh3_64_hexdigest(f'{folder} {lake}'.encode())}.json"

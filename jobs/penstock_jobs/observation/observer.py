@@ -70,7 +70,6 @@ class EditedFilesPage(msgspec.Struct):
 
 
 def list_edited_files(lake: Lake, caller: Caller, asked: EditedFilesQuestion) -> EditedFilesPage:
-    """Raises InvalidInput, what queries raise."""
     folder = asked.folder.rstrip("/")  # of the root nothing is left
     if not asked.folder.startswith("/"):
         raise InvalidInput(what=f"The folder {asked.folder!r}", why="name an absolute one")
@@ -127,8 +126,7 @@ _BODY_BYTES = 4 * 1024 * 1024
 
 @dataclass
 class ObservedRound:
-    """Counts of one round: edits that became known, events that were sent, and files that were not
-    looked at, by the reason."""
+    """Edits that became known, events sent, and files that were left out, by the reason."""
 
     edits: int = 0
     sent: int = 0
@@ -146,7 +144,6 @@ class Observer:
         *,
         project: str | None = None,
     ) -> None:
-        """`project` is the only one whose sessions count; None is all."""
         self._desk = desk
         self._tree = tree
         self._windows = windows
@@ -174,7 +171,6 @@ class Observer:
         return done
 
     def pause_seconds(self, longest_s: float) -> float:
-        """Until the next round."""
         due_us = next_us(self._memory.edits, self._windows)
         if due_us is None:
             return longest_s
@@ -219,7 +215,6 @@ class Observer:
     def _told(
         self, looks: Iterable[FileLook], head: BranchHead | None, done: ObservedRound
     ) -> list[str]:
-        """Lines of events."""
         looks = list(looks)
         were_there = {
             edit.path for look in looks for edit in look.edits if edit.was_there

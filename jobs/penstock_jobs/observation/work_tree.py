@@ -29,15 +29,12 @@ Unseen = Literal["outside of the folder", "ignored by git", "too large", "no tex
 
 @dataclass(frozen=True)
 class Sight:
-    """What a look saw: `text` or `deleted`; or why nothing."""
-
     seen: dict[str, Any]
     why: Unseen | None = None
 
 
 class WorkTree:
     def __init__(self, folder: Path) -> None:
-        """Raises InvalidInput where it is no folder."""
         self.folder = Path(os.path.abspath(folder))  # noqa: PTH100  # as sessions name it: with its links
         if not self.folder.is_dir():
             raise InvalidInput(what=f"The folder {folder}", why="it is not there")
@@ -46,7 +43,6 @@ class WorkTree:
         self._repository = Repository(root) if root is not None else None
 
     def head(self) -> BranchHead | None:
-        """None where there is no repository, or it has no commit yet. Raises InvalidInput."""
         return branch_head(self._repository) if self._repository is not None else None
 
     def is_there(self) -> bool:
@@ -54,8 +50,7 @@ class WorkTree:
         return self._real.is_dir()
 
     def look(self, paths: Collection[str], were_there: Collection[str]) -> dict[str, Sight]:
-        """At files, by their absolute paths; those of `were_there` are deleted where they are gone.
-        Raises InvalidInput."""
+        """Look at files by absolute path; those that were there and are gone are deleted."""
         places = {path: self._place(path) for path in paths}
         inside = {path: place for path, place in places.items() if place is not None}
         ignored: set[str] = set()

@@ -46,11 +46,8 @@ Columns = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, eq=False)
 class Bucket:
-    """All events of some sessions, as the views show them; whole sessions, in any order of rows.
-    `events` are those of types that no other view shows.
-    Views that a reward does not read may be empty tables. Events after `as_of_us`, in
-    microseconds, may be incomplete: `as_bucket` leaves them out, and where they are there, nothing
-    about edits looks at them."""
+    """Whole sessions as the views show them, in any order of rows; `events` are of types that no
+    other view shows. What comes after `as_of_us`, in microseconds, may be incomplete."""
 
     as_of_us: int
     edits: pa.Table
@@ -74,8 +71,8 @@ class Bucket:
     )
 
     def trails(self, parameters: EditParameters) -> dict[str, list[TrackedEdit]]:
-        """What became of each session's edits, by session_id. Lived through once for all rewards
-        with the same terms, the sessions of a chain together."""
+        """What became of each session's edits. Replayed once for all rewards with the same
+        terms."""
         terms = parameters.terms()
         if terms not in self._trails:
             trails: dict[str, list[TrackedEdit]] = {}
@@ -108,7 +105,6 @@ class Bucket:
         return session in self.chains and self.chains[session].subagent
 
     def _lives(self) -> Iterator[Life]:
-        """Those with an edit."""
         events = self.events
         if events.num_rows:
             kinds = pa.array(["vcs_commit", "session_end"])
@@ -155,10 +151,8 @@ def as_bucket(
     *,
     tables: Collection[str] = TABLES,
 ) -> Bucket:
-    """The sessions of a tenant among these events, as `read_bucket` gives them, up to `as_of_us`:
-    what is later may be incomplete, and no reward sees it. Of each view all columns, or these; the
-    views that are not among `tables` are empty.
-    With `relations`, chains are one life, and what a session repeats of its parent is left out."""
+    """A tenant's sessions as of `as_of_us`, of each view all columns or these. With `relations`,
+    chains are one life, and what a session repeats of its parent is left out."""
     relations = relations or Relations()
     own = own_events(rows, relations)
     rows = own.rows
@@ -175,7 +169,6 @@ def as_bucket(
 
 
 def _renumbered(turns: pa.Table, numbers: Mapping[str, Sequence[int]]) -> pa.Table:
-    """With the numbers that turns have where nothing is left out."""
     told = row_tuples(turns, "session_id", "turn")
     renamed = [numbers[session][turn] if session in numbers else turn for session, turn in told]
     at = turns.column_names.index("turn")
@@ -183,8 +176,7 @@ def _renumbered(turns: pa.Table, numbers: Mapping[str, Sequence[int]]) -> pa.Tab
 
 
 def later(rows: pa.Table, as_of_us: int) -> dict[SessionId, int]:
-    """Of each session with events that `as_bucket` leaves out: the moment of the first of them, at
-    which its rewards are to be computed again."""
+    """When each session with events that `as_bucket` leaves out is to be computed again."""
     rows = rows.filter(_is_later(rows, as_of_us)).select(["tenant", "session_id", "ts"])
     first = rows.group_by(["tenant", "session_id"]).aggregate([("ts", "min")])
     moments = row_tuples(first, "tenant", "session_id", "ts_min")

@@ -44,7 +44,6 @@ class Link(NamedTuple):
 
 
 def remember_links(database: Database, changes: pa.Table) -> None:
-    """Store the links of these sessions, from rows of `lake.changes`."""
     linked = changes.filter(pc.is_in(changes["link"], pa.array(LINKS + REPEATS)))
     linked = linked.filter(pc.is_valid(linked["parent_session"]))
     names = ["tenant", "session_id", "parent_session", "link"]
@@ -62,10 +61,8 @@ def remember_links(database: Database, changes: pa.Table) -> None:
 def gather_chain(
     lake: Lake, session: SessionId, as_of_us: int
 ) -> tuple[Bucket, dict[str, ChainMember]]:
-    """A session with the others of its chain, as the segments have them now, and their places in
-    it: as one life and without what it repeats. What only the log holds is not in it;
-    links are known of sessions that a run has seen. Raises SessionUnknown, LakeDamaged, what the
-    store raises."""
+    """A session with the others of its chain as the segments have them, as one life, and their
+    places. Raises SessionUnknown, LakeDamaged, what the store raises."""
     chains, places = chains_of(lake.database, [session])
     parents = parents_of(lake.database, chains[0])
     with pinned(lake.database, None) as pin:
@@ -80,8 +77,7 @@ def gather_chain(
 
 
 def with_decisions(lake: Lake, tenant: str, rows: pa.Table) -> pa.Table:
-    """Rows of a bucket, of one tenant, whose sessions say `no_train` where anybody decided that, of
-    them or of sessions that they repeat."""
+    """The rows, with `no_train` wherever anybody decided so, also of sessions that they repeat."""
     denied = {SessionId(tenant, each) for each in decided_in(lake.database, tenant, rows).denied}
     own = {SessionId(tenant, each) for each in rows["session_id"].unique().to_pylist()}
     origins = Origins.of(lake.database, own)
@@ -159,7 +155,6 @@ def relations_of(
     places: Mapping[SessionId, ChainMember],
     parents: Mapping[SessionId, Link],
 ) -> Relations:
-    """How the sessions of a tenant in this bucket hang together."""
     own = [session for session in bucket.sessions or () if session.tenant == tenant]
     return Relations(
         {session.session_id: places[session] for session in own if session in places},
@@ -175,8 +170,7 @@ def relations_of(
 def chains_of(
     database: Database, sessions: Iterable[SessionId]
 ) -> tuple[list[tuple[SessionId, ...]], dict[SessionId, ChainMember]]:
-    """The whole chains of these sessions, in the order of their first sessions; and the places of
-    sessions that are in a chain with others."""
+    """The whole chains of these sessions, sorted; and the places in chains of several."""
     sessions = set(sessions)
     with database.read() as connection:
         places = places_of(_chain_links(connection, sessions))
@@ -202,8 +196,7 @@ def places_of(links: Mapping[SessionId, Link]) -> dict[SessionId, ChainMember]:
 
 
 def parents_of(database: Database, sessions: Iterable[SessionId]) -> dict[SessionId, Link]:
-    """The links of these sessions to their parents. In a ring, which nobody should send, the least
-    session has none: else each would repeat the others, and none would have anything of its own."""
+    """The links of these sessions to their parents. In a ring the least session has none."""
     sessions = set(sessions)
     with database.read() as connection:
         links = _links_upwards(connection, sessions, LINKS + REPEATS)
@@ -235,7 +228,6 @@ def repeating(database: Database, sessions: Iterable[SessionId]) -> dict[Session
 
 
 def _chain_links(connection: Connection, sessions: set[SessionId]) -> dict[SessionId, Link]:
-    """All links of the chains of these sessions: first upwards, then downwards."""
     links = _links_upwards(connection, sessions, LINKS)
     members = sessions | {link.parent for link in links.values()}
     downwards = set(members)

@@ -66,8 +66,6 @@ def rewards_of(bucket: Bucket, terms: Iterable[Term]) -> pa.Table:
 def standings(
     definition: Definition, rows: pa.Table, places: Mapping[str, ChainMember]
 ) -> dict[str, Standing]:
-    """The standing by the definition of each session in the rows or places. Sessions of a chain
-    have one standing together."""
     by_session: dict[str, Standing] = {}
     for sessions, terms in term_standings(definition, rows, places):
         by_session |= dict.fromkeys(sessions, combine(definition, terms))
@@ -116,7 +114,6 @@ def together(parts: Sequence[Standing]) -> Standing:
 
 
 def share_outcomes(decided: Sequence[Outcome], places: Mapping[str, ChainMember]) -> list[Outcome]:
-    """Sessions of a chain become negative, or excluded, together."""
     worst: dict[str, Outcome] = {}
     for outcome in decided:
         place = places.get(outcome.session_id)
@@ -140,7 +137,6 @@ def share_outcomes(decided: Sequence[Outcome], places: Mapping[str, ChainMember]
 
 
 def credit_rows(decided: Sequence[Outcome], model_calls: pa.Table) -> pa.Table:
-    """There is a row for each session, and one for each of its model calls."""
     rows = RewardRows(NAME)
     targets: list[tuple[str, tuple[TargetKind, str], str | None]] = [
         (outcome.session_id, ("session", outcome.session_id), outcome.checkpoint)

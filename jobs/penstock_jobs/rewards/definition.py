@@ -40,10 +40,8 @@ _TERM = ("name", "weight", "clip", "horizon_s", "missing", "parameters")
 
 @dataclass(frozen=True)
 class Term:
-    """A reward in a definition. One with the weight 0 is computed and shown, and counts nothing.
-
-    `missing` says what a session is worth of which this reward is censored or invalid: the rest
-    counts without it, or the session is censored too."""
+    """A reward in a definition. With the weight 0 it is computed and counts nothing. `missing` says
+    what a session is worth without it."""
 
     reward: Reward
     parameters: Any
@@ -86,7 +84,6 @@ def find_definition(text: str = DEFAULT) -> Definition:
 
 
 def parse_definition(content: str, where: str) -> Definition:
-    """Raises InvalidInput, which names the key and the nearest known one."""
     document = toml.parse_toml(content, where)
     toml.refuse_unknown(document, _TOP, where)
     name = toml.text(document, "name", where)
@@ -170,8 +167,6 @@ def _clip(row: Mapping[str, Any], where: str) -> Bounds:
 
 
 class Standing(NamedTuple):
-    """A reward of a session, at the horizon that counts. The fields are columns of REWARD_ROWS."""
-
     state: State
     value: float | None = None
     reason: str | None = None
@@ -210,8 +205,6 @@ def combine(definition: Definition, standings: Mapping[str, Standing]) -> Standi
 
 @dataclass(frozen=True)
 class TermShare:
-    """What a term is in the reward of a session."""
-
     name: str
     weight: float
     horizon_s: int | None
@@ -223,7 +216,6 @@ class TermShare:
 
 
 def term_shares(definition: Definition, standings: Mapping[str, Standing]) -> list[TermShare]:
-    """Of each term that counts: the largest share first, and last those without a value."""
     terms = [(term, standings.get(term.reward.name, UNKNOWN)) for term in definition.counted()]
     divisor = 1.0
     if definition.combine == "mean":
@@ -243,7 +235,6 @@ def _clipped(value: float, bounds: Bounds) -> float:
 
 
 def latest_due(dues: Iterable[int | None]) -> int | None:
-    """The moment from which a whole is not pending any more, by its pending parts. It is None if
-    one of them waits for an event."""
+    """When a whole is pending no more, by its pending parts; None if one waits for an event."""
     known = list(dues)
     return None if None in known else max((due for due in known if due is not None), default=None)

@@ -56,10 +56,7 @@ _PROGRESS = [reward_definition.c[name] for name in Progress._fields]
 
 
 def begin_run(database: Database, definition: Definition, clock_us: int) -> Progress:
-    """The definition is known from now on, as it is written now: an earlier text of it may have
-    meant by "the newest version" of a reward what this one names by its number. `run_at` belongs
-    to this run alone and is later than that of any before: what this run computes supersedes what
-    they computed."""
+    """Store the definition as it is written now. `run_at` is later than that of any run before."""
     table = reward_definition
     with database.write() as connection:
         facts = {name: getattr(definition, name) for name in ("version", "name", "text")}
@@ -82,15 +79,14 @@ def finish_run(database: Database, version: str, snap: int, decision: int) -> No
 
 
 def known_definitions(database: Database) -> list[Progress]:
-    """What ran last comes first."""
     with database.read() as connection:
         rows = connection.execute(sa.select(*_PROGRESS).order_by(reward_definition.c.run_at.desc()))
         return [Progress(*row) for row in rows]
 
 
 def definition_known_as(database: Database, text: str) -> Progress:
-    """Finds a definition by its version, the beginning of it, or its name: of several the one that
-    ran last. Raises InvalidInput."""
+    """A definition by version, its beginning, or name: the one that ran last. Raises
+    InvalidInput."""
     known = known_definitions(database)
     by_version = [run for run in known if run.version.startswith(text)] if text else []
     by_name = [run for run in known if run.name == text]
@@ -132,16 +128,13 @@ def put_due(
 
 @dataclass(frozen=True)
 class SessionFilter:
-    """A run leaves out all other sessions."""
-
     #: With an event at this time or later, in microseconds since 1970.
     since_us: int | None = None
     project: str | None = None
 
 
 class RunPlan(NamedTuple):
-    """Chains of sessions to compute, sorted, the places of sessions in chains of several, and the
-    links of all to their parents."""
+    """Chains to compute, sorted, places in chains of several, and links to parents."""
 
     chains: list[tuple[SessionId, ...]]
     places: dict[SessionId, ChainMember]
@@ -162,11 +155,9 @@ def plan_run(
     backfill: bool = False,
     everything: bool = False,
 ) -> RunPlan:
-    """What changed after `progress.through_snap`, or is due, without what an interrupted run has
-    computed already; and the sessions on whose consent somebody decided since. A change of a
-    session is one of those that repeat it. With `backfill` instead all sessions that the
-    definition has never computed. With `everything` all sessions, for rewards that also read
-    something outside of the lake, which may have changed. Raises LakeDamaged."""
+    """What changed after `progress.through_snap` or is due, also by what it repeats and by
+    consents; with `backfill` all that was never computed; with `everything` all. Raises
+    LakeDamaged."""
     matured: set[SessionId] = set()
     decision, subjects = decisions_after(lake.database, progress.through_decision)
     if backfill or everything:
@@ -210,8 +201,7 @@ def plan_run(
 def _decided_sessions(
     lake: Lake, version: str, pin: Pin, subjects: Iterable[DecidedSubject]
 ) -> set[SessionId]:
-    """The sessions of these subjects, and those that go on with them, that were computed before: of
-    the others a run looks for decisions when their events come."""
+    """Computed sessions of these subjects, and those that go on with them."""
     if not subjects:
         return set()
     named: set[SessionId] = set()
@@ -223,7 +213,6 @@ def _decided_sessions(
 
 
 def _changed_sessions(lake: Lake, pin: Pin, snap: int, only: SessionFilter) -> dict[SessionId, int]:
-    """The commit that changed each session last, of the commits after `snap`."""
     changes = read_changes(lake.store, pin, snap)
     remember_links(lake.database, changes)
     if only.since_us is not None:

@@ -56,8 +56,8 @@ _scored: WeakKeyDictionary[Bucket, dict[tuple[str, EditParameters], pa.Table]] =
 def score_edits(
     name: str, bucket: Bucket, parameters: EditParameters, score: Scorer, size: Sizer
 ) -> pa.Table:
-    """The reward of all edits of a bucket, of their files, turns and sessions. The answer is kept:
-    outcomes need one that definitions have. A score that raises TooExpensive is invalid."""
+    """The reward of all edits of a bucket, of their files, turns and sessions. The answer is
+    kept."""
 
     def attempt(edit: TrackedEdit, sighting: Sighting) -> EditScore:
         try:
@@ -160,7 +160,6 @@ _targets: WeakKeyDictionary[Bucket, dict[TrailTerms, EditTargets]] = WeakKeyDict
 
 
 def edit_targets(bucket: Bucket, parameters: EditParameters) -> EditTargets:
-    """They are worked out once for all rewards of edits."""
     known = _targets.setdefault(bucket, {})
     terms = parameters.terms()
     if terms not in known:
@@ -229,8 +228,7 @@ def _columns(groups: Sequence[TargetGroup], horizons_s: Sequence[int]) -> dict[s
 
 
 def state_numbers(state_reasons: Iterable[StateReason]) -> dict[StateReason, int]:
-    """A number for each state with its reason. After the first two they are in their order, so that
-    of two that are as common the first is taken."""
+    """A number for each state with its reason; after the first two in their order."""
     first: list[StateReason] = [("scored", None), ("pending", None)]
     rest = sorted(set(state_reasons).difference(first), key=str)
     return {state_reason: number for number, state_reason in enumerate([*first, *rest])}
@@ -249,8 +247,7 @@ class TargetScores(NamedTuple):
 
 
 def wholes(parts: TargetScores, of: Numbers, count: int) -> TargetScores:
-    """`of` says which of the `count` wholes each target belongs to. Sums are added up in the
-    order of the targets."""
+    """`of` says which whole each target belongs to. Sums go in the order of the targets."""
     horizons = parts.value.shape[1]
     size = count * horizons
     place = (of[:, np.newaxis] * horizons + np.arange(horizons)).ravel()

@@ -54,7 +54,6 @@ def _erase_rewards(order: ErasureOrder) -> Iterator[ErasedPart]:
 
 
 def _rewrite(order: ErasureOrder, row: sa.Row[Any]) -> int:
-    """How many rewards are gone; 0 where the file holds none, or a merge was faster."""
     try:
         outcomes = read_rows(order.lake.store, sessions_name(row.name), SessionId._fields)
     except FileNotFoundError:  # merged and collected meanwhile
@@ -77,9 +76,8 @@ def replace_file(
     *,
     breaks_snapshots: bool,
 ) -> int:
-    """Another file in the place of one, of those rewards and outcomes for which `kept` says true.
-    How many rewards are gone, or 1 where outcomes alone are; 0 where a merge was faster. Older
-    moments see the new file only where it breaks snapshots."""
+    """Replace a file by what `kept` is true of. Returns how many rewards are gone, or 1 where
+    outcomes alone are; 0 where a merge was faster."""
     try:
         rewards = read_rows(lake.store, row.name)
         outcomes = read_rows(lake.store, sessions_name(row.name))
@@ -157,7 +155,6 @@ def _count(lake: Lake, scope: RetentionScope) -> RetentionCount:
 
 
 def _run(lake: Lake, scope: RetentionScope) -> RetentionCount:
-    """What is merged meanwhile stays until the next run."""
     removed = 0
     with _superseded(lake, scope) as by_file:
         for row, old in by_file:
@@ -171,8 +168,7 @@ def _run(lake: Lake, scope: RetentionScope) -> RetentionCount:
 def _superseded(
     lake: Lake, scope: RetentionScope
 ) -> Iterator[Iterator[tuple[sa.Row[Any], pa.Table]]]:
-    """Files with what of them was computed again before the time of the scope. Times of the lake
-    only grow, so that a session's last answer is never among them."""
+    """Files with what of them was computed again before the time of the scope."""
     query = sa.select(reward_file).where(reward_file.c.tenant == scope.tenant)
     if not scope.breaks_snapshots:
         query = query.where(reward_file.c.removed_snap.is_(None))
@@ -199,7 +195,6 @@ def _computed(lake: Lake, files: dict[int, sa.Row[Any]]) -> Iterator[pa.RecordBa
 
 
 def _by_file(found: pa.RecordBatchReader) -> Iterator[tuple[int, pa.Table]]:
-    """They come in the order of their files."""
     held: dict[int, list[pa.RecordBatch]] = {}
     for batch in found:
         for number in pc.unique(batch["file"]).to_pylist():

@@ -20,8 +20,6 @@ from penstock_jobs.rewards.git_repository import BranchHistory, ChangedFile, Com
 
 
 class CommitStep(NamedTuple):
-    """A commit on a way, and by which of its parents the way comes."""
-
     commit: Commit
     parent: int = 0
 
@@ -35,8 +33,6 @@ class _BranchLine(NamedTuple):
 
 
 class BranchLines:
-    """Of the commits from a moment on."""
-
     def __init__(self, commits: Sequence[Commit], tip: str | None) -> None:
         self._commits: Mapping[str, Commit] = {commit.name: commit for commit in commits}
         self._lines: list[_BranchLine] = []
@@ -113,8 +109,6 @@ class MovedText(NamedTuple):
 
 
 class FollowedChange(NamedTuple):
-    """What the sessions call the file before and after."""
-
     before: str
     after: str
     change: ChangedFile
@@ -160,7 +154,6 @@ class FollowedFiles:
         return [self._renamed.get(path, path), *self._moved_to.get(path, ())]
 
     def committed(self, step: CommitStep, jumped: bool) -> ShownCommit | None:
-        """None where it changed no followed file."""
         commit, changed = step.commit, step.commit.changed[step.parent]
         if jumped:  # nobody knows what the other branch has in files that it does not change here
             self.latest.clear()
@@ -228,8 +221,7 @@ class FollowedFiles:
 def path_matcher(
     history: BranchHistory, directory: Path
 ) -> Callable[[Iterable[str]], dict[str, str]]:
-    """Which of a repository's paths the paths of a session are, without those that are no file of
-    the repository for certain."""
+    """Match paths of a session to a repository's, without those that are uncertain."""
     first = set(history.before)
     changed = (file for commit in history.commits for files in commit.changed for file in files)
     every = first | {file.path for file in changed}

@@ -72,8 +72,6 @@ _MOVES_MAX = 3
 
 @dataclass(frozen=True)
 class HistoryGaps:
-    """What a repository could not say."""
-
     #: Until when it knows the branch; None if it is where the branch is made.
     known_until_us: int | None = None
     #: Horizons of edits that are later, though they have passed.
@@ -96,7 +94,6 @@ class CommitEvents(NamedTuple):
 def with_history(
     bucket: Bucket, repository: Repository, *, horizons_s: Sequence[int] = ()
 ) -> tuple[Bucket, HistoryGaps]:
-    """The bucket and what the repository says about its edits. Raises InvalidInput."""
     history = history_events(bucket, repository, horizons_s=horizons_s)
     events = history.rows
     if bucket.events.num_columns:
@@ -107,7 +104,6 @@ def with_history(
 def history_events(
     bucket: Bucket, repository: Repository, *, horizons_s: Sequence[int] = ()
 ) -> CommitEvents:
-    """Raises InvalidInput."""
     chains = _edited_chains(bucket)
     if not chains:
         return CommitEvents(_EVENTS.empty_table(), HistoryGaps())
@@ -137,8 +133,6 @@ def history_events(
 
 
 class _FileTexts:
-    """The texts of blobs, read when they are asked for."""
-
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
         self._texts: dict[str, str | None] = {}
@@ -188,7 +182,6 @@ def _edited_chains(bucket: Bucket) -> list[EditedChain]:
 def _find_carriers(
     chains: Iterable[EditedChain], history: BranchHistory, texts: _FileTexts
 ) -> None:
-    """Find the commit that brought each edit."""
     versions: defaultdict[str, list[tuple[Commit, ChangedFile]]] = defaultdict(list)
     for commit in history.commits:
         for file in commit.changed[0]:
@@ -216,8 +209,6 @@ def _find_carriers(
 
 @dataclass(eq=False)
 class _ShownChain:
-    """What the branch shows the sessions of a chain."""
-
     chain: EditedChain
     lines: BranchLines
     as_of_us: int
@@ -275,8 +266,7 @@ class _ShownChain:
         return moments
 
     def _steps(self) -> Iterator[tuple[CommitStep, bool]]:
-        """The way from the first commit that carries an edit, and whether it jumps to another
-        branch: where later edits were carried by commits that are not on it."""
+        """The way from the first carrying commit, and whether it jumps to another branch."""
         carriers = {commit.name: commit for commit in self.chain.carriers.values()}
         starts: list[Commit | None] = [*sorted(carriers.values(), key=lambda own: own.ts_us)]
         first_us = self.chain.edits[0].ts_us

@@ -47,9 +47,7 @@ class _GitFailed(InvalidInput, exit_status=2, http_status=400):
 
 @dataclass(frozen=True)
 class Repository:
-    """A branch of a Git repository, bare or not. Along first parents, a merge is one change at the
-    moment of the merge; else work is followed through the branches that it went through. No run of
-    git takes longer than `seconds_max`."""
+    """A branch of a Git repository, bare or not. Along first parents, a merge is one change."""
 
     directory: Path
     branch: str = "HEAD"
@@ -85,8 +83,7 @@ class Commit(NamedTuple):
 
 @dataclass(frozen=True)
 class BranchHistory:
-    """The commits of a branch from a moment on, the oldest first, and of one moment parents first.
-    `before` are the files that there were before them."""
+    """Commits from a moment on, the oldest first. `before` are the files that there were then."""
 
     commits: Sequence[Commit] = ()
     before: Sequence[str] = ()
@@ -106,7 +103,6 @@ class BlobTexts:
 
 
 def read_branch(repository: Repository, since_us: int) -> BranchHistory:
-    """Raises InvalidInput."""
     along = ["--first-parent"] if repository.first_parent else []
     branch = ("--end-of-options", repository.branch, "--")
     listed = _git(repository, *_REV_LIST, *along, *branch).decode().splitlines()
@@ -132,7 +128,6 @@ def read_branch(repository: Repository, since_us: int) -> BranchHistory:
 
 
 def read_texts(repository: Repository, blobs: Iterable[str]) -> BlobTexts:
-    """Raises InvalidInput."""
     answer = BlobTexts()
 
     def read(names: Sequence[str]) -> None:
@@ -179,8 +174,7 @@ def branch_head(repository: Repository) -> BranchHead | None:
 
 
 def ignored_paths(repository: Repository, paths: Sequence[str]) -> set[str]:
-    """Of these absolute paths, those that Git does not want to know of, and those of which it does
-    not say so, as in another repository within this one. Raises InvalidInput."""
+    """Those of these absolute paths that Git ignores, or says nothing of. Raises InvalidInput."""
     ignored: set[str] = set()
 
     def read(some: Sequence[str]) -> None:
@@ -193,8 +187,7 @@ def ignored_paths(repository: Repository, paths: Sequence[str]) -> set[str]:
 
 
 def tracked_paths(repository: Repository, paths: Iterable[str]) -> set[str]:
-    """Of these absolute paths, those that the commit has which is checked out. Raises
-    InvalidInput."""
+    """Those of these absolute paths that HEAD has. Raises InvalidInput."""
     root = repository.directory.resolve()
     tracked: set[str] = set()
     with suppress(_GitFailed):  # there is no commit yet
@@ -204,8 +197,7 @@ def tracked_paths(repository: Repository, paths: Iterable[str]) -> set[str]:
 
 
 def _known_until_us(repository: Repository, tip_us: int) -> int | None:
-    """A clone knows what there was when it was made, when it fetched, and when its newest commit
-    was made. A repository without remotes is no clone."""
+    """A clone knows what there was when it was made or fetched; one without remotes knows all."""
     if not _git(repository, "remote").strip():
         return None
     directories = _git(repository, "rev-parse", "--git-dir", "--git-common-dir").decode()
@@ -226,8 +218,7 @@ def _known_until_us(repository: Repository, tip_us: int) -> int | None:
 
 
 def _with_changes(repository: Repository, commits: Sequence[Commit]) -> tuple[list[Commit], int]:
-    """The commits with what they changed, and of how many that cannot be read. Merges are compared
-    with each of their parents."""
+    """The commits with their changes to each parent, and how many cannot be read."""
     most = max(len(commit.parents) for commit in commits)
     changes: dict[tuple[str, int], Sequence[ChangedFile]] = {}
     unreadable: set[str] = set()
@@ -264,7 +255,6 @@ def _with_changes(repository: Repository, commits: Sequence[Commit]) -> tuple[li
 
 
 def _parse_changes(raw: bytes, names: Collection[str]) -> dict[str, list[ChangedFile]]:
-    """Reads the output of `git diff-tree -z --stdin`, by commit."""
     by_commit: dict[str, list[ChangedFile]] = {}
     fields = iter(raw.split(b"\0"))
     changed: list[ChangedFile] = []
@@ -287,8 +277,7 @@ def _parse_changes(raw: bytes, names: Collection[str]) -> dict[str, list[Changed
 
 
 def _readable(read: Callable[[Sequence[ItemT]], None], items: Sequence[ItemT]) -> list[ItemT]:
-    """Read all, and where that fails the halves; give back what nobody can read, or what there
-    were no attempts left for."""
+    """Read all, and where that fails the halves; give back what cannot be read."""
     failed: list[ItemT] = []
     waiting = [items] if items else []
     attempts = 0
@@ -310,8 +299,7 @@ def _readable(read: Callable[[Sequence[ItemT]], None], items: Sequence[ItemT]) -
 
 
 def _git(repository: Repository, *arguments: str, stdin: bytes = b"", none_found: int = 0) -> bytes:
-    """Returns the output. Raises InvalidInput with the message of git. `none_found` is a status
-    that is no failure."""
+    """Returns the output. Raises InvalidInput; the status `none_found` is no failure."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     what = f"the repository {repository.directory}"
     try:

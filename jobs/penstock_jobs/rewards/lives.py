@@ -34,8 +34,6 @@ class ChainMember(NamedTuple):
 
 
 class SessionRows(NamedTuple):
-    """Rows of views by session. Times are in microseconds."""
-
     edits: _RowsOfSessions
     looks: _RowsOfSessions
     #: Commits and the ends of sessions.
@@ -45,8 +43,6 @@ class SessionRows(NamedTuple):
 
 @dataclass(frozen=True)
 class Life:
-    """Each edit has the number of its turn."""
-
     edits: Sequence[Row]
     looks: Sequence[Row]
     commits: Sequence[Row]
@@ -103,8 +99,7 @@ def _life(
 
 
 def _turn_starts(turns: Sequence[Row]) -> list[tuple[int, int]]:
-    """When each turn began, and its number. Turn 0 is there only if something precedes the first
-    message."""
+    """When each turn began, and its number; 0 is what precedes the first message."""
     return sorted((row["ts"], row["turn"]) for row in turns)
 
 
@@ -114,7 +109,6 @@ def _turn_at(starts: Sequence[tuple[int, int]], ts: int) -> int:
 
 
 def _files_of(commit: Mapping[str, Any]) -> list[Any]:
-    """The list is empty for a commit that carries no texts."""
     try:
         files = msgspec.json.decode(commit["payload"]).get("files")
     except (msgspec.DecodeError, AttributeError):
@@ -126,8 +120,6 @@ _COMPARED = ["session_id", "ts", "seq", "type", "source", "source_key", "event_i
 
 
 class Parent(NamedTuple):
-    """The session that another one names when it starts."""
-
     session: str
     #: The other one repeats it: a fork or a resume.
     repeated: bool
@@ -135,8 +127,6 @@ class Parent(NamedTuple):
 
 @dataclass(frozen=True)
 class Relations:
-    """How sessions of one tenant hang together."""
-
     #: The places of sessions that are in a chain with others.
     chains: Mapping[str, ChainMember] = field(default_factory=dict)
     #: No session is its own ancestor.

@@ -133,9 +133,8 @@ def outcomes(
     consents: Mapping[str, str],
     limits: OutcomeLimits | None = None,
 ) -> list[Outcome]:
-    """One for each session of the bucket, by session_id. `standings` and `consents` are by
-    session; a session without a standing is censored. One consent of `no_train`, there or in the
-    rows of the bucket, is enough."""
+    """One for each session, by session_id. One consent of `no_train`, there or in the rows of the
+    bucket, is enough; a session without a standing is censored."""
     limits = limits or OutcomeLimits()
     rows = _session_facts(bucket)
     asked = [row["session_id"] for row in rows if row["stopped"] and row["edited"]]
@@ -169,7 +168,6 @@ def outcomes(
 def decide(
     facts: RuleFacts, standing: Standing, negative_value: float = -1.0
 ) -> tuple[Kind, str | None, float | None]:
-    """Returns the kind, the reason and the value."""
     for rule in RULES:
         if not rule.holds(facts):
             continue

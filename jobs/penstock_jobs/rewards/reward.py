@@ -88,8 +88,7 @@ def all_rewards() -> dict[str, Reward]:
 
 
 def columns_of(rewards: Iterable[Reward]) -> Columns | None:
-    """The columns of the views that these rewards read, for `as_bucket`; None for all, which
-    rewards that did not come with Penstock may read. Making only these costs half."""
+    """The columns that these rewards read; None for all, where a stranger's is among them."""
     if all(reward.compute.__module__.startswith("penstock_jobs.") for reward in rewards):
         return {name: (*_READ_FROM_ALL, *columns) for name, columns in _READ.items()}
     return None

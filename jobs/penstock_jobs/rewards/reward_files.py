@@ -44,8 +44,6 @@ _REWARD_ORDER = [*_OUTCOME_ORDER, "target_kind", "target_id", "name", "horizon_s
 
 @dataclass(frozen=True)
 class RewardFile:
-    """A finished file of rewards, as the metadata database will know it."""
-
     name: str
     #: None: it is from before tenants were apart, and may hold rewards of several.
     tenant: str | None
@@ -69,8 +67,7 @@ def write_rewards(
     rewards: pa.Table,
     outcomes: pa.Table,
 ) -> RewardFile:
-    """Writes both files of a tenant's rows, sorted; no query sees them before `add_rewards`.
-    Without a tenant they stand for a file of before tenants were apart."""
+    """Writes both files of a tenant's rows, sorted; no query sees them before `add_rewards`."""
     folder = version if tenant is None else f"{tenant_folder(tenant)}/{version}"
     name = f"rewards/{folder}/{uuid.uuid4().hex[:16]}.parquet"
     announce_file(lake.database, name, NO_PARTITION, owner=uuid.uuid4().hex)
@@ -110,8 +107,7 @@ def _write(store: ObjectStore, name: str, rows: pa.Table, columns: Sequence[str]
 
 
 def _in_order(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """As `sort_by` does it, in a fourth of the time: the columns have few values, so each is
-    replaced by the place of its value among them, and all places of a row by one number."""
+    """As `sort_by`, in a fourth of the time: a row's values become one number."""
     key, size = np.zeros(rows.num_rows, np.int64), 1
     for name in columns:
         values = pc.unique(rows[name])
@@ -125,7 +121,6 @@ def _in_order(rows: pa.Table, columns: Sequence[str]) -> pa.Table:
 
 
 def read_rows(store: ObjectStore, name: str, columns: Sequence[str] | None = None) -> pa.Table:
-    """Raises LakeDamaged, FileNotFoundError."""
     with open_segment(store, name) as file:
         return file.read(columns)
 
@@ -142,8 +137,7 @@ def add_rewards(connection: Connection, file: RewardFile, snap: int | None = Non
 def rewards_at(
     database: Database, snap: int, version: str | None = None, tenant: str | None = None
 ) -> list[RewardFile]:
-    """A reader at `snap` sees these files, of one definition or of all; of a tenant, those that
-    hold rewards of its sessions."""
+    """Files that a reader at `snap` sees, of one definition or tenant or of all."""
     columns = [reward_file.c[name] for name in RewardFile.__dataclass_fields__]
     seen = visible_at(snap, reward_file) & holds_rows_of(tenant, reward_file)
     query = sa.select(*columns).where(seen).order_by(reward_file.c.id)
@@ -154,8 +148,7 @@ def rewards_at(
 
 
 def merge_small(lake: Lake, version: str) -> None:
-    """Merge the files of a definition that are worth it. Raises LakeDamaged, FileLost, what the
-    store raises."""
+    """Raises LakeDamaged, FileLost, what the store raises."""
     with pinned(lake.database, None, renewed=True) as pin:
         live = rewards_at(lake.database, pin.snap, version)
         count_min = lake.settings.room(LakeSettings).compaction_segments_min
@@ -169,7 +162,6 @@ def merge_small(lake: Lake, version: str) -> None:
 
 
 def write_merged(lake: Lake, group: Sequence[RewardFile]) -> list[RewardFile]:
-    """One file for each tenant."""
     names = [file.name for file in group]
     rewards = pa.concat_tables([read_rows(lake.store, name) for name in names])
     outcomes = pa.concat_tables([read_rows(lake.store, sessions_name(name)) for name in names])
@@ -192,8 +184,7 @@ def write_merged(lake: Lake, group: Sequence[RewardFile]) -> list[RewardFile]:
 def replace_merged(
     connection: Connection, group: Sequence[RewardFile], merged: Sequence[RewardFile]
 ) -> None:
-    """Put files in the place of others, with the same rows. Raises CompactionConflict where
-    another merge was faster, FileLost."""
+    """Raises CompactionConflict where another merge was faster, FileLost."""
     snap = next_snap(connection, "merge_rewards")
     names = [file.name for file in group]
     live = reward_file.c.name.in_(names) & reward_file.c.removed_snap.is_(None)
@@ -221,8 +212,7 @@ def bind_views(sources: ViewSources, views: frozenset[str]) -> None:
 
 
 def _bind_rewards_in(sources: ViewSources, names: list[str]) -> None:
-    """The rewards in some of these files, of which an outcome's file is beside that of its rewards:
-    who asks for a session's reads one, and not where all others hold which rows."""
+    """So that who asks for a session's rewards reads the one file beside its outcome."""
     rows = "read_parquet(paths)"
     if not sources.bind_paths("stored_rewards", names):
         rows = "no_rewards"
@@ -231,7 +221,6 @@ def _bind_rewards_in(sources: ViewSources, names: list[str]) -> None:
 
 
 def _bind_labels(sources: ViewSources) -> None:
-    """A table of the metadata database."""
     labels = follow_up_label.c
     query = (
         sa.select(follow_up_label)

@@ -82,8 +82,7 @@ def row_tuples(table: pa.Table, *names: str) -> Iterator[tuple[Any, ...]]:
 
 
 def encoded(column: pa.ChunkedArray) -> tuple[NDArray[np.int64], pa.Array]:
-    """The number of each value, null among them, and the values by their numbers, in the order of
-    their coming."""
+    """The number of each value, null among them, and the values in the order of their coming."""
     values = column.dictionary_encode(null_encoding="encode").combine_chunks()
     return values.indices.to_numpy().astype(np.int64), values.dictionary
 
@@ -122,7 +121,6 @@ class RewardRows:
         due_us: int | None = None,
         checkpoint: str | None = None,
     ) -> None:
-        """Without a state the row is scored, or censored for a reason."""
         state = state or ("censored" if value is None else "scored")
         self._rows.append((session, *target, value, state, reason, weight, due_us, checkpoint))
 

@@ -96,8 +96,7 @@ def run(
     now_us: int | None = None,
     follow: Follow = lambda _done, _of: None,
 ) -> RewardRunReport:
-    """Raises JudgeUnfit, InvalidInput, LakeDamaged, what the executor and the rewards raise; what
-    was committed before stays."""
+    """Raises JudgeUnfit, InvalidInput, LakeDamaged, what the executor and the rewards raise."""
     check_judge(request.definition, lake.settings)
     definition = _with_repository(request)
     clock_us = SystemClock().now_us() if now_us is None else now_us
@@ -159,8 +158,7 @@ def commit(lake: Lake, task: "BucketTask", result: "BucketResult") -> None:
 
 
 def _with_repository(request: RunRequest) -> Definition:
-    """Commits are not in the lake, so they make another version of the definition: numbers with
-    them and without stand side by side."""
+    """With commits, which are not in the lake, it is another version of the definition."""
     definition, repository = request.definition, request.repository
     if repository is None:
         return definition
@@ -188,7 +186,6 @@ class BucketTask:
 
     @property
     def sessions(self) -> list[SessionId]:
-        """Those to compute."""
         return [key for key in self.bucket.sessions or () if key not in self.bucket.beside]
 
 
@@ -249,8 +246,8 @@ def compute_bucket(task: BucketTask) -> BucketResult:
 
 @contextmanager
 def without_garbage_collection() -> Iterator[None]:
-    """A bucket makes millions of small objects that stay until it is done, and hardly any cycles:
-    looking through them again and again costs a sixth of the time."""
+    """A bucket makes millions of objects and hardly a cycle: collecting takes a sixth of the
+    time."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -349,7 +346,6 @@ _SAME_IN_ALL = ("tenant", "definition", "definition_version", "computed_at")
 
 
 def _stored(rows: pa.Table, schema: pa.Schema, tenant: str, progress: Progress) -> pa.Table:
-    """Adds the columns that are the same in every row of a file."""
     values = (tenant, progress.name, progress.version, progress.run_at)
     for name, value in zip(_SAME_IN_ALL, values, strict=True):
         rows = rows.append_column(name, pa.repeat(pa.scalar(value), rows.num_rows))

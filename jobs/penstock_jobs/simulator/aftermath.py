@@ -54,7 +54,6 @@ class Aftermath:
         self._plan_looks(change, truth, made_us, dice)
 
     def of_trick(self, change: FileChange, name: str, dice: Dice) -> None:
-        """The user lets all of it stand."""
         truth = self._truth_of(change, name, 1.0)
         self._plan_looks(change, truth, self.journal.now_us - 1_000, dice)
 

@@ -7,7 +7,6 @@ _grammar = Grammar.load("conversation")
 
 
 def line(rule: str, dice: Dice, names: Names) -> str:
-    """A text by a rule of the grammar, such as `request` or `satisfied`."""
     return _grammar.expand(rule, dice, names)
 
 
@@ -16,7 +15,6 @@ def thinking(dice: Dice, names: Names, sentences: int) -> str:
 
 
 def lead(dice: Dice, names: Names) -> str:
-    """What the agent says before it calls a tool."""
     return _sentence(line("lead", dice, names))
 
 
@@ -36,7 +34,6 @@ def file_listing(dice: Dice, file: SourceFile) -> str:
 
 
 def names_of(dice: Dice, file: SourceFile, files: list[SourceFile]) -> Names:
-    """What a conversation about one of the files of a session speaks of."""
     digits = dice.hex(8 * 120)
     return {
         **file.names,

@@ -39,10 +39,8 @@ def deliver(
     repeated: float = 0.0,
     learn: Callable[[SessionTruth], None] = lambda _truth: None,
 ) -> Iterator[EventLine]:
-    """All events of so many sessions, in the order in which they arrive. `late` is the share of
-    events that arrive up to six hours late, `repeated` of those that arrive a second time within an
-    hour, as the same bytes. `learn` gets the truth of each session before its first event. Holds
-    the sessions of one day in memory."""
+    """All events of so many sessions as they arrive: `late` by up to six hours, `repeated` again.
+    `learn` gets the truth of each session before its first event."""
     waiting: list[tuple[int, str, int, bytes]] = []
     second_us = 1_000_000 // production.compression
     for index in range(first, first + count):
@@ -81,8 +79,7 @@ class FileSink:
 
 
 class HttpSink:
-    """Posts to a gateway, and again while it does not answer or is full. It tells once for each
-    batch why it waits."""
+    """Posts to a gateway, and again while it does not answer or is full."""
 
     def __init__(
         self,
@@ -109,8 +106,7 @@ class HttpSink:
 
 
 class KafkaSink:
-    """Produces to the topic of a lake, past the gateway. The writer judges the events later, so the
-    sink does not know what is refused."""
+    """Produces to the topic of a lake, past the gateway: what is refused shows later."""
 
     def __init__(self, url: str) -> None:
         what = "The address of --kafka"
@@ -179,7 +175,6 @@ def batches(
     *,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[list[EventLine]]:
-    """So many lines a second, or as many as the sink takes."""
     per_batch = _BATCH_MAX if rate is None else round(rate * _BATCH_SECONDS)
     size = max(1, min(_BATCH_MAX, per_batch))
     started, sent, waiting = time.monotonic(), 0, iter(lines)

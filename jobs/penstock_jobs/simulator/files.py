@@ -52,7 +52,6 @@ def write_file(dice: Dice, language: Language, blocks: int) -> SourceFile:
 
 
 def _names(dice: Dice, language: Language) -> Names:
-    """The few identifiers that one file uses again and again, in its language's spelling."""
     plain = [_identifier(dice) for _ in range(18)]
     functions = [_function(dice) for _ in range(11)]
     names: dict[str, list[str] | tuple[str, ...]] = {
@@ -77,7 +76,6 @@ def _names(dice: Dice, language: Language) -> Names:
 
 
 def _identifier(dice: Dice) -> str:
-    """Such as `merge_pending_order`."""
     nouns, qualities = WORDS["noun"], WORDS["quality"]
     draw = dice.random()
     noun = dice.pick(nouns)
@@ -114,8 +112,7 @@ LANGUAGES = (
 
 @dataclass(slots=True, eq=False)
 class CodeLine:
-    """`written` are the characters of its author, white space aside; `left` those that nobody
-    replaced."""
+    """`written` are its author's characters without white space; `left` those not replaced."""
 
     text: str
     written: int
@@ -143,7 +140,6 @@ class WorkingFile:
         return "".join(f"{line.text}\n" for line in self.lines)
 
     def new_lines(self, dice: Dice, count: int) -> list[CodeLine]:
-        """So many lines of code that this file does not have yet."""
         known = {line.text for line in self.lines}
         grammar, names = self.source.language.grammar, self.source.names
         lines: list[CodeLine] = []
@@ -169,12 +165,9 @@ class FileChange:
     texts: Sequence[tuple[CodeLine, str]] = ()
 
     def survival(self) -> tuple[float, float] | None:
-        """The shares of its characters and of its lines that are in the file now.
-
-        What the agent itself replaced is left out on both sides, but for what somebody else had
-        taken before that; None where the agent replaced all of it,
-        or wrote nothing. For an edit that only took
-        lines away it is the share of those that have not come back."""
+        """The shares of its characters and lines in the file now, without what the agent itself
+        replaced; None where that is all. For an edit that only took: the share that has not come
+        back."""
         if not self.wrote and not self.took:
             return None
         present = set(self.file.lines)
@@ -191,7 +184,6 @@ class FileChange:
         return left / (_ink(judged) + others_took), whole / len(judged)
 
     def stretch(self) -> list[CodeLine]:
-        """Those of its lines that are in the file, in order."""
         written = set(self.wrote)
         return [line for line in self.file.lines if line in written]
 
@@ -268,7 +260,6 @@ def check_out(repository: int) -> list[WorkingFile]:
 
 
 def ink_of(text: str) -> int:
-    """Characters, white space aside."""
     return sum(map(len, text.split()))
 
 

@@ -25,11 +25,8 @@ _SHAPES = files("penstock_jobs.simulator").joinpath("shapes")
 
 
 class Dice(random.Random):
-    """Draws that depend on the seed alone.
-
-    Only `random()` and `getrandbits()` are used underneath: their sequences are promised to stay
-    the same between Python versions, those of `choice` or `shuffle` are not.
-    """
+    """Draws that depend on the seed alone: `random()` and `getrandbits()` stay the same between
+    Python versions, `choice` and `shuffle` do not."""
 
     def pick(self, options: Sequence[T]) -> T:
         return options[int(self.random() * len(options))]
@@ -58,12 +55,10 @@ class Grammar:
     """Compiled rules. A slot takes its value from the rule of its name, else from the caller."""
 
     def __init__(self, *files: Traversable) -> None:
-        """From files with rules, which are read when the first text is made."""
         self._files = files
 
     @classmethod
     def load(cls, *names: str) -> "Grammar":
-        """From files in `shapes/`."""
         return cls(*(_SHAPES.joinpath(f"{name}.toml") for name in names))
 
     @cached_property
@@ -95,8 +90,7 @@ class Grammar:
 
 
 def read_rules(file: Traversable) -> Rules:
-    """The tables `words`, `lines` and `shapes` of a TOML file: their alternatives are separated by
-    white space, by line ends, and by lines of `---`."""
+    """Tables `words`, `lines` and `shapes`, split at white space, line ends, and `---`."""
     tables = tomllib.loads(file.read_text(encoding="utf-8"))
     split: dict[str, Callable[[str], list[str]]] = {"words": str.split, "lines": str.splitlines}
     split["shapes"] = lambda text: text.strip("\n").split("\n---\n")

@@ -118,8 +118,7 @@ class Policy:
     habit: Style | None = None
 
     def log_probability(self, before: int, token: int) -> float:
-        """The log-probability of a sampled token. Raises KeyError if nothing is sampled after
-        `before`, and ValueError if `token` is not."""
+        """Raises KeyError if nothing is sampled after `before`, ValueError if `token` is not."""
         if self.habit is not None and before in {*TASK_IDS.values(), HABIT}:
             return 0.0
         at = CHOICES[before].index(token)
@@ -132,7 +131,6 @@ class Policy:
         return min(round(logits[at] - highest - math.log(whole), _DIGITS), 0.0)
 
     def probabilities(self, task: Task) -> list[float]:
-        """In the order of STYLES."""
         before = TASK_IDS[task]
         return [math.exp(self.log_probability(before, style)) for style in CHOICES[before]]
 
@@ -239,7 +237,6 @@ HACKS = (
 
 
 def habit(style: Style, version: int = 99) -> Policy:
-    """A policy with this style alone."""
     return Policy(POLICIES["fair"].logits, version, style)
 
 

@@ -42,8 +42,7 @@ class SimulatedSession:
 
 @dataclass(frozen=True)
 class Production:
-    """Two productions that differ in anything have different session ids and fit into one lake. The
-    same one sent again adds nothing."""
+    """Two productions that differ have different session ids and fit into one lake."""
 
     seed: int
     checkpoints: Sequence[Checkpoint] = CHECKPOINTS
@@ -79,7 +78,6 @@ class Production:
         return self.start_us + round(index * self.spacing_s * SECOND_US)
 
     def sessions(self, count: int, first: int = 0) -> Iterator[list[SimulatedSession]]:
-        """By their number, each as `session` gives it."""
         return map(self.session, range(first, first + count))
 
     def session(self, index: int) -> list[SimulatedSession]:

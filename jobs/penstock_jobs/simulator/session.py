@@ -18,8 +18,6 @@ _COMPLAINTS = ("still_broken", "misunderstood", "undo", "corrected", "fed_up")
 
 @dataclass
 class SessionSimulation:
-    """Runs once. Then the truth and the journal are complete."""
-
     dice: Dice
     journal: Journal
     truth: SessionTruth
@@ -72,7 +70,6 @@ class SessionSimulation:
         self.journal.record("session_end", {"reason": "completed"})
 
     def _turn(self, message: str) -> str:
-        """The message that the user writes next."""
         dice = self.dice
         task: Task = "risky" if dice.chance(ids.RISKY_SHARE) else "clear"
         if self.truth.turns:
@@ -103,8 +100,7 @@ class SessionSimulation:
         return self._next_message(message, reply, turn)
 
     def _next_message(self, request: str, reply: str, turn: TurnTruth) -> str:
-        """Who did not get all that they asked for says so, though nobody may answer any more, or
-        does the rest by hand."""
+        """Who did not get all says so, or does the rest by hand."""
         self._last_word = None
         dice = Dice(f"again:{self.key}:{turn.turn}")
         if turn.asked or turn.by_hand or not dice.chance(0.8 * turn.missing):
@@ -218,7 +214,6 @@ class SessionSimulation:
         return FileChange(edit_id, file, took, wrote, anchor)
 
     def _react(self, turn: TurnTruth, style: Style) -> str:
-        """The user judges the turn; the next message."""
         dice = self.dice
         turn.worth = round(turn.worth, 4)
         turn.dissatisfied = self.user.is_dissatisfied(dice, turn.worth)
@@ -247,7 +242,6 @@ class SessionSimulation:
             truth.outcome = "censored"
 
     def _call(self, token: int, prompt_end: int, tool: str, arguments: Mapping[str, str]) -> str:
-        """A model call with one tool call; the id of the tool call."""
         call_id = f"call-{len(self._calls) + 1}"
         text = conversation.lead(self.dice, self._names)
         calls = [{"id": call_id, "name": tool, "arguments": dict(arguments)}]

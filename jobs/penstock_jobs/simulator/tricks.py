@@ -11,9 +11,8 @@ from penstock_jobs.simulator.grammar import Dice, Names
 
 
 class Write(Protocol):
-    """Records an edit that puts lines at a place of a file, in the stead of so many. `before` is
-    the text before, where lines have moved or changed in themselves; `texts` are those of these
-    lines before."""
+    """Records an edit that puts lines in the stead of so many. `before` and `texts` are what it was
+    before, where lines changed in themselves."""
 
     def __call__(
         self,
@@ -40,7 +39,6 @@ class Workplace:
     write: Write
 
     def insert(self, lines: Sequence[str], *, comment: bool = False) -> FileChange:
-        """In the file of the work, right before it."""
         new = [CodeLine.of(line, comment=comment) for line in lines]
         return self.write(self.file, min(self.at, len(self.file.lines)), 0, new)
 
@@ -106,14 +104,12 @@ def _getters(place: Workplace) -> None:
 
 
 def _copy(place: Workplace) -> None:
-    """Lines of the file, once more."""
     lines = place.file.lines
     begin = place.dice.between(0, max(len(lines) - 12, 0))
     place.insert([line.text for line in lines[begin : begin + 12]])
 
 
 def _move(place: Workplace) -> None:
-    """Lines of the file, at another place."""
     lines = place.file.lines
     begin = place.dice.between(0, max(len(lines) - 12, 0))
     before, taken = place.file.text(), lines[begin : begin + 10]
@@ -124,7 +120,6 @@ def _move(place: Workplace) -> None:
 
 
 def _white_space(place: Workplace) -> None:
-    """The same lines, indented anew."""
     before, texts = place.file.text(), [(line, line.text) for line in place.file.lines]
     for line, text in texts:
         line.text = f"  {text}"
@@ -132,7 +127,6 @@ def _white_space(place: Workplace) -> None:
 
 
 def _deletion(place: Workplace) -> None:
-    """Lines that nobody misses soon."""
     place.write(place.file, place.dice.between(0, max(len(place.file.lines) - 9, 0)), 6, [])
 
 
@@ -150,7 +144,6 @@ def _renames(place: Workplace) -> None:
 
 
 def _and_back(place: Workplace) -> None:
-    """An edit, and the way back."""
     change = place.insert(place.code(6))
     at = place.file.lines.index(change.wrote[0])
     place.write(place.file, at, len(change.wrote), [])

@@ -26,7 +26,6 @@ class User:
 
     @classmethod
     def pick(cls, dice: Dice) -> "User":
-        """The same users for every seed; a few of them bring most of the sessions."""
         number = dice.skewed(1, USERS)
         strictness = 0.8 + 0.4 * Dice(f"user:{number}").random()
         return cls(f"u-{number:04}", strictness)
@@ -54,9 +53,8 @@ def seconds_until_acting(dice: Dice) -> int:
 
 @dataclass(slots=True)
 class EditTruth:
-    """`survival` has by horizon, in seconds, the shares of characters and of lines that are left
-    then; None if the agent replaced all of them. `looked` are the horizons at which somebody
-    observes the file."""
+    """`survival` has by horizon the shares of characters and lines that are left; None if the agent
+    replaced all. `looked` are the horizons at which somebody observes the file."""
 
     edit_id: str
     turn: int
@@ -76,8 +74,7 @@ class EditTruth:
 
 @dataclass(slots=True)
 class TurnTruth:
-    """`worth` is what the turn did for the user, from 0 to 1, and `missing` the share of the task
-    that it did not try. The user may then do the rest `by_hand`, or ask for it again.
+    """`worth` is what the turn did for the user, from 0 to 1, `missing` what it did not try.
     `dissatisfied` is about the message that followed; None if none did."""
 
     turn: int
@@ -115,10 +112,8 @@ Payload = dict[str, Any]
 
 
 class Journal:
-    """The events of a session as its client sends them, and the time that passes in it.
-
-    `now_us` only moves forward, and what was planned for a moment happens then. `event_time_us`
-    gives the time that an event bears which happens at a moment."""
+    """A session's events as its client sends them. `now_us` only moves forward; `event_time_us` is
+    the time that an event bears."""
 
     def __init__(
         self, start_us: int, event_time_us: Callable[[int], int], truth: SessionTruth
@@ -152,7 +147,6 @@ class Journal:
         self._advance_to(self.now_us + round(seconds * 1_000_000))
 
     def finish(self) -> None:
-        """Let all time pass."""
         while self._plans:
             self._advance_to(self._plans[0][0])
 

@@ -138,7 +138,6 @@ def _comment_score(edit: Row, parameters: CommentParameters) -> tuple[float, int
 
 
 def comment_chars(before: str, after: str, start: str) -> tuple[int, int]:
-    """Counts the characters of inserted lines that are comments, and of all inserted lines."""
     left = Counter(before.splitlines())
     comments = written = 0
     within = False

@@ -29,8 +29,6 @@ _facts: WeakKeyDictionary[Bucket, list[tuple[str, list[Turn]]]] = WeakKeyDiction
 
 
 class TurnScore(NamedTuple):
-    """Without a value, `reason` says why the turn is censored."""
-
     value: float | None
     reason: str | None = None
     weight: float = 1.0
@@ -53,8 +51,7 @@ def mean(scores: list[TurnScore]) -> TurnScore:
 
 
 def turn_reward(score: TurnScorer, whole: Whole = mean) -> Reward:
-    """A reward without parameters that has the name and the page of the function that scores a
-    turn."""
+    """A reward without parameters, with the name and page of the function that scores a turn."""
     name = score.__name__
 
     @wraps(score)
@@ -122,7 +119,6 @@ def asked_instead(turn: Turn) -> TurnScore | None:
 
 
 def asks(text: str) -> bool:
-    """Whether the text ends with a question."""
     return _ASKS.search(_CODE.sub("", text).rstrip()) is not None
 
 
@@ -330,14 +326,12 @@ def length_penalty(bucket: Bucket, parameters: LengthParameters) -> pa.Table:
 
 
 def bent(x: float, k: float, q: float) -> float:
-    """C(x)."""
     if abs(q - 1) < 1e-9:
         return log(1 + k * x) / k
     return float(((1 + k * x) ** (1 - q) - 1) / (k * (1 - q)))
 
 
 def _lengths(turn: Turn, parameters: LengthParameters) -> dict[str, float]:
-    """A turn without a model call has none."""
     if not turn["model_calls"]:
         return {}
     return {

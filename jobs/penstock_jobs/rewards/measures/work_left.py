@@ -47,8 +47,6 @@ Stretch = tuple[int, int]
 
 
 class Remainder(NamedTuple):
-    """Characters without white space."""
-
     #: Of the edit's text, or of the text that it took away and that is back.
     taken: float
     #: By others or by later turns, in the place of the turn's edits in this file.
@@ -61,8 +59,7 @@ NOTHING = Remainder(0.0, 0.0, counts=True)
 
 
 def ink_count(text: str) -> int:
-    """How many characters, without the usual white space: as `len(ink(text))`, in a tenth of the
-    time."""
+    """As `len(ink(text))` for the usual white space, in a tenth of the time."""
     return len(text) - sum(map(text.count, _SPACES))
 
 
@@ -89,8 +86,7 @@ def came_to_nothing(edits: Sequence[TrackedEdit]) -> bool:
 
 
 def takes_own(edit: TrackedEdit, earlier: Sequence[TrackedEdit]) -> bool:
-    """Whether what it takes away is what edits before it, of the same turn and file, had written.
-    Its ends may lie within lines."""
+    """Whether it takes away what earlier edits of the same turn and file had written."""
     if not edit.deleted or not earlier:
         return False
     known = {
@@ -161,8 +157,7 @@ def without(stretches: Sequence[Stretch], taken: Iterable[Stretch]) -> list[Stre
 
 
 def _put(edit: TrackedEdit, made: FileState, home: FileState, turn: Collection[int]) -> float:
-    """What others and later turns put where the turn's edits are, and half of what others added
-    elsewhere in the file."""
+    """What others and later turns put there, and half of what others added elsewhere."""
     by_others = by_later = 0
     at = 0
     for start, end in sorted(place for (owner, _), place in home.ranges.items() if owner in turn):
@@ -181,7 +176,6 @@ def _put(edit: TrackedEdit, made: FileState, home: FileState, turn: Collection[i
 
 
 def _ink_of_others(state: FileState) -> int:
-    """All ink but that of edits."""
     owned = sum(
         ink_count(state.text[at : at + length])
         for pieces in state.pieces.values()
@@ -305,8 +299,6 @@ def _kept(chars: Floats, parameters: WorkParameters) -> Floats:
 
 
 class _TurnWork(NamedTuple):
-    """By turn and horizon."""
-
     targets: EditTargets
     number: dict[StateReason, int]
     #: Only states, reasons and times are of use.
@@ -326,7 +318,6 @@ _work: WeakKeyDictionary[Bucket, dict[WorkParameters, _TurnWork]] = WeakKeyDicti
 
 
 def _turn_work(bucket: Bucket, parameters: WorkParameters) -> _TurnWork:
-    """Worked out once for both rewards."""
     known = _work.setdefault(bucket, {})
     if parameters not in known:
         known[parameters] = _worked_out(edit_targets(bucket, parameters), parameters)
@@ -378,8 +369,7 @@ def _worked_out(targets: EditTargets, parameters: WorkParameters) -> _TurnWork:
 
 
 def works(bucket: Bucket, parameters: WorkParameters) -> frozenset[tuple[str, str]]:
-    """The session and name of each edit that is work: no notes, no comments alone, nothing
-    generated, and nothing that the turn itself took back."""
+    """Edits that are work: no notes, comments alone, generated text, or what the turn took back."""
     return _turn_work(bucket, parameters).works
 
 
@@ -392,7 +382,6 @@ def _kind_weight(edit: TrackedEdit, places: PlaceWeights) -> float:
 def _remainders(
     targets: EditTargets, turn_of: Numbers, parameters: WorkParameters
 ) -> list[Remainder | StateReason]:
-    """Of each look, or why there is none."""
     turns: dict[int, set[int]] = {}
     turn_of_edit: dict[TrackedEdit, set[int]] = {}
     for edit, turn in zip(targets.edits, turn_of.tolist(), strict=True):
@@ -436,8 +425,7 @@ def _numbered(targets: EditTargets, turn_of: Numbers) -> _Paths:
 
 
 def _in_vain(edits: list[TrackedEdit], path_of: Numbers) -> list[int]:
-    """The numbers of edits that others of the same turn took back, and of those that only did
-    so."""
+    """Edits that others of the same turn took back, and those that only did so."""
     by_path: dict[int, list[int]] = {}
     for number, path in enumerate(path_of.tolist()):
         by_path.setdefault(path, []).append(number)

@@ -71,7 +71,6 @@ class _TextLine(NamedTuple):
 
 
 def ink(text: str) -> str:
-    """The text without white space."""
     return "".join(text.split())
 
 
@@ -124,8 +123,8 @@ def _compare_lines(
 
 
 def align(old: Sequence[str], new: Sequence[str], cost: CompareCost) -> list[Block]:
-    """The longest common subsequence of units, roughly: units that occur once in both are taken
-    as they are."""
+    """A longest common subsequence, roughly: units that occur once in both are taken as they
+    are."""
     cost.spend(len(old) + len(new))
     numbers: dict[str, int] = {}
     return _align(
@@ -136,8 +135,7 @@ def align(old: Sequence[str], new: Sequence[str], cost: CompareCost) -> list[Blo
 
 
 def find_moves(gone: Sequence[str], came: Sequence[str], ink_min: int) -> list[Block]:
-    """Stretches of lines that went in one place and came in another, the longest first found;
-    shorter ones are chance."""
+    """Lines in a row that went in one place and came in another; shorter ones are chance."""
     if not gone or not came:
         return []
     places: defaultdict[str, list[int]] = defaultdict(list)
@@ -195,8 +193,7 @@ def _align(old: list[int], new: list[int], cost: CompareCost, depth: int = 0) ->
 
 
 def _anchors(old: list[int], new: list[int], cost: CompareCost) -> list[tuple[int, int]]:
-    """Units that occur once in both, as many as are in the same order in both. Where there are
-    few, which may well be chance, two units in a row that do, then four, and so on."""
+    """Units that occur once in both, in the same order; where these are few, rows of 2, 4, …"""
     best: list[tuple[int, int]] = []
     size = 1
     enough = min(len(old), len(new)) // _ROW_MAX
@@ -292,7 +289,6 @@ def _by_characters(
 
 
 def _lines(text: str, start: int, end: int) -> list[_TextLine]:
-    """Blank lines are left out."""
     lines = []
     for raw in text[start:end].splitlines(keepends=True):
         bare = "".join(raw.split())
@@ -303,7 +299,6 @@ def _lines(text: str, start: int, end: int) -> list[_TextLine]:
 
 
 def _common_ends(old: Sequence[int] | str, new: Sequence[int] | str) -> tuple[int, int]:
-    """How many units both begin with, and how many of the others both end with."""
     start = Prefix.similarity(old, new)
     return start, min(Postfix.similarity(old, new), min(len(old), len(new)) - start)
 
@@ -326,7 +321,6 @@ def _common_end(old: str, new: str, start: int) -> int:
 
 
 def gaps(pairs: Sequence[Block], old_size: int, new_size: int) -> list[tuple[int, int, int, int]]:
-    """The stretches between the pairs: (start, end) in both."""
     stretches = []
     i = j = 0
     for pair in [*pairs, Block(old_size, new_size, 0)]:
@@ -337,8 +331,7 @@ def gaps(pairs: Sequence[Block], old_size: int, new_size: int) -> list[tuple[int
 
 
 def reshaped_lines(old: str, new: str, change: TextChange) -> list[tuple[int, int]]:
-    """The lines of the new text at the edges of what changed that are no line of the old text,
-    without those that hold nothing of it."""
+    """New lines at the edges of what changed, without those that hold nothing of it."""
     lines: dict[tuple[int, int], None] = {}
     for i, i_end, j, j_end in gaps(change.kept, len(old), len(new)):
         # Whole lines for whole lines: what stands around them is as it was.
@@ -356,7 +349,6 @@ def reshaped_lines(old: str, new: str, change: TextChange) -> list[tuple[int, in
 
 
 def line_around(text: str, at: int) -> tuple[int, int]:
-    """Where the line begins and ends that holds the character, without the line end."""
     end = text.find("\n", at)
     return text.rfind("\n", 0, at) + 1, len(text) if end < 0 else end
 
@@ -403,7 +395,6 @@ def _same_ink(old: _TextLine, new: _TextLine) -> list[Block]:
 
 
 def _map_ink(old: list[_TextLine], new: list[_TextLine], pieces: Sequence[Block]) -> list[Block]:
-    """Pieces of the texts without white space, as blocks of the texts."""
     if not pieces:
         return []
     blocks = []
@@ -427,8 +418,7 @@ def _map_ink(old: list[_TextLine], new: list[_TextLine], pieces: Sequence[Block]
 def _segments(
     lines: list[_TextLine], pieces: Sequence[tuple[int, int]]
 ) -> list[tuple[int, int, int]]:
-    """Stretches without white space: where they are without it, where with it, their length. Lines
-    of which the pieces, in order, hold nothing stand for themselves as a whole."""
+    """Stretches without white space, as (place in ink, place in text, length)."""
     segments = []
     bare = at = 0
     for line in lines:
@@ -498,8 +488,7 @@ def _shift(text: str, start: int, end: int, before: int, after: int) -> int:
 
 
 def _beginning(text: str, at: int) -> tuple[int, bool]:
-    """How unlikely a block begins here: by the indentation of its first line, and whether there is
-    no blank line before it."""
+    """How unlikely a block begins here: its indentation, and whether no blank line precedes it."""
     head = text[:at].rstrip(" \t")
     follows_blank = not head or head.endswith("\n\n")
     while at < len(text):

@@ -50,8 +50,6 @@ def _lines_of(text: str) -> _Lines:
 
 @dataclass(frozen=True, eq=False)
 class LooseLines:
-    """Lines in a row that went from a text or came into it: where they are in the state."""
-
     state: FileState
     start: int
     end: int
@@ -66,12 +64,10 @@ class LooseLines:
 
     @cached_property
     def places(self) -> list[int]:
-        """Where each line begins."""
         first = self.end - sum(map(len, self.raw))
         return [*accumulate(map(len, self.raw), initial=first)][:-1]
 
     def owners(self, line: int, start: int = 0, size: int | None = None) -> list[OwnerRun]:
-        """Without `size` of the whole line."""
         at = self.places[line] + start
         return self.state.cut(at, at + (len(self.raw[line]) if size is None else size))
 
@@ -89,7 +85,6 @@ def _all_lines(state: FileState) -> LooseLines:
 
 
 def _arrived_lines(state: FileState, change: TextChange | None, ink_min: int) -> list[LooseLines]:
-    """Stretches of lines that came into the text by the change, or all of it."""
     blocks = change.kept + change.moved if change else []
     return _uncovered(state, [(block.j, block.n) for block in blocks], ink_min)
 
@@ -113,8 +108,7 @@ def reclaim(
     ink_min: int,
     cost: CompareCost,
 ) -> FileState | None:
-    """The state with the owners of `gone` where it came again, if it did, in text that belongs
-    to `maker` so far."""
+    """The state with the owners of `gone` where it came again in text of `maker`."""
     if gone.distinct.isdisjoint(came.distinct):
         return None
     blocks: list[tuple[int, int, list[OwnerRun]]] = []
@@ -155,7 +149,6 @@ class Moves:
     arrived: list[tuple[int, str, FileState, TextChange | None]] = field(default_factory=list)
 
     def vanish(self, ts: int, state: FileState, change: TextChange, taker: int) -> list[LooseLines]:
-        """Remember the edits' text that the change took from the state; return it."""
         if not state.pieces:
             return []
         blocks = [(block.i, block.n) for block in change.kept + change.moved]
@@ -168,8 +161,8 @@ class Moves:
         return gone
 
     def bring(self, edit: TrackedEdit, state: FileState) -> FileState:
-        """The state after an edit, without lines that edits took from another file just before:
-        they are the text of those who wrote them."""
+        """The state after an edit; lines from another file stay the text of those who wrote
+        them."""
         self.taken = [
             entry for entry in self.taken[-REMEMBERED:] if self._near(entry[0], edit.ts_us)
         ]
@@ -212,9 +205,7 @@ class Moves:
         return state
 
     def copied(self, before: FileState, state: FileState, change: TextChange) -> FileState:
-        """The state after others copied lines that stand in the file: the copies have the same
-        author. Text that stands several times counts once, so this matters when the original
-        goes."""
+        """The state after others copied lines of the file: the copies have the same author."""
         source = _all_lines(before)
         for came in _arrived_lines(state, change, self.ink_min):
             if any(line.strip() in before.text for line in came.raw):
@@ -224,8 +215,7 @@ class Moves:
     def claimed(
         self, ts: int, state: FileState, change: TextChange | None, maker: int
     ) -> FileState:
-        """The state after text that vanished a little earlier was found again in what came. Text
-        that others took away and the agent writes again is new."""
+        """The state after text that vanished a little earlier was found again in what came."""
         self.lost = [entry for entry in self.lost[-REMEMBERED:] if self._near(entry[0], ts)]
         if not self.lost:
             return state
@@ -260,8 +250,7 @@ class Moves:
 
 
 def widen(file: KnownFile, before: str, owner: int) -> None:
-    """An edit names a region that nobody knows: a part of its own, the last, that takes in those
-    that it holds. Edits of the others stay where they are."""
+    """A region that nobody knows becomes the last part, and takes in those that it holds."""
     # Without the parts that are there twice.
     once = [
         (place, number)
@@ -289,10 +278,8 @@ def widen(file: KnownFile, before: str, owner: int) -> None:
 def recall(
     file: KnownFile, text: str, ink_min: int, cost: CompareCost
 ) -> tuple[list[FileState], list[OwnerRun]]:
-    """The whole file is seen to be `text`. What edits wrote in a region that is not there any more
-    as it was stands now in one that was first shown later, if that held most of it. Returns the
-    parts of the file, with such text under its owners, and what the agent itself had replaced
-    there before that was known."""
+    """The whole file is seen to be `text`. Returns its parts, with moved text under its owners, and
+    what the agent itself had replaced before that was known."""
     parts, reworked = list(file.parts), list[OwnerRun]()
     if len(parts) == 1:
         return parts, reworked
@@ -322,8 +309,7 @@ def recall(
 
 
 def _within_last(file: KnownFile, cost: CompareCost) -> tuple[list[FileState], list[OwnerRun]]:
-    """What `recall` returns where the last part is the file: others had changed what was known
-    before it was shown."""
+    """What `recall` returns where the last part is the file."""
     *earlier, last = file.parts
     shown = file.shown[-1][1]
     rest: list[FileState] = []
@@ -360,8 +346,7 @@ def _with_owners(state: FileState, other: FileState) -> FileState:
 
 
 def _shared_rows(part: FileState, since: int, shown: str, ink_min: int) -> list[LooseLines]:
-    """Lines in a row that edits before `since` wrote in the part and that the region held when it
-    was first shown; none if they are not most of what these edits have in the part."""
+    """Rows of lines of edits before `since` that the region held when it was first shown."""
     if not any(owner < since for owner in part.pieces):
         return []
     old, region = _all_lines(part), _all_lines(provenance.first_state(shown, whole=False))

@@ -73,7 +73,6 @@ class OpenEdits:
         self.live.add(edit.owner)
 
     def renamed(self, old: str, new: str) -> None:
-        """The file has another name from now on, also for edits of which nothing is left in it."""
         for owner in self._about.pop(old, set()):
             watch = self._all[owner]
             if watch.home == old:
@@ -83,13 +82,11 @@ class OpenEdits:
             self._about[new].add(owner)
 
     def rework(self, state: FileState, change: TextChange) -> None:
-        """An edit of the session takes away text of earlier ones."""
         blocks = sorted((block.i, block.n) for block in change.kept + change.moved)
         for start, end in between(blocks, len(state.text)):
             self.take(state.cut(start, end))
 
     def take(self, runs: Iterable[OwnerRun]) -> None:
-        """An edit of the session took these runs away."""
         for length, owner, origin in runs:
             if owner != OTHERS:
                 self._reworked[owner].append((origin, length))
@@ -100,7 +97,6 @@ class OpenEdits:
             self._all[owner].broken = True
 
     def note(self, ts: int, path: str | None, sighting: Sighting) -> None:
-        """Put down why a look said nothing about a file."""
         for owner in self._about.get(path or "", ()):
             watch = self._all[owner]
             if path in watch.paths:
@@ -174,8 +170,8 @@ class OpenEdits:
                 edit.sightings.append(sighting)
 
     def _advance(self, ts: int) -> None:
-        """Time goes on: edits whose last horizon has passed are watched no longer, windows begin,
-        and it is known whose text is in which file."""
+        """Forget edits whose last horizon has passed, begin windows, and find whose text is
+        where."""
         while self._ending and self._ending[0][0] < ts:
             self._answered.add(heappop(self._ending)[1])
         for owner in self._answered & self.live:
@@ -233,7 +229,6 @@ class OpenEdits:
             self._answered.add(owner)
 
     def _holders(self, owner: int) -> list[FileState]:
-        """The states that hold text of the edit, in the order in which the files became known."""
         files: Iterable[KnownFile] = self._holding[owner]
         if len(self._holding[owner]) > 1:
             files = (file for file in self._files.values() if file in self._holding[owner])

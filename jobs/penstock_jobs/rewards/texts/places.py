@@ -1,4 +1,5 @@
-"""Where a text stands: code, tests, docs, fixtures, generated files, comments, text that never runs.
+"""Where a text stands: code, tests, docs, fixtures, generated files, comments, text that never
+runs.
 
 A text weighs by how much of the work is done there, so that nothing is bought with text that nobody
 reads."""
@@ -92,13 +93,11 @@ class PlaceWeights(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @lru_cache(maxsize=4096)
 def place_of(path: str) -> Place:
-    """By the name alone."""
     bare = "/" + path.replace("\\", "/").lower().lstrip("/")
     return next((place for place, pattern in _PATHS if pattern.search(bare)), "code")
 
 
 def place_of_text(path: str, text: str) -> Place:
-    """By the name, and by what generators write at the top."""
     place = place_of(path)
     return "generated" if _GENERATED.search(text, 0, _HEAD_CHARS) else place
 
@@ -163,8 +162,7 @@ class SourceLanguage:
         return self._signs.search(text, max(line, start - _SIGN_MAX), end + _SIGN_MAX) is not None
 
     def disabled(self, text: str) -> Iterator[Stretch]:
-        """The comments that begin a line, and the blocks that never run. One that lies within
-        another is left out."""
+        """Comments that begin a line, and blocks that never run, but none within another."""
         at = 0
         inside: str | None = None  # a text in Python that began in the middle of a line
         while at < len(text):
@@ -194,7 +192,6 @@ class SourceLanguage:
 
 
 def _quotes_after(line: str, inside: str | None) -> str | None:
-    """Within which triple quotes the text is after a line."""
     for match in re.finditer(r'"""|\'\'\'', line):
         if inside is None:
             inside = match[0]
@@ -204,7 +201,6 @@ def _quotes_after(line: str, inside: str | None) -> str | None:
 
 
 def _indented_end(text: str, start: int, end: int) -> int:
-    """Where the block below a line of Python ends."""
     indent = start - (text.rfind("\n", 0, start) + 1)
     while end < len(text):
         stop = text.find("\n", end) + 1 or len(text)

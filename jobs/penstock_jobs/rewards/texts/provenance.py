@@ -21,8 +21,7 @@ Ranges = Mapping[tuple[int, int], tuple[int, int]]
 
 
 class OwnerRun(NamedTuple):
-    """Characters in a row of one owner. `origin` is where they stood in the text that the owner
-    wrote."""
+    """Characters in a row of one owner. `origin` is where they stood in the owner's text."""
 
     length: int
     owner: int
@@ -50,7 +49,6 @@ class FileState:
 
     @cached_property
     def pieces(self) -> dict[int, list[Piece]]:
-        """What each owner holds, in the order of the text."""
         pieces: dict[int, list[Piece]] = {}
         at = 0
         for length, owner, origin in self.runs:
@@ -61,7 +59,6 @@ class FileState:
 
     @cached_property
     def starts(self) -> list[int]:
-        """Where runs begin, and where the last ends."""
         return [0, *accumulate(run.length for run in self.runs)]
 
     @cached_property
@@ -75,7 +72,6 @@ class FileState:
         ]
 
     def cut(self, start: int, end: int) -> list[OwnerRun]:
-        """Returns the runs between two places."""
         runs, starts = self.runs, self.starts
         if start >= end or not runs:
             return []
@@ -133,9 +129,8 @@ def after_change(
     start: int = 0,
     clipped: bool = False,
 ) -> FileState:
-    """What the change kept or moved keeps its owner; the rest belongs to the owner who made it,
-    whose own text begins at `start`. Ranges of edits that are not live are dropped. With `clipped`
-    a range does not reach beyond the known text around it into text that was not known."""
+    """What the change kept or moved keeps its owner; the rest belongs to `owner`. With `clipped` a
+    range does not reach beyond the known text around it."""
     runs: list[OwnerRun] = []
     at = 0
     blocks = sorted(change.kept + change.moved, key=attrgetter("j"))
@@ -231,8 +226,7 @@ def _clipped(ranges: Ranges, state: FileState, change: TextChange, length: int) 
 
 
 def shifted(change: TextChange, start: int, old: int, new: int, rest: int) -> TextChange:
-    """The change of a region, as a change of the text around it: `start` characters before the
-    region, `rest` after it; the region had `old` and has `new` characters."""
+    """The change of a region, as a change of the text around it."""
     kept = [Block(0, 0, start)] if start else []
     kept += [Block(i + start, j + start, n) for i, j, n in change.kept]
     if rest:
@@ -261,8 +255,7 @@ def joined_state(parts: Sequence[FileState], text: str) -> FileState:
 
 
 def placed(state: FileState, text: str) -> TextChange | None:
-    """The change by which text around known parts comes to be known, if each of them stands there
-    as it was, in one place."""
+    """The change that shows the text around known parts, if each stands there as it was."""
     blocks: list[Block] = []
     at = end = 0
     for part in state.text.split(UNKNOWN):
@@ -275,7 +268,6 @@ def placed(state: FileState, text: str) -> TextChange | None:
 
 
 def state_of(text: str, parts: Iterable[tuple[int, FileState]]) -> FileState:
-    """A text of which the parts at these places are known, in their order."""
     runs: list[OwnerRun] = []
     ranges: dict[tuple[int, int], tuple[int, int]] = {}
     language = None
@@ -292,7 +284,6 @@ def state_of(text: str, parts: Iterable[tuple[int, FileState]]) -> FileState:
 
 
 def between(covered: Iterable[tuple[int, int]], length: int) -> list[tuple[int, int]]:
-    """Finds the (start, end) that (start, length) stretches, in order, leave uncovered."""
     uncovered = []
     at = 0
     for start, size in covered:

@@ -52,9 +52,8 @@ def replay(
     as_of_us: int,
     terms: TrailTerms,
 ) -> list[TrackedEdit]:
-    """The edits of a chain of sessions and what became of them up to `as_of_us`. Rows have `ts` in
-    microseconds and the columns of the views; an edit has its `turn` too, a commit its `files`.
-    `turns_us` is when each of the user's turns began, `ended_us` when all was over."""
+    """What became of the edits of a chain up to `as_of_us`. Rows have `ts` in microseconds; an edit
+    has its `turn` too, a commit its `files`."""
     edits, observations, commits = _with_file_names(edits, observations, commits)
     session = _SessionReplay(turns_us, terms)
     tracked: list[TrackedEdit] = []
@@ -85,7 +84,6 @@ def replay(
 def _with_file_names(
     edits: Sequence[Row], looks: Sequence[Row], commits: Sequence[Row]
 ) -> tuple[Sequence[Row], Sequence[Row], Sequence[Row]]:
-    """The rows with one path for each file."""
     entries = [entry for commit in commits for entry in commit["files"]]
     sent = [row["path"] for rows in (edits, looks) for row in rows]
     sent += [entry.get(key) for entry in entries if isinstance(entry, dict) for key in _PATHS]
@@ -119,8 +117,7 @@ class _SessionReplay:
         self._looks: list[tuple[int, str]] = []
 
     def end_moment(self, before_us: int | None = None) -> None:
-        """Looks of the last moment, if it began before a time, answer the horizons that they fall
-        into."""
+        """Looks of the last moment, if it began before a time, answer their horizons."""
         if self._looks and (before_us is None or self._looks[0][0] < before_us):
             looks, self._looks = self._looks, []
             for ts, path in looks:
@@ -178,8 +175,7 @@ class _SessionReplay:
             self.watches.watch(edit, now)
 
     def _locate(self, edit: TrackedEdit, before: str, after: str) -> tuple[int, int, str, str]:
-        """Where the edit was made: the part of the file and the place in it, and the texts with
-        the line ends of the file. A file that is not known yet is known by its edits."""
+        """Where the edit was made: part, place, and the texts with the line ends of the file."""
         file = self._files.get(edit.path)
         if file is None:
             state = first_state(before, whole=not before)
@@ -250,7 +246,6 @@ class _SessionReplay:
                 self._looks.append((ts, path))
 
     def commit(self, ts: int, files: Sequence[object]) -> None:
-        """A commit shows the files whose texts it carries."""
         for entry in files:
             if not isinstance(entry, dict) or not isinstance(path := entry.get("path"), str):
                 continue
@@ -264,8 +259,7 @@ class _SessionReplay:
                 self.look(ts, {**look, "branch_changed": False})
 
     def _see(self, ts: int, path: str, text: str, *, whole: bool = True) -> None:
-        """The file is seen to be `text`, or, if that is not the whole, to hold it. Raises
-        TooExpensive."""
+        """The file is seen to be `text`, or to hold it. Raises TooExpensive."""
         file = self._files.get(path)
         if file is None:
             state = first_state(text, whole=True)
@@ -301,8 +295,7 @@ class _SessionReplay:
     def _by_others(
         self, path: str, base: FileState, state: FileState, change: TextChange
     ) -> FileState:
-        """The state after others put text in: copies of what edits wrote are known for that, and
-        where it may disable code, the language is."""
+        """The state after others put text in: copies, and code that they disabled, are known."""
         state = self._moves.copied(base, state, change)
         if state.language is None:
             covered = sorted((block.j, block.n) for block in change.kept + change.moved)
@@ -315,7 +308,6 @@ class _SessionReplay:
         return state
 
     def _compare(self, old: str, new: str) -> TextChange:
-        """Raises TooExpensive. What was compared just before is not compared again."""
         if self._compared[:2] != (old, new):
             change = changes.compare(old, new, self._cost, self._terms.move_min)
             if not change.moved:
@@ -329,7 +321,6 @@ def _without_mark(sent: str | None) -> str:
 
 
 def undecodable(text: str) -> bool:
-    """Whether the text was bytes that are no text."""
     return "\0" in text or "\ufffd" in text
 
 
@@ -357,7 +348,6 @@ def _describe(
 
 
 def _line_ends(before: str, after: str) -> list[tuple[str, str]]:
-    """The file may have other line ends than the edit."""
     unix = (before.replace("\r\n", "\n"), after.replace("\r\n", "\n"))
     dos = (unix[0].replace("\n", "\r\n"), unix[1].replace("\n", "\r\n"))
     return [(before, after), *(form for form in (unix, dos) if form[0] != before)]

@@ -52,8 +52,7 @@ def sim4(a: str, b: str) -> float:
 
 
 def four_gram_presence(chunks: Iterable[str], file: str) -> float:
-    """The chunk form: the mean of the chunks' presence, by their number of grams. 0 without
-    chunks, as published; report the similarity of the whole files then."""
+    """The chunk form: the mean presence by number of grams; 0 without chunks, as published."""
     searched = _searched(file)
     sizes = ((max(1, len(code_units(chunk)) - GRAM + 1), chunk) for chunk in chunks)
     return _mean(((size, searched.presence(chunk)) for size, chunk in sizes), otherwise=0.0)
@@ -65,7 +64,6 @@ def four_gram_range(ranges: Iterable[tuple[str, str]]) -> float:
 
 
 def _mean(weighted: Iterable[tuple[int, float]], otherwise: float = 1.0) -> float:
-    """Of (weight, value)."""
     pairs = list(weighted)
     total = sum(weight for weight, _ in pairs)
     return sum(weight * value for weight, value in pairs) / total if total else otherwise
@@ -80,8 +78,7 @@ def no_revert(before: str, after: str, now: str) -> float:
 
 
 def no_revert_range(ranges: Iterable[tuple[str, str, str]]) -> float:
-    """The range form, of (text before, after, now), by the length of the text that was replaced:
-    pure insertions never count as reverted; 1 when nothing was replaced."""
+    """The range form, of (before, after, now), by the length of `before`."""
     return _mean(
         (len(code_units(before)), no_revert(before, after, now))
         for before, after, now in ranges
@@ -90,8 +87,7 @@ def no_revert_range(ranges: Iterable[tuple[str, str, str]]) -> float:
 
 
 def _grams(text: str) -> NDArray[np.uint64]:
-    """The text's grams, each as one number: its units are two bytes each, and a gram begins at
-    every one of them."""
+    """The grams, each as one number of four two-byte units."""
     units = text.encode(_UTF16, "surrogatepass")
     count = max(len(units) // 2 - GRAM + 1, 0)
     return np.ndarray((count,), np.uint64, units, strides=(2,))
@@ -114,8 +110,7 @@ class SearchedFile:
         return np.sort(_grams(self._units))
 
     def presence(self, chunk: str) -> float:
-        """The share of the chunk's 4-grams, by position, that occur anywhere in the file; a chunk
-        that has none is there or is not."""
+        """The share of the chunk's 4-grams that occur anywhere in the file."""
         chunk = code_units(chunk)
         if chunk in self._units:
             return 1.0

@@ -23,8 +23,7 @@ LineFate = Literal["surviving", "reworked", "gone"]
 
 
 def survivors(edit: TrackedEdit, sighting: Sighting) -> list[Survivor]:
-    """The edit's text that is still there, in the order in which it was written. Text that stands
-    several times counts once. It is looked for once for all measures."""
+    """The edit's text that is still there, in its order. What stands several times counts once."""
     if sighting.holders not in edit.survivors:
         pieces = [
             Survivor(piece.origin, state, piece.at, piece.length)
@@ -44,7 +43,6 @@ def survivors(edit: TrackedEdit, sighting: Sighting) -> list[Survivor]:
 
 
 def still_running(edit: TrackedEdit, alive: Sequence[Survivor]) -> list[Survivor]:
-    """What is left without text that others commented out, or put where it never runs."""
     running: list[Survivor] = []
     for survivor in alive:
         at, end = survivor.at, survivor.at + survivor.length
@@ -82,9 +80,8 @@ def credit(
     alive: Sequence[Survivor],
     taken: Set[int] = frozenset(),
 ) -> float:
-    """Characters that are still there, without white space. Inside a line that others changed
-    they are discounted by how like it the line still is; what the session's agent itself took
-    (`taken`, places in the written text) and put in is left out on both sides."""
+    """Characters that are still there. In a line that others changed they are discounted by sim4;
+    what the agent itself took (`taken`) is left out on both sides."""
     total = 0.0
     at = 0
     for start, end in lines_of(written, stretches):
@@ -125,8 +122,7 @@ def lines_of(text: str, stretches: Iterable[tuple[int, int]]) -> list[tuple[int,
 
 
 def _line_now(here: Sequence[Survivor], reach: int) -> str:
-    """The line as it is now: what is left of it and what others put in between. What lies further
-    away than the line is long does not belong to it."""
+    """The line as it is now: what is left of it and what others put in between."""
     parts: list[str] = []
     end = -1
     last: FileState | None = None
@@ -144,8 +140,7 @@ def _line_now(here: Sequence[Survivor], reach: int) -> str:
 
 
 def reworked_places(sighting: Sighting, alive: Iterable[Survivor]) -> set[int]:
-    """Places of the edit's text that later edits of the session replaced, and nobody brought
-    back."""
+    """Places of the edit's text that later edits replaced, and nobody brought back."""
     taken: set[int] = set()
     if not sighting.reworked:
         return taken
@@ -157,8 +152,7 @@ def reworked_places(sighting: Sighting, alive: Iterable[Survivor]) -> set[int]:
 
 
 def returned(edit: TrackedEdit, home: FileState, cost: CompareCost) -> tuple[float, int]:
-    """How many of the characters that an edit took away others brought back at its place, weighted
-    by how like their lines are, and how many the agent itself did. Raises TooExpensive."""
+    """How many characters that an edit took away others, and the agent, brought back."""
     back = 0.0
     own = 0
     for number, text in edit.deleted.items():
@@ -180,8 +174,7 @@ def returned(edit: TrackedEdit, home: FileState, cost: CompareCost) -> tuple[flo
 
 
 def _back_at_edge(edit: TrackedEdit, number: int, now: str, place: tuple[int, int]) -> int:
-    """How much of a text that was taken away at the edge of a region stands there again, in the
-    file that nobody knew then. Half of it may well be other text that begins alike."""
+    """How much of what was taken at the edge of a region is back, in a file nobody knew then."""
     gone = ink(edit.deleted[number])
     if edit.made is None or edit.region is None:
         return 0
@@ -199,8 +192,7 @@ def _back_at_edge(edit: TrackedEdit, number: int, now: str, place: tuple[int, in
 
 
 class WrittenLine(NamedTuple):
-    """A line as the edit left it, and which of the edit's text is in it: nothing, where the edit
-    made the line from the text of others."""
+    """A line as the edit left it, and which of the edit's text is in it, if any."""
 
     text: str
     start: int
@@ -210,8 +202,7 @@ class WrittenLine(NamedTuple):
 
 
 def written_lines(edit: TrackedEdit) -> list[WrittenLine]:
-    """The lines of which the edit wrote something, or that are new as lines, in the order of its
-    text; those without text of its own come last."""
+    """Lines that the edit wrote in, then those that it made from others' text."""
     if edit.made is None:
         return []
     text = edit.made.text
@@ -242,7 +233,7 @@ def written_lines(edit: TrackedEdit) -> list[WrittenLine]:
 def surviving_lines(
     edit: TrackedEdit, lines: Sequence[WrittenLine], sighting: Sighting, cost: CompareCost
 ) -> tuple[int, int]:
-    """How many of the edit's lines survive, and how many later edits of the session changed. Raises
+    """How many of the edit's lines survive, and how many later edits changed. Raises
     TooExpensive."""
     if sighting.holders == (edit.made,):
         return len(lines), 0
@@ -253,8 +244,7 @@ def surviving_lines(
 def line_fates(
     edit: TrackedEdit, lines: Sequence[WrittenLine], sighting: Sighting, cost: CompareCost
 ) -> Iterator[LineFate]:
-    """What became of each line: it survives, later edits of the session changed it, or neither.
-    Raises TooExpensive."""
+    """What became of each line. Raises TooExpensive."""
     alive = survivors(edit, sighting)
     taken = reworked_places(sighting, alive)
     change: TextChange | None = None

@@ -20,16 +20,12 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class TrailTerms:
-    """Windows are (begin, end) after the edit, in microseconds."""
-
     windows_us: tuple[tuple[int, int], ...]
     move_min: int
     cells_max: int
 
 
 class EditRange(NamedTuple):
-    """A stretch that an edit changed: its text before and after."""
-
     before: str
     after: str
 
@@ -160,8 +156,7 @@ _TIES = (
 
 
 def in_order(*kinds: Iterable[Row]) -> list[tuple[int, int, Row]]:
-    """Rows as (ts, number of the kind, row), by (ts, session, seq, kind), whatever the order that
-    they came in; the same row twice is there once. Times are in microseconds."""
+    """Rows as (ts, number of the kind, row), in one order whatever order they came in."""
     events: dict[tuple[int, str, int, int], list[Row]] = {}
     for kind, rows in enumerate(kinds):
         for row in rows:
@@ -173,7 +168,6 @@ def in_order(*kinds: Iterable[Row]) -> list[tuple[int, int, Row]]:
 
 
 def _untied(rows: list[Row]) -> list[Row]:
-    """Rows of one moment without a number get a fixed order."""
     if len(rows) == 1:
         return rows
     ties = {tuple(str(row.get(column) or "") for column in _TIES): row for row in rows}
@@ -181,8 +175,6 @@ def _untied(rows: list[Row]) -> list[Row]:
 
 
 class EditNames:
-    """Names the edits of one session, in their order."""
-
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
 
@@ -207,9 +199,8 @@ _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 
 
 def file_names(sent: Iterable[str]) -> Mapping[str, str]:
-    """Each path → the name of its file: the first spelling of it. No event says where the project
-    lies, so the session's own paths do: it is the folder in which the most of the absolute paths
-    are one of the relative ones. Empty where all are spelled alike."""
+    """Each path → the first spelling of its file. The project lies where most absolute paths are
+    one of the relative ones. Empty where all are spelled alike."""
     paths = list(dict.fromkeys(sent))
     if not any(map(_ODD.search, paths)):
         return {}
