@@ -4,16 +4,12 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-import pytest
-
 from penstock_jobs.demo.story import (
     COLUMNS,
     StoryEnding,
     UserReaction,
-    bars,
     largest_miss,
     plots,
-    span,
     table_rows,
     write_page,
 )
@@ -82,40 +78,6 @@ def test_what_nobody_knows_is_no_point_and_no_number(tmp_path: Path) -> None:
     assert "—" in read(tmp_path / "page.html").text
 
 
-def test_a_higher_share_stands_higher() -> None:
-    kept = plots([chapter(1)], ENDING)[0].lines[0]
-    assert kept.points[0].y > kept.points[1].y
-    assert kept.points[0].title == "demo-0000: 80.0%"
-
-
-def test_bars_are_parts_of_the_longest_cycle() -> None:
-    short, long = chapter(1), chapter(2, stages=(("bench", 8.0),))
-    places = [part for one in bars(short, [short, long]) for part in (one.left, one.width)]
-    assert places == pytest.approx([0.0, 12.5, 12.5, 37.5])
-    assert [one.width for one in bars(long, [short, long])] == [100.0]
-
-
-def test_cycles_without_a_stage_are_no_error() -> None:
-    assert bars(chapter(1, stages=()), [chapter(1, stages=())]) == []
-
-
-@pytest.mark.parametrize(
-    ("shares", "hundredths"),
-    [
-        ([], (0, 100)),
-        ([0.78, 0.94], (70, 100)),
-        ([0.2, 0.51], (20, 60)),
-        ([0.0], (0, 30)),
-        ([1.0], (70, 100)),
-        ([0.5, 0.5], (20, 50)),
-    ],
-)
-def test_a_drawing_shows_as_much_as_it_needs(
-    shares: list[float], hundredths: tuple[int, int]
-) -> None:
-    assert span(shares) == hundredths
-
-
 def test_points_of_what_a_cycle_made_say_what_became_of_it() -> None:
     scores = plots([chapter(1), chapter(2, outcome="refused")], ENDING)[2]
     assert [[one.outcome for one in line.points] for line in scores.lines] == [
@@ -124,12 +86,6 @@ def test_points_of_what_a_cycle_made_say_what_became_of_it() -> None:
     ]
     assert scores.lines[0].points[1].title == "demo-0001: 40.0%"
     assert scores.lines[1].points[1].title == "demo-0002: 50.0%"
-
-
-def test_each_colour_of_a_point_is_explained() -> None:
-    *shares, scores = plots([chapter(1), chapter(2, outcome="refused")], ENDING)
-    assert scores.outcomes == ["promoted", "refused"]
-    assert [plot.outcomes for plot in shares] == [[], []]
 
 
 def test_columns_tell_what_was_measured_from_what_is_true(tmp_path: Path) -> None:

@@ -212,7 +212,7 @@ def test_what_may_have_been_sent_is_sent_again_and_counts_once(
     world.edit(world.folder / "app.py")
     world.clock.advance(600)
     with monkeypatch.context() as killed:
-        killed.setattr("penstock_jobs.observation.memory.MemoryFile.write", _once_only())
+        killed.setattr("penstock_jobs.observation.looks.MemoryFile.write", _once_only())
         with pytest.raises(SystemExit):
             world.round()
     world.write("app.py", "later\n")

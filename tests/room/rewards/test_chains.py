@@ -9,11 +9,11 @@ import pytest
 from penstock.lake.buckets import SessionId, read_changes
 from penstock.lake.catalog import current
 from penstock_jobs.rewards.chains import chains_of, remember_links
-from penstock_jobs.rewards.credit import credit_rows, share_outcomes, standings, together
+from penstock_jobs.rewards.credit import share_outcomes, together
 from penstock_jobs.rewards.definition import Standing, parse_definition
 from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.outcomes import Outcome
-from penstock_jobs.rewards.rows import REWARD_ROWS, State
+from penstock_jobs.rewards.rows import State
 from tests.support.lakes import Event, HandLake, hand_lake, make_event
 from tests.support.reward_events import answered, said, tool
 from tests.support.reward_runs import run_at, thumbs, whole
@@ -199,9 +199,3 @@ def test_outcomes_are_shared_only_within_a_chain() -> None:
     ]
     assert shared[0].checkpoint == "c1"
     assert share_outcomes(found, {}) == found
-
-
-def test_nothing_gives_nothing() -> None:
-    empty = REWARD_ROWS.empty_table()
-    assert standings(LIKED, empty, {}) == {}
-    assert credit_rows([], empty).equals(empty)

@@ -1,6 +1,5 @@
 """A bucket with only the columns that its rewards read says what one with all says."""
 
-import gc
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -14,7 +13,6 @@ from penstock_jobs.rewards.bucket import TABLES, Bucket, EditParameters, as_buck
 from penstock_jobs.rewards.credit import score_bucket
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.reward import Reward, columns_of
-from penstock_jobs.rewards.runs import without_garbage_collection
 from tests.support.lakes import START_US, hand_lake
 from tests.support.reward_events import DAY_US
 from tests.support.traffic import batches, generate_sessions
@@ -59,15 +57,3 @@ def test_a_reward_of_ones_own_may_read_all_columns() -> None:
         return bucket.model_calls
 
     assert columns_of([*SHIPPED, Reward("own", 1, compute, EditParameters)]) is None
-
-
-@pytest.mark.parametrize("on", [True, False])
-def test_the_collector_is_as_it_was(on: bool) -> None:
-    before = gc.isenabled()
-    try:
-        gc.enable() if on else gc.disable()
-        with without_garbage_collection():
-            assert not gc.isenabled()
-        assert gc.isenabled() == on
-    finally:
-        gc.enable() if before else gc.disable()

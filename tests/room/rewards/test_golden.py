@@ -5,7 +5,7 @@ Lengths of edits are without white space, except those of the published forms. T
     alpha=10 has 8 characters, bravo=20 has 8, charlie=30 has 10: 26 together.
 """
 
-from math import log, sqrt
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,11 @@ from penstock_jobs.rewards.bucket import EditParameters
 from penstock_jobs.rewards.definition import Standing, combine, parse_definition
 from penstock_jobs.rewards.followups.judge import Message
 from penstock_jobs.rewards.followups.local_judge import LocalJudge
-from penstock_jobs.rewards.measures.edits import edit_no_revert, edit_persistence, line_survival
+from penstock_jobs.rewards.measures.edits import edit_no_revert, edit_persistence
 from penstock_jobs.rewards.reward import all_rewards
 from tests.support.lakes import Event, make_event
 from tests.support.reward_events import answered, bucket_of, edited, said, tool
-from tests.support.rewards.measures import state, value
+from tests.support.rewards.measures import value
 from tests.support.rewards.stories import Story, bucket, found
 
 ALPHA, BRAVO, CHARLIE = "alpha = 10\n", "bravo = 20\n", "charlie = 30\n"
@@ -79,15 +79,6 @@ def test_persistence_leaves_out_what_the_agent_replaced() -> None:
 
 
 # self_rework
-
-
-def test_rework_of_one_line_of_three() -> None:
-    told = Story().edit(0, HEAD + TAIL, HEAD + WRITTEN + TAIL)
-    told.edit(1, HEAD + WRITTEN + TAIL, HEAD + ALPHA + CHARLIE + TAIL)
-    told.look(32, HEAD + ALPHA + CHARLIE + TAIL)
-    assert value("self_rework", told) == pytest.approx(8 / 26)
-    # The second edit took 8 characters away, and they are away.
-    assert value("self_rework", told, "e-2") == 0
 
 
 def test_rework_of_a_deletion_that_the_agent_takes_back_in_part() -> None:
@@ -221,12 +212,6 @@ def test_a_session_by_its_characters(exponent: float, expected: float) -> None:
     assert row["weight"] == pytest.approx(16**exponent + 9**exponent + 4**exponent)
 
 
-def test_a_session_by_its_lines() -> None:
-    # √4, √3 and √2 lines: (2 · 1 + √3 · 0 + √2 · 0.5) / (2 + √3 + √2).
-    row = found(line_survival(bucket(three_turns()), EditParameters()), "s-1", 30, "session")
-    assert row["value"] == pytest.approx((2 + sqrt(2) / 2) / (2 + sqrt(3) + sqrt(2)))
-
-
 def test_two_edits_of_a_turn_and_one_of_another() -> None:
     # Turn 1: 16 characters stay, 9 do not: 4 / 7, and weighs 7. Turn 2: 4 that stay weigh 2.
     # The session: (7 · 4/7 + 2 · 1) / 9; not the mean of 4/7 and 1.
@@ -254,11 +239,6 @@ def test_edits_that_weigh_nothing() -> None:
     assert found(rows, "s-1", 30, "session")["value"] == 0
 
 
-def test_what_only_took_away_has_no_line() -> None:
-    assert state("line_survival", took("")) == ("invalid", "nothing_written")
-    assert value("edit_persistence", took("")) == 1
-
-
 # Rewards of turns
 
 Says = dict[tuple[str, str], Any]
@@ -281,9 +261,6 @@ def event(number: int, type_: str, /, **payload: Any) -> Event:
     return make_event("s", number, type_, payload=payload)
 
 
-BROKEN: dict[str, Any] = {"ok": False, "error_class": "invalid_arguments"}
-
-
 def test_latency_ends_with_an_edit_after_the_last_word(tmp_path: Path) -> None:
     # 10 to 14.5; the second message came before there was an answer to the first; 21 to 29.
     late = edited(14, "a.py", "", "x = 1\n") | {"ts": "2026-11-21T00:00:14.500Z"}
@@ -301,39 +278,12 @@ def test_latency_of_what_came_before_the_first_message(tmp_path: Path) -> None:
     assert says(tmp_path, "latency", events) == {("turn", "1"): 0.0, ("session", "s"): 0.0}
 
 
-def test_invalid_tool_calls_by_their_number(tmp_path: Path) -> None:
-    events = [
-        said(1), *tool(2, "read", **BROKEN),
-        said(3), *tool(4, "read"), *tool(5, "read"), *tool(6, "edit", **BROKEN),
-    ]  # fmt: skip
-    # 1 of 1, 1 of 3; together 2 of 4.
-    assert says(tmp_path, "invalid_tool_calls", events) == {
-        ("turn", "1"): -1.0,
-        ("turn", "2"): -1 / 3,
-        ("session", "s"): -2 / 4,
-    }
-
-
 def test_invalid_tool_calls_that_nobody_answered_or_that_failed_otherwise(tmp_path: Path) -> None:
     call = {"id": "open", "name": "read", "arguments": {}}
     away: dict[str, Any] = {"ok": False, "error_class": "unexpected_environment"}
     events = [said(1), answered(2, tool_calls=[call]), *tool(3, "read", **away), said(4)]
     assert says(tmp_path, "invalid_tool_calls", events) == {
         ("turn", "1"): 0.0,
-        ("session", "s"): 0.0,
-    }
-
-
-def test_explicit_feedback_by_its_number(tmp_path: Path) -> None:
-    events = [
-        said(1), event(2, "feedback", kind="thumbs", value=1),
-        event(3, "feedback", kind="thumbs", value=-1), event(4, "feedback", kind="accept"),
-        said(5), event(6, "feedback", kind="reject"),
-    ]  # fmt: skip
-    # (2 − 1) / 3 and −1 / 1; together (3 · 1/3 + 1 · −1) / 4.
-    assert says(tmp_path, "explicit_feedback", events) == {
-        ("turn", "1"): 1 / 3,
-        ("turn", "2"): -1.0,
         ("session", "s"): 0.0,
     }
 
@@ -346,20 +296,6 @@ def test_explicit_feedback_of_kinds_that_do_not_count(tmp_path: Path) -> None:
     assert says(tmp_path, "explicit_feedback", events) == {
         ("turn", "2"): 1.0,
         ("session", "s"): 1.0,
-    }
-
-
-def test_tests_passing_with_half_a_count(tmp_path: Path) -> None:
-    events = [
-        said(1), event(2, "test_result", passed=7), said(3), event(4, "test_result", failed=2),
-        said(5), event(6, "test_result", passed=0, failed=0, ok=False),
-    ]  # fmt: skip
-    # 7 of 7, 0 of 2; nothing ran, and it was not well.
-    assert says(tmp_path, "tests_passing", events) == {
-        ("turn", "1"): 1.0,
-        ("turn", "2"): 0.0,
-        ("turn", "3"): 0.0,
-        ("session", "s"): 0.0,
     }
 
 
@@ -427,20 +363,6 @@ def test_open_todos_of_an_empty_list_and_of_one_that_was_emptied(tmp_path: Path)
 
 
 COMMENT, CODE = "# twenty characters.\n", "twenty = characters1\n"  # 20 without the line end
-
-
-def test_reasoning_in_comments_beyond_two_fifths(tmp_path: Path) -> None:
-    # 12 comments of 15 lines: 240 / 300 = 0.8; (0.8 − 0.4) / 0.6 = 2/3. 6 of 15 are 0.4: free.
-    # The session, by 300 characters each: −1/3.
-    events = [
-        edited(1, "a.py", "", 12 * COMMENT + 3 * CODE),
-        edited(2, "b.py", "", 6 * COMMENT + 9 * CODE),
-    ]
-    assert says(tmp_path, "reasoning_in_comments", events) == {
-        ("edit", "e1"): -2 / 3,
-        ("edit", "e2"): 0.0,
-        ("session", "s"): -1 / 3,
-    }
 
 
 def test_reasoning_in_comments_of_what_is_new(tmp_path: Path) -> None:

@@ -155,14 +155,6 @@ def test_commits_hours_later(history: History) -> None:
     assert told.events.num_rows == 0
 
 
-def test_later_horizons_are_pending(history: History) -> None:
-    first = history.commit(0, {"src/a.py": FIRST})
-    history.commit(11 * HOUR, {"src/a.py": AGENTS}, parents=[first])
-    told = bucket(agent_story(), as_of_us=START_US + 20 * HOUR * SECOND)
-    known = with_history(told, history.repository(), horizons_s=(DAY,))
-    assert rewarded(known, DAY)["state"] == "pending"
-
-
 def test_the_branch_does_not_know_what_nobody_committed(history: History) -> None:
     # The agent goes on after the commit; what the branch has is not the file.
     first = history.commit(0, {"src/a.py": FIRST})
@@ -249,21 +241,6 @@ def test_what_is_no_text_is_left_out(history: History) -> None:
     assert _told(bucket(agent_story()), history.repository()) == []
 
 
-def test_a_merge_is_one_change_along_first_parents(history: History) -> None:
-    first = history.commit(0, {"src/a.py": FIRST, "b": "1"})
-    side = history.commit(11 * HOUR, {"src/a.py": AGENTS, "b": "1"}, branch="side", parents=[first])
-    main = history.commit(12 * HOUR, {"src/a.py": FIRST, "b": "2"}, parents=[first])
-    merged = {"src/a.py": AGENTS, "b": "2"}
-    history.commit(14 * HOUR, merged, parents=[main, side])
-    told = bucket(agent_story(), as_of_us=LATER_US * 2)
-    events = history_events(told, history.repository(first_parent=True))
-    assert events["ts"].cast(pa.int64()).to_pylist() == [START_US + 14 * HOUR * SECOND]
-    # Else the merge changes nothing of what the branch had.
-    for branch in ("main", "side"):
-        events = history_events(told, history.repository(branch))
-        assert events["ts"].cast(pa.int64()).to_pylist() == [START_US + 11 * HOUR * SECOND]
-
-
 def test_clocks_out_of_order(history: History) -> None:
     # The second commit's clock is behind: it is not before its parent.
     first = history.commit(0, {"src/a.py": FIRST})
@@ -282,15 +259,6 @@ def test_a_bare_repository_with_a_configuration_of_its_own(tmp_path: Path) -> No
         git(history.directory, "config", name, setting)
     told = _told(bucket(agent_story()), Repository(history.directory))
     assert told == ["src/é b.py"]
-
-
-def test_no_edits_and_other_events(history: History) -> None:
-    first = history.commit(0, {"src/a.py": FIRST})
-    history.commit(11 * HOUR, {"src/a.py": AGENTS}, parents=[first])
-    assert history_events(bucket(Story()), history.repository()).num_rows == 0
-    story = agent_story().event(12 * HOUR, "session_end")
-    known = with_history(bucket(story), history.repository())
-    assert sorted(known.events["type"].to_pylist()) == ["session_end", "vcs_commit"]
 
 
 def test_a_branch_that_is_not_there(history: History) -> None:
@@ -392,62 +360,6 @@ def commits(history: History, branch: str, states: Sequence[tuple[str, str]]) ->
         by = "agent" if number == 1 else "user"
         tree = {path: text}
         before = (history.commit(number * HOUR, tree, by=by, branch=branch, parents=before),)
-
-
-LINES = [f"step {number} calls the function named operation{number * 37}\n" for number in range(12)]
-WRITTEN = [f"the agent put statement {number} right at this place\n" for number in range(4)]
-MADE = LINES[:5] + WRITTEN + LINES[6:]
-
-
-def _text(lines: Sequence[str]) -> str:
-    return "".join(lines)
-
-
-@pytest.mark.parametrize(
-    ("later", "left"),
-    [
-        ([MADE], 4),
-        ([LINES], 0),
-        ([["a new line that stands above of all\n", *MADE]], 4),
-        ([MADE[:6] + MADE[7:]], 3),
-        ([[line.replace("statement 2", "expression 2") for line in MADE]], 3),
-        ([MADE[5:9] + MADE[:5] + MADE[9:]], 4),
-        ([MADE[:5] + MADE[9:] + MADE[5:9]], 4),
-        ([["    " + line for line in MADE]], 4),
-        ([[*MADE[:6], "what the user thinks of it in between\n", *MADE[6:]]], 4),
-        ([MADE[:7] + MADE[8:], MADE[:6] + MADE[8:], MADE[8:]], 1),
-        ([["\t" + line for line in MADE[5:9]] + MADE[:5], MADE[:5]], 0),
-        ([[*MADE[:5], "\n", *MADE[5:7], "\n", "\n", *MADE[7:]]], 4),
-    ],
-)
-def test_blame_agrees(history: History, later: list[list[str]], left: int) -> None:
-    # A last line that nobody touches keeps a commit from being empty.
-    states = [("a.py", _text(LINES)), ("a.py", _text(MADE))]
-    states += [("a.py", _text([*lines, f"end {n}\n"])) for n, lines in enumerate(later)]
-    commits(history, "main", states)
-    assert agree(history, "main", states)[-1] == left
-
-
-def test_blame_agrees_through_renames(history: History) -> None:
-    changed = [*MADE[:6], "the user said something else at last\n", *MADE[7:]]
-    states = [
-        ("src/a.py", _text(LINES)),
-        ("src/a.py", _text(MADE)),
-        ("src/b.py", _text(MADE)),
-        ("lib/c.py", _text(changed)),
-        ("lib/c.py", _text(["  " + line for line in changed])),
-    ]
-    commits(history, "main", states)
-    assert agree(history, "main", states) == [4, 3, 3]
-
-
-def test_nothing_left_and_renamed(history: History) -> None:
-    first = history.commit(0, {"src/a.py": FIRST})
-    second = history.commit(11 * HOUR, {"src/a.py": AGENTS}, parents=[first])
-    third = history.commit(12 * HOUR, {"src/a.py": FIRST}, parents=[second])
-    history.commit(13 * HOUR, {"src/b.py": FIRST}, parents=[third])
-    known = with_history(bucket(agent_story(), as_of_us=LATER_US * 2), history.repository())
-    assert rewarded(known, 3 * HOUR)["value"] == 0
 
 
 def test_only_renamed(history: History) -> None:

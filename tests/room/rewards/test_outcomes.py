@@ -201,10 +201,6 @@ def test_several_checkpoints_are_none(tmp_path: Path) -> None:
     assert outcomes(bucket_of(tmp_path, events), {"s": GOOD}, {})[0].checkpoint is None
 
 
-def test_an_empty_bucket_has_none(tmp_path: Path) -> None:
-    assert outcomes(bucket_of(tmp_path, []), {"elsewhere": GOOD}, {}) == []
-
-
 def test_every_rule_names_its_reason() -> None:
     assert [rule.reason for rule in RULES] == [
         "no_train", "copy", "no_agent", "invalid_tool_calls", "abandoned",

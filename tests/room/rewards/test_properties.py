@@ -84,22 +84,6 @@ def test_code_that_is_put_back_is_0_in_no_revert_however_it_was_cut(seed: int) -
     assert left < 0.15, "how it is cut may leave a little"
 
 
-def test_an_insertion_that_is_taken_back_stays_1_in_no_revert() -> None:
-    story = Story().edit(0, "first\nlast\n", "first\nwritten\nlast\n").look(31, "first\nlast\n")
-    assert measured("edit_no_revert", story) == 1
-    assert measured("edit_persistence", story) == 0
-
-
-def test_a_line_that_is_taken_back_is_not_0_in_the_presence_form() -> None:
-    # Grams of the line that was written, and is gone, stand in another line: abcd `bcd ` `cd =`
-    # `d = ` ` = 1` of the seven of `abcd = 12\n`.
-    before, after = "first\nabcd = 1\nlast\n", "first\nabcd = 1\nabcd = 12\nlast\n"
-    story = Story().edit(0, before, after).look(31, before)
-    assert measured("four_gram_presence", story) == pytest.approx(5 / 7)
-    assert measured("four_gram_range", story) == 0
-    assert measured("edit_persistence", story) == 0
-
-
 @given(TEXT, TEXT, TEXT)
 def test_all_values_are_between_0_and_1(before: str, after: str, now: str) -> None:
     story = Story().edit(0, before, after).edit(1, after, now).look(31.5, before).look(121, now)
@@ -145,45 +129,6 @@ def test_deleting_more_lines_never_raises_it(written: list[str], data: st.DataOb
         assert values == sorted(values, reverse=True, key=float)
 
 
-def test_line_survival_may_rise_when_part_of_a_joined_line_is_deleted() -> None:
-    # Two lines become one, which is neither; of that one the second half goes: the first is back.
-    story = Story().edit(0, "first\nlast\n", "first\nalpha\nbravo\nlast\n")
-    story.look(31, "first\nalphabravo\nlast\n").look(121, "first\nalpha\nlast\n")
-    assert measured("line_survival", story, 30) == 0
-    assert measured("line_survival", story, 120) == 1 / 2
-
-
-def test_four_gram_range_may_rise_when_more_is_deleted() -> None:
-    # `ABCDEFGHIJ\n` has 8 grams. ABCDEFG+J: 6, of them 4 in both: 8 / 14. ABCDEFG: 5, 4: 8 / 13.
-    story = Story().edit(0, "first\nlast\n", "first\nABCDEFGHIJ\nlast\n")
-    story.look(31, "first\nABCDEFGJ\nlast\n").look(121, "first\nABCDEFG\nlast\n")
-    assert measured("four_gram_range", story, 30) == pytest.approx(8 / 14)
-    assert measured("four_gram_range", story, 120) == pytest.approx(8 / 13)
-    assert float(measured("edit_persistence", story, 30)) > float(
-        measured("edit_persistence", story, 120)
-    )
-
-
-def test_four_gram_presence_may_rise_when_more_is_deleted() -> None:
-    # 23 grams: 9 of each of the first two lines, 5 of the third. Without the third abcd bcde cdef
-    # are gone. Without the second Q they are back, and what had a Q is still in the first line.
-    one, other = "abcQdefg\n", "abcdefg\n"
-    story = Story().edit(0, "first\nlast\n", f"first\n{one}{one}{other}last\n")
-    story.look(31, f"first\n{one}{one}last\n").look(121, f"first\n{one}{other}last\n")
-    assert measured("four_gram_presence", story, 30) == pytest.approx(20 / 23)
-    assert measured("four_gram_presence", story, 120) == 1
-
-
-def test_no_revert_may_rise_when_more_is_deleted() -> None:
-    # qabcdefr became XabcYdefZ, of whose 6 grams none was there before. Without the Y three of 6
-    # are: 1 − 6 / 12. Without all of it none.
-    before, after = "first\nqabcdefr\nlast\n", "first\nXabcYdefZ\nlast\n"
-    story = Story().look(-1, before).edit(0, before, after)
-    story.look(31, "first\nXabcdefZ\nlast\n").look(121, "first\nlast\n")
-    assert measured("edit_no_revert", story, 30) == pytest.approx(1 / 2)
-    assert measured("edit_no_revert", story, 120) == 1
-
-
 @given(lines(12), st.data())
 def test_edits_elsewhere_change_nothing(some: list[str], data: st.DataObject) -> None:
     # The lines beside the edit stay: what is put at its edges joins a range.
@@ -213,20 +158,6 @@ def test_edits_right_beside_it_change_nothing(some: list[str], data: st.DataObje
         assert measured(name, other) == measured(name, plain), name
 
 
-def test_four_gram_range_falls_by_a_line_right_beside_it() -> None:
-    # `x = 1\n` joins `alpha = 10\n`: 8 grams became 14: 16 / 22.
-    story = Story().edit(0, "first\nlast\n", "first\nalpha = 10\nlast\n")
-    story.look(31, "first\nx = 1\nalpha = 10\nlast\n")
-    assert measured("four_gram_range", story) == pytest.approx(16 / 22)
-
-
-def test_four_gram_presence_rises_by_what_is_written_elsewhere() -> None:
-    story = Story().edit(0, "first\nlast\n", "first\nalpha = 10\nlast\n")
-    story.look(31, "first\nlast\n").look(121, "first\nlast\nalpha = 10\n")
-    assert measured("four_gram_presence", story, 30) == 0
-    assert measured("four_gram_presence", story, 120) == 1
-
-
 def shuffled(tables: Bucket, dice: random.Random) -> Bucket:
     """The same rows in another order and in other chunks."""
 
@@ -245,24 +176,6 @@ def shuffled(tables: Bucket, dice: random.Random) -> Bucket:
         feedback=empty,
         **{view: mixed(getattr(tables, view)) for view in views},
     )
-
-
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("name", MEASURES)
-def test_the_order_of_rows_changes_nothing(name: str, seed: int) -> None:
-    dice = random.Random(seed)
-    stories = []
-    for session in range(3):
-        story = Story(f"s-{session}").turn(-1)
-        texts = ["a = 1\nb = 2\n", "a = 1\nb = two()\nc = 3\n", "a = one()\nc = 3\n", "a = 1\n"]
-        for at in range(4):
-            story.edit(at, texts[0], texts[1 + at % 3], f"{at}.py")
-            for seconds in (5, 30, 30.2, 120, 600):
-                story.look(at + seconds + 1, dice.choice(texts), f"{at}.py", seq=None)
-        stories.append(story)
-    tables = bucket(*stories)
-    expected = MEASURES[name](tables, PARAMETERS).to_pylist()
-    assert MEASURES[name](shuffled(tables, dice), PARAMETERS).to_pylist() == expected
 
 
 @pytest.mark.parametrize("name", MEASURES)

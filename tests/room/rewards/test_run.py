@@ -1,7 +1,6 @@
 """A run does what changed or matured, once; what was known before stays readable."""
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +13,7 @@ from penstock.lake.merges import merge
 from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
 from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.rewards.due_sessions import SessionFilter, begin_run
+from penstock_jobs.rewards.due_sessions import SessionFilter
 from penstock_jobs.rewards.runs import RunRequest, commit, run
 from tests.support.lakes import START_US, HandLake, hand_lake, make_event
 from tests.support.reward_runs import (
@@ -244,13 +243,3 @@ def test_files_that_are_merged_hold_the_same_rewards(tmp_path: Path) -> None:
         assert verify(lake.lake).others["reward_file"] == 4, "the snapshot needs three of them"
         assert lake.rows(everything) == after
         assert verify(lake.lake).findings == []
-
-
-def test_a_run_computes_what_its_definition_says_now(lake: HandLake) -> None:
-    """A text of before that named no versions meant those of its time."""
-    text = 'name = "{}"\n[[reward]]\nname = "edit_persistence"\nweight = 1\n'
-    definition = parse_definition(text.format("second") + "version = 2\n", "second.toml")
-    unsaid = replace(definition, name="first", text=text.format("first"))
-    assert begin_run(lake.lake.database, unsaid, 1).text == unsaid.text
-    now = begin_run(lake.lake.database, definition, 2)
-    assert (now.name, now.text, now.version) == ("second", definition.text, unsaid.version)

@@ -1,6 +1,6 @@
 """The rewards that count what happened in a turn, each worked by hand."""
 
-from math import log, sqrt
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +36,6 @@ def by_target(rows: pa.Table, name: str) -> Found:
 
 def scored(value: float) -> tuple[Any, str, None]:
     return pytest.approx(value, abs=1e-12), "scored", None
-
-
-def test_latency_is_from_the_message_to_the_last_thing_the_agent_did(tmp_path: Path) -> None:
-    events = [said(10), answered(12), *tool(15, "read"), said(20), answered(23), said(30)]
-    assert rewards(tmp_path, "latency", events) == {
-        ("turn", "1"): scored(5.0),
-        ("turn", "2"): scored(3.0),
-        ("turn", "3"): (None, "censored", "no_answer"),
-        ("session", "s"): scored(4.0),
-    }
 
 
 def test_invalid_tool_calls_are_negatives_and_not_left_out(tmp_path: Path) -> None:
@@ -114,14 +104,6 @@ def test_length_penalty_weighs_six_lengths_and_bends_them(tmp_path: Path) -> Non
     assert by_target(rows, "length_penalty")["turn", "1"] == scored(value)
 
 
-def test_length_penalty_does_not_take_unknown_tokens_for_none(tmp_path: Path) -> None:
-    events = [said(1), answered(2, text="hello", usage={"completion": 5}), answered(3, text="done")]
-    assert rewards(tmp_path, "length_penalty", events) == {
-        ("turn", "1"): (None, "censored", "no_usage"),
-        ("session", "s"): (None, "censored", "no_usage"),
-    }
-
-
 @pytest.mark.parametrize(
     ("x", "q", "value"),
     [
@@ -133,47 +115,11 @@ def test_the_bend_has_its_published_shape(x: float, q: float, value: float) -> N
     assert bent(x, 1e-3, q) == pytest.approx(value, rel=1e-3)
 
 
-def test_the_bend_is_a_logarithm_at_one() -> None:
-    assert bent(5, 2, 1) == pytest.approx(log(11) / 2)
-    assert bent(5, 2, 1 + 1e-6) == pytest.approx(bent(5, 2, 1), rel=1e-5)
-
-
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(1e-4, 1), st.floats(0, 3))
 def test_more_never_costs_less(x: float, more: float, k: float, q: float) -> None:
     assert bent(0, k, q) == 0
     assert bent(x + more, k, q) >= bent(x, k, q) * (1 - 1e-9)
     assert bent(x, k, q) <= x * (1 + 1e-9) + 1e-9
-
-
-def test_only_terminal_is_told_from_one_command(tmp_path: Path) -> None:
-    events = [said(1), *tool(2, "Bash")]
-    events += [said(10), *(one for n in range(11, 15) for one in tool(n, "Bash"))]
-    events += [
-        said(20),
-        *tool(21, "Read"),
-        *(one for n in range(22, 25) for one in tool(n, "bash")),
-    ]
-    assert rewards(tmp_path, "only_terminal", events) == {
-        ("turn", "2"): scored(-1.0),
-        ("turn", "3"): scored(0.0),
-        ("session", "s"): scored(-0.5),
-    }
-
-
-def test_asked_instead_is_a_question_and_no_edit(tmp_path: Path) -> None:
-    events = [
-        said(1), answered(2, text="Which of the two files do you mean?"),
-        said(3), answered(4, text="Done. Shall I go on?"), edited(4, "a.py", "", "x = 1\n"),
-        said(5), answered(6, text="It is there already."), said(7),
-    ]  # fmt: skip
-    events[3]["event_id"] = "m4"
-    assert rewards(tmp_path, "asked_instead", events) == {
-        ("turn", "1"): scored(1.0),
-        ("turn", "2"): scored(0.0),
-        ("turn", "3"): scored(0.0),
-        ("turn", "4"): (None, "censored", "no_answer"),
-        ("session", "s"): scored(1 / 3),
-    }
 
 
 @pytest.mark.parametrize(

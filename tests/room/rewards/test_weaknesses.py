@@ -23,13 +23,6 @@ def test_1_a_file_that_grows_around_the_edit() -> None:
     assert value("edit_persistence", told) == 1
 
 
-def test_1_boilerplate_keeps_a_deleted_edit_alive_in_the_presence_form() -> None:
-    getter = "    def get_value_beta2(self):\n        return self.value_beta2\n"
-    told = Story().edit(0, CLASS, CLASS + getter).look(31, CLASS)
-    assert value("four_gram_presence", told) > 0.8
-    assert value("edit_persistence", told) == 0
-
-
 def test_2_text_that_moved_within_the_file() -> None:
     told = Story().edit(0, CLASS, CLASS + FUNCTION)
     told.look(31, CLASS.replace("\n", "\n" + FUNCTION, 1))
@@ -58,12 +51,6 @@ def test_2_a_renamed_file(seen_first: str) -> None:
     assert value("edit_persistence", told) == 1
 
 
-def test_2_a_file_that_was_deleted_and_is_nowhere() -> None:
-    told = Story().edit(0, None, CLASS).look(31, None)
-    assert value("four_gram_range", told) == value("four_gram_presence", told) == 0
-    assert value("edit_persistence", told) == 0
-
-
 @pytest.mark.parametrize(
     "now",
     [
@@ -78,25 +65,6 @@ def test_3_formatting(now: str) -> None:
     assert value("edit_persistence", told) == 1
 
 
-def test_4_a_deletion_that_came_back() -> None:
-    told = Story().edit(0, CLASS + FUNCTION, CLASS).look(31, CLASS + FUNCTION)
-    assert value("four_gram_range", told) == 1
-    assert value("edit_persistence", told) == 0
-    told = Story().edit(0, CLASS + FUNCTION, CLASS).look(31, CLASS + "# nothing\n")
-    assert value("edit_persistence", told) == 1
-
-
-def test_5_the_agent_overwrites_its_own_edit() -> None:
-    other = CLASS + GETTERS[0].replace("alpha", "something_else")
-    told = Story().edit(0, CLASS, CLASS + FUNCTION).edit(9, CLASS + FUNCTION, other)
-    told.look(31, other)
-    # To the published form this is the same as the user's rejection.
-    assert value("four_gram_range", told) < 0.3
-    assert value("self_rework", told) > 0.8
-    row = found(MEASURES["edit_persistence"](bucket(told), EditParameters()), "e-1", 30)
-    assert row["value"] is None or row["value"] > 0.9
-
-
 def test_6_two_edits_over_the_same_lines() -> None:
     # The first writes a call, the second puts an argument in; the user takes only that out.
     one = CLASS + "result = compute(alpha_value)\n"
@@ -108,19 +76,6 @@ def test_6_two_edits_over_the_same_lines() -> None:
     still = Story().edit(0, CLASS, one).edit(1, one, two).look(32, two)
     assert value("four_gram_range", still, "e-1") < 1
     assert value("edit_persistence", still, "e-1") == 1
-
-
-def test_7_another_branch_says_nothing() -> None:
-    told = Story().edit(0, CLASS, CLASS + FUNCTION)
-    told.look(31, CLASS, branch_changed=True).look(121, CLASS + FUNCTION)
-    assert state("edit_persistence", told) == ("censored", "branch_changed")
-    # And nothing is lost when the branch is back.
-    assert value("edit_persistence", told, horizon_s=120) == 1
-
-
-def test_7_a_stash_that_nobody_told_of() -> None:
-    told = Story().edit(0, CLASS, CLASS + FUNCTION).look(31, CLASS).look(121, CLASS + FUNCTION)
-    assert value("edit_persistence", told, horizon_s=120) == 1
 
 
 def test_7_a_workspace_that_is_gone() -> None:
@@ -152,11 +107,3 @@ def test_8_one_generated_file_does_not_drown_careful_edits() -> None:
     assert found(rows, "s-1", 30, "session")["value"] == pytest.approx(expected)
     by_characters = MEASURES["edit_persistence"](bucket(told), EditParameters(weight_exponent=1))
     assert found(by_characters, "1", 30, "turn")["value"] == pytest.approx(6250 / 6500)
-
-
-def test_8_a_flipped_boolean_weighs_little() -> None:
-    # `True` became `False`: five characters at most against thousands.
-    told = Story().edit(0, "debug = True\n", "debug = False\n").look(31, "debug = True\n")
-    row = found(MEASURES["edit_persistence"](bucket(told), EditParameters()), "e-1", 30)
-    assert row["value"] == 0
-    assert row["weight"] <= 5**0.5

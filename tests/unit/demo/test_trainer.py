@@ -59,22 +59,3 @@ def test_it_goes_as_far_as_it_may(trainer: ModuleType) -> None:
     ]
     assert 0.05 <= gone[0] < 0.1
     assert 0.3 <= gone[1] < 0.4
-
-
-def test_what_teaches_nothing_changes_nothing(trainer: ModuleType) -> None:
-    logits = np.array([[0.5, 0.0, -1.0], [0.0, 0.2, 0.0]])
-    learned = trainer.train(logits, choices_of(0.3, 0.3, 0.3), furthest=0.2)
-    assert np.allclose(learned, logits)
-
-
-def test_a_sample_that_has_become_likelier_counts_for_more(trainer: ModuleType) -> None:
-    """As importance weights say: the same choice, sampled by a policy that hardly ever took it."""
-    often = [(0, 0, math.log(0.5), 1.0), (0, 1, math.log(0.5), -1.0)]
-    seldom = [(0, 0, math.log(0.05), 1.0), (0, 1, math.log(0.95), -1.0)]
-    logits = np.zeros((2, 2))
-    one_step = [
-        trainer.softmax(trainer.train(logits, some, furthest=1e-9))[0, 0]
-        for some in (often, seldom)
-    ]
-    assert one_step[0] > 0.5
-    assert one_step[1] > 0.5

@@ -9,10 +9,7 @@ from hypothesis import strategies as st
 from penstock_jobs.rewards.texts.similarity import (
     SearchedFile,
     code_units,
-    four_gram_presence,
-    four_gram_range,
     no_revert,
-    no_revert_range,
     sim4,
 )
 
@@ -59,13 +56,6 @@ def test_sim4_is_as_the_formula_says(a: str, b: str) -> None:
     assert sim4(a, b) == expected
 
 
-def test_presence() -> None:
-    # abcd bcde cdef: the first two are in the file.
-    assert SearchedFile("xabcdey").presence("abcdef") == pytest.approx(2 / 3)
-    assert SearchedFile("xabcx").presence("abc") == 1
-    assert SearchedFile("xabx").presence("abc") == 0
-
-
 @given(st.text("ab", max_size=30), st.text("ab", max_size=30))
 def test_presence_is_as_the_formula_says(chunk: str, file: str) -> None:
     grams = [chunk[i : i + 4] for i in range(len(chunk) - 3)]
@@ -75,20 +65,6 @@ def test_presence_is_as_the_formula_says(chunk: str, file: str) -> None:
         )
     else:
         assert SearchedFile(file).presence(chunk) == float(chunk in file)
-
-
-def test_the_chunk_form() -> None:
-    # abcdef weighs 3 and is there by 2/3; xy weighs 1 and is not there: (2 + 0) / 4.
-    assert four_gram_presence(["abcdef", "xy"], "abcde") == pytest.approx(0.5)
-    assert four_gram_presence([], "abcde") == 0
-    assert four_gram_presence(["abcdef"], "") == 0
-
-
-def test_the_range_form() -> None:
-    # abcde is half there and weighs 5, xyz is there and weighs 3: (5 × 0.5 + 3 × 1) / 8.
-    assert four_gram_range([("abcde", "abcdf"), ("xyz", "xyz")]) == pytest.approx(5.5 / 8)
-    assert four_gram_range([("", "typed")]) == 1
-    assert four_gram_range([]) == 1
 
 
 def test_no_revert() -> None:
@@ -102,10 +78,3 @@ def test_no_revert() -> None:
     assert no_revert("same", "same", "other") == 1
     # Further away than the edit left it is no revert either.
     assert no_revert("abcde", "abcdf", "zzzzz") == 1
-
-
-def test_no_revert_by_ranges() -> None:
-    # Four characters reverted, eight not: (4 × 0 + 8 × 1) / 12; the insertion has no weight.
-    ranges = [("abcd", "efgh", "abcd"), ("stuvwxyz", "12345678", "12345678"), ("", "new", "")]
-    assert no_revert_range(ranges) == pytest.approx(8 / 12)
-    assert no_revert_range([("", "new", "")]) == 1

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from penstock_jobs.rewards.edit_scores import (
     NOT_DUE,
-    PENDING,
-    SCORED,
     TargetScores,
     state_numbers,
     wholes,
@@ -86,16 +84,3 @@ def test_of_each_whole_and_horizon(told: list[tuple[int, tuple[Part, Part]]]) ->
             assert np.isnan(value) == (expected.value is None)
             if expected.value is not None:
                 assert value == pytest.approx(expected.value)
-
-
-def test_scored_and_pending_have_their_numbers_whatever_else_there_is() -> None:
-    for found in ([], STANDINGS, [("scored", None), *STANDINGS]):
-        number = state_numbers(found)
-        assert (number["scored", None], number["pending", None]) == (SCORED, PENDING)
-
-
-def test_nothing_has_no_wholes() -> None:
-    empty = np.empty((0, 2))
-    numbers = empty.astype(np.int64)
-    found = wholes(TargetScores(empty, numbers, empty, numbers), np.empty(0, np.int64), 0)
-    assert all(column.shape == (0, 2) for column in found)

@@ -47,10 +47,6 @@ def wrote(now: str, text: str = WRITTEN) -> Story:
     return Story().edit(0, HEAD, HEAD + text).look(601, HEAD + now)
 
 
-def test_a_line_has_twenty_characters() -> None:
-    assert {len(line) for line in WRITTEN.splitlines()} == {20}
-
-
 def test_what_stays_leaves_nothing_to_do() -> None:
     assert values(wrote(WRITTEN)) == [1, 0]
     assert values(wrote(WRITTEN.replace("(", "( "))) == [1, 0]
@@ -144,11 +140,6 @@ def test_what_the_agent_itself_undid_is_worth_nothing() -> None:
     assert values(known.edit(1, HEAD + WRITTEN, HEAD + ANEW).look(602, HEAD + ANEW)) == [0, 0]
 
 
-def test_a_draft_that_the_agent_replaced_costs_nothing() -> None:
-    told = Story().edit(0, HEAD, HEAD + ANEW).edit(1, HEAD + ANEW, HEAD + WRITTEN)
-    assert values(told.look(602, HEAD + WRITTEN)) == [1, 0]
-
-
 def test_what_a_later_turn_puts_there_was_still_to_do() -> None:
     more = WRITTEN[:21] + ANEW + WRITTEN[21:]
     told = Story().turn(-1).edit(0, HEAD, HEAD + WRITTEN)
@@ -192,18 +183,3 @@ def test_a_session_is_the_mean_of_its_turns_however_much_each_wrote() -> None:
         row for row in table if row["target_kind"] == "session" and row["horizon_s"] == 600
     ]
     assert session["value"] == pytest.approx((1 / sqrt(1 + 6) + 1) / 2)
-
-
-def test_a_bucket_without_edits_has_no_rows() -> None:
-    assert work_left(bucket(Story()), PARAMETERS).num_rows == 0
-
-
-@pytest.mark.parametrize("places", [{"docs": 1.5}, {"tests": -0.1}])
-def test_weights_are_from_0_to_1(places: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match="from 0 to 1"):
-        PlaceWeights(**places)
-
-
-def test_the_scale_is_above_0() -> None:
-    with pytest.raises(ValueError, match="above 0"):
-        WorkParameters(scale_chars=0)
