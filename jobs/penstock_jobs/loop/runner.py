@@ -15,7 +15,7 @@ from penstock.channels.channel import ChannelState, channel_state, policy_of
 from penstock.clock import SECOND_US
 from penstock.database.errors import DatabaseUnreachable
 from penstock.errors import InvalidInput, PenstockError, one_line
-from penstock.execution.errors import ExecutorUnreachable
+from penstock.execution import ExecutorUnreachable
 from penstock.gate.policy import parse
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings

@@ -4,29 +4,28 @@ One for all templates of a process that builds shards, started with the first. I
 and a context, and answers with texts; when it went over a limit, there is another for the next.
 """
 
-import os
 import pickle
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
-from errno import EPERM
 from functools import lru_cache
-from multiprocessing.connection import Connection, Pipe
 from typing import Any, NamedTuple
 
 import msgspec
 
 from penstock.execution.confinement import (
+    ALONE,
     COMMON_FILES,
-    CallRule,
     KernelLimits,
     forbid_calls,
     limit_files,
     limit_resources,
 )
+from penstock.execution.guarded_process import Channel, GuardedProcess, describe_status
 from penstock_jobs.shards.compiled_template import (
     TEMPLATE_FAILURES,
     CompiledTemplate,
@@ -50,14 +49,6 @@ _COMPILED_MAX = 8
 #: The time of a whole build is nobody's limit.
 _LIFETIME_CPU_SECONDS = 1 << 30
 _OPEN_FILES_MAX = 64
-_FORBIDDEN = [
-    CallRule(call, EPERM)
-    for call in (
-        "accept", "accept4", "bind", "bpf", "connect", "execve", "execveat", "io_uring_setup",
-        "keyctl", "listen", "mount", "open_by_handle_at", "perf_event_open", "process_vm_readv",
-        "process_vm_writev", "ptrace", "setns", "socket", "unshare", "userfaultfd",
-    )
-]  # fmt: skip
 #: What jinja2 loads late, when a template fails, is loaded before files are out of reach.
 _EXERCISE = "{% for a in messages %}{{ a.b.c | tojson }}{% endfor %}"
 
@@ -105,21 +96,22 @@ class TemplateProcess:
     ) -> None:
         self._limits = {"cpu_seconds": cpu_seconds, "memory_bytes": memory_bytes}
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._connection: Connection[Any, Any] | None = None
+        self._process: GuardedProcess | None = None
 
     def ask(self, request: DraftRequest) -> Drafts | Refused:
         """Raises LimitReached."""
         message = pickle.dumps(request)
         with self._lock:
-            if self._process is None or self._process.poll() is not None:
-                self._start()
-            assert self._connection is not None
+            if self._process is None or self._process.has_ended:
+                self._stop()
+                limits = map(str, self._limits.values())
+                self._process = GuardedProcess(__name__, *limits, output=subprocess.DEVNULL)
+            channel = Channel(self._process.end)
             try:
-                self._connection.send_bytes(message)
-                answer: Answer = _decoder.decode(self._connection.recv_bytes(_ANSWER_BYTES_MAX))
+                channel.send(message)
+                answer: Answer = _decoder.decode(channel.receive(_ANSWER_BYTES_MAX))
             except (EOFError, OSError, msgspec.MsgspecError) as error:
-                raise LimitReached(self._why(self._stop())) from error
+                raise LimitReached(self._why(self._stop(1.0))) from error
             except BaseException:  # an answer that nobody reads must not be taken for the next one
                 self._stop()
                 raise
@@ -132,64 +124,37 @@ class TemplateProcess:
     def _why(self, status: int) -> str:
         if status == -signal.SIGPROF:
             return f"it needed more than {self._limits['cpu_seconds']} seconds of CPU time"
-        how = signal.Signals(-status).name if status < 0 else f"status {status}"
-        return f"it ended its process, by {how}"
+        return f"it ended its process, {describe_status(status)}"
 
-    def _start(self) -> None:
-        self._stop()
-        ours, theirs = Pipe()
-        with theirs:
-            start = f"from {__name__} import main; main()"
-            limits = (str(self._limits["cpu_seconds"]), str(self._limits["memory_bytes"]))
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", start, str(theirs.fileno()), *limits],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                # Secrets in the environment are not for templates.
-                env={"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"},
-                start_new_session=True,  # Ctrl-C is for the caller
-            )
-        self._connection = ours
-
-    def _stop(self) -> int:
+    def _stop(self, seconds: float = 0.0) -> int:
         """Returns how it ended."""
-        process, connection = self._process, self._connection
-        self._process = self._connection = None
-        if connection is not None:
-            connection.close()
-        if process is None:
-            return 0
-        with suppress(subprocess.TimeoutExpired):
-            return process.wait(1.0)
-        process.kill()
-        return process.wait()
+        process, self._process = self._process, None
+        return 0 if process is None else process.stop(seconds)
 
     def close(self) -> None:
         with self._lock:
             self._stop()
 
 
-def main() -> None:
+def main(end: socket.socket, cpu_seconds: str, memory_bytes: str) -> None:
     """Answer until the caller is gone."""
-    connection = Connection(int(sys.argv[1]))
-    cpu_seconds, memory_bytes = float(sys.argv[2]), int(sys.argv[3])
+    channel = Channel(end)
     exercise = TemplateSource(_EXERCISE)
     _answer(DraftRequest(exercise, messages=[{"role": "user"}], written=[0]))
-    limit_resources(KernelLimits(memory_bytes, _LIFETIME_CPU_SECONDS, _OPEN_FILES_MAX))
+    limit_resources(KernelLimits(int(memory_bytes), _LIFETIME_CPU_SECONDS, _OPEN_FILES_MAX))
     limit_files([*sys.path, sys.prefix, sys.base_prefix, *COMMON_FILES])
-    forbid_calls(_FORBIDDEN)
+    forbid_calls(ALONE)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     with suppress(EOFError, OSError):
         while True:
-            message = connection.recv_bytes()
-            signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
+            message = channel.receive()
+            signal.setitimer(signal.ITIMER_PROF, float(cpu_seconds))
             try:
                 answer = _encoder.encode(_answer(pickle.loads(message)))
             except MemoryError:
                 answer = _encoder.encode(OutOfMemory())
             signal.setitimer(signal.ITIMER_PROF, 0)
-            connection.send_bytes(answer)
+            channel.send(answer)
 
 
 def _answer(request: DraftRequest) -> Drafts | Refused:

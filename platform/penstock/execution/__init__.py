@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
-from penstock.errors import SettingInvalid
-from penstock.execution.settings import ExecutionSettings
-from penstock.settings import Settings
+from penstock.errors import PenstockError, SettingInvalid
+
+if TYPE_CHECKING:  # a sandbox imports this package, and starts once per attempt
+    from penstock.settings import Settings
 
 #: Tries of a task whose worker is lost, and tasks of a run that Ray has at a time.
 _ATTEMPTS_MAX, _INFLIGHT_MAX = 3, 64
@@ -50,9 +51,11 @@ class Executor(Protocol):
 INLINE = "inline"
 
 
-def open_executor(settings: Settings) -> Executor:
+def open_executor(settings: "Settings") -> Executor:
     """Open the executor that the setting `executor` names. Raises SettingInvalid,
     ExecutorUnreachable."""
+    from penstock.execution.settings import ExecutionSettings
+
     limits = settings.room(ExecutionSettings)
     name, memory = limits.executor, limits.executor_task_memory_bytes
     if name == INLINE:
@@ -72,3 +75,16 @@ def open_executor(settings: Settings) -> Executor:
         return RayExecutor(address, **bounds, task_memory_bytes=memory)
     why = f"{name!r} is not inline, processes, ray://HOST:PORT or ray:auto"
     raise SettingInvalid(name="executor", origin="the settings", why=why)
+
+
+class ExecutorUnreachable(PenstockError, exit_status=3):
+    """The executor {address} cannot be reached: {why}."""
+
+
+class TaskFailed(PenstockError):
+    """The task {task} of {function} failed: {why}."""
+
+
+class WorkerLost(PenstockError):
+    """The task {task} of {function} was given up: its worker was lost {attempts} times, the last
+    time because {why}. A task that is too large for the memory of a worker ends like this."""

@@ -12,8 +12,7 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 from penstock.errors import InvalidInput, PenstockError
-from penstock.execution import Executor, Result, Task, TaskResult
-from penstock.execution.errors import TaskFailed, WorkerLost
+from penstock.execution import Executor, Result, Task, TaskFailed, TaskResult, WorkerLost
 
 _SHOWN_CHARS_MAX = 200
 #: What pickle raises for a value that cannot be pickled.

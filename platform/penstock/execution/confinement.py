@@ -9,11 +9,13 @@ import ctypes
 import os
 import platform
 import resource
+import signal
 import struct
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from errno import ENOSYS, EPERM
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from typing import Any
 #: Files that every process may read: the devices that hold nothing, and where time zones are.
 COMMON_FILES = ("/dev/null", "/dev/zero", "/dev/urandom", "/usr/share/zoneinfo")
 
-_NO_NEW_PRIVILEGES = 38
+_SET_DEATH_SIGNAL, NO_NEW_PRIVILEGES = 1, 38
 
 
 @dataclass(frozen=True)
@@ -38,23 +40,40 @@ class KernelLimits:
 
 def limit_resources(limits: KernelLimits) -> None:
     """The process gets SIGXCPU at its CPU limit, and no memory beyond its memory limit."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    _lower(resource.RLIMIT_CPU, limits.cpu_seconds)
-    _lower(resource.RLIMIT_NOFILE, limits.open_files)
-    _lower(resource.RLIMIT_FSIZE, limits.file_bytes)
+    values = {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_CPU: limits.cpu_seconds,
+        resource.RLIMIT_NOFILE: limits.open_files,
+        resource.RLIMIT_FSIZE: limits.file_bytes,
+    }
     if sys.platform == "linux":  # elsewhere the address space says little about memory
-        _lower(resource.RLIMIT_AS, _mapped_bytes() + limits.memory_bytes)
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        values[resource.RLIMIT_AS] = pages * resource.getpagesize() + limits.memory_bytes
+    lower_limits(values)
 
 
-def _lower(kind: int, value: int) -> None:
-    _, hard = resource.getrlimit(kind)
-    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(kind, (value, value))
+def lower_limits(values: Mapping[int, int]) -> None:
+    """Set limits of the module `resource`, here and in all that this process starts."""
+    for kind, value in values.items():
+        _, hard = resource.getrlimit(kind)
+        limit = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (limit, limit))
 
 
-def _mapped_bytes() -> int:
-    pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[0]
-    return int(pages) * resource.getpagesize()
+def die_with_parent(parent: int | None = None) -> None:
+    """The kernel kills this process with the one that forked it; at once, where that is not
+    `parent` any more. Linux only."""
+    control(_SET_DEATH_SIGNAL, signal.SIGKILL)
+    if parent is not None and os.getppid() != parent:
+        os._exit(1)
+
+
+def control(option: int, *values: int) -> None:
+    """Call `prctl`. Raises OSError."""
+    arguments = [ctypes.c_ulong(value) for value in (*values, 0, 0, 0, 0)[:4]]
+    if _libc().prctl(option, *arguments) == -1:
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl: {os.strerror(number)}")
 
 
 # System calls
@@ -111,12 +130,20 @@ def forbid_calls(rules: Iterable[CallRule]) -> bool:
     """These calls fail in this process and all that it starts. False where the kernel cannot."""
     if sys.platform != "linux" or platform.machine() not in _MACHINES:
         return False
-    content = filter_program(rules, platform.machine())
-    buffer = ctypes.create_string_buffer(content, len(content))
-    program = struct.pack("HxxxxxxP", len(content) // 8, ctypes.addressof(buffer))
-    libc = _libc()
-    libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
-    return bool(libc.prctl(_SET_SECCOMP, _FILTER, program, 0, 0) == 0)
+    with suppress(OSError):
+        filter_calls(filter_program(rules, platform.machine()))
+        return True
+    return False
+
+
+def filter_calls(program: bytes) -> None:
+    """Apply a filter to this process and all that it starts. Raises OSError."""
+    control(NO_NEW_PRIVILEGES, 1)
+    steps = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(steps))
+    if _libc().prctl(_SET_SECCOMP, _FILTER, header, 0, 0) == -1:
+        number = ctypes.get_errno()
+        raise OSError(number, f"a filter of calls: {os.strerror(number)}")
 
 
 def filter_program(rules: Iterable[CallRule], machine: str) -> bytes:
@@ -161,6 +188,28 @@ def _step(code: int, value: int, *, when_true: int = 0, when_false: int = 0) -> 
     return struct.pack("HBBI", code, when_true, when_false, value)
 
 
+#: What the C library starts a thread with. Other children could outlive their work.
+_THREAD_FLAGS = (0x3D0F00, 0x7D0F00)
+#: What no work of a tenant needs that runs alone in a process: other processes, programs, sockets,
+#: files by handle, and ways into the kernel.
+ALONE = (
+    *(
+        CallRule(call, EPERM)
+        for call in (
+            "accept", "accept4", "add_key", "bind", "bpf", "connect", "execve", "execveat", "fork",
+            "io_uring_setup", "kcmp", "keyctl", "kill", "listen", "memfd_create", "mount", "msgget",
+            "open_by_handle_at", "perf_event_open", "pidfd_getfd", "pidfd_open",
+            "pidfd_send_signal", "process_vm_readv", "process_vm_writev", "ptrace", "request_key",
+            "rt_sigqueueinfo", "rt_tgsigqueueinfo", "semget", "setns", "shmget", "socket",
+            "socketpair", "tgkill", "tkill", "unshare", "userfaultfd", "vfork",
+        )
+    ),
+    CallRule("clone", EPERM, argument=0, values=_THREAD_FLAGS),
+    CallRule("clone3", ENOSYS),  # its flags are out of sight: the C library then uses clone
+    CallRule("prlimit64", EPERM, argument=0, values=(0,)),  # limits of its own alone
+)  # fmt: skip
+
+
 # Files
 
 
@@ -192,7 +241,7 @@ def limit_files(readable: Sequence[str], writable: Sequence[str] = ()) -> bool:
         for path in writable:
             change = (_READ_FILE | _WRITE_FILE | _TRUNCATE) & rights
             _allow(libc, ruleset, path, change, rights & ~_EXECUTE)
-        libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+        control(NO_NEW_PRIVILEGES, 1)
         return bool(libc.syscall(_RESTRICT_SELF, ruleset, 0) == 0)
     finally:
         os.close(ruleset)

@@ -1,31 +1,164 @@
-"""A shell command that cannot outlive its time, its caller, or its caller's interest.
+"""Processes that work for this one and cannot outlive it.
 
-The command runs in a process group of its own below a guard. The guard ends the group as soon as
-the caller lets go of a pipe, also where the caller is killed."""
+`GuardedProcess` is a module of ours at the other end of a socket, `run_guarded` a command of
+somebody else. What a process may use once it runs is in `confinement`. This module imports little:
+a sandbox starts once per attempt.
+"""
 
+import json
 import os
+import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from penstock.directories import open_private
-from penstock.terminal.output import passing_on
+_LENGTH = struct.Struct("<Q")
+_FILES_MAX = 64
+# It imports from the same places as its caller, and none of them stands in its environment.
+_START = """
+import json, sys
+sys.path[:] = json.loads(sys.argv[1])
+from importlib import import_module
+from socket import socket
+import_module(sys.argv[2]).main(socket(fileno=int(sys.argv[3])), *sys.argv[4:])
+"""
+
+
+class GuardedProcess:
+    """A Python module whose `main` gets one end of a socket; `end` is the other one.
+
+    It has no variables but `environment`, so no secrets, and no files but its socket. It gets to
+    know that its caller has closed the socket or is gone, and ends.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        *arguments: str,
+        environment: Mapping[str, str] | None = None,
+        kind: socket.SocketKind = socket.SOCK_STREAM,
+        output: int | None = None,
+        directory: str | None = None,
+    ) -> None:
+        """What it prints goes to `output`, or to our standard error."""
+        self.end, theirs = socket.socketpair(socket.AF_UNIX, kind)
+        with theirs:
+            file = str(theirs.fileno())
+            self.process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-P",
+                    "-c",
+                    _START,
+                    json.dumps(sys.path),
+                    module,
+                    file,
+                    *arguments,
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=2 if output is None else output,
+                stderr=output,
+                pass_fds=[theirs.fileno()],
+                env=dict(environment or {}),
+                cwd=directory,
+                start_new_session=True,  # Ctrl-C is for the caller
+            )
+
+    @property
+    def has_ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def stop(self, seconds: float = 0.0) -> int:
+        """Close the socket, and kill what has not ended after these seconds. Returns its status."""
+        self.end.close()
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            return self.process.wait()
+
+
+def describe_status(status: int) -> str:
+    return f"by {signal.Signals(-status).name}" if status < 0 else f"with status {status}"
+
+
+def framed(message: bytes) -> tuple[bytes, bytes]:
+    """A message as a channel sends it."""
+    return _LENGTH.pack(len(message)), message
+
+
+class Channel:
+    """Messages over a socket. Sends from any thread; receives in one."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+        self._lock = threading.Lock()
+
+    def fileno(self) -> int:
+        return self._end.fileno()
+
+    def send(self, message: bytes, files: Sequence[int] = ()) -> None:
+        """Raises OSError where the other end is gone."""
+        with self._lock:
+            length, content = framed(message)
+            if files:
+                socket.send_fds(self._end, [length], files)
+            else:
+                self._end.sendall(length)
+            self._end.sendall(content)
+
+    def receive(self, bytes_max: int | None = None, files: list[int] | None = None) -> bytearray:
+        """The next message; what comes with it is added to `files`. Raises EOFError where the other
+        end is gone, silent for too long, or sends more."""
+        (length,) = _LENGTH.unpack(self._read(_LENGTH.size, files))
+        if bytes_max is not None and length > bytes_max:
+            raise EOFError("the other end sends too much")
+        return self._read(length)
+
+    def _read(self, length: int, files: list[int] | None = None) -> bytearray:
+        content = bytearray(length)
+        view = memoryview(content)
+        while view:
+            try:
+                if files is None:
+                    count = self._end.recv_into(view)
+                else:
+                    piece, found, _, _ = socket.recv_fds(self._end, len(view), _FILES_MAX)
+                    files += found
+                    count = len(piece)
+                    view[:count] = piece
+            except OSError as error:
+                raise EOFError(str(error)) from error
+            if not count:
+                raise EOFError("the other end is gone")
+            view = view[count:]
+        return content
+
+    def end(self) -> None:
+        """Tell whoever sends or receives, on whatever thread, that the other end is gone."""
+        with suppress(OSError):
+            self._end.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._end.close()
+
 
 _POLL_SECONDS = 0.05
 _OUTPUT_BYTES_MAX = 2_000
 
-# Ends with the status of the shell; 128 + n where signal n ended it.
+# Ends with the status of the command; 128 + n where signal n ended it.
 _GUARD = """
 import os, signal, subprocess, sys, threading
-child = subprocess.Popen(["sh", "-c", sys.argv[1]], stdin=subprocess.DEVNULL,
-                         start_new_session=True)
+child = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL, start_new_session=True)
 def send(number):
     try:
         os.killpg(child.pid, number)
@@ -38,7 +171,7 @@ def guard():
     send(signal.SIGKILL)
 threading.Thread(target=guard, daemon=True).start()
 status = child.wait()
-if sys.argv[2] == "alone":
+if sys.argv[1] == "alone":
     send(signal.SIGKILL)
 os._exit(status if status >= 0 else 128 - status)
 """
@@ -54,29 +187,32 @@ class ProcessEnd:
 
 
 def run_guarded(
-    command: str,
+    command: str | Sequence[str],
     *,
     environment: Mapping[str, str],
     seconds_max: float,
-    cancelled: Callable[[], bool],
-    directory: Path | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
+    show: Callable[[bytes], object] | None = None,
+    directory: str | Path | None = None,
     log: Path | None = None,
     grace_seconds: float = 0.0,
     leaves_processes: bool = False,
     open_files: Sequence[int] = (),
 ) -> ProcessEnd:
-    """Run a command by `sh` until it ends, its time is over, or `cancelled` says so.
+    """Run a program, or a command by `sh`, until it ends, its time is over, or `cancelled` says so.
 
-    Its output is appended to `log`, or goes to standard error. A command that is stopped gets
+    A guard ends its process group as soon as the caller lets go of a pipe, also where the caller is
+    killed. Its output goes to `show` or is appended to `log`. A command that is stopped gets
     SIGTERM first where there are `grace_seconds`. With `leaves_processes` what it started may
     outlive it. The guard holds `open_files`, such as locks, until the command has ended."""
+    words = ["sh", "-c", command] if isinstance(command, str) else command
     with ExitStack() as stack:
         process = subprocess.Popen(
-            [sys.executable, "-ISc", _GUARD, command, "" if leaves_processes else "alone"],
+            [sys.executable, "-ISc", _GUARD, "" if leaves_processes else "alone", *words],
             cwd=directory,
             env=dict(environment),
             stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE if log is None else stack.enter_context(open_private(log, "ab")),
+            stdout=subprocess.PIPE if log is None else stack.enter_context(_opened(log)),
             stderr=subprocess.STDOUT,
             bufsize=0,
             pass_fds=open_files,
@@ -85,7 +221,7 @@ def run_guarded(
     assert process.stdin is not None
     output: deque[int] = deque(maxlen=_OUTPUT_BYTES_MAX)
     # A process that the command leaves behind may hold its output open for ever.
-    reader = threading.Thread(target=_pass_on, args=[process.stdout, output], daemon=True)
+    reader = threading.Thread(target=_pass_on, args=[process.stdout, output, show], daemon=True)
     reader.start()
     deadline = time.monotonic() + seconds_max
     status, unwanted, late = None, False, False
@@ -113,11 +249,22 @@ def run_guarded(
     return ProcessEnd(status, text or "nothing", cancelled=status is None and unwanted)
 
 
-def _pass_on(source: IO[bytes] | None, last: deque[int]) -> None:
-    """Pass a command's output on to standard error, and keep the end of it."""
-    show = passing_on()
-    with source or nullcontext() as output:
-        while output and (block := os.read(output.fileno(), 4_096)):
+def _opened(log: Path) -> IO[bytes]:
+    from penstock.directories import open_private
+
+    file: IO[bytes] = open_private(log, "ab")
+    return file
+
+
+def _pass_on(
+    source: IO[bytes] | None, last: deque[int], show: Callable[[bytes], object] | None
+) -> None:
+    """Pass a command's output on, and keep the end of it."""
+    if source is None:
+        return
+    with source:
+        while block := os.read(source.fileno(), 1 << 16):
             last.extend(block)
-            with suppress(OSError, ValueError):
-                show(block)
+            if show is not None:
+                with suppress(OSError, ValueError):
+                    show(block)

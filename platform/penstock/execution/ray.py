@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from penstock.errors import ExtraMissing, one_line
+from penstock.execution import ExecutorUnreachable, TaskFailed
 from penstock.execution.calls import CallExecutor, Workers, perform
-from penstock.execution.errors import ExecutorUnreachable, TaskFailed
 
 _CONNECT_SECONDS_MAX = 10.0
 

@@ -14,6 +14,7 @@ from penstock.execution.guarded_process import run_guarded
 from penstock.safe_names import sha256_digest
 from penstock.settings import ENVIRONMENT_PREFIX
 from penstock.storage import FileStore
+from penstock.terminal.output import passing_on
 
 MEMORY_NAME = "state.json"
 #: How long a command may take to end after it was told to.
@@ -90,6 +91,7 @@ def run_command(
         environment={**own, **facts},
         seconds_max=seconds_max,
         cancelled=given_up,
+        show=passing_on(),
         grace_seconds=_GRACE_SECONDS,
         leaves_processes=True,
         open_files=(lock,),

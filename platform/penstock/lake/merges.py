@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 import sqlalchemy as sa
 from sqlalchemy import Connection, bindparam
 
-from penstock.execution import Executor
-from penstock.execution.errors import TaskFailed, WorkerLost
+from penstock.execution import Executor, TaskFailed, WorkerLost
 from penstock.lake.buckets import group_ranges, read_changed
 from penstock.lake.catalog import Segment, current
 from penstock.lake.commits import COMPACT, insert_segment, next_snap

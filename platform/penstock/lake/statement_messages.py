@@ -5,18 +5,15 @@ into these types and nothing else; only the server's own messages may hold what 
 """
 
 import socket
-import struct
-import threading
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 import msgspec
 import pyarrow as pa
 
+from penstock.execution.guarded_process import Channel
 from penstock.lake.row_formats import WireFormat
 
-_LENGTH = struct.Struct("<Q")
 #: Of an answer, what one message of a process holds.
 PIECE_BYTES_MAX = 256 << 10
 #: Of what else a process says: the names of views, an error, the request for a piece of a file.
@@ -96,49 +93,22 @@ class Connection:
     def __init__(
         self, end: socket.socket, expected: Any, *, message_bytes_max: int | None = None
     ) -> None:
-        self._end = end
+        self._channel = Channel(end)
         self._message_bytes_max = message_bytes_max
         self._decoder: msgspec.msgpack.Decoder[Any] = msgspec.msgpack.Decoder(expected)
         self._encoder = msgspec.msgpack.Encoder()
-        self._lock = threading.Lock()
+        self.end, self.close = self._channel.end, self._channel.close
 
     def send(self, message: msgspec.Struct) -> None:
         """Raises OSError where the other end is gone."""
-        content = self._encoder.encode(message)
-        with self._lock:
-            self._end.sendall(_LENGTH.pack(len(content)))
-            self._end.sendall(content)
+        self._channel.send(self._encoder.encode(message))
 
     def receive(self) -> Any:
         """Raises EOFError where the other end is gone, or says what it must not."""
-        (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
-        if self._message_bytes_max is not None and length > self._message_bytes_max:
-            raise EOFError
         try:
-            return self._decoder.decode(self._read(length))
+            return self._decoder.decode(self._channel.receive(self._message_bytes_max))
         except msgspec.MsgspecError as error:
             raise EOFError from error
-
-    def _read(self, length: int) -> bytearray:
-        content = bytearray(length)
-        view = memoryview(content)
-        while view:
-            try:
-                count = self._end.recv_into(view)
-            except OSError as error:
-                raise EOFError from error
-            if not count:
-                raise EOFError
-            view = view[count:]
-        return content
-
-    def end(self) -> None:
-        """Who sends or receives, on whatever thread, is told that the other end is gone."""
-        with suppress(OSError):
-            self._end.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        self._end.close()
 
 
 def encode_table(table: pa.Table) -> memoryview:

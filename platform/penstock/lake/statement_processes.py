@@ -7,7 +7,6 @@ so: by its answer, by the end of the process, or because the kernel ended it at 
 import os
 import re
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from typing import BinaryIO
 import msgspec
 
 from penstock.errors import PenstockError
+from penstock.execution.guarded_process import GuardedProcess
 from penstock.lake.errors import QueriesUnavailable, QueryFailed, QueryRefused
 from penstock.lake.pinned_files import DistantFile
 from penstock.lake.row_formats import WireFormat
@@ -61,8 +61,7 @@ class StatementProcesses:
         self._log_format = log_format
         self._preload = ["fsspec"] if distant_files else []
         self._lock = threading.Lock()
-        self._control: socket.socket | None = None
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: GuardedProcess | None = None
 
     def start(self) -> None:
         """Load the engine ahead of the first statement."""
@@ -86,46 +85,34 @@ class StatementProcesses:
 
     def _send(self, limits: StatementLimits, end: socket.socket) -> None:
         with self._lock:
-            if self._process is None or self._process.poll() is not None:
-                self._start()
-            assert self._control is not None
+            process = self._process
+            if process is None or process.has_ended:
+                process = self._start()
             try:
-                socket.send_fds(self._control, [msgspec.json.encode(limits)], [end.fileno()])
+                socket.send_fds(process.end, [msgspec.json.encode(limits)], [end.fileno()])
             except OSError:
                 self._stop()
                 raise
 
-    def _start(self) -> None:
+    def _start(self) -> GuardedProcess:
         self._stop()
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-P", "-m", _SERVER_MODULE),
-                    *(str(theirs.fileno()), self._log_format, *self._preload),
-                ],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                # The engine has threads of its own; secrets in the environment are not for SQL.
-                env={
-                    "PYTHONPATH": os.pathsep.join(sys.path),
-                    "OPENBLAS_NUM_THREADS": "1",
-                    "MALLOC_ARENA_MAX": "2",
-                },
-                start_new_session=True,
-            )
-        self._control = ours
-        ours.settimeout(_START_SECONDS_MAX)
-        if not ours.recv(1):
+        # The engine has threads of its own.
+        environment = {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
+        process = self._process = GuardedProcess(
+            _SERVER_MODULE,
+            *(self._log_format, *self._preload),
+            environment=environment,
+            kind=socket.SOCK_SEQPACKET,
+        )
+        process.end.settimeout(_START_SECONDS_MAX)
+        if not process.end.recv(1):
             raise ConnectionError("the fork server ended before it was ready")
+        return process
 
     def _stop(self) -> None:
-        if self._control is not None:
-            self._control.close()
         if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-        self._control = self._process = None
+            self._process.stop()
+        self._process = None
 
     def close(self) -> None:
         with self._lock:

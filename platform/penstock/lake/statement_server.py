@@ -6,8 +6,6 @@ limits itself by the kernel before it reads what a user wrote. It can open no ne
 but those of the statement's preparation.
 """
 
-import ctypes
-import errno
 import gc
 import io
 import itertools
@@ -32,9 +30,10 @@ import duckdb
 import msgspec
 
 from penstock.execution.confinement import (
+    ALONE,
     COMMON_FILES,
-    CallRule,
     KernelLimits,
+    die_with_parent,
     forbid_calls,
     limit_files,
     limit_resources,
@@ -82,25 +81,6 @@ _OF_ASYNC_READS = ("/proc/self/cgroup", "/sys/devices/system/cpu/online", "/sys/
 _NICE = 15
 #: Of a reason: more says nothing, and a statement may be long.
 _WHY_CHARS_MAX = 4000
-_SIGNAL_AT_PARENTS_END = 1
-#: What the C library starts a thread with. Other children could outlive the statement.
-_THREAD_FLAGS = (0x3D0F00, 0x7D0F00)
-_FORBIDDEN = [
-    *(
-        CallRule(call, errno.EPERM)
-        for call in (
-            "accept", "accept4", "add_key", "bind", "bpf", "connect", "execve", "execveat", "fork",
-            "io_uring_setup", "kcmp", "keyctl", "kill", "listen", "memfd_create", "mount", "msgget",
-            "open_by_handle_at", "perf_event_open", "pidfd_getfd", "pidfd_open",
-            "pidfd_send_signal", "process_vm_readv", "process_vm_writev", "ptrace", "request_key",
-            "rt_sigqueueinfo", "rt_tgsigqueueinfo", "semget", "setns", "shmget", "socket",
-            "socketpair", "tgkill", "tkill", "unshare", "userfaultfd", "vfork",
-        )
-    ),
-    CallRule("clone", errno.EPERM, argument=0, values=_THREAD_FLAGS),
-    CallRule("clone3", errno.ENOSYS),  # its flags are out of sight: the C library then uses clone
-    CallRule("prlimit64", errno.EPERM, argument=0, values=(0,)),  # limits of its own alone
-]  # fmt: skip
 
 
 @dataclass
@@ -185,16 +165,15 @@ class _Children:
             os.kill(pid, signal.SIGSTOP if child.stopped else signal.SIGCONT)
 
 
-def main() -> None:
+def main(control: socket.socket, log_format: str, *modules: str) -> None:
     """Fork a process for each socket that comes, until the caller is gone."""
-    control = socket.socket(fileno=int(sys.argv[1]))
-    configure_logs(sys.argv[2])
+    configure_logs(log_format)
     log_everything()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     woken, waker = socket.socketpair()
     waker.setblocking(False)
     woken.setblocking(False)
-    children = _Children(_load(sys.argv[3:]))
+    children = _Children(_load(modules))
     children.poll.register(control, select.POLLIN)
     children.poll.register(woken, select.POLLIN)
     signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
@@ -222,7 +201,7 @@ def _fork_until_alone(control: socket.socket, woken: socket.socket, children: _C
             children.fork(content, socket.socket(fileno=ends[0]))
 
 
-def _load(modules: list[str]) -> duckdb.DuckDBPyConnection:
+def _load(modules: Sequence[str]) -> duckdb.DuckDBPyConnection:
     """What statements need is loaded once: they find no library on the disk any more."""
     for module in modules:
         with suppress(ImportError):  # its extra is not installed: the first statement says so
@@ -256,9 +235,7 @@ def _be_alone_with(end: socket.socket, parent: int) -> None:
     os.closerange(3, end.fileno())
     os.closerange(end.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_SIGNAL_AT_PARENTS_END, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(1)
+        die_with_parent(parent)
         with suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
 
@@ -279,7 +256,7 @@ def _serve(end: socket.socket, statement: LocalStatement, limits: StatementLimit
             file_bytes=limits.spill_bytes,
         )
     )
-    forbid_calls(_FORBIDDEN)
+    forbid_calls(ALONE)
     with suppress(EOFError, OSError):
         try:
             _answer(connection, statement, limits)
@@ -382,7 +359,3 @@ class _DistantFile:
 
     def read(self, start: int, length: int) -> bytes:
         return self._files.read(self._name, start, length)
-
-
-if __name__ == "__main__":
-    main()

@@ -9,17 +9,18 @@ import itertools
 import logging
 import os
 import signal
-import subprocess
-import sys
+import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from penstock.execution.guarded_process import Channel, GuardedProcess, framed
 from penstock.proxy.engine import EngineKind
 from penstock.proxy.recorded_call import CallEnd, RecordedCall
 from penstock.proxy.target import Endpoint, Labels
@@ -32,7 +33,6 @@ _MIB = 1024 * 1024
 #: Of frames that the process has not taken yet; what finds no room is dropped.
 _WAITING_BYTES_MAX = 64 * _MIB
 _RECORDER_BYTES_MAX = 64 * _MIB
-_SIZE_BYTES = 4
 #: How often the process says what it has recorded.
 _REPORT_SECONDS = 0.1
 #: One that died is started again after this.
@@ -81,8 +81,8 @@ class TranscriptionProcess(asyncio.Protocol):
 
     def __init__(self, plan: RecordingPlan) -> None:
         self._plan = plan
-        self._process: subprocess.Popen[bytes] | None = None
-        self._pipe: asyncio.WriteTransport | None = None
+        self._process: GuardedProcess | None = None
+        self._pipe: asyncio.Transport | None = None
         self._ended = asyncio.Event()
         self._is_closing = False
         self._numbers = itertools.count()
@@ -92,12 +92,8 @@ class TranscriptionProcess(asyncio.Protocol):
 
     async def start(self) -> None:
         loop = asyncio.get_running_loop()
-        command = [sys.executable, "-m", "penstock.proxy.transcription_process"]
-        process = self._process = subprocess.Popen(  # noqa: ASYNC220  # it is there in a moment
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
-        )
-        pipe, _ = await loop.connect_write_pipe(lambda: self, cast(IO[bytes], process.stdin))
-        await loop.connect_read_pipe(lambda: _Reports(self), cast(IO[bytes], process.stdout))
+        self._process = GuardedProcess(__name__, environment=os.environ)
+        pipe, _ = await loop.create_unix_connection(lambda: self, sock=self._process.end)
         self._pipe = pipe
         self._write(self._plan)
 
@@ -129,15 +125,16 @@ class TranscriptionProcess(asyncio.Protocol):
     async def close(self) -> None:
         """Waits until it has recorded what it was given, for a bounded time."""
         self._is_closing = True
-        if self._pipe is None or self._process is None:
+        pipe, self._pipe = self._pipe, None
+        if pipe is None or self._process is None:
             return
-        self._pipe.close()
+        pipe.write_eof()
         try:
             async with asyncio.timeout(_END_SECONDS_MAX):
                 await self._ended.wait()
-                await asyncio.to_thread(self._process.wait)
         except TimeoutError:
             _log.warning("what waits to be recorded is lost: it took too long")
+        await asyncio.to_thread(self._process.stop, _END_SECONDS_MAX)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The pipe is closed: by us, or since the process is gone."""
@@ -150,13 +147,12 @@ class TranscriptionProcess(asyncio.Protocol):
 
     async def _restart(self) -> None:
         if self._process is not None:
-            self._process.kill()
-            await asyncio.to_thread(self._process.wait)
+            await asyncio.to_thread(self._process.stop)
         if not self._is_closing:
             await self.start()
 
-    def reported(self, text: bytes) -> None:
-        *lines, self._rest = (self._rest + text).split(b"\n")
+    def data_received(self, data: bytes) -> None:
+        *lines, self._rest = (self._rest + data).split(b"\n")
         if lines:
             self.counts = msgspec.json.decode(lines[-1])
 
@@ -171,37 +167,25 @@ class TranscriptionProcess(asyncio.Protocol):
 
     def _write(self, frame: Struct) -> None:
         if self._pipe is not None:
-            content = _encoder.encode(frame)
-            self._pipe.writelines([len(content).to_bytes(_SIZE_BYTES, "big"), content])
-
-
-class _Reports(asyncio.Protocol):
-    def __init__(self, process: TranscriptionProcess) -> None:
-        self._process = process
-
-    def data_received(self, data: bytes) -> None:
-        self._process.reported(data)
+            self._pipe.writelines(framed(_encoder.encode(frame)))
 
 
 # The process itself
 
 
-def _frames(pipe: IO[bytes]) -> Iterator[Any]:
-    while len(size := pipe.read(_SIZE_BYTES)) == _SIZE_BYTES:
-        content = pipe.read(int.from_bytes(size, "big"))
-        if len(content) < int.from_bytes(size, "big"):
-            return  # the proxy was killed in the middle of it
-        yield _decoder.decode(content)
+def _frames(channel: Channel) -> Iterator[Any]:
+    with suppress(EOFError):  # the proxy has ended, perhaps in the middle of a frame
+        while True:
+            yield _decoder.decode(channel.receive())
 
 
-def _report(recorder: Recorder, ended: threading.Event, out: IO[bytes]) -> None:
+def _report(recorder: Recorder, ended: threading.Event, end: socket.socket) -> None:
     last = None
     while not ended.wait(_REPORT_SECONDS):
         if (counts := recorder.counts()) != last:
             last = counts
             try:
-                out.write(msgspec.json.encode(counts._asdict()) + b"\n")
-                out.flush()
+                end.sendall(msgspec.json.encode(counts._asdict()) + b"\n")
             except OSError:  # nobody asks any more
                 return
 
@@ -244,9 +228,9 @@ def _take(
         events.drop(call, "fault")
 
 
-def main() -> None:
+def main(end: socket.socket) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    frames = _frames(sys.stdin.buffer)
+    frames = _frames(Channel(end))
     plan = next(frames, None)
     if not isinstance(plan, RecordingPlan):
         return
@@ -255,12 +239,7 @@ def main() -> None:
         plan.service, plan.key, source="proxy", spool=spool, memory_bytes_max=_RECORDER_BYTES_MAX
     )
     ended = threading.Event()
-    out = os.fdopen(1, "wb", closefd=False)
-    threading.Thread(target=_report, args=(recorder, ended, out), daemon=True).start()
+    threading.Thread(target=_report, args=(recorder, ended, end), daemon=True).start()
     with recorder:
         _transcribe(frames, CallEvents(recorder, plan.tokenizer))
     ended.set()
-
-
-if __name__ == "__main__":
-    main()

@@ -26,6 +26,7 @@ from penstock.execution.guarded_process import run_guarded
 from penstock.logs import configure_logs
 from penstock.terminal import output
 from penstock.terminal.long_commands import progress_of, progress_of_bytes, spinner_of
+from penstock.terminal.output import passing_on
 from penstock.visible_text import visible, visible_json, visible_line
 from tests.room.cli.conftest import Run
 from tests.support.manual_clock import ManualClock
@@ -181,9 +182,7 @@ def test_what_a_trainer_prints_is_shown_too() -> None:
     shown = Terminal()
     command = r"printf '\033]0;owned\007 50%%\r100%%\r\n\377'"
     with redirect_stderr(shown):
-        end = run_guarded(
-            command, environment=dict(os.environ), seconds_max=60, cancelled=lambda: False
-        )
+        end = run_guarded(command, environment=dict(os.environ), seconds_max=60, show=passing_on())
     assert end.status == 0
     assert shown.getvalue() == "\\x1b]0;owned\\x07 50%\n100%\n\\xff"
 

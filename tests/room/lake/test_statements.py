@@ -2,6 +2,7 @@
 a process of its own can do."""
 
 import io
+import json
 import multiprocessing
 import os
 import signal
@@ -22,6 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.errors import PenstockError
+from penstock.execution import guarded_process
 from penstock.lake import query, statement_processes
 from penstock.lake.errors import QueriesUnavailable, QueryFailed, QueryLimitReached, QueryRefused
 from penstock.lake.spill_rate import FREE_BYTES, SpillRate
@@ -392,8 +394,8 @@ def test_a_server_of_processes_that_was_ended_starts_again(tmp_path: Path) -> No
     with closing(StatementProcesses()) as processes:
         processes.start()
         assert processes._process is not None
-        os.kill(processes._process.pid, signal.SIGKILL)
-        processes._process.wait()
+        os.kill(processes._process.process.pid, signal.SIGKILL)
+        processes._process.process.wait()
         with closing(processes.open(_limits(tmp_path))) as statement:
             assert _answer(statement, "SELECT 1 AS a").num_rows == 1
 
@@ -402,8 +404,8 @@ def test_a_server_of_processes_whose_caller_is_gone_ends_without_a_word() -> Non
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     ours.close()
     with theirs:
-        command = [sys.executable, "-P", "-m", statement_processes._SERVER_MODULE]
-        command += [str(theirs.fileno()), "text"]
+        command = [sys.executable, "-P", "-c", guarded_process._START, json.dumps(sys.path)]
+        command += [statement_processes._SERVER_MODULE, str(theirs.fileno()), "text"]
         done = subprocess.run(
             command, pass_fds=[theirs.fileno()], capture_output=True, check=False, text=True
         )

@@ -414,7 +414,7 @@ with open_sandbox(processes=20) as sandbox:
 
 def test_a_sandbox_that_is_gone_says_so(isolation: None) -> None:
     sandbox = open_sandbox()
-    sandbox._child.kill()
+    sandbox._process.process.kill()
     with pytest.raises(SandboxFailed):
         run_in(sandbox, "true")
     sandbox.close()

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import InvalidInput
-from penstock.execution import Executor
+from penstock.execution import Executor, TaskFailed, WorkerLost
 from penstock.execution.calls import InlineExecutor
-from penstock.execution.errors import TaskFailed, WorkerLost
 from penstock.execution.processes import ProcessExecutor
 from tests.support.execution import tasks
 from tests.support.execution.tasks import Marked
@@ -191,4 +190,4 @@ def children() -> set[int]:
 
 
 def workers_of(executor: ProcessExecutor) -> set[int]:
-    return {one.process.pid for run in executor._runs for one in run.workers}
+    return {one.guarded.process.pid for run in executor._runs for one in run.workers}

@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 import sqlalchemy as sa
 
-from penstock.execution import Executor, TaskResult
-from penstock.execution.errors import WorkerLost
+from penstock.execution import Executor, TaskResult, WorkerLost
 from penstock.execution.processes import ProcessExecutor
 from penstock.lake import merges as compaction
 from penstock.lake.catalog import Segment, current

@@ -128,7 +128,7 @@ def test_a_template_is_no_book(process: TemplateProcess) -> None:
 def test_its_process_can_do_nothing_else(process: TemplateProcess) -> None:
     drafts(HONEST, process)
     assert process._process is not None
-    status = Path(f"/proc/{process._process.pid}/status")
+    status = Path(f"/proc/{process._process.process.pid}/status")
     if not status.exists():
         pytest.skip("the kernel of Linux is asked")
     assert "Seccomp:\t2" in status.read_text()
@@ -137,6 +137,6 @@ def test_its_process_can_do_nothing_else(process: TemplateProcess) -> None:
 def test_a_process_that_was_killed_is_replaced(process: TemplateProcess) -> None:
     drafts(HONEST, process)
     assert process._process is not None
-    process._process.kill()
-    process._process.wait()
+    process._process.process.kill()
+    process._process.process.wait()
     assert drafts(HONEST, process)

@@ -9,6 +9,8 @@ import struct
 from functools import cache
 from typing import Any
 
+from penstock.execution.confinement import NO_NEW_PRIVILEGES, control
+
 NEW_NAMESPACE_USER = 0x10000000
 NEW_NAMESPACE_MOUNT = 0x00020000
 #: PIDs, network, IPC, host name and cgroups.
@@ -23,9 +25,8 @@ _DETACH = 2
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _MOUNT_SETATTR = 442  # on all architectures
 
-_SET_DEATH_SIGNAL, _SET_DUMPABLE, _SET_NO_NEW_PRIVILEGES = 1, 4, 38
+_SET_DUMPABLE = 4
 _DROP_FROM_BOUNDING_SET, _SET_SECURITY_BITS, _CAP_AMBIENT, _CLEAR_ALL = 24, 28, 47, 4
-_SET_CALL_FILTER, _BY_PROGRAM, _STEP_BYTES = 22, 2, 8
 _CAPABILITY_VERSION_3 = 0x20080522
 _CAPABILITIES_MAX = 64
 #: Becoming root gives no capability, and none is kept or raised; each with the bit that locks it.
@@ -89,32 +90,23 @@ def set_host_name(name: str) -> None:
     _check(_libc().sethostname(name.encode(), ctypes.c_size_t(len(name))), "the host name")
 
 
-def _control(option: int, *values: int) -> None:
-    arguments = [ctypes.c_ulong(value) for value in (*values, 0, 0, 0, 0)[:4]]
-    _check(_libc().prctl(option, *arguments), "prctl")
-
-
-def die_with_parent(signal_number: int) -> None:
-    _control(_SET_DEATH_SIGNAL, signal_number)
-
-
 def hide_memory() -> None:
     """Processes of the same user cannot trace this one, nor read its files below /proc/PID."""
-    _control(_SET_DUMPABLE, 0)
+    control(_SET_DUMPABLE, 0)
 
 
 def drop_rights(owner: tuple[int, int] | None) -> None:
     """Become an owner (a user and a group), or stay this user; without any capability either way,
     for ever. Programs with the set-user bit do not change that."""
-    _control(_CAP_AMBIENT, _CLEAR_ALL)
+    control(_CAP_AMBIENT, _CLEAR_ALL)
     for capability in range(_CAPABILITIES_MAX):
         try:
-            _control(_DROP_FROM_BOUNDING_SET, capability)
+            control(_DROP_FROM_BOUNDING_SET, capability)
         except OSError as error:
             if error.errno != errno.EINVAL:
                 raise
             break  # the kernel has no more of them
-    _control(_SET_SECURITY_BITS, _NOTHING_BY_BEING_ROOT)
+    control(_SET_SECURITY_BITS, _NOTHING_BY_BEING_ROOT)
     if owner is not None:
         user, group = owner
         os.setgroups([])
@@ -123,15 +115,7 @@ def drop_rights(owner: tuple[int, int] | None) -> None:
     header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
     data = struct.pack("=IIIIII", 0, 0, 0, 0, 0, 0)
     _check(_libc().capset(ctypes.c_char_p(header), ctypes.c_char_p(data)), "capabilities")
-    _control(_SET_NO_NEW_PRIVILEGES, 1)
-
-
-def filter_calls(program: bytes) -> None:
-    """This process, and all that it starts, makes only the calls that a filter allows."""
-    _control(_SET_NO_NEW_PRIVILEGES, 1)
-    steps = ctypes.create_string_buffer(program, len(program))
-    header = struct.pack("HxxxxxxP", len(program) // _STEP_BYTES, ctypes.addressof(steps))
-    _check(_libc().prctl(_SET_CALL_FILTER, _BY_PROGRAM, header, 0, 0), "a filter of calls")
+    control(NO_NEW_PRIVILEGES, 1)
 
 
 def raise_loopback(addresses: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""The process of an isolated sandbox: `python -m penstock_jobs.benchmarks.sandbox.process FD`.
+"""The process of an isolated sandbox.
 
 It keeps the folders in memory, starts each program in namespaces that end with it, and ends with
 the other end of its socket. It imports the standard library only: it starts once per attempt."""
@@ -9,12 +9,13 @@ import pickle
 import select
 import signal
 import socket
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
+from penstock.execution.confinement import die_with_parent, filter_calls
+from penstock.execution.guarded_process import Channel
 from penstock_jobs.benchmarks.sandbox import folder_files, kernel
 from penstock_jobs.benchmarks.sandbox.folder_files import FilePrint
 from penstock_jobs.benchmarks.sandbox.program_limits import limit_use
@@ -33,11 +34,10 @@ _OWN_PROCESSES = 3
 
 _SMALL_BYTES = 64 * _MIB
 
-_LENGTH_BYTES = 8
 
-
-def main(control: socket.socket) -> None:
-    kernel.die_with_parent(signal.SIGKILL)
+def main(end: socket.socket) -> None:
+    control = Channel(end)
+    die_with_parent()
     try:
         opening = receive_order(control)
         kernel.unshare(kernel.NEW_NAMESPACE_USER)
@@ -72,7 +72,7 @@ def _size_of(disk_bytes: int) -> str:
 class _SandboxFolders:
     """Carries out orders: `do_NAME` for each."""
 
-    def __init__(self, control: socket.socket, opening: Mapping[str, Any]) -> None:
+    def __init__(self, control: Channel, opening: Mapping[str, Any]) -> None:
         self._control = control
         self._opening = opening
         self._places: dict[str, str] = {}
@@ -109,9 +109,9 @@ class _SandboxFolders:
         return shown[: self._opening["changes_max"]]
 
 
-def _separate(control: socket.socket, program: Mapping[str, Any]) -> None:
+def _separate(control: Channel, program: Mapping[str, Any]) -> None:
     """Runs in a process between: a new PID namespace begins with the children of its maker."""
-    kernel.die_with_parent(signal.SIGKILL)
+    die_with_parent()
     try:
         kernel.unshare(kernel.NEW_NAMESPACE_MOUNT | kernel.NEW_NAMESPACES_REST)
         tied, end = os.pipe()
@@ -127,10 +127,10 @@ def _separate(control: socket.socket, program: Mapping[str, Any]) -> None:
         os._exit(0)
 
 
-def _supervise(control: socket.socket, program: Mapping[str, Any], tied: int) -> NoReturn:
+def _supervise(control: Channel, program: Mapping[str, Any], tied: int) -> NoReturn:
     """The first process of a program's namespaces. The kernel ends all others with it."""
     try:
-        kernel.die_with_parent(signal.SIGKILL)
+        die_with_parent()
         if select.select([tied], [], [], 0)[0]:  # the parent was gone before that
             os._exit(1)
         kernel.set_host_name("sandbox")
@@ -154,9 +154,7 @@ def _supervise(control: socket.socket, program: Mapping[str, Any], tied: int) ->
         os._exit(0)
 
 
-def _watch(
-    control: socket.socket, program: Mapping[str, Any], call_filter: bytes
-) -> dict[str, Any]:
+def _watch(control: Channel, program: Mapping[str, Any], call_filter: bytes) -> dict[str, Any]:
     began = time.monotonic()
     child = os.fork()
     if child == 0:
@@ -206,7 +204,7 @@ def _become(program: Mapping[str, Any], call_filter: bytes) -> NoReturn:
             processes=processes,
         )
         kernel.drop_rights(program["owner"])
-        kernel.filter_calls(call_filter)
+        filter_calls(call_filter)
         os.closerange(3, os.sysconf("SC_OPEN_MAX"))
         os.chdir(f"{PLACE}/{program['cwd']}")
         command = list(program["command"])
@@ -236,49 +234,11 @@ def _used_bytes() -> int:
     return proportional
 
 
-# Messages over the Unix socket between a sandbox's two ends, with open files
-
-
-def receive_order(source: socket.socket) -> Any:
+def receive_order(source: Channel) -> Any:
     """Raises EOFError when the other end is gone."""
-    return pickle.loads(receive(source)[0])
+    return pickle.loads(source.receive())
 
 
-def send_answer(to: socket.socket, answer: dict[str, Any], files: Sequence[int] = ()) -> None:
+def send_answer(to: Channel, answer: dict[str, Any], files: Sequence[int] = ()) -> None:
     """JSON, since a program in the sandbox may have taken over this end. Raises OSError."""
-    send(to, json.dumps(answer).encode(), files)
-
-
-def send(to: socket.socket, payload: bytes, files: Sequence[int] = ()) -> None:
-    """Raises OSError."""
-    socket.send_fds(to, [len(payload).to_bytes(_LENGTH_BYTES, "big")], files)
-    to.sendall(payload)
-
-
-def receive(source: socket.socket, bytes_max: int | None = None) -> tuple[bytes, list[int]]:
-    """Raises EOFError when the other end is gone, or sends more."""
-    try:
-        header, files, _, _ = socket.recv_fds(source, _LENGTH_BYTES, maxfds=64)
-        header += _exactly(source, _LENGTH_BYTES - len(header)) if header else b""
-        if not header:
-            raise EOFError("the other end is gone")
-        length = int.from_bytes(header, "big")
-        if bytes_max is not None and length > bytes_max:
-            raise EOFError("the other end sends what no sandbox sends")
-        return _exactly(source, length), files
-    except ConnectionError as error:
-        raise EOFError(str(error)) from error
-
-
-def _exactly(source: socket.socket, length: int) -> bytes:
-    payload = bytearray()
-    while len(payload) < length:
-        piece = source.recv(min(length - len(payload), 1 << 20))
-        if not piece:
-            raise EOFError("the other end is gone")
-        payload += piece
-    return bytes(payload)
-
-
-if __name__ == "__main__":
-    main(socket.socket(fileno=int(sys.argv[1])))
+    to.send(json.dumps(answer).encode(), files)

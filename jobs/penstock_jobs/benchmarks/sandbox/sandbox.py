@@ -6,11 +6,8 @@ import pickle
 import platform
 import selectors
 import shutil
-import signal
 import socket
-import subprocess
 import sys
-import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -21,13 +18,13 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Literal, Self
 
+from penstock.execution.guarded_process import Channel, GuardedProcess, run_guarded
 from penstock.settings import MIB
 from penstock_jobs.benchmarks.errors import IsolationImpossible, SandboxFailed
 from penstock_jobs.benchmarks.sandbox import folder_files, network, process
 from penstock_jobs.benchmarks.sandbox.folder_files import File, FilePrint
-from penstock_jobs.benchmarks.sandbox.forbidden_calls import call_filter
 from penstock_jobs.benchmarks.sandbox.network import Relay
-from penstock_jobs.benchmarks.sandbox.program_limits import plain_command
+from penstock_jobs.benchmarks.sandbox.program_limits import call_filter, plain_command
 from penstock_jobs.benchmarks.sandbox.root_folder import PLACE
 from penstock_jobs.benchmarks.sandbox.visible_files import hidden_places, homes, own_programs
 
@@ -177,38 +174,16 @@ class PlainSandbox(Sandbox):
             disk_bytes=self._limits.disk_bytes + program.disk_bytes_more,
             seconds=program.seconds,
         )
-        began = time.monotonic()
-        child = subprocess.Popen(
+        began, excerpt = time.monotonic(), Excerpt(self._output_bytes_max)
+        end = run_guarded(
             command,
-            cwd=self.path(program.cwd),
-            env={**program.environment, "TMPDIR": self.path(program.scratch)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
+            environment={**program.environment, "TMPDIR": self.path(program.scratch)},
+            seconds_max=program.seconds,
+            show=excerpt.add,
+            directory=self.path(program.cwd),
         )
-        assert child.stdout is not None
-        output, excerpt = child.stdout, Excerpt(self._output_bytes_max)
-
-        def read_output() -> None:
-            with output:
-                while piece := os.read(output.fileno(), _READ_BYTES):
-                    excerpt.add(piece)
-
-        reading = threading.Thread(target=read_output, daemon=True)
-        reading.start()
-        status: int | None = None
-        try:
-            with suppress(subprocess.TimeoutExpired):
-                code = child.wait(program.seconds)
-                status = code if code >= 0 else 128 - code
-        finally:
-            seconds = time.monotonic() - began
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-            reading.join(timeout=1.0)  # what left the group may still hold the pipe
-        return ProgramEnd(status, "time" if status is None else None, seconds, excerpt.text())
+        cut: Literal["time"] | None = "time" if end.status is None else None
+        return ProgramEnd(end.status, cut, time.monotonic() - began, excerpt.text())
 
     def close(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -231,20 +206,10 @@ class IsolatedSandbox(Sandbox):
             why = f"no system calls can be refused on the processor {platform.machine()}"
             raise IsolationImpossible(why=why)
         self._output_bytes_max = output_bytes_max
-        self._control, theirs = socket.socketpair()
         self._output, output = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         os.set_blocking(output, True)
-        with theirs:
-            self._child = subprocess.Popen(
-                [sys.executable, "-P", "-m", process.__name__, str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=[theirs.fileno()],
-                env={"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"},
-                cwd="/",
-                start_new_session=True,
-            )
+        self._process = GuardedProcess(process.__name__, output=output, directory="/")
+        self._control = Channel(self._process.end)
         os.close(output)
         try:
             self._open(limits, views)
@@ -254,7 +219,7 @@ class IsolatedSandbox(Sandbox):
 
     def _open(self, limits: SandboxLimits, views: PathRules) -> None:
         root = os.geteuid() == 0
-        self._control.settimeout(30.0)
+        self._process.end.settimeout(30.0)
         opening = asdict(limits) | {
             "owner": (_NOBODY, _NOBODY) if root else None,
             "call_filter": call_filter(beside_others=False),
@@ -268,7 +233,7 @@ class IsolatedSandbox(Sandbox):
             self._send(opening)
             self._answer("unshared")
             # Users have the same numbers on both sides; there are no others.
-            process_folder = Path(f"/proc/{self._child.pid}")
+            process_folder = Path(f"/proc/{self._process.process.pid}")
             if not root:
                 (process_folder / "setgroups").write_text("deny")
             nobody = f"{_NOBODY} {_NOBODY} 1\n" if root else ""
@@ -343,15 +308,16 @@ class IsolatedSandbox(Sandbox):
 
     def _send(self, order: object) -> None:
         try:
-            process.send(self._control, pickle.dumps(order))
+            self._control.send(pickle.dumps(order))
         except OSError as error:
             raise SandboxFailed(why=f"it is gone ({error})") from error
 
     def _answer(self, name: str) -> tuple[dict[str, Any], list[int]]:
         """Raises SandboxFailed for any other answer."""
+        files: list[int] = []
         try:
-            payload, files = process.receive(self._control, _ANSWER_BYTES_MAX)
-        except (EOFError, TimeoutError) as error:
+            payload = self._control.receive(_ANSWER_BYTES_MAX, files)
+        except EOFError as error:
             raise SandboxFailed(why=f"it is gone ({error})") from error
         answer: dict[str, Any] = json.loads(payload)
         if name not in answer:
@@ -359,12 +325,7 @@ class IsolatedSandbox(Sandbox):
         return answer, files
 
     def close(self) -> None:
-        self._control.close()  # ends the process, and whatever runs in it
-        try:
-            self._child.wait(_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._child.kill()
-            self._child.wait()
+        self._process.stop(_GRACE_SECONDS)  # ends whatever runs in it
         os.close(self._output)
 
 
