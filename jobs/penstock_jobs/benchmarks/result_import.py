@@ -1,7 +1,8 @@
 """Imports results of other harnesses into the registry: once, whole, and with their problems."""
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -15,6 +16,7 @@ from penstock.checkpoints.attempts import (
     Attempt,
     AttemptScope,
     BenchmarkRun,
+    RecordedAttempt,
     check_attempt,
     error_groups,
     error_kind,
@@ -45,7 +47,6 @@ from penstock_jobs.benchmarks.importers.trials import (
     TrialCollection,
 )
 from penstock_jobs.benchmarks.summary import scores_by_task
-from penstock_jobs.benchmarks.trial_numbers import NumberedAttempts, number_attempts
 
 #: The version of a suite of which only results are known.
 IMPORTED = "imported"
@@ -103,6 +104,21 @@ class ReadResults:
     attempts: list[Attempt]
     places: list[str]
     problems: list[ImportProblem]
+
+
+#: A task and a number.
+Place = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class NumberedAttempts:
+    """By their places in the import: the attempts with the numbers that they are kept under, and
+    those that are known under another number than the import gives them."""
+
+    attempts: Mapping[Place, Attempt]
+    renamed: Sequence[Place]
+    #: The run whose results these are, one for one, where nothing but that tells.
+    same_as_run: str | None = None
 
 
 def take_results(
@@ -183,12 +199,6 @@ def _note_known(
                 " the same; if they are of a further run, say so by a `trial` in each line"
             )
         trials.note(kind, f"{where}: it is attempt {attempt.attempt} at {attempt.task}")
-    if numbered.needless_errors:
-        kind = (
-            "an error that an earlier import made for a trial that there is stays: import the run"
-            " under a --suite-version of its own"
-        )
-        trials.note(kind, f"the run {numbered.same_as_run}", numbered.needless_errors)
 
 
 def error_rows(report: ImportReport) -> list[list[object]]:
@@ -283,3 +293,92 @@ def format_of(path: Path) -> ResultFormat:
         names = ", ".join(form.name for form in fitting)
         why = f"it holds results of several formats: {names}; name one with --format, or a part"
     raise InvalidInput(what=f"The {'folder' if path.is_dir() else 'file'} {path}", why=why)
+
+
+# A trial that is known keeps its number, whatever the import calls it, and takes no second one
+
+
+def number_attempts(
+    attempts: Sequence[Attempt], recorded: Sequence[RecordedAttempt], first: int
+) -> NumberedAttempts:
+    """Number those that are not known from `first` on."""
+    numbers, run = _known_numbers(attempts, recorded), None
+    if not numbers:
+        numbers, run = _numbers_of_run(attempts, recorded)
+    trials = {each.result.place: each.result.trial for each in recorded}
+    taken: defaultdict[str, set[int]] = defaultdict(set)
+    for task, number in trials:
+        taken[task].add(number)
+    known = dict(numbers)
+    held = {(task, number) for (task, _), number in known.items()}
+    for attempt in attempts:
+        if attempt.place in known:
+            continue
+        number = attempt.attempt + first
+        place = attempt.task, number
+        other = attempt.trial and trials.get(place) and trials[place] != attempt.trial
+        # Part of the import is known, so what is new in it makes way for what has its number.
+        if known and (first or place in held or other):
+            number = first or max(taken[attempt.task], default=-1) + 1
+            while number in taken[attempt.task]:
+                number += 1
+        numbers[attempt.place] = number
+        taken[attempt.task].add(number)
+    kept = {each.place: replace(each, attempt=numbers[each.place]) for each in attempts}
+    renamed = [place for place, number in known.items() if number != place[1] + first]
+    return NumberedAttempts(kept, renamed, run)
+
+
+def _known_numbers(
+    attempts: Sequence[Attempt], recorded: Sequence[RecordedAttempt]
+) -> dict[Place, int]:
+    """By their ids, or by content that no two trials share."""
+    by_trial = {(each.result.task, each.result.trial): each.result for each in recorded}
+    by_content = {
+        _content(each.result): each.result for each in recorded if _is_telling(each.result)
+    }
+    numbers = {}
+    for attempt in attempts:
+        known = by_trial.get((attempt.task, attempt.trial)) if attempt.trial else None
+        if known is None and _is_telling(attempt):
+            known = by_content.get(_content(attempt))
+            if known is not None and known.trial and attempt.trial:
+                known = None  # they say themselves that they are two
+        if known is not None:
+            numbers[attempt.place] = known.attempt
+    return numbers
+
+
+def _numbers_of_run(
+    attempts: Sequence[Attempt], recorded: Sequence[RecordedAttempt]
+) -> tuple[dict[Place, int], str | None]:
+    """The numbers of a run with the very same results, task for task, and the run."""
+    has_ids = any(attempt.trial for attempt in attempts)
+    wanted = Counter(map(_content, attempts))
+    by_run: defaultdict[str, list[Attempt]] = defaultdict(list)
+    for each in recorded:
+        by_run[each.run].append(each.result)
+    for run, results in by_run.items():
+        if has_ids and any(result.trial for result in results):
+            continue
+        if Counter(map(_content, results)) == wanted:
+            of_content: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
+            for result in reversed(results):
+                of_content[_content(result)].append(result.attempt)
+            return {each.place: of_content[_content(each)].pop() for each in attempts}, run
+    return {}, None
+
+
+def _content(attempt: Attempt) -> tuple[object, ...]:
+    """All but the number."""
+    return result_values(replace(attempt, attempt=0))
+
+
+def _is_telling(attempt: Attempt) -> bool:
+    """Whether no second trial has the same content: durations to a fraction of a second beside
+    another measure, or to the millisecond, do not come twice."""
+    latency = attempt.latency_s
+    if latency is None or latency == int(latency):
+        return False
+    measures = (attempt.completion_tokens, attempt.prompt_tokens, attempt.cost_usd, attempt.steps)
+    return any(measures) or round(latency, 2) != latency

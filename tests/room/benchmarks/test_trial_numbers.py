@@ -15,7 +15,7 @@ from penstock.checkpoints.attempts import (
 )
 from penstock.checkpoints.errors import AttemptConflict
 from penstock_jobs.benchmarks.importers.trials import TrialCollection
-from penstock_jobs.benchmarks.trial_numbers import number_attempts
+from penstock_jobs.benchmarks.result_import import number_attempts
 from tests.support.benchmarks.import_folders import harbor_trial, tb_old_trial, tb_run, tb_trial
 from tests.support.result_registry import TENANT, Registry
 

@@ -28,8 +28,6 @@ _ITS_OWN = {
     "ContextLengthExceededError", "OutputLengthExceededError", "AgentSafetyRefusalError",
     "ContentPolicyViolationError",
 }  # fmt: skip
-#: A trial's name holds so much of its task's name.
-_TASK_CHARS = 32
 
 
 class _Exception(msgspec.Struct):
@@ -59,20 +57,15 @@ class _TrialResult(_Step, kw_only=True):
     trial_name: str
     id: str = ""
     source: str | None = None
-    task_checksum: str = ""
     agent_info: dict[str, Any] | None = None
     verifier_result: dict[str, Any] | None = None
     started_at: str | None = None
     step_results: list[_Step] | None = None
 
 
-class _Stats(msgspec.Struct):
-    evals: dict[str, Any] = {}
-
-
 class _Job(msgspec.Struct):
     n_total_trials: int
-    stats: _Stats
+    stats: dict[str, Any]
     finished_at: str | None = None
     trial_results: list[_TrialResult] = []
 
@@ -137,7 +130,7 @@ class _JobReader:
             self._results.append((result, file.parent, False))
 
     def take_config(self, folder: Path, error: str) -> None:
-        """Take a trial without a result: its task may be cut off, and its label lack parts."""
+        """Take a trial without a result: its label may lack parts."""
         config = documents.try_decode(folder / _CONFIG, _TrialConfig)
         if config is None:
             return
@@ -159,76 +152,36 @@ class _JobReader:
     def add_trials(self) -> None:
         names = {name for result, _folder, _summary in self._results for name in _rewards(result)}
         metric = self._trials.metric("reward", names)
-        checksums: dict[str, str] = {}
         for result, folder, summary in self._results:
             self._trials.add(_trial(result, folder, metric), folder.parent, summary=summary)
-            checksum = result.task_checksum
-            if checksum and checksums.setdefault(result.task_name, checksum) != checksum:
-                self._trials.note("a task was not the same in all trials", folder)
         known = {(str(folder.parent), result.trial_name) for result, folder, _ in self._results}
         for trial in self._without_result:
             if trial.identity not in known:
                 self._trials.note("a trial without a result is an error", trial.where)
                 self._trials.add(self._completed(trial))
         for job, file in self._jobs:
-            self._add_missing(job, file)
+            left = job.n_total_trials - sum(run == str(file.parent) for run, _name in known)
+            if left > 0 and job.finished_at is None:
+                missing = f"{left} of {job.n_total_trials} trials"
+                self._trials.refuse_unfinished(f"The job {file.parent}", missing)
+            left -= sum(
+                trial.run == str(file.parent) and trial.identity not in known
+                for trial in self._without_result
+            )
+            if left > 0:
+                self._trials.note("a result is missing, and nothing names it", file, left)
 
     def _completed(self, trial: ImportedTrial) -> ImportedTrial:
         """The trial with the name of its task and the label that the results of others have."""
-        task = self._task_of(f"{trial.task}__") or trial.task
+        names = {other.task for other in self._trials}
+        whole = [name for name in names if name.rpartition("/")[2] == trial.task]
         labels = {
             other.label
             for other in self._trials
             if all(mine in ("", part) for mine, part in zip(trial.label, other.label, strict=True))
         }
         label = labels.pop() if len(labels) == 1 else (*trial.label[:2], trial.label[2] or "adhoc")
-        return replace(trial, task=task, label=label)
-
-    def _add_missing(self, job: _Job, file: Path) -> None:
-        run = str(file.parent)
-        known = {
-            trial.trial_name for trial, folder, _ in self._results if str(folder.parent) == run
-        }
-        left = job.n_total_trials - len(known)
-        known |= {trial.name for trial in self._without_result if trial.run == run}
-        named = {name: label for name, label in _trials_named_in(job) if name not in known}
-        if left > 0 and job.finished_at is None:
-            missing = f"{left} of {job.n_total_trials} trials"
-            self._trials.refuse_unfinished(f"The job {file.parent}", missing)
-        for name, label in sorted(named.items()):
-            kind, where = "a trial that only the job names", f"{file}: {name}"
-            if (task := self._task_of(name)) is None:
-                self._trials.note(f"{kind}, and whose task cannot be told, was left out", where)
-            else:
-                facts = {"where": where, "label": label, "run": run, "name": name}
-                self._trials.add_missing(f"{kind} is an error", task, (run, name), **facts)
-        unnamed = job.n_total_trials - len(known) - len(named)
-        if unnamed > 0:
-            self._trials.note("a result is missing, and nothing names it", file, unnamed)
-
-    def _task_of(self, trial: str) -> str | None:
-        """A trial's name holds the last part of its task's, cut off where it is long."""
-        part = trial.rpartition("__")[0]
-        names = {trial.task: trial.task.rpartition("/")[2] for trial in self._trials}
-        whole = [task for task, name in names.items() if name == part]
-        cut = [task for task, name in names.items() if name[:_TASK_CHARS].rstrip("_-") == part]
-        for fitting in (whole, cut):
-            if len(fitting) == 1:
-                return fitting[0]
-        was_cut = len(part) >= _TASK_CHARS - 2
-        return None if cut or was_cut or not part else part
-
-
-def _trials_named_in(job: _Job) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The trials that a job's statistics name, and whose they were."""
-    for key, evaluation in job.stats.evals.items():
-        label = tuple(key.split("__"))
-        label = label if len(label) == 3 else (label[0], "", label[-1])
-        facts = evaluation if isinstance(evaluation, dict) else {}
-        groups = [facts.get("exception_stats") or {}, *(facts.get("reward_stats") or {}).values()]
-        for group in groups:
-            for names in group.values() if isinstance(group, dict) else ():
-                yield from ((str(name), label) for name in names)
+        return replace(trial, task=whole[0] if len(whole) == 1 else trial.task, label=label)
 
 
 def _rewards(result: _TrialResult) -> dict[str, Any]:

@@ -26,7 +26,6 @@ _HEADERS = ("header.json", "_journal/start.json")
 _SAMPLE = re.compile(r"samples/(.+)_epoch_(\d+)(\.json|/sample\.json)")
 #: The numbers that Inspect's metrics make of these values, unless a task says otherwise.
 _VALUES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
-_SPEC_BYTES_MAX = 64 * 1024 * 1024
 
 
 class _Usage(msgspec.Struct):
@@ -80,6 +79,10 @@ class _Header(msgspec.Struct):
     error: Any = None
 
 
+class _JsonLog(_Header):
+    samples: list[_EvalSample] = []
+
+
 @dataclass
 class _Log:
     path: Path
@@ -131,34 +134,24 @@ def collect(trials: TrialCollection) -> None:
 def _is_archive(path: Path) -> bool:
     try:
         with documents.opened_archive(path, 0) as archive:
-            return any(name in archive.entries for name in _HEADERS)
+            return any(name in archive.names for name in _HEADERS)
     except Unfit:
         return False
 
 
 def _is_json_log(path: Path) -> bool:
-    try:
-        with documents.mapped(path) as data:
-            for number, (name, start, end) in enumerate(documents.members(data)):
-                if name == "eval" and end - start <= _SPEC_BYTES_MAX:
-                    documents.decode(data[start:end], _Spec)
-                    return True
-                if number == 2:  # the description of an eval comes early
-                    break
-    except Unfit:
-        return False
-    return False
+    return documents.try_decode(path, _Header) is not None
 
 
 def _read_archive(path: Path, trials: TrialCollection) -> _Log:
     options = trials.options
     with documents.opened_archive(path, options.unpacked_bytes_max) as archive:
-        name = next((name for name in _HEADERS if name in archive.entries), None)
+        name = next((name for name in _HEADERS if name in archive.names), None)
         if name is None:
             raise Unfit("it has no header")
         header = documents.decode(archive.read(name, options.document_bytes_max), _Header)
         log = _Log(path, header)
-        for name in archive.entries:
+        for name in archive.names:
             match = _SAMPLE.fullmatch(name)
             if match is None:
                 continue
@@ -176,23 +169,11 @@ def _read_archive(path: Path, trials: TrialCollection) -> _Log:
 
 
 def _read_json(path: Path, trials: TrialCollection) -> _Log:
-    limit = trials.options.document_bytes_max
-    parts: dict[str, Any] = {}
-    samples: list[_EvalSample] = []
-    with documents.mapped(path) as data:
-        for name, start, end in documents.members(data):
-            if name in ("status", "eval", "error"):
-                parts[name] = documents.decode(data[start:end], msgspec.Raw)
-            elif name == "samples" and b"[" in data[start : start + 16]:
-                for number, (first, last) in enumerate(documents.items(data, start)):
-                    if last - first > limit:
-                        kind = f"a sample longer than {limit} bytes was left out"
-                        trials.note(kind, f"{path.name}, sample {number}")
-                    else:
-                        samples.append(documents.decode(data[first:last], _EvalSample))
-    log = _Log(path, documents.decode(msgspec.json.encode(parts), _Header))
-    for sample in samples:
-        log.add(sample, trials.options.attempts_max)
+    options = trials.options
+    document = documents.decode(documents.read(path, options.document_bytes_max), _JsonLog)
+    log = _Log(path, document)
+    for sample in document.samples:
+        log.add(sample, options.attempts_max)
     return log
 
 

@@ -12,8 +12,6 @@ from penstock_jobs.benchmarks.importers.trials import ImportedTrial, TrialCollec
 NAME = "junit"
 
 _CHUNK_BYTES = 64 * 1024
-#: Suites in suites, and remarks on one test.
-_DEPTH_MAX, _REMARKS_MAX = 1_000, 1_000
 #: Remarks on runs before the last one, which passed; and on runs after a first one that did not.
 _EARLIER = {"flakyFailure": "failure", "flakyError": "error"}
 _FURTHER = {"rerunFailure", "rerunError"}
@@ -88,15 +86,11 @@ class _XmlReader:
         name = element.rpartition(":")[2]
         self.root = self.root or name
         if name == "testsuite":
-            if len(self._suites) == _DEPTH_MAX:
-                raise Unfit(f"its suites lie more than {_DEPTH_MAX} deep in each other")
             self._suites.append(attributes.get("name", ""))
         elif name == "testcase":
             self._test = _Test(self._suites[-1] if self._suites else "", attributes)
         elif self._test is not None and name in _VERDICTS | _FURTHER | _EARLIER.keys():
             text = attributes.get("message") or attributes.get("type") or ""
-            if len(self._test.remarks) == _REMARKS_MAX:
-                raise Unfit(f"it makes more than {_REMARKS_MAX} remarks on a test")
             self._test.remarks.append((name, text))
 
     def _end(self, element: str) -> None:
