@@ -8,8 +8,8 @@ from textwrap import dedent
 
 import pytest
 
-from penstock_jobs.benchmarks.errors import IsolationImpossible
 from penstock_jobs.benchmarks.sandbox import sandbox
+from penstock_jobs.benchmarks.sandbox.sandbox import IsolationImpossible
 
 #: Passes when `answer` holds 42.
 CHECK = """

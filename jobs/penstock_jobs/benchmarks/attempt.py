@@ -11,12 +11,18 @@ from typing import Annotated, Any
 import msgspec
 
 from penstock.checkpoints.attempts import Attempt
+from penstock.errors import PenstockError
 from penstock.settings import MIB
-from penstock_jobs.benchmarks.errors import AgentUnusable, SandboxFailed
 from penstock_jobs.benchmarks.sandbox import sandbox as sandboxes
 from penstock_jobs.benchmarks.sandbox.folder_files import File
 from penstock_jobs.benchmarks.sandbox.network import address_of
-from penstock_jobs.benchmarks.sandbox.sandbox import PathRules, ProgramEnd, Sandbox, SandboxProgram
+from penstock_jobs.benchmarks.sandbox.sandbox import (
+    PathRules,
+    ProgramEnd,
+    Sandbox,
+    SandboxFailed,
+    SandboxProgram,
+)
 from penstock_jobs.benchmarks.suite import BenchmarkTask, TaskFiles, TaskLimits
 
 _ERROR_CHARS_MAX = 500
@@ -24,6 +30,12 @@ _REPORT_NAME, _RESULT_NAME = "report.json", "result.json"
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _Amount = Annotated[float, msgspec.Meta(ge=0, lt=2**63)]
+
+
+class AgentUnusable(PenstockError, exit_status=2):
+    """The agent cannot be used: {why}. Nothing was kept. In its sandbox an agent sees the machine's
+    programs, the files that its command names by absolute paths, what --visible names, and its own
+    copy of the tree."""
 
 
 @dataclass(frozen=True)

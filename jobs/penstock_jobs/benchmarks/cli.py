@@ -296,7 +296,7 @@ def lint(
     """
     from penstock.execution import open_executor
     from penstock.settings import load_settings
-    from penstock_jobs.benchmarks.lint import lint_suite
+    from penstock_jobs.benchmarks.run import lint_suite
     from penstock_jobs.benchmarks.suite import read_suite
 
     folder = read_suite(suite)

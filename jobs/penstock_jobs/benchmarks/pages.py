@@ -4,6 +4,7 @@ from penstock.console.charts import Interval, interval_chart
 from penstock.console.page import ConsolePage, Content, page_sql
 from penstock.console.verdict_charts import frontier_chart
 from penstock.console.visitor import Visitor
+from penstock.errors import PenstockError
 from penstock.gate.frontier import FrontierPicture, FrontierPoint
 from penstock.lake.desk import Question
 from penstock_jobs.benchmarks.calls import (
@@ -12,13 +13,17 @@ from penstock_jobs.benchmarks.calls import (
     ComparisonQuestion,
     ResultsQuestion,
 )
-from penstock_jobs.benchmarks.errors import SuiteUnknown
 from penstock_jobs.benchmarks.summary import CheckpointResults
 
 #: What stands for cost, the first that all results say.
 _COSTS = ("cost_usd", "completion_tokens", "latency_s")
 _RESULTS_MAX = 40
 _TASKS_DRAWN_MAX = 60
+
+
+class SuiteUnknown(PenstockError, exit_status=2, http_status=404):
+    """No checkpoint was tried at a suite {suite!r}. `penstock benchmark` and `penstock benchmark
+    import` make results; the page Suites shows those there are."""
 
 
 class SuitesQuestion(Question):

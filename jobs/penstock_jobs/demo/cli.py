@@ -101,8 +101,7 @@ def demo(
 
 
 def _can_isolate() -> bool:
-    from penstock_jobs.benchmarks.errors import IsolationImpossible
-    from penstock_jobs.benchmarks.sandbox.sandbox import check_isolation
+    from penstock_jobs.benchmarks.sandbox.sandbox import IsolationImpossible, check_isolation
 
     try:
         check_isolation()

@@ -19,7 +19,6 @@ from penstock.settings import without_secrets
 from penstock.shards.registered_shards import known_folder
 from penstock_jobs.loop.cycles import database_now, encoded_inputs
 from penstock_jobs.loop.loop_file import CycleStart, token_of
-from penstock_jobs.loop.outputs import TrainerFolders
 from penstock_jobs.loop.settings import LoopSettings
 from penstock_jobs.loop.stage import (
     CycleOver,
@@ -31,7 +30,13 @@ from penstock_jobs.loop.stage import (
     StageWaits,
 )
 from penstock_jobs.loop.tables import loop_cycle
-from penstock_jobs.loop.trainers import CommandTrainer, HttpTrainer, Trainer, TrainingTask
+from penstock_jobs.loop.trainers import (
+    CommandTrainer,
+    HttpTrainer,
+    Trainer,
+    TrainerFolders,
+    TrainingTask,
+)
 from penstock_jobs.rewards import runs
 from penstock_jobs.shards.build import build_shard
 from penstock_jobs.shards.session_facts import latest_snap

@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from threading import Event
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import sqlalchemy as sa
@@ -18,8 +18,26 @@ from penstock.clock import SECOND_US
 from penstock.database.engine import Database, insert_new, now_us
 from penstock.database.errors import DatabaseUnreachable
 from penstock.database.leases import repeating
-from penstock_jobs.loop.errors import StageLost
+from penstock.terminal.output import time_of
 from penstock_jobs.loop.tables import loop_cycle, loop_stage
+
+if TYPE_CHECKING:
+    from penstock.proof.subject import ProofSubject
+from penstock.errors import PenstockError
+
+
+class StageLost(PenstockError):
+    """Another runner has the stage {stage} of cycle {cycle} of the loop {loop} by now: this one
+    was silent for longer than PENSTOCK_LEASE_SECONDS. What it did is not taken."""
+
+
+class TrainerFailed(PenstockError):
+    """The trainer made no checkpoint: {why}."""
+
+
+class TrainerRefused(PenstockError, http_status=409):
+    """The trainer at {address} refused with status {status}: {why}. It is not asked again."""
+
 
 StageState = Literal["waiting", "running", "done", "failed", "over"]
 CycleOutcome = Literal["promoted", "refused", "failed", "rolled_back", "over_budget"]
@@ -308,3 +326,55 @@ def _read_cycle(connection: sa.Connection, row: sa.Row[Any]) -> Cycle:
         stages.append(CycleStage(**facts))
     names = [column.name for column in fields(Cycle) if column.name != "stages"]
     return Cycle(**{name: getattr(row, name) for name in names}, stages=tuple(stages))
+
+
+# What other rooms ask of cycles
+
+
+def shard_uses(connection: sa.Connection, tenant: str, shard: str) -> Iterator[str]:
+    cycle, stage = loop_cycle.c, loop_stage.c
+    same = (stage.tenant == cycle.tenant) & (stage.loop == cycle.loop)
+    under_way = (
+        sa.select(stage.loop, stage.cycle, stage.result)
+        .join(loop_cycle, same & (stage.cycle == cycle.number))
+        .where(cycle.tenant == tenant, cycle.outcome.is_(None))
+        .where(stage.stage == "shard", stage.result.is_not(None))
+        .order_by(stage.loop, stage.cycle)
+    )
+    for row in connection.execute(under_way):
+        if msgspec.json.decode(row.result).get("shard") == shard:
+            yield f"cycle {row.cycle} of the loop {row.loop} is about it"
+
+
+def show_training(subject: "ProofSubject") -> list[dict[str, Any]]:
+    """In the order of the lineage. Of a checkpoint that no loop made, a gap."""
+    names = [learner.name for learner in subject.ancestry]
+    mine = loop_cycle.c.checkpoint.in_(names)
+    cycles = cycles_of(subject.lake.database, subject.tenant, None, mine)
+    made = {cycle.checkpoint: cycle for cycle in cycles}
+    for learner in subject.ancestry:
+        if learner.name not in made:
+            why = f"no loop trained it: {learner.registered_by} registered what came from elsewhere"
+            subject.lacks("training", learner.name, why)
+    return [_trained_by(made[name]) for name in names if name in made]
+
+
+def _trained_by(cycle: Cycle) -> dict[str, Any]:
+    results = cycle.results
+    train = next((stage for stage in cycle.stages if stage.stage == "train"), None)
+    facts = {
+        "checkpoint": cycle.checkpoint,
+        "loop": cycle.loop,
+        "cycle": cycle.number,
+        "parent": cycle.parent,
+        "shard": results.get("shard", {}).get("shard"),
+        "digest": results.get("train", {}).get("digest"),
+    }
+    if train is not None:
+        facts |= {"attempt": train.epoch, "inputs": train.inputs_digest}
+        facts |= {"started_at": _moment(train.started_at), "ended_at": _moment(train.ended_at)}
+    return facts
+
+
+def _moment(us: int | None) -> str | None:
+    return None if us is None else time_of(us).isoformat()

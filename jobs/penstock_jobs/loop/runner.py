@@ -21,10 +21,15 @@ from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock.storage.errors import StoreUnreachable
 from penstock_jobs.loop.candidate import RegisterStage, RewardsStage, ShardStage, TrainStage
-from penstock_jobs.loop.cycles import Cycle, CycleOutcome, LoopCycles, StageClaim, database_now
-from penstock_jobs.loop.errors import StageLost
+from penstock_jobs.loop.cycles import (
+    Cycle,
+    CycleOutcome,
+    LoopCycles,
+    StageClaim,
+    StageLost,
+    database_now,
+)
 from penstock_jobs.loop.loop_file import LoopFile, RetryPolicy, environment_of, token_of
-from penstock_jobs.loop.outputs import remove_outputs
 from penstock_jobs.loop.release import BenchStage, CanaryStage, GateStage, PromoteStage, WatchStage
 from penstock_jobs.loop.settings import LoopSettings
 from penstock_jobs.loop.stage import (
@@ -35,6 +40,7 @@ from penstock_jobs.loop.stage import (
     StageDone,
     StageWaits,
 )
+from penstock_jobs.loop.trainers import remove_outputs
 
 #: The stages of a cycle, in their order. A new stage is a class and its place in this list.
 STAGES: tuple[Stage, ...] = (

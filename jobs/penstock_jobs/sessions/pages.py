@@ -1,7 +1,9 @@
 """The pages of sessions: which there are, one as people read it, its tokens, two beside each other,
 and one as a file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from importlib.resources import files
@@ -16,7 +18,6 @@ from penstock.console.page import ConsolePage, Content, Download, Redirect
 from penstock.console.settings import ConsoleSettings
 from penstock.console.templates import PageFrame
 from penstock.console.visitor import Visitor
-from penstock.execution.at_once import at_once
 from penstock.lake.desk import Question
 from penstock_jobs.rewards.bucket import EditParameters
 from penstock_jobs.rewards.outcomes import Kind
@@ -85,6 +86,16 @@ class TaskQuestion(Question):
     task: str
     before: str
     after: str
+
+
+def at_once(first: Callable[[], Any], *others: Callable[[], Any]) -> list[Any]:
+    """What each of them gives; they start in their order. Raises what the first that failed raised,
+    once all have ended."""
+    if not others:
+        return [first()]
+    with ThreadPoolExecutor(1 + len(others), "at-once") as threads:
+        results = [threads.submit(copy_context().run, work) for work in (first, *others)]
+        return [result.result() for result in results]
 
 
 def _list(visitor: Visitor, asked: ListPage) -> Content:

@@ -42,7 +42,7 @@ from penstock.lake.errors import QueryFailed, QueryLimitReached, QueryRefused
 from penstock.lake.query_guard import check_query
 from penstock.lake.row_formats import WireFormat, write_rows
 from penstock.lake.spill_rate import LOOK_SECONDS, SpillRate, begin_writing, written_by
-from penstock.lake.statement_messages import (
+from penstock.lake.statement_processes import (
     PIECE_BYTES_MAX,
     Connection,
     FileContent,

@@ -15,12 +15,12 @@ from penstock_jobs.benchmarks.attempt import (
     RunConditions,
     attempt_task,
 )
-from penstock_jobs.benchmarks.errors import SandboxFailed
 from penstock_jobs.benchmarks.sandbox.folder_files import File
 from penstock_jobs.benchmarks.sandbox.sandbox import (
     IsolatedSandbox,
     PathRules,
     ProgramEnd,
+    SandboxFailed,
     SandboxLimits,
     SandboxProgram,
 )

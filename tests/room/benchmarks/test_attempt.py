@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock_jobs.benchmarks.attempt import read_report, score_of, seed_of
-from penstock_jobs.benchmarks.errors import AgentUnusable
+from penstock_jobs.benchmarks.attempt import AgentUnusable, read_report, score_of, seed_of
 from penstock_jobs.benchmarks.sandbox.sandbox import ProgramEnd
 from tests.room.benchmarks.conftest import Attempting
 from tests.support.suite_factory import SOLVE

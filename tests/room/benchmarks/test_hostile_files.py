@@ -8,7 +8,6 @@ from penstock.errors import InvalidInput
 from penstock_jobs.benchmarks import suite
 from penstock_jobs.benchmarks.importers import documents
 from penstock_jobs.benchmarks.importers.documents import Unfit
-from penstock_jobs.benchmarks.importers.junit import _XmlReader
 from penstock_jobs.benchmarks.importers.terminal_bench import _TRIAL
 from penstock_jobs.benchmarks.result_import import format_of
 from penstock_jobs.benchmarks.sandbox.folder_files import FolderLimits
@@ -104,15 +103,3 @@ def test_a_string_without_an_end_is_looked_at_once() -> None:
 def test_a_name_of_a_trial_is_looked_at_once() -> None:
     name = "a" + ".1-of-1.a" * 100_000 + "\n"
     assert _TRIAL.fullmatch(name)
-
-
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        (b"<testsuite>" * 5_000, "more than 1000 deep"),
-        (b"<testsuite><testcase>" + b"<error/>" * 5_000, "more than 1000 remarks"),
-    ],
-)
-def test_a_report_is_bounded(content: bytes, why: str) -> None:
-    with pytest.raises(Unfit, match=why):
-        _XmlReader(tests_max=9).feed(content)

@@ -6,8 +6,6 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import InvalidInput
-from penstock_jobs.benchmarks.importers import documents
-from penstock_jobs.benchmarks.importers.documents import Unfit
 from penstock_jobs.benchmarks.result_import import FORMATS, format_of
 from tests.support.benchmarks.import_folders import (
     eval_log,
@@ -89,30 +87,3 @@ def test_more_attempts_than_the_setting_allows(tmp_path: Path) -> None:
         harbor_trial(tmp_path, f"a__{at}")
     with pytest.raises(InvalidInput, match="more than 3 attempts"):
         read(tmp_path, attempts_max=3)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ['{"a": 1, "b": [1, {"c": "]}\\\\\\""}, "x,y"], "d": {}}', ' { "a" : "\\"" , "b" : [ ] } '],
-)
-def test_members_and_items_are_found_without_reading_them(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "x.json"
-    path.write_text(text, encoding="utf-8")
-    with documents.mapped(path) as data:
-        found = {name: data[start:end].strip() for name, start, end in documents.members(data)}
-        start = data.find(b"[")
-        items = [data[first:last].strip() for first, last in documents.items(data, start)]
-    assert {name: documents.decode(value, object) for name, value in found.items()} == (
-        documents.decode(text.encode(), object)
-    )
-    assert [documents.decode(one, object) for one in items] == (
-        documents.decode(found["b"], list[object])
-    )
-
-
-@pytest.mark.parametrize("text", ["", "{", '{"a": [1, 2', '{"a": "unended', "[1]", '{1: "a"}'])
-def test_what_is_cut_off_is_told(text: str, tmp_path: Path) -> None:
-    path = tmp_path / "x.json"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(Unfit), documents.mapped(path) as data:
-        list(documents.members(data))

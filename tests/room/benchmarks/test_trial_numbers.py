@@ -9,12 +9,9 @@ import pytest
 
 from penstock.checkpoints.attempts import (
     Attempt,
-    AttemptScope,
     RecordedAttempt,
-    record_attempts,
 )
 from penstock.checkpoints.errors import AttemptConflict
-from penstock_jobs.benchmarks.importers.trials import TrialCollection
 from penstock_jobs.benchmarks.result_import import number_attempts
 from tests.support.benchmarks.import_folders import harbor_trial, tb_old_trial, tb_run, tb_trial
 from tests.support.result_registry import TENANT, Registry
@@ -115,43 +112,6 @@ def test_scores_alone_tell_a_whole_run_and_no_single_trial(
     scores[1] = 1.0
     lines(path, *(line(f"t-{n}", 0, each) for n, each in enumerate(scores)))
     assert registry.take(path, first_attempt=1).new == 4
-
-
-def test_what_an_older_import_took_for_twice_as_many_is_not_counted_twice(
-    registry: Registry, tmp_path: Path
-) -> None:
-    """It numbered trials without a run in their names after as many errors that it made."""
-    trials = [tb_old_trial(task, n, 2, is_resolved=n > 1) for task in "abc" for n in (1, 2)]
-    folder = tb_run(tmp_path / "tb", FIRST, trials, n_attempts=2)
-    older = [
-        each
-        for task in "abc"
-        for n in range(2)
-        for each in (
-            Attempt(task=task, attempt=n, error=TrialCollection.ONLY_SUMMARY),
-            Attempt(task=task, attempt=2 + n, score=float(n)),
-        )
-    ]
-    scope = AttemptScope(TENANT, "core", "imported", "ckpt-1")
-    with registry.database.write() as connection:
-        record_attempts(connection, scope, "older", older)
-    report = registry.take(folder)
-    assert report.new == 0
-    counts = told(report)
-    assert [count for kind, count in counts.items() if "--suite-version of its own" in kind] == [6]
-    assert len(registry.kept()) == 12
-    assert registry.take(folder, suite_version="anew").new == 6
-
-
-def test_tokens_that_were_kept_as_0_give_way_to_none(registry: Registry, tmp_path: Path) -> None:
-    """Older imports took them for measured."""
-    path = lines(tmp_path / "1.jsonl", line("a", 0, prompt_tokens=0, completion_tokens=0))
-    registry.take(path)
-    lines(path, line("a", 0))
-    assert registry.take(path).new == 1
-    lines(path, line("a", 0, prompt_tokens=7, completion_tokens=7))
-    with pytest.raises(AttemptConflict):
-        registry.take(path)
 
 
 def test_what_is_known_under_its_number_is_not_told() -> None:

@@ -27,15 +27,16 @@ from penstock.execution import guarded_process
 from penstock.lake import query, statement_processes
 from penstock.lake.errors import QueriesUnavailable, QueryFailed, QueryLimitReached, QueryRefused
 from penstock.lake.spill_rate import FREE_BYTES, SpillRate
-from penstock.lake.statement_messages import (
+from penstock.lake.statement_processes import (
     Connection,
     FileRequest,
     Finished,
     Prepare,
+    ProcessStatement,
+    StatementProcesses,
     ToProcess,
     ViewsRead,
 )
-from penstock.lake.statement_processes import ProcessStatement, StatementProcesses
 from penstock.lake.statements import (
     LocalStatement,
     Preparation,

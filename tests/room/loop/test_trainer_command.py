@@ -7,7 +7,7 @@ import pytest
 
 from penstock.errors import InvalidInput
 from penstock.settings import load_settings
-from penstock_jobs.loop.errors import StageLost, TrainerFailed
+from penstock_jobs.loop.cycles import StageLost, TrainerFailed
 from tests.support.loop.trainers import by_command, task
 from tests.support.loop_world import is_alive
 from tests.support.waiting import eventually

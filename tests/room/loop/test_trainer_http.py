@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock_jobs.loop.errors import TrainerFailed, TrainerRefused
+from penstock_jobs.loop.cycles import TrainerFailed, TrainerRefused
 from penstock_jobs.loop.trainers import ANSWER_BYTES_MAX, TrainedCheckpoint
 from tests.support.loop.trainers import by_address, task
 from tests.support.servers.scripted_server import (

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from penstock_jobs.loop.errors import StageLost, TrainerFailed
+from penstock_jobs.loop.cycles import StageLost, TrainerFailed
 from penstock_jobs.loop.trainers import ANSWER_BYTES_MAX, TrainedCheckpoint, Trainer, TrainingTask
 from tests.support.loop.trainers import by_address, by_command, task
 from tests.support.loop_world import is_alive

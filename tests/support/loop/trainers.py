@@ -5,8 +5,7 @@ from typing import Any
 
 from penstock.http.address import HttpAddress
 from penstock.http.egress import EgressPolicy
-from penstock_jobs.loop.outputs import TrainerFolders
-from penstock_jobs.loop.trainers import CommandTrainer, HttpTrainer, TrainingTask
+from penstock_jobs.loop.trainers import CommandTrainer, HttpTrainer, TrainerFolders, TrainingTask
 
 
 def task(*, attempt: int = 1, limit_s: float = 60) -> TrainingTask:

@@ -23,8 +23,15 @@ from penstock.errors import InvalidInput
 from penstock.execution.calls import InlineExecutor
 from penstock.lake.lake import Lake
 from penstock_jobs.benchmarks import run
-from penstock_jobs.benchmarks.errors import AgentUnusable, BenchmarkStopped, ServingUnreachable
-from penstock_jobs.benchmarks.run import PlannedAttempt, RunOptions, RunReport, run_suite
+from penstock_jobs.benchmarks.attempt import AgentUnusable
+from penstock_jobs.benchmarks.run import (
+    BenchmarkStopped,
+    PlannedAttempt,
+    RunOptions,
+    RunReport,
+    ServingUnreachable,
+    run_suite,
+)
 from penstock_jobs.benchmarks.suite import Suite, read_suite
 from tests.room.benchmarks.conftest import TENANT
 from tests.support.suite_factory import SOLVE, make_suite

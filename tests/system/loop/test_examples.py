@@ -18,8 +18,7 @@ import penstock
 from penstock.checkpoints.digests import digest_files
 from penstock.errors import InvalidInput
 from penstock.settings import load_settings
-from penstock_jobs.loop.cycles import cycles_of
-from penstock_jobs.loop.errors import TrainerFailed
+from penstock_jobs.loop.cycles import TrainerFailed, cycles_of
 from penstock_jobs.loop.trainers import TrainedCheckpoint
 from tests.support.loop.clusters import JOBS, end_all, install
 from tests.support.loop.trainers import by_command, task

@@ -10,8 +10,8 @@ import sqlalchemy as sa
 
 from penstock.checkpoints.registration import find, register
 from penstock_jobs.loop.loop_file import load_loop
-from penstock_jobs.loop.outputs import remove_outputs
 from penstock_jobs.loop.tables import loop_cycle
+from penstock_jobs.loop.trainers import remove_outputs
 from tests.support.checkpoint_factory import digest_of
 from tests.support.loop_world import TENANT, TRAINER, World, open_world
 

@@ -28,6 +28,8 @@ _ITS_OWN = {
     "ContextLengthExceededError", "OutputLengthExceededError", "AgentSafetyRefusalError",
     "ContentPolicyViolationError",
 }  # fmt: skip
+#: A trial's name holds so much of its task's name.
+_TASK_CHARS = 32
 
 
 class _Exception(msgspec.Struct):
@@ -63,9 +65,13 @@ class _TrialResult(_Step, kw_only=True):
     step_results: list[_Step] | None = None
 
 
+class _Stats(msgspec.Struct):
+    evals: dict[str, Any] = {}
+
+
 class _Job(msgspec.Struct):
     n_total_trials: int
-    stats: dict[str, Any]
+    stats: _Stats
     finished_at: str | None = None
     trial_results: list[_TrialResult] = []
 
@@ -160,28 +166,59 @@ class _JobReader:
                 self._trials.note("a trial without a result is an error", trial.where)
                 self._trials.add(self._completed(trial))
         for job, file in self._jobs:
-            left = job.n_total_trials - sum(run == str(file.parent) for run, _name in known)
-            if left > 0 and job.finished_at is None:
-                missing = f"{left} of {job.n_total_trials} trials"
-                self._trials.refuse_unfinished(f"The job {file.parent}", missing)
-            left -= sum(
-                trial.run == str(file.parent) and trial.identity not in known
-                for trial in self._without_result
-            )
-            if left > 0:
-                self._trials.note("a result is missing, and nothing names it", file, left)
+            self._add_missing(job, file)
 
     def _completed(self, trial: ImportedTrial) -> ImportedTrial:
         """The trial with the name of its task and the label that the results of others have."""
-        names = {other.task for other in self._trials}
-        whole = [name for name in names if name.rpartition("/")[2] == trial.task]
+        task = self._task_of(trial.task) or trial.task
         labels = {
             other.label
             for other in self._trials
             if all(mine in ("", part) for mine, part in zip(trial.label, other.label, strict=True))
         }
         label = labels.pop() if len(labels) == 1 else (*trial.label[:2], trial.label[2] or "adhoc")
-        return replace(trial, task=whole[0] if len(whole) == 1 else trial.task, label=label)
+        return replace(trial, task=task, label=label)
+
+    def _add_missing(self, job: _Job, file: Path) -> None:
+        run = str(file.parent)
+        known = {
+            trial.trial_name for trial, folder, _ in self._results if str(folder.parent) == run
+        }
+        left = job.n_total_trials - len(known)
+        if left > 0 and job.finished_at is None:
+            missing = f"{left} of {job.n_total_trials} trials"
+            self._trials.refuse_unfinished(f"The job {file.parent}", missing)
+        known |= {trial.name for trial in self._without_result if trial.run == run}
+        named = {name: label for name, label in _trials_named_in(job) if name not in known}
+        for name, label in sorted(named.items()):
+            if task := self._task_of(name.rpartition("__")[0]):
+                known.add(name)
+                facts = {"where": f"{file}: {name}", "label": label, "run": run, "name": name}
+                kind = "a trial that only the job names is an error"
+                self._trials.add_missing(kind, task, (run, name), **facts)
+        if (unnamed := job.n_total_trials - len(known)) > 0:
+            self._trials.note("a result is missing, and nothing names its task", file, unnamed)
+
+    def _task_of(self, name: str) -> str | None:
+        """Names of trials hold the last part of their task's, cut off where it is long."""
+        cut = name[:_TASK_CHARS].rstrip("_-")
+        tasks = {trial.task: trial.task.rpartition("/")[2] for trial in self._trials}
+        fitting = [task for task, part in tasks.items() if part[:_TASK_CHARS].rstrip("_-") == cut]
+        if fitting or len(cut) >= _TASK_CHARS - 2:
+            return fitting[0] if len(fitting) == 1 else None
+        return name or None
+
+
+def _trials_named_in(job: _Job) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The trials that a job's statistics name, and whose they were."""
+    for key, evaluation in job.stats.evals.items():
+        label = tuple(key.split("__"))
+        label = label if len(label) == 3 else (label[0], "", label[-1])
+        facts = evaluation if isinstance(evaluation, dict) else {}
+        groups = [facts.get("exception_stats") or {}, *(facts.get("reward_stats") or {}).values()]
+        for group in groups:
+            for names in group.values() if isinstance(group, dict) else ():
+                yield from ((str(name), label) for name in names)
 
 
 def _rewards(result: _TrialResult) -> dict[str, Any]:

@@ -24,6 +24,7 @@ NAME = "inspect"
 _HEADERS = ("header.json", "_journal/start.json")
 #: A whole sample, or the part of a large one that holds its result.
 _SAMPLE = re.compile(r"samples/(.+)_epoch_(\d+)(\.json|/sample\.json)")
+_EVAL, _HEAD_BYTES = re.compile(rb'"eval"\s*:\s*\{'), 64 * 1024
 #: The numbers that Inspect's metrics make of these values, unless a task says otherwise.
 _VALUES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0, "yes": 1.0, "true": 1.0, "no": 0.0, "false": 0.0}
 
@@ -140,7 +141,9 @@ def _is_archive(path: Path) -> bool:
 
 
 def _is_json_log(path: Path) -> bool:
-    return documents.try_decode(path, _Header) is not None
+    """Also of one that is cut off: the description of an eval comes early."""
+    with path.open("rb") as file:
+        return _EVAL.search(file.read(_HEAD_BYTES)) is not None
 
 
 def _read_archive(path: Path, trials: TrialCollection) -> _Log:

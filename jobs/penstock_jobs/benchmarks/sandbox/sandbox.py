@@ -18,18 +18,28 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any, Literal, Self
 
+from penstock.errors import PenstockError
 from penstock.execution.guarded_process import Channel, GuardedProcess, run_guarded
 from penstock.settings import MIB
-from penstock_jobs.benchmarks.errors import IsolationImpossible, SandboxFailed
 from penstock_jobs.benchmarks.sandbox import folder_files, network, process
 from penstock_jobs.benchmarks.sandbox.folder_files import File, FilePrint
 from penstock_jobs.benchmarks.sandbox.network import Relay
-from penstock_jobs.benchmarks.sandbox.program_limits import call_filter, plain_command
+from penstock_jobs.benchmarks.sandbox.process import call_filter, plain_command
 from penstock_jobs.benchmarks.sandbox.root_folder import PLACE
 from penstock_jobs.benchmarks.sandbox.visible_files import hidden_places, homes, own_programs
 
 _CHANGES_MAX = 100
 _READ_BYTES = 1 << 16
+
+
+class IsolationImpossible(PenstockError):
+    """Attempts cannot be kept apart from this machine: {why}. It takes Linux 5.14 or newer and
+    the right to make namespaces (docs/benchmarks.md says what forbids it). Nothing was run; with
+    --no-isolation the agent runs as you do, sees all that you see, and every result says so."""
+
+
+class SandboxFailed(PenstockError):
+    """The sandbox of an attempt failed: {why}."""
 
 
 @dataclass(frozen=True)
