@@ -13,16 +13,16 @@ import msgspec
 import sqlalchemy as sa
 import structlog
 
+from penstock.channels.change import time_text
 from penstock.checkpoints.digests import text_digest
 from penstock.clock import SECOND_US
 from penstock.database.engine import Database, insert_new, now_us
 from penstock.database.errors import DatabaseUnreachable
 from penstock.database.leases import repeating
-from penstock.terminal.output import time_of
 from penstock_jobs.loop.tables import loop_cycle, loop_stage
 
 if TYPE_CHECKING:
-    from penstock.proof.subject import ProofSubject
+    from penstock.proof.document import ProofSubject
 from penstock.errors import PenstockError
 
 
@@ -377,4 +377,4 @@ def _trained_by(cycle: Cycle) -> dict[str, Any]:
 
 
 def _moment(us: int | None) -> str | None:
-    return None if us is None else time_of(us).isoformat()
+    return None if us is None else time_text(us)

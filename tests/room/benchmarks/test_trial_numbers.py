@@ -13,8 +13,8 @@ from penstock.checkpoints.attempts import (
 )
 from penstock.checkpoints.errors import AttemptConflict
 from penstock_jobs.benchmarks.result_import import number_attempts
-from tests.support.benchmarks.import_folders import harbor_trial, tb_old_trial, tb_run, tb_trial
-from tests.support.result_registry import TENANT, Registry
+from tests.support.benchmarks.import_folders import harbor_trial, tb_run, tb_trial
+from tests.support.result_registry import Registry
 
 AGAIN = "a trial that is known under another number was not counted again"
 FIRST, SECOND = "2026-11-20__10-00-00", "2026-11-21__10-00-00"
