@@ -13,6 +13,7 @@ from tests.support.servers.broker import Broker, running_broker
 from tests.support.servers.postgres import PostgresServer, running_postgres
 from tests.support.servers.ray_cluster import RayCluster, running_ray
 from tests.support.servers.s3 import S3Server, s3_server
+from tests.support.servers.shared import shared_server
 
 #: The same examples each time, and no clock: the tests run on machines that are slow for a while.
 settings.register_profile(
@@ -102,17 +103,25 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> InstalledWheel:
 
 
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """One Kafka broker for all tests: each makes topics and groups of its own. A test that stops
-    or kills it starts it again."""
-    with running_broker(tmp_path_factory.mktemp("broker")) as broker:
-        yield broker
+def _run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What all processes of a run share."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """One PostgreSQL server for all tests: each makes a database of its own."""
-    with running_postgres() as server:
+def broker(_run_folder: Path) -> Iterator[Broker]:
+    """One Kafka broker for all tests: each makes topics and groups of its own. A file whose tests
+    stop it has one for itself."""
+    with shared_server(_run_folder, "kafka", lambda: running_broker(_run_folder / "kafka")) as it:
+        yield it
+
+
+@pytest.fixture(scope="session")
+def postgres(_run_folder: Path) -> Iterator[PostgresServer]:
+    """One PostgreSQL server for all tests: each makes a database of its own. A file whose tests
+    stop it has one for itself."""
+    with shared_server(_run_folder, "postgres", running_postgres) as server:
         yield server
 
 
@@ -126,9 +135,10 @@ def in_postgresql(postgres: PostgresServer, tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def ray_cluster() -> Iterator[RayCluster]:
-    """One Ray cluster of two nodes for all tests. A test that kills the second starts it again."""
-    with running_ray() as cluster:
+def ray_cluster(_run_folder: Path) -> Iterator[RayCluster]:
+    """One Ray cluster of two nodes for all tests. A file whose tests kill the second has one for
+    itself."""
+    with shared_server(_run_folder, "ray", running_ray) as cluster:
         yield cluster
 
 
@@ -140,9 +150,9 @@ def each_database(request: pytest.FixtureRequest) -> None:
 
 
 @pytest.fixture(scope="session")
-def s3_process(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+def s3_process(_run_folder: Path) -> Iterator[S3Server]:
     """One S3 server for all tests."""
-    with s3_server(tmp_path_factory.mktemp("s3")) as server:
+    with shared_server(_run_folder, "s3", lambda: s3_server(_run_folder / "s3")) as server:
         yield server
 
 

@@ -84,6 +84,10 @@ class Broker:
         self._settings = self._listening(free_port()) | _QUICK_AND_SMALL | dict(settings or {})
         self._process: subprocess.Popen[bytes] | None = None
 
+    def __getstate__(self) -> dict[str, object]:
+        """For another process, which cannot stop it."""
+        return vars(self) | {"_process": None}
+
     @property
     def address(self) -> str:
         return f"127.0.0.1:{self.port}"

@@ -46,8 +46,12 @@ class PostgresServer:
         self._directory = directory
         self._settings = _QUICK_AND_SMALL | ({} if durable else _NOT_DURABLE)
         self._process: subprocess.Popen[bytes] | None = None
-        self._databases = 0
         self._template: str | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        """For another process, which cannot stop it."""
+        self._migrated()
+        return vars(self) | {"_process": None}
 
     def start(self) -> None:
         """Returns when the server answers; skips the test where it cannot be had."""
@@ -117,8 +121,7 @@ class PostgresServer:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-40:])
 
     def _create(self, template: str) -> str:
-        self._databases += 1
-        name = f"test_{self._databases}"
+        name = f"test_{secrets.token_hex(8)}"
         # Copied as files: by the log, which is what it does unasked, takes half as long again.
         how = f"TEMPLATE {template} STRATEGY FILE_COPY OWNER {_USER}"
         self.execute(f"CREATE DATABASE {name} {how}")

@@ -48,6 +48,10 @@ class RayCluster:
         self._wait_for_head()
         self._second = self._start_second()
 
+    def __getstate__(self) -> dict[str, object]:
+        """For another process, which cannot stop it."""
+        return vars(self) | {"_head": None, "_second": None}
+
     def environment(self) -> dict[str, str]:
         """What lets a driver in another process find it on loopback."""
         return {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_USAGE_STATS_ENABLED": "0"}

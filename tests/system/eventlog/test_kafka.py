@@ -15,10 +15,17 @@ from penstock.eventlog.kafka import MARK, parse_address, value_of
 from penstock.eventlog.kafka.log import KafkaEventLog
 from penstock.eventlog.settings import EventLogSettings
 from penstock.events.frames import encode_unjudged
-from tests.support.servers.broker import Broker
+from tests.support.servers.broker import Broker, running_broker
 from tests.support.servers.proxy import TcpProxy
 
 REQUEST_SECONDS = 2.0
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """One of this file's own, since its tests stop it."""
+    with running_broker(tmp_path_factory.mktemp("broker")) as broker:
+        yield broker
 
 
 @pytest.fixture

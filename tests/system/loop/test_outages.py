@@ -10,7 +10,7 @@ from penstock.channels.history import channel_changes
 from penstock.database.errors import DatabaseUnreachable
 from penstock_jobs.loop.cycles import cycles_of
 from tests.support.loop_world import CHANNEL, TENANT, World, expire_leases, open_world, outcomes
-from tests.support.servers.postgres import PostgresServer
+from tests.support.servers.postgres import PostgresServer, running_postgres
 
 STAGES = ("rewards", "shard", "train", "register", "bench", "gate", "promote")
 #: While a stage does its work, after it, and when it was written down.
@@ -19,6 +19,13 @@ POINTS = [
     *(f"{stage}:{at}" for stage in STAGES for at in ("claimed", "worked", "kept")),
     "ending",
 ]
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    """One of this file's own, since its tests stop it."""
+    with running_postgres() as server:
+        yield server
 
 
 @pytest.fixture
