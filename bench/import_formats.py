@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from penstock_jobs.importers.plan import plan_import
+from penstock_jobs.importers.import_run import plan_import
 from penstock_jobs.importers.session_import import SessionImporter
 
 FIXTURES = Path(__file__).parents[1] / "tests" / "importers" / "fixtures"

@@ -11,11 +11,10 @@ from penstock.ingest.file_import import FileImporter, ImportSummary
 from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
 from penstock_jobs.importers.grown_logs import KeptReadings
-from penstock_jobs.importers.plan import plan_import
+from penstock_jobs.importers.import_run import plan_import
 from penstock_jobs.importers.progress import ImportProgress
 from penstock_jobs.importers.report import SessionImportReport
-from penstock_jobs.importers.session_import import SessionImporter
-from penstock_jobs.importers.vendors import VENDOR_MODEL
+from penstock_jobs.importers.session_import import VENDOR_MODEL, SessionImporter
 
 Event = dict[str, Any]
 

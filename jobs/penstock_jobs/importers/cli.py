@@ -109,7 +109,7 @@ def _named_paths(paths: list[Path], *, discover: bool) -> list[Path]:
         if not paths:
             raise InvalidInput(what="The command", why="name files or folders, or add --discover")
         return paths
-    from penstock_jobs.importers.registry import homes
+    from penstock_jobs.importers.importer import homes
 
     there = list(dict.fromkeys(path for _importer, path in homes()))
     if not there:

@@ -14,9 +14,8 @@ import msgspec
 
 from penstock.ingest.event_files import CODECS_BY_SUFFIX
 from penstock_jobs.importers.importer import ImportedEvent, Importer, LogImporter, RowReader
-from penstock_jobs.importers.line_places import LineCursor, LinePlace, PlaceLost
 from penstock_jobs.importers.report import Notes
-from penstock_jobs.importers.sources import Source
+from penstock_jobs.importers.sources import LineCursor, LinePlace, PlaceLost, Source
 
 #: The lake remembers a place once so much was read since the one that it remembers.
 STORED_STEP_BYTES = 8 * 1024 * 1024

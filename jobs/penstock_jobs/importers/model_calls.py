@@ -5,15 +5,16 @@ message is taken once. Whose session a call is, the source may say too: then the
 session, and a call that does not go on from another, such as one of a subagent, begins a session
 of its own with the first as its parent."""
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from penstock_jobs.importers.importer import ImportedEvent
+from penstock.events.messages import Message
+from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes
-from penstock_jobs.importers.session_draft import SessionDraft, digest_of, present
 from penstock_jobs.importers.sources import Source
-from penstock_jobs.importers.transcript import ImportedTranscript, json_of, text_of, tool_calls_of
+from penstock_jobs.importers.transcript import SessionDraft, digest_of, json_of
 
 #: So much of an export is put in the order of time, and chained, at once.
 _PIECE_BYTES = 32 * 1024 * 1024
@@ -24,10 +25,9 @@ class ExportedCall:
     #: What is this call's alone; the id of a session that it begins is made of it.
     id: object
     began_us: int
-    #: In the form of OpenAI or Anthropic.
-    messages: Sequence[Mapping[str, Any]]
+    messages: Sequence[Message]
     #: None where the call failed, or nobody kept what it gave.
-    answer: Mapping[str, Any] | None
+    answer: Message | None
     ended_us: int | None = None
     session: str | None = None
     #: Its own id and its parent's where calls are spans: two tracers may tell one call twice.
@@ -71,12 +71,11 @@ class CallSessions:
             session = self._sessions[call.session, chains[known]]
         else:
             session = self._begun(call, chains)
-        sent = len(session.draft.events)
+        sent = len(session.made)
         session.take(call, known + 1, chains)
         end = session.answer(call, chains[-1] if chains else "")
         self._sessions[call.session, end] = session
-        events = session.draft.finished()
-        yield from events[sent + 1 if sent else 0 :]
+        yield from session.finished()[sent + 1 if sent else 0 :]
 
     def _begun(self, call: ExportedCall, chains: Sequence[str]) -> "_CallSession":
         digest = digest_of(chains[-1:], call.id)[:16]
@@ -86,25 +85,22 @@ class CallSessions:
             self._first.add(call.session)
             return _CallSession(call, call.session, self._source)
         session = _CallSession(call, f"{call.session}/{digest}", self._source)
-        session.draft.start["parent_session"] = call.session
+        session.start["parent_session"] = call.session
         return session
 
 
-class _CallSession:
+class _CallSession(SessionDraft):
     def __init__(self, call: ExportedCall, name: str, source: str) -> None:
-        self.draft = SessionDraft(name, source, call.began_us, user=call.user)
-        self.draft.start = {"tools": call.tools or None}
-        self._transcript = ImportedTranscript(self.draft)
+        super().__init__(name, source, call.began_us, user=call.user)
+        self.start = {"tools": call.tools or None}
 
     def take(self, call: ExportedCall, new: int, chains: Sequence[str]) -> None:
         """What was said since the last call; answers among it were given before the log begins."""
         for message, chain in zip(call.messages[new:], chains[new:], strict=True):
-            if message.get("role") == "assistant":
-                self._transcript.take(
-                    message, f"{chain}:copy", call.began_us, is_copied_context=True
-                )
+            if message.role == "assistant":
+                self.told(message, f"{chain}:copy", call.began_us, is_copied_context=True)
             else:
-                self._transcript.take(message, chain, call.began_us)
+                self.told(message, chain, call.began_us)
 
     def answer(self, call: ExportedCall, said: str) -> str:
         """The chain that whatever goes on from here begins with."""
@@ -112,11 +108,10 @@ class _CallSession:
             message = call.error or "the export holds no answer of this call"
             name = digest_of(said, call.id)
             payload = {"message": message, "call_id": call.facts.get("call_id")}
-            self.draft.add("error", payload, f"{name}:error", call.ended_us)
+            self.add("error", payload, f"{name}:error", call.ended_us)
             return said
         key = _chain(said, call.answer)
-        facts = present(call.facts)
-        self._transcript.take_answer(call.answer, key, call.ended_us or call.began_us, **facts)
+        self.told(call.answer, key, call.ended_us or call.began_us, **call.facts)
         return key
 
 
@@ -165,23 +160,38 @@ def _reward(score: Score, source: str) -> ImportedEvent:
     return draft.add("x_reward", payload, f"score-{score.id}")
 
 
-def _chains(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _chains(messages: Sequence[Message]) -> Iterator[str]:
     chain = ""
     for message in messages:
         chain = _chain(chain, message)
         yield chain
 
 
-def _chain(before: str, message: Mapping[str, Any]) -> str:
+def _chain(before: str, message: Message) -> str:
     """What was said, whatever the form that it is repeated in."""
-    calls = [(call["name"], json_of(call.get("arguments"))) for call in tool_calls_of(message, "")]
-    content = message.get("content")
-    text = text_of(content).strip() or (None if isinstance(content, str | None) else content)
-    if message.get("role") == "assistant":
-        text = text_of(content).strip()
-    return digest_of(before, message.get("role"), text, calls, message.get("tool_call_id"))
+    calls = [(call["name"] or "unknown", json_of(call["arguments"])) for call in message.calls]
+    said: Any = (message.text or "").strip()
+    call_id = None
+    if message.role == "tool":
+        [told] = message.outputs
+        call_id, said = told.call_id, told.output
+        said = said.strip() or None if isinstance(said, str) else said
+    elif message.role != "assistant":
+        results = [(told.call_id, told.output) for told in message.outputs]
+        said = said or message.content or results or None
+    return digest_of(before, message.role, said, calls, call_id)
 
 
 def skip_other(notes: Notes, kind: object, example: object) -> None:
     """What an export has beside calls: steps of a program, searches, runs of tools."""
     notes.skip(f"{str(kind or 'row of no kind').lower()[:40]} that is no call of a model", example)
+
+
+class CallImporter(Importer):
+    """A format whose files hold calls of models, one by one."""
+
+    @abstractmethod
+    def calls(self, source: Source, notes: Notes) -> Iterator[ExportedCall | Score]: ...
+
+    def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
+        yield from sessions_of(self.calls(source, notes), self.name, source, notes)

@@ -12,7 +12,7 @@ import msgspec
 
 from penstock_jobs.importers import fields
 from penstock_jobs.importers.importer import ImportedEvent
-from penstock_jobs.importers.session_draft import present
+from penstock_jobs.importers.transcript import present
 
 Payload = dict[str, Any]
 #: Under this name other forms keep what is Penstock's own.

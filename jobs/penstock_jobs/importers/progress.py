@@ -3,7 +3,7 @@ what was appended."""
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,9 +11,9 @@ import sqlalchemy as sa
 from xxhash import xxh3_128_hexdigest
 
 from penstock.database.engine import Database, clock_us, insert_of
+from penstock.privacy.orders import CONTENT, ErasedPart, ErasureOrder, ErasureStep
 from penstock_jobs.importers.grown_logs import LogReading
-from penstock_jobs.importers.importer import Importer, LogImporter
-from penstock_jobs.importers.registry import all_importers
+from penstock_jobs.importers.importer import Importer, LogImporter, all_importers
 from penstock_jobs.importers.sources import Source
 from penstock_jobs.importers.tables import imported_source
 
@@ -123,3 +123,13 @@ def mark_of(source: Source, importer: Importer) -> str:
 
 def _digest(source: Source) -> str:
     return xxh3_128_hexdigest(os.fsencode(source.real))
+
+
+def _forget_sources(order: ErasureOrder) -> Iterator[ErasedPart]:
+    mine = sa.delete(imported_source).where(imported_source.c.tenant == order.scope.tenant)
+    with order.lake.database.write() as connection:
+        forgotten = connection.execute(mine).rowcount
+    yield ErasedPart({"imported sources": forgotten})
+
+
+PART = ErasureStep(CONTENT, _forget_sources)

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
+from msgspec import Struct
+from xxhash import xxh3_128_hexdigest
 
 from penstock.errors import InvalidInput
 from penstock.ingest.decompression import PIECE_BYTES, decompressed
 from penstock.ingest.event_files import CODECS_BY_SUFFIX, EventFile, open_unbuffered, unfit
-from penstock_jobs.importers.line_places import LineCursor
 from penstock_jobs.importers.report import Notes, SourceUnfit
 
 #: What importers look at to recognise a file.
@@ -34,9 +35,81 @@ DOCUMENT_BYTES_MAX = 256 * 1024 * 1024
 _RATIO_MAX = 1000
 _BOMB_BYTES_MIN = 256 * 1024 * 1024
 _READ_BYTES = 1024 * 1024
-_DEPTH_MAX = 64
+_FOLDERS_MAX = 64
 
 _decoder = msgspec.json.Decoder()
+
+
+# Where reading the lines of a file stopped. It is read on from there if it still holds what it held
+# before: agents also cut off the end of their files, or write them anew.
+
+#: So much before a place has to be as it was.
+_TAIL_BYTES = 64 * 1024
+
+
+class PlaceLost(Exception):
+    """The file is another than before, or what it holds before the place is."""
+
+
+class LinePlace(Struct, frozen=True):
+    """The end of a whole line: what follows has not been read."""
+
+    inode: int
+    offset: int = 0
+    #: How many lines lie before it.
+    lines: int = 0
+    #: What lies right before it.
+    tail_bytes: int = 0
+    tail_digest: str = ""
+
+
+class LineCursor:
+    """Goes through a file; `place` is as far as it came. It begins at the place, or at the
+    beginning."""
+
+    def __init__(self, place: LinePlace | None = None) -> None:
+        self.place = place
+        #: Whether a last line that lacks its end was given: the rest of it may come.
+        self.is_past_place = False
+        self._recent = b""
+        self._bytes_past_place = 0
+
+    @property
+    def lines(self) -> int:
+        return self.place.lines if self.place is not None else 0
+
+    def open(self, file: BinaryIO) -> None:
+        """Goes to the place in the file. Raises PlaceLost."""
+        facts = os.fstat(file.fileno())
+        place = self.place
+        if place is None:
+            self.place = LinePlace(facts.st_ino)
+            return
+        if facts.st_ino != place.inode or facts.st_size < place.offset:
+            raise PlaceLost
+        file.seek(place.offset - place.tail_bytes)
+        self._recent = file.read(place.tail_bytes) if place.tail_bytes else b""
+        if place.offset and xxh3_128_hexdigest(self._recent) != place.tail_digest:
+            raise PlaceLost
+
+    def move(self, piece: bytes, end: int, lines: int) -> None:
+        """Over a piece of the file. The last whole line in it ends at `end`, or none does at 0;
+        `lines` have ended by then."""
+        assert self.place is not None
+        if end:
+            tail = _last(self._recent, piece[:end])
+            offset = self.place.offset + self._bytes_past_place + end
+            digest = xxh3_128_hexdigest(tail)
+            self.place = LinePlace(self.place.inode, offset, lines, len(tail), digest)
+            self._bytes_past_place = 0
+        self._bytes_past_place += len(piece) - end
+        self._recent = _last(self._recent, piece)
+
+
+def _last(recent: bytes, piece: bytes) -> bytes:
+    if len(piece) >= _TAIL_BYTES:
+        return piece[-_TAIL_BYTES:]
+    return (recent + piece)[-_TAIL_BYTES:]
 
 
 @dataclass
@@ -358,7 +431,7 @@ def _entries(
 ) -> Iterator[tuple[tuple[str, ...], os.DirEntry[str]]]:
     for entry in _listing(folder, Notes(str(folder))):
         inside = (*names, entry.name)
-        if entry.is_dir(follow_symlinks=False) and len(inside) <= _DEPTH_MAX:
+        if entry.is_dir(follow_symlinks=False) and len(inside) <= _FOLDERS_MAX:
             yield from _entries(folder / entry.name, inside)
         else:
             yield inside, entry
@@ -374,5 +447,5 @@ def _problem(entry: os.DirEntry[str], root: Path, depth: int) -> str | None:
             return "link that leads nowhere"
         return None if stays else "link that leads out of the folder"
     if entry.is_dir():
-        return "folder that is too deep" if depth > _DEPTH_MAX else None
+        return "folder that is too deep" if depth > _FOLDERS_MAX else None
     return None if entry.is_file() else "pipe, socket or device"

@@ -1,68 +1,123 @@
-"""A session told as messages: what OpenAI's and Anthropic's forms say, as events.
+"""The events of one session while an importer puts them together."""
 
-Many formats keep messages in one of these forms, with facts of their own beside them."""
-
+import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+from xxhash import xxh3_128_hexdigest
 
-from penstock_jobs.importers.file_edits import FileChanges, FileEdit, ToolUse, arguments_of
+from penstock.events.event import ID_CHARS_MAX, TS_MAX_US, TS_MIN_US, microseconds
+from penstock.events.messages import Message, ToolCall, count_of, message_of, text_of, usage_of
+from penstock_jobs.importers.edits import FileChanges, FileEdit, ToolUse, arguments_of
 from penstock_jobs.importers.importer import ImportedEvent
-from penstock_jobs.importers.session_draft import Payload, SessionDraft, present, usage_of
+from penstock_jobs.importers.report import Notes
+from penstock_jobs.importers.sources import Source
 
-_SYSTEM = ("system", "developer")
-_KNOWN = frozenset(
-    ("role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content", "reasoning",
-     "function_call", "is_error", "type", "id", "model", "usage", "stop_reason", "finish_reason")
-)  # fmt: skip
-_TEXT_PARTS = ("text", "input_text", "output_text")
+_sorted_encoder = msgspec.json.Encoder(order="deterministic")
+Payload = dict[str, Any]
+
+_WITH_ZONE = re.compile(r"(?:Z|[+-]\d\d:?\d\d)$")
+#: Numbers are seconds, milliseconds, microseconds or nanoseconds, whichever is a usual year.
+_SCALES = (1_000_000, 1_000, 1)
+#: Longer than an agent takes for one step.
+_STEP_SECONDS_MAX = 3600
+_LIMITS = ("timeout", "time_out", "cost", "context", "limit", "max_")
+#: Log-probabilities of so many decimals were rounded, as some stores do; fewer are by chance.
+_DECIMALS = 4
+_ROUNDED_MIN = 8
 
 
 @dataclass
-class ImportedTranscript:
-    """Adds messages to a session in their order, and what their tools did to files."""
+class SessionDraft:
+    """Events in the order in which they are added. An event's key is its `event_id`: it must be
+    the same whenever the same source is read, also when the source has grown."""
 
-    draft: SessionDraft
+    session_id: str
+    source: str
+    #: When the next event happened, unless it says so itself.
+    clock_us: int
+    project: str | None = None
+    user: str | None = None
     model: str | None = None
-    changes: FileChanges = field(init=False)
+    #: The payload of `session_start`, which comes first whenever its facts are known.
+    start: Payload = field(default_factory=dict)
+    made: list[ImportedEvent] = field(default_factory=list)
+    _keys: dict[str, int] = field(default_factory=dict)
     #: Calls of tools that have no result yet, by their ids.
     _open_calls: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.changes = FileChanges(self.draft)
+        self.changes = FileChanges(self.add)
 
-    # What was said
+    def add(
+        self, kind: str, payload: Mapping[str, Any], key: str, ts_us: int | None = None
+    ) -> ImportedEvent:
+        """What is None in the payload is left out. A key that stands twice gets a number."""
+        if ts_us is not None:
+            self.clock_us = ts_us
+        times = self._keys[key] = self._keys.get(key, 0) + 1
+        name = key if times == 1 else f"{key}#{times}"
+        event = self._event(kind, payload, name, len(self.made) + 1, self.clock_us)
+        self.made.append(event)
+        return event
+
+    def finished(self) -> list[ImportedEvent]:
+        """The events, the start first. None for a session in which nothing happened."""
+        if not self.made:
+            return []
+        first_us = min(int(event.ts) for event in self.made)
+        return [self._event("session_start", self.start, "start", 0, first_us), *self.made]
+
+    def _event(
+        self, kind: str, payload: Mapping[str, Any], key: str, seq: int, ts_us: int
+    ) -> ImportedEvent:
+        return ImportedEvent(
+            session_id=self.session_id[:ID_CHARS_MAX],
+            seq=seq,
+            ts=ts_us,
+            type=kind,
+            event_id=key if len(key) <= ID_CHARS_MAX else digest_of(key),
+            source=self.source,
+            user=self.user,
+            project=self.project,
+            payload=present(payload),
+        )
+
+    # What was said; facts that are None are left out
 
     def instructed(self, text: str, key: str) -> None:
         """The system prompt, where it comes before all else."""
-        if self.draft.events:
-            self.draft.add("x_system_message", {"text": text}, key)
+        if self.made:
+            self.add("x_system_message", {"text": text}, key)
         else:
-            known = self.draft.start.get("system")
-            self.draft.start["system"] = f"{known}\n\n{text}" if known else text
+            known = self.start.get("system")
+            self.start["system"] = f"{known}\n\n{text}" if known else text
 
     def asked(self, text: str, key: str, ts_us: int | None = None, **facts: Any) -> ImportedEvent:
-        return self.draft.add("user_message", {"text": text} | facts, key, ts_us)
+        return self.add("user_message", {"text": text} | facts, key, ts_us)
 
     def answered(
         self,
         key: str,
         ts_us: int | None = None,
         *,
-        tool_calls: Sequence[Payload] = (),
+        tool_calls: Sequence[ToolCall] = (),
         **facts: Any,
     ) -> ImportedEvent:
-        """`tool_calls` are those of docs/events.md; `facts` its other fields of a model call."""
-        payload = {"call_id": key, "model": self.model} | facts
-        if tool_calls:
-            payload["tool_calls"] = list(tool_calls)
-        for call in tool_calls:
+        """A call without an id gets one that its result can be found by."""
+        payload: Payload = {"call_id": key, "model": self.model} | present(facts)
+        for at, call in enumerate(tool_calls):
+            call["id"] = call["id"] or f"{key}:call:{at}"
             self.open_call(call)
-        return self.draft.add("model_call", payload, key, ts_us)
+        if tool_calls:
+            payload["tool_calls"] = list(map(present, tool_calls))
+        return self.add("model_call", payload, key, ts_us)
 
-    def open_call(self, call: Payload) -> None:
+    def open_call(self, call: ToolCall) -> None:
         """A call of a tool whose result may come."""
         self._open_calls[call["id"]] = call["name"], arguments_of(call.get("arguments"))
 
@@ -81,144 +136,100 @@ class ImportedTranscript:
         """The result of a tool. What it did to files follows: the `changes`, where the source
         tells them, else what the call says; nothing of what was told before."""
         tool, arguments = self._open_calls.pop(call_id or "", (facts.pop("tool", None), {}))
-        payload = {"call_id": call_id, "tool": tool, "ok": ok, "output": output} | facts
+        payload = {"call_id": call_id, "tool": tool, "ok": ok, "output": output} | present(facts)
         if copied:
             payload["is_copied_context"] = True
-        event = self.draft.add("tool_result", payload, key, ts_us)
+        event = self.add("tool_result", payload, key, ts_us)
         if changes is not None:
             for at, change in enumerate(changes):
-                self.changes.add(
-                    change, f"{call_id or key}:edit" + (f":{at}" if at else ""), call_id
-                )
+                name = f"{call_id or key}:edit" + (f":{at}" if at else "")
+                self.changes.add(change, name, call_id)
         elif tool and call_id and not copied:
             text = output if isinstance(output, str) else text_of(output)
             self.changes.take(ToolUse(call_id, tool, arguments, ok, text))
         return event
 
-    # Messages of the two forms
-
-    def take(
-        self, message: Mapping[str, Any], key: str, ts_us: int | None = None, **facts: Any
+    def told(
+        self,
+        message: Message | Mapping[str, Any],
+        key: str,
+        ts_us: int | None = None,
+        **facts: Any,
     ) -> None:
         """A message; `facts` belong to the event that it becomes. Unknown fields are kept."""
-        unknown = {name: value for name, value in message.items() if name not in _KNOWN}
-        if unknown := present(unknown):
-            facts["extra"] = unknown | facts.get("extra", {})
-        role, content = message.get("role"), message.get("content")
-        if role in _SYSTEM:
-            self.instructed(text_of(content), key)
-        elif role in ("tool", "function"):
-            call_id = message.get("tool_call_id")
-            failed = message.get("is_error")
-            facts["ok"] = facts.get("ok", None if failed is None else not failed)
-            named = {"tool": message["name"]} if message.get("name") else {}
-            self.returned(call_id, plain_content(content), key, ts_us, **(named | facts))
-        elif role in ("assistant", "model"):
-            self.take_answer(message, key, ts_us, **facts)
+        said = message if isinstance(message, Message) else message_of(message)
+        if said.extra:
+            facts["extra"] = said.extra | facts.get("extra", {})
+        if said.role == "system":
+            self.instructed(said.text or "", key)
+        elif said.role == "assistant":
+            self._told_answer(said, key, ts_us, facts)
         else:
-            self._take_user(content, key, ts_us, **facts)
+            self._told_results(said, key, ts_us, facts)
+            if said.role != "tool" and (said.text or said.others or not said.outputs):
+                self.asked(said.text or "", key, ts_us, content=said.content, **facts)
 
-    def take_answer(
-        self, message: Mapping[str, Any], key: str, ts_us: int | None = None, **facts: Any
-    ) -> None:
-        content = message.get("content")
-        thinking = message.get("reasoning_content") or message.get("reasoning")
-        said = {
-            "text": text_of(content) or None,
-            "thinking": thinking_of(content) or (thinking if isinstance(thinking, str) else None),
-            "model": message.get("model") or self.model,
-            "usage": usage_of(message.get("usage")),
-            "finish_reason": message.get("stop_reason") or message.get("finish_reason"),
+    def _told_answer(self, said: Message, key: str, ts_us: int | None, facts: Payload) -> None:
+        known = {
+            "text": said.text,
+            "thinking": said.thinking,
+            "model": said.model,
+            "usage": usage_of(said.usage),
+            "finish_reason": said.finish_reason,
         }
-        calls = tool_calls_of(message, key)
-        self.answered(key, ts_us, tool_calls=calls, **(present(said) | facts))
+        calls = [call | {"name": call["name"] or "unknown"} for call in said.calls]
+        self.answered(key, ts_us, tool_calls=calls, **(known | present(facts)))
 
-    def _take_user(self, content: object, key: str, ts_us: int | None, **facts: Any) -> None:
-        """Anthropic's results of tools are parts of a user's message, before what the user says."""
-        parts = content if isinstance(content, list) else []
-        results = [part for part in parts if _is(part, "tool_result")]
-        for at, part in enumerate(results):
-            failed = part.get("is_error")
-            output = plain_content(part.get("content"))
-            name = f"{key}:result" + (f":{at}" if at else "")
-            ok = None if failed is None else not failed
-            call_id = part.get("tool_use_id")
-            copied = bool(facts.get("is_copied_context"))
-            self.returned(call_id, output, name, ts_us, ok=ok, copied=copied)
-        rest = [part for part in parts if not _is(part, "tool_result")]
-        text = text_of(rest if parts else content)
-        if text or not results:
-            if any(not _is(part, *_TEXT_PARTS) for part in rest):
-                facts["content"] = rest
-            self.asked(text, key, ts_us, **facts)
+    def _told_results(self, said: Message, key: str, ts_us: int | None, facts: Payload) -> None:
+        copied = bool(facts.get("is_copied_context"))
+        for at, told in enumerate(said.outputs):
+            named: Payload = {"tool": told.tool} if told.tool else {}
+            if said.role == "tool":
+                more = named | {"ok": told.ok} | facts
+                self.returned(told.call_id, told.output, key, ts_us, **more)
+            else:
+                name = f"{key}:result" + (f":{at}" if at else "")
+                more = named | {"ok": told.ok, "copied": copied}
+                self.returned(told.call_id, told.output, name, ts_us, **more)
 
+    # Runs of harnesses
 
-# Parts of messages
+    def end_run(self, exit_status: object) -> None:
+        """The end of a session, by the words that harnesses have for it."""
+        if not isinstance(exit_status, str) or not exit_status:
+            return
+        status = exit_status.lower()
+        if status.startswith(("submitted", "completed", "finished", "resolved")):
+            reason = "completed"
+        else:
+            reason = "timeout" if any(limit in status for limit in _LIMITS) else "crash"
+        self.add("session_end", {"reason": reason, "exit_status": exit_status}, "end")
 
+    def add_run_usage(self, usage: Mapping[str, Any] | None, **facts: Any) -> None:
+        """Tokens that are told for a run as a whole, and of no model call of it."""
+        counts = {name: count_of(value) for name, value in (usage or {}).items()}
+        if any(counts.values()) or any(facts.values()):
+            self.add("x_run_usage", counts | facts, "run-usage")
 
-def _is(part: object, *kinds: str) -> bool:
-    return isinstance(part, dict) and part.get("type") in kinds
-
-
-def text_of(content: object) -> str:
-    """The texts of a message, without thoughts, calls and pictures."""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return ""
-    texts = []
-    for part in content:
-        if isinstance(part, str):
-            texts.append(part)
-        elif isinstance(part, dict) and part.get("type", "text") in _TEXT_PARTS:
-            texts.append(part.get("text") or "")
-    return "\n".join(text for text in texts if isinstance(text, str) and text)
+    def add_reward(self, name: str, value: object, given_by: str, key: str) -> None:
+        if isinstance(value, int | float):
+            payload = {"name": name, "value": value, "given_by": given_by}
+            self.add("x_reward", payload, key)
 
 
-def thinking_of(content: object) -> str:
-    parts = content if isinstance(content, list) else []
-    texts = [
-        part.get("thinking") or part.get("text") or ""
-        for part in parts
-        if _is(part, "thinking", "reasoning")
-    ]
-    return "\n".join(text for text in texts if isinstance(text, str) and text)
-
-
-def plain_content(content: object) -> Any:
-    """Text where it is nothing but text, else all parts as they are."""
-    if isinstance(content, list) and all(_is(part, *_TEXT_PARTS) for part in content):
-        return text_of(content)
-    return content
-
-
-def tool_calls_of(message: Mapping[str, Any], key: str) -> list[Payload]:
+def tool_call(call_id: object, name: object, arguments: Any, **more: Any) -> ToolCall:
     """In the form of docs/events.md, with arguments as they were sent."""
-    calls: list[Payload] = []
-    content = message.get("content")
-    for part in content if isinstance(content, list) else []:
-        if _is(part, "tool_use", "server_tool_use"):
-            calls.append(_call(part.get("id"), part.get("name"), part.get("input"), key, calls))
-    told = message.get("tool_calls")
-    for each in told if isinstance(told, list) else []:
-        call = arguments_of(each)  # some stores keep each as JSON
-        if not call:
-            continue
-        function = call.get("function")
-        named = function if isinstance(function, dict) else call
-        arguments = named.get("arguments", named.get("args"))
-        calls.append(_call(call.get("id"), named.get("name"), arguments, key, calls))
-    if isinstance(function := message.get("function_call"), dict):
-        calls.append(_call(None, function.get("name"), function.get("arguments"), key, calls))
-    return calls
+    known = {"id": str(call_id or ""), "name": str(name or "unknown"), "arguments": arguments}
+    return present(known | more)
 
 
-def _call(
-    call_id: object, name: object, arguments: Any, key: str, before: Sequence[Payload]
-) -> Payload:
-    """A call without an id gets one that its result can be found by."""
-    named = str(call_id) if call_id else f"{key}:call:{len(before)}"
-    return present({"id": named, "name": str(name or "unknown"), "arguments": arguments})
+def digest_of(*parts: object) -> str:
+    """A short name for values that have none, the same wherever they stand."""
+    return xxh3_128_hexdigest(_sorted_encoder.encode(parts))
+
+
+def present(values: Mapping[str, Any]) -> Payload:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def json_of(value: object) -> Any:
@@ -228,4 +239,80 @@ def json_of(value: object) -> Any:
             return msgspec.json.decode(value)
         except (msgspec.MsgspecError, RecursionError):
             return value
+    return value
+
+
+def moment_us(value: object) -> int | None:
+    """A time as sources write it: RFC 3339, without a zone UTC; or a number since 1970. None for
+    what is no time, or none that an event can have."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        moments: list[float] = [value * scale for scale in _SCALES] + [value / 1_000]
+        return next((int(us) for us in moments if TS_MIN_US <= us <= TS_MAX_US), None)
+    if not isinstance(value, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(value.strip())
+    except ValueError:
+        return None
+    if not _WITH_ZONE.search(value.strip()):
+        moment = moment.replace(tzinfo=UTC)
+    us = microseconds(moment)
+    return us if TS_MIN_US <= us <= TS_MAX_US else None
+
+
+def milliseconds(began_us: int | None, ended_us: int | None) -> float | None:
+    known = began_us is not None and ended_us is not None and ended_us >= began_us
+    return (ended_us - began_us) / 1000 if known else None  # type: ignore[operator]
+
+
+# Runs of benchmark harnesses that are one document without an id of their own. Such a run is known
+# by its content, which says nothing yet while it grows.
+
+
+def run_name(task: object, document: object) -> str:
+    return f"{task or 'run'}-{digest_of(document)[:16]}"
+
+
+def is_unfinished(
+    source: Source, notes: Notes, *, ended: bool, changed_us: int | None = None
+) -> bool:
+    """Whether the run may still go on. Then it is left for a later import. `changed_us` says when
+    something happened in it last, where the run itself tells."""
+    last_us = source.changed_us() if changed_us is None else changed_us
+    if ended or time.time() - last_us / 1_000_000 > _STEP_SECONDS_MAX:
+        return False
+    notes.hold("the run has not ended yet")
+    return True
+
+
+# Tokens of a model call
+
+
+def engine_tokens(
+    prompt_ids: object, completion_ids: object, logprobs: object, notes: Notes, **facts: Any
+) -> Payload | None:
+    """The `tokens` of a model call. Lists that are empty, or null, say nothing: it is text then."""
+    prompt, completion = _ids(prompt_ids), _ids(completion_ids)
+    if not completion:
+        return None
+    tokens: Payload = {"prompt_ids": prompt or None, "completion_ids": completion}
+    told = logprobs if isinstance(logprobs, list) else []
+    if not all(type(each) in (int, float) and each - each == 0 for each in told):
+        notes.skip("log-probabilities that are no numbers")
+    elif told and len(told) != len(completion):
+        counts = f"{len(told)} for {len(completion)} tokens"
+        notes.skip("log-probabilities that do not fit their tokens", counts)
+    elif told:
+        tokens["logprobs"] = [float(each) for each in told]
+        some = [each for each in tokens["logprobs"] if each]
+        if len(some) >= _ROUNDED_MIN and all(round(each, _DECIMALS) == each for each in some):
+            tokens["logprobs_decimals"] = _DECIMALS
+    return present(tokens | facts)
+
+
+def _ids(value: object) -> list[int]:
+    if not isinstance(value, list) or not all(type(each) is int and each >= 0 for each in value):
+        return []
     return value

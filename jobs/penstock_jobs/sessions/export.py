@@ -20,7 +20,7 @@ from penstock_jobs.importers.penstock_documents import (
     step_metrics,
     step_payload,
 )
-from penstock_jobs.importers.session_draft import digest_of, present
+from penstock_jobs.importers.transcript import digest_of, present
 
 SessionForm = Literal["atif", "messages"]
 _Event = dict[str, Any]

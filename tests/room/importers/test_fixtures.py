@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock_jobs.importers.plan import plan_import
-from penstock_jobs.importers.registry import all_importers
+from penstock_jobs.importers.import_run import plan_import
+from penstock_jobs.importers.importer import all_importers
 from tests.support.session_sources import EXPECTED, cases, events_of, report_of, stored, take
 
 CASES = [pytest.param(*case, id=f"{case[0]}-{case[1].name}") for case in cases()]

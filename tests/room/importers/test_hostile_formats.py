@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock_jobs.importers import databases, sources
+from penstock_jobs.importers import sources, stores
 from penstock_jobs.importers.report import SessionImportReport
 from tests.support.claude_code_rows import asks, write
 from tests.support.commands import penstock
@@ -197,7 +197,7 @@ def test_a_broken_database_is_said_to_be_one(case: Path, file: Path, tmp_path: P
 def test_a_locked_database_is_said_to_be_locked(
     case: Path, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(databases, "_BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(stores, "_BUSY_SECONDS", 0.01)
     home = home_of(case, tmp_path)
     database = home / case.name / file
     writer = sqlite3.connect(database)

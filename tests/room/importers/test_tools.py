@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from penstock_jobs.importers.file_edits import FileEdit, ToolUse, edits_of, has_failed, view_of
-from penstock_jobs.importers.plan import plan_import
+from penstock_jobs.importers.edits import FileEdit, ToolUse, edits_of, has_failed, view_of
+from penstock_jobs.importers.import_run import plan_import
 from tests.support.session_sources import FIXTURES, Event, events_of, report_of
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock_jobs.importers.vendors import VENDOR_MODEL, vendor_of
+from penstock_jobs.importers.session_import import VENDOR_MODEL, vendor_of
 from tests.support.claude_code_rows import SESSION, answers, asks, said, write
 from tests.support.commands import penstock
 from tests.support.session_sources import events_of, take

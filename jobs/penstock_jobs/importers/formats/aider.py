@@ -8,16 +8,14 @@ are taken for UTC: those within a chat are the chat's.
 import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
-from typing import Any
 
 from penstock.errors import InvalidInput
-from penstock_jobs.importers.file_edits import FileEdit
+from penstock_jobs.importers.edits import FileEdit
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes
-from penstock_jobs.importers.session_draft import SessionDraft, digest_of, moment_us
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import ImportedTranscript
-from penstock_jobs.rewards.git_repository import ChangedFile, Commit, Repository, read_branch
+from penstock_jobs.importers.transcript import SessionDraft, digest_of, moment_us
+from penstock_jobs.rewards.git_repository import Commit, Repository, read_branch
 from penstock_jobs.rewards.git_repository import read_texts as read_blobs
 
 _BEGIN = "# aider chat started at "
@@ -72,13 +70,11 @@ def _lines(source: Source, notes: Notes) -> Iterator[str]:
         last = number
 
 
-class _AiderChat:
+class _AiderChat(SessionDraft):
     def __init__(self, begun: str, nth: int, source: Source, commits: "_Commits") -> None:
-        clock_us = moment_us(begun) or source.changed_us()
-        self._draft = SessionDraft("", "aider", clock_us)
+        super().__init__("", "aider", moment_us(begun) or source.changed_us())
         self._begun = begun, nth
-        self._draft.start = {"client": "aider"}
-        self._transcript = ImportedTranscript(self._draft)
+        self.start = {"client": "aider"}
         self._commits = commits
         self._prompt: list[str] = []
         self._first = ""
@@ -93,10 +89,10 @@ class _AiderChat:
         for path in list(self._blocks):
             self._apply(path)
         # Chats have no ids: when one began, and with what.
-        self._draft.session_id = f"aider-{digest_of(*self._begun, self._first)[:16]}"
-        for event in self._draft.events:
-            event.session_id = self._draft.session_id
-        return self._draft.finished()
+        self.session_id = f"aider-{digest_of(*self._begun, self._first)[:16]}"
+        for event in self.made:
+            event.session_id = self.session_id
+        return self.finished()
 
     def take(self, line: str) -> None:
         if line.startswith(_PROMPT):
@@ -111,9 +107,9 @@ class _AiderChat:
 
     def _take_notice(self, text: str) -> None:
         if told := _MODEL.match(text):
-            self._transcript.model = told[1]
+            self.model = told[1]
         elif told := _VERSION.match(text):
-            self._draft.start["client_version"] = told[1]
+            self.start["client_version"] = told[1]
         elif told := _TOKENS.match(text):
             self._usage = {"prompt": _number(told[1]), "completion": _number(told[2])}
             self._end_answer()
@@ -134,13 +130,12 @@ class _AiderChat:
         self._first = self._first or text
         key = f"prompt-{self._turn}"
         if text.startswith("/") and not text.startswith(("/ask ", "/code ", "/architect ")):
-            kind = "undo" if text.split(maxsplit=1)[0] == "/undo" else None
-            if kind:
-                self._draft.add("feedback", {"kind": "undo"}, key)
+            if text.split(maxsplit=1)[0] == "/undo":
+                self.add("feedback", {"kind": "undo"}, key)
             else:
-                self._draft.add("x_command", {"text": text}, key)
+                self.add("x_command", {"text": text}, key)
         else:
-            self._transcript.asked(text, key)
+            self.asked(text, key)
 
     def _end_answer(self) -> None:
         text, self._answer = "\n".join(self._answer).strip(), []
@@ -148,8 +143,7 @@ class _AiderChat:
         if not text and usage is None:
             return
         self._answers += 1
-        facts: dict[str, Any] = {"text": text or None, "usage": usage}
-        self._transcript.answered(f"answer-{self._answers}", **facts)
+        self.answered(f"answer-{self._answers}", text=text or None, usage=usage)
         for block in _BLOCK.finditer(text):
             path = block["path"].strip().strip("`*")
             self._blocks.setdefault(path, []).append(FileEdit(path, block["old"], block["new"]))
@@ -158,7 +152,7 @@ class _AiderChat:
         """The blocks of the answer for a file; aider said that it changed it."""
         for at, change in enumerate(self._blocks.pop(path, [])):
             key = f"answer-{self._answers}:{path}:{at}"
-            self._transcript.changes.add(change, key, f"answer-{self._answers}")
+            self.changes.add(change, key, f"answer-{self._answers}")
 
     def _take_commit(self, name: str, message: str) -> None:
         commit = self._commits.find(name)
@@ -166,7 +160,7 @@ class _AiderChat:
         for change in files:
             self._blocks.pop(change.path, None)
             key = f"{name}:{change.path}"
-            self._transcript.changes.add(change, key, f"answer-{self._answers}")
+            self.changes.add(change, key, f"answer-{self._answers}")
         for path in list(self._blocks):
             self._apply(path)  # not in this repository
         facts = {
@@ -175,7 +169,7 @@ class _AiderChat:
             "files": [change.path for change in files] or None,
         }
         ts_us = commit.ts_us if commit is not None else None
-        self._draft.add("vcs_commit", facts, f"commit-{name}", ts_us)
+        self.add("vcs_commit", facts, f"commit-{name}", ts_us)
 
 
 class _Commits:
@@ -187,9 +181,8 @@ class _Commits:
         self._commits: dict[str, Commit] = {}
         if (folder / ".git").exists():
             try:
-                self._commits = {
-                    commit.name: commit for commit in read_branch(self._repository, 0).commits
-                }
+                commits = read_branch(self._repository, 0).commits
+                self._commits = {commit.name: commit for commit in commits}
             except InvalidInput as error:
                 notes.skip("repository that cannot be read", str(error))
 
@@ -206,13 +199,8 @@ class _Commits:
         texts = read_blobs(self._repository, blobs).texts
         for file in files:
             if file.blob is None or file.blob in texts:
-                yield _change(file, texts)
-
-
-def _change(file: ChangedFile, texts: dict[str, str]) -> FileEdit:
-    path = str(PurePosixPath(file.path))
-    before, after = texts.get(file.before or "", ""), texts.get(file.blob or "", "")
-    return FileEdit(path, before, after, is_whole=True)
+                before, after = (texts.get(blob or "", "") for blob in (file.before, file.blob))
+                yield FileEdit(str(PurePosixPath(file.path)), before, after, is_whole=True)
 
 
 def _number(text: str) -> int:

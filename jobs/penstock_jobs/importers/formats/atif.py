@@ -6,22 +6,24 @@ its events say so, and no edit is taken from it. Token ids that are empty are no
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from penstock_jobs.importers.engine_tokens import engine_tokens
+from penstock.events.messages import plain, text_of, usage_of
+from penstock_jobs.importers import fields
+from penstock_jobs.importers.fields import Row
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.penstock_documents import own_trajectory
 from penstock_jobs.importers.report import Notes, SourceUnfit
-from penstock_jobs.importers.session_draft import (
+from penstock_jobs.importers.sources import Candidate, Source
+from penstock_jobs.importers.transcript import (
     SessionDraft,
     digest_of,
+    engine_tokens,
     moment_us,
     present,
-    usage_of,
+    tool_call,
 )
-from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import ImportedTranscript, plain_content, text_of
 
 _BEGINS = re.compile(rb'"schema_version"\s*:\s*"ATIF-v1')
 _TRAJECTORY = re.compile(r"trajectory.*\.json")
@@ -89,9 +91,8 @@ class _Trial:
         return str(self.result.get("task_name") or self.name.rpartition("__")[0] or self.name)
 
     def rewards(self) -> dict[str, float]:
-        verified = self.result.get("verifier_result")
-        told = verified.get("rewards") if isinstance(verified, dict) else None
-        if not isinstance(told, dict):
+        told = fields.mapping(fields.mapping(self.result, "verifier_result"), "rewards")
+        if not told:
             told = _object(self._folder.below("verifier", "reward.json"), self._notes)
         file = self._folder.below("verifier", "reward.txt")
         if not told and file.exists():
@@ -121,12 +122,12 @@ def _object(file: Source, notes: Notes) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-class _Trajectory:
+class _Trajectory(SessionDraft):
     """A document as the events of its session, and of those of its subagents."""
 
     def __init__(
         self,
-        document: Mapping[str, Any],
+        document: Row,
         file: Source,
         notes: Notes,
         trial: _Trial | None = None,
@@ -134,12 +135,9 @@ class _Trajectory:
     ) -> None:
         self._document, self._file, self._notes, self._trial = document, file, notes, trial
         self._parent = parent
-        agent = document.get("agent")
-        self._agent: Mapping[str, Any] = agent if isinstance(agent, dict) else {}
-        draft = SessionDraft(self._session_id(), "atif", clock_us=file.changed_us())
-        draft.start = self._start()
-        self._draft = draft
-        self._transcript = ImportedTranscript(draft, model=self._agent.get("model_name"))
+        self._agent = fields.mapping(document, "agent")
+        super().__init__(self._session_id(), "atif", file.changed_us())
+        self.start, self.model = self._start(), self._agent.get("model_name")
 
     def events(self) -> Iterator[ImportedEvent]:
         for at, step in enumerate(self._document["steps"]):
@@ -148,14 +146,13 @@ class _Trajectory:
             else:
                 self._notes.skip("step that is no object", str(at + 1))
         self._finish()
-        yield from self._draft.finished()
-        subagents = self._document.get("subagent_trajectories")
+        yield from self.finished()
         depth = self._parent[1] + 1 if self._parent else 1
-        for document in subagents if isinstance(subagents, list) else []:
+        for document in fields.items(self._document, "subagent_trajectories"):
             if depth > _SUBAGENT_DEPTH_MAX or not isinstance((document or {}).get("steps"), list):
-                self._notes.skip("subagent without steps, or too deep", self._draft.session_id)
+                self._notes.skip("subagent without steps, or too deep", self.session_id)
                 continue
-            parent = self._draft.session_id, depth
+            parent = self.session_id, depth
             yield from _Trajectory(document, self._file, self._notes, parent=parent).events()
 
     # The session
@@ -185,8 +182,7 @@ class _Trajectory:
 
     @property
     def _continuation(self) -> int:
-        extra = self._agent.get("extra")
-        index = extra.get("continuation_index") if isinstance(extra, dict) else None
+        index = fields.mapping(self._agent, "extra").get("continuation_index")
         if isinstance(index, int):
             return index
         match = re.search(r"\.cont-(\d+)\.json$", self._file.name)
@@ -214,24 +210,20 @@ class _Trajectory:
 
     def _finish(self) -> None:
         """What is said of the run as a whole. It may be said again of one that went on."""
-        document, draft = self._document, self._draft
-        facts = {name: document.get(name) for name in ("notes", "final_metrics", "extra")}
-        facts["continued_trajectory_ref"] = document.get("continued_trajectory_ref")
-        if facts := present(facts):
-            draft.add("x_atif", facts, f"document-{digest_of(facts)[:12]}")
+        names = "notes", "final_metrics", "extra", "continued_trajectory_ref"
+        if facts := present({name: self._document.get(name) for name in names}):
+            self.add("x_atif", facts, f"document-{digest_of(facts)[:12]}")
         if self._trial is None:
             return
         for name, value in self._trial.rewards().items():
-            reward = {"name": name, "value": value, "given_by": "harbor"}
-            draft.add("x_reward", reward, f"reward-{name}")
+            self.add_reward(name, value, "harbor", f"reward-{name}")
         if end := self._trial.end:
-            draft.add("session_end", {"reason": end}, "end")
+            self.add("session_end", {"reason": end}, "end")
 
     # Its steps
 
-    def _take(self, step: Mapping[str, Any], key: str) -> None:
-        transcript, ts_us = self._transcript, moment_us(step.get("timestamp"))
-        facts: dict[str, Any] = {}
+    def _take(self, step: Row, key: str) -> None:
+        ts_us, facts = moment_us(step.get("timestamp")), dict[str, Any]()
         if unknown := {name: step[name] for name in step.keys() - _STEP_FIELDS}:
             extra = unknown.pop("extra", None) or {}
             facts["extra"] = (extra if isinstance(extra, dict) else {"extra": extra}) | unknown
@@ -239,12 +231,12 @@ class _Trajectory:
             facts["is_copied_context"] = True
         message = step.get("message")
         text, who = text_of(message), step.get("source")
-        if isinstance(message, list) and not isinstance(plain_content(message), str):
+        if isinstance(message, list) and not isinstance(plain(message), str):
             facts["content"] = message
         if who == "agent":
             self._take_answer(step, key, ts_us, text, facts)
         elif who == "user":
-            transcript.asked(text, key, ts_us, **facts)
+            self.asked(text, key, ts_us, **facts)
         elif who == "system":
             self._take_system(text, key, ts_us, facts)
         else:
@@ -255,22 +247,16 @@ class _Trajectory:
     def _take_system(self, text: str, key: str, ts_us: int | None, facts: dict[str, Any]) -> None:
         management = facts.get("extra", {}).get("context_management")
         if isinstance(management, dict) and management.get("type") == "compaction":
-            self._draft.add("compaction", {"trigger": "auto", "text": text} | facts, key, ts_us)
-        elif self._draft.events:
-            self._draft.add("x_system_message", {"text": text} | facts, key, ts_us)
+            self.add("compaction", {"trigger": "auto", "text": text} | facts, key, ts_us)
+        elif self.made:
+            self.add("x_system_message", {"text": text} | facts, key, ts_us)
         else:
-            self._transcript.instructed(text, key)
+            self.instructed(text, key)
 
     def _take_answer(
-        self,
-        step: Mapping[str, Any],
-        key: str,
-        ts_us: int | None,
-        text: str,
-        facts: dict[str, Any],
+        self, step: Row, key: str, ts_us: int | None, text: str, facts: dict[str, Any]
     ) -> None:
-        metrics = step.get("metrics")
-        metrics = metrics if isinstance(metrics, dict) else {}
+        metrics = fields.mapping(step, "metrics")
         facts |= present(
             {
                 "text": text or None,
@@ -288,63 +274,41 @@ class _Trajectory:
             facts["llm_call_count"] = step["llm_call_count"]
         if "is_copied_context" not in facts and (tokens := _tokens_of(metrics, step, self._notes)):
             facts["tokens"] = tokens
-        calls = []
-        told = step.get("tool_calls")
-        for at, call in enumerate(told if isinstance(told, list) else []):
-            named = str(call.get("tool_call_id") or f"{key}:call:{at}")
-            calls.append(
-                present(
-                    {
-                        "id": named,
-                        "name": str(call.get("function_name") or "unknown"),
-                        "arguments": call.get("arguments"),
-                        "extra": call.get("extra"),
-                    }
-                )
-            )
+        calls = [
+            tool_call(call.get("tool_call_id"), call.get("function_name"), call.get("arguments"),
+                      extra=call.get("extra"))
+            for call in fields.rows(step, "tool_calls")
+        ]  # fmt: skip
         call_id = (facts.get("extra") or {}).get("call_id") or key
-        self._transcript.answered(key, ts_us, tool_calls=calls, **facts | {"call_id": call_id})
+        self.answered(key, ts_us, tool_calls=calls, **facts | {"call_id": call_id})
 
-    def _take_results(
-        self, step: Mapping[str, Any], key: str, ts_us: int | None, *, copied: bool
-    ) -> None:
-        observation = step.get("observation")
-        results = observation.get("results") if isinstance(observation, dict) else None
-        for at, result in enumerate(results if isinstance(results, list) else []):
+    def _take_results(self, step: Row, key: str, ts_us: int | None, *, copied: bool) -> None:
+        results = fields.items(fields.mapping(step, "observation"), "results")
+        for at, result in enumerate(results):
             if not isinstance(result, dict):
                 self._notes.skip("result that is no object", key)
                 continue
-            extra = result.get("extra")
-            facts = dict(extra) if isinstance(extra, dict) else {}
-            ok = facts.pop("ok", None)
+            facts = fields.without(fields.mapping(result, "extra"), "ok", "call_id", "output")
             facts["subagents"] = result.get("subagent_trajectory_ref")
-            self._transcript.returned(
+            self.returned(
                 result.get("source_call_id"),
-                plain_content(result.get("content")),
+                plain(result.get("content")),
                 f"{key}:result:{at}",
                 ts_us,
-                ok=ok if isinstance(ok, bool) else None,
+                ok=fields.flag(fields.mapping(result, "extra"), "ok"),
                 copied=copied,
-                **{
-                    name: value
-                    for name, value in facts.items()
-                    if name not in ("call_id", "output")
-                },
+                **facts,
             )
 
 
-def _tokens_of(
-    metrics: Mapping[str, Any], step: Mapping[str, Any], notes: Notes
-) -> dict[str, Any] | None:
-    extra = step.get("extra")
-    rl = extra.get("rl") if isinstance(extra, dict) else None
-    runs = rl.get("policy_version_runs") if isinstance(rl, dict) else None
+def _tokens_of(metrics: Row, step: Row, notes: Notes) -> dict[str, Any] | None:
+    rl = fields.mapping(fields.mapping(step, "extra"), "rl")
     return engine_tokens(
         metrics.get("prompt_token_ids"),
         metrics.get("completion_token_ids"),
         metrics.get("logprobs"),
         notes,
-        policy_version_runs=runs,
+        policy_version_runs=rl.get("policy_version_runs"),
     )
 
 

@@ -10,7 +10,7 @@
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import msgspec
@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from xxhash import xxh3_64_hexdigest
 
 from penstock_jobs.importers import fields
+from penstock_jobs.importers.fields import Row
 from penstock_jobs.importers.formats.claude_code_texts import (
     CLIENT_TEXTS,
     INTERRUPTED,
@@ -72,7 +73,7 @@ class _Answer(Struct):
     texts: list[str] = field(default_factory=list)
     thinking: list[str] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
-    usage: Mapping[str, Any] = field(default_factory=dict)
+    usage: Row = field(default_factory=dict)
     stop_reason: str | None = None
     kept: dict[str, Any] = field(default_factory=dict)
 
@@ -263,7 +264,7 @@ class _SessionFile(RowReader):
         for block in blocks:
             self._add_block(answer, block, number)
 
-    def _add_block(self, answer: _Answer, block: Mapping[str, Any], number: int) -> None:
+    def _add_block(self, answer: _Answer, block: Row, number: int) -> None:
         kind = block.get("type")
         if kind == "text":
             answer.texts.append(fields.text(block, "text") or "")
@@ -320,7 +321,7 @@ class _SessionFile(RowReader):
         number: int,
         row: dict[str, Any],
         key: str,
-        blocks: list[Mapping[str, Any]],
+        blocks: list[Row],
     ) -> Iterator[ImportedEvent]:
         texts = [fields.text(block, "text") for block in blocks if block.get("type") == "text"]
         spoken = [text for text in texts if text and not text.startswith(CLIENT_TEXTS)]

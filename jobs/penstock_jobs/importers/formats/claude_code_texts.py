@@ -1,10 +1,11 @@
 """What the rows of Claude Code say: their texts, without what the client wrote in the user's name,
 and what a call used."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 from penstock_jobs.importers import fields
+from penstock_jobs.importers.fields import Row
 
 #: How texts begin that the client wrote in the user's name.
 CLIENT_TEXTS = (
@@ -23,7 +24,7 @@ _COMMAND, _COMMAND_END = "<command-name>", "</command-name>"
 _ARGUMENTS, _ARGUMENTS_END = "<command-args>", "</command-args>"
 
 
-def blocks_of(content: object) -> list[Mapping[str, Any]]:
+def blocks_of(content: object) -> list[Row]:
     if isinstance(content, str):
         return [{"type": "text", "text": content}]
     items: Iterable[object] = content if isinstance(content, list) else []
@@ -32,7 +33,7 @@ def blocks_of(content: object) -> list[Mapping[str, Any]]:
     ]
 
 
-def text_of(blocks: list[Mapping[str, Any]]) -> str:
+def text_of(blocks: list[Row]) -> str:
     return "\n".join(text for block in blocks if (text := fields.text(block, "text")))
 
 
@@ -51,7 +52,7 @@ def prompt_of(text: str) -> str | None:
     return None if name in _LOCAL_COMMANDS else f"{name} {arguments}".strip()
 
 
-def usage_of(usage: Mapping[str, Any]) -> dict[str, Any] | None:
+def usage_of(usage: Row) -> dict[str, Any] | None:
     if not usage:
         return None
     cached = fields.count(usage, "cache_read_input_tokens")

@@ -1,17 +1,20 @@
 """What Claude Code writes down of a tool's result: edits, observations of files, refusals."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.file_edits import (
+from penstock_jobs.importers.edits import (
     FileEdit,
+    FilePatch,
+    Hunk,
     ToolUse,
     edit_of,
     edits_of,
+    replaced,
     replacement_of,
 )
-from penstock_jobs.importers.patches import FilePatch, Hunk, replaced
+from penstock_jobs.importers.fields import Row
 from penstock_jobs.importers.report import Notes
 
 _REFUSED = (
@@ -31,7 +34,7 @@ _EDITING = {"Edit", "MultiEdit", "Write", "NotebookEdit", "str_replace_based_edi
 
 class ClaudeToolUse(NamedTuple):
     name: str
-    arguments: Mapping[str, Any]
+    arguments: Row
 
 
 #: The part of the row, the type and the payload of an event.
@@ -39,7 +42,7 @@ ToolEvent = tuple[str, str, dict[str, Any]]
 
 
 def tool_events(
-    block: Mapping[str, Any], result: object, use: ClaudeToolUse | None, notes: Notes, kept: object
+    block: Row, result: object, use: ClaudeToolUse | None, notes: Notes, kept: object
 ) -> Iterator[ToolEvent]:
     """The result, and what it shows of files. `result` is the client's own record of it."""
     facts = result if isinstance(result, dict) else {}
@@ -70,7 +73,7 @@ def tool_events(
         yield "file", "file_observed", seen
 
 
-def observed(facts: Mapping[str, Any]) -> dict[str, Any] | None:
+def observed(facts: Row) -> dict[str, Any] | None:
     """What a look at a file says, where it shows the whole file."""
     file = fields.mapping(facts, "file")
     path, text = fields.text(file, "filePath"), fields.text(file, "content")
@@ -80,7 +83,7 @@ def observed(facts: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"path": path, "text": text}
 
 
-def _edits(facts: Mapping[str, Any], use: ClaudeToolUse | None) -> Iterator[FileEdit]:
+def _edits(facts: Row, use: ClaudeToolUse | None) -> Iterator[FileEdit]:
     path = fields.text(facts, "filePath") or fields.text(facts, "notebook_path")
     if path is None:
         if use is not None and use.name in _EDITING:
@@ -130,7 +133,7 @@ def _replacements(
         yield from (edit for edit in regions if not edit.is_whole)
 
 
-def _replacement(path: str, text: str | None, change: Mapping[str, Any]) -> FileEdit | None:
+def _replacement(path: str, text: str | None, change: Row) -> FileEdit | None:
     """A replaced string, in the whole file where its text before is known; None where `change`
     says none."""
     old, new = replacement_of(change)
@@ -145,7 +148,7 @@ def _replacement(path: str, text: str | None, change: Mapping[str, Any]) -> File
     return FileEdit(path, old, new)
 
 
-def _cell(facts: Mapping[str, Any], arguments: Mapping[str, Any]) -> Iterator[FileEdit]:
+def _cell(facts: Row, arguments: Row) -> Iterator[FileEdit]:
     """A cell of a notebook, of which the text before is not known."""
     path = fields.text(facts, "notebook_path") or fields.text(arguments, "notebook_path")
     source = fields.text(facts, "new_source")
@@ -154,7 +157,7 @@ def _cell(facts: Mapping[str, Any], arguments: Mapping[str, Any]) -> Iterator[Fi
         yield FileEdit(path, fields.text(facts, "old_source") or "", source)
 
 
-def _hunks(facts: Mapping[str, Any]) -> tuple[Hunk, ...]:
+def _hunks(facts: Row) -> tuple[Hunk, ...]:
     hunks = []
     for hunk in fields.rows(facts, "structuredPatch"):
         lines = [line for line in fields.items(hunk, "lines") if isinstance(line, str)]
@@ -165,7 +168,7 @@ def _hunks(facts: Mapping[str, Any]) -> tuple[Hunk, ...]:
     return tuple(hunks)
 
 
-def _before_patch(after: str, facts: Mapping[str, Any]) -> str:
+def _before_patch(after: str, facts: Row) -> str:
     """The text before a whole file was written, by the patch that the client made of it."""
     turned = tuple(Hunk(hunk.after, hunk.before) for hunk in _hunks(facts))
     return FilePatch("", "update", turned).applied(after) or "" if turned else ""

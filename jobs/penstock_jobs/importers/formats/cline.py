@@ -7,17 +7,17 @@ tokens of the task as a whole, in its own facts.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
+from penstock.events.messages import text_of, usage_of
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.file_edits import ToolUse
+from penstock_jobs.importers.edits import ToolUse, arguments_of
+from penstock_jobs.importers.fields import Row
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes, SourceUnfit
-from penstock_jobs.importers.runs import add_run_usage
-from penstock_jobs.importers.session_draft import SessionDraft, moment_us, present, usage_of
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import ImportedTranscript, json_of, text_of
+from penstock_jobs.importers.transcript import SessionDraft, moment_us
 
 _HISTORY, _SHOWN, _ITEM = (
     "api_conversation_history.json", "ui_messages.json", "history_item.json",
@@ -76,10 +76,8 @@ class ClineImporter(Importer):
         yield from task.events()
 
 
-class _Task:
-    def __init__(
-        self, source: Source, notes: Notes, document: Mapping[str, Any] | None = None
-    ) -> None:
+class _Task(SessionDraft):
+    def __init__(self, source: Source, notes: Notes, document: Row | None = None) -> None:
         self._notes = notes
         if document is None:
             item = _object(source.below(_ITEM))
@@ -93,17 +91,12 @@ class _Task:
             facts = _object(Source(source.path.with_name(names[-1]), source.root, names))
             self._shown = []
         created = moment_us(facts.get("created_at") or facts.get("ts")) or source.changed_us()
-        draft = SessionDraft(f"{client}-{task}", client, created)
+        super().__init__(f"{client}-{task}", client, created)
         folders = ("workspace", "cwd", "cwdOnTaskInitialization", "workspace_root")
-        draft.project = next(
-            (folder for name in folders if (folder := fields.text(facts, name))), None
-        )
-        draft.start = {
-            "client": client,
-            "title": facts.get("task") or fields.mapping(facts, "metadata").get("title"),
-        }
-        model = fields.text(facts, "modelId") or fields.text(facts, "model")
-        self._draft, self._transcript = draft, ImportedTranscript(draft, model=model)
+        self.project = next(filter(None, (fields.text(facts, name) for name in folders)), None)
+        title = facts.get("task") or fields.mapping(facts, "metadata").get("title")
+        self.start = {"client": client, "title": title}
+        self.model = fields.text(facts, "modelId") or fields.text(facts, "model")
         self._requests = _requests(self._shown)
         self._totals = facts
         self._answers = 0
@@ -114,13 +107,13 @@ class _Task:
     def events(self) -> list[ImportedEvent]:
         if self._answers < len(self._requests):
             left = len(self._requests) - self._answers
-            self._notes.skip("tokens of a request without an answer", self._draft.session_id, left)
+            self._notes.skip("tokens of a request without an answer", self.session_id, left)
         if not self._tells_usage and not self._requests:
             cost = self._totals.get("totalCost") or None
-            add_run_usage(self._draft, _request_usage(self._totals), cost_usd=cost)
-        return self._draft.finished()
+            self.add_run_usage(_request_usage(self._totals), cost_usd=cost)
+        return self.finished()
 
-    def take(self, message: Mapping[str, Any], at: int) -> None:
+    def take(self, message: Row, at: int) -> None:
         key = str(message.get("id") or f"message-{at}")
         ts_us = moment_us(message.get("ts"))
         if message.get("role") == "assistant":
@@ -128,22 +121,25 @@ class _Task:
         else:
             self._take_user(message, key, ts_us)
 
-    def _take_answer(self, message: Mapping[str, Any], key: str, ts_us: int | None) -> None:
-        ts_told, usage = None, usage_of(_plain(fields.mapping(message, "metrics")))
+    def _take_answer(self, message: Row, key: str, ts_us: int | None) -> None:
+        metrics = fields.mapping(message, "metrics")
+        ts_told, usage = (
+            None,
+            _usage(metrics, "inputTokens", "outputTokens", "cacheReadTokens", "cacheWriteTokens"),
+        )
         if usage is None and self._answers < len(self._requests):
             ts_told, usage = self._requests[self._answers]
         self._answers += 1
         self._tells_usage |= usage is not None
         plain = fields.without(message, "id", "ts", "metrics", "modelInfo")
-        model = fields.text(fields.mapping(message, "modelInfo"), "id") or self._transcript.model
-        facts = {"usage": usage, "model": model}
-        self._transcript.take_answer(plain, key, ts_us or ts_told, **present(facts))
+        model = fields.text(fields.mapping(message, "modelInfo"), "id")
+        self.told(plain, key, ts_us or ts_told, usage=usage, model=model)
         self._written = [
             ToolUse(f"{key}:{at}", match[1], dict(_ARGUMENT.findall(match[2])), None, "")
             for at, match in enumerate(_TOOL.finditer(text_of(message.get("content"))))
         ]
 
-    def _take_user(self, message: Mapping[str, Any], key: str, ts_us: int | None) -> None:
+    def _take_user(self, message: Row, key: str, ts_us: int | None) -> None:
         content = message.get("content")
         text = text_of(content)
         environment = "\n".join(_ENVIRONMENT.findall(text)) or None
@@ -151,29 +147,24 @@ class _Task:
         if result := _RESULT.match(text):
             self._take_result(result[1], result[2], key, ts_us, environment)
             return
-        if isinstance(content, list) and any(
-            isinstance(part, dict) and part.get("type") == "tool_result" for part in content
-        ):
-            plain = fields.without(message, "id", "ts")
-            self._transcript.take(plain, key, ts_us)
+        if any(part.get("type") == "tool_result" for part in fields.rows(message, "content")):
+            self.told(fields.without(message, "id", "ts"), key, ts_us)
             return
         told = _TASK.search(text)
-        facts = {"environment": environment}
-        self._transcript.asked(told[2] if told else text, key, ts_us, **present(facts))
+        self.asked(told[2] if told else text, key, ts_us, environment=environment)
 
     def _take_result(
         self, tool: str, output: str, key: str, ts_us: int | None, environment: str | None
     ) -> None:
         """Of a call in the text. What the user says with it is a message of its own."""
         said = _TASK.search(output)
-        facts = {"tool": tool, "environment": environment}
-        self._transcript.returned(None, output, key, ts_us, **present(facts))
+        self.returned(None, output, key, ts_us, tool=tool, environment=environment)
         for use in self._written:
             if use.tool == tool:
-                self._transcript.changes.take(use._replace(output=output))
+                self.changes.take(use._replace(output=output))
         self._written = []
         if said and said[1] != "task":
-            self._transcript.asked(said[2], f"{key}:said", ts_us)
+            self.asked(said[2], f"{key}:said", ts_us)
 
 
 def _requests(shown: list[dict[str, Any]]) -> list[tuple[int | None, dict[str, Any] | None]]:
@@ -181,31 +172,20 @@ def _requests(shown: list[dict[str, Any]]) -> list[tuple[int | None, dict[str, A
     requests = []
     for row in shown:
         if row.get("say") == "api_req_started":
-            told = json_of(row.get("text"))
-            told = told if isinstance(told, dict) else {}
+            told = arguments_of(row.get("text"))
             requests.append((moment_us(row.get("ts")), _request_usage(told)))
     return requests
 
 
-def _request_usage(told: Mapping[str, Any]) -> dict[str, Any] | None:
+def _request_usage(told: Row) -> dict[str, Any] | None:
     """Of a request, or of a task: the names are the same."""
-    return usage_of(
-        {
-            "input_tokens": told.get("tokensIn"),
-            "output_tokens": told.get("tokensOut"),
-            "cache_read_input_tokens": told.get("cacheReads"),
-            "cache_creation_input_tokens": told.get("cacheWrites"),
-        }
-    )
+    return _usage(told, "tokensIn", "tokensOut", "cacheReads", "cacheWrites")
 
 
-def _plain(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "input_tokens": metrics.get("inputTokens"),
-        "output_tokens": metrics.get("outputTokens"),
-        "cache_read_input_tokens": metrics.get("cacheReadTokens"),
-        "cache_creation_input_tokens": metrics.get("cacheWriteTokens"),
-    }
+def _usage(told: Row, *names: str) -> dict[str, int] | None:
+    known = ("input_tokens", "output_tokens", "cache_read_input_tokens",
+             "cache_creation_input_tokens")  # fmt: skip
+    return usage_of({name: told.get(own) for name, own in zip(known, names, strict=True)})
 
 
 def _task_of(folder: Source) -> dict[str, Any]:

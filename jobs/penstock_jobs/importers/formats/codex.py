@@ -9,7 +9,7 @@
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import msgspec
@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from xxhash import xxh3_64_hexdigest
 
 from penstock_jobs.importers import fields
+from penstock_jobs.importers.fields import Row
 from penstock_jobs.importers.formats.codex_tools import Patches, arguments_of, outcome_of
 from penstock_jobs.importers.importer import (
     ImportedEvent,
@@ -81,7 +82,7 @@ class _RolloutMemory(Struct):
     model: str | None = None
     folder: str | None = None
     call: _Call | None = None
-    total: Mapping[str, Any] = field(default_factory=dict)
+    total: Row = field(default_factory=dict)
     #: How often each key was made.
     keys: RecentEntries[int] = field(default_factory=RecentEntries)
     #: Digests of what was said: how often as items, and how often as events.
@@ -163,7 +164,7 @@ class _Rollout(RowReader):
 
     # Events
 
-    def _start(self, meta: Mapping[str, Any]) -> ImportedEvent:
+    def _start(self, meta: Row) -> ImportedEvent:
         session_id = fields.identifier(meta, "id") or self._file_id
         self._known.folder = fields.text(meta, "cwd")
         session = SessionEvents(session_id, NAME, fields.project_of(self._known.folder))
@@ -204,7 +205,7 @@ class _Rollout(RowReader):
 
     # Response items: what the model was sent and what it answered
 
-    def _item(self, item: Mapping[str, Any]) -> Iterator[ImportedEvent]:
+    def _item(self, item: Row) -> Iterator[ImportedEvent]:
         kind = fields.text(item, "type")
         if kind == "message":
             yield from self._message(item)
@@ -218,7 +219,7 @@ class _Rollout(RowReader):
         else:
             yield from self._unknown(kind, item)
 
-    def _message(self, item: Mapping[str, Any]) -> Iterator[ImportedEvent]:
+    def _message(self, item: Row) -> Iterator[ImportedEvent]:
         text = "\n".join(_texts(item.get("content")))
         role = fields.text(item, "role")
         if role == "assistant":
@@ -229,25 +230,19 @@ class _Rollout(RowReader):
             payload = {"text": text, "kind": "client" if role == "user" else role}
             yield self._made("x_context", payload, _key(item, text))
 
-    def _prompted(
-        self, text: str, item: Mapping[str, Any], *, is_event: bool
-    ) -> Iterator[ImportedEvent]:
+    def _prompted(self, text: str, item: Row, *, is_event: bool) -> Iterator[ImportedEvent]:
         if not text or not self._is_new("prompt", text, is_event=is_event):
             return
         yield from self._end_call()
         yield self._made("user_message", {"text": text}, f"user-{xxh3_64_hexdigest(text.encode())}")
 
-    def _answered(
-        self, text: str, item: Mapping[str, Any], *, is_event: bool
-    ) -> Iterator[ImportedEvent]:
+    def _answered(self, text: str, item: Row, *, is_event: bool) -> Iterator[ImportedEvent]:
         if text and self._is_new("answer", text, is_event=is_event):
             yield from self._begin_call(_key(item, text))
             assert self._known.call is not None
             self._known.call.texts.append(text)
 
-    def _thought(
-        self, text: str, item: Mapping[str, Any], *, is_event: bool
-    ) -> Iterator[ImportedEvent]:
+    def _thought(self, text: str, item: Row, *, is_event: bool) -> Iterator[ImportedEvent]:
         if text and self._is_new("thought", text, is_event=is_event):
             yield from self._begin_call(_key(item, text))
             assert self._known.call is not None
@@ -261,7 +256,7 @@ class _Rollout(RowReader):
         counts[is_event] += 1
         return counts[is_event] > counts[not is_event]
 
-    def _tool_call(self, item: Mapping[str, Any], kind: str) -> Iterator[ImportedEvent]:
+    def _tool_call(self, item: Row, kind: str) -> Iterator[ImportedEvent]:
         call_id = fields.identifier(item, "call_id") or fields.identifier(item, "id")
         call_id = call_id or f"call-{xxh3_64_hexdigest(_encoder.encode(item))}"
         name = fields.text(item, "name") or kind.removesuffix("_call")
@@ -272,7 +267,7 @@ class _Rollout(RowReader):
         self._known.names[call_id] = name
         self._known.patches.note(call_id, arguments)
 
-    def _tool_output(self, item: Mapping[str, Any]) -> Iterator[ImportedEvent]:
+    def _tool_output(self, item: Row) -> Iterator[ImportedEvent]:
         call_id = fields.identifier(item, "call_id") or "unknown"
         if self._known.call is not None:
             self._known.call.is_over = True
@@ -312,7 +307,7 @@ class _Rollout(RowReader):
 
     # Events of the client
 
-    def _event(self, event: Mapping[str, Any]) -> Iterator[ImportedEvent]:
+    def _event(self, event: Row) -> Iterator[ImportedEvent]:
         kind = fields.text(event, "type")
         if kind in ("user_message", "agent_message", "agent_reasoning"):
             yield from self._said_again(kind, event)
@@ -331,7 +326,7 @@ class _Rollout(RowReader):
         else:
             yield from self._trouble(kind, event)
 
-    def _said_again(self, kind: str, event: Mapping[str, Any]) -> Iterator[ImportedEvent]:
+    def _said_again(self, kind: str, event: Row) -> Iterator[ImportedEvent]:
         text = fields.text(event, "message") or fields.text(event, "text") or ""
         if kind == "agent_message":
             yield from self._answered(text, event, is_event=True)
@@ -340,7 +335,7 @@ class _Rollout(RowReader):
         elif not _is_injected(text):
             yield from self._prompted(text, event, is_event=True)
 
-    def _trouble(self, kind: str | None, event: Mapping[str, Any]) -> Iterator[ImportedEvent]:
+    def _trouble(self, kind: str | None, event: Row) -> Iterator[ImportedEvent]:
         if kind == "turn_aborted":
             yield from self._end_call()
             yield self._made("interrupt", {"reason": fields.text(event, "reason")}, "aborted")
@@ -353,7 +348,7 @@ class _Rollout(RowReader):
         else:
             yield from self._unknown(kind, event)
 
-    def _completed(self, item: Mapping[str, Any]) -> Iterator[ImportedEvent]:
+    def _completed(self, item: Row) -> Iterator[ImportedEvent]:
         """An item of a paginated thread."""
         kind = (fields.text(item, "type") or "").replace("_", "").lower()
         texts = _texts(item.get("content"))
@@ -371,7 +366,7 @@ class _Rollout(RowReader):
         else:
             yield from self._unknown(f"item {kind}", item)
 
-    def _tokens(self, info: Mapping[str, Any]) -> Iterator[ImportedEvent]:
+    def _tokens(self, info: Row) -> Iterator[ImportedEvent]:
         """The usage of the call that ended: of the total what was not there before, since the last
         count is repeated."""
         total, last = (fields.mapping(info, f"{name}_token_usage") for name in ("total", "last"))
@@ -388,7 +383,7 @@ class _Rollout(RowReader):
         self._known.call.usage = {name: known.get(name, 0) + count for name, count in used.items()}
         yield from self._end_call()
 
-    def _unknown(self, kind: str | None, content: Mapping[str, Any]) -> Iterator[ImportedEvent]:
+    def _unknown(self, kind: str | None, content: Row) -> Iterator[ImportedEvent]:
         """Kinds that are not known yet are kept."""
         encoded = _encoder.encode(content)
         if len(encoded) > _UNKNOWN_BYTES_MAX:
@@ -398,7 +393,7 @@ class _Rollout(RowReader):
         yield self._made("x_context", payload, f"{kind}-{xxh3_64_hexdigest(encoded)}"[:200])
 
 
-def _key(item: Mapping[str, Any], text: str) -> str:
+def _key(item: Row, text: str) -> str:
     return fields.identifier(item, "id") or f"text-{xxh3_64_hexdigest(text.encode())}"
 
 
@@ -429,7 +424,7 @@ _USAGE = {
 }
 
 
-def _usage(now: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, int]:
+def _usage(now: Row, before: Row) -> dict[str, int]:
     """Nothing where nothing was used."""
     used = {
         name: (fields.count(now, field_name) or 0) - (fields.count(before, field_name) or 0)
@@ -439,7 +434,7 @@ def _usage(now: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, int]:
     return {name: max(count, 0) for name, count in used.items()} if any(used.values()) else {}
 
 
-def _went_down(now: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+def _went_down(now: Row, before: Row) -> bool:
     return any(
         (fields.count(now, name) or 0) < (fields.count(before, name) or 0)
         for name in _USAGE.values()

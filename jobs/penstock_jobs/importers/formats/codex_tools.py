@@ -1,7 +1,7 @@
 """Codex's tools: what a call asked, how it ended, and the patches that it applied."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from posixpath import isabs, join
 from typing import Any, NamedTuple
@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 from msgspec import Struct, field
 
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.file_edits import FileEdit, edits_of_patch
+from penstock_jobs.importers.edits import FileEdit, edits_of_patch, is_v4a
+from penstock_jobs.importers.fields import Row
 from penstock_jobs.importers.importer import RecentEntries
-from penstock_jobs.importers.patches import is_v4a
 from penstock_jobs.importers.report import SourceUnfit
 from penstock_jobs.importers.sources import decode
 
@@ -28,7 +28,7 @@ class CallOutcome(NamedTuple):
     kept: dict[str, Any]
 
 
-def arguments_of(item: Mapping[str, Any]) -> object:
+def arguments_of(item: Row) -> object:
     """An object, or the text that the model wrote."""
     for name in ("arguments", "input", "action"):
         value = item.get(name)
@@ -93,7 +93,7 @@ class Patches(Struct):
             self.applied[call_id] = True
             yield from _payloads(call_id, edits_of_patch(patch, by_hunk=True), folder)
 
-    def of_changes(self, event: Mapping[str, Any], folder: str | None) -> Iterator[dict[str, Any]]:
+    def of_changes(self, event: Row, folder: str | None) -> Iterator[dict[str, Any]]:
         """By what the client says that it changed."""
         call_id = fields.identifier(event, "call_id") or fields.identifier(event, "id")
         status = fields.text(event, "status") or "completed"
@@ -105,7 +105,7 @@ class Patches(Struct):
         yield from _payloads(call_id, _changes(fields.mapping(event, "changes")), folder)
 
 
-def _changes(changes: Mapping[str, Any]) -> Iterator[FileEdit]:
+def _changes(changes: Row) -> Iterator[FileEdit]:
     for path in changes:
         change = fields.mapping(changes, path)
         kind = fields.text(change, "type")

@@ -4,15 +4,15 @@ A prompt stands twice in its event, as it was typed and as the model got it, and
 event of its own where the client repeats it. Tokens are told when the client ends, for each model.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
+from penstock.events.messages import usage_of
 from penstock_jobs.importers import fields
+from penstock_jobs.importers.fields import Row
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes
-from penstock_jobs.importers.session_draft import SessionDraft, moment_us, present, usage_of
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import ImportedTranscript
+from penstock_jobs.importers.transcript import SessionDraft, moment_us, tool_call
 
 _TYPES = ("session.", "user.message", "assistant.", "system.message", "tool.", "subagent.", "abort")
 _QUIET = ("assistant.turn_start", "assistant.turn_end", "tool.execution_start", "session.idle")
@@ -33,40 +33,36 @@ class CopilotCliImporter(Importer):
                 run.take(row)
             else:
                 notes.skip("line that is no event", f"line {number}")
-        yield from run.events()
+        yield from run.finished()
 
 
-def _is_event(row: Mapping[str, Any]) -> bool:
+def _is_event(row: Row) -> bool:
     kind = row.get("type")
     named = isinstance(kind, str) and kind.startswith(_TYPES)
     return named and isinstance(row.get("data"), dict) and "id" in row and "timestamp" in row
 
 
-class _ClientRun:
+class _ClientRun(SessionDraft):
     def __init__(self, folder: str, source: Source, notes: Notes) -> None:
         self._notes = notes
-        self._draft = SessionDraft(folder, "copilot-cli", source.changed_us())
-        self._draft.start = {"client": "copilot-cli"}
-        self._transcript = ImportedTranscript(self._draft)
+        super().__init__(folder, "copilot-cli", source.changed_us())
+        self.start = {"client": "copilot-cli"}
         self._last_prompt: tuple[object, str] | None = None
         self._thinking: str | None = None
         self._tells_completions = False
 
-    def events(self) -> list[ImportedEvent]:
-        return self._draft.finished()
-
-    def take(self, row: Mapping[str, Any]) -> None:
+    def take(self, row: Row) -> None:
         kind, key, data = str(row["type"]), str(row["id"]), row["data"]
         ts_us = moment_us(row.get("timestamp"))
         if ts_us is not None:
-            self._draft.clock_us = ts_us
+            self.clock_us = ts_us
         match kind:
             case "session.start":
                 self._start(data)
             case "session.model_change":
-                self._transcript.model = fields.text(data, "newModel")
+                self.model = fields.text(data, "newModel")
             case "system.message":
-                self._transcript.instructed(fields.text(data, "content") or "", key)
+                self.instructed(fields.text(data, "content") or "", key)
             case "user.message":
                 self._take_prompt(data, key)
             case "assistant.reasoning":
@@ -78,10 +74,10 @@ class _ClientRun:
             case _:
                 self._take_other(kind, data, key)
 
-    def _take_other(self, kind: str, data: Mapping[str, Any], key: str) -> None:
+    def _take_other(self, kind: str, data: Row, key: str) -> None:
         match kind:
             case "session.resume":
-                self._draft.add("x_resume", data, key)
+                self.add("x_resume", data, key)
             case "session.compaction_complete":
                 facts = {
                     "trigger": "auto",
@@ -89,96 +85,84 @@ class _ClientRun:
                     "tokens_after": fields.count(data, "postCompactionTokens"),
                     "summary": data.get("summaryContent"),
                 }
-                self._draft.add("compaction", facts, key)
+                self.add("compaction", facts, key)
             case "session.shutdown":
                 self._end(data, key)
             case "session.error":
                 told = {"message": str(data.get("message")), "error_class": data.get("errorType")}
-                self._draft.add("error", told, key)
+                self.add("error", told, key)
             case "abort":
-                self._draft.add("interrupt", {"reason": data.get("reason")}, key)
+                self.add("interrupt", {"reason": data.get("reason")}, key)
             case _ if kind not in _QUIET:
                 self._notes.skip(f"event of the client itself: {kind}", key)
 
-    def _start(self, data: Mapping[str, Any]) -> None:
+    def _start(self, data: Row) -> None:
         context = fields.mapping(data, "context")
-        self._draft.session_id = fields.text(data, "sessionId") or self._draft.session_id
-        self._draft.project = fields.text(context, "cwd")
-        self._transcript.model = fields.text(data, "selectedModel") or self._transcript.model
-        self._draft.start |= {
+        self.session_id = fields.text(data, "sessionId") or self.session_id
+        self.project = fields.text(context, "cwd")
+        self.model = fields.text(data, "selectedModel") or self.model
+        self.start |= {
             "client_version": data.get("copilotVersion"),
             "repo": context.get("repository"),
             "branch": context.get("branch"),
         }
 
-    def _take_prompt(self, data: Mapping[str, Any], key: str) -> None:
+    def _take_prompt(self, data: Row, key: str) -> None:
         text, turn = fields.text(data, "content") or "", data.get("interactionId")
         if turn is not None and self._last_prompt == (turn, text):
             self._notes.skip("prompt that stands twice", key)
             return
         self._last_prompt = turn, text
-        facts = {
-            "transformed": data.get("transformedContent"),
-            "attachments": data.get("attachments") or None,
+        self.asked(
+            text,
+            key,
+            transformed=data.get("transformedContent"),
+            attachments=data.get("attachments") or None,
             # What the client sends by itself says who sent it.
-            "synthetic": True if data.get("source") not in (None, "user") else None,
-        }
-        self._transcript.asked(text, key, **present(facts))
+            synthetic=True if data.get("source") not in (None, "user") else None,
+        )
 
-    def _take_answer(self, data: Mapping[str, Any], key: str) -> None:
+    def _take_answer(self, data: Row, key: str) -> None:
         calls = [
-            present(
-                {
-                    "id": str(call.get("toolCallId") or f"{key}:call:{at}"),
-                    "name": str(call.get("name") or "unknown"),
-                    "arguments": call.get("arguments"),
-                }
-            )
-            for at, call in enumerate(fields.rows(data, "toolRequests"))
+            tool_call(call.get("toolCallId"), call.get("name"), call.get("arguments"))
+            for call in fields.rows(data, "toolRequests")
         ]
         thinking, self._thinking = self._thinking, None
         self._tells_completions |= fields.count(data, "outputTokens") is not None
-        said = {
-            "text": fields.text(data, "content") or None,
-            "thinking": fields.text(data, "reasoningText") or thinking,
-            "model": fields.text(data, "model") or self._transcript.model,
-            "usage": usage_of({"completion": data.get("outputTokens")}),
-            "call_id": fields.text(data, "messageId") or key,
-        }
-        self._transcript.answered(key, tool_calls=calls, **present(said))
+        self.answered(
+            key,
+            tool_calls=calls,
+            text=fields.text(data, "content") or None,
+            thinking=fields.text(data, "reasoningText") or thinking,
+            model=fields.text(data, "model"),
+            usage=usage_of({"completion": data.get("outputTokens")}),
+            call_id=fields.text(data, "messageId"),
+        )
 
-    def _take_result(self, data: Mapping[str, Any], key: str) -> None:
+    def _take_result(self, data: Row, key: str) -> None:
         result, error = fields.mapping(data, "result"), fields.mapping(data, "error")
         ok = fields.flag(data, "success")
         output = result.get("content") if ok else error.get("message", result.get("content"))
-        facts = {
-            "detail": result.get("detailedContent"),
-            "error_code": error.get("code"),
-            "error_class": "user_aborted" if error.get("code") in ("denied", "rejected") else None,
-        }
-        call_id = fields.text(data, "toolCallId")
-        self._transcript.returned(call_id, output, key, ok=ok, **present(facts))
+        code = error.get("code")
+        self.returned(
+            fields.text(data, "toolCallId"),
+            output,
+            key,
+            ok=ok,
+            detail=result.get("detailedContent"),
+            error_code=code,
+            error_class="user_aborted" if code in ("denied", "rejected") else None,
+        )
 
-    def _end(self, data: Mapping[str, Any], key: str) -> None:
+    def _end(self, data: Row, key: str) -> None:
         for model, metrics in fields.mapping(data, "modelMetrics").items():
-            told = metrics.get("usage") if isinstance(metrics, dict) else None
-            usage = usage_of(_plain(told)) or {}
+            usage = usage_of(metrics.get("usage") if isinstance(metrics, dict) else None) or {}
             if self._tells_completions:  # by answer
                 usage.pop("completion", None)
             if usage:
-                self._draft.add("x_run_usage", usage | {"model": model}, f"{key}:{model}")
+                self.add("x_run_usage", usage | {"model": model}, f"{key}:{model}")
         changes = fields.mapping(data, "codeChanges")
-        self._draft.add("x_shutdown", {"kind": data.get("shutdownType"), "changes": changes}, key)
-
-
-def _plain(usage: object) -> dict[str, Any]:
-    told = usage if isinstance(usage, dict) else {}
-    return {
-        "prompt": told.get("inputTokens"),
-        "completion": told.get("outputTokens"),
-        "cached": told.get("cacheReadTokens"),
-        "thinking": told.get("reasoningTokens"),
-    }
+        self.add("x_shutdown", {"kind": data.get("shutdownType"), "changes": changes}, key)
 
 
 IMPORTER = CopilotCliImporter()

@@ -4,19 +4,20 @@ The database also holds what Cursor logs in with. Only keys of conversations are
 values only the fields that are named here: what else is in them is not kept.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from sqlite3 import Connection
 from typing import Any
 
+from penstock.events.messages import usage_of
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.databases import DatabaseSource, database_of, is_database_with
-from penstock_jobs.importers.file_edits import FileEdit, arguments_of
+from penstock_jobs.importers.edits import FileEdit, arguments_of
+from penstock_jobs.importers.fields import Row
 from penstock_jobs.importers.importer import ImportedEvent, Importer, expanded_home
 from penstock_jobs.importers.report import Notes, SourceUnfit
-from penstock_jobs.importers.session_draft import SessionDraft, moment_us, present, usage_of
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import ImportedTranscript, json_of
+from penstock_jobs.importers.stores import DatabaseSource, database_of, is_database_with
+from penstock_jobs.importers.transcript import SessionDraft, json_of, moment_us, tool_call
 
 _TABLE = "cursorDiskKV"
 #: Keys from the first to before the second: `;` follows `:`.
@@ -51,9 +52,7 @@ class CursorImporter(Importer):
         transcripts = [source for source in sources if not isinstance(source, DatabaseSource)]
         if not transcripts:
             return ()
-        databases = {
-            source.real: source for source in sources if isinstance(source, DatabaseSource)
-        }
+        databases = {each.real: each for each in sources if isinstance(each, DatabaseSource)}
         for folder in map(expanded_home, _DATABASE_HOMES):
             if folder is not None and (path := folder.resolve() / _DATABASE).is_file():
                 databases.setdefault(path, DatabaseSource(path, path.parent, (path.name,)))
@@ -68,13 +67,10 @@ class CursorImporter(Importer):
             yield from _read_transcript(source, notes)
 
 
-def _is_message(row: Mapping[str, Any]) -> bool:
+def _is_message(row: Row) -> bool:
     content = fields.mapping(row, "message").get("content")
-    return (
-        row.get("role") in ("user", "assistant")
-        and isinstance(content, list)
-        and ("uuid" not in row)
-    )
+    spoken = row.get("role") in ("user", "assistant") and isinstance(content, list)
+    return spoken and "uuid" not in row
 
 
 def _conversation_of(transcript: Source) -> str:
@@ -105,11 +101,10 @@ def _read_transcript(source: Source, notes: Notes) -> Iterator[ImportedEvent]:
     name = _conversation_of(source)
     draft = SessionDraft(f"{name}/transcript", "cursor", source.changed_us())
     draft.start = {"client": "cursor", "conversation": name}
-    transcript = ImportedTranscript(draft)
     for number, row in source.rows(notes):
         if _is_message(row):
             message = {"role": row["role"]} | row["message"]
-            transcript.take(message, f"line-{number}", moment_us(row.get("timestamp")))
+            draft.told(message, f"line-{number}", moment_us(row.get("timestamp")))
         elif row.get("type") != "turn_ended":
             notes.skip("line that is no message", f"line {number}")
     yield from draft.finished()
@@ -138,33 +133,30 @@ def _read_database(source: DatabaseSource, notes: Notes) -> Iterator[ImportedEve
             yield from conversation.events()
 
 
-class _ComposerConversation:
-    def __init__(
-        self, name: str, composer: Mapping[str, Any], source: Source, notes: Notes
-    ) -> None:
+class _ComposerConversation(SessionDraft):
+    def __init__(self, name: str, composer: Row, source: Source, notes: Notes) -> None:
         self._notes = notes
         created = moment_us(composer.get("createdAt")) or source.changed_us()
-        draft = SessionDraft(name, "cursor", created)
-        draft.start = {
+        super().__init__(name, "cursor", created)
+        self.start = {
             "client": "cursor",
             "branch": fields.text(composer, "createdOnBranch"),
             "title": fields.text(composer, "name"),
             "mode": composer.get("unifiedMode") or composer.get("forceMode"),
         }
-        model = fields.text(fields.mapping(composer, "modelConfig"), "modelName")
-        self._draft, self._transcript = draft, ImportedTranscript(draft, model=model)
+        self.model = fields.text(fields.mapping(composer, "modelConfig"), "modelName")
         self._thinking: list[str] = []
 
     def events(self) -> list[ImportedEvent]:
         if self._thinking:
-            self._transcript.answered("thinking", thinking="\n".join(self._thinking))
-        return self._draft.finished()
+            self.answered("thinking", thinking="\n".join(self._thinking))
+        return self.finished()
 
-    def take(self, bubble: Mapping[str, Any], key: str) -> None:
+    def take(self, bubble: Row, key: str) -> None:
         timing = fields.mapping(bubble, "timingInfo")
         moment = moment_us(bubble.get("createdAt")) or moment_us(timing.get("clientRpcSendTime"))
         if moment is not None:
-            self._draft.clock_us = max(moment, self._draft.clock_us)
+            self.clock_us = max(moment, self.clock_us)
         if bubble.get("type") == _USER:
             self._take_prompt(bubble, key)
         elif bubble.get("type") == _ASSISTANT:
@@ -172,15 +164,15 @@ class _ComposerConversation:
         else:
             self._notes.skip("message of an unknown kind", key)
 
-    def _take_prompt(self, bubble: Mapping[str, Any], key: str) -> None:
+    def _take_prompt(self, bubble: Row, key: str) -> None:
         folders = [each for each in fields.items(bubble, "workspaceUris") if isinstance(each, str)]
-        if self._draft.project is None and folders:
-            self._draft.project = folders[0].removeprefix("file://")
+        if self.project is None and folders:
+            self.project = folders[0].removeprefix("file://")
         model = fields.text(fields.mapping(bubble, "modelInfo"), "modelName")
-        self._transcript.model = model or self._transcript.model
-        self._transcript.asked(fields.text(bubble, "text") or "", key)
+        self.model = model or self.model
+        self.asked(fields.text(bubble, "text") or "", key)
 
-    def _take_answer(self, bubble: Mapping[str, Any], key: str) -> None:
+    def _take_answer(self, bubble: Row, key: str) -> None:
         """What the model thought stands before what it said or called, as a message of its own."""
         thought = fields.text(fields.mapping(bubble, "thinking"), "text")
         if thought:
@@ -193,39 +185,34 @@ class _ComposerConversation:
         if not text and named is None and usage is None:
             return
         call_id = str(tool.get("toolCallId") or f"{key}:call")
-        arguments = tool.get("rawArgs") or tool.get("params")
-        call = present({"id": call_id, "name": str(named), "arguments": arguments})
-        said = {
-            "text": text or None,
-            "thinking": "\n".join(self._thinking) or None,
-            "usage": usage,
-        }
-        self._thinking = []
+        call = tool_call(call_id, named, tool.get("rawArgs") or tool.get("params"))
+        thinking, self._thinking = "\n".join(self._thinking) or None, []
         calls = [call] if named is not None else []
-        self._transcript.answered(key, tool_calls=calls, **present(said))
+        self.answered(key, tool_calls=calls, text=text or None, thinking=thinking, usage=usage)
         if named is not None:
             self._take_result(tool, call_id)
 
-    def _take_result(self, tool: Mapping[str, Any], call_id: str) -> None:
+    def _take_result(self, tool: Row, call_id: str) -> None:
         status, decision = tool.get("status"), tool.get("userDecision")
         if status not in _DONE:
             self._notes.skip("call of a tool without a result", call_id)
             return
         refused = decision == "rejected" or status == "cancelled"
         ok = status == "completed" and not refused
-        facts: dict[str, Any] = {"error_class": "user_aborted" if refused else None}
-        if ok and (changes := _told_changes(tool)):
-            facts["changes"] = changes
-        output = tool.get("result") or tool.get("error")
-        key = f"{call_id}:result"
-        self._transcript.returned(call_id, output, key, ok=ok, **present(facts))
+        self.returned(
+            call_id,
+            tool.get("result") or tool.get("error"),
+            f"{call_id}:result",
+            ok=ok,
+            changes=(ok and _told_changes(tool)) or None,
+            error_class="user_aborted" if refused else None,
+        )
         if decision in ("accepted", "rejected"):
             kind = "accept" if decision == "accepted" else "reject"
-            told = {"kind": kind, "target": call_id}
-            self._draft.add("feedback", told, f"{call_id}:{kind}")
+            self.add("feedback", {"kind": kind, "target": call_id}, f"{call_id}:{kind}")
 
 
-def _told_changes(tool: Mapping[str, Any]) -> list[FileEdit]:
+def _told_changes(tool: Row) -> list[FileEdit]:
     """Of an edit whose result tells the lines that changed."""
     arguments = arguments_of(tool.get("params")) | arguments_of(tool.get("rawArgs"))
     named = ("relativeWorkspacePath", "target_file", "file_path", "path")

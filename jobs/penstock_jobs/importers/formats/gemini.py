@@ -6,15 +6,16 @@ all behind it. What was taken back was said: it is kept, and marked. The project
 folder, unless the folder is named.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from penstock.events.messages import usage_of
 from penstock_jobs.importers import fields
+from penstock_jobs.importers.fields import Row
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes, SourceUnfit
-from penstock_jobs.importers.session_draft import SessionDraft, moment_us, present, usage_of
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import ImportedTranscript
+from penstock_jobs.importers.transcript import SessionDraft, moment_us, tool_call
 
 _HEAD = {"sessionId", "startTime", "lastUpdated"}
 #: How the first message begins that Gemini CLI writes itself.
@@ -49,7 +50,7 @@ class GeminiImporter(Importer):
         yield from chat.events(source)
 
 
-def _is_log(rows: Sequence[Mapping[str, Any]]) -> bool:
+def _is_log(rows: Sequence[Row]) -> bool:
     return bool(rows) and rows[0].keys() >= _HEAD and not rows[0].keys() & {"uuid", "type"}
 
 
@@ -65,7 +66,7 @@ class _Chat:
         #: The messages of each time that the user went back.
         self._rewinds: list[list[str]] = []
 
-    def take(self, record: Mapping[str, Any], number: int) -> None:
+    def take(self, record: Row, number: int) -> None:
         if isinstance(record.get("$rewindTo"), str):
             self._rewind(record["$rewindTo"])
         elif isinstance(record.get("$set"), dict):
@@ -83,7 +84,7 @@ class _Chat:
         else:
             self._notes.skip("record of an unknown kind", f"line {number}")
 
-    def _upsert(self, message: Mapping[str, Any]) -> None:
+    def _upsert(self, message: Row) -> None:
         name = message.get("id")
         if isinstance(name, str):
             self._rewound.pop(name, None)
@@ -102,12 +103,11 @@ class _Chat:
     def events(self, source: Source) -> list[ImportedEvent]:
         facts = self.facts
         clock_us = moment_us(facts.get("startTime")) or source.changed_us()
-        draft = SessionDraft(facts["sessionId"], "gemini-cli", clock_us)
+        draft = _ChatDraft(facts["sessionId"], "gemini-cli", clock_us)
         directories = [each for each in fields.items(facts, "directories") if isinstance(each, str)]
         draft.project = directories[0] if directories else fields.text(facts, "projectHash")
-        parent = (
-            source.names[-2] if facts.get("kind") == "subagent" and len(source.names) > 1 else None
-        )
+        is_agent = facts.get("kind") == "subagent" and len(source.names) > 1
+        parent = source.names[-2] if is_agent else None
         draft.start = {
             "client": "gemini-cli",
             "parent_session": parent,
@@ -115,13 +115,12 @@ class _Chat:
             "summary": facts.get("summary"),
             "project_hash": facts.get("projectHash"),
         }
-        transcript = ImportedTranscript(draft)
         said = [(message, False) for message in self._messages.values()]
         said += [(message, True) for message in self._rewound.values()]
         said.sort(key=lambda each: moment_us(each[0].get("timestamp")) or 0)
         undone = {names[-1]: names for names in self._rewinds if names}
         for message, rewound in said:
-            _take_message(transcript, message, {"rewound": True} if rewound else {})
+            draft.take(message, {"rewound": True} if rewound else {})
             if rewound and (names := undone.get(message["id"])):
                 self._take_rewind(draft, names)
         return draft.finished()
@@ -137,73 +136,51 @@ class _Chat:
             draft.add("feedback", facts, f"{names[0]}:rewind")
 
 
-def _take_message(
-    transcript: ImportedTranscript, message: Mapping[str, Any], facts: dict[str, Any]
-) -> None:
-    key, kind = str(message["id"]), message.get("type")
-    ts_us = moment_us(message.get("timestamp"))
-    content = message.get("displayContent") or message.get("content")
-    text = parts_text(content)
-    if kind == "user":
-        if text.lstrip().startswith(_CONTEXT):
-            facts |= {"synthetic": True}
-        transcript.asked(text, key, ts_us, **facts)
-    elif kind == "gemini":
-        _take_answer(transcript, message, key, ts_us, facts)
-    elif kind == "error":
-        transcript.draft.add("error", {"message": text} | facts, key, ts_us)
-    else:
-        transcript.draft.add("x_notice", {"text": text, "level": kind} | facts, key, ts_us)
+class _ChatDraft(SessionDraft):
+    def take(self, message: Row, facts: dict[str, Any]) -> None:
+        key, kind = str(message["id"]), message.get("type")
+        ts_us = moment_us(message.get("timestamp"))
+        text = parts_text(message.get("displayContent") or message.get("content"))
+        if kind == "user":
+            if text.lstrip().startswith(_CONTEXT):
+                facts |= {"synthetic": True}
+            self.asked(text, key, ts_us, **facts)
+        elif kind == "gemini":
+            self._take_answer(message, key, ts_us, facts)
+        elif kind == "error":
+            self.add("error", {"message": text} | facts, key, ts_us)
+        else:
+            self.add("x_notice", {"text": text, "level": kind} | facts, key, ts_us)
 
-
-def _take_answer(
-    transcript: ImportedTranscript,
-    message: Mapping[str, Any],
-    key: str,
-    ts_us: int | None,
-    facts: dict[str, Any],
-) -> None:
-    thoughts = [
-        f"{thought.get('subject') or ''}: {thought.get('description') or ''}".strip(": ")
-        for thought in fields.rows(message, "thoughts")
-    ]
-    tools = fields.rows(message, "toolCalls")
-    calls = [
-        present(
-            {
-                "id": str(tool.get("id") or f"{key}:call:{at}"),
-                "name": str(tool.get("name") or "unknown"),
-                "arguments": tool.get("args"),
-            }
-        )
-        for at, tool in enumerate(tools)
-    ]
-    said = {
-        "text": parts_text(message.get("content")) or None,
-        "thinking": "\n".join(thoughts) or None,
-        "model": message.get("model"),
-        "usage": usage_of(message.get("tokens")),
-    }
-    transcript.answered(key, ts_us, tool_calls=calls, **present(said), **facts)
-    for tool, call in zip(tools, calls, strict=True):
-        status = tool.get("status")
-        if status not in ("success", "error", _BY_USER):
-            continue
-        result = {
-            "error_class": "user_aborted" if status == _BY_USER else None,
-            "display": tool.get("resultDisplay"),
-            "agent": tool.get("agentId"),
+    def _take_answer(
+        self, message: Row, key: str, ts_us: int | None, facts: dict[str, Any]
+    ) -> None:
+        thoughts = [
+            f"{thought.get('subject') or ''}: {thought.get('description') or ''}".strip(": ")
+            for thought in fields.rows(message, "thoughts")
+        ]
+        tools = fields.rows(message, "toolCalls")
+        calls = [tool_call(tool.get("id"), tool.get("name"), tool.get("args")) for tool in tools]
+        said = {
+            "text": parts_text(message.get("content")) or None,
+            "thinking": "\n".join(thoughts) or None,
+            "model": message.get("model"),
+            "usage": usage_of(message.get("tokens")),
         }
-        output = function_output(tool.get("result"))
-        when = moment_us(tool.get("timestamp"))
-        transcript.returned(
-            call["id"],
-            output,
-            f"{call['id']}:result",
-            when,
-            ok=status == "success",
-            **present(result),
-        )
+        self.answered(key, ts_us, tool_calls=calls, **said, **facts)
+        for tool, call in zip(tools, calls, strict=True):
+            status = tool.get("status")
+            if status in ("success", "error", _BY_USER):
+                self.returned(
+                    call["id"],
+                    function_output(tool.get("result")),
+                    f"{call['id']}:result",
+                    moment_us(tool.get("timestamp")),
+                    ok=status == "success",
+                    error_class="user_aborted" if status == _BY_USER else None,
+                    display=tool.get("resultDisplay"),
+                    agent=tool.get("agentId"),
+                )
 
 
 def parts_text(content: object) -> str:

@@ -8,15 +8,19 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from penstock.events.messages import Message, answer_of, call_of, count_of, messages_of
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.chat_payloads import answer_of, messages_of
-from penstock_jobs.importers.export_rows import Row, columns_of, is_export, rows_of
-from penstock_jobs.importers.importer import ImportedEvent, Importer
-from penstock_jobs.importers.model_calls import ExportedCall, Score, sessions_of, skip_other
+from penstock_jobs.importers.edits import arguments_of
+from penstock_jobs.importers.model_calls import (
+    CallImporter,
+    ExportedCall,
+    Score,
+    skip_other,
+)
 from penstock_jobs.importers.report import Notes
-from penstock_jobs.importers.session_draft import count_of, moment_us, present
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import json_of
+from penstock_jobs.importers.stores import Row, columns_of, is_export, rows_of
+from penstock_jobs.importers.transcript import json_of, milliseconds, moment_us, present
 
 _OBSERVATION = re.compile(rb'"(?:parent_observation_id|parentObservationId)"\s*:')
 _SCORE = re.compile(rb'"(?:data_type|dataType)"\s*:')
@@ -28,7 +32,7 @@ _KEPT = ("name", "trace_name", "metadata", "version", "release", "environment", 
          "prompt_name", "prompt_version", "cost_details", "total_cost")  # fmt: skip
 
 
-class LangfuseImporter(Importer):
+class LangfuseImporter(CallImporter):
     name = "langfuse"
 
     def recognises(self, candidate: Candidate) -> bool:
@@ -42,8 +46,8 @@ class LangfuseImporter(Importer):
             {"trace_id", "observation_id", "data_type"} <= columns
         )
 
-    def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-        yield from sessions_of(_items(source, notes), self.name, source, notes)
+    def calls(self, source: Source, notes: Notes) -> Iterator[ExportedCall | Score]:
+        return _items(source, notes)
 
 
 def _items(source: Source, notes: Notes) -> Iterator[ExportedCall | Score]:
@@ -59,7 +63,7 @@ def _items(source: Source, notes: Notes) -> Iterator[ExportedCall | Score]:
 
 
 def _item(
-    row: Row, trace: Mapping[str, Any], source: Source, notes: Notes, where: str
+    row: Row, trace: Row, source: Source, notes: Notes, where: str
 ) -> Iterator[ExportedCall | Score]:
     kind, name = row.get("type"), fields.identifier(row, "id")
     owner = _owner(row, trace)
@@ -73,31 +77,30 @@ def _item(
         skip_other(notes, kind if kind in _TYPES else None, where)
 
 
-def _owner(row: Row, trace: Mapping[str, Any]) -> str | None:
+def _owner(row: Row, trace: Row) -> str | None:
     told = (_of(row, "session_id"), _of(trace, "session_id"), _of(row, "trace_id"))
     return next((each for each in told if isinstance(each, str) and each), None)
 
 
-def _call(
-    row: Row, trace: Mapping[str, Any], source: Source, name: str, owner: str
-) -> ExportedCall:
+def _call(row: Row, trace: Row, source: Source, name: str, owner: str) -> ExportedCall:
     began = moment_us(_of(row, "start_time")) or source.changed_us()
     ended, first = (moment_us(_of(row, each)) for each in ("end_time", "completion_start_time"))
     parameters = json_of(_of(row, "model_parameters"))
-    answer, calls = answer_of(row.get("output")), fields.items(row, "tool_calls")
-    if calls and not (answer or {}).get("tool_calls"):
-        answer = {"role": "assistant", "content": None} | (answer or {}) | {"tool_calls": calls}
-    user = _of(row, "user_id") or _of(trace, "user_id")
+    answer, calls = answer_of(json_of(row.get("output"))), fields.items(row, "tool_calls")
+    if calls and not (answer and answer.calls):
+        answer = answer or Message("assistant")
+        answer.calls = [call_of(call) for call in map(arguments_of, calls) if call]
+    user = fields.text({"": _of(row, "user_id") or _of(trace, "user_id")}, "")
     return ExportedCall(
         id=name,
         began_us=began,
         ended_us=ended,
-        messages=messages_of(row.get("input")),
+        messages=messages_of(json_of(row.get("input"))),
         answer=answer,
         session=owner,
         span=name,
         parent=fields.text({"id": _of(row, "parent_observation_id")}, "id"),
-        user=user if isinstance(user, str) and user else None,
+        user=user or None,
         tools=_of(row, "tool_definitions"),
         error=_of(row, "status_message") or None,
         facts={
@@ -105,8 +108,8 @@ def _call(
             "model": _of(row, "provided_model_name") or row.get("model") or None,
             "usage": _usage(_of(row, "usage_details") or row.get("usage")),
             "sampling": parameters or None,
-            "latency_ms": (ended - began) / 1000 if ended and ended >= began else None,
-            "ttft_ms": (first - began) / 1000 if first and first >= began else None,
+            "latency_ms": milliseconds(began, ended),
+            "ttft_ms": milliseconds(began, first),
             "langfuse": present({each: _of(row, each) or None for each in _KEPT}) or None,
         },
     )
@@ -141,7 +144,7 @@ def _usage(details: object) -> dict[str, int] | None:
     return {name: count for name, count in usage.items() if count} or None
 
 
-def _of(row: Mapping[str, Any], name: str) -> Any:
+def _of(row: Row, name: str) -> Any:
     """A field as the bucket names it, or as the API and the pages do."""
     first, *rest = name.split("_")
     return row.get(name, row.get(first + "".join(word.capitalize() for word in rest)))

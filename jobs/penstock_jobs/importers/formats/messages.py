@@ -5,22 +5,17 @@ one session, and each message is taken once. ShareGPT's `conversations` are read
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from penstock_jobs.importers.chat_payloads import answer_of
+from penstock.events.messages import answer_of, message_of, text_of, usage_of
+from penstock_jobs.importers.fields import Row
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.model_calls import CallSessions, ExportedCall
 from penstock_jobs.importers.penstock_documents import own_session
 from penstock_jobs.importers.report import Notes, SourceUnfit
-from penstock_jobs.importers.session_draft import (
-    SessionDraft,
-    digest_of,
-    moment_us,
-    usage_of,
-)
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import ImportedTranscript, text_of
+from penstock_jobs.importers.transcript import SessionDraft, digest_of, moment_us
 
 _BEGINS = re.compile(
     rb'"(?:messages|conversations)"\s*:\s*\[\s*\{\s*"(?:role|content|from|value|tool_calls|name)"'
@@ -91,7 +86,7 @@ def _rows(source: Source, notes: Notes) -> Iterator[tuple[int, dict[str, Any]]]:
             notes.skip("conversation that is no object", str(at + 1))
 
 
-def _messages_of(row: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+def _messages_of(row: Row) -> list[dict[str, Any]] | None:
     messages = row.get("messages")
     if isinstance(messages, list) and all(isinstance(m, dict) and "role" in m for m in messages):
         return messages
@@ -103,7 +98,7 @@ def _messages_of(row: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     return None
 
 
-def _is_log(row: Mapping[str, Any]) -> bool:
+def _is_log(row: Row) -> bool:
     response = row.get("response")
     return isinstance(response, dict) and ("choices" in response or "content" in response)
 
@@ -129,9 +124,7 @@ def _is_whole_log(file: Candidate) -> bool:
     return isinstance(row, dict) and _messages_of(row) is not None and _is_log(row)
 
 
-def _conversation(
-    row: Mapping[str, Any], messages: Sequence[Mapping[str, Any]], source: Source
-) -> list[ImportedEvent]:
+def _conversation(row: Row, messages: Sequence[Row], source: Source) -> list[ImportedEvent]:
     name = row.get("session_id") or row.get("conversation_id")
     given = row.get("id") or row.get("instance_id") or "messages"
     rest = {key: value for key, value in row.items() if key not in _TAKEN and key != "system"}
@@ -142,15 +135,15 @@ def _conversation(
     )
     draft.start = {"tools": row.get("tools") or None, "extra": rest or None}
     model = row.get("model")
-    transcript = ImportedTranscript(draft, model=model if isinstance(model, str) else None)
+    draft.model = model if isinstance(model, str) else None
     if system := text_of(row.get("system")):
-        transcript.instructed(system, "system")
+        draft.instructed(system, "system")
     for at, message in enumerate(messages):
-        transcript.take(message, f"message-{at}", moment_us(message.get("timestamp")))
+        draft.told(message, f"message-{at}", moment_us(message.get("timestamp")))
     return draft.finished()
 
 
-def _call(row: Mapping[str, Any], source: Source) -> ExportedCall:
+def _call(row: Row, source: Source) -> ExportedCall:
     told = row.get("raw_messages") or _messages_of(row) or []
     response, seconds = row["response"], row.get("latency_sec")
     rest = {name: row[name] for name in row.keys() - {*_TAKEN, "timestamp", "latency_sec"}}
@@ -164,7 +157,7 @@ def _call(row: Mapping[str, Any], source: Source) -> ExportedCall:
     return ExportedCall(
         id=response,
         began_us=moment_us(row.get("timestamp")) or source.changed_us(),
-        messages=[message for message in told if isinstance(message, dict)],
+        messages=[message_of(message) for message in told if isinstance(message, dict)],
         answer=answer_of(response),
         tools=row.get("tools"),
         facts=facts,

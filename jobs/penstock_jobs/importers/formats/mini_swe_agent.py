@@ -5,16 +5,17 @@ command writes as a whole (`cat > path <<'EOF'`) are edits; the final patch has 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from penstock_jobs.importers.file_edits import FileEdit
+from penstock.events.messages import text_of, usage_of
+from penstock_jobs.importers import fields
+from penstock_jobs.importers.edits import FileEdit
+from penstock_jobs.importers.fields import Row
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes, SourceUnfit
-from penstock_jobs.importers.runs import add_run_usage, end_run, is_unfinished, run_name
-from penstock_jobs.importers.session_draft import SessionDraft, moment_us, present, usage_of
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import ImportedTranscript, text_of
+from penstock_jobs.importers.transcript import SessionDraft, is_unfinished, moment_us, run_name
 
 _RETURN_CODE = re.compile(r"<returncode>(-?\d+)</returncode>")
 _BLOCK = re.compile(r"```(?:mswea_bash_command|bash)\s*\n(.*?)\n```", re.DOTALL)
@@ -48,105 +49,75 @@ class MiniSweAgentImporter(Importer):
                     run.take(message, f"message-{at}")
                 else:
                     notes.skip("message that is no object", str(at))
-            yield from run.finished()
+            yield from run.events()
 
 
-class _ShellRun:
-    def __init__(self, document: Any, info: Mapping[str, Any], source: Source) -> None:
-        config = info.get("config")
-        model = config.get("model") if isinstance(config, dict) else None
-        model = model if isinstance(model, dict) else {}
+class _ShellRun(SessionDraft):
+    def __init__(self, document: Any, info: Row, source: Source) -> None:
+        config = fields.mapping(info, "config")
         task = source.name.removesuffix(".traj.json")
-        draft = SessionDraft(run_name(task, document), "mini-swe-agent", source.changed_us())
-        draft.start = {
+        super().__init__(run_name(task, document), "mini-swe-agent", source.changed_us())
+        self.model = fields.mapping(config, "model").get("model_name")
+        self.start = {
             "client": "mini-swe-agent",
             "client_version": info.get("mini_version"),
             "task_id": None if isinstance(document, list) else document.get("instance_id") or task,
-            "config": config,
+            "config": info.get("config"),
         }
-        self._info, self._draft = info, draft
-        self._transcript = ImportedTranscript(draft, model=model.get("model_name"))
+        self._info = info
         self._command = ""
         self._patch: str | None = None
         self._has_usage = False
 
-    def take(self, message: Mapping[str, Any], key: str) -> None:
-        extra = message.get("extra")
-        extra = extra if isinstance(extra, dict) else {}
+    def take(self, message: Row, key: str) -> None:
+        extra = fields.mapping(message, "extra")
         ts_us = moment_us(extra.get("timestamp") or message.get("timestamp"))
         role, text = message.get("role"), text_of(message.get("content"))
         if role == "assistant":
             self._take_answer(message, extra, key, ts_us)
-        elif role in ("user", "tool") and self._draft.events and _is_output(extra):
+        elif role in ("user", "tool") and self.made and extra.get("interrupt_type") != _BY_PEOPLE:
+            # Behind the first message it is what the shell said, or the harness.
             self._take_output(message, extra, key, ts_us)
         elif role == "exit":
             self._patch = extra.get("submission") or text
-            self._draft.add("x_exit", {"text": text, "extra": extra}, key, ts_us)
+            self.add("x_exit", {"text": text, "extra": extra}, key, ts_us)
         else:
-            known = {name: message[name] for name in message.keys() - {"timestamp"}}
-            self._transcript.take(known, key, ts_us)
+            self.told(fields.without(message, "timestamp"), key, ts_us)
 
-    def _take_answer(
-        self,
-        message: Mapping[str, Any],
-        extra: Mapping[str, Any],
-        key: str,
-        ts_us: int | None,
-    ) -> None:
-        response = extra.get("response")
-        response = response if isinstance(response, dict) else {}
-        facts = {
-            "usage": usage_of(response.get("usage")),
-            "cost_usd": extra.get("cost"),
-            "model": response.get("model"),
-            "actions": extra.get("actions"),
-        }
-        self._has_usage |= bool(facts["usage"])
-        plain = {name: message[name] for name in message.keys() - {"extra", "timestamp"}}
-        self._transcript.take_answer(plain, key, ts_us, **present(facts))
-        actions = extra.get("actions")
+    def _take_answer(self, message: Row, extra: Row, key: str, ts_us: int | None) -> None:
+        response = fields.mapping(extra, "response")
+        usage, actions = usage_of(response.get("usage")), extra.get("actions")
+        self._has_usage |= bool(usage)
+        facts = {"cost_usd": extra.get("cost"), "model": response.get("model"), "actions": actions}
+        plain = fields.without(message, "extra", "timestamp")
+        self.told(plain, key, ts_us, usage=usage, **facts)
         commands = [
             str(action.get("command") or action.get("action") or "")
-            for action in (actions if isinstance(actions, list) else [])
-            if isinstance(action, dict)
+            for action in fields.rows(extra, "actions")
         ]
         self._command = "\n".join(commands or _BLOCK.findall(text_of(message.get("content"))))
 
-    def _take_output(
-        self,
-        message: Mapping[str, Any],
-        extra: Mapping[str, Any],
-        key: str,
-        ts_us: int | None,
-    ) -> None:
+    def _take_output(self, message: Row, extra: Row, key: str, ts_us: int | None) -> None:
         output = text_of(message.get("content"))
         told = _RETURN_CODE.search(output)
         code = extra.get("returncode", int(told[1]) if told else None)
         if output.startswith("diff --git"):
             self._patch = output
-        facts = {"returncode": code, "extra": extra or None}
-        call_id = message.get("tool_call_id")
-        self._transcript.returned(call_id, output, key, ts_us, tool="bash", **present(facts))
+        call_id, more = message.get("tool_call_id"), extra or None
+        self.returned(call_id, output, key, ts_us, tool="bash", returncode=code, extra=more)
         if code == 0:
             for at, change in enumerate(_written(self._command)):
-                self._transcript.changes.add(change, f"{key}:edit:{at}", call_id)
+                self.changes.add(change, f"{key}:edit:{at}", call_id)
 
-    def finished(self) -> list[ImportedEvent]:
+    def events(self) -> list[ImportedEvent]:
         patch = self._info.get("submission") or self._patch
         if isinstance(patch, str) and "diff --git" in patch:
-            self._transcript.changes.add_final_patch(patch, "submission")
-        stats = self._info.get("model_stats")
-        cost = stats.get("instance_cost") if isinstance(stats, dict) else None
+            self.changes.add_final_patch(patch, "submission")
+        cost = fields.mapping(self._info, "model_stats").get("instance_cost")
         if not self._has_usage:
-            add_run_usage(self._draft, None, cost_usd=cost)
-        end_run(self._draft, self._info.get("exit_status"))
-        return self._draft.finished()
-
-
-def _is_output(extra: Mapping[str, Any]) -> bool:
-    """All but the first message behind the system prompt is what the shell said, or the harness;
-    people can interrupt."""
-    return extra.get("interrupt_type") != _BY_PEOPLE
+            self.add_run_usage(None, cost_usd=cost)
+        self.end_run(self._info.get("exit_status"))
+        return self.finished()
 
 
 def _written(command: str) -> Iterator[FileEdit]:

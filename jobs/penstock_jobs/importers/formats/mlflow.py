@@ -3,20 +3,23 @@
 and 3 name fields of a span differently."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
+from penstock.events.messages import answer_of, messages_of, usage_of
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.chat_payloads import answer_of, messages_of
-from penstock_jobs.importers.export_rows import Row, columns_of, is_export, rows_of
-from penstock_jobs.importers.importer import ImportedEvent, Importer
-from penstock_jobs.importers.model_calls import ExportedCall, Score, sessions_of, skip_other
+from penstock_jobs.importers.model_calls import (
+    CallImporter,
+    ExportedCall,
+    Score,
+    skip_other,
+)
 from penstock_jobs.importers.report import Notes
-from penstock_jobs.importers.session_draft import digest_of, moment_us, present, usage_of
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import json_of
+from penstock_jobs.importers.stores import Row, columns_of, is_export, rows_of
+from penstock_jobs.importers.transcript import digest_of, json_of, milliseconds, moment_us, present
 
 _MARK = re.compile(rb'"mlflow\.(?:traceRequestId|spanType|trace_schema\.version)\\?"\s*:')
 _CALLS = ("CHAT_MODEL", "LLM")
@@ -25,7 +28,7 @@ _TAKEN = ("mlflow.spanInputs", "mlflow.spanOutputs", "mlflow.spanType", "mlflow.
           "mlflow.chat.tokenUsage", "mlflow.chat.tools", "mlflow.chat.messages")  # fmt: skip
 
 
-class MlflowImporter(Importer):
+class MlflowImporter(CallImporter):
     name = "mlflow"
 
     def recognises(self, candidate: Candidate) -> bool:
@@ -35,8 +38,8 @@ class MlflowImporter(Importer):
             {"trace_id", "trace", "spans"} <= columns_of(candidate)
         )
 
-    def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-        yield from sessions_of(_items(source, notes), self.name, source, notes)
+    def calls(self, source: Source, notes: Notes) -> Iterator[ExportedCall | Score]:
+        return _items(source, notes)
 
 
 def _items(source: Source, notes: Notes) -> Iterator[ExportedCall | Score]:
@@ -60,11 +63,11 @@ def _items(source: Source, notes: Notes) -> Iterator[ExportedCall | Score]:
             yield from _score(assessment, str(session), source, notes)
 
 
-def _metadata(info: Mapping[str, Any]) -> dict[str, Any]:
+def _metadata(info: Row) -> dict[str, Any]:
     return fields.mapping(info, "trace_metadata") or fields.mapping(info, "request_metadata")
 
 
-def _attributes(span: Mapping[str, Any]) -> dict[str, Any]:
+def _attributes(span: Row) -> dict[str, Any]:
     """Each value is JSON."""
     return {name: _decoded(value) for name, value in fields.mapping(span, "attributes").items()}
 
@@ -76,7 +79,7 @@ def _decoded(value: Any) -> Any:
         return value
 
 
-def _call(span: Row, info: Mapping[str, Any], session: str, source: Source) -> ExportedCall:
+def _call(span: Row, info: Row, session: str, source: Source) -> ExportedCall:
     attributes, context = _attributes(span), fields.mapping(span, "context")
     given, gave = attributes.get("mlflow.spanInputs"), attributes.get("mlflow.spanOutputs")
     request = given if isinstance(given, dict) else {}
@@ -85,18 +88,18 @@ def _call(span: Row, info: Mapping[str, Any], session: str, source: Source) -> E
     began, ended = (moment_us(_first(span, *names)) for names in times)
     began = began or moment_us(info.get("request_time")) or source.changed_us()
     name = str(context.get("span_id") or span.get("span_id") or digest_of(span))
-    user = _metadata(info).get("mlflow.trace.user")
+    user = fields.text(_metadata(info), "mlflow.trace.user")
     usage = attributes.get("mlflow.chat.tokenUsage") or response.get("usage")
-    parent = _first(span, "parent_span_id", "parent_id")
+    parent = fields.text(span, "parent_span_id") or fields.text(span, "parent_id")
     return ExportedCall(
         id=name,
         began_us=began,
         ended_us=ended,
-        messages=messages_of(given),
-        answer=answer_of(gave),
+        messages=messages_of(json_of(given)),
+        answer=answer_of(json_of(gave)),
         session=session,
         span=name,
-        parent=parent if isinstance(parent, str) else None,
+        parent=parent,
         user=user if isinstance(user, str) else None,
         tools=attributes.get("mlflow.chat.tools") or request.get("tools"),
         error=_error(span),
@@ -106,7 +109,7 @@ def _call(span: Row, info: Mapping[str, Any], session: str, source: Source) -> E
             or response.get("model"),
             "usage": usage_of(usage),
             "sampling": present({each: request.get(each) for each in _SAMPLING}) or None,
-            "latency_ms": (ended - began) / 1000 if ended and ended >= began else None,
+            "latency_ms": milliseconds(began, ended),
             "mlflow": fields.without(attributes, *_TAKEN) | {"name": span.get("name")},
         },
     )  # fmt: skip

@@ -5,25 +5,25 @@ Keys of tokens whose lists are empty stand in many rollouts: those are text only
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from penstock_jobs.importers.engine_tokens import engine_tokens
+from penstock.events.messages import joined, message_of, usage_of
+from penstock_jobs.importers import fields
+from penstock_jobs.importers.fields import Row
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes, SourceUnfit
-from penstock_jobs.importers.runs import add_run_usage, run_name
-from penstock_jobs.importers.session_draft import (
+from penstock_jobs.importers.sources import Candidate, Source
+from penstock_jobs.importers.transcript import (
     SessionDraft,
     digest_of,
+    engine_tokens,
     moment_us,
     present,
-    usage_of,
+    run_name,
 )
-from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import ImportedTranscript, text_of
 
 _RESPONSE = re.compile(rb'"object"\s*:\s*"response"')
-_SAMPLED = ("reasoning", "function_call", "custom_tool_call")
 _RESULTS = ("function_call_output", "custom_tool_call_output")
 _TAKEN = frozenset(("responses_create_params", "response", "reward", "model_patch"))
 _Items = list[dict[str, Any]]
@@ -64,20 +64,18 @@ def _rollout_of(document: object) -> dict[str, Any]:
     raise SourceUnfit("it holds no response")
 
 
-class _GymRollout:
-    def __init__(self, row: Mapping[str, Any], source: Source, notes: Notes) -> None:
+class _GymRollout(SessionDraft):
+    def __init__(self, row: Row, source: Source, notes: Notes) -> None:
         self._row, self._notes = row, notes
-        self._response: Mapping[str, Any] = row["response"]
-        params = row.get("responses_create_params")
-        self._params: Mapping[str, Any] = params if isinstance(params, dict) else {}
-        metadata = self._params.get("metadata")
-        metadata = metadata if isinstance(metadata, dict) else {}
+        self._response: Row = row["response"]
+        self._params = fields.mapping(row, "responses_create_params")
+        metadata = fields.mapping(self._params, "metadata")
         task = metadata.get("instance_id") or row.get("task_id") or row.get("problem_id")
-        agent = row.get("agent_ref")
-        agent_name = agent.get("name") if isinstance(agent, dict) else None
+        agent_name = fields.mapping(row, "agent_ref").get("name")
         created = moment_us(self._response.get("created_at")) or source.changed_us()
-        draft = SessionDraft(run_name(task or "rollout", row), "nemo-gym", clock_us=created)
-        draft.start = {
+        super().__init__(run_name(task or "rollout", row), "nemo-gym", created)
+        self.model = self._response.get("model")
+        self.start = {
             "client": agent_name or "nemo-gym",
             "task_id": None if task is None else str(task),
             "group_id": self._group(agent_name),
@@ -85,8 +83,6 @@ class _GymRollout:
             "tools": self._params.get("tools") or self._response.get("tools") or None,
             "metadata": metadata or None,
         }
-        self._draft = draft
-        self._transcript = ImportedTranscript(draft, model=self._response.get("model"))
 
     def _group(self, agent: str | None) -> str | None:
         """Rollouts of one task by one agent: the same input under the same number."""
@@ -99,13 +95,13 @@ class _GymRollout:
     def events(self) -> list[ImportedEvent]:
         given = self._params.get("input")
         if isinstance(given, str):
-            self._transcript.asked(given, "input-0")
+            self.asked(given, "input-0")
         for at, item in enumerate(given if isinstance(given, list) else []):
             if isinstance(item, dict):
-                self._transcript.take({"role": "user"} | item, f"input-{at}")
-        self._take_output([each for each in self._response["output"] if isinstance(each, dict)])
+                self.told({"role": "user"} | item, f"input-{at}")
+        self._take_output(fields.rows(self._response, "output"))
         self._finish()
-        return self._draft.finished()
+        return self.finished()
 
     def _take_output(self, items: _Items) -> None:
         calls = list(_model_calls(items))
@@ -116,24 +112,12 @@ class _GymRollout:
                 self._take_call(f"output-{at}", call, usage if len(sampled) == 1 else None)
             for nth, result in enumerate(results):
                 key = f"output-{at}:result:{nth}"
-                self._transcript.returned(result.get("call_id"), result.get("output"), key)
+                self.returned(result.get("call_id"), result.get("output"), key)
         if len(sampled) != 1:
-            add_run_usage(self._draft, usage)
+            self.add_run_usage(usage)
 
     def _take_call(self, key: str, items: _Items, usage: dict[str, Any] | None) -> None:
-        texts = [text_of(item.get("content")) for item in items if item.get("role") == "assistant"]
-        thoughts = [_thought(item) for item in items if item.get("type") == "reasoning"]
-        calls = [
-            present(
-                {
-                    "id": str(item.get("call_id") or item.get("id") or f"{key}:call:{at}"),
-                    "name": str(item.get("name") or "unknown"),
-                    "arguments": item.get("arguments", item.get("input")),
-                }
-            )
-            for at, item in enumerate(items)
-            if item.get("type") in _SAMPLED[1:]
-        ]
+        said = joined(message_of(item) for item in items)
         tokens = [
             engine_tokens(
                 item.get("prompt_token_ids"),
@@ -144,32 +128,30 @@ class _GymRollout:
             for item in items
         ]
         temperature = self._params.get("temperature")
-        facts = {
-            "text": "\n".join(filter(None, texts)) or None,
-            "thinking": "\n".join(filter(None, thoughts)) or None,
-            "usage": usage,
-            "tokens": next(filter(None, tokens), None),
-            "sampling": {"temperature": temperature} if temperature is not None else None,
-        }
-        self._transcript.answered(key, tool_calls=calls, **present(facts))
+        self.answered(
+            key,
+            tool_calls=said.calls,
+            text=said.text,
+            thinking=said.thinking,
+            usage=usage,
+            tokens=next(filter(None, tokens), None),
+            sampling={"temperature": temperature} if temperature is not None else None,
+        )
 
     def _finish(self) -> None:
-        row, draft = self._row, self._draft
+        row = self._row
         patch = row.get("model_patch")
         if isinstance(patch, str) and patch:
-            self._transcript.changes.add_final_patch(patch, "model-patch")
+            self.changes.add_final_patch(patch, "model-patch")
         rest = {name: row[name] for name in row.keys() - _TAKEN}
         if rest := present(rest):
-            draft.add("x_rollout", rest, "rollout")
-        reward = row.get("reward")
-        if isinstance(reward, int | float):
-            payload = {"name": "reward", "value": reward, "given_by": "nemo-gym"}
-            draft.add("x_reward", payload, "reward")
+            self.add("x_rollout", rest, "rollout")
+        self.add_reward("reward", row.get("reward"), "nemo-gym", "reward")
         if row:
             timed_out = row.get("agent_timed_out") or row.get("container_timed_out")
             failed = row.get("error_kind") or self._response.get("error")
             reason = "timeout" if timed_out else "crash" if failed else "completed"
-            draft.add("session_end", {"reason": reason}, "end")
+            self.add("session_end", {"reason": reason}, "end")
 
 
 def _model_calls(items: Sequence[dict[str, Any]]) -> Iterator[tuple[int, _Items, _Items]]:
@@ -198,12 +180,6 @@ def _goes_on(items: Sequence[dict[str, Any]], at: int) -> bool:
     """Whether calls of tools behind a text, which tell no tokens of their own, belong to it."""
     behind = items[at + 1] if at + 1 < len(items) else {}
     return behind.get("type") == "function_call" and "generation_token_ids" not in behind
-
-
-def _thought(item: Mapping[str, Any]) -> str:
-    parts = item.get("summary") or item.get("content")
-    texts = [part.get("text") for part in parts or [] if isinstance(part, dict)]
-    return "\n".join(text for text in texts if isinstance(text, str))
 
 
 IMPORTER = NemoGymImporter()

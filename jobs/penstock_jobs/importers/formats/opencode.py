@@ -8,20 +8,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from penstock.events.messages import count_of
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.databases import (
+from penstock_jobs.importers.edits import arguments_of, told_change
+from penstock_jobs.importers.fields import Row
+from penstock_jobs.importers.importer import ImportedEvent, Importer
+from penstock_jobs.importers.report import Notes, SourceUnfit
+from penstock_jobs.importers.sources import Candidate, Source
+from penstock_jobs.importers.stores import (
     DatabaseSource,
     is_database_with,
     row_of,
     tables_of,
 )
-from penstock_jobs.importers.file_edits import FileEdit
-from penstock_jobs.importers.importer import ImportedEvent, Importer
-from penstock_jobs.importers.report import Notes, SourceUnfit
-from penstock_jobs.importers.runs import is_unfinished
-from penstock_jobs.importers.session_draft import SessionDraft, count_of, moment_us, present
-from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import ImportedTranscript, json_of
+from penstock_jobs.importers.transcript import (
+    SessionDraft,
+    is_unfinished,
+    milliseconds,
+    moment_us,
+    present,
+    tool_call,
+)
 
 _DB = ("session", "message", "part")
 #: Parts that say how the store works, and nothing of the conversation.
@@ -117,8 +124,7 @@ def _read_database(source: DatabaseSource, notes: Notes) -> Iterator[ImportedEve
 def _data(row: Any) -> dict[str, Any]:
     """What a row holds as JSON, and its columns beside it."""
     columns = row_of(row)
-    data = json_of(columns.pop("data", None))
-    data = data if isinstance(data, dict) else {}
+    data = arguments_of(columns.pop("data", None))
     created = {"created": columns.get("time_created")}
     return {"id": columns.get("id"), "time": created} | data
 
@@ -157,33 +163,32 @@ def _object(file: Source, notes: Notes) -> dict[str, Any] | None:
 # Messages
 
 
-class _Conversation:
-    def __init__(self, session: Mapping[str, Any], source: Source, notes: Notes) -> None:
-        self._source, self._notes = source, notes
+class _Conversation(SessionDraft):
+    def __init__(self, session: Row, source: Source, notes: Notes) -> None:
+        self._file, self._notes = source, notes
         created = fields.mapping(session, "time").get("created", session.get("time_created"))
         clock_us = moment_us(created) or source.changed_us()
-        draft = SessionDraft(str(session.get("id")), "opencode", clock_us)
-        draft.project = fields.text(session, "directory")
+        folder = fields.text(session, "directory")
+        super().__init__(str(session.get("id")), "opencode", clock_us, folder)
         parent = fields.text(session, "parent_id") or fields.text(session, "parentID")
-        draft.start = {
+        self.start = {
             "client": "opencode",
             "client_version": session.get("version"),
             "parent_session": parent,
             "link": "subagent" if parent else None,
             "title": session.get("title"),
         }
-        self._draft, self._transcript = draft, ImportedTranscript(draft)
 
     def events(self, messages: Sequence[StoredMessage]) -> list[ImportedEvent]:
         ordered = sorted(messages, key=lambda message: (_created(message.facts) or 0, message.id))
         for at, message in enumerate(ordered):
             ts_us = _created(message.facts)
             if ts_us is not None:
-                self._draft.clock_us = ts_us
+                self.clock_us = ts_us
             if self._is_being_written(message, last=at == len(ordered) - 1):
                 break
             self._take(message)
-        return self._draft.finished()
+        return self.finished()
 
     def _is_being_written(self, message: StoredMessage, *, last: bool) -> bool:
         time = fields.mapping(message.facts, "time")
@@ -193,7 +198,7 @@ class _Conversation:
             return False
         times = [_created(message.facts), *(_latest(part) for part in message.parts)]
         changed_us = max(filter(None, times), default=None)
-        return is_unfinished(self._source, self._notes, ended=False, changed_us=changed_us)
+        return is_unfinished(self._file, self._notes, ended=False, changed_us=changed_us)
 
     def _take(self, message: StoredMessage) -> None:
         facts, parts = message.facts, message.parts or fields.rows(message.facts, "content")
@@ -203,12 +208,12 @@ class _Conversation:
         elif kind == "assistant":
             self._take_answer(message.id, facts, parts)
         elif kind == "system":
-            self._transcript.instructed(fields.text(facts, "text") or "", message.id)
+            self.instructed(fields.text(facts, "text") or "", message.id)
         elif kind == "compaction":
-            self._draft.add("compaction", {"summary": facts.get("text")}, message.id)
+            self.add("compaction", {"summary": facts.get("text")}, message.id)
         elif kind in ("shell", "model-switched", "agent-switched", "synthetic"):
             rest = fields.without(facts, "id", "time", "type")
-            self._draft.add(f"x_{kind.replace('-', '_')}", rest, message.id)
+            self.add(f"x_{kind.replace('-', '_')}", rest, message.id)
         else:
             self._notes.skip(f"message of the unknown kind {kind}", message.id)
 
@@ -219,32 +224,31 @@ class _Conversation:
             said.append(text)
         others = [part for part in message.parts if part.get("type") != "text"]
         if said or others:
-            facts = {"parts": others or None, "files": message.facts.get("files") or None}
-            self._transcript.asked("\n".join(said), message.id, **present(facts))
+            files = message.facts.get("files") or None
+            self.asked("\n".join(said), message.id, parts=others or None, files=files)
         for part in texts:
             if part.get("synthetic"):
                 key = str(part.get("id") or f"{message.id}:context")
-                self._transcript.asked(str(part.get("text") or ""), key, synthetic=True)
+                self.asked(str(part.get("text") or ""), key, synthetic=True)
 
-    def _take_answer(
-        self, key: str, facts: Mapping[str, Any], parts: Sequence[dict[str, Any]]
-    ) -> None:
+    def _take_answer(self, key: str, facts: Row, parts: Sequence[dict[str, Any]]) -> None:
         steps = list(_steps(parts))
         for at, step in enumerate(steps):
             finish = next((p for p in step if p.get("type") == "step-finish"), {})
             tokens = finish.get("tokens") or (facts.get("tokens") if len(steps) == 1 else None)
-            said = {
-                "text": _joined(step, "text"),
-                "thinking": _joined(step, "reasoning"),
-                "model": _model(facts),
-                "usage": _usage(tokens),
-                "finish_reason": finish.get("reason") or facts.get("finish"),
-                "cost_usd": finish.get("cost", facts.get("cost")),
-            }
             name = f"{key}:{at}" if at else key
             tools = [part for part in step if part.get("type") == "tool"]
             calls = [_call(part, name) for part in tools]
-            self._transcript.answered(name, tool_calls=calls, **present(said))
+            self.answered(
+                name,
+                tool_calls=calls,
+                text=_joined(step, "text"),
+                thinking=_joined(step, "reasoning"),
+                model=_model(facts),
+                usage=_usage(tokens),
+                finish_reason=finish.get("reason") or facts.get("finish"),
+                cost_usd=finish.get("cost", facts.get("cost")),
+            )
             for part, call in zip(tools, calls, strict=True):
                 self._take_result(part, call["id"])
             self._take_others(step)
@@ -252,9 +256,9 @@ class _Conversation:
         if error:
             message = fields.mapping(error, "data").get("message") or error.get("message")
             told = {"message": str(message or error.get("name")), "error_class": error.get("name")}
-            self._draft.add("error", told, f"{key}:error")
+            self.add("error", told, f"{key}:error")
 
-    def _take_result(self, part: Mapping[str, Any], call_id: str) -> None:
+    def _take_result(self, part: Row, call_id: str) -> None:
         state = fields.mapping(part, "state")
         status = state.get("status")
         if status not in _DONE:
@@ -262,30 +266,31 @@ class _Conversation:
             return
         time, metadata = fields.mapping(state, "time"), fields.mapping(state, "metadata")
         began, ended = moment_us(time.get("start")), moment_us(time.get("end"))
-        facts = {
-            "duration_ms": (ended - began) / 1000 if began and ended and ended >= began else None,
-            "title": state.get("title"),
-            "metadata": metadata or None,
-        }
         failed = status == "error"
-        output = state.get("error") if failed else state.get("output", state.get("content"))
-        told = _told_change(metadata)
-        if told and not failed:
-            facts["changes"] = [told]
-        key = f"{call_id}:result"
-        self._transcript.returned(call_id, output, key, ended, ok=not failed, **present(facts))
+        change = told_change(fields.mapping(metadata, "filediff"), "file", "before", "after")
+        self.returned(
+            call_id,
+            state.get("error") if failed else state.get("output", state.get("content")),
+            f"{call_id}:result",
+            ended,
+            ok=not failed,
+            changes=(change and not failed and [change]) or None,
+            duration_ms=milliseconds(began, ended),
+            title=state.get("title"),
+            metadata=metadata or None,
+        )
 
-    def _take_others(self, step: Sequence[Mapping[str, Any]]) -> None:
+    def _take_others(self, step: Sequence[Row]) -> None:
         for part in step:
             kind, key = part.get("type"), str(part.get("id") or "part")
             if kind == "compaction":
-                self._draft.add("compaction", {"trigger": "auto"}, key)
+                self.add("compaction", {"trigger": "auto"}, key)
             elif kind == "retry":
                 error = fields.mapping(part, "error")
-                self._draft.add("error", {"message": str(error.get("message") or error)}, key)
+                self.add("error", {"message": str(error.get("message") or error)}, key)
             elif kind not in ("text", "reasoning", "tool", *_MARKS):
                 rest = fields.without(part, "id", "sessionID", "messageID")
-                self._draft.add("x_part", rest, key)
+                self.add("x_part", rest, key)
 
 
 def _steps(parts: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
@@ -299,12 +304,12 @@ def _steps(parts: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
     yield step
 
 
-def _joined(step: Sequence[Mapping[str, Any]], kind: str) -> str | None:
+def _joined(step: Sequence[Row], kind: str) -> str | None:
     texts = [str(part.get("text") or "") for part in step if part.get("type") == kind]
     return "\n".join(text for text in texts if text) or None
 
 
-def _model(facts: Mapping[str, Any]) -> str | None:
+def _model(facts: Row) -> str | None:
     model = facts.get("model")
     told = model if isinstance(model, dict) else facts
     provider, name = told.get("providerID"), told.get("modelID") or told.get("id")
@@ -327,30 +332,21 @@ def _usage(tokens: object) -> dict[str, int] | None:
     return present(usage) or None
 
 
-def _call(part: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _call(part: Row, key: str) -> dict[str, Any]:
     call_id = part.get("callID") or part.get("id") or f"{key}:call"
-    name = part.get("tool") or part.get("name") or "unknown"
     given = fields.mapping(part, "state").get("input")
-    return present({"id": str(call_id), "name": str(name), "arguments": given})
+    return tool_call(call_id, part.get("tool") or part.get("name"), given)
 
 
-def _created(facts: Mapping[str, Any]) -> int | None:
+def _created(facts: Row) -> int | None:
     return moment_us(fields.mapping(facts, "time").get("created"))
 
 
-def _latest(part: Mapping[str, Any]) -> int | None:
+def _latest(part: Row) -> int | None:
     """When something happened to a part last."""
     times = [fields.mapping(part, "time"), fields.mapping(fields.mapping(part, "state"), "time")]
     moments = [moment_us(time.get(name)) for time in times for name in ("start", "end", "created")]
     return max(filter(None, moments), default=None)
-
-
-def _told_change(metadata: Mapping[str, Any]) -> FileEdit | None:
-    change = fields.mapping(metadata, "filediff")
-    path, before, after = (fields.text(change, name) for name in ("file", "before", "after"))
-    if path is None or before is None or after is None:
-        return None
-    return FileEdit(path, before, after, is_whole=True)
 
 
 IMPORTER = OpenCodeImporter()

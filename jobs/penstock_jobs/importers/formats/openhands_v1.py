@@ -3,24 +3,23 @@ event a line. Actions of one answer of the model have its `llm_response_id`: the
 call. Its tokens are told behind it, without log-probabilities.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from penstock_jobs.importers.engine_tokens import engine_tokens
-from penstock_jobs.importers.file_edits import FileEdit
+from penstock.events.messages import count_of, plain, text_of, usage_of
+from penstock_jobs.importers import fields
+from penstock_jobs.importers.edits import told_change
+from penstock_jobs.importers.fields import Row
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes, SourceUnfit
-from penstock_jobs.importers.runs import add_run_usage
-from penstock_jobs.importers.session_draft import (
-    SessionDraft,
-    count_of,
-    digest_of,
-    moment_us,
-    present,
-    usage_of,
-)
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import ImportedTranscript, plain_content, text_of
+from penstock_jobs.importers.transcript import (
+    SessionDraft,
+    digest_of,
+    engine_tokens,
+    moment_us,
+    tool_call,
+)
 
 _STATE, _EVENTS = "base_state.json", "events"
 _RESULTS = ("ObservationEvent", "AgentErrorEvent", "UserRejectObservation")
@@ -63,7 +62,7 @@ def _stored_events(folder: Source, notes: Notes) -> Iterator[dict[str, Any]]:
             yield event
 
 
-def _is_event(row: Mapping[str, Any]) -> bool:
+def _is_event(row: Row) -> bool:
     kind = row.get("kind")
     named = isinstance(kind, str) and (
         kind.endswith("Event") or kind in (*_RESULTS, "Condensation")
@@ -71,19 +70,14 @@ def _is_event(row: Mapping[str, Any]) -> bool:
     return named and {"id", "timestamp", "source"} <= row.keys()
 
 
-class _EventLog:
-    def __init__(
-        self, session_id: str, state: Mapping[str, Any], source: Source, notes: Notes
-    ) -> None:
+class _EventLog(SessionDraft):
+    def __init__(self, session_id: str, state: Row, source: Source, notes: Notes) -> None:
         self._state, self._notes = state, notes
-        agent = state.get("agent")
-        llm = agent.get("llm") if isinstance(agent, dict) else None
-        workspace = state.get("workspace")
-        folder = workspace.get("working_dir") if isinstance(workspace, dict) else None
-        draft = SessionDraft(session_id, "openhands", clock_us=source.changed_us(), project=folder)
-        draft.start = {"client": "openhands"}
-        model = llm.get("model") if isinstance(llm, dict) else None
-        self._draft, self._transcript = draft, ImportedTranscript(draft, model=model)
+        folder = fields.mapping(state, "workspace").get("working_dir")
+        super().__init__(session_id, "openhands", source.changed_us(), folder)
+        self.start = {"client": "openhands"}
+        llm = fields.mapping(fields.mapping(state, "agent"), "llm")
+        self.model = llm.get("model")
         #: The event of the model call whose actions are being read.
         self._call: ImportedEvent | None = None
         self._totals: dict[str, Any] = {}
@@ -94,17 +88,17 @@ class _EventLog:
             if isinstance(usage, dict) and usage.get("response_id")
         }
 
-    def read(self, events: Iterable[Mapping[str, Any]]) -> list[ImportedEvent]:
+    def read(self, events: Iterable[Row]) -> list[ImportedEvent]:
         for at, event in enumerate(events):
             ts_us = moment_us(event.get("timestamp"))
             if ts_us is not None:
-                self._draft.clock_us = ts_us
+                self.clock_us = ts_us
             self._take(event, str(event.get("id") or f"event-{at}"))
         if not self._usages:
             self._add_totals()
-        return self._draft.finished()
+        return self.finished()
 
-    def _take(self, event: Mapping[str, Any], key: str) -> None:
+    def _take(self, event: Row, key: str) -> None:
         kind = event.get("kind")
         if kind == "ActionEvent":
             self._take_action(event, key)
@@ -113,53 +107,50 @@ class _EventLog:
         elif kind == "MessageEvent":
             self._take_message(event, key)
         elif kind == "SystemPromptEvent":
-            self._transcript.instructed(text_of([event.get("system_prompt")]), key)
-            self._draft.start.setdefault("tools", _tools(event.get("tools")))
+            self.instructed(text_of([event.get("system_prompt")]), key)
+            self.start.setdefault("tools", _tools(event.get("tools")))
         elif kind == "TokenEvent":
             self._take_tokens(event, key)
         elif kind in ("PauseEvent", "InterruptEvent"):
-            self._draft.add("interrupt", {"reason": event.get("reason") or kind}, key)
+            self.add("interrupt", {"reason": event.get("reason") or kind}, key)
         elif kind == "Condensation":
             facts = {"trigger": "auto", "summary": event.get("summary")}
             facts["forgotten"] = event.get("forgotten_event_ids")
-            self._draft.add("compaction", facts, key)
+            self.add("compaction", facts, key)
         elif kind in ("ConversationErrorEvent", "ServerErrorEvent"):
             message = event.get("detail") or event.get("error")
-            self._draft.add("error", {"message": str(message), "code": event.get("code")}, key)
+            self.add("error", {"message": str(message), "code": event.get("code")}, key)
         elif kind == "ConversationStateUpdateEvent" and event.get("key") == "stats":
             for metrics in _metrics(event.get("value")):
                 self._totals[metrics["usage_id"]] = metrics
         else:
             self._notes.skip(f"event of the harness itself: {kind}", key)
 
-    def _take_action(self, event: Mapping[str, Any], key: str) -> None:
+    def _take_action(self, event: Row, key: str) -> None:
         name = str(event.get("llm_response_id") or key)
-        told = event.get("tool_call")
-        told = told if isinstance(told, dict) else {}
-        call = present(
-            {
-                "id": str(event.get("tool_call_id") or told.get("id") or key),
-                "name": str(event.get("tool_name") or told.get("name") or "unknown"),
-                "arguments": told.get("arguments", event.get("action")),
-                "security_risk": event.get("security_risk"),
-                "summary": event.get("summary"),
-            }
+        told = fields.mapping(event, "tool_call")
+        call = tool_call(
+            event.get("tool_call_id") or told.get("id") or key,
+            event.get("tool_name") or told.get("name"),
+            told.get("arguments", event.get("action")),
+            security_risk=event.get("security_risk"),
+            summary=event.get("summary"),
         )
         if self._call is not None and self._call.event_id == name:
             self._call.payload.setdefault("tool_calls", []).append(call)
-            self._transcript.open_call(call)
+            self.open_call(call)
             return
-        facts = {
-            "text": text_of(event.get("thought")) or None,
-            "thinking": event.get("reasoning_content") or None,
-            "usage": usage_of(self._usages.get(name)),
-            "critic_result": event.get("critic_result"),
-        }
-        self._call = self._transcript.answered(name, tool_calls=[call], **present(facts))
+        self._call = self.answered(
+            name,
+            tool_calls=[call],
+            text=text_of(event.get("thought")) or None,
+            thinking=event.get("reasoning_content") or None,
+            usage=usage_of(self._usages.get(name)),
+            critic_result=event.get("critic_result"),
+        )
 
-    def _take_result(self, event: Mapping[str, Any], key: str, kind: str) -> None:
-        observation = event.get("observation")
-        observation = observation if isinstance(observation, dict) else {}
+    def _take_result(self, event: Row, key: str, kind: str) -> None:
+        observation = fields.mapping(event, "observation")
         call_id = event.get("tool_call_id")
         facts: dict[str, Any] = {
             "tool": event.get("tool_name"),
@@ -174,27 +165,23 @@ class _EventLog:
             facts |= {"ok": False, "error_class": "user_aborted"}
             output = event.get("rejection_reason")
             comment = {"kind": "reject", "target": call_id, "comment": output}
-            self._draft.add("feedback", comment, f"{key}:reject")
-        change = _told_change(observation)
-        facts |= {"changes": [change]} if change else {}
-        self._transcript.returned(call_id, plain_content(output), key, **present(facts))
+            self.add("feedback", comment, f"{key}:reject")
+        nothing = observation.get("command") == "view" or observation.get("is_error")
+        change = None if nothing else told_change(observation)
+        self.returned(call_id, plain(output), key, changes=[change] if change else None, **facts)
 
-    def _take_message(self, event: Mapping[str, Any], key: str) -> None:
-        message = event.get("llm_message")
-        message = message if isinstance(message, dict) else {}
+    def _take_message(self, event: Row, key: str) -> None:
+        message = fields.mapping(event, "llm_message")
         if event.get("source") == "user":
             text = text_of(message.get("content"))
-            extended = text_of(event.get("extended_content")) or None
-            self._transcript.asked(text, key, **present({"extended": extended}))
+            self.asked(text, key, extended=text_of(event.get("extended_content")) or None)
             return
-        facts = {"usage": usage_of(self._usages.get(str(event.get("llm_response_id"))))}
-        plain = {"content": message.get("content"), "role": "assistant"}
-        plain["reasoning_content"] = message.get("reasoning_content")
+        said = {name: message.get(name) for name in ("content", "reasoning_content")}
         name = str(event.get("llm_response_id") or key)
-        self._transcript.take_answer(plain, name, **present(facts))
-        self._call = self._draft.events[-1]
+        self.told({"role": "assistant"} | said, name, usage=usage_of(self._usages.get(name)))
+        self._call = self.made[-1]
 
-    def _take_tokens(self, event: Mapping[str, Any], key: str) -> None:
+    def _take_tokens(self, event: Row, key: str) -> None:
         prompt, completion = event.get("prompt_token_ids"), event.get("response_token_ids")
         tokens = engine_tokens(prompt, completion, None, self._notes)
         if tokens is None or self._call is None or "tokens" in self._call.payload:
@@ -212,7 +199,7 @@ class _EventLog:
             for name, told in names.items()
         }
         if any(usage.values()):
-            add_run_usage(self._draft, usage)
+            self.add_run_usage(usage)
 
 
 def _metrics(stats: object) -> list[dict[str, Any]]:
@@ -224,15 +211,6 @@ def _metrics(stats: object) -> list[dict[str, Any]]:
 def _tools(tools: object) -> Any:
     plain = isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)
     return tools or None if plain else None
-
-
-def _told_change(observation: Mapping[str, Any]) -> FileEdit | None:
-    path, before, after = (observation.get(name) for name in ("path", "old_content", "new_content"))
-    if observation.get("command") == "view" or not isinstance(path, str):
-        return None
-    if not isinstance(after, str) or observation.get("is_error"):
-        return None
-    return FileEdit(path, before if isinstance(before, str) else "", after, is_whole=True)
 
 
 IMPORTER = OpenHandsV1Importer()

@@ -8,10 +8,10 @@ from typing import Any
 from penstock.otlp.conversion import Converted, TelemetryBatch
 from penstock.otlp.json_form import logs_of, spans_of
 from penstock.otlp.log_batch import FullSessions
-from penstock_jobs.importers.export_rows import is_export, rows_of
 from penstock_jobs.importers.importer import ImportedEvent, Importer, RecentEntries
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.sources import Candidate, Source
+from penstock_jobs.importers.stores import is_export, rows_of
 
 _BEGINS = re.compile(rb'\s*\[?\s*\{\s*"(?:resource_?[sS]pans|resource_?[lL]ogs)"\s*:')
 

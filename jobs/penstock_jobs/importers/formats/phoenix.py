@@ -3,24 +3,23 @@ Parquet. Attributes are those of OpenInference, nested or with dots in their nam
 kind LLM are calls of a model."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
+from penstock.events.messages import answer_of, count_of, messages_of
 from penstock.otlp.attributes import with_lists
+from penstock.otlp.dialects.tracers import openinference_message
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.chat_payloads import answer_of, messages_of
-from penstock_jobs.importers.export_rows import Row, columns_of, is_export, rows_of
-from penstock_jobs.importers.importer import ImportedEvent, Importer
-from penstock_jobs.importers.model_calls import ExportedCall, Score, sessions_of, skip_other
-from penstock_jobs.importers.report import Notes
-from penstock_jobs.importers.session_draft import (
-    count_of,
-    digest_of,
-    moment_us,
-    present,
+from penstock_jobs.importers.model_calls import (
+    CallImporter,
+    ExportedCall,
+    Score,
+    skip_other,
 )
+from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import json_of
+from penstock_jobs.importers.stores import Row, columns_of, is_export, rows_of
+from penstock_jobs.importers.transcript import digest_of, json_of, milliseconds, moment_us, present
 
 _KIND = re.compile(rb'"(?:span_kind|openinference\.span\.kind)"\s*:')
 _CONTEXT = re.compile(rb'"context\.trace_id"\s*:|"context"\s*:\s*\{[^{}]*"trace_id"\s*:')
@@ -28,7 +27,7 @@ _CONTEXT = re.compile(rb'"context\.trace_id"\s*:|"context"\s*:\s*\{[^{}]*"trace_
 _DOTS_MAX = 30
 
 
-class PhoenixImporter(Importer):
+class PhoenixImporter(CallImporter):
     name = "phoenix"
 
     def recognises(self, candidate: Candidate) -> bool:
@@ -39,8 +38,8 @@ class PhoenixImporter(Importer):
             {"span_kind", "context.trace_id"} <= columns_of(candidate)
         )
 
-    def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-        yield from sessions_of(_items(source, notes), self.name, source, notes)
+    def calls(self, source: Source, notes: Notes) -> Iterator[ExportedCall | Score]:
+        return _items(source, notes)
 
 
 def _items(source: Source, notes: Notes) -> Iterator[ExportedCall | Score]:
@@ -91,37 +90,37 @@ def nested(value: Any) -> Any:
     return with_lists(tree)
 
 
-def _call(
-    span: Mapping[str, Any], attributes: Mapping[str, Any], owner: str, name: str, source: Source
-) -> ExportedCall:
+def _call(span: Row, attributes: Row, owner: str, name: str, source: Source) -> ExportedCall:
     llm = fields.mapping(attributes, "llm")
     began = moment_us(span.get("start_time")) or source.changed_us()
     ended = moment_us(span.get("end_time"))
-    messages = [_message(each) for each in fields.rows(llm, "input_messages")]
-    answers = [_message(each) for each in fields.rows(llm, "output_messages")]
+    messages, answers = (
+        [openinference_message(fields.mapping(each, "message")) for each in fields.rows(llm, name)]
+        for name in ("input_messages", "output_messages")
+    )
     given, gave = (fields.mapping(attributes, each).get("value") for each in ("input", "output"))
-    user = fields.mapping(attributes, "user").get("id")
-    message = span.get("status_message")
+    user = fields.text(fields.mapping(attributes, "user"), "id")
+    message = fields.text(span, "status_message")
     tools = [json_of(fields.mapping(each, "tool").get("json_schema"))
              for each in fields.rows(llm, "tools")]  # fmt: skip
     return ExportedCall(
         id=name,
         began_us=began,
         ended_us=ended,
-        messages=messages or messages_of(given),
-        answer={"role": "assistant"} | answers[0] if answers else answer_of(gave),
+        messages=messages or messages_of(json_of(given)),
+        answer=answers[0] if answers else answer_of(json_of(gave)),
         session=owner,
         span=name,
         parent=fields.text(span, "parent_id"),
-        user=user if isinstance(user, str) and user else None,
+        user=user or None,
         tools=[tool for tool in tools if tool is not None],
-        error=message if isinstance(message, str) and message else None,
+        error=message or None,
         facts={
             "call_id": name,
             "model": llm.get("model_name"),
             "usage": _usage(fields.mapping(llm, "token_count")),
             "sampling": json_of(llm.get("invocation_parameters")) or None,
-            "latency_ms": (ended - began) / 1000 if ended and ended >= began else None,
+            "latency_ms": milliseconds(began, ended),
             "phoenix": present(
                 {"name": span.get("name"), "metadata": json_of(attributes.get("metadata"))}
             ),
@@ -129,23 +128,7 @@ def _call(
     )
 
 
-def _message(held: Mapping[str, Any]) -> dict[str, Any]:
-    message = dict(fields.mapping(held, "message"))
-    parts = [fields.mapping(each, "message_content") for each in fields.rows(message, "contents")]
-    calls = [fields.mapping(each, "tool_call") for each in fields.rows(message, "tool_calls")]
-    content = message.get("content")
-    return present(
-        {
-            "role": str(message.get("role") or "user"),
-            "content": content if content is not None else parts or None,
-            "tool_calls": calls or None,
-            "tool_call_id": message.get("tool_call_id"),
-            "name": message.get("name"),
-        }
-    )
-
-
-def _usage(counts: Mapping[str, Any]) -> dict[str, int] | None:
+def _usage(counts: Row) -> dict[str, int] | None:
     read, wrote = (
         fields.mapping(counts, each) for each in ("prompt_details", "completion_details")
     )

@@ -3,18 +3,23 @@
 What a call of the model took is told in a record of its own before the answer.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
+from penstock.events.messages import usage_of
 from penstock_jobs.importers import fields
+from penstock_jobs.importers.fields import Row
 from penstock_jobs.importers.formats.gemini import function_output, parts_text
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes
-from penstock_jobs.importers.session_draft import SessionDraft, moment_us, present, usage_of
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import ImportedTranscript
+from penstock_jobs.importers.transcript import SessionDraft, moment_us, tool_call
 
 _KEYS = {"uuid", "sessionId", "type", "timestamp"}
+#: Tokens as an answer has them, and the telemetry before it.
+_COUNTED = ("promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount",
+            "cachedContentTokenCount")  # fmt: skip
+_TOLD = ("input_token_count", "output_token_count", "thoughts_token_count",
+         "cached_content_token_count")  # fmt: skip
 _BY_PEOPLE = (None, "real_user")
 
 
@@ -36,44 +41,37 @@ class QwenCodeImporter(Importer):
             chats[session] = chat
             chat.take(record, number)
         for chat in chats.values():
-            yield from chat.events()
+            yield from chat.finished()
 
 
-def _is_record(row: Mapping[str, Any]) -> bool:
+def _is_record(row: Row) -> bool:
     if not row.keys() >= _KEYS:
         return False
     parts = isinstance(fields.mapping(row, "message").get("parts"), list)
     return parts or "systemPayload" in row
 
 
-class _QwenChat:
-    def __init__(
-        self, session: str, record: Mapping[str, Any], source: Source, notes: Notes
-    ) -> None:
+class _QwenChat(SessionDraft):
+    def __init__(self, session: str, record: Row, source: Source, notes: Notes) -> None:
         self._notes = notes
         clock_us = moment_us(record.get("timestamp")) or source.changed_us()
-        draft = SessionDraft(session, "qwen-code", clock_us)
-        draft.project = fields.text(record, "cwd")
-        draft.start = {
+        super().__init__(session, "qwen-code", clock_us, fields.text(record, "cwd"))
+        self.start = {
             "client": "qwen-code",
             "client_version": record.get("version"),
             "branch": record.get("gitBranch"),
         }
-        self._draft, self._transcript = draft, ImportedTranscript(draft)
         #: Of the call whose answer comes next.
-        self._telemetry: Mapping[str, Any] = {}
+        self._telemetry: Row = {}
 
-    def events(self) -> list[ImportedEvent]:
-        return self._draft.finished()
-
-    def take(self, record: Mapping[str, Any], number: int) -> None:
+    def take(self, record: Row, number: int) -> None:
         key, kind = str(record.get("uuid") or f"line-{number}"), record.get("type")
         ts_us = moment_us(record.get("timestamp"))
         message = fields.mapping(record, "message")
         parts = fields.rows(message, "parts")
         if kind == "user":
             facts = {} if record.get("provenance") in _BY_PEOPLE else {"synthetic": True}
-            self._transcript.asked(parts_text(parts), key, ts_us, **facts)
+            self.asked(parts_text(parts), key, ts_us, **facts)
         elif kind == "assistant":
             self._take_answer(record, parts, key, ts_us)
         elif kind == "tool_result":
@@ -83,62 +81,43 @@ class _QwenChat:
         else:
             self._notes.skip(f"record of the unknown type {kind}", f"line {number}")
 
-    def _take_answer(
-        self,
-        record: Mapping[str, Any],
-        parts: Sequence[Mapping[str, Any]],
-        key: str,
-        ts_us: int | None,
-    ) -> None:
+    def _take_answer(self, record: Row, parts: Sequence[Row], key: str, ts_us: int | None) -> None:
         thoughts = [str(part.get("text") or "") for part in parts if part.get("thought")]
-        functions = [
-            part["functionCall"] for part in parts if isinstance(part.get("functionCall"), dict)
-        ]
-        calls = [
-            present(
-                {
-                    "id": str(call.get("id") or f"{key}:call:{at}"),
-                    "name": str(call.get("name") or "unknown"),
-                    "arguments": call.get("args"),
-                }
-            )
-            for at, call in enumerate(functions)
-        ]
+        functions = filter(None, (fields.mapping(part, "functionCall") for part in parts))
+        calls = [tool_call(call.get("id"), call.get("name"), call.get("args"))
+                 for call in functions]  # fmt: skip
         told, self._telemetry = self._telemetry, {}
-        said = {
-            "text": parts_text(parts) or None,
-            "thinking": "\n".join(thoughts) or None,
-            "model": record.get("model") or told.get("model"),
-            "usage": _usage(record.get("usageMetadata")) or _usage_told(told),
-            "latency_ms": told.get("duration_ms"),
-            "ttft_ms": told.get("ttft_ms"),
-        }
-        self._transcript.answered(key, ts_us, tool_calls=calls, **present(said))
+        self.answered(
+            key,
+            ts_us,
+            tool_calls=calls,
+            text=parts_text(parts) or None,
+            thinking="\n".join(thoughts) or None,
+            model=record.get("model") or told.get("model"),
+            usage=_usage(record.get("usageMetadata"), *_COUNTED) or _usage(told, *_TOLD),
+            latency_ms=told.get("duration_ms"),
+            ttft_ms=told.get("ttft_ms"),
+        )
 
-    def _take_results(
-        self,
-        record: Mapping[str, Any],
-        parts: Sequence[Mapping[str, Any]],
-        key: str,
-        ts_us: int | None,
-    ) -> None:
+    def _take_results(self, record: Row, parts: Sequence[Row], key: str, ts_us: int | None) -> None:
         result = fields.mapping(record, "toolCallResult")
         status = result.get("status")
         for at, part in enumerate(parts):
             response = part.get("functionResponse")
             if not isinstance(response, dict):
                 continue
-            facts = {
-                "tool": response.get("name"),
-                "ok": None if status is None else status == "success",
-                "error_class": "user_aborted" if status == "cancelled" else None,
-                "error_type": result.get("errorType"),
-            }
-            name = f"{key}:{at}" if at else key
-            call_id = response.get("id") or result.get("callId")
-            self._transcript.returned(call_id, function_output(part), name, ts_us, **present(facts))
+            self.returned(
+                response.get("id") or result.get("callId"),
+                function_output(part),
+                f"{key}:{at}" if at else key,
+                ts_us,
+                tool=response.get("name"),
+                ok=None if status is None else status == "success",
+                error_class="user_aborted" if status == "cancelled" else None,
+                error_type=result.get("errorType"),
+            )
 
-    def _take_system(self, record: Mapping[str, Any], key: str, ts_us: int | None) -> None:
+    def _take_system(self, record: Row, key: str, ts_us: int | None) -> None:
         subtype, payload = record.get("subtype"), fields.mapping(record, "systemPayload")
         event = fields.mapping(payload, "uiEvent")
         if event.get("event.name") == "qwen-code.api_response":
@@ -150,37 +129,19 @@ class _QwenChat:
                 "tokens_before": fields.count(info, "originalTokenCount"),
                 "tokens_after": fields.count(info, "newTokenCount"),
             }
-            self._draft.add("compaction", facts, key, ts_us)
+            self.add("compaction", facts, key, ts_us)
         elif event.get("event.name") == "qwen-code.api_error":
             told = {"message": str(event.get("error")), "error_class": event.get("error_type")}
-            self._draft.add("error", told, key, ts_us)
+            self.add("error", told, key, ts_us)
         else:
             name = event.get("event.name") or subtype
             self._notes.skip(f"record of the client itself: {name}", key)
 
 
-def _usage(metadata: object) -> dict[str, Any] | None:
-    if not isinstance(metadata, dict):
-        return None
-    return usage_of(
-        {
-            "prompt": metadata.get("promptTokenCount"),
-            "completion": metadata.get("candidatesTokenCount"),
-            "thinking": metadata.get("thoughtsTokenCount"),
-            "cached": metadata.get("cachedContentTokenCount"),
-        }
-    )
-
-
-def _usage_told(event: Mapping[str, Any]) -> dict[str, Any] | None:
-    return usage_of(
-        {
-            "prompt": event.get("input_token_count"),
-            "completion": event.get("output_token_count"),
-            "thinking": event.get("thoughts_token_count"),
-            "cached": event.get("cached_content_token_count"),
-        }
-    )
+def _usage(told: object, *names: str) -> dict[str, int] | None:
+    held = told if isinstance(told, dict) else {}
+    known = ("prompt", "completion", "thinking", "cached")
+    return usage_of({name: held.get(own) for name, own in zip(known, names, strict=True)})
 
 
 IMPORTER = QwenCodeImporter()

@@ -6,17 +6,24 @@ file whose edits cannot be seen, such as one that a command wrote, has those of 
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
-from penstock_jobs.importers.file_edits import FileEdit, arguments_of
+from penstock.events.messages import message_of, text_of
+from penstock_jobs.importers import fields
+from penstock_jobs.importers.edits import FileChanges, FileEdit, arguments_of
+from penstock_jobs.importers.fields import Row
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes, SourceUnfit
-from penstock_jobs.importers.runs import add_run_usage, end_run, is_unfinished, run_name
-from penstock_jobs.importers.session_draft import SessionDraft, present
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import ImportedTranscript, json_of, text_of, tool_calls_of
+from penstock_jobs.importers.transcript import (
+    SessionDraft,
+    is_unfinished,
+    json_of,
+    present,
+    run_name,
+)
 
 _BEGINS = re.compile(rb'"(?:trajectory|history)"\s*:\s*\[')
 _STEP_FIELDS = frozenset(
@@ -35,28 +42,24 @@ class SweAgentImporter(Importer):
         document = source.document()
         if not isinstance(document, dict):
             raise SourceUnfit("it is no object")
-        info = document.get("info")
-        info = info if isinstance(info, dict) else {}
+        info = fields.mapping(document, "info")
         ended = "info" not in document or bool(info.get("exit_status"))
         if not is_unfinished(source, notes, ended=ended):
             yield from _Run(document, info, source, notes).events()
 
 
-class _Run:
-    def __init__(
-        self, document: Mapping[str, Any], info: Mapping[str, Any], source: Source, notes: Notes
-    ) -> None:
+class _Run(SessionDraft):
+    def __init__(self, document: Row, info: Row, source: Source, notes: Notes) -> None:
         self._notes, self._info = notes, info
-        self._steps = _objects(document.get("trajectory"))
-        self._history = _objects(document.get("history"))
-        replay = json_of(document.get("replay_config"))
-        self._replay: Mapping[str, Any] = replay if isinstance(replay, dict) else {}
+        self._steps = fields.rows(document, "trajectory")
+        self._history = fields.rows(document, "history")
+        self._replay = arguments_of(document.get("replay_config"))
         task = self._fact("problem_statement", "id") or source.name.removesuffix(".traj")
         seconds = [step.get("execution_time") for step in self._steps]
         self._seconds = [each if isinstance(each, int | float) else 0 for each in seconds]
         start_us = source.changed_us() - int(sum(self._seconds) * 1_000_000)
-        self._draft = SessionDraft(run_name(task, document), "swe-agent", clock_us=start_us)
-        self._draft.start = {
+        super().__init__(run_name(task, document), "swe-agent", start_us)
+        self.start = {
             "client": "swe-agent",
             "client_version": info.get("swe_agent_version"),
             "repo": self._fact("env", "repo", "github_url")
@@ -65,9 +68,8 @@ class _Run:
             "task_id": task,
             "environment": document.get("environment"),
         }
-        model = self._fact("agent", "model", "name")
-        self._transcript = ImportedTranscript(self._draft, model=model)
-        self._editor = _Editor(self._transcript, notes)
+        self.model = self._fact("agent", "model", "name")
+        self._editor = _Editor(self.changes, notes)
 
     def _fact(self, *names: str) -> Any:
         value: Any = self._replay
@@ -83,13 +85,12 @@ class _Run:
                 self._take_message(message, f"message-{at}")
         patch = self._info.get("submission")
         if isinstance(patch, str) and patch:
-            self._transcript.changes.add_final_patch(patch.replace("\r\n", "\n"), "submission")
-        stats = self._info.get("model_stats")
-        stats = stats if isinstance(stats, dict) else {}
+            self.changes.add_final_patch(patch.replace("\r\n", "\n"), "submission")
+        stats = fields.mapping(self._info, "model_stats")
         usage = {"prompt": stats.get("tokens_sent"), "completion": stats.get("tokens_received")}
-        add_run_usage(self._draft, usage, cost_usd=stats.get("instance_cost") or None)
-        end_run(self._draft, self._info.get("exit_status"))
-        return self._draft.finished()
+        self.add_run_usage(usage, cost_usd=stats.get("instance_cost") or None)
+        self.end_run(self._info.get("exit_status"))
+        return self.finished()
 
     def _take_steps(self) -> None:
         """The steps, behind the messages that came before the first."""
@@ -102,23 +103,22 @@ class _Run:
             message = answers[told] if told < len(answers) else {}
             same = message.get("action") == step.get("action")
             told += same
-            calls = tool_calls_of(message, f"step-{at}") if same else []
-            self._take_step(at, step, calls)
+            self._take_step(at, step, message_of(message).calls if same else [])
 
-    def _take_step(self, at: int, step: Mapping[str, Any], calls: Sequence[dict[str, Any]]) -> None:
+    def _take_step(self, at: int, step: Row, calls: Sequence[dict[str, Any]]) -> None:
         key, seconds = f"step-{at}", self._seconds[at]
         response, action = step.get("response"), step.get("action")
         text = response if isinstance(response, str) else None
         unknown = present({name: step[name] for name in step.keys() - _STEP_FIELDS})
-        facts = present({"text": text, "action": action, "extra": unknown or None})
-        self._transcript.answered(key, tool_calls=calls, **facts)
+        self.answered(key, tool_calls=calls, text=text, action=action, extra=unknown or None)
         observation = step.get("observation")
         output = observation if isinstance(observation, str) else ""
         call_id = calls[0]["id"] if calls else None
-        ts_us = self._draft.clock_us + int(seconds * 1_000_000)
+        ts_us = self.clock_us + int(seconds * 1_000_000)
         state = json_of(step.get("state"))
-        result = {"duration_ms": seconds * 1000 or None, "state": state}
-        self._transcript.returned(call_id, output, f"{key}:result", ts_us, **present(result))
+        took = seconds * 1000 or None
+        name = f"{key}:result"
+        self.returned(call_id, output, name, ts_us, duration_ms=took, state=state)
         name = calls[0]["name"] if calls else ""
         arguments = arguments_of(calls[0].get("arguments")) if calls else {}
         if isinstance(action, str) and name not in ("str_replace_editor", "bash"):
@@ -126,21 +126,18 @@ class _Run:
             place = _Place(key, call_id, folder if isinstance(folder, str) else "/")
             self._editor.take(action, arguments, output, place)
 
-    def _take_message(self, message: Mapping[str, Any], key: str) -> None:
+    def _take_message(self, message: Row, key: str) -> None:
         """Of the history. A demonstration is none of this session's doing."""
-        known = {
-            name: value
-            for name, value in message.items()
-            if name not in ("agent", "message_type", "is_demo", "thought", "action", "tags")
-        }
+        known = fields.without(message, "agent", "message_type", "is_demo", "thought", "action",
+                               "tags")  # fmt: skip
         call_ids = known.pop("tool_call_ids", None)
         if call_ids:
             known["tool_call_id"] = call_ids[0]
         if _is_demo(message):
             text = text_of(message.get("content"))
-            self._transcript.asked(text, key, synthetic=True, demonstration=True)
+            self.asked(text, key, synthetic=True, demonstration=True)
         else:
-            self._transcript.take(known, key)
+            self.told(known, key)
 
 
 class _Place(NamedTuple):
@@ -154,15 +151,13 @@ class _Place(NamedTuple):
 class _Editor:
     """The windowed editor: which lines of which file were seen, and what edits made of them."""
 
-    def __init__(self, transcript: ImportedTranscript, notes: Notes) -> None:
-        self._changes = transcript.changes
+    def __init__(self, changes: FileChanges, notes: Notes) -> None:
+        self._changes = changes
         self._notes = notes
         self._lines: dict[str, dict[int, str]] = {}
         self._cursors = (1, 1)
 
-    def take(
-        self, action: str, arguments: Mapping[str, Any], observation: str, place: _Place
-    ) -> None:
+    def take(self, action: str, arguments: Row, observation: str, place: _Place) -> None:
         command, _, rest = action.strip().partition("\n")
         words = command.split()
         verb = words[0] if words else ""
@@ -185,7 +180,7 @@ class _Editor:
             self._changes.add(change, f"{place.key}:edit", place.call_id)
 
     def _change(
-        self, path: str, command: str, rest: str, arguments: Mapping[str, Any], action: str
+        self, path: str, command: str, rest: str, arguments: Row, action: str
     ) -> FileEdit | None:
         verb = command.split(maxsplit=1)[0]
         if isinstance(old := arguments.get("search"), str):
@@ -231,12 +226,8 @@ def _read_window(observation: str, folder: str) -> tuple[str, dict[int, str]] | 
     return str(PurePosixPath(folder, head[1])), lines
 
 
-def _is_demo(message: Mapping[str, Any]) -> bool:
+def _is_demo(message: Row) -> bool:
     return bool(message.get("is_demo"))
-
-
-def _objects(value: object) -> list[dict[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 IMPORTER = SweAgentImporter()

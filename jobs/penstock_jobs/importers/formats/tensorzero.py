@@ -5,15 +5,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from penstock.events.messages import Message, answer_of, count_of, messages_of
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.chat_payloads import answer_of, messages_of
-from penstock_jobs.importers.export_rows import Row, is_export, rows_of
-from penstock_jobs.importers.importer import ImportedEvent, Importer
-from penstock_jobs.importers.model_calls import ExportedCall, sessions_of
+from penstock_jobs.importers.model_calls import CallImporter, ExportedCall, Score
 from penstock_jobs.importers.report import Notes
-from penstock_jobs.importers.session_draft import count_of, moment_us, present
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import json_of
+from penstock_jobs.importers.stores import Row, is_export, rows_of
+from penstock_jobs.importers.transcript import json_of, moment_us, present
 
 _MARKS = [re.compile(rb'"%s"\s*:' % name)
           for name in (b"episode_id", b"function_name", b"variant_name")]  # fmt: skip
@@ -22,14 +20,14 @@ _KEPT = ("function_name", "variant_name", "tags", "inference_params", "disprefer
 _UUID_7 = re.compile(r"([0-9a-f]{8})-([0-9a-f]{4})-7[0-9a-f]{3}-")
 
 
-class TensorZeroImporter(Importer):
+class TensorZeroImporter(CallImporter):
     name = "tensorzero"
 
     def recognises(self, candidate: Candidate) -> bool:
         return is_export(candidate) and all(mark.search(candidate.beginning) for mark in _MARKS)
 
-    def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-        yield from sessions_of(_calls(source, notes), self.name, source, notes)
+    def calls(self, source: Source, notes: Notes) -> Iterator[ExportedCall | Score]:
+        return _calls(source, notes)
 
 
 def _calls(source: Source, notes: Notes) -> Iterator[ExportedCall]:
@@ -51,7 +49,7 @@ def _call(row: Row, source: Source, name: str, episode: str) -> ExportedCall:
         id=name,
         began_us=began,
         ended_us=began + took * 1000 if took is not None else None,
-        messages=messages_of(row.get("input")),
+        messages=messages_of(json_of(row.get("input"))),
         answer=_answer(json_of(row.get("output"))),
         session=episode,
         tools=tools.get("tools_available") or tools.get("additional_tools"),
@@ -59,10 +57,10 @@ def _call(row: Row, source: Source, name: str, episode: str) -> ExportedCall:
     )
 
 
-def _answer(output: Any) -> dict[str, Any] | None:
+def _answer(output: Any) -> Message | None:
     """Of a function that gives JSON, the text that the model wrote."""
     if isinstance(output, dict) and isinstance(output.get("raw"), str):
-        return answer_of([{"type": "text", "text": output["raw"]}])
+        return answer_of(output["raw"])
     return answer_of(output)
 
 

@@ -6,23 +6,24 @@ the session, the others are sessions of their own that fork from it, where what 
 fork is a copy. Tokens of a node are what it adds; a prompt is all before it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from penstock.events.messages import usage_of
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.engine_tokens import engine_tokens
+from penstock_jobs.importers.fields import Row
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes
-from penstock_jobs.importers.runs import add_run_usage, run_name
-from penstock_jobs.importers.session_draft import (
+from penstock_jobs.importers.sources import Candidate, Source
+from penstock_jobs.importers.transcript import (
     SessionDraft,
     digest_of,
+    engine_tokens,
+    milliseconds,
     moment_us,
     present,
-    usage_of,
+    run_name,
 )
-from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import ImportedTranscript
 
 _RESULT = {"example_id", "prompt", "completion", "reward"}
 _TAKEN = ("prompt", "completion", "reward", "tool_defs", "token_usage", "trajectory")
@@ -55,13 +56,13 @@ class VerifiersImporter(Importer):
                 notes.skip("line that is neither a rollout nor an episode", f"line {number}")
 
 
-def _traces_of(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _traces_of(row: Row) -> list[dict[str, Any]]:
     """Of an episode, or of a line that is a trace itself."""
     traces = fields.rows(row, "traces") if "traces" in row else [dict(row)]
     return [trace for trace in traces if isinstance(trace.get("nodes"), list)]
 
 
-def _result(row: Mapping[str, Any], source: Source) -> list[ImportedEvent]:
+def _result(row: Row, source: Source) -> list[ImportedEvent]:
     example = row.get("example_id")
     task = row.get("task")
     draft = SessionDraft(run_name(f"example-{example}", row), "verifiers", source.changed_us())
@@ -71,7 +72,6 @@ def _result(row: Mapping[str, Any], source: Source) -> list[ImportedEvent]:
         "group_id": f"{task or 'rollouts'}:{example}:{digest_of(row.get('prompt'))[:12]}",
         "tools": row.get("tool_defs") or None,
     }
-    transcript = ImportedTranscript(draft)
     for part in ("prompt", "completion"):
         told = row.get(part)
         messages = [{"role": "user", "content": told}] if isinstance(told, str) else told
@@ -79,27 +79,18 @@ def _result(row: Mapping[str, Any], source: Source) -> list[ImportedEvent]:
             if isinstance(message, dict):
                 given = part == "prompt" and message.get("role") == "assistant"
                 facts = {"is_copied_context": True} if given else {}
-                transcript.take(message, f"{part}-{at}", **facts)
-    add_run_usage(draft, usage_of(row.get("token_usage")))
-    _reward(draft, "reward", row.get("reward"))
-    rest = fields.without(row, *_TAKEN)
-    draft.add("x_rollout", rest, "rollout")
+                draft.told(message, f"{part}-{at}", **facts)
+    draft.add_run_usage(usage_of(row.get("token_usage")))
+    draft.add_reward("reward", row.get("reward"), "verifiers", "reward-reward")
+    draft.add("x_rollout", fields.without(row, *_TAKEN), "rollout")
     truncated, failed = row.get("is_truncated"), row.get("error")
     reason = "timeout" if truncated else "crash" if failed else "completed"
     draft.add("session_end", {"reason": reason}, "end")
     return draft.finished()
 
 
-def _reward(draft: SessionDraft, name: str, value: object) -> None:
-    if isinstance(value, int | float):
-        payload = {"name": name, "value": value, "given_by": "verifiers"}
-        draft.add("x_reward", payload, f"reward-{name}")
-
-
 class _Trace:
-    def __init__(
-        self, trace: Mapping[str, Any], episode: Mapping[str, Any], source: Source, notes: Notes
-    ) -> None:
+    def __init__(self, trace: Row, episode: Row, source: Source, notes: Notes) -> None:
         self._trace, self._episode, self._notes, self._source = trace, episode, notes, source
         self._nodes = fields.rows(trace, "nodes")
         self._name = fields.text(trace, "id") or digest_of(trace)
@@ -122,7 +113,6 @@ class _Trace:
         name = f"{self._name}/{at}" if at else self._name
         draft = SessionDraft(name, "verifiers", clock_us)
         draft.start = self._start(at)
-        transcript = ImportedTranscript(draft)
         prompt: list[int] = []
         for number in path:
             node = self._nodes[number]
@@ -134,7 +124,7 @@ class _Trace:
                 facts["is_copied_context"] = True  # given, and said by nobody here
             if message.get("role") == "tool" and facts:
                 facts = {"copied": True}
-            transcript.take(message, f"node-{number}", **facts)
+            draft.told(message, f"node-{number}", **facts)
             prompt += [each for each in fields.items(node, "token_ids") if isinstance(each, int)]
         if not at:
             self._finish(draft)
@@ -159,9 +149,7 @@ class _Trace:
             start |= {"parent_session": self._name, "link": "fork"}
         return start
 
-    def _sampled(
-        self, node: Mapping[str, Any], call: Mapping[str, Any], prompt: Sequence[int]
-    ) -> dict[str, Any]:
+    def _sampled(self, node: Row, call: Row, prompt: Sequence[int]) -> dict[str, Any]:
         ids, mask = fields.items(node, "token_ids"), fields.items(node, "mask")
         scaffold = next((at for at, own in enumerate(mask) if own), len(ids))
         tokens = engine_tokens(
@@ -171,21 +159,20 @@ class _Trace:
         began, ended = moment_us(time.get("start")), moment_us(time.get("end"))
         sampling = fields.mapping(call, "sampling")
         agent = fields.mapping(self._trace, "agent")
-        facts = {
+        return {
             "model": call.get("model") or agent.get("model"),
             "usage": usage_of(call.get("usage")),
             "tokens": tokens,
             "sampling": sampling or None,
             "finish_reason": call.get("finish_reason") or node.get("finish_reason"),
-            "latency_ms": (ended - began) / 1000 if began and ended and ended >= began else None,
+            "latency_ms": milliseconds(began, ended),
             "ts_us": ended,
         }
-        return present(facts)
 
     def _finish(self, draft: SessionDraft) -> None:
         trace = self._trace
         for name, value in fields.mapping(trace, "rewards").items():
-            _reward(draft, str(name), value)
+            draft.add_reward(str(name), value, "verifiers", f"reward-{name}")
         names = ("metrics", "info", "stop_condition", "errors", "run", "runtime")
         if rest := present({name: trace.get(name) for name in names}):
             draft.add("x_rollout", rest, "rollout")
@@ -195,7 +182,7 @@ class _Trace:
             draft.add("session_end", {"reason": reason or "completed"}, "end")
 
 
-def _paths(nodes: Sequence[Mapping[str, Any]]) -> Iterator[list[int]]:
+def _paths(nodes: Sequence[Row]) -> Iterator[list[int]]:
     """From a root to each end, in the order of the ends. A node's parent comes before it."""
     parents = [node.get("parent") for node in nodes]
     inner = set(parents)

@@ -6,17 +6,22 @@ path. It is replayed before anything is read: a line alone says nothing.
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.file_edits import FileEdit
+from penstock_jobs.importers.edits import FileEdit
+from penstock_jobs.importers.fields import Row
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes, SourceUnfit
-from penstock_jobs.importers.runs import is_unfinished
-from penstock_jobs.importers.session_draft import SessionDraft, moment_us, present
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.transcript import ImportedTranscript
+from penstock_jobs.importers.transcript import (
+    SessionDraft,
+    is_unfinished,
+    moment_us,
+    present,
+    tool_call,
+)
 
 _INITIAL, _SET, _PUSH, _DELETE = range(4)
 _WHOLE = re.compile(rb'"requests"\s*:\s*\[')
@@ -27,6 +32,7 @@ _CANCELLED = 2
 #: An index that would make a list of nothing.
 _GAP_MAX = 10_000
 _SILENT = (
+    "markdownContent", "thinking", "toolInvocationSerialized",
     "undoStop", "codeblockUri", "progressMessage", "progressTaskSerialized", "inlineReference",
     "mcpServersStarting", "confirmation", "prepareToolInvocation", "markdownVuln", "command",
     "warning", "extensions", "pullRequest", "elicitationSerialized", "multiDiffData", "hook",
@@ -79,7 +85,7 @@ def replayed(rows: Iterator[tuple[int, dict[str, Any]]], notes: Notes) -> Any:
     return state
 
 
-def _change(state: Any, kind: object, path: Sequence[Any], row: Mapping[str, Any]) -> bool:
+def _change(state: Any, kind: object, path: Sequence[Any], row: Row) -> bool:
     place = state
     for name in path[:-1]:
         place = _at(place, name)
@@ -119,14 +125,14 @@ def _put(place: Any, name: Any, value: Any) -> bool:
     return False
 
 
-class _ChatSession:
-    def __init__(self, session: Mapping[str, Any], source: Source, notes: Notes) -> None:
-        self._requests, self._notes, self._source = fields.rows(session, "requests"), notes, source
+class _ChatSession(SessionDraft):
+    def __init__(self, session: Row, source: Source, notes: Notes) -> None:
+        self._requests, self._notes, self._file = fields.rows(session, "requests"), notes, source
         clock_us = moment_us(session.get("creationDate")) or source.changed_us()
-        draft = SessionDraft(session["sessionId"], "vscode-chat", clock_us)
+        super().__init__(session["sessionId"], "vscode-chat", clock_us)
         repo = fields.mapping(session, "repoData")
-        draft.project = repo.get("workspaceFolder") or repo.get("remoteUrl")
-        draft.start = {
+        self.project = repo.get("workspaceFolder") or repo.get("remoteUrl")
+        self.start = {
             "client": "vscode-chat",
             "repo": repo.get("remoteUrl"),
             "branch": repo.get("localBranch"),
@@ -134,28 +140,23 @@ class _ChatSession:
             "title": session.get("customTitle"),
             "responder": session.get("responderUsername"),
         }
-        self._draft, self._transcript = draft, ImportedTranscript(draft)
 
     def events(self) -> list[ImportedEvent]:
         for at, request in enumerate(self._requests):
             key = str(request.get("requestId") or f"request-{at}")
             ts_us = moment_us(request.get("timestamp"))
             message = fields.mapping(request, "message")
-            facts = {"variables": fields.mapping(request, "variableData").get("variables") or None}
-            self._transcript.asked(fields.text(message, "text") or "", key, ts_us, **present(facts))
+            variables = fields.mapping(request, "variableData").get("variables") or None
+            self.asked(fields.text(message, "text") or "", key, ts_us, variables=variables)
             state = fields.mapping(request, "modelState")
             answered = state.get("value") in _ANSWERED or "result" in request
-            last = at == len(self._requests) - 1
-            if (
-                last
-                and not answered
-                and is_unfinished(self._source, self._notes, ended=False, changed_us=ts_us)
-            ):
+            ended = answered or at < len(self._requests) - 1
+            if is_unfinished(self._file, self._notes, ended=ended, changed_us=ts_us):
                 break
             self._take_answer(request, key)
-        return self._draft.finished()
+        return self.finished()
 
-    def _take_answer(self, request: Mapping[str, Any], key: str) -> None:
+    def _take_answer(self, request: Row, key: str) -> None:
         parts = fields.rows(request, "response")
         result = fields.mapping(request, "result")
         timings, metadata = fields.mapping(result, "timings"), fields.mapping(result, "metadata")
@@ -165,32 +166,34 @@ class _ChatSession:
             return
         state = fields.mapping(request, "modelState")
         ended = moment_us(state.get("completedAt"))
-        said = {
-            "text": "".join(_markdown(part) for part in parts) or None,
-            "thinking": "".join(_thought(part) for part in parts) or None,
-            "model": fields.text(request, "modelId"),
-            "usage": _usage(result, metadata),
-            "latency_ms": timings.get("totalElapsed"),
-            "ttft_ms": timings.get("firstProgress"),
-        }
-        self._transcript.answered(name, ended, tool_calls=calls, **present(said))
+        self.answered(
+            name,
+            ended,
+            tool_calls=calls,
+            text="".join(_markdown(part) for part in parts) or None,
+            thinking="".join(_thought(part) for part in parts) or None,
+            model=fields.text(request, "modelId"),
+            usage=_usage(result, metadata),
+            latency_ms=timings.get("totalElapsed"),
+            ttft_ms=timings.get("firstProgress"),
+        )
         for call_id, output in results:
-            self._transcript.returned(call_id, output, f"{call_id}:result")
+            self.returned(call_id, output, f"{call_id}:result")
         for at, part in enumerate(parts):
             self._take_part(part, f"{name}:{at}")
         error = fields.mapping(result, "errorDetails")
         if error:
-            self._draft.add("error", {"message": str(error.get("message"))}, f"{name}:error")
+            self.add("error", {"message": str(error.get("message"))}, f"{name}:error")
         if state.get("value") == _CANCELLED or request.get("isCanceled"):
-            self._draft.add("interrupt", {"call_id": name}, f"{name}:cancelled")
+            self.add("interrupt", {"call_id": name}, f"{name}:cancelled")
         if (vote := request.get("vote")) in (0, 1):
             told = {"kind": "thumbs", "target": name, "value": "up" if vote else "down"}
             if comment := fields.text(request, "voteDownReason"):
                 told["comment"] = comment
-            self._draft.add("feedback", told, f"{name}:vote-{vote}")
+            self.add("feedback", told, f"{name}:vote-{vote}")
 
     def _tools(
-        self, parts: Sequence[Mapping[str, Any]], metadata: Mapping[str, Any]
+        self, parts: Sequence[Row], metadata: Row
     ) -> tuple[list[dict[str, Any]], list[tuple[str, Any]]]:
         """The calls of tools, in full from the rounds that Copilot tells, else from what was
         shown of them; and their results."""
@@ -201,13 +204,7 @@ class _ChatSession:
             for call in fields.rows(each, "toolCalls")
         ]
         calls = {
-            str(call.get("id")): present(
-                {
-                    "id": str(call.get("id")),
-                    "name": str(call.get("name") or "unknown"),
-                    "arguments": call.get("arguments"),
-                }
-            )
+            str(call.get("id")): tool_call(call.get("id"), call.get("name"), call.get("arguments"))
             for call in rounds
         }
         results: list[tuple[str, Any]] = [(name, told[name]) for name in calls if name in told]
@@ -221,20 +218,14 @@ class _ChatSession:
                 results.append((name, detail))
         return list(calls.values()), results
 
-    def _take_part(self, part: Mapping[str, Any], key: str) -> None:
+    def _take_part(self, part: Row, key: str) -> None:
         kind = part.get("kind")
         if kind == "textEditGroup":
             self._take_edits(part, key)
-        elif kind not in (
-            None,
-            "markdownContent",
-            "thinking",
-            "toolInvocationSerialized",
-            *_SILENT,
-        ):
+        elif kind is not None and kind not in _SILENT:
             self._notes.skip(f"part of an answer of the unknown kind {kind}", key)
 
-    def _take_edits(self, part: Mapping[str, Any], key: str) -> None:
+    def _take_edits(self, part: Row, key: str) -> None:
         """Edits name ranges of a file, and nobody tells what stood there. It is known where they
         only insert; others are kept, and are no edits: what became of them cannot be said."""
         path = fields.mapping(part, "uri").get("path")
@@ -245,17 +236,17 @@ class _ChatSession:
             if isinstance(edit, dict)
         ]
         text = "".join(fields.text(edit, "text") or "" for edit in edits)
-        known = self._transcript.changes.edited  # the call of a tool told what was there before
+        known = self.changes.edited  # the call of a tool told what was there before
         if not isinstance(path, str) or not edits or path in known:
             return
         if all(map(_inserts, edits)):
-            self._transcript.changes.add(FileEdit(path, "", text), f"{key}:edit", None)
+            self.changes.add(FileEdit(path, "", text), f"{key}:edit", None)
         else:
             payload = {"kind": "textEditGroup", "path": path, "edits": edits}
-            self._draft.add("x_context", payload, f"{key}:edits")
+            self.add("x_context", payload, f"{key}:edits")
 
 
-def _inserts(edit: Mapping[str, Any]) -> bool:
+def _inserts(edit: Row) -> bool:
     """Whether the range that it replaces is empty."""
     span = fields.mapping(edit, "range")
     start, end = (
@@ -265,12 +256,12 @@ def _inserts(edit: Mapping[str, Any]) -> bool:
     return None not in start and start == end
 
 
-def _markdown(part: Mapping[str, Any]) -> str:
+def _markdown(part: Row) -> str:
     content = part.get("content") if part.get("kind") == "markdownContent" else part
     return _plain(content) if part.get("kind") in (None, "markdownContent") else ""
 
 
-def _thought(part: Mapping[str, Any]) -> str:
+def _thought(part: Row) -> str:
     if part.get("kind") != "thinking":
         return ""
     value = part.get("value")
@@ -283,7 +274,7 @@ def _plain(value: object) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _usage(result: Mapping[str, Any], metadata: Mapping[str, Any]) -> dict[str, int] | None:
+def _usage(result: Row, metadata: Row) -> dict[str, int] | None:
     told = fields.mapping(result, "usage") or fields.mapping(metadata, "usage")
     usage = {
         "prompt": fields.count(told, "promptTokens") or fields.count(metadata, "promptTokens"),

@@ -51,7 +51,7 @@ def read_openinference(span: Span, _origin: Origin) -> Reading | None:
 
 def _openinference_call(attributes: Attributes) -> ModelCallReading:
     given, gave = (
-        [_message(each["message"]) for each in objects(tree(attributes, f"llm.{name}_messages."))
+        [openinference_message(each["message"]) for each in objects(tree(attributes, f"llm.{name}_messages."))
          if isinstance(each.get("message"), dict)]
         for name in ("input", "output")
     )  # fmt: skip
@@ -82,7 +82,7 @@ def _openinference_call(attributes: Attributes) -> ModelCallReading:
     return ModelCallReading(given, 0, answers, system_text(given), tools or None, present(facts))
 
 
-def _message(held: dict[str, Any]) -> Message:
+def openinference_message(held: dict[str, Any]) -> Message:
     calls = [each["tool_call"] for each in objects(held.get("tool_calls"))
              if isinstance(each.get("tool_call"), dict)]  # fmt: skip
     parts = []
