@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +21,6 @@ from tests.support.planted_secrets import SHAPED, letters, private_key
 from tests.support.repository import ROOT
 
 HOOKS = ROOT / "examples" / "hooks"
-
-
-@pytest.fixture(scope="module")
-def service(start: Callable[..., Any]) -> Iterator[Any]:
-    with start() as running:
-        yield running
 
 
 @dataclass

@@ -2,18 +2,11 @@
 
 import html
 import re
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from penstock.server.api_page import type_text
-
-
-@pytest.fixture(scope="module")
-def service(start: Callable[..., Any]) -> Iterator[Any]:
-    with start() as running:
-        yield running
 
 
 def test_every_call_parameter_and_schema_is_on_the_page(service: Any) -> None:

@@ -1,30 +1,28 @@
 """Lists over HTTP come in pages, whose entries are those of the whole list, each once."""
 
 import json
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from penstock.errors import InvalidInput
 from penstock.lake.pages import ListQuestion, page_of
+from tests.support.service import Service
 
 
-@pytest.fixture(scope="module")
-def service(start: Callable[..., Any]) -> Iterator[Any]:
-    with start() as running:
-        for number in range(5):
-            checkpoint = {
-                "name": f"c{number}",
-                "uri": f"s3://bucket/{number}",
-                "digest": f"sha256:{number:064}",
-            }
-            reply = running.post("/v1/checkpoints", json.dumps(checkpoint).encode())
-            assert reply.status == 200, reply.body
-            change = {"checkpoint": f"c{number}", "reason": "first", "override": True}
-            body = json.dumps(change).encode()
-            assert running.post(f"/v1/channels/ch{number}/promote", body).status == 200
-        yield running
+@pytest.fixture(scope="module", autouse=True)
+def filled(service: Service) -> None:
+    for number in range(5):
+        checkpoint = {
+            "name": f"c{number}",
+            "uri": f"s3://bucket/{number}",
+            "digest": f"sha256:{number:064}",
+        }
+        reply = service.post("/v1/checkpoints", json.dumps(checkpoint).encode())
+        assert reply.status == 200, reply.body
+        change = {"checkpoint": f"c{number}", "reason": "first", "override": True}
+        body = json.dumps(change).encode()
+        assert service.post(f"/v1/channels/ch{number}/promote", body).status == 200
 
 
 @pytest.mark.parametrize(("name", "least"), [("checkpoints", 5), ("channels", 5), ("keys", 3)])
