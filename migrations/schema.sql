@@ -197,14 +197,6 @@ CREATE TABLE console_session (
 	used_at BIGINT NOT NULL,
 	CONSTRAINT pk_console_session PRIMARY KEY (token_sha256)
 );
-CREATE TABLE data_key (
-	id VARCHAR(16) NOT NULL,
-	owner VARCHAR(128) NOT NULL,
-	wrapped TEXT NOT NULL,
-	made_at BIGINT NOT NULL,
-	retired_at BIGINT,
-	CONSTRAINT pk_data_key PRIMARY KEY (id)
-);
 CREATE TABLE delivery (
 	target VARCHAR(64) NOT NULL,
 	tenant VARCHAR(128) NOT NULL,
@@ -713,7 +705,6 @@ CREATE INDEX ix_benchmark_run_checkpoint ON benchmark_run (tenant, checkpoint, s
 CREATE INDEX ix_checkpoint_move_checkpoint ON checkpoint_move (tenant, checkpoint);
 CREATE INDEX ix_checkpoint_shard_shard ON checkpoint_shard (tenant, shard);
 CREATE INDEX ix_consent_decision_subject ON consent_decision (tenant, kind, subject);
-CREATE INDEX ix_data_key_owner ON data_key (owner, retired_at);
 CREATE INDEX ix_erasure_state ON erasure (state);
 CREATE INDEX ix_follow_up_label_session ON follow_up_label (tenant, session_id);
 CREATE INDEX ix_job_family ON job (family);

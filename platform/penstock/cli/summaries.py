@@ -35,7 +35,6 @@ SUMMARIES = {
     "audit": "Who did what, and whether anybody changed that.",
     "redaction": "What is masked in events before they are kept.",
     "consent": "Whether what users, projects and sessions send may be trained on.",
-    "encryption": "Keys of an encrypted lake.",
     "erase": "Erase what a user, a session, a project or a tenant sent, and all that was made "
     "of it.",
     "retention": "How long what is kept.",

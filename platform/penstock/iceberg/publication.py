@@ -10,10 +10,8 @@ import sqlalchemy as sa
 
 from penstock.database.engine import insert_of, now_us
 from penstock.database.leases import leased
-from penstock.encryption.data_keys import has_data_keys
-from penstock.encryption.sealed_store import SealedStore
 from penstock.errors import ExtraMissing
-from penstock.iceberg.errors import IcebergBusy, IcebergSealed
+from penstock.iceberg.errors import IcebergBusy
 from penstock.iceberg.event_table import (
     TableChange,
     commit,
@@ -63,8 +61,7 @@ class PublishedTable:
 
 def publish(lake: Lake, tenant: str, *, history: bool = True) -> Publication:
     """Bring the table of a tenant in step with its live segments. Without `history` the snapshots
-    of before go. Raises IcebergSealed, IcebergBusy, ExtraMissing."""
-    _refuse_sealed(lake)
+    of before go. Raises IcebergBusy, ExtraMissing."""
     with _alone(lake, tenant):
         with lake.database.read() as connection:
             snap = connection.scalar(sa.select(lake_head.c.snap)) or 0
@@ -164,17 +161,12 @@ def _erase_history(order: ErasureOrder) -> Iterator[ErasedPart]:
         return
     try:
         publish(lake, tenant, history=False)
-    except (ExtraMissing, IcebergSealed):  # whoever publishes makes it again
+    except ExtraMissing:  # whoever publishes makes it again
         withdraw(lake, tenant)
     yield ErasedPart({"Iceberg tables published anew": 1})
 
 
 ERASURE = ErasureStep(CONTENT, _erase_history, aged="replaced")
-
-
-def _refuse_sealed(lake: Lake) -> None:
-    if isinstance(lake.store, SealedStore) or has_data_keys(lake.database):
-        raise IcebergSealed(where=lake.settings.data)
 
 
 @contextmanager

@@ -40,14 +40,14 @@ class Lake:
     def __init__(self, settings: Settings) -> None:
         from penstock.audit.tally import Tally
         from penstock.database.engine import Database
-        from penstock.encryption.sealed_store import open_lake_store
         from penstock.lake.pinned_files import FileTails
         from penstock.lake.redaction_counts import RedactionTally
         from penstock.lake.segments import Summariser
+        from penstock.storage import open_store
 
         self.settings = settings
         self.database = Database.of(settings)
-        self.store: ObjectStore = open_lake_store(settings, self.database)
+        self.store: ObjectStore = open_store(settings)
         self.tails = FileTails(TAILS_BYTES_MAX)
         self.summariser = Summariser()
         #: What is noted in the audit a few times a minute at most.
@@ -214,22 +214,10 @@ def _opened(settings: Settings, prepare: "Callable[[Database], object]") -> Lake
     lake = Lake(settings)
     try:
         prepare(lake.database)
-        _refuse_sealed(lake)
     except BaseException:
         lake.close()
         raise
     return lake
-
-
-def _refuse_sealed(lake: Lake) -> None:
-    """Raises EncryptionOff: what is written there would not be sealed, what is sealed not read."""
-    from penstock.encryption.data_keys import has_data_keys
-    from penstock.encryption.errors import EncryptionOff
-    from penstock.encryption.settings import EncryptionSettings
-
-    off = lake.settings.room(EncryptionSettings).encryption == "off"
-    if off and has_data_keys(lake.database):
-        raise EncryptionOff(where=lake.settings.data)
 
 
 def _embedded_file(settings: Settings) -> Path | None:

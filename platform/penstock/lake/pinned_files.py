@@ -17,7 +17,6 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from penstock.encryption.errors import SealedFileDamaged
 from penstock.errors import ExtraMissing, PenstockError
 from penstock.lake.errors import LakeDamaged, QueryFailed
 from penstock.storage import ObjectStore
@@ -170,9 +169,6 @@ class PinnedFiles:
         except FileNotFoundError as error:
             self.failure = LakeDamaged(path=name, why="it is missing")
             raise self.failure from error
-        except SealedFileDamaged as error:
-            self.failure = LakeDamaged(path=name, why=error.facts["why"])
-            raise self.failure from error
         except PenstockError as error:
             self.failure = error
             raise
@@ -232,7 +228,7 @@ def make_filesystem(files: Mapping[str, DistantFile]) -> Any:
     try:
         from fsspec import AbstractFileSystem
     except ImportError:
-        raise ExtraMissing(what="A lake in S3, or an encrypted one,", extra="s3") from None
+        raise ExtraMissing(what="A lake in S3", extra="s3") from None
 
     class PinnedFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has no types
         """Exactly what DuckDB asks of a file system to read Parquet."""

@@ -24,7 +24,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from penstock.encryption.errors import SealedFileDamaged
 from penstock.errors import PenstockError
 from penstock.events.event import SCHEMA_VERSION, session_hash, session_key
 from penstock.lake.errors import LakeDamaged
@@ -90,8 +89,6 @@ def open_segment(store: ObjectStore, name: str) -> Iterator[pq.ParquetFile]:
             pq.ParquetFile(source, page_checksum_verification=True) as file,
         ):
             yield file
-    except SealedFileDamaged as error:
-        raise LakeDamaged(path=name, why=error.facts["why"]) from error
     except (pa.ArrowException, OSError) as error:
         # Arrow raises OSError for a page that does not match its checksum too; an OSError of the
         # system has a number.

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import sqlalchemy as sa
 
-from penstock.encryption.errors import SealedFileDamaged
 from penstock.events.event import session_key
 from penstock.execution import Executor
 from penstock.lake.bucket_jobs import BucketJob, Parameters, read_results, run_job
@@ -168,8 +167,6 @@ def _problem_of(lake: Lake, name: str, size: int, sha256: str, rows: int | None)
                 size_read += len(part)
     except FileNotFoundError:
         return "missing"
-    except SealedFileDamaged as error:
-        return f"it is sealed, and cannot be opened: {error.facts['why']}"
     if size_read != size:
         return f"{size_read} bytes, the database says {size}"
     if digest.hexdigest() != sha256:

@@ -8,8 +8,6 @@ from itertools import chain
 import sqlalchemy as sa
 
 from penstock.database.engine import now_us
-from penstock.encryption.sealed_store import SealedStore
-from penstock.lake.key_rotation import delete_unneeded_keys, replace_data_key, retired_keys
 from penstock.lake.lake import Lake
 from penstock.lake.rewrites import (
     RewrittenSegment,
@@ -27,18 +25,9 @@ from penstock.lake.tables import (
     reader_lease,
     session_link,
 )
-from penstock.privacy.orders import (
-    CONTENT,
-    KEYS,
-    LINEAGE,
-    LOG,
-    ErasedPart,
-    ErasureOrder,
-    ErasureStep,
-)
+from penstock.privacy.orders import CONTENT, LINEAGE, ErasedPart, ErasureOrder, ErasureStep
 from penstock.privacy.tables import consent_decision
 from penstock.privacy.tombstones import SESSION, TENANT
-from penstock.safe_names import tenant_folder
 
 #: How long those who read the replaced files may finish; then they fail, and can begin again.
 READERS_SECONDS_MAX = 120.0
@@ -50,11 +39,6 @@ _BACKUPS = (
 _BUCKET = (
     "What the bucket keeps beside its objects is out of reach: older versions, copies in other"
     " regions, and parts of uploads that were cut off. Its lifecycle rules end them."
-)
-
-_KEYS_NEEDED = (
-    "Files that came while this was done still need an earlier data key of the tenant:"
-    " `penstock encryption rotate` deletes it once they are merged."
 )
 
 
@@ -118,25 +102,6 @@ def wait_for_readers(lake: Lake, seconds_max: float) -> bool:
     return not reading
 
 
-def _replace_data_key(order: ErasureOrder) -> Iterator[ErasedPart]:
-    """What comes from now on is sealed with another key than what is erased."""
-    if order.scope.kind == TENANT:
-        replace_data_key(order.lake, order.scope.tenant)
-    yield ErasedPart()
-
-
-def _delete_data_keys(order: ErasureOrder) -> Iterator[ErasedPart]:
-    """Whatever is left of the files, on disks or as versions in buckets, opens no more."""
-    lake, tenant = order.lake, order.scope.tenant
-    if order.scope.kind == TENANT and isinstance(lake.store, SealedStore):
-        owner = tenant_folder(tenant)
-        deleted = delete_unneeded_keys(lake, owner)
-        left = retired_keys(lake, owner)
-        yield ErasedPart({"data keys": deleted}, notes=[_KEYS_NEEDED] if left else [])
-
-
-NEW_DATA_KEY = ErasureStep(LOG, _replace_data_key)
-DATA_KEYS = ErasureStep(KEYS, _delete_data_keys)
 EVENTS = ErasureStep(CONTENT, _erase_events, aged="files")
 RECORDS = ErasureStep(CONTENT, _erase_records, aged="records")
 FILES = ErasureStep(LINEAGE, _erase_files, aged="replaced")

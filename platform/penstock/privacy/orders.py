@@ -21,9 +21,8 @@ from penstock.privacy.tables import erasure_session
 from penstock.privacy.tombstones import PROJECT, SESSION, TENANT, USER
 
 _PAGE = 10_000
-#: The order in which rooms do their parts: the log first, since writers fill the others from it;
-#: keys last, when the files are gone.
-LOG, CONTENT, LINEAGE, KEYS = range(4)
+#: The order in which rooms do their parts: the log first, since writers fill the others from it.
+LOG, CONTENT, LINEAGE = range(3)
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,6 @@ class ShardUnknown(PenstockError, exit_status=2, http_status=404):
     """The shard {shard!r} was not found: {why}. `penstock shards list` shows them."""
 
 
-class ShardSealed(ShardMissing, exit_status=2, http_status=404):
-    """The shard {shard} is sealed: {path} opens with a key of its lake alone. Read it from the
-    data directory, with the lake's settings of encryption, or from the service."""
-
-
 class ShardGone(ShardMissing, exit_status=2, http_status=410):
     """The files of the shard {shard} are gone: it was {how} at {when}{why}. Its row, its lineage
     and its counts are in `penstock shards list`; its recipe, built again, makes a shard anew."""

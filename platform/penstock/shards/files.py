@@ -8,7 +8,6 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.encryption.errors import SealedFileDamaged
 from penstock.lake.segments import DigestingFile
 from penstock.settings import MIB
 from penstock.shards.errors import ShardDamaged
@@ -35,7 +34,7 @@ def reporting_damage(path: str) -> Iterator[None]:
         yield
     except FileNotFoundError as error:
         raise ShardDamaged(path=path, why="it is missing") from error
-    except (pa.ArrowException, UnicodeDecodeError, SealedFileDamaged) as error:
+    except (pa.ArrowException, UnicodeDecodeError) as error:
         raise ShardDamaged(path=path, why=str(error).strip()) from error
     except OSError as error:
         if error.errno is not None:

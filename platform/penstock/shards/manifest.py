@@ -12,11 +12,9 @@ from typing import Any
 
 import msgspec
 
-from penstock.encryption.errors import SealedFileDamaged
-from penstock.encryption.sealed_mark import is_sealed
 from penstock.errors import InvalidInput
 from penstock.safe_names import DIGEST_PREFIX, relative_name, sha256_digits, tenant_folder
-from penstock.shards.errors import ShardDamaged, ShardGone, ShardMissing, ShardSealed
+from penstock.shards.errors import ShardDamaged, ShardGone, ShardMissing
 from penstock.shards.schema import FORMAT, FORMATS
 from penstock.storage import ObjectStore
 
@@ -202,14 +200,10 @@ def _content(store: ObjectStore, name: str) -> bytes | None:
             return bytes(source.read())
     except FileNotFoundError:
         return None
-    except SealedFileDamaged as error:
-        raise ShardDamaged(path=name, why=str(error)) from error
 
 
 def _checked_manifest(content: bytes, name: str, shard_id: str) -> Manifest:
     if not (digest := _digest_of(content)).startswith(shard_id):
-        if is_sealed(content):
-            raise ShardSealed(shard=shard_id, path=name)
         raise ShardDamaged(path=name, why=f"it is the manifest of {digest}")
     return decoded_manifest(content, name)
 

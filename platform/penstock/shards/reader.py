@@ -97,7 +97,7 @@ def read_shard(data: str | Path, shard_id: str, **options: Unpack[ReadingOptions
     ranks; 64 samples when neither is given. `columns` are those of docs/loader.md. `cache` says
     where copies of files from elsewhere are kept, or whether any are. `tenant` says whose it is
     in a data directory or a store; to a service its `key` says that, else the one of PENSTOCK_KEY
-    or of `penstock login`. Raises ShardUnknown, ShardMissing, ShardSealed, LakeMissing.
+    or of `penstock login`. Raises ShardUnknown, ShardMissing, LakeMissing.
     """
     return read_mixture(data, [(shard_id, 1.0)], exhausted="stop", **options)
 
@@ -120,11 +120,6 @@ def read_mixture(
     own = settings.data / CACHE_FOLDER
     is_own = cache in (None, True, False)
     directory = own if is_own else Path(str(cache))
-    if place.sealed and is_own:
-        if cache is True or plan.column_copies:
-            why = "copies are not sealed, and the lake's files are: name a directory for them"
-            raise InvalidInput(what="A copy in the data directory", why=why)
-        cache = False
     local = LocalCopies(directory, settings.room(ShardSettings).shard_cache_bytes_max)
     if cache is not False and not (place.store.local and is_own):
         copies = local

@@ -12,7 +12,6 @@ from penstock.database.errors import DatabaseUnreachable
 from penstock.lake.errors import LakeMissing
 from penstock.settings import Settings, load_settings
 from penstock.shards.errors import ShardMissing
-from penstock.shards.files import files_of
 from penstock.shards.manifest import (
     StoredShard,
     is_shard_id,
@@ -37,8 +36,6 @@ class ShardPlace:
     stored: Callable[[str], StoredShard]
     #: Whether files can be read at any place of them.
     random_access: bool = True
-    #: Whether its lake seals files, so that copies of them would be clear where they are not.
-    sealed: bool = False
 
 
 def shard_place(data: str | Path, *, tenant: str, key: str | None) -> ShardPlace:
@@ -54,7 +51,7 @@ def shard_place(data: str | Path, *, tenant: str, key: str | None) -> ShardPlace
 
 def _of_store(store: ObjectStore, tenant: str, shard_id: str) -> StoredShard:
     """Where nothing but the store says what there is. Raises InvalidInput, ShardMissing,
-    ShardGone, ShardDamaged, ShardSealed."""
+    ShardGone, ShardDamaged."""
     own = shard_folder(tenant, shard_id)
     try:
         return stored_shard(store, own, shard_id)
@@ -67,13 +64,11 @@ def _of_store(store: ObjectStore, tenant: str, shard_id: str) -> StoredShard:
 def _directory_place(settings: Settings, tenant: str) -> ShardPlace:
     """Raises SettingInvalid. Whoever names a shard by its id may do without the database."""
     from penstock.database.engine import Database
-    from penstock.encryption.sealed_store import SealedStore, open_lake_store
     from penstock.lake.lake import check_lake
     from penstock.shards.withdrawn_sessions import check_withdrawn
 
     database = Database.of(settings)
-    store = open_lake_store(settings, database)
-    sealed = isinstance(store, SealedStore)
+    store = open_store(settings)
 
     def stored(text: str) -> StoredShard:
         """Raises ShardUnknown, ShardMissing, ShardDamaged, ShardWithdrawn, LakeMissing."""
@@ -84,8 +79,6 @@ def _directory_place(settings: Settings, tenant: str) -> ShardPlace:
                 return _of_store(store, tenant, text)
             withdrawn = check_withdrawn(database, settings, known.tenant, known.id)
             found = stored_shard(store, known.folder, known.id)
-            if sealed:
-                _learn_keys(found)
         except (LakeMissing, DatabaseUnreachable) as error:
             # A warning is not worth the end of a training run, a refusal is.
             refuses = settings.room(ShardSettings).withdrawn_shards != WARN
@@ -102,7 +95,7 @@ def _directory_place(settings: Settings, tenant: str) -> ShardPlace:
             )
         return found
 
-    return ShardPlace(store, settings, stored, sealed=sealed)
+    return ShardPlace(store, settings, stored)
 
 
 def _registered(database: "Database", tenant: str, text: str) -> "RegisteredShard | None":
@@ -113,13 +106,6 @@ def _registered(database: "Database", tenant: str, text: str) -> "RegisteredShar
     if is_shard_id(text):
         return find_by_id(database, tenant, text)
     return find_shard(database, tenant, text)
-
-
-def _learn_keys(shard: StoredShard) -> None:
-    """Have the keys of its files in memory: the database is not asked while it is read."""
-    for file in files_of(shard.manifest):
-        with suppress(FileNotFoundError):  # whoever reads it is told
-            shard.store.open(shard.path(file)).close()
 
 
 def _service_place(url: str, key: str | None) -> ShardPlace:

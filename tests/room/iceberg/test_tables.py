@@ -10,7 +10,7 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from penstock.iceberg import event_table, publication
-from penstock.iceberg.errors import IcebergBusy, IcebergSealed
+from penstock.iceberg.errors import IcebergBusy
 from penstock.iceberg.event_table import data_files, metadata_location, open_catalog
 from penstock.iceberg.publication import (
     list_published,
@@ -289,16 +289,6 @@ def test_upkeep_publishes_where_the_setting_says_so(tmp_path: Path) -> None:
         [table] = list_published(lake.lake)
         assert (table.rows, table.files, table.is_behind) == (5, 1, False)
         assert _scanned(lake.lake) == _asked(lake)
-
-
-def test_a_sealed_lake_is_refused(tmp_path: Path) -> None:
-    keys = tmp_path / "keys"
-    keys.write_text("MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=\n")
-    keys.chmod(0o600)
-    data = tmp_path / "data"
-    lock = {"encryption": "file", "encryption_key_file": str(keys)}
-    with hand_lake(data, **lock) as lake, pytest.raises(IcebergSealed):
-        publish(lake.lake, "default")
 
 
 def test_commands_publish_show_and_drop(tmp_path: Path) -> None:

@@ -12,14 +12,12 @@ from penstock.access.keys import create_key, rotate_key
 from penstock.errors import InvalidInput, PenstockError
 from penstock.ingest.project_lines import keep_project
 from penstock.lake.lake import open_lake, open_or_make
-from penstock.lake.statement_processes import StatementProcesses
 from penstock.redaction.line_redaction import RedactedLines
 from penstock.settings import load_settings
 from penstock_jobs.demo.server import Server, running_server
-from tests.room.encryption.test_key_services import new_master, write_private
 from tests.support.access.hostile_sql import corpus
 from tests.support.commands import penstock
-from tests.support.lakes import Event, body_of, hand_lake, make_event
+from tests.support.lakes import Event, body_of, make_event
 from tests.system.access.test_role_matrix import OF_PROJECTS, OPEN_TO, place_of
 
 MARKER = "zebra-7141"
@@ -288,15 +286,3 @@ def test_the_command_makes_one_and_lists_it(tmp_path: Path) -> None:
     assert "project shop/web" in made.stderr
     [key] = json.loads(penstock("keys", "list", "--json", *data).stdout)
     assert (key["role"], key["project"]) == ("read", SHOP)
-
-
-def test_a_project_is_read_where_the_service_reads_the_files_for_the_engine(tmp_path: Path) -> None:
-    """As with files that are sealed, or in S3."""
-    masters = write_private(tmp_path / "masters", new_master())
-    sealed = {"encryption": "file", "encryption_key_file": str(masters)}
-    with hand_lake(tmp_path / "data", **sealed) as lake:
-        lake.store([make_event("a", 1, project=SHOP), make_event("b", 1, project=BANK)])
-        lake.lake.statements = StatementProcesses(distant_files=True)
-        for view in ("events", "sessions", "user_messages"):
-            query = lake.lake.query(f"select session_id from {view}", project=SHOP)
-            assert query.table().to_pylist() == [{"session_id": "a"}]

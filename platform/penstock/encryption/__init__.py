@@ -1,1 +1,0 @@
-"""Encryption at rest: files of the lake sealed with a key of their tenant."""
