@@ -68,11 +68,12 @@ soak-hostile: .venv/ready ## a hostile tenant beside an honest one (SECONDS=600)
 	$(BIN)/python -m bench.hostile_soak --seconds $(SECONDS) $(ARGS)
 
 .PHONY: lint
-lint: .venv/ready ## style, format, types and the direction of imports
+lint: .venv/ready ## style, format, types, the direction of imports, and what it all weighs
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m bench.weight
 
 .PHONY: format
 format: .venv/ready ## put the code in order

@@ -1,4 +1,5 @@
 import os
+import resource
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ settings.load_profile("penstock")
 #: Each process has servers of its own, of some GB together.
 _PROCESSES_MAX = 4
 _TESTS = Path(__file__).parent
+_CPU_MINUTES_GOAL = 9
 #: The servers of the scale-out twins, as fixtures and as parameters: what needs one is a test of
 #: the system, in whichever folder its suite is.
 _CLUSTERS = {"broker", "kafka", "postgres", "postgresql", "ray_cluster", "s3_process"}
@@ -40,6 +42,18 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     if kind == "room" and needed & _CLUSTERS:
         kind = "system"
     item.add_marker(kind)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """What a whole run took, with the processes that it started. It fails nothing: machines
+    differ."""
+    spread = config.getoption("numprocesses", None)
+    if spread and not hasattr(config, "workerinput"):
+        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        minutes = sum(one.ru_utime + one.ru_stime for one in used) / 60
+        goal = f"; the goal of make test is {_CPU_MINUTES_GOAL}" * ("smoke" in config.option.markexpr)
+        sys.stdout.write(f"{minutes:.1f} CPU minutes{goal}\n")
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
