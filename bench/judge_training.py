@@ -1,7 +1,7 @@
-"""Trains the second local judge of follow-ups: `python -m bench.judge_training`.
+"""Trains the local judge of follow-ups: `python -m bench.judge_training`.
 
 Multinomial logistic regression over the features of the train examples. It writes the committed
-`model_2.npz` beside the judge; with the same examples it is the same model.
+`model.npz` beside the judge; with the same examples it is the same model.
 
 The examples come in groups that were written in different ways. Probabilities are fitted on each
 group by a model that learned from the others alone: so they say how sure the judge can be of
@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.sparse import csr_matrix
 
-from penstock_jobs.rewards.followups.features import FeatureRows
+from penstock_jobs.rewards.followups.features import FeatureRows, columns, features
 from penstock_jobs.rewards.followups.judge import DISSATISFIED, LABELS, Example, all_examples
-from penstock_jobs.rewards.followups.local_judge import GENERATIONS, NEWEST, Matrix, Model, softmax
-from penstock_jobs.rewards.followups.speech_features import columns, features
+from penstock_jobs.rewards.followups.local_judge import MODEL_FILE, Matrix, Model, softmax
 from tests.support.labelled_messages import TRAINING, labelled_messages
 
 #: Chosen by cross-validation on the train examples, with the weights of the features' blocks.
@@ -119,7 +118,7 @@ def _of_others(rows: csr_matrix, labels: NDArray[np.intp], group_of: NDArray[np.
 if __name__ == "__main__":
     model = train(train_groups())
     package = files("penstock_jobs.rewards.followups")
-    with as_file(package / GENERATIONS[NEWEST - 1].model_file) as target:
+    with as_file(package / MODEL_FILE) as target:
         np.savez_compressed(
             target,
             weights=model.weights,

@@ -18,7 +18,7 @@ from penstock_jobs.rewards.bucket import as_bucket
 from penstock_jobs.rewards.credit import score_bucket
 from penstock_jobs.rewards.definition import Definition, find_definition
 from penstock_jobs.rewards.followups.judge import Message
-from penstock_jobs.rewards.followups.local_judge import NEWEST, LocalJudge
+from penstock_jobs.rewards.followups.local_judge import LocalJudge
 from penstock_jobs.rewards.reward import columns_of
 from penstock_jobs.rewards.runs import without_garbage_collection
 from tests.support.labelled_messages import HELD_OUT, TRAINING, labelled_messages
@@ -85,16 +85,15 @@ def _command(data: Path, events: int) -> Iterator[Figure]:
 
 
 def _judge_speed() -> Iterator[Figure]:
-    """Of the local judges, on the labelled messages, which are in twenty languages."""
+    """The local judge on the labelled messages, which are in twenty languages."""
     messages = [
         example.message for name in (*TRAINING, HELD_OUT) for example in labelled_messages(name)
     ]
-    for generation, name in ((1, "first"), (NEWEST, "second")):
-        judge = LocalJudge(generation)
-        judge.judge(messages)
-        cpu_s = min(_judge_seconds(judge, messages) for _ in range(_TRIES))
-        what = f"messages that the {name} local judge reads, per CPU second"
-        yield Figure(what, f"{len(messages) / cpu_s:.0f}")
+    judge = LocalJudge()
+    judge.judge(messages)
+    cpu_s = min(_judge_seconds(judge, messages) for _ in range(_TRIES))
+    what = "messages that the local judge reads, per CPU second"
+    yield Figure(what, f"{len(messages) / cpu_s:.0f}")
 
 
 def _judge_seconds(judge: LocalJudge, messages: Sequence[Message]) -> float:

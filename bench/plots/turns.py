@@ -143,7 +143,7 @@ def dissatisfied_follow_up_plot(path: Path) -> None:
         for number, (words, examples) in enumerate(
             (
                 ("written with those it learned from", kept_back),
-                ("written to trip the first judge", fresh_examples()),
+                ("written to trip a judge of words", fresh_examples()),
                 ("written afterwards, in twenty languages", labelled_messages(HELD_OUT)),
             )
         ):

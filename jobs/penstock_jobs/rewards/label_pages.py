@@ -8,30 +8,20 @@ from penstock.console.page import ConsolePage, Content, Redirect
 from penstock.console.visitor import Visitor
 from penstock.errors import InvalidInput
 from penstock_jobs.rewards.calls import LIST_DEFINITIONS, DefinitionsQuestion
-from penstock_jobs.rewards.followups.judge import Label
 from penstock_jobs.rewards.followups.label_calls import (
+    ANSWERS,
     LABEL,
     LABEL_RATES,
     NEXT_LABEL,
     UNDO,
+    CheckpointLabels,
     EffectQuestion,
     LabelOrder,
+    LabelStep,
     NextLabelQuestion,
     UndoQuestion,
 )
-from penstock_jobs.rewards.followups.label_effect import CheckpointLabels, LabelStep
 
-#: In the order of their keys: what says that the work was wrong begins at 5.
-ANSWERS: tuple[tuple[Label, str], ...] = (
-    ("moves_on", "accepts, or goes on to the next thing"),
-    ("refines", "wishes something more or different; nothing was wrong"),
-    ("asks", "wants to know something"),
-    ("abandons", "drops it: no longer needed, given up, or done by hand"),
-    ("corrects", "says that it is not what was asked"),
-    ("reports_failure", "says that it does not work"),
-    ("reverts", "wants it undone, or undid it"),
-    ("complains", "is displeased; sarcasm too"),
-)
 _CHECKPOINTS_SHOWN = 40
 
 
@@ -52,7 +42,7 @@ def _queue(visitor: Visitor, question: NextLabelQuestion) -> Content:
         question = msgspec.structs.replace(question, definition=names[0])
     content = {
         "asked": question,
-        "answers": list(enumerate(ANSWERS, 1)),
+        "answers": list(enumerate(ANSWERS.items(), 1)),
         "may_label": visitor.may_ask(LABEL),
         "definitions": names,
         "found": None,

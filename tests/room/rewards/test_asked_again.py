@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock_jobs.rewards.measures.asked_again import (
+from penstock_jobs.rewards.measures.dissatisfied import (
     RequestParameters,
     asked_again,
     words_of,

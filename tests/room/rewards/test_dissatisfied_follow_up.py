@@ -13,7 +13,6 @@ from penstock_jobs.rewards.errors import JudgeUnfit
 from penstock_jobs.rewards.followups.judge import Judgement, Message, Unjudged
 from penstock_jobs.rewards.followups.labels import SessionLabels, StoredLabel, digest_of
 from penstock_jobs.rewards.followups.llm_judge import judge_version
-from penstock_jobs.rewards.followups.local_judge import LocalJudge
 from penstock_jobs.rewards.measures.dissatisfied import (
     LocalJudgeParameters,
     RawJudgeParameters,
@@ -55,9 +54,10 @@ def test_who_stops_the_session_has_abandoned_it(tmp_path: Path) -> None:
     assert rewards(tmp_path, [said(1), answered(2, text="Done."), end])["1"]["value"] == -1
 
 
-def test_a_definition_cannot_ask_for_a_judge_that_is_not_there() -> None:
-    with pytest.raises(ValueError, match=f"no local judge has version 0.*{LocalJudge().version}"):
-        LocalJudgeParameters(judge="0")
+@pytest.mark.parametrize("parameters", [LocalJudgeParameters, RawJudgeParameters])
+def test_a_definition_cannot_ask_for_a_judge_that_is_not_there(parameters: Any) -> None:
+    with pytest.raises(ValueError, match=r"the local judge has version .*, not 0"):
+        parameters(judge="0")
 
 
 def test_what_the_judge_cannot_tell_is_censored_and_never_0(tmp_path: Path) -> None:

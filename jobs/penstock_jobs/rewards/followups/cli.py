@@ -1,5 +1,6 @@
 """`penstock rewards label` and `penstock rewards judge`."""
 
+import sys
 from collections.abc import Iterable
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
@@ -7,20 +8,22 @@ from uuid import uuid4
 
 import typer
 
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, PenstockError
 from penstock.events.event import TENANT_DEFAULT
+from penstock.lake.desk import Caller, LocalDesk
 from penstock.lake.lake import Lake, open_existing
 from penstock.terminal import options
 from penstock.terminal.output import say, show_json, show_text
 
 if TYPE_CHECKING:
     from penstock_jobs.rewards.followups.judge import Evaluation, Example, Judge
+    from penstock_jobs.rewards.followups.label_calls import OpenMessage
     from penstock_jobs.rewards.followups.llm_judge import LlmJudge
     from penstock_jobs.rewards.followups.questions import QuestionFrame
 
-Definition = Annotated[
-    str, typer.Option("--definition", help="By whose judge messages are chosen.")
-]
+_LINES_MAX = 40
+_CHARS_MAX = 4_000
+_SHORT_CHARS_MAX = 600
 
 
 def label(
@@ -38,14 +41,10 @@ def label(
     checkpoint: Annotated[
         str | None, typer.Option("--checkpoint", help="Only sessions of this checkpoint.")
     ] = None,
-    since: Annotated[
-        str | None,
-        typer.Option(
-            "--since", help="Only sessions heard of since: a time, or an age such as 24h."
-        ),
-    ] = None,
     by: options.By = None,
-    definition: Definition = "default",
+    definition: Annotated[
+        str, typer.Option("--definition", help="By whose judge messages are chosen.")
+    ] = "default",
     data: options.Data = None,
     tenant: options.Tenant = TENANT_DEFAULT,
     json: options.Json = False,
@@ -58,47 +57,32 @@ def label(
     Example: penstock rewards label --count 20
     """
     from penstock_jobs.rewards.due_sessions import definition_known_as
-    from penstock_jobs.rewards.followups.questions import read_frame
+    from penstock_jobs.rewards.followups.questions import label_by_model, read_frame
 
     with open_existing(data) as lake:
         known = definition_known_as(lake.database, definition)
-        since_us = options.since_us(since) if since else None
-        frame = read_frame(lake, known.version, tenant, checkpoint, since_us)
-        if not frame.follow_ups:
-            narrowed = "with these options, " if checkpoint or since else ""
+        frame = read_frame(lake, known.version, tenant, checkpoint)
+        if not frame.waiting:
+            narrowed = "with this checkpoint, " if checkpoint else ""
             why = f"{narrowed}it has no follow-ups: `penstock rewards run` computes them where the"
             why += " definition names judged_follow_up"
             raise InvalidInput(what=f"The definition {known.name}", why=why)
         if json:
-            show_json(_questions(lake, frame, chosen, count))
+            show_json(_questions(lake, tenant, frame, chosen, count))
         elif model:
-            _label_by_model(lake, frame, count)
+            judge = _language_model(lake)
+            tally = label_by_model(lake, tenant, frame, judge, count)
+            show_text(f"{tally.labelled} labels by the model are kept.")
+            for why, times in tally.without.items():
+                say(f"The model said nothing of {times}: {why}.")
+            if tally.without:
+                raise typer.Exit(3)
         else:
-            _label_by_person(lake, frame, count, chosen, options.actor(by))
-
-
-def _label_by_person(
-    lake: Lake, frame: "QuestionFrame", count: int, chosen: float, by: str
-) -> None:
-    from penstock_jobs.rewards.followups.label_prompt import LabelPrompt
-
-    prompt = LabelPrompt(lake, frame, by, count, chosen)
-    prompt.run()
-    show_text(f"{len(prompt.answered)} labels by {by} are kept.")
-    if prompt.gone:
-        say(f"{prompt.gone} messages are not in the lake any more.")
-    say("`penstock rewards run` uses them, and `penstock rewards rates` corrects by them.")
-
-
-def _label_by_model(lake: Lake, frame: "QuestionFrame", count: int) -> None:
-    from penstock_jobs.rewards.followups.questions import label_by_model
-
-    tally = label_by_model(lake, frame, _language_model(lake), count)
-    show_text(f"{tally.labelled} labels by the model are kept.")
-    for why, times in tally.without.items():
-        say(f"The model said nothing of {times}: {why}.")
-    if tally.without:
-        raise typer.Exit(3)
+            who = options.actor(by)
+            desk = LocalDesk(lake, Caller(tenant, who))
+            labels = _label_by_person(desk, definition, checkpoint, chosen, count)
+            show_text(f"{labels} labels by {who} are kept.")
+            say("`penstock rewards run` uses them, and `penstock rewards rates` corrects by them.")
 
 
 def _language_model(lake: Lake) -> "LlmJudge":
@@ -112,19 +96,112 @@ def _language_model(lake: Lake) -> "LlmJudge":
 
 
 def _questions(
-    lake: Lake, frame: "QuestionFrame", chosen: float, count: int
+    lake: Lake, tenant: str, frame: "QuestionFrame", chosen: float, count: int
 ) -> list[dict[str, object]]:
     from penstock_jobs.rewards.followups.labels import by_people, current_labels
-    from penstock_jobs.rewards.followups.questions import follow_up_at, open_questions
+    from penstock_jobs.rewards.followups.questions import follow_up_at, questions
 
-    labels = by_people(current_labels(lake.database, frame.tenant))
+    labels = by_people(current_labels(lake.database, tenant))
     rows: list[dict[str, object]] = []
-    for question in islice(open_questions(frame, labels, chosen), count):
-        follow_up = follow_up_at(lake, frame.tenant, question.place)
+    for question in islice(questions(frame, labels, chosen), count):
+        follow_up = follow_up_at(lake, tenant, question.place)
         facts = {"judged": question.judged, "drawn": question.drawn}
         message = follow_up.message if follow_up else None
         rows.append({**question.place._asdict(), **facts, "message": message})
     return rows
+
+
+# A person labels
+
+
+def _label_by_person(
+    desk: LocalDesk, definition: str, checkpoint: str | None, chosen: float, count: int
+) -> int:
+    """Ask until enough is labelled, nothing is left, or the person stops. Each answer is stored at
+    once, so that whoever stops goes on later. The labels that are left."""
+    from penstock_jobs.rewards.followups import label_calls as calls
+
+    answers: dict[str, str] = {**calls.ANSWERS, "unclear": "cannot be told"}
+    keys = dict(zip(_KEYS, answers, strict=True))
+    text = ["What does the message say of the agent's work just before it?"]
+    text += [f"  {key}  {label}: {answers[label]}" for key, label in keys.items()]
+    text += ["  u  undo your newest label    s  stop; what you answered is kept"]
+    show_text(*text)
+    asked = calls.NextLabelQuestion(definition=definition, checkpoint=checkpoint, chosen=chosen)
+    labels = 0
+    while labels < count and (message := desk.ask(calls.NEXT_LABEL, asked).next):
+        show_text(f"\n{labels + 1} of {count}, {_about(message)}", *_message_lines(message))
+        show_text(" ".join(f"{key} {label}" for key, label in keys.items()))
+        while (key := _pressed_key().lower()) not in (*keys, "u", *_STOPS):
+            show_text(*text)
+        if key in _STOPS:
+            break
+        try:
+            if key == "u":
+                desk.ask(calls.UNDO, calls.UndoQuestion(definition=definition))
+                labels -= 1
+                say("Taken back.")
+                continue
+            names = ("session_id", "turn", "message", "drawn", "until_us")
+            facts = {name: getattr(message, name) for name in names}
+            given = calls.LabelOrder(**facts, label=keys[key], definition=definition)
+            desk.ask(calls.LABEL, given)
+        except PenstockError as error:
+            say(str(error))
+            continue
+        labels += 1
+        show_text(f"→ {keys[key]}")
+    return max(labels, 0)
+
+
+#: Of the labels in their order, and of what nobody can tell.
+_KEYS = "mradcfvx?"
+_STOPS = ("s", "q")
+
+
+def _pressed_key() -> str:
+    """One key from a terminal; from a pipe the first character of a line. At its end `s`."""
+    try:
+        if sys.stdin.isatty():
+            # An arrow comes as several characters, the last of which is a letter: no answer.
+            pressed = typer.getchar()
+            return pressed if len(pressed) == 1 else ""
+        line = sys.stdin.readline()
+    except (KeyboardInterrupt, EOFError):
+        return "s"
+    return line.strip()[:1] if line else "s"
+
+
+def _about(message: "OpenMessage") -> str:
+    why = "drawn by chance" if message.drawn else "chosen: it tells much"
+    return f"{why}: session {message.session_id!r}, turn {message.turn}"
+
+
+def _message_lines(message: "OpenMessage") -> list[str]:
+    facts = ["edited files" if message.edited else "edited nothing"]
+    facts += [f"its tests {message.tests}"] if message.tests else []
+    lines = []
+    if message.previous:
+        lines += ["before, the user said", *_behind_bars(message.previous, _SHORT_CHARS_MAX)]
+    lines += [f"the agent {', '.join(facts)}, and said"]
+    lines += _behind_bars(message.agent or "(nothing)", _SHORT_CHARS_MAX)
+    return [*lines, "the user says", *_behind_bars(message.text, _CHARS_MAX)]
+
+
+def _behind_bars(text: str, chars_max: int) -> list[str]:
+    """Others wrote it: no line of it can pass for ours. What users say stands before or after what
+    they paste: the middle is left out."""
+    if len(text) > chars_max:
+        half = chars_max // 2
+        text = f"{text[:half]}\n[… {len(text) - 2 * half} characters …]\n{text[-half:]}"
+    lines = text.splitlines() or [""]
+    if len(lines) > _LINES_MAX:
+        half = _LINES_MAX // 2
+        lines = [*lines[:half], f"[… {len(lines) - 2 * half} lines …]", *lines[-half:]]
+    return [f"  │ {line}" for line in lines]
+
+
+# How good judges are
 
 
 def judge(
@@ -139,12 +216,13 @@ def judge(
     """How good the judges of follow-ups are, on the labels that your people gave.
 
     Without a data directory, or without labels, on those that come with Penstock: half of them were
-    written together with what the judges learned from, the fresh ones afterwards.
+    written together with what the judge learned from, the fresh ones afterwards.
 
     Example: penstock rewards judge
     """
-    from penstock.errors import PenstockError
     from penstock_jobs.rewards.followups.judge import fresh_examples, held_out_examples
+    from penstock_jobs.rewards.followups.local_judge import local_judge
+    from penstock_jobs.rewards.report import show_evaluation
 
     try:
         lake = open_existing(data)
@@ -156,32 +234,22 @@ def judge(
     if lake is not None:
         with lake:
             own = _labelled(lake, tenant)
-            judges = [*_local_judges(), *([_language_model(lake)] if model and own else [])]
+            judges: list[Judge] = [
+                local_judge(),
+                *([_language_model(lake)] if model and own else []),
+            ]
             results = _evaluated(judges, {"labels drawn by chance": own} if own else {})
     if not results:
         say("No label of yours to go by (`penstock rewards label`): those of Penstock.")
         held_out = [example for example in held_out_examples() if not example.fresh]
         sets = {"held out": held_out, "fresh": list(fresh_examples())}
-        results = _evaluated(_local_judges()[-1:], sets)
-    _show_evaluations(results, json=json)
-
-
-def _show_evaluations(results: "list[tuple[str, Evaluation]]", *, json: bool) -> None:
-    from penstock_jobs.rewards.report import show_evaluation
-
+        results = _evaluated([local_judge()], sets)
     if json:
-        judges = {result.judge for _, result in results}
-        several = len(judges) > 1
+        several = len({result.judge for _, result in results}) > 1
         show_json({f"{name}, {each.judge}" if several else name: each for name, each in results})
         return
     for name, result in results:
         show_evaluation(name, result)
-
-
-def _local_judges() -> "list[Judge]":
-    from penstock_jobs.rewards.followups.local_judge import NEWEST, LocalJudge
-
-    return [LocalJudge(generation) for generation in range(1, NEWEST + 1)]
 
 
 def _evaluated(

@@ -1,14 +1,14 @@
-"""Messages as sparse rows of numbers: what the first local judge looks at.
+"""Messages as sparse rows of numbers, for the local judge.
 
-A message is taken apart into what the user wrote and what they pasted. Its columns are hashed
-character n-grams of the prose, hashed word n-grams, then named ones (cues, shapes of pasted output,
-punctuation, length, what the agent did). Each hashed block of a row has the length 1, so that long
-messages do not shout.
-"""
+It looks at what the user says, without what they paste, and once more at the clauses that it comes
+down to: praise, "but", and then what counts. Failing words that are the subject ("the error page")
+are taken out before. What the agent said last tells what a "no" means."""
 
+import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 from math import inf
 from typing import NamedTuple, TypeAlias
@@ -17,31 +17,64 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock_jobs.rewards.followups.judge import Message
-from penstock_jobs.rewards.followups.lexicon import WORD, lexicon
-from penstock_jobs.rewards.followups.message_parts import (
+from penstock_jobs.rewards.followups.speech import (
     SHAPES,
-    MessageParts,
+    SPEECH_WORD,
+    Hit,
+    Lexicon,
+    Speech,
+    lexicon,
     plain,
-    take_apart,
+    speech_of,
 )
 
-CUES = "cues.toml"
-CHARACTER_COLUMNS = 1 << 13
-WORD_COLUMNS = 1 << 12
+CUES, SIGNS = "cues.toml", "signs.toml"
+_WORD = re.compile(r"[\w'’]+")
 _CHARACTER_GRAMS = (2, 3, 4, 5)
-#: Characters of prose whose n-grams count: the beginning and the end of a long message.
+#: Characters whose n-grams count: the beginning and the end of a long message.
 _GRAM_CHARS = 400
-_WORDS = 120
-#: How much a block weighs beside the others. Chosen by cross-validation on the train examples.
-CHARACTER_WEIGHT = 2.0
-WORD_WEIGHT = 0.7
-CUE_WEIGHT = 0.5
-SHAPE_WEIGHT = 1.0
-_TRAITS = 24
 #: Words of this many at the start tell more: "no, …", "great, now …".
-OPENING_WORDS = 5
+_OPENING_WORDS = 5
 
 Triples: TypeAlias = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]
+
+
+class HashedBlock(NamedTuple):
+    """Columns for n-grams that are told apart by a hash. Of each row the block has the length
+    `weight`. The width is a power of two."""
+
+    first: int
+    width: int
+    weight: float
+
+
+_WORDS = 120
+#: Chosen by cross-validation on the train examples.
+_CHARACTERS = HashedBlock(0, 1 << 13, 1.6)
+_SAID = HashedBlock(_CHARACTERS.first + _CHARACTERS.width, 1 << 12, 0.6)
+_END_CHARACTERS = HashedBlock(_SAID.first + _SAID.width, 1 << 12, 1.0)
+_END_WORDS = HashedBlock(_END_CHARACTERS.first + _END_CHARACTERS.width, 1 << 11, 0.5)
+_PAIR_COLUMNS = 1 << 11
+_FIRST_PAIR = _END_WORDS.first + _END_WORDS.width
+_FIRST_NAMED = _FIRST_PAIR + _PAIR_COLUMNS
+_CUE_WEIGHT = 0.5
+_END_CUE_WEIGHT = 0.7
+_PAIR_WEIGHT = 0.7
+_FLAG_WEIGHT = 0.8
+_FLAGS = 40
+#: A last clause with fewer words is read with the one before it.
+_END_WORDS_MIN = 3
+_END_UNSPACED_MIN = 5
+#: So few letters beside what is pasted are no words.
+_MUTE_CHARS = 8
+#: What is said for politeness is not what a message comes down to.
+_POLITE = frozenset({"pleasantry", "thanks"})
+#: A "no" to a question is no complaint, unless the message goes on with one.
+_BAD = frozenset({
+    "fails", "failing", "wrong", "amiss", "undo", "taking_back", "displeased", "reproach",
+})  # fmt: skip
+#: Of the agent's closing words the end is read.
+_AGENT_CHARS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,46 +96,306 @@ class FeatureRows:
         return product
 
 
-class HashedBlock(NamedTuple):
-    """Columns for n-grams that are told apart by a hash. Of each row the block has the length
-    `weight`. The width is a power of two."""
+class Clause(NamedTuple):
+    text: str
+    words: Sequence[str]
+    #: It is what comes after a "but".
+    turned: bool
+    groups: frozenset[str]
 
-    first: int
-    width: int
-    weight: float
 
+@dataclass(frozen=True)
+class Reading:
+    """A message as the features see it. Groups are by name."""
 
-_CHARACTERS = HashedBlock(0, CHARACTER_COLUMNS, CHARACTER_WEIGHT)
-_WORD_BLOCK = HashedBlock(CHARACTER_COLUMNS, WORD_COLUMNS, WORD_WEIGHT)
+    speech: Speech
+    #: What the user says, with failing words that are the subject taken out.
+    text: str
+    words: tuple[str, ...]
+    #: What it comes down to.
+    end_text: str
+    #: A list: the hash of the first words tells it from a tuple.
+    end_words: list[str]
+    end: frozenset[str]
+    #: How often each group occurs, and those at the very beginning.
+    groups: dict[str, float]
+    opening: frozenset[str]
+    turned: bool
+    #: In the agent's closing words, of SIGNS.
+    agent: frozenset[str]
+
+    @property
+    def is_mute(self) -> bool:
+        """The user says nothing beside what they paste."""
+        has_letter = any(map(str.isalpha, self.text[_MUTE_CHARS:]))
+        return len(self.words) < _END_WORDS_MIN and not has_letter
 
 
 def columns() -> int:
-    """There are the hashed ones, two for each cue, those of shapes and traits, and a constant."""
-    named = 2 * len(lexicon(CUES).names) + len(SHAPES) + _TRAITS + 1
-    return CHARACTER_COLUMNS + WORD_COLUMNS + named
+    return _FIRST_NAMED + 3 * len(_group_numbers()) + 2 * len(SHAPES) + _FLAGS + 1
 
 
 def features(messages: Sequence[Message]) -> FeatureRows:
-    parts = [take_apart(message.text) for message in messages]
-    lowered = [part.prose.lower() for part in parts]
-    words = [WORD.findall(text)[:_WORDS] for text in lowered]
+    readings = [read(message) for message in messages]
     blocks = [
-        character_grams(lowered, _CHARACTERS),
-        word_grams(words, _WORD_BLOCK),
-        _named(messages, parts, lowered, words),
+        _character_grams([reading.text for reading in readings], _CHARACTERS),
+        _word_grams([reading.words for reading in readings], _SAID),
+        _character_grams([reading.end_text for reading in readings], _END_CHARACTERS),
+        _word_grams([reading.end_words for reading in readings], _END_WORDS),
+        _as_triples(
+            [
+                (row, column, value)
+                for row, (message, reading) in enumerate(zip(messages, readings, strict=True))
+                for column, value in _cells(message, reading)
+            ]
+        ),
     ]
-    return together(len(messages), blocks)
+    return _together(len(messages), blocks)
 
 
-def together(count: int, blocks: Sequence[Triples]) -> FeatureRows:
+def read(message: Message) -> Reading:
+    speech = speech_of(message.text)
+    cues, signs, topic, _ = _lists()
+    masked, words, clauses = list[str](), list[str](), list[Clause]()
+    for clause in speech.clauses:
+        own = SPEECH_WORD.findall(clause)
+        hits = signs.hits(own, clause)
+        if any(hit.group == topic for hit in hits):
+            clause = _masked(clause, hits)  # noqa: PLW2901
+            own = SPEECH_WORD.findall(clause)
+            hits = signs.hits(own, clause)
+        masked.append(clause)
+        words += own
+        clauses += _turns(clause, own, hits)
+    ending = _ending(clauses)
+    text = " , ".join(masked)
+    own_words = tuple(words[:_WORDS])
+    counts: dict[str, float] = {}
+    opening = set()
+    for words_list in (cues, signs):
+        names = words_list.names
+        for group, at, _, _ in words_list.hits(own_words, text):
+            name = names[group]
+            if name == "pleasantry":
+                continue
+            counts[name] = counts.get(name, 0.0) + 1.0
+            if at < _OPENING_WORDS:
+                opening.add(name)
+    agent = plain(message.agent).lower()[-_AGENT_CHARS:]
+    return Reading(
+        speech,
+        text,
+        own_words,
+        end_text=" , ".join(clause.text for clause in ending),
+        end_words=[word for clause in ending for word in clause.words][:_WORDS],
+        end=frozenset().union(*(clause.groups for clause in ending)) - _POLITE,
+        groups=counts,
+        opening=frozenset(opening),
+        turned=any(clause.turned for clause in clauses[1:]),
+        agent=_names(signs, signs.hits(SPEECH_WORD.findall(agent), agent)),
+    )
+
+
+def _ending(clauses: Sequence[Clause]) -> Sequence[Clause]:
+    """The last clause that says more than thanks; a short one with those before it, but not over a
+    "but"."""
+    last = next(
+        (
+            at
+            for at in range(len(clauses) - 1, -1, -1)
+            if not ("pleasantry" in clauses[at].groups and _is_short(clauses[at : at + 1]))
+        ),
+        len(clauses) - 1,
+    )
+    begin = last
+    while begin > 0 and not clauses[begin].turned:
+        if not _is_short(clauses[begin : last + 1]):
+            break
+        begin -= 1
+    return clauses[max(begin, 0) : last + 1]
+
+
+def _masked(clause: str, hits: Sequence[Hit]) -> str:
+    """Without the failing words that are what the talk is of."""
+    topic = _lists().topic
+    words = list(SPEECH_WORD.finditer(clause))
+    spans = [_span(hit, words) for hit in hits if hit.group == topic]
+    for begin, end in sorted(spans, reverse=True):
+        clause = f"{clause[:begin]} § {clause[end:]}"
+    return clause.strip()
+
+
+def _turns(text: str, words: Sequence[str], hits: Sequence[Hit]) -> list[Clause]:
+    """The text cut where it turns: "but", "aber". `hits` are of SIGNS."""
+    cues, signs, _, contrast = _lists()
+    turn = next((hit for hit in hits if hit.group == contrast), None)
+    if turn is None:
+        groups = _names(cues, cues.hits(words, text)) | _names(signs, hits)
+        return [Clause(text, words, False, groups)]
+    begin, end = _span(turn, list(SPEECH_WORD.finditer(text)))
+    pieces = [(text[:begin].strip(), False), (text[end:].strip(), True)]
+    return [_clause(piece, turned) for piece, turned in pieces if piece]
+
+
+def _clause(text: str, turned: bool) -> Clause:
+    cues, signs, _, _ = _lists()
+    words = SPEECH_WORD.findall(text)
+    groups = _names(cues, cues.hits(words, text)) | _names(signs, signs.hits(words, text))
+    return Clause(text, words, turned, groups)
+
+
+def _names(words_list: Lexicon, hits: Sequence[Hit]) -> frozenset[str]:
+    names = words_list.names
+    return frozenset([names[hit.group] for hit in hits])
+
+
+def _span(hit: Hit, words: Sequence[re.Match[str]]) -> tuple[int, int]:
+    if hit.unspaced:
+        return hit.at, hit.at + hit.words
+    return words[hit.at].start(), words[hit.at + hit.words - 1].end()
+
+
+def _is_short(clauses: Sequence[Clause]) -> bool:
+    """Whether they are, one behind the other."""
+    text = " ".join([clause.text for clause in clauses])
+    count = sum(len(clause.words) for clause in clauses)
+    if text.isascii() or len(text) <= 8 * max(count, 1):
+        return count < _END_WORDS_MIN
+    return len(text) < _END_UNSPACED_MIN
+
+
+class _Lists(NamedTuple):
+    cues: Lexicon
+    signs: Lexicon
+    #: The numbers of these groups of signs.
+    topic: int
+    contrast: int
+
+
+@cache
+def _lists() -> _Lists:
+    signs = lexicon(SIGNS)
+    return _Lists(lexicon(CUES), signs, signs.names.index("topic"), signs.names.index("contrast"))
+
+
+@cache
+def _group_numbers() -> dict[str, int]:
+    names = (*lexicon(CUES).names, *lexicon(SIGNS).names)
+    return {name: number for number, name in enumerate(names)}
+
+
+def _cells(message: Message, reading: Reading) -> Iterator[tuple[int, float]]:
+    number = _group_numbers()
+    for name, count in reading.groups.items():
+        yield _FIRST_NAMED + number[name], _CUE_WEIGHT * min(count, 3.0) ** 0.5
+    for name in reading.opening:
+        yield _FIRST_NAMED + len(number) + number[name], _CUE_WEIGHT
+    for name in reading.end:
+        yield _FIRST_NAMED + 2 * len(number) + number[name], _END_CUE_WEIGHT
+    yield from _pairs(reading)
+    first_shape = _FIRST_NAMED + 3 * len(number)
+    of_mute = len(SHAPES) if reading.is_mute else 0
+    for at, is_so in enumerate(reading.speech.shapes):
+        if is_so:
+            yield first_shape + of_mute + at, 1.0
+    first_flag = first_shape + 2 * len(SHAPES)
+    for at, is_so in enumerate(_flags(message, reading)):
+        if is_so:
+            yield first_flag + at, _FLAG_WEIGHT
+    yield columns() - 1, 1.0
+
+
+def _pairs(reading: Reading) -> Iterator[tuple[int, float]]:
+    """Groups that occur together: "no" and "that's all" at the end, praise and then "but"."""
+    end, said = reading.end, reading.end | reading.opening
+    pairs = {f"{one}&{other}" for one in end for other in end if one < other}
+    pairs |= {f"{one}>{other}" for one in reading.opening for other in end}
+    pairs |= {f"a:{one}>{other}" for one in reading.agent & {"offer"} for other in said}
+    counts: dict[int, float] = {}
+    for pair in pairs:
+        column = _pair_column(pair)
+        counts[column] = counts.get(column, 0.0) + 1.0
+    for column, count in counts.items():
+        yield _FIRST_PAIR + column, _PAIR_WEIGHT * count / len(pairs) ** 0.5
+
+
+@cache  # there are as many pairs as groups know of each other
+def _pair_column(pair: str) -> int:
+    return zlib.crc32(pair.encode()) % _PAIR_COLUMNS
+
+
+def _flags(message: Message, reading: Reading) -> tuple[bool, ...]:
+    said = plain(message.text)
+    count = len(reading.words)
+    if len(reading.text) > 6 * count + 10:  # a script without spaces
+        count = len(reading.text) // 2
+    asks = said.rstrip().endswith(("?", "؟"))
+    agent_asks = plain(message.agent.rstrip()).endswith(("?", "؟"))
+    questions = said.count("?")
+    return (
+        asks,
+        questions > 0,
+        "??" in said or "?!" in said or questions > 2,
+        "!" in said,
+        "!!" in said,
+        "..." in said or "…" in said,
+        any(len(word) > 2 for word in filter(str.isupper, reading.speech.text.split())),
+        0.05 < reading.speech.pasted <= 0.6,
+        reading.speech.pasted > 0.6,
+        reading.is_mute,
+        reading.speech.quotes,
+        *(low <= count < high for low, high in pairwise((0, 3, 6, 12, 25, 50, inf))),
+        message.edited,
+        agent_asks,
+        agent_asks and "plain_no" in reading.opening and not _BAD & reading.groups.keys(),
+        agent_asks and "plain_yes" in reading.opening,
+        "offer" in reading.agent,
+        "claim" in reading.agent and "repeated" in reading.groups,
+        not message.agent,
+        reading.turned,
+        reading.turned and bool(reading.opening & {"praise", "pleased"}),
+        len(reading.speech.clauses) > 3,
+        *_overlaps(reading.words, message),
+        asks and "wondering" in reading.end,
+        asks and "wishing" in reading.end,
+    )
+
+
+def _overlaps(words: Sequence[str], message: Message) -> tuple[bool, bool]:
+    """Whether many of a message's longer words were said before: by the agent, by the user."""
+    own = {word for word in words if len(word) > 3}
+    return _holds_more(message.agent, own, 0.3), _holds_more(message.previous, own, 0.5)
+
+
+def _holds_more(text: str, words: set[str], share: float) -> bool:
+    """Whether a text holds more than this share of the words."""
+    if not text or not words:
+        return False
+    text = _ends(text).lower()
+    # Most have too few of them even as parts of words.
+    if sum(word in text for word in words) / len(words) <= share:
+        return False
+    return len(words.intersection(_WORD.findall(text))) / len(words) > share
+
+
+def _ends(text: str) -> str:
+    if len(text) <= 2 * _GRAM_CHARS:
+        return text
+    return f"{text[:_GRAM_CHARS]} {text[-_GRAM_CHARS:]}"
+
+
+# Sparse rows
+
+
+def _together(count: int, blocks: Sequence[Triples]) -> FeatureRows:
     row, column, value = (np.concatenate(arrays) for arrays in zip(*blocks, strict=True))
     order = np.argsort(row, kind="stable")
     return FeatureRows(count, row[order], column[order], value[order])
 
 
-def character_grams(texts: Sequence[str], block: HashedBlock) -> Triples:
+def _character_grams(texts: Sequence[str], block: HashedBlock) -> Triples:
     """All texts stand in one array, and no n-gram reaches over a border."""
-    shown = [f" {ends(text)} " for text in texts]
+    shown = [f" {_ends(text)} " for text in texts]
     points = np.frombuffer("".join(shown).encode("utf-32-le", "replace"), dtype="<u4")
     owner = np.repeat(np.arange(len(shown), dtype=np.uint32), [len(text) for text in shown])
     keys = []
@@ -120,7 +413,7 @@ def character_grams(texts: Sequence[str], block: HashedBlock) -> Triples:
     return _counted(keys, block)
 
 
-def word_grams(words: Sequence[Sequence[str]], block: HashedBlock) -> Triples:
+def _word_grams(words: Sequence[Sequence[str]], block: HashedBlock) -> Triples:
     """The first word stands also for itself as the first."""
     hashes, sizes = list[int](), list[int]()
     for own in words:
@@ -185,89 +478,6 @@ def _mixed(value: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return value ^ (value >> np.uint64(31))
 
 
-def _named(
-    messages: Sequence[Message],
-    parts: Sequence[MessageParts],
-    texts: Sequence[str],
-    words: Sequence[list[str]],
-) -> Triples:
-    first_cue = CHARACTER_COLUMNS + WORD_COLUMNS
-    first_shape = first_cue + 2 * len(lexicon(CUES).names)
-    constant = columns() - 1
-    cells: list[tuple[int, int, float]] = []
-    inputs = zip(messages, parts, texts, words, strict=True)
-    for row, (message, part, text, own) in enumerate(inputs):
-        cells += [(row, first_cue + at, CUE_WEIGHT * cue) for at, cue in _find_cues(own, text)]
-        flags = (*part.shapes, *_traits(message, part, own))
-        cells += [(row, first_shape + at, SHAPE_WEIGHT) for at, is_so in enumerate(flags) if is_so]
-        cells.append((row, constant, 1.0))
-    return as_triples(cells)
-
-
-def as_triples(cells: Sequence[tuple[int, int, float]]) -> Triples:
+def _as_triples(cells: Sequence[tuple[int, int, float]]) -> Triples:
     rows, numbers, values = zip(*cells, strict=True) if cells else ((), (), ())
     return np.array(rows, np.int32), np.array(numbers, np.int32), np.array(values, np.float32)
-
-
-def _find_cues(words: Sequence[str], prose: str) -> list[tuple[int, float]]:
-    """(column, value) for each group that occurs; a second block of as many columns says which of
-    them occur at the very beginning."""
-    cues = lexicon(CUES)
-    values: dict[int, float] = {}
-    for hit in cues.hits(words, prose):
-        values[hit.group] = values.get(hit.group, 0.0) + 1.0
-        if hit.at < OPENING_WORDS:
-            values[len(cues.names) + hit.group] = 1.0
-    return [(column, min(value, 3.0) ** 0.5) for column, value in values.items()]
-
-
-def _traits(message: Message, part: MessageParts, words: list[str]) -> tuple[bool, ...]:
-    """They tell of punctuation, length, and what the agent did."""
-    prose, count = part.prose, len(words) or len(part.prose) / 3
-    if words and len(prose) > 6 * len(words) + 10:  # a script without spaces
-        count = len(prose) / 2
-    questions = prose.count("?")
-    agent = plain(message.agent.rstrip())
-    return (
-        prose.endswith("?"),
-        questions > 0,
-        "??" in prose or "?!" in prose or questions > 2,
-        "!" in prose,
-        "!!" in prose,
-        "..." in prose or "…" in prose,
-        any(len(word) > 2 for word in filter(str.isupper, prose.split())),
-        part.pasted > 0.05,
-        part.pasted > 0.5,
-        part.pasted > 0.95,
-        "```" in message.text,
-        *(low <= count < high for low, high in pairwise((0, 3, 6, 12, 25, 50, inf))),
-        message.edited,
-        message.tests == "passed",
-        message.tests == "failed",
-        agent.endswith("?"),
-        not agent,
-        *overlaps(words, message),
-    )
-
-
-def overlaps(words: Sequence[str], message: Message) -> tuple[bool, bool]:
-    """Whether many of a message's longer words were said before: by the agent, by the user."""
-    own = {word for word in words if len(word) > 3}
-    return _holds_more(message.agent, own, 0.3), _holds_more(message.previous, own, 0.5)
-
-
-def _holds_more(text: str, words: set[str], share: float) -> bool:
-    """Whether a text holds more than this share of the words."""
-    if not text or not words:
-        return False
-    text = ends(text).lower()
-    # Most have too few of them even as parts of words.
-    if sum(word in text for word in words) / len(words) <= share:
-        return False
-    return len(words.intersection(WORD.findall(text))) / len(words) > share
-
-
-def ends(text: str) -> str:
-    if len(text) <= 2 * _GRAM_CHARS:
-        return text
-    return f"{text[:_GRAM_CHARS]} {text[-_GRAM_CHARS:]}"

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from penstock_jobs.rewards.bucket import Bucket
 from penstock_jobs.rewards.followups.judge import (
     DISSATISFIED,
-    Judge,
     Judgement,
     Label,
     Message,
@@ -259,10 +258,6 @@ class Verdict(NamedTuple):
     label: Label | None = None
 
 
-#: The verdicts of these follow-ups, from what the judge said of each.
-Settle = Callable[[Sequence[FollowUp], Sequence[Judgement | Unjudged]], Sequence[Verdict]]
-
-
 def verdict_of(judgement: Judgement | Unjudged) -> Verdict:
     """− the probability of dissatisfied, or why there is none."""
     if isinstance(judgement, Judgement):
@@ -270,21 +265,14 @@ def verdict_of(judgement: Judgement | Unjudged) -> Verdict:
     return Verdict(TurnScore(None, judgement))
 
 
-def as_judged(
-    _follow_ups: Sequence[FollowUp], judgements: Sequence[Judgement | Unjudged]
-) -> Sequence[Verdict]:
-    return list(map(verdict_of, judgements))
-
-
 def score_follow_ups(
     name: str,
     bucket: Bucket,
-    judge: Judge,
+    verdicts: Callable[[Sequence[FollowUp]], Sequence[Verdict]],
     no_train: Collection[str] = (),
-    settle: Settle = as_judged,
 ) -> pa.Table:
-    """The score of each turn that the agent acted in, and of its session. Of several messages about
-    one turn the worst counts. Messages of the sessions `no_train` are not shown to the judge."""
+    """Score each turn that the agent acted in, and its session. Of several messages about one turn
+    the worst counts. `verdicts` is not shown messages of the sessions `no_train`."""
     sessions, said = sessions_of(bucket), follow_ups_of(bucket)
     # A message is shown with what was said before, in whatever session of the chain.
     refused = {bucket.chain_of(session) for session in no_train}
@@ -295,8 +283,7 @@ def score_follow_ups(
             scores[follow_up.turn_before] = TurnScore(None, "no_train")
         else:
             shown.append(follow_up)
-    judgements = judge.judge([follow_up.message for follow_up in shown])
-    for follow_up, (score, label) in zip(shown, settle(shown, judgements), strict=True):
+    for follow_up, (score, label) in zip(shown, verdicts(shown), strict=True):
         turn = follow_up.turn_before if label is None else follow_up.target_turn(label)
         # An unknown score is no worse than a known one.
         worse = scores.get(turn, score), score

@@ -175,43 +175,35 @@ class Evaluation:
     accuracy: float
     labels: dict[Label, Quality]
     dissatisfied: Quality
-    #: Mean distance between prediction and truth, weighted by the bins' counts: for the confidence
-    #: in the label, and for the probability of dissatisfied.
-    label_calibration_error: float
+    #: Mean distance between prediction and truth, weighted by the bins' counts.
     dissatisfied_calibration_error: float
     #: Mean squared distance between the probability of dissatisfied and the truth.
     brier: float
-    label_reliability: tuple[Bin, ...]
     dissatisfied_reliability: tuple[Bin, ...]
     #: [true label][predicted label], how often.
     confusion: dict[Label, dict[Label, int]]
 
 
 def evaluate(judge: Judge, examples: Sequence[Example]) -> Evaluation:
-    """Judge the examples, and compare. Only the held-out ones say something about a judge that
-    learned from the others."""
     judgements = judge.judge([example.message for example in examples])
     labelled = zip((example.label for example in examples), judgements, strict=True)
     pairs = [(true, judgement) for true, judgement in labelled if isinstance(judgement, Judgement)]
-    sure = [(judgement.confidence, judgement.label == true) for true, judgement in pairs]
     displeased = [(judgement.dissatisfied, true in DISSATISFIED) for true, judgement in pairs]
-    label_reliability, dissatisfied_reliability = reliability(sure), reliability(displeased)
+    bins = reliability(displeased)
     counts = Counter((true, judgement.label) for true, judgement in pairs)
     return Evaluation(
         judge=f"{judge.name}@{judge.version}",
         examples=len(examples),
         unjudged=dict(Counter(reason for reason in judgements if isinstance(reason, str))),
-        accuracy=sum(right for _, right in sure) / max(len(pairs), 1),
+        accuracy=sum(guess.label == true for true, guess in pairs) / max(len(pairs), 1),
         labels={
             label: _quality([(guess.label == label, true == label) for true, guess in pairs])
             for label in LABELS
         },
         dissatisfied=_quality([(chance >= THRESHOLD, true) for chance, true in displeased]),
-        label_calibration_error=_calibration_error(label_reliability),
-        dissatisfied_calibration_error=_calibration_error(dissatisfied_reliability),
+        dissatisfied_calibration_error=_calibration_error(bins),
         brier=sum((chance - true) ** 2 for chance, true in displeased) / max(len(pairs), 1),
-        label_reliability=label_reliability,
-        dissatisfied_reliability=dissatisfied_reliability,
+        dissatisfied_reliability=bins,
         confusion={true: {label: counts[true, label] for label in LABELS} for true in LABELS},
     )
 

@@ -2,15 +2,47 @@
 back, and what the labels did to the judge's rates."""
 
 from collections import Counter
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Annotated, get_args
 
 import msgspec
 from msgspec import Meta
 
+from penstock.errors import InvalidInput
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
+from penstock_jobs.rewards.dissatisfaction import Dissatisfaction, dissatisfaction
+from penstock_jobs.rewards.due_sessions import definition_known_as
+from penstock_jobs.rewards.errors import AlreadyLabelled, MessageUnknown, NothingToUndo
 from penstock_jobs.rewards.followups.judge import Label, Tests
-from penstock_jobs.rewards.followups.label_effect import CheckpointLabels, LabelStep
+from penstock_jobs.rewards.followups.labels import (
+    UNCLEAR,
+    MessagePlace,
+    StoredLabel,
+    add_label,
+    by_people,
+    current_labels,
+    digest_of,
+    people_first,
+)
+from penstock_jobs.rewards.followups.questions import follow_up_at, kept_frame, questions
+from penstock_jobs.rewards.judged_follow_ups import JudgedFollowUps, read_follow_ups
+
+#: What people say that a user did, in the order of keys: what says that the work was wrong begins
+#: at 5.
+ANSWERS: Mapping[str, str] = {
+    "moves_on": "accepts, or goes on to the next thing",
+    "refines": "wishes something more or different; nothing was wrong",
+    "asks": "wants to know something",
+    "abandons": "drops it: no longer needed, given up, or done by hand",
+    "corrects": "says that it is not what was asked",
+    "reports_failure": "says that it does not work",
+    "reverts": "wants it undone, or undid it",
+    "complains": "is displeased; sarcasm too",
+}
+#: After how many labels the rate is looked at, beside all of them.
+_STEPS = (30, 60, 120, 250, 500, 1_000, 2_000, 5_000)
 
 #: Messages that are not there any more are passed over; so many at most in one answer.
 _GONE_MAX = 20
@@ -55,29 +87,21 @@ class NextLabel(msgspec.Struct):
 
 
 def _next(lake: Lake, caller: Caller, question: NextLabelQuestion) -> NextLabel:
-    from itertools import islice
-
-    from penstock_jobs.rewards.due_sessions import definition_known_as
-    from penstock_jobs.rewards.followups.labels import digest_of
-    from penstock_jobs.rewards.followups.question_memory import memory_of
-    from penstock_jobs.rewards.followups.questions import follow_up_at, questions_in
-
     known = definition_known_as(lake.database, question.definition)
-    kept, labelled_places = memory_of(lake).questions(
-        lake, caller.tenant, known.version, question.checkpoint
-    )
+    labels = by_people(current_labels(lake.database, caller.tenant))
+    places = frozenset(label.place for label in labels)
+    frame = kept_frame(lake, known.version, caller.tenant, question.checkpoint, places)
     found = None
-    questions = questions_in(kept.orders, labelled_places, question.chosen)
-    for asked in islice(questions, _GONE_MAX):
+    for asked in islice(questions(frame, labels, question.chosen), _GONE_MAX):
         if (follow_up := follow_up_at(lake, caller.tenant, asked.place)) is not None:
             message = follow_up.message
             found = OpenMessage(
                 *asked.place,
                 message=digest_of(message),
                 drawn=asked.drawn,
-                until_us=kept.until_us,
+                until_us=frame.until_us,
                 judged=asked.judged,
-                checkpoint=kept.checkpoints[asked.place],
+                checkpoint=asked.checkpoint,
                 text=message.text,
                 agent=message.agent,
                 previous=message.previous,
@@ -85,8 +109,7 @@ def _next(lake: Lake, caller: Caller, question: NextLabelQuestion) -> NextLabel:
                 tests=message.tests,
             )
             break
-    labelled = kept.labelled_now(labelled_places)
-    return NextLabel(known.name, known.version, found, kept.messages - labelled, labelled)
+    return NextLabel(known.name, known.version, found, *frame.counts(places))
 
 
 class LabelOrder(Question):
@@ -112,23 +135,8 @@ class GivenAnswer(msgspec.Struct):
 
 
 def _label(lake: Lake, caller: Caller, order: LabelOrder) -> GivenAnswer:
-    from penstock.errors import InvalidInput
-    from penstock_jobs.rewards.due_sessions import definition_known_as
-    from penstock_jobs.rewards.errors import AlreadyLabelled, MessageUnknown
-    from penstock_jobs.rewards.followups.judge import LABELS
-    from penstock_jobs.rewards.followups.labels import (
-        UNCLEAR,
-        MessagePlace,
-        StoredLabel,
-        add_label,
-        by_people,
-        current_labels,
-        digest_of,
-    )
-    from penstock_jobs.rewards.followups.questions import follow_up_at
-
     known = definition_known_as(lake.database, order.definition)
-    labels: tuple[Label | Any, ...] = (*LABELS, UNCLEAR)
+    labels = (*get_args(Label), UNCLEAR)
     label = next((each for each in labels if each == order.label), None)
     if label is None:
         why = f"labels are {', '.join(labels)}"
@@ -141,14 +149,7 @@ def _label(lake: Lake, caller: Caller, order: LabelOrder) -> GivenAnswer:
         if (given.place, given.message) == (place, order.message):
             raise AlreadyLabelled(by=given.by, label=given.label or "")
     stored = StoredLabel(
-        *place,
-        message=order.message,
-        label=label,
-        drawn=order.drawn,
-        until_us=order.until_us,
-        by=caller.actor,
-        is_model=False,
-        at=0,
+        *place, order.message, label, order.drawn, order.until_us, caller.actor, is_model=False
     )
     add_label(lake.database, caller.tenant, stored, known.version)
     return GivenAnswer(*place, order.message, label, caller.actor)
@@ -161,10 +162,6 @@ class UndoQuestion(Question):
 
 
 def _undo(lake: Lake, caller: Caller, question: UndoQuestion) -> GivenAnswer:
-    from penstock_jobs.rewards.due_sessions import definition_known_as
-    from penstock_jobs.rewards.errors import NothingToUndo
-    from penstock_jobs.rewards.followups.labels import add_label, by_people, current_labels
-
     known = definition_known_as(lake.database, question.definition)
     labels = by_people(current_labels(lake.database, caller.tenant))
     own = [label for label in labels if label.by == caller.actor]
@@ -174,6 +171,70 @@ def _undo(lake: Lake, caller: Caller, question: UndoQuestion) -> GivenAnswer:
     taken_back = newest._replace(label=None)
     add_label(lake.database, caller.tenant, taken_back, known.version)
     return GivenAnswer(*newest.place, newest.message, None, caller.actor)
+
+
+class LabelStep(msgspec.Struct):
+    """The rate of dissatisfied users after so many labels. `low` and `high` hold it with 95 %; they
+    and `value` are null while there are too few labels that chance drew."""
+
+    labels: int
+    drawn: int
+    judged: float
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+class CheckpointLabels(LabelStep):
+    """`checkpoint` is null for sessions of several, or of none. `truth_by` says whose labels count,
+    and `later` how many sessions came after the messages that labels were drawn from."""
+
+    checkpoint: str | None
+    sessions: int
+    truth_by: str
+    later: int
+
+
+def effect_by_checkpoint(
+    follow_ups: JudgedFollowUps, labels: Sequence[StoredLabel]
+) -> list[CheckpointLabels]:
+    groups = follow_ups.by_checkpoint()
+    found = dissatisfaction(groups, labels) if groups else {}
+    newest = {name: own.column("first_us").max() for name, own in groups.items()}
+    order = sorted(found, key=lambda name: (name is None, -newest[name]))
+    return [_of_checkpoint(name, found[name]) for name in order]
+
+
+def effect_by_step(follow_ups: JudgedFollowUps, labels: Sequence[StoredLabel]) -> list[LabelStep]:
+    """Over all sessions together."""
+    places = follow_ups.numbers_of({label.place for label in labels})
+    own = sorted((each for each in labels if each.place in places), key=lambda each: each.at)
+    if not own:
+        return []
+    sizes = [size for size in _STEPS if size < len(own)]
+    steps = []
+    for size in [*sizes, len(own)]:
+        [found] = dissatisfaction({"all": follow_ups}, own[:size]).values()
+        steps.append(LabelStep(size, *_figures(found)))
+    return steps
+
+
+def _of_checkpoint(name: str | None, found: Dissatisfaction) -> CheckpointLabels:
+    return CheckpointLabels(
+        found.rate.labels + found.rate.chosen,
+        *_figures(found),
+        name,
+        len(found.sessions),
+        found.truth_by,
+        found.later,
+    )
+
+
+def _figures(found: Dissatisfaction) -> tuple[int, float, float | None, float | None, float | None]:
+    interval = found.interval()
+    value = found.rate.value if interval else None
+    low, high = interval or (None, None)
+    return found.rate.labels, found.rate.judged, value, low, high
 
 
 class EffectQuestion(Question):
@@ -191,11 +252,6 @@ class LabelEffect(msgspec.Struct):
 
 
 def _effect(lake: Lake, caller: Caller, question: EffectQuestion) -> LabelEffect:
-    from penstock_jobs.rewards.due_sessions import definition_known_as
-    from penstock_jobs.rewards.followups.label_effect import effect_by_checkpoint, effect_by_step
-    from penstock_jobs.rewards.followups.labels import current_labels, people_first
-    from penstock_jobs.rewards.judged_follow_ups import read_follow_ups
-
     known = definition_known_as(lake.database, question.definition)
     follow_ups = read_follow_ups(lake, known.version, caller.tenant)
     labels = current_labels(lake.database, caller.tenant)

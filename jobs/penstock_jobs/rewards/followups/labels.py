@@ -39,7 +39,7 @@ class StoredLabel(NamedTuple):
     until_us: int
     by: str
     is_model: bool
-    at: int
+    at: int = 0
 
     @property
     def place(self) -> MessagePlace:

@@ -2,9 +2,13 @@
 much. Those drawn come in the order of their places in the hat, so that the labelled ones are a
 random sample whenever somebody stops."""
 
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import sqlalchemy as sa
 
 from penstock.clock import SystemClock
 from penstock.lake.buckets import SessionId
@@ -12,10 +16,9 @@ from penstock.lake.lake import Lake
 from penstock_jobs.rewards.chains import gather_chain
 from penstock_jobs.rewards.errors import SessionUnknown
 from penstock_jobs.rewards.followups.follow_ups import FollowUp, follow_ups, sessions_of
-from penstock_jobs.rewards.followups.judge import Judgement, Message
+from penstock_jobs.rewards.followups.judge import Judgement
 from penstock_jobs.rewards.followups.labels import (
     UNCLEAR,
-    GivenLabel,
     MessagePlace,
     StoredLabel,
     add_label,
@@ -24,85 +27,78 @@ from penstock_jobs.rewards.followups.labels import (
 )
 from penstock_jobs.rewards.followups.llm_judge import LlmJudge
 from penstock_jobs.rewards.judged_follow_ups import JudgedFollowUps, read_follow_ups
+from penstock_jobs.rewards.tables import reward_file
+
+#: A share of 0.3 of ten is three.
+_ROUNDING = 1e-9
+#: Kept of each order; when half of them have a label they are put in order anew.
+_KEPT_MAX = 1_000
+#: Tenants, definitions and checkpoints that somebody labels at the same time.
+_FRAMES_MAX = 20
 
 
 class Question(NamedTuple):
     place: MessagePlace
     judged: float
+    checkpoint: str | None
     drawn: bool
 
 
 @dataclass(frozen=True)
 class QuestionFrame:
-    """What the questions for a person are drawn from."""
+    """Messages that wait for a label, in the two orders in which people are asked about them."""
 
-    tenant: str
-    #: The version of the definition whose judge chose them.
+    #: Of the definition whose judge chose them.
     version: str
-    follow_ups: JudgedFollowUps
+    drawn: JudgedFollowUps
+    chosen: JudgedFollowUps
+    #: All messages that waited, and all others, when they were put in order.
+    waiting: int
+    labelled: int
     until_us: int
+    #: What had a label then.
+    places: frozenset[MessagePlace] = frozenset()
 
-    def label(
-        self,
-        question: Question,
-        message: Message,
-        label: GivenLabel | None,
-        by: str,
-        *,
-        model: bool,
-    ) -> StoredLabel:
-        return StoredLabel(
-            *question.place,
-            message=digest_of(message),
-            label=label,
-            drawn=question.drawn,
-            until_us=self.until_us,
-            by=by,
-            is_model=model,
-            at=0,
-        )
+    def counts(self, places: frozenset[MessagePlace]) -> tuple[int, int]:
+        """How many wait and how many do not, now that these have labels."""
+        since = places - self.places
+        known = self.drawn.numbers_of(since).keys() | self.chosen.numbers_of(since).keys()
+        return self.waiting - len(known), self.labelled + len(known)
 
 
 def read_frame(
-    lake: Lake, version: str, tenant: str, checkpoint: str | None, since_us: int | None
+    lake: Lake,
+    version: str,
+    tenant: str,
+    checkpoint: str | None = None,
+    places: frozenset[MessagePlace] = frozenset(),
 ) -> QuestionFrame:
-    """What the last run of the definition computed. Raises what queries raise."""
-    found = read_follow_ups(lake, version, tenant, since_us=since_us)
+    """What the last run of the definition computed, without what has a label. Raises what queries
+    raise."""
+    found = read_follow_ups(lake, version, tenant)
     if checkpoint is not None:
         found = found.of_checkpoint(checkpoint)
     until_us = int(found.column("last_us").max()) if found else 0
-    return QuestionFrame(tenant, version, found, until_us)
+    waiting = found.without(places)
+    return QuestionFrame(
+        version,
+        drawn=waiting.in_drawn_order(),
+        chosen=waiting.in_telling_order(),
+        waiting=len(waiting),
+        labelled=len(found) - len(waiting),
+        until_us=until_us,
+        places=places,
+    )
 
 
-@dataclass(frozen=True)
-class QuestionOrders:
-    """Messages that wait for a label, in the two orders in which people are asked about them."""
-
-    drawn: JudgedFollowUps
-    chosen: JudgedFollowUps
-
-    @classmethod
-    def of(cls, frame: QuestionFrame, known: Collection[MessagePlace]) -> "QuestionOrders":
-        waiting = frame.follow_ups.without(known)
-        return cls(waiting.in_drawn_order(), waiting.in_telling_order())
-
-
-def open_questions(
-    frame: QuestionFrame, labels: Iterable[StoredLabel], chosen_share: float
+def questions(
+    frame: QuestionFrame, labels: Sequence[StoredLabel], chosen_share: float
 ) -> Iterator[Question]:
-    """About messages without one of these labels; so large a share is chosen."""
-    known = {label.place for label in labels}
-    return questions_in(QuestionOrders.of(frame, known), known, chosen_share)
-
-
-def questions_in(
-    orders: QuestionOrders, known: Collection[MessagePlace], chosen_share: float
-) -> Iterator[Question]:
-    """The same of messages in their orders; of `known` ones nobody is asked."""
-    asked = set(known)
-    by_chance = (Question(each.place, each.judged, True) for each in orders.drawn)
-    by_choice = (Question(each.place, each.judged, False) for each in orders.chosen)
-    count = chosen_count = 0
+    """About messages without one of these labels; with them, so large a share is chosen."""
+    asked = {label.place for label in labels}
+    count, chosen_count = len(labels), sum(not label.drawn for label in labels)
+    by_chance = (Question(each.place, each.judged, each.checkpoint, True) for each in frame.drawn)
+    by_choice = (Question(each.place, each.judged, each.checkpoint, False) for each in frame.chosen)
     while True:
         wants_choice = chosen_count + 1 <= chosen_share * (count + 1) + _ROUNDING
         question = _next(by_choice, asked) if wants_choice else None
@@ -113,10 +109,6 @@ def questions_in(
         count += 1
         chosen_count += not question.drawn
         yield question
-
-
-#: A share of 0.3 of ten is three.
-_ROUNDING = 1e-9
 
 
 def _next(source: Iterator[Question], asked: set[MessagePlace]) -> Question | None:
@@ -143,24 +135,76 @@ class ModelTally(NamedTuple):
     without: dict[str, int]
 
 
-def label_by_model(lake: Lake, frame: QuestionFrame, model: LlmJudge, count: int) -> ModelTally:
+def label_by_model(
+    lake: Lake, tenant: str, frame: QuestionFrame, model: LlmJudge, count: int
+) -> ModelTally:
     """Ask a language model about the next messages that chance draws. An answer that cannot be
     read is kept as unclear; it stops where the model cannot be asked any more."""
-    labels = current_labels(lake.database, frame.tenant)
+    labels = current_labels(lake.database, tenant)
     labelled, without = 0, dict[str, int]()
-    for number, question in enumerate(open_questions(frame, labels, 0.0)):
-        if number >= count:
-            break
-        follow_up = follow_up_at(lake, frame.tenant, question.place)
+    for _, question in zip(range(count), questions(frame, labels, 0.0), strict=False):
+        follow_up = follow_up_at(lake, tenant, question.place)
         if follow_up is None:
             continue
         [answer] = model.judge([follow_up.message])
         if not isinstance(answer, Judgement) and answer != "unreadable_answer":
             without[answer] = without.get(answer, 0) + 1
             break
-        label = answer.label if isinstance(answer, Judgement) else UNCLEAR
-        by = f"llm {model.version}"
-        stored = frame.label(question, follow_up.message, label, by, model=True)
-        add_label(lake.database, frame.tenant, stored, frame.version)
+        stored = StoredLabel(
+            *question.place,
+            message=digest_of(follow_up.message),
+            label=answer.label if isinstance(answer, Judgement) else UNCLEAR,
+            drawn=True,
+            until_us=frame.until_us,
+            by=f"llm {model.version}",
+            is_model=True,
+        )
+        add_label(lake.database, tenant, stored, frame.version)
         labelled += 1
     return ModelTally(labelled, without)
+
+
+# Frames kept between questions: to read and sort all that a judge said takes seconds
+
+_FrameKey = tuple[str, str, str | None]
+_State = tuple[int | None, ...]
+_frames: WeakKeyDictionary[Lake, dict[_FrameKey, tuple[_State, QuestionFrame]]] = (
+    WeakKeyDictionary()
+)
+_frames_lock = threading.Lock()
+
+
+def kept_frame(
+    lake: Lake,
+    version: str,
+    tenant: str,
+    checkpoint: str | None,
+    places: frozenset[MessagePlace],
+) -> QuestionFrame:
+    """The first messages of each order, as the rewards are now. Raises what queries raise."""
+    key, state = (tenant, version, checkpoint), _state_of(lake, tenant, version)
+    with _frames_lock:
+        frames = _frames.setdefault(lake, {})
+        before, frame = frames.get(key, (None, None))
+    if frame is None or before != state or len(places ^ frame.places) > _KEPT_MAX // 2:
+        whole = read_frame(lake, version, tenant, checkpoint, places)
+        first = whole.drawn.first(_KEPT_MAX), whole.chosen.first(_KEPT_MAX)
+        frame = replace(whole, drawn=first[0], chosen=first[1])
+        with _frames_lock:
+            frames[key] = state, frame
+            while len(frames) > _FRAMES_MAX:
+                del frames[next(iter(frames))]
+    return frame
+
+
+def _state_of(lake: Lake, tenant: str, version: str) -> _State:
+    """Another one whenever rewards of this definition came or went."""
+    files = reward_file.c
+    changes = sa.select(
+        sa.func.count(), sa.func.max(files.added_snap), sa.func.max(files.removed_snap)
+    )
+    mine = (files.definition_version == version) & (
+        (files.tenant == tenant) | files.tenant.is_(None)
+    )
+    with lake.database.read() as connection:
+        return tuple(connection.execute(changes.where(mine)).one())

@@ -1,7 +1,8 @@
-"""The rewards of follow-ups: did the user come back dissatisfied, by the local judge and by a
-language model."""
+"""The rewards of what users write next: did they come back dissatisfied, by the local judge and by
+a language model, and did they have to ask again."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 from weakref import WeakKeyDictionary
@@ -10,25 +11,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.settings import Settings
-from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.bucket import Bucket, by_session
 from penstock_jobs.rewards.errors import JudgeUnfit
 from penstock_jobs.rewards.followups.follow_ups import (
     FollowUp,
     Verdict,
     follow_ups_of,
+    is_from_a_person,
     score_follow_ups,
     verdict_of,
 )
-from penstock_jobs.rewards.followups.judge import (
-    DISSATISFIED,
-    Judge,
-    Judgement,
-    Message,
-    Unjudged,
-)
+from penstock_jobs.rewards.followups.judge import DISSATISFIED, Judge, Judgement, Unjudged
 from penstock_jobs.rewards.followups.labels import UNCLEAR, MessagePlace
 from penstock_jobs.rewards.followups.llm_judge import judge_version, prompt_version
-from penstock_jobs.rewards.followups.local_judge import LocalJudge, judge_of_version
+from penstock_jobs.rewards.followups.local_judge import local_judge
 from penstock_jobs.rewards.measures.turns import TurnScore, score_turns
 from penstock_jobs.rewards.reward import Reward
 from penstock_jobs.rewards.settings import RewardSettings
@@ -38,45 +34,73 @@ from penstock_jobs.rewards.texts.trail import SECOND
 #: a run that cannot ask either computes these sessions for nothing.
 _ASK_AGAIN: tuple[Unjudged, ...] = ("budget", "unreachable")
 _AGAIN_US = 3_600 * SECOND
-
-#: What the local judges said of the messages of a bucket: two rewards ask the same of them.
-_judged: WeakKeyDictionary[Bucket, dict[tuple[str, tuple[Message, ...]], list[Judgement]]] = (
-    WeakKeyDictionary()
-)
+#: What the local judge said of the messages of a bucket: two rewards ask the same of them.
+_judged: WeakKeyDictionary[Bucket, list[Judgement]] = WeakKeyDictionary()
 
 
-@dataclass(frozen=True)
-class _BucketJudge:
-    """A local judge that reads each list of a bucket's messages once."""
-
-    bucket: Bucket
-    version: str
-
-    @property
-    def name(self) -> str:
-        return judge_of_version(self.version).name
-
-    def judge(self, messages: Sequence[Message]) -> list[Judgement]:
-        known = _judged.setdefault(self.bucket, {})
-        key = self.version, tuple(messages)
-        if key not in known:
-            known[key] = judge_of_version(self.version).judge(messages)
-        return known[key]
-
-
-def _known_judge(version: str) -> None:
-    """Raises ValueError, which names the versions that there are."""
-    judge_of_version(version)
+def _local_judgements(bucket: Bucket) -> list[Judgement]:
+    if bucket not in _judged:
+        messages = [follow_up.message for follow_up in follow_ups_of(bucket)]
+        _judged[bucket] = local_judge().judge(messages)
+    return _judged[bucket]
 
 
 @dataclass(frozen=True)
-class LocalJudgeParameters:
-    """`judge` is the version of the local judge: it is part of what a definition computes.
-    From the first to below the second probability of `unsure` the judge cannot tell; (0.5, 0.5)
+class RawJudgeParameters:
+    """`judge` is the version of the local judge: it is part of what a definition computes."""
+
+    judge: str = field(default_factory=lambda: local_judge().version)
+
+    def __post_init__(self) -> None:
+        if self.judge != (known := local_judge().version):
+            raise ValueError(f"the local judge has version {known}, not {self.judge}")
+
+
+@dataclass(frozen=True)
+class LlmJudgeParameters:
+    """The facts that the answers depend on: the model, which has to be named; the version of the
+    prompt; how many characters of a message the model is shown."""
+
+    model: str = ""
+    prompt: str = field(default_factory=prompt_version)
+    message_chars_max: int = RewardSettings.judge_message_chars_max
+
+    def __post_init__(self) -> None:
+        if self.prompt != prompt_version():
+            raise ValueError(f"the prompt has version {prompt_version()}, not {self.prompt}")
+
+    def unfit(self, why: str) -> JudgeUnfit:
+        model, chars = self.model or "NAME", self.message_chars_max
+        return JudgeUnfit(reward="dissatisfied_by_llm", why=why, model=model, chars=chars)
+
+    def check(self, settings: Settings) -> None:
+        judge = settings.room(RewardSettings)
+        if not self.model:
+            raise self.unfit("its definition names no model: parameters = { model = … }")
+        if not judge.judge_url:
+            raise self.unfit("no judge is set")
+        if judge.judge_model != self.model:
+            raise self.unfit(f"the judge is the model {judge.judge_model}")
+        if judge.judge_message_chars_max != self.message_chars_max:
+            shown = judge.judge_message_chars_max
+            raise self.unfit(f"the judge is shown {shown} characters of a message")
+
+    def judge_of(self, bucket: Bucket) -> Judge:
+        """Raises JudgeUnfit."""
+        judge = bucket.llm_judge
+        if judge is None:
+            raise self.unfit("no judge is set")
+        if judge.version != judge_version(self.model, self.message_chars_max):
+            raise self.unfit("another model is set, or it is asked in another way")
+        return judge
+
+
+@dataclass(frozen=True)
+class LocalJudgeParameters(RawJudgeParameters):
+    """From the first to below the second probability of `unsure` the judge cannot tell; (0.5, 0.5)
     has it tell always. `settled_by` names the language model that is asked then. What nobody
     settled is censored, or, with `unsettled = "judged"`, worth what the judge says all the same."""
 
-    judge: str = field(default_factory=lambda: LocalJudge().version)
     unsure: tuple[float, float] = (0.35, 0.65)
     settled_by: str = ""
     unsettled: Literal["censored", "judged"] = "censored"
@@ -84,20 +108,18 @@ class LocalJudgeParameters:
     message_chars_max: int = RewardSettings.judge_message_chars_max
 
     def __post_init__(self) -> None:
-        _known_judge(self.judge)
+        super().__post_init__()
         low, high = self.unsure
         if not 0 <= low <= high <= 1:
             raise ValueError(f"unsure has to be [low, high] within 0 and 1, and is {self.unsure}")
-        if self.prompt != prompt_version():
-            raise ValueError(f"the prompt has version {prompt_version()}, not {self.prompt}")
+        self.language_model()
 
-    def language_model(self) -> "LlmJudgeParameters":
+    def language_model(self) -> LlmJudgeParameters:
         return LlmJudgeParameters(self.settled_by, self.prompt, self.message_chars_max)
 
-
-def _check_settled_by(parameters: LocalJudgeParameters, settings: Settings) -> None:
-    if parameters.settled_by:
-        parameters.language_model().check(settings)
+    def check(self, settings: Settings) -> None:
+        if self.settled_by:
+            self.language_model().check(settings)
 
 
 def dissatisfied_follow_up(bucket: Bucket, parameters: LocalJudgeParameters) -> pa.Table:
@@ -127,9 +149,8 @@ def dissatisfied_follow_up(bucket: Bucket, parameters: LocalJudgeParameters) -> 
     apart by many sessions, not sessions by one message, and its rates are biased: those that
     `penstock rewards rates` corrects by labels are not.
     """
-    judge = _BucketJudge(bucket, parameters.judge)
-    settle = _Settlement(bucket, parameters)
-    rows = score_follow_ups("dissatisfied_follow_up", bucket, judge, settle=settle)
+    settlement = _Settlement(bucket, parameters)
+    rows = score_follow_ups("dissatisfied_follow_up", bucket, settlement.verdicts)
     return _asked_again(bucket, rows) if parameters.settled_by else rows
 
 
@@ -137,25 +158,23 @@ class _Settlement:
     """What becomes of judgements: people outrank the judge, and models where it is unsure."""
 
     def __init__(self, bucket: Bucket, parameters: LocalJudgeParameters) -> None:
-        self._labels, self._unsure = bucket.labels, parameters.unsure
+        self._bucket, self._unsure = bucket, parameters.unsure
         self._counts_unsettled = parameters.unsettled == "judged"
-        # A message is shown with what was said before, in whatever session of the chain.
-        self._chain_of = bucket.chain_of
         self._refused = {bucket.chain_of(session) for session in bucket.refusing()}
         self._model = None
         if parameters.settled_by:
-            self._model = _fitting(bucket, parameters.language_model())
+            self._model = parameters.language_model().judge_of(bucket)
 
-    def __call__(
-        self, follow_ups: Sequence[FollowUp], judgements: Sequence[Judgement | Unjudged]
-    ) -> list[Verdict]:
+    def verdicts(self, follow_ups: Sequence[FollowUp]) -> list[Verdict]:
+        judgements = _local_judgements(self._bucket)
         verdicts = list(map(self._settled, follow_ups, judgements))
         if self._model:
             open_ = [
                 number
                 for number, follow_up in enumerate(follow_ups)
                 if verdicts[number].score.reason == "unsure"
-                and self._chain_of(follow_up.session_id) not in self._refused
+                # A message is shown with what was said before, in whatever session of the chain.
+                and self._bucket.chain_of(follow_up.session_id) not in self._refused
             ]
             answers = self._model.judge([follow_ups[number].message for number in open_])
             for number, answer in zip(open_, answers, strict=True):
@@ -164,11 +183,11 @@ class _Settlement:
             verdicts = list(map(_counted, verdicts, judgements))
         return verdicts
 
-    def _settled(self, follow_up: FollowUp, judgement: Judgement | Unjudged) -> Verdict:
+    def _settled(self, follow_up: FollowUp, judgement: Judgement) -> Verdict:
         place = MessagePlace(follow_up.session_id, follow_up.turn)
-        label = self._labels.of_message(place, follow_up.message)
+        label = self._bucket.labels.of_message(place, follow_up.message)
         low, high = self._unsure
-        is_sure = isinstance(judgement, Judgement) and not low <= judgement.dissatisfied < high
+        is_sure = not low <= judgement.dissatisfied < high
         if label is None or (label.is_model and is_sure):
             return verdict_of(judgement) if is_sure else Verdict(TurnScore(None, "unsure"))
         if label.label is None or label.label == UNCLEAR:
@@ -176,7 +195,7 @@ class _Settlement:
         return Verdict(TurnScore(0.0 - float(label.label in DISSATISFIED)), label.label)
 
 
-def _counted(verdict: Verdict, judgement: Judgement | Unjudged) -> Verdict:
+def _counted(verdict: Verdict, judgement: Judgement) -> Verdict:
     """What the judge says where nobody settled it; the reason stays, so that whoever could not be
     asked is asked again."""
     if verdict.score.value is not None:
@@ -185,17 +204,7 @@ def _counted(verdict: Verdict, judgement: Judgement | Unjudged) -> Verdict:
     return judged._replace(score=judged.score._replace(reason=verdict.score.reason))
 
 
-@dataclass(frozen=True)
-class RawJudgeParameters:
-    """`judge` is the version of the local judge."""
-
-    judge: str = field(default_factory=lambda: LocalJudge().version)
-
-    def __post_init__(self) -> None:
-        _known_judge(self.judge)
-
-
-def judged_follow_up(bucket: Bucket, parameters: RawJudgeParameters) -> pa.Table:
+def judged_follow_up(bucket: Bucket, _parameters: RawJudgeParameters) -> pa.Table:
     """judged_follow_up: what the local judge thinks of each message, however unsure it is.
 
     Measures: the probability of dissatisfied that `dissatisfied_follow_up` begins with. It is there
@@ -210,47 +219,15 @@ def judged_follow_up(bucket: Bucket, parameters: RawJudgeParameters) -> pa.Table
     To game it: as dissatisfied_follow_up. Give it no weight: it counts what a person settled
     otherwise.
     """
-    judge = _BucketJudge(bucket, parameters.judge)
-    found = follow_ups_of(bucket)
-    judgements = judge.judge([follow_up.message for follow_up in found])
     scores = {
         (follow_up.session_id, follow_up.turn): TurnScore(judgement.dissatisfied)
-        for follow_up, judgement in zip(found, judgements, strict=True)
+        for follow_up, judgement in zip(
+            follow_ups_of(bucket), _local_judgements(bucket), strict=True
+        )
     }
     return score_turns(
         "judged_follow_up", bucket, lambda turn: scores.get((turn["session_id"], turn["turn"]))
     )
-
-
-@dataclass(frozen=True)
-class LlmJudgeParameters:
-    """The facts that the answers depend on, and so part of what a definition computes: the model,
-    which has to be named; the version of the prompt; how many characters of a message the model
-    is shown."""
-
-    model: str = ""
-    prompt: str = field(default_factory=prompt_version)
-    message_chars_max: int = RewardSettings.judge_message_chars_max
-
-    def __post_init__(self) -> None:
-        if self.prompt != prompt_version():
-            raise ValueError(f"the prompt has version {prompt_version()}, not {self.prompt}")
-
-    def unfit(self, why: str) -> JudgeUnfit:
-        model, chars = self.model or "NAME", self.message_chars_max
-        return JudgeUnfit(reward="dissatisfied_by_llm", why=why, model=model, chars=chars)
-
-    def check(self, settings: Settings) -> None:
-        judge = settings.room(RewardSettings)
-        if not self.model:
-            raise self.unfit("its definition names no model: parameters = { model = … }")
-        if not judge.judge_url:
-            raise self.unfit("no judge is set")
-        if judge.judge_model != self.model:
-            raise self.unfit(f"the judge is the model {judge.judge_model}")
-        if judge.judge_message_chars_max != self.message_chars_max:
-            shown = judge.judge_message_chars_max
-            raise self.unfit(f"the judge is shown {shown} characters of a message")
 
 
 def dissatisfied_by_llm(bucket: Bucket, parameters: LlmJudgeParameters) -> pa.Table:
@@ -272,19 +249,13 @@ def dissatisfied_by_llm(bucket: Bucket, parameters: LlmJudgeParameters) -> pa.Ta
     the prompt tells the model not to listen, but no prompt is proof against everything. What stands
     behind a model's name may change: compare it with `dissatisfied_follow_up` beside it.
     """
-    judge = _fitting(bucket, parameters)
-    rows = score_follow_ups("dissatisfied_by_llm", bucket, judge, bucket.refusing())
+    judge = parameters.judge_of(bucket)
+
+    def verdicts(shown: Sequence[FollowUp]) -> list[Verdict]:
+        return list(map(verdict_of, judge.judge([follow_up.message for follow_up in shown])))
+
+    rows = score_follow_ups("dissatisfied_by_llm", bucket, verdicts, bucket.refusing())
     return _asked_again(bucket, rows)
-
-
-def _fitting(bucket: Bucket, parameters: LlmJudgeParameters) -> Judge:
-    """Raises JudgeUnfit."""
-    judge = bucket.llm_judge
-    if judge is None:
-        raise parameters.unfit("no judge is set")
-    if judge.version != judge_version(parameters.model, parameters.message_chars_max):
-        raise parameters.unfit("another model is set, or it is asked in another way")
-    return judge
 
 
 def _asked_again(bucket: Bucket, rows: pa.Table) -> pa.Table:
@@ -294,13 +265,99 @@ def _asked_again(bucket: Bucket, rows: pa.Table) -> pa.Table:
     return rows.set_column(at, rows.schema.field("due_us"), due_us)
 
 
+# Asked again
+
+
+_WORD = re.compile(r"[^\W\d_]\w*|\d\w+")
+#: Scripts that put no space between words: two characters in a row are one.
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]{2,}")
+#: Of a longer message the beginning is looked at: what follows is mostly pasted.
+_CHARS_MAX = 4_000
+#: Shorter words are everywhere.
+_WORD_MIN = 3
+
+
+@dataclass(frozen=True)
+class RequestParameters:
+    """A request of fewer characters than `chars_min`, in words, says too little to be repeated;
+    `free_share` of it may come again in any next message about the same files."""
+
+    chars_min: int = 20
+    free_share: float = 0.4
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.free_share < 1:
+            raise ValueError("free_share has to be in [0, 1)")
+
+
+def asked_again(bucket: Bucket, parameters: RequestParameters) -> pa.Table:
+    """asked_again: did the user have to ask for the same again.
+
+    Measures: whether the work was done, by the user's next request. Who asks for what was asked
+    before did not get it, or not all of it, in whatever tone they say so.
+
+    Formula, per turn that the agent acted in and that a message followed: share = length of the
+    words of the turn's request that the next message says again / length of all its words. Words
+    are those of three characters or more, each once; in scripts without spaces two characters in a
+    row. Above `free_share`,
+
+        value = − (share − free_share) / (1 − free_share)
+
+    A session is the mean of its turns.
+
+    Range: −1, all of it, to 0.
+    pending: never. censored: `silence`, no message followed; `short_request`, it says too little.
+    Turns in which the agent did nothing, and those without a request, have no row. What a subagent
+    is told is no message of the user.
+    To game it: ask the user for something else at the end, so that the next message is about that;
+    read it beside `asked_instead`. Somebody who asks again in other words is not noticed, and one
+    who names many same things in a new request is.
+    """
+    scores: dict[tuple[str, int], TurnScore] = {}
+    columns = ("turn", "text", "model_calls", "tool_calls", "edits")
+    for session, rows in by_session(bucket.turns, *columns).items():
+        request: set[str] | None = None
+        acted: int | None = None
+        for row in sorted(rows, key=lambda row: row["turn"]):
+            text = row["text"]
+            if text is not None and is_from_a_person(text):
+                words = set(words_of(text))
+                if acted is not None and request is not None and not bucket.is_subagent(session):
+                    scores[session, acted] = _score(request, words, parameters)
+                request, acted = words, None
+            if request is not None and (row["model_calls"] or row["tool_calls"] or row["edits"]):
+                acted = row["turn"]
+                scores[session, acted] = TurnScore(None, "silence")
+    return score_turns(
+        "asked_again", bucket, lambda turn: scores.get((turn["session_id"], turn["turn"]))
+    )
+
+
+def words_of(text: str) -> Iterator[str]:
+    text = text[:_CHARS_MAX].lower()
+    for run in _UNSPACED.findall(text):
+        yield from (run[at : at + 2] for at in range(len(run) - 1))
+    for word in _WORD.findall(_UNSPACED.sub(" ", text)):
+        if len(word) >= _WORD_MIN:
+            yield word
+
+
+def _score(request: set[str], words: set[str], parameters: RequestParameters) -> TurnScore:
+    whole = sum(map(len, request))
+    if whole < parameters.chars_min:
+        return TurnScore(None, "short_request")
+    share = sum(map(len, request & words)) / whole
+    excess = max(share - parameters.free_share, 0.0)
+    return TurnScore(0.0 - excess / (1 - parameters.free_share))
+
+
 REWARDS = (
     Reward(
         "dissatisfied_follow_up",
         2,
         dissatisfied_follow_up,
         LocalJudgeParameters,
-        _check_settled_by,
+        LocalJudgeParameters.check,
     ),
     Reward("judged_follow_up", 1, judged_follow_up, RawJudgeParameters),
     Reward(
@@ -311,4 +368,5 @@ REWARDS = (
         LlmJudgeParameters.check,
         only_named=True,
     ),
+    Reward("asked_again", 1, asked_again, RequestParameters),
 )

@@ -19,8 +19,9 @@ from penstock_jobs.rewards.followups.label_calls import (
     NextLabelQuestion,
     OpenMessage,
     UndoQuestion,
+    effect_by_checkpoint,
+    effect_by_step,
 )
-from penstock_jobs.rewards.followups.label_effect import effect_by_checkpoint, effect_by_step
 from penstock_jobs.rewards.followups.labels import StoredLabel, draw
 from penstock_jobs.rewards.judged_follow_ups import JudgedFollowUp, JudgedFollowUps
 from tests.support.lakes import HandLake, hand_lake

@@ -12,7 +12,7 @@ import pytest
 from penstock.events.event import TENANT_DEFAULT
 from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.due_sessions import definition_known_as
-from penstock_jobs.rewards.followups import question_memory
+from penstock_jobs.rewards.followups import questions as asking
 from penstock_jobs.rewards.followups.judge import Message
 from penstock_jobs.rewards.followups.labels import (
     MessagePlace,
@@ -24,12 +24,11 @@ from penstock_jobs.rewards.followups.labels import (
     labels_of,
     people_first,
 )
-from penstock_jobs.rewards.followups.question_memory import QuestionMemory
 from penstock_jobs.rewards.followups.questions import (
     Question,
     QuestionFrame,
-    open_questions,
-    questions_in,
+    kept_frame,
+    questions,
     read_frame,
 )
 from penstock_jobs.rewards.judged_follow_ups import JudgedFollowUp, JudgedFollowUps
@@ -194,53 +193,56 @@ def frame(judged: dict[str, list[float]]) -> QuestionFrame:
         for session, chances in judged.items()
         for turn, chance in enumerate(chances)
     ]
-    return QuestionFrame("t", "v", JudgedFollowUps.of("t", found), 1)
+    waiting = JudgedFollowUps.of("t", found)
+    orders = waiting.in_drawn_order(), waiting.in_telling_order()
+    return QuestionFrame("v", *orders, len(found), 0, 1)
 
 
 def test_what_tells_much_comes_first_from_each_session() -> None:
-    questions = open_questions(frame({"a": [0.5, 0.51], "b": [0.9], "c": [0.4]}), [], 1.0)
-    order = [question.place for question in questions]
+    asked = questions(frame({"a": [0.5, 0.51], "b": [0.9], "c": [0.4]}), [], 1.0)
+    order = [question.place for question in asked]
     assert order == [("a", 0), ("c", 0), ("b", 0), ("a", 1)]
 
 
 def test_every_message_is_asked_once() -> None:
     asked = frame({f"s{number}": [0.1 * number, 0.5] for number in range(9)})
-    questions = list(open_questions(asked, [], 0.3))
-    assert len({question.place for question in questions}) == 18
-    share = [question.drawn for question in questions[:10]]
-    assert share.count(False) == 3
+    everything = list(questions(asked, [], 0.3))
+    assert len({question.place for question in everything}) == 18
+    assert [question.drawn for question in everything[:10]].count(False) == 3
+    # Labels that are there count, so that whoever asks for one message at a time gets the share.
+    facts = {"message": "", "label": None, "until_us": 1, "by": "ann", "is_model": False}
+    labels = [StoredLabel(*each.place, drawn=each.drawn, **facts) for each in everything[:3]]  # type: ignore[arg-type]
+    assert list(questions(asked, labels, 0.3)) == everything[3:]
 
 
 def test_kept_questions_are_those_of_all_messages(
     lake: HandLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until the rewards are others; labels and labels taken back count at once."""
-    monkeypatch.setattr(question_memory, "_KEPT_MAX", 4)
+    monkeypatch.setattr(asking, "_KEPT_MAX", 4)
     version = definition_known_as(lake.lake.database, "judged").version
-    memory = QuestionMemory()
 
     def both() -> tuple[list[Question], list[Question]]:
-        kept, places = memory.questions(lake.lake, TENANT_DEFAULT, version, None)
-        frame = read_frame(lake.lake, version, TENANT_DEFAULT, None, None)
         labels = by_people(stored(lake))
-        open_now = len(frame.follow_ups) - kept.labelled_now(places)
-        assert open_now == len(list(open_questions(frame, labels, 0.0)))
-        every = open_questions(frame, labels, 0.25)
-        return list(islice(questions_in(kept.orders, places, 0.25), 2)), list(islice(every, 2))
+        places = frozenset(each.place for each in labels)
+        kept = kept_frame(lake.lake, version, TENANT_DEFAULT, None, places)
+        whole = read_frame(lake.lake, version, TENANT_DEFAULT)
+        every = list(questions(whole, labels, 0.25))
+        assert kept.counts(places) == (len(every), whole.waiting - len(every))
+        return list(islice(questions(kept, labels, 0.25), 2)), every[:2]
 
     asked = []
     for _ in range(6):
         mine, every = both()
         assert mine == every
         asked.append(mine[0].place)
-        label(lake, "c", monkeypatch, "--chosen", "0.25")
+        label(lake, "c", monkeypatch, "--chosen", "0.25", "--count", "1")
     assert len(set(asked)) == 6
     lake.store(
         [said(9, "no, wrong", "s00"), answered(10, "s00", text="Done."), said(11, "b", "s00")]
     )
-    before = len(read_frame(lake.lake, version, TENANT_DEFAULT, None, None).follow_ups)
+    before = read_frame(lake.lake, version, TENANT_DEFAULT).waiting
     run_at(lake, 2 * HOUR, DEFINITION)
-    kept, _ = memory.questions(lake.lake, TENANT_DEFAULT, version, None)
-    assert kept.messages > before
+    assert read_frame(lake.lake, version, TENANT_DEFAULT).waiting > before
     mine, every = both()
     assert mine == every

@@ -4,11 +4,9 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from penstock_jobs.rewards.followups import message_parts
-from penstock_jobs.rewards.followups.features import CUES
-from penstock_jobs.rewards.followups.lexicon import Hit, Lexicon, lexicon
-from penstock_jobs.rewards.followups.message_parts import SPEECH_WORD, speech_of
-from penstock_jobs.rewards.followups.speech_features import SIGNS
+from penstock_jobs.rewards.followups import speech
+from penstock_jobs.rewards.followups.features import CUES, SIGNS
+from penstock_jobs.rewards.followups.speech import SPEECH_WORD, Hit, Lexicon, lexicon, speech_of
 from tests.support.labelled_messages import HELD_OUT, TRAINING, labelled_messages
 
 TEXTS = [
@@ -55,6 +53,6 @@ def test_lines_of_programs_are_looked_for_only_where_there_may_be_some(
     texts = [f"{text}\n{row}\nno" for text in TEXTS[:200] for row in printed]
     texts += [f"{text}\n```\n{row}\n``` {row}" for text in TEXTS[:50] for row in printed]
     said = [speech_of(text) for text in TEXTS + texts]
-    is_pasted = message_parts._is_pasted
-    monkeypatch.setattr(message_parts, "_is_pasted", lambda line, _programs: is_pasted(line, True))
+    is_pasted = speech._is_pasted
+    monkeypatch.setattr(speech, "_is_pasted", lambda line, _programs: is_pasted(line, True))
     assert said == [speech_of(text) for text in TEXTS + texts]

@@ -71,4 +71,4 @@ def test_reliability_bins() -> None:
 
 def test_nothing_to_evaluate() -> None:
     found = evaluate(Scripted([]), [])
-    assert (found.accuracy, found.dissatisfied.f1, found.label_reliability) == (0, None, ())
+    assert (found.accuracy, found.dissatisfied.f1, found.dissatisfied_reliability) == (0, None, ())

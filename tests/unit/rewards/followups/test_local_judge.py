@@ -1,14 +1,12 @@
 """The local judge: made from the examples, and as good as it is said to be."""
 
-from functools import cache
-
 import numpy as np
 import pytest
 
 from bench.judge_training import train, train_groups
+from penstock_jobs.rewards.followups.features import features
 from penstock_jobs.rewards.followups.judge import (
     DISSATISFIED,
-    Evaluation,
     Message,
     evaluate,
     fresh_examples,
@@ -17,9 +15,7 @@ from penstock_jobs.rewards.followups.judge import (
 from penstock_jobs.rewards.followups.local_judge import (
     LocalJudge,
     committed_model,
-    judge_of_version,
 )
-from penstock_jobs.rewards.followups.speech_features import features
 from tests.support.labelled_messages import HELD_OUT, TRAINING, labelled_messages
 
 
@@ -34,16 +30,6 @@ def test_the_committed_model_is_the_one_of_the_committed_examples() -> None:
     assert made.calibration == pytest.approx(committed.calibration, abs=0.05)
 
 
-def test_a_version_that_is_not_there_is_named_with_those_that_are() -> None:
-    with pytest.raises(ValueError, match=f"0000.*{LocalJudge().version}"):
-        judge_of_version("0000")
-
-
-@cache
-def unseen(generation: int) -> Evaluation:
-    return evaluate(LocalJudge(generation), labelled_messages(HELD_OUT))
-
-
 def test_the_held_out_messages_are_many_and_in_many_languages() -> None:
     messages = labelled_messages(HELD_OUT)
     assert len(messages) >= 300
@@ -53,10 +39,10 @@ def test_the_held_out_messages_are_many_and_in_many_languages() -> None:
 
 
 def test_quality_on_messages_that_nothing_was_chosen_by() -> None:
-    first, second = unseen(1), unseen(2)
-    assert (second.dissatisfied.f1 or 0) > (first.dissatisfied.f1 or 0) + 0.05
-    assert second.brier < first.brier
-    assert second.dissatisfied_calibration_error < 0.1
+    found = evaluate(LocalJudge(), labelled_messages(HELD_OUT))
+    assert (found.dissatisfied.f1 or 0) > 0.7
+    assert found.brier < 0.2
+    assert found.dissatisfied_calibration_error < 0.1
 
 
 def test_what_it_is_sure_of_is_mostly_so() -> None:
@@ -80,7 +66,6 @@ def test_quality_on_examples_that_came_before() -> None:
     assert (found.dissatisfied.recall or 0) > 0.85
     fresh = evaluate(LocalJudge(), fresh_examples())
     assert (fresh.dissatisfied.f1 or 0) > 0.7
-    assert fresh.brier < evaluate(LocalJudge(1), fresh_examples()).brier
 
 
 @pytest.mark.parametrize(
@@ -129,7 +114,7 @@ def test_probabilities_fit_together() -> None:
         ("gracias, pero el botón iba en la cabecera", "Botón añadido.", True),
     ],
 )
-def test_what_misled_the_first_judge(text: str, agent: str, dissatisfied: bool) -> None:
+def test_what_misleads_a_judge_of_words(text: str, agent: str, dissatisfied: bool) -> None:
     [found] = LocalJudge().judge([Message(text=text, agent=agent, edited=True)])
     assert (found.dissatisfied > 0.5) == dissatisfied
 
