@@ -178,7 +178,7 @@ def test_judge_on_the_teams_labels(tmp_path: Path) -> None:
     told = penstock("rewards", "judge", "--data", str(tmp_path), "--json")
     assert told.returncode == 0, told.stderr
     results = json.loads(told.stdout)
-    assert len(results) == 2
+    assert len(results) == 1
     assert all(result["examples"] == 1 for result in results.values())
     shown = penstock("rewards", "judge", "--data", str(tmp_path))
     assert "labels drawn by chance: 1 messages" in shown.stdout
