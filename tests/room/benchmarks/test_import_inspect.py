@@ -164,23 +164,6 @@ def test_logs_of_several_models_are_not_mixed(tmp_path: Path) -> None:
         read(tmp_path, only="t")
 
 
-def test_the_form_for_large_samples(tmp_path: Path) -> None:
-    with ZipFile(tmp_path / "l.eval", "w") as archive:
-        archive.writestr("header.json", json.dumps(header(["org/a"])))
-        archive.writestr("samples/org/a_epoch_1/sample.json", json.dumps(sample("org/a")))
-        archive.writestr("samples/org/a_epoch_1/messages/0.json", "[]")
-    assert outcomes(read(tmp_path)) == {("org/a", 0): 1}
-
-
-@pytest.mark.filterwarnings("ignore:Duplicate name:UserWarning")
-def test_of_entries_with_one_name_the_last_counts(tmp_path: Path) -> None:
-    with ZipFile(tmp_path / "l.eval", "w") as archive:
-        archive.writestr("header.json", json.dumps(header(["a"])))
-        archive.writestr("samples/a_epoch_1.json", json.dumps(sample("a", "I")))
-        archive.writestr("samples/a_epoch_1.json", json.dumps(sample("a", "C")))
-    assert outcomes(read(tmp_path)) == {("a", 0): 1}
-
-
 def test_a_log_cut_off_is_refused_alone_and_told_in_a_folder(tmp_path: Path) -> None:
     good = eval_log(tmp_path / "good.eval", header(["a"]), [sample("a")])
     cut = tmp_path / "cut.eval"

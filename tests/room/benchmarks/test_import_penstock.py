@@ -5,8 +5,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.support.benchmarks.import_folders import outcomes, read
 
 
@@ -80,17 +78,6 @@ def test_what_is_wrong_with_a_line_never_costs_its_neighbours(tmp_path: Path) ->
     assert (measured.cost_usd, measured.steps, measured.latency_s) == (None, None, 2)
 
 
-def test_numbers_without_end(tmp_path: Path) -> None:
-    huge = 10**400
-    path = lines(
-        tmp_path / "r.jsonl", line("a", 0, huge), line("b", 0, completion_tokens=huge), line("c", 0)
-    )
-    found = read(path)
-    assert outcomes(found)["b", 0] == outcomes(found)["c", 0] == 1
-    assert "scores lie between 0 and 1" in str(outcomes(found)["a", 0])
-    assert found.attempts[1].completion_tokens is None
-
-
 def test_the_same_attempt_twice(tmp_path: Path) -> None:
     path = lines(tmp_path / "r.jsonl", line("a", 0), line("a", 0), line("b", 0), line("b", 0, 0.0))
     found = read(path)
@@ -115,25 +102,3 @@ def test_lines_without_numbers_are_numbered_as_they_stand(tmp_path: Path) -> Non
         "a line without a number was left out: other lines of its task have one": 1,
         "a copy of another file was passed over": 1,
     }
-
-
-@pytest.mark.parametrize("start", [b"\xef\xbb\xbf", b"\n\n"])
-def test_marks_and_empty_lines_before_the_first(tmp_path: Path, start: bytes) -> None:
-    path = tmp_path / "r.jsonl"
-    path.write_bytes(start + json.dumps(line("a", 0)).encode())
-    assert outcomes(read(path)) == {("a", 0): 1}
-
-
-def test_a_line_without_end_is_passed_over_in_pieces(tmp_path: Path) -> None:
-    path = lines(tmp_path / "r.jsonl", line("a", 0), line("b", 0, x="x" * 3_000_000), line("c", 0))
-    found = read(path)
-    assert outcomes(found) == {("a", 0): 1, ("c", 0): 1}
-    assert found.problems == {"a line that cannot be read was left out": 1}
-
-
-def test_other_files_beside_are_passed_over(tmp_path: Path) -> None:
-    lines(tmp_path / "r.jsonl", line("a", 0))
-    lines(tmp_path / "log.jsonl", {"event": "x"})
-    found = read(tmp_path)
-    assert outcomes(found) == {("a", 0): 1}
-    assert found.problems == {"a file of another form was passed over": 1}

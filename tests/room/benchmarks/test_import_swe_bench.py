@@ -2,9 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
-from penstock.errors import InvalidInput
 from tests.support.benchmarks.import_folders import outcomes, read, swe_instance, swe_summary, write
 
 LISTS = {
@@ -42,20 +39,6 @@ def test_what_a_summary_says_twice_or_not_at_all(tmp_path: Path) -> None:
     found = outcomes(read(swe_summary(tmp_path / "m.r.json", **lists, total_instances=9)))
     assert found["a", 0] == "the summary says both that it was resolved and that it was not"
     assert found["x", 0] == "only the summary names it"
-
-
-def test_older_summaries_name_the_completed_and_the_resolved(tmp_path: Path) -> None:
-    older = {"completed_ids": ["a", "b"], "resolved_ids": ["a"], "total_instances": 5}
-    found = read(write(tmp_path / "r.json", older))
-    assert outcomes(found) == {("a", 0): 1, ("b", 0): 0}
-    assert found.problems == {"a result is missing, and nothing names it": 3}
-
-
-def test_pending_and_failed_of_the_service(tmp_path: Path) -> None:
-    lists = LISTS | {"pending_ids": ["p"], "failed_ids": ["f"]}
-    found = outcomes(read(swe_summary(tmp_path / "m.r.json", **lists)))
-    assert found["p", 0] == "its evaluation has not ended"
-    assert found["f", 0] == "its evaluation failed"
 
 
 def test_reports_of_instances_with_and_without_the_summary(tmp_path: Path) -> None:
@@ -105,11 +88,3 @@ def test_a_report_of_an_empty_patch_and_one_of_a_broken_environment(tmp_path: Pa
     assert found["a", 0] == 0
     assert found["b", 0] == "its environment failed: network"
     assert str(found["c", 0]).startswith("its report cannot be read")
-
-
-def test_summaries_of_several_models_are_not_mixed(tmp_path: Path) -> None:
-    swe_summary(tmp_path / "one.run1.json", **LISTS)
-    swe_summary(tmp_path / "two.run1.json", **LISTS | {"resolved_ids": []})
-    with pytest.raises(InvalidInput, match=r"one\.run1; two\.run1; name one with --only"):
-        read(tmp_path)
-    assert outcomes(read(tmp_path, only="one.run1"))["a", 0] == 1

@@ -1,6 +1,5 @@
 """Runs of Terminal-Bench 1.x."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -55,29 +54,6 @@ def test_a_run_with_each_failure_mode(tmp_path: Path) -> None:
     assert (found.attempts[0].prompt_tokens, found.attempts[0].completion_tokens) == (10, 4)
 
 
-def test_each_is_told_once_though_the_run_repeats_its_trials(tmp_path: Path) -> None:
-    late = tb_trial(RUN, "late", failure_mode="agent_timeout")
-    found = read(tb_run(tmp_path, RUN, [late]))
-    assert found.problems == {"a trial with agent_timeout passed its tests, and counts so": 1}
-
-
-def test_numbers_are_those_of_the_names_run_after_run(tmp_path: Path) -> None:
-    tb_run(tmp_path, LATER, [tb_trial(LATER, "a", is_resolved=False)])
-    trials = [tb_trial(RUN, "a", number, 3, is_resolved=number == 2) for number in (3, 2, 1)]
-    tb_run(tmp_path, RUN, trials, n_attempts=3)
-    assert outcomes(read(tmp_path)) == {("a", 0): 0, ("a", 1): 1, ("a", 2): 0, ("a", 3): 0}
-    assert outcomes(read(tmp_path / RUN)) == {("a", 0): 0, ("a", 1): 1, ("a", 2): 0}
-
-
-def test_copies_of_other_runs_count_once(tmp_path: Path) -> None:
-    first = tb_run(tmp_path, RUN, [tb_trial(RUN, "a"), tb_trial(RUN, "b")])
-    second = tb_run(tmp_path, LATER, [tb_trial(LATER, "a", is_resolved=False)])
-    shutil.copytree(first / "a", second / "a", dirs_exist_ok=True)
-    found = read(tmp_path)
-    assert outcomes(found) == {("a", 0): 1, ("a", 1): 0, ("b", 0): 1}
-    assert found.problems == {"a copy, counted once": 1}
-
-
 def test_a_run_that_contradicts_its_trial_counts_for_neither(tmp_path: Path) -> None:
     folder = tb_run(tmp_path, RUN, [tb_trial(RUN, "a"), tb_trial(RUN, "b")])
     edited = tb_trial(RUN, "a", is_resolved=False)
@@ -105,17 +81,6 @@ def test_what_the_agent_wrote_proves_nothing(tmp_path: Path) -> None:
         logs = folder / task / f"{task}.1-of-1.{RUN}" / "agent-logs"
         tb_run(logs, "forged", [tb_trial(RUN, task, id="forged")])
     assert outcomes(read(folder)) == {("a", 0): 0, ("b", 0): "only the summary names it"}
-
-
-def test_what_nobody_names_is_told(tmp_path: Path) -> None:
-    folder = tb_run(tmp_path, RUN, [tb_trial(RUN, "a")], task_ids=None, dataset_size=3)
-    assert read(folder).problems == {"a result is missing, and nothing names it": 2}
-
-
-def test_names_and_ids_that_older_versions_lack(tmp_path: Path) -> None:
-    trials = [{"task_id": "a", "is_resolved": one} for one in (True, False)]
-    file = write(tmp_path / "results.json", {"results": trials})
-    assert outcomes(read(tmp_path)) == outcomes(read(file)) == {("a", 0): 1, ("a", 1): 0}
 
 
 def test_runs_of_several_models_are_not_mixed(tmp_path: Path) -> None:
@@ -165,32 +130,3 @@ def test_what_a_run_of_such_trials_lacks_is_named_by_its_number(tmp_path: Path) 
         ("a", 0): 1, ("a", 1): missing, ("a", 2): 1,
         ("b", 0): missing, ("b", 1): missing, ("b", 2): 1,
     }  # fmt: skip
-
-
-def test_such_trials_of_two_runs_are_no_copies(tmp_path: Path) -> None:
-    for run, resolved in ((RUN, True), (LATER, False)):
-        trials = [tb_old_trial("a", 1, is_resolved=resolved)]
-        for own in ("uuid", "id"):
-            trials[0].pop(own, None)
-        tb_run(tmp_path, run, trials)
-    assert outcomes(read(tmp_path)) == {("a", 0): 1, ("a", 1): 0}
-
-
-def test_a_run_may_be_named_like_a_trial(tmp_path: Path) -> None:
-    folder = tb_run(tmp_path, "night.1-of-2", [tb_trial("night.1-of-2", "a")])
-    (folder / "results.json").unlink()
-    assert outcomes(read(tmp_path)) == {("a", 0): 1}
-
-
-def test_tokens_that_nobody_reported_are_not_0(tmp_path: Path) -> None:
-    counts = {"silent": (0, 0), "unknown": (None, None), "mute": (9, 0), "half": (0, None)}
-    trials = [
-        tb_trial(RUN, task, total_input_tokens=read_, total_output_tokens=written)
-        for task, (read_, written) in counts.items()
-    ]
-    found = read(tb_run(tmp_path, RUN, trials))
-    measured = {one.task: (one.prompt_tokens, one.completion_tokens) for one in found.attempts}
-    nothing = (None, None)
-    assert measured == {"silent": nothing, "unknown": nothing, "half": nothing, "mute": (9, 0)}
-    kind = "0 tokens read and written stand for tokens that nobody reported"
-    assert found.problems == {kind: 2}

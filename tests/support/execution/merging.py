@@ -33,14 +33,6 @@ def die_amid_the_first(
     return write_on_worker(task)
 
 
-def die_amid_each(task: MergeTask[Segment, SegmentFile]) -> Sequence[SegmentFile] | MergeFailure:
-    """Of partition 0."""
-    mark(task)
-    if task.group[0].partition == 0:
-        _die_amid_writing()
-    return write_on_worker(task)
-
-
 def _die_amid_writing() -> None:
     """The process is not used again, so nothing is put back."""
     write = SegmentWriter.write

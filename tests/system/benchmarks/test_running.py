@@ -26,7 +26,6 @@ from penstock_jobs.benchmarks import run
 from penstock_jobs.benchmarks.attempt import AgentUnusable
 from penstock_jobs.benchmarks.run import (
     BenchmarkStopped,
-    PlannedAttempt,
     RunOptions,
     RunReport,
     ServingUnreachable,
@@ -144,29 +143,6 @@ def test_two_runs_at_once_make_one_table(lake: Lake, suite: Suite) -> None:
     assert len(results(lake, suite)) == 6
 
 
-def test_which_attempts_come_next_is_asked_again(lake: Lake, suite: Suite) -> None:
-    """Until each task was solved once, or tried four times."""
-    asked: list[int] = []
-
-    def choose(known: Sequence[Attempt]) -> list[PlannedAttempt]:
-        asked.append(len(known))
-        solved = {one.task for one in known if one.score == 1}
-        tried = [one.task for one in known]
-        return [
-            PlannedAttempt(task.name, tried.count(task.name))
-            for task in suite.tasks
-            if task.name not in solved and tried.count(task.name) < 4
-        ]
-
-    run_here(lake, suite, BY_SEED, choose=choose)
-    found = results(lake, suite)
-    assert asked == sorted(set(asked))
-    for task in suite.tasks:
-        scores = [one.score for one in found if one.task == task.name]
-        assert scores[-1] == 1 or len(scores) == 4
-        assert 1 not in scores[:-1]
-
-
 def test_errors_are_recorded_and_never_tried_anew(lake: Lake, suite: Suite) -> None:
     agent = f'test "$PENSTOCK_TASK" = task-1 && exit 75; {SOLVE}'
     run_here(lake, suite, agent)
@@ -218,16 +194,6 @@ def test_an_agent_that_is_called_wrongly_costs_no_attempt(lake: Lake, suite: Sui
     # Once there are results, it is known how it is called.
     run_here(lake, suite, RunOptions(agent="exit 3", attempts=4))
     assert len(results(lake, suite)) == 12
-
-
-def test_an_agent_is_found_wherever_it_lies(lake: Lake, suite: Suite, tmp_path: Path) -> None:
-    """These folders are below /tmp, of which a sandbox has another."""
-    (tmp_path / "agents").mkdir()
-    (tmp_path / "agents" / "agent.sh").write_text('. "$(dirname "$0")/words"; echo $word > answer')
-    (tmp_path / "agents" / "words").write_text("word=42")
-    (tmp_path / "secret").write_text("42")
-    run_here(lake, suite, f"sh '{tmp_path}/agents/agent.sh'")
-    assert {one.score for one in results(lake, suite)} == {1.0}
 
 
 def test_a_run_of_nothing_but_errors_stops(

@@ -1,18 +1,13 @@
 """A merge is the same wherever it is written, and it is committed once."""
 
-import os
-import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 import pytest
 import sqlalchemy as sa
 
-from penstock.execution import Executor, TaskResult, WorkerLost
+from penstock.execution import Executor, TaskResult
 from penstock.execution.processes import ProcessExecutor
 from penstock.lake import merges as compaction
 from penstock.lake.catalog import Segment, current
@@ -26,8 +21,6 @@ from penstock.metrics import Metrics
 from penstock_jobs.demo.server import running_server
 from tests.support.execution import merging
 from tests.support.lakes import HandLake, hand_lake, make_event
-from tests.support.servers.ports import free_port
-from tests.support.servers.ray_cluster import RayCluster
 from tests.support.waiting import eventually
 
 EVENTS = 6 * 20
@@ -46,17 +39,9 @@ def lake(tmp_path: Path) -> Iterator[HandLake]:
         yield lake
 
 
-@pytest.fixture(params=["processes", "ray"])
-def far_executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
-    """One whose workers can die."""
-    if request.param == "processes":
-        opened: Executor = ProcessExecutor(workers=2, attempts_max=3)
-    else:
-        from penstock.execution.ray import RayExecutor
-
-        address = request.getfixturevalue("connected_ray")
-        opened = RayExecutor(address, attempts_max=3, inflight_max=4, task_memory_bytes=0)
-    with opened as executor:
+@pytest.fixture
+def executor() -> Iterator[Executor]:
+    with ProcessExecutor(workers=2, attempts_max=3) as executor:
         yield executor
 
 
@@ -131,26 +116,15 @@ def test_a_merge_writes_the_same_bytes_on_every_executor(
 
 
 def test_a_worker_that_is_killed_amid_a_merge_is_replaced_and_it_counts_once(
-    lake: HandLake, far_executor: Executor
+    lake: HandLake, executor: Executor
 ) -> None:
-    dying = Instead(far_executor, merging.die_amid_the_first)
+    dying = Instead(executor, merging.die_amid_the_first)
     merged = list(merge_each(lake.lake, SEGMENTS, groups(lake), dying))
     assert sorted(group[0].partition for group in merged) == [0, 1]
     assert live_in(lake) == {0: 1, 1: 1}
     assert len(merging.begun(lake.lake.settings.data, 0)) == 2
     [left] = intents(lake)  # what the killed one wrote
     assert left not in {one.name for one in current(lake.lake.database).segments}
-    is_whole(lake)
-
-
-def test_a_group_that_kills_each_of_its_workers_keeps_no_other_from_being_merged(
-    lake: HandLake, far_executor: Executor
-) -> None:
-    dying = Instead(far_executor, merging.die_amid_each)
-    with pytest.raises(WorkerLost, match="merging 6 files from events/t-default/p-0000"):
-        list(merge_each(lake.lake, SEGMENTS, groups(lake), dying))
-    assert live_in(lake) == {0: 6, 1: 1}
-    assert len(merging.begun(lake.lake.settings.data, 0)) == 3
     is_whole(lake)
 
 
@@ -188,16 +162,6 @@ def test_a_merge_that_another_was_faster_than_changes_nothing(
     is_whole(lake)
 
 
-def test_segments_that_are_gone_before_a_worker_looks_are_left_out(
-    lake: HandLake, executor: Executor
-) -> None:
-    planned = groups(lake)
-    merge(lake.lake, planned[0][:2])
-    merged = list(merge_each(lake.lake, SEGMENTS, planned, executor))
-    assert [group[0].partition for group in merged] == [1]
-    is_whole(lake)
-
-
 # Upkeep
 
 
@@ -211,78 +175,16 @@ def test_upkeep_works_where_the_settings_say(lake: HandLake) -> None:
     is_whole(lake)
 
 
-def compact(data: Path, executor: str, segments_min: int) -> subprocess.CompletedProcess[str]:
-    """As a person asks for it: a process of its own, with a connection of its own."""
-    settings = {
-        "PENSTOCK_EXECUTOR": executor,
-        "PENSTOCK_COMPACTION_SEGMENTS_MIN": str(segments_min),
-        "PENSTOCK_LOG_PARTITIONS": "2",
-    }
-    return subprocess.run(
-        [sys.executable, "-m", "penstock", "lake", "compact", "--data", str(data)],
-        env=os.environ | settings,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-def test_a_cluster_is_asked_for_when_there_is_something_to_merge(lake: HandLake) -> None:
-    pytest.importorskip("ray")
-    lake.lake.log.close()
-    address = f"ray://127.0.0.1:{free_port()}"
-    done = compact(lake.lake.settings.data, address, 7)
-    assert (done.returncode, done.stderr) == (0, "nothing is worth a merge\n")
-    done = compact(lake.lake.settings.data, address, 2)
-    assert done.returncode == 3
-    assert f"The executor {address} cannot be reached" in done.stderr
-    assert live_in(lake) == {0: 6, 1: 6}
-
-
-@pytest.mark.parametrize("kind", ["processes", "ray"])
-def test_a_server_merges_on_its_executor(
-    lake: HandLake, kind: str, request: pytest.FixtureRequest
-) -> None:
+def test_a_server_merges_on_its_executor(lake: HandLake) -> None:
     """And ends well: the executor is opened on a thread of its own."""
     environment = {
         "PENSTOCK_UPKEEP_SECONDS": "0.1",
         "PENSTOCK_COMPACTION_SEGMENTS_MIN": "2",
         "PENSTOCK_LOG_PARTITIONS": "2",
-        "PENSTOCK_EXECUTOR": kind,
-        "PENSTOCK_EXECUTOR_TASK_MEMORY_BYTES": "0",
+        "PENSTOCK_EXECUTOR": "processes",
     }
-    if kind == "ray":
-        cluster: RayCluster = request.getfixturevalue("ray_cluster")
-        environment |= {"PENSTOCK_EXECUTOR": f"ray://{cluster.address}", **cluster.environment()}
     lake.lake.log.close()
     with running_server(lake.lake.settings.data, settings=environment) as server:
         eventually(lambda: live_in(lake) == {0: 1, 1: 1}, 300)
     assert server.process.returncode == 0
-    is_whole(lake)
-
-
-def test_an_end_of_more_than_three_seconds_is_not_aborted_on_ray(
-    lake: HandLake, ray_cluster: RayCluster
-) -> None:
-    """Ray's handler of SIGTERM sets an alarm that would abort the server."""
-    environment = {
-        "PENSTOCK_UPKEEP_SECONDS": "0.05",
-        "PENSTOCK_COMPACTION_SEGMENTS_MIN": "2",
-        "PENSTOCK_LOG_PARTITIONS": "2",
-        "PENSTOCK_SHUTDOWN_SECONDS_MAX": "4",
-        "PENSTOCK_EXECUTOR": f"ray://{ray_cluster.address}",
-        "PENSTOCK_EXECUTOR_TASK_MEMORY_BYTES": "0",
-        **ray_cluster.environment(),
-    }
-    lake.lake.log.close()
-    with running_server(lake.lake.settings.data, settings=environment) as server:
-        eventually(lambda: live_in(lake) == {0: 1, 1: 1}, 300)
-        address = urlsplit(server.url)
-        with socket.create_connection((str(address.hostname), address.port or 0)) as slow:
-            # A request whose body never comes is waited for as long as the settings say.
-            head = f"POST /v1/events HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {server.key}\r\n"
-            slow.sendall(f"{head}Content-Length: 9\r\nExpect: 100-continue\r\n\r\n".encode())
-            assert b"100 Continue" in slow.recv(1000)
-            server.process.terminate()
-            assert server.process.wait(300) == 0
     is_whole(lake)

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 from penstock.channels.channel import channel_state
-from penstock.errors import InvalidInput
 from penstock_jobs.loop.cycles import cycles_of
 from tests.support.loop_world import CHANNEL, TENANT, World, open_world, outcomes
 from tests.support.repository import ROOT
@@ -112,58 +111,3 @@ def test_runners_and_the_server_are_killed_and_the_job_is_one(world: World) -> N
     assert (train.result or {})["uri"] == f"file://{job}/output/weights"
     assert channel_state(world.database, TENANT, CHANNEL).checkpoint == "mini-0001"
     assert TOKEN not in json.dumps(cycle.stages, default=str)
-
-
-def test_a_job_that_fails_is_begun_again_with_what_it_kept(world: World) -> None:
-    once = 'test -e "$PENSTOCK_WORK/x" || { touch "$PENSTOCK_WORK/x"; echo no memory; exit 3; }\n'
-    with gpu(world) as there:
-        (there.folder / "go").touch()
-        trainer = (world.folder / "trainer.sh").read_text()
-        world.write("trainer.sh", trainer.replace("set -e\n", once))
-        told: list[str] = []
-        done = world.run_once(tell=told.append)
-        assert (done.outcome, done.stage("train").failures, trained(there)) == ("promoted", 1, 2)
-    assert [one for one in told if "status 500" in one and "no memory" in one]
-
-
-def test_a_job_that_leaves_no_answer_has_failed(world: World) -> None:
-    with gpu(world):
-        world.write("trainer.sh", "echo forgot it\n")
-        done = world.run_once()
-        assert (done.outcome, done.stage("train").failures) == ("failed", 2)
-        assert "it ended with status 0, and left no answer: forgot it" in done.why
-
-
-def test_a_job_whose_time_is_over_is_ended_there(world: World) -> None:
-    with gpu(world) as there:
-        loop = (world.folder / "loop.toml").read_text()
-        loop = loop.replace('limit = "60s"', 'limit = "1s"').replace("tries = 2", "tries = 1")
-        world.write("loop.toml", loop)
-        done = world.run_once()
-        assert done.outcome == "failed"
-        assert "it had not finished after 1 s" in done.why
-        [status] = there.folder.glob("jobs/*/status")
-        assert status.read_text() == "137\n"
-
-
-def test_a_wrong_token_ends_the_cycle_and_is_not_told(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with gpu(world):
-        monkeypatch.setenv("GPU_TOKEN", "other-secret")
-        done = world.run_once()
-        assert (done.outcome, done.stage("train").failures) == ("failed", 1)
-        assert "refused with status 401: the token is not" in done.why
-        assert "other-secret" not in done.why
-        monkeypatch.delenv("GPU_TOKEN")
-        with pytest.raises(InvalidInput, match="GPU_TOKEN cannot be used"):
-            world.run_once()
-
-
-def test_an_address_that_nobody_answers_at_is_tried_again_and_given_up(tmp_path: Path) -> None:
-    with open_world(tmp_path, loop_trainer_silence_seconds=0) as world:
-        url = f'url = "http://127.0.0.1:{free_port()}/"'
-        world.loop(('command = "sh trainer.sh"', url))
-        done = world.run_once()
-        assert (done.outcome, done.stage("train").failures) == ("failed", 2)
-        assert "cannot be reached: ConnectionRefusedError" in done.why

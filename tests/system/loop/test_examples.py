@@ -124,22 +124,6 @@ def test_a_job_that_fails_is_a_failure_and_the_next_try_submits_another(cluster:
     assert (cluster.ran, cluster.submitted()) == (2, 2)
 
 
-def test_a_job_without_an_answer_is_a_failure(cluster: Cluster) -> None:
-    (cluster.folder / "go").touch()
-    (cluster.folder / "mute").touch()
-    with pytest.raises(TrainerFailed, match="there is no answer"):
-        cluster.train()
-
-
-def test_a_cluster_that_takes_nothing_is_a_failure(cluster: Cluster) -> None:
-    """It can be asked, and then it is away."""
-    program = cluster.folder / "bin" / ("sbatch" if "slurm" in cluster.command else "kubectl")
-    text = program.read_text()
-    program.write_text(text.replace("exec", 'case "$1" in create|--parsable) exit 1;; esac; exec'))
-    with pytest.raises(TrainerFailed, match="nothing was submitted"):
-        cluster.train()
-
-
 #: Killed right before or after the n-th snapshot takes its place.
 DIES = """
 import os, pathlib, runpy, signal, sys

@@ -54,22 +54,6 @@ def test_a_canary_that_a_person_takes_back_ends_the_cycle(world: World) -> None:
     assert state(world) == ("first", None, True)
 
 
-def test_what_is_taken_back_while_it_is_watched_ends_the_cycle(world: World) -> None:
-    world.loop(more='[watch]\nfor = "1h"\n')
-    waits: list[float] = []
-
-    def wait(seconds: float) -> bool:
-        waits.append(seconds)
-        if len(waits) == 3:
-            take_back(world)
-        return False
-
-    done = world.run_once(wait=wait)
-    assert (done.outcome, done.why) == ("rolled_back", "rollback by ann: users complain")
-    assert outcomes(done)["promote"] == "done"
-    assert outcomes(done)["watch"] == "over"
-
-
 def test_a_watch_ends_when_its_time_is_over(world: World) -> None:
     world.loop(more='[watch]\nfor = "0s"\n')
     done = world.run_once()

@@ -139,12 +139,3 @@ def test_links_lead_to_nothing_that_is_removed(world: World, tmp_path: Path) -> 
     remove(world)
     assert not os.path.lexists(cycle / "try-001" / "checkpoint")
     assert (elsewhere / "checkpoint" / "weights").exists()
-
-
-def test_without_a_time_everything_stays(world: World) -> None:
-    world.write("agent.sh", NEVER)
-    assert world.run_once().outcome == "refused"
-    age(world, 9_999)
-    before = folders(world)
-    remove(world)
-    assert before == folders(world)

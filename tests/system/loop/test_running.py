@@ -100,32 +100,6 @@ def test_a_trainer_that_fails_is_tried_again_and_given_up(world: World) -> None:
     assert stage(again, "rewards").result["tokens"] == stage(done, "rewards").result["tokens"]
 
 
-def test_a_trainer_that_recovers_is_as_good_as_one_that_never_failed(world: World) -> None:
-    trainer = (world.folder / "trainer.sh").read_text()
-    once = 'test -e "$PENSTOCK_WORK/tried" || { touch "$PENSTOCK_WORK/tried"; exit 1; }\n'
-    world.write("trainer.sh", once + trainer)
-    done = world.run_once()
-    assert (done.outcome, stage(done, "train").failures) == ("promoted", 1)
-    assert stage(done, "train").result["uri"].endswith("try-002/checkpoint/weights")
-
-
-def test_a_trainer_that_answers_nonsense_registers_nothing(world: World) -> None:
-    world.write("trainer.sh", 'echo hello > "$PENSTOCK_ANSWER"\n')
-    done = world.run_once()
-    assert done.outcome == "failed"
-    assert "its answer" in done.why
-    assert outcomes(done)["register"] == "waiting"
-
-
-def test_a_trainer_that_hangs_is_ended_at_its_limit(world: World) -> None:
-    world.write("trainer.sh", "echo begun; sleep 300\n")
-    world.loop(('limit = "60s"', 'limit = "1s"'), ("tries = 2", "tries = 1"))
-    done = world.run_once()
-    assert done.outcome == "failed"
-    assert "it had not finished after 1 s" in done.why
-    assert "begun" in done.why
-
-
 def test_files_without_the_digest_that_the_trainer_says_are_not_registered(world: World) -> None:
     trainer = (world.folder / "trainer.sh").read_text()
     world.write("trainer.sh", trainer + 'echo more >> "$PENSTOCK_OUTPUT/weights"\n')

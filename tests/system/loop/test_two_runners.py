@@ -11,7 +11,7 @@ from threading import Barrier
 import pytest
 
 from penstock.channels.history import channel_changes
-from penstock_jobs.loop.cycles import LoopCycles, StageClaim, StageLost, cycles_of
+from penstock_jobs.loop.cycles import LoopCycles, cycles_of
 from tests.support.loop_world import AGENT, CHANNEL, TENANT, World, expire_leases, open_world
 from tests.support.repository import ROOT
 
@@ -89,38 +89,3 @@ def test_of_many_that_claim_at_once_one_has_it(world: World) -> None:
         for number in range(1, 11):
             held = [one for one in pool.map(claim, range(claimers)) if one is not None]
             assert held == [number]
-
-
-def test_a_stage_is_held_by_one_until_its_lease_has_run_out(world: World) -> None:
-    database = world.database
-    cycles = LoopCycles(database, TENANT, "by-hand")
-    facts = {"channel": CHANNEL, "file_digest": "x", "budget_s": 1, "stages": ["rewards"]}
-    assert cycles.open(1, **facts)  # type: ignore[arg-type]
-    assert not cycles.open(1, **facts)  # type: ignore[arg-type]
-    [cycle] = cycles_of(database, TENANT, "by-hand")
-    seen = cycle.stage("rewards")
-
-    def claim(lease_s: float = 60.0) -> "Iterator[StageClaim | None]":
-        with cycles.claimed(1, seen, owner="me", lease_s=lease_s) as held:
-            yield held
-
-    first = next(mine := claim())
-    assert first is not None
-    assert next(claim()) is None
-    expire_leases(database)
-    # It is another row by now: who saw it before has to look again.
-    assert next(claim()) is None
-    [cycle] = cycles_of(database, TENANT, "by-hand")
-    seen = cycle.stage("rewards")
-    second = next(theirs := claim())
-    assert second is not None
-    assert (first.epoch, second.epoch) == (1, 2)
-    with pytest.raises(StageLost):
-        first.finish({"late": True})
-    second.finish({"late": False})
-    assert [next(one, None) for one in (mine, theirs)] == [None, None]
-    [cycle] = cycles_of(database, TENANT, "by-hand")
-    assert (cycle.stage("rewards").state, cycle.stage("rewards").result) == (
-        "done",
-        {"late": False},
-    )

@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,6 @@ from sqlalchemy import Connection
 from penstock.errors import InvalidInput
 from penstock.execution import Executor
 from penstock.execution.calls import InlineExecutor
-from penstock.execution.ray import RayExecutor
 from penstock.ingest.tables import rejected
 from penstock.lake.bucket_jobs import RESULT_BYTES_MAX, BucketJob, read_results, run_job
 from penstock.lake.buckets import Bucket
@@ -27,8 +25,6 @@ from penstock.lake.tables import job_result
 from tests.support.execution import bucket_functions as functions
 from tests.support.lakes import HandLake, hand_lake, make_event
 from tests.support.repository import ROOT
-from tests.support.servers.ray_cluster import RayCluster
-from tests.system.execution.conftest import living_nodes, wait_for_nodes
 
 COUNT = BucketJob(functions.count_sessions, version="1")
 INLINE = InlineExecutor()
@@ -102,7 +98,6 @@ def test_a_job_that_failed_goes_on_with_what_is_missing(lake: HandLake, tmp_path
 
 KILLED = """
 import sys
-from penstock.execution.ray import RayExecutor
 from penstock.execution.calls import InlineExecutor
 from penstock.lake.bucket_jobs import RESULT_BYTES_MAX, BucketJob as Job, run_job
 from penstock.lake.lake import open_lake
@@ -211,45 +206,3 @@ def test_an_empty_lake_has_no_buckets(tmp_path: Path) -> None:
         report = run_job(lake.lake, INLINE, COUNT)
         assert (report.buckets, report.events) == (0, 0)
         assert found_by(lake, report.id) == {}
-
-
-def test_a_node_that_dies_costs_time_and_nothing_else(
-    lake: HandLake, tmp_path: Path, connected_ray: str, ray_cluster: RayCluster
-) -> None:
-    """It dies while both nodes are at work on a bucket, and no result of it comes through."""
-    marks = tmp_path / "marks"
-    marks.mkdir()
-
-    def kill_when_both_are_at_work() -> None:
-        while len(at_work := [mark.name.split("-") for mark in marks.iterdir()]) < 2:
-            time.sleep(0.01)
-        ray_cluster.kill_second()
-        wait_for_nodes(1)
-        lost = [int(process) for node, _, process in at_work if node not in living_nodes()]
-        while any(is_alive(process) for process in lost):
-            time.sleep(0.01)
-        (tmp_path / "go").touch()
-
-    wait_for_nodes(2)
-    killer = threading.Thread(target=kill_when_both_are_at_work, daemon=True)
-    killer.start()
-    job = BucketJob(functions.count_when_told, "1", {"directory": str(tmp_path)})
-    limits = {"attempts_max": 3, "inflight_max": 8, "task_memory_bytes": 0}
-    try:
-        with RayExecutor(connected_ray, **limits) as executor:
-            report = run_job(lake.lake, executor, job)
-    finally:
-        ray_cluster.restart_second()
-    killer.join(300)
-    assert found_by(lake, report.id) == EXPECTED
-    assert report.committed == report.buckets
-    assert len(list(marks.iterdir())) == report.buckets + 1  # a bucket was begun again
-    wait_for_nodes(2)
-
-
-def is_alive(process: int) -> bool:
-    """Also false for one that nobody has asked for its end yet."""
-    try:
-        return Path(f"/proc/{process}/cmdline").read_bytes() != b""
-    except OSError:
-        return False

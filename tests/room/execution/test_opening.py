@@ -15,7 +15,6 @@ from penstock.execution.processes import ProcessExecutor
 from penstock.settings import Settings, load_settings
 from tests.support.lakes import hand_lake, make_event
 from tests.support.servers.ports import free_port
-from tests.support.servers.ray_cluster import RayCluster
 
 
 def settings_with(directory: Path, executor: str) -> Settings:
@@ -59,12 +58,6 @@ def test_a_cluster_that_is_not_there_is_unreachable(data: Path) -> None:
     assert done.returncode == 3
     assert f"The executor {address} cannot be reached" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_a_command_does_its_heavy_work_on_a_cluster(data: Path, ray_cluster: RayCluster) -> None:
-    done = verify(data, f"ray://{ray_cluster.address}", **ray_cluster.environment())
-    assert done.returncode == 0, done.stderr
-    assert done.stderr.endswith("1 segments, 5 events, 0 reward files: 0 problems\n")
 
 
 def test_a_command_does_its_heavy_work_in_processes(data: Path) -> None:

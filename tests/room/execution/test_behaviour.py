@@ -9,20 +9,11 @@ import pytest
 
 from penstock.errors import InvalidInput
 from penstock.execution import Executor, TaskFailed, WorkerLost
-from penstock.execution.calls import InlineExecutor
 from penstock.execution.processes import ProcessExecutor
 from tests.support.execution import tasks
 from tests.support.execution.tasks import Marked
 
-ATTEMPTS_MAX, INFLIGHT_MAX = 3, 4  # see conftest
-
-
-@pytest.fixture
-def losing(executor: Executor) -> Executor:
-    """One whose workers can be lost without the caller."""
-    if isinstance(executor, InlineExecutor):
-        pytest.skip("the inline executor is its own worker")
-    return executor
+ATTEMPTS_MAX, INFLIGHT_MAX = 3, 4
 
 
 def test_each_task_comes_back_once_with_its_result(executor: Executor) -> None:
@@ -158,8 +149,7 @@ def test_a_run_that_is_left_ends_its_work(losing: Executor, tmp_path: Path) -> N
 
 def test_runs_that_are_left_while_their_tasks_end(losing: Executor) -> None:
     """Ray would end this process, had it to cancel one that is done in that moment."""
-    times = 3 if isinstance(losing, ProcessExecutor) else 100  # of which each has new workers
-    for number in range(times):
+    for number in range(3 if isinstance(losing, ProcessExecutor) else 100):
         run = losing.run(tasks.square, range(50))
         for _ in range(1 + number % 5):
             next(run)

@@ -1,0 +1,21 @@
+from collections.abc import Iterator
+
+import pytest
+
+from penstock.execution import Executor
+from penstock.execution.calls import InlineExecutor
+from penstock.execution.processes import ProcessExecutor
+
+
+@pytest.fixture(params=["inline", "processes"])
+def executor(request: pytest.FixtureRequest) -> Iterator[Executor]:
+    inline = request.param == "inline"
+    with InlineExecutor() if inline else ProcessExecutor(workers=2, attempts_max=3) as executor:
+        yield executor
+
+
+@pytest.fixture
+def losing() -> Iterator[Executor]:
+    """One whose workers can be lost without the caller."""
+    with ProcessExecutor(workers=2, attempts_max=3) as executor:
+        yield executor
