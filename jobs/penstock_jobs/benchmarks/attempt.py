@@ -40,8 +40,6 @@ class AgentUnusable(PenstockError, exit_status=2):
 
 @dataclass(frozen=True)
 class RunConditions:
-    """The same for all attempts of a run."""
-
     agent: str
     suite: str
     checkpoint: str
@@ -92,8 +90,6 @@ class AgentReport(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class TreeScore:
-    """Either a score, or why there is none."""
-
     score: float | None = None
     error: str | None = None
     output: str = ""
@@ -110,7 +106,6 @@ def seed_of(suite: str, task: str, attempt: int) -> int:
 
 
 def attempt_task(work: AttemptTask) -> AttemptOutcome:
-    """Raises IsolationImpossible, AgentUnusable."""
     conditions = work.conditions
     if conditions.isolated:
         sandboxes.check_isolation()
@@ -176,7 +171,6 @@ def _attempt_in(sandbox: Sandbox, work: AttemptTask) -> tuple[AttemptOutcome, bo
 
 
 def _failed(work: AttemptTask, error: str, output: str = "", **measures: Any) -> AttemptOutcome:
-    """An attempt that says nothing about the model."""
     result = Attempt(task=work.task.name, attempt=work.attempt, error=_short(error), **measures)
     return AttemptOutcome(result, output=output)
 
@@ -208,13 +202,11 @@ def _run_agent(sandbox: Sandbox, work: AttemptTask) -> ProgramEnd:
 
 
 def _machine_environment() -> dict[str, str]:
-    """The variables of this process that programs in sandboxes get."""
     names = ("PATH", "LANG")
     return {"PATH": os.defpath} | {name: os.environ[name] for name in names if name in os.environ}
 
 
 def read_report(text: bytes | None) -> AgentReport:
-    """Raises ValueError."""
     try:
         return msgspec.json.decode(text, type=AgentReport) if text else AgentReport()
     except RecursionError as error:

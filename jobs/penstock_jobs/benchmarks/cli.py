@@ -107,7 +107,6 @@ def _run(
     tenant: str,
     json: bool,
 ) -> None:
-    """`until` names the channel whose policy decides, and how many attempts a task may take."""
     from penstock.checkpoints.attempts import AttemptScope
     from penstock.checkpoints.registration import find
     from penstock.execution import open_executor

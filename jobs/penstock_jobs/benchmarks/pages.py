@@ -67,7 +67,6 @@ def _show(visitor: Visitor, question: SuiteQuestion) -> Content:
 
 
 def _picture(suite: str, results: list[CheckpointResults]) -> object:
-    """By the first cost that all of them say; nothing where fewer than two do."""
     for name in _COSTS:
         points = [
             FrontierPoint(result.checkpoint, mean.mean, cost)

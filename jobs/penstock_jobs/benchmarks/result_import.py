@@ -67,8 +67,6 @@ FORMATS = {
 
 @dataclass(frozen=True)
 class ImportedError:
-    """An attempt that says nothing about the model, why, and where that stands."""
-
     task: str
     attempt: int
     error: str
@@ -188,7 +186,6 @@ def _result_facts(attempt: Attempt, number: int) -> dict[str, Any]:
 def _note_known(
     trials: ImportProblems, places: Mapping[tuple[str, int], str], numbered: NumberedAttempts
 ) -> None:
-    """Say which trials are known under another number, and so are not counted twice."""
     for place in numbered.renamed:
         attempt, where = numbered.attempts[place], places[place]
         if numbered.same_as_run is None:
@@ -202,7 +199,6 @@ def _note_known(
 
 
 def error_rows(report: ImportReport) -> list[list[object]]:
-    """For people: how often, why, at which tasks, and where the first of each stands."""
     first: dict[str, str] = {}
     for failed in report.failed:
         first.setdefault(error_kind(failed.error), failed.where)
@@ -213,7 +209,6 @@ def error_rows(report: ImportReport) -> list[list[object]]:
 
 
 def _version_of(database: Database, tenant: str, suite: str, name: str | None) -> SuiteVersion:
-    """The version of this name, else the newest, else one whose tasks are not known."""
     versions = {version.version: version for version in suite_versions(database, tenant, suite)}
     if name is None:
         return list(versions.values())[-1] if versions else SuiteVersion(suite, IMPORTED, ())
@@ -266,7 +261,6 @@ def _places_of(read: ReadResults) -> dict[tuple[str, int], str]:
 
 
 def _attempts_at(suite: SuiteVersion, read: ReadResults, trials: ImportProblems) -> list[Attempt]:
-    """Those at tasks of the suite. Raises InvalidInput where there are none."""
     attempts = read.attempts
     if tasks := {task.name for task in suite.tasks}:
         tried = {attempt.task for attempt in attempts}
@@ -301,7 +295,6 @@ def format_of(path: Path) -> ResultFormat:
 def number_attempts(
     attempts: Sequence[Attempt], recorded: Sequence[RecordedAttempt], first: int
 ) -> NumberedAttempts:
-    """Number those that are not known from `first` on."""
     numbers, run = _known_numbers(attempts, recorded), None
     if not numbers:
         numbers, run = _numbers_of_run(attempts, recorded)
@@ -370,7 +363,6 @@ def _numbers_of_run(
 
 
 def _content(attempt: Attempt) -> tuple[object, ...]:
-    """All but the number."""
     return result_values(replace(attempt, attempt=0))
 
 

@@ -69,8 +69,6 @@ class BenchmarkStopped(PenstockError):
 
 
 class PlannedAttempt(NamedTuple):
-    """The place of an attempt."""
-
     task: str
     attempt: int
 
@@ -160,7 +158,6 @@ def run_suite(
 
 
 def _each_task(suite: Suite, options: RunOptions) -> ChooseAttempts:
-    """So many attempts at each task. Raises InvalidInput for a task that is not there."""
     tasks = [suite.task(name) for name in options.tasks] or suite.tasks
     attempts = options.attempts or suite.attempts
     # The first attempts come first: the results of a run that is cut off cover the suite.
@@ -327,7 +324,6 @@ class UntilDecided:
         )
 
     def _evidence(self) -> tuple[Evidence, tuple[Requirement, ...]]:
-        """The evidence for the requirements of the policy on this suite alone, and these."""
         scope = self._scope
         candidate = scope.tenant, self._channel, scope.checkpoint
         evidence = channel_evidence(self._database, *candidate, full=False)
@@ -388,7 +384,6 @@ def lint_suite(
     isolated: bool = True,
     follow: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> list[SuiteFinding]:
-    """All problems, by task. `follow` gets how many tasks are done, of how many."""
     conditions = conditions_of(settings, suite, "lint", RunOptions(agent="", isolated=isolated))
     tasks = (
         _LintTask(conditions, task, load_files(task), load_solution(task)) for task in suite.tasks
@@ -401,7 +396,6 @@ def lint_suite(
 
 
 def lint_task(work: _LintTask) -> list[SuiteFinding]:
-    """Runs on a worker."""
     if work.conditions.isolated:
         check_isolation()
     problems = [*_visible_problems(work.task, work.files), *_check_problems(work)]
@@ -409,7 +403,6 @@ def lint_task(work: _LintTask) -> list[SuiteFinding]:
 
 
 def _visible_problems(task: BenchmarkTask, files: TaskFiles) -> Iterator[str]:
-    """The problems that show without running anything."""
     if not files.tree:
         yield "its tree is empty"
     size = sum(len(file.content) for file in files.tree)
@@ -464,7 +457,6 @@ def _verdict(tree_score: TreeScore) -> str:
 
 
 def _score(work: _LintTask, tree: list[File], report: bytes | None = None) -> TreeScore:
-    """Score this tree as if an agent had left it."""
     edited = {file.path: file for file in tree} != {file.path: file for file in work.files.tree}
     try:
         with open_sandbox(work.conditions, work.task.limits) as sandbox:

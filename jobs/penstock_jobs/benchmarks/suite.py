@@ -118,8 +118,6 @@ class BenchmarkTask:
 
 @dataclass(frozen=True)
 class TaskFiles:
-    """The files of a task that go into sandboxes."""
-
     tree: list[File]
     check: list[File]
 
@@ -137,7 +135,6 @@ class Suite:
     sources: Sources = Sources()
 
     def task(self, name: str) -> BenchmarkTask:
-        """Raises InvalidInput."""
         for task in self.tasks:
             if task.name == name:
                 return task
@@ -146,7 +143,6 @@ class Suite:
 
 
 def read_suite(folder: Path) -> Suite:
-    """Raises InvalidInput."""
     path = folder / "suite.toml"
     if not path.is_file():
         raise _unfit(folder, "there is no suite.toml in it")
@@ -188,7 +184,6 @@ def load_files(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> TaskFil
 
 
 def load_solution(task: BenchmarkTask, bytes_max: int = _TASK_BYTES_MAX) -> list[File] | None:
-    """The tree with the solution in it; None where there is none."""
     tree, solution = task.folder / "tree", task.folder / "solution"
     known = solution.is_dir() or task.solution_report is not None
     return _load(task, bytes_max, tree, solution) if known else None

@@ -129,7 +129,6 @@ def version_advice(database: Database, tenant: str, suite: str) -> str | None:
 def _not_isolated(
     attempts: Iterable[RecordedAttempt], runs: Iterable[BenchmarkRun]
 ) -> Counter[str]:
-    """By task."""
     plain = {run.id for run in runs if run.conditions.get("isolated") is False}
     return Counter(recorded.result.task for recorded in attempts if recorded.run in plain)
 
@@ -211,7 +210,6 @@ def best_of(k: int, scores: Sequence[float]) -> float | None:
 
 
 def _means(values: Mapping[Any, Iterable[float | None]]) -> dict[Any, TaskMean]:
-    """The mean of each key that has a value."""
     means = {}
     for key, of_key in values.items():
         if mean := mean_of([value for value in of_key if value is not None]):
@@ -321,7 +319,6 @@ def summary_rows(summary: Summary) -> list[list[object]]:
 
 
 def _reported_text(summary: Summary, name: str, form: str = ",.0f") -> str:
-    """A mean, and of how many attempts it is, where not all of them say it."""
     text, count = number_text(getattr(summary, name), form), summary.reported[name]
     if 0 < count < summary.scored:
         text += f" (of {count} attempts; {summary.scored - count} do not say it)"

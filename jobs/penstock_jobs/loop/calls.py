@@ -141,7 +141,6 @@ def _place_of(cycle: Cycle) -> str:
 
 
 def _older_than(cursor: str, of_loop: str | None) -> "sa.ColumnElement[bool]":
-    """In the order of `cycles_of`."""
     import sqlalchemy as sa
 
     from penstock_jobs.loop.tables import loop_cycle

@@ -50,8 +50,6 @@ log_line = structlog.get_logger()
 
 @dataclass(frozen=True, kw_only=True)
 class CycleStage:
-    """Columns of `loop_stage`."""
-
     stage: str
     state: StageState = "waiting"
     epoch: int = 0
@@ -69,8 +67,6 @@ class CycleStage:
 
 @dataclass(frozen=True, kw_only=True)
 class Cycle:
-    """Columns of `loop_cycle`, and its stages in their order."""
-
     loop: str
     number: int
     channel: str
@@ -86,7 +82,6 @@ class Cycle:
 
     @cached_property
     def results(self) -> dict[str, Mapping[str, Any]]:
-        """Of the stages that are done, by name."""
         return {stage.stage: stage.result or {} for stage in self.stages if stage.state == "done"}
 
     def stage(self, name: str) -> CycleStage:
@@ -119,7 +114,6 @@ def database_now(database: Database) -> int:
 
 
 def encoded_inputs(inputs: Mapping[str, Any]) -> tuple[str, str]:
-    """The text that is stored, and its digest."""
     encoded = msgspec.json.encode(inputs, order="sorted").decode()
     return encoded, text_digest(encoded)
 
@@ -243,7 +237,6 @@ class StageClaim:
     lost: Event = field(default_factory=Event, compare=False)
 
     def left_s(self) -> float | None:
-        """Of the cycle's budget, where that ends it."""
         return None if self.ends_at is None else self.ends_at - time.monotonic()
 
     def gone(self) -> StageLost:
@@ -265,7 +258,6 @@ class StageClaim:
         state: StageState = "done",
         of_cycle: Mapping[str, Any] | None = None,
     ) -> None:
-        """Store the result, and columns of the cycle with it."""
         encoded = msgspec.json.encode(result, order="sorted").decode()
         end = {"state": state, "ended_at": now_us(), "lease_until": 0}
         self.change(of_cycle, **end, result=encoded, why=why)

@@ -135,8 +135,6 @@ class WatchSection:
 
 @dataclass(frozen=True, kw_only=True)
 class LoopSections:
-    """What stands in a loop file."""
-
     name: str
     channel: str
     start: CycleStart
@@ -166,7 +164,6 @@ class LoopFile(LoopSections):
     directory: Path
 
     def load_definition(self) -> Definition:
-        """Raises InvalidInput."""
         definition = self.rewards.definition
         known = definition in shipped()
         return find_definition(definition if known else str(self.directory / definition))
@@ -228,7 +225,6 @@ def token_of(variable: str | None) -> str | None:
 
 
 def environment_of(variables: tuple[str, ...]) -> Mapping[str, str]:
-    """The variables that an agent gets too. Raises InvalidInput."""
     for name in variables:
         if name not in os.environ:
             why = "there is no such variable where this runner of the loop runs"

@@ -95,7 +95,6 @@ class BenchStage(Stage):
 def _attempt(
     context: StageContext, bench: BenchSection, suite: Suite, checkpoint: str, until_decided: bool
 ) -> int:
-    """How many attempts of the checkpoint are there afterwards."""
     database = context.database
     scope = AttemptScope(context.tenant, suite.name, suite.version, checkpoint)
     if until_decided:
@@ -250,7 +249,6 @@ class PromoteStage(Stage):
 
 
 def _earlier_promotion(context: StageContext, version: int) -> Change | None:
-    """The change that a try before this one made, whatever became of it since."""
     changes = channel_changes(context.database, context.tenant, context.loop.channel, after=version)
     for change in changes:
         promoted = change.action in ("promote", "canary")
@@ -300,7 +298,6 @@ class CanaryStage(Stage):
 
 
 def _canary_end(context: StageContext, inputs: StageFacts) -> StageAnswer | None:
-    """None while the candidate is the canary."""
     state = context.channel()
     if state.checkpoint == context.candidate:
         summary = f"{context.candidate} has all traffic"

@@ -23,8 +23,6 @@ StageFacts = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class StageDone:
-    """The next stage may begin."""
-
     result: StageFacts
     #: Columns of the cycle that are known now.
     of_cycle: StageFacts = field(default_factory=dict)
@@ -67,7 +65,6 @@ class StageContext:
 
     @property
     def parent(self) -> str:
-        """The checkpoint that served when the cycle began."""
         assert self.cycle.parent is not None
         return self.cycle.parent
 
@@ -85,7 +82,6 @@ class StageContext:
 
     @property
     def requester(self) -> dict[str, Any]:
-        """Who asks for a change of which channel."""
         return {"tenant": self.tenant, "channel": self.loop.channel, "actor": self.actor}
 
     @property
@@ -101,7 +97,6 @@ class StageContext:
         return None if text is None else parse(text, where, stored=True)
 
     def seconds_in_stage(self) -> float:
-        """Since the first claim of this stage in this cycle."""
         began = self.cycle.stage(self.claim.stage).started_at or self.claim.at
         return (database_now(self.database) - began) / SECOND_US
 

@@ -73,7 +73,6 @@ class TrainerFolders:
         return self.of_try(attempt) / _OUTPUT
 
     def outputs(self) -> list[Path]:
-        """Of all tries."""
         return sorted(self.cycle.glob(f"try-*/{_OUTPUT}"))
 
 
@@ -105,7 +104,6 @@ class TrainingTask:
 
 
 def read_answer(content: bytes, source: object) -> TrainedCheckpoint:
-    """Raises TrainerFailed."""
     if len(content) > ANSWER_BYTES_MAX:
         raise _unfit_answer(source, f"it has more than {ANSWER_BYTES_MAX} bytes")
     try:

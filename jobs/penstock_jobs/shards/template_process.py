@@ -71,8 +71,6 @@ class Drafts(msgspec.Struct, tag=True):
 
 
 class Refused(msgspec.Struct, tag=True):
-    """The template failed, or wrote too much."""
-
     why: str
 
 
@@ -99,7 +97,6 @@ class TemplateProcess:
         self._process: GuardedProcess | None = None
 
     def ask(self, request: DraftRequest) -> Drafts | Refused:
-        """Raises LimitReached."""
         message = pickle.dumps(request)
         with self._lock:
             if self._process is None or self._process.has_ended:
@@ -127,7 +124,6 @@ class TemplateProcess:
         return f"it ended its process, {describe_status(status)}"
 
     def _stop(self, seconds: float = 0.0) -> int:
-        """Returns how it ended."""
         process, self._process = self._process, None
         return 0 if process is None else process.stop(seconds)
 
@@ -137,7 +133,6 @@ class TemplateProcess:
 
 
 def main(end: socket.socket, cpu_seconds: str, memory_bytes: str) -> None:
-    """Answer until the caller is gone."""
     channel = Channel(end)
     exercise = TemplateSource(_EXERCISE)
     _answer(DraftRequest(exercise, messages=[{"role": "user"}], written=[0]))

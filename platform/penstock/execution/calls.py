@@ -20,8 +20,6 @@ _UNFIT = (pickle.PickleError, TypeError, AttributeError, ValueError, RecursionEr
 
 
 class Workers(Protocol):
-    """The workers of one run. Calls are numbered."""
-
     def has_room(self) -> bool: ...
     def give(self, number: int, call: bytes) -> None: ...
     def wait(self) -> Iterable[tuple[int, bytes | str]]:
@@ -114,7 +112,6 @@ def function_name(function: Callable[..., Any]) -> str:
 
 
 def find_function(name: str) -> Callable[..., Any]:
-    """Raises InvalidInput where it is not there."""
     if (function := _import(name)) is None:
         why = "there is none of this name here; workers need the same packages as their caller"
         raise InvalidInput(what=f"The function {name}", why=why)

@@ -28,8 +28,6 @@ _SET_DEATH_SIGNAL, NO_NEW_PRIVILEGES = 1, 38
 
 @dataclass(frozen=True)
 class KernelLimits:
-    """What a process may use from now on."""
-
     #: Beyond what it has mapped already.
     memory_bytes: int
     cpu_seconds: int

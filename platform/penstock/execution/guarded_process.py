@@ -92,7 +92,6 @@ def describe_status(status: int) -> str:
 
 
 def framed(message: bytes) -> tuple[bytes, bytes]:
-    """A message as a channel sends it."""
     return _LENGTH.pack(len(message)), message
 
 
@@ -107,7 +106,6 @@ class Channel:
         return self._end.fileno()
 
     def send(self, message: bytes, files: Sequence[int] = ()) -> None:
-        """Raises OSError where the other end is gone."""
         with self._lock:
             length, content = framed(message)
             if files:
@@ -259,7 +257,6 @@ def _opened(log: Path) -> IO[bytes]:
 def _pass_on(
     source: IO[bytes] | None, last: deque[int], show: Callable[[bytes], object] | None
 ) -> None:
-    """Pass a command's output on, and keep the end of it."""
     if source is None:
         return
     with source:

@@ -53,8 +53,6 @@ class _Worker:
 
 
 class _Processes:
-    """Workers that start when they are needed."""
-
     def __init__(self, workers_max: int) -> None:
         self._workers_max = workers_max
         self.workers: list[_Worker] = []
@@ -89,8 +87,6 @@ class _Processes:
 
 
 def main(end: socket.socket) -> None:
-    """Answer calls until the caller is gone."""
-
     def end_with_caller() -> None:
         """Nobody needs the work of a caller that was killed."""
         poll = select.poll()

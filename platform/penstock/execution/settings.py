@@ -7,8 +7,6 @@ from penstock.settings import GIB, RoomSettings, setting
 
 @dataclass(frozen=True, kw_only=True)
 class ExecutionSettings(RoomSettings):
-    """See docs/settings.md."""
-
     executor: str = setting(
         "inline",
         "heavy jobs: inline, processes or ray://HOST:PORT",

@@ -37,8 +37,6 @@ _REST_BYTES_MAX = 64 << 10
 
 
 class Parse(msgspec.Struct, tag=True, frozen=True):
-    """Which of these views does the statement read?"""
-
     sql: str
     names: list[str]
 
@@ -69,8 +67,6 @@ class ViewsRead(msgspec.Struct, tag=True, frozen=True):
 
 
 class Piece(msgspec.Struct, tag=True, frozen=True):
-    """The next bytes of the answer."""
-
     content: memoryview
 
 
@@ -79,8 +75,6 @@ class Finished(msgspec.Struct, tag=True, frozen=True):
 
 
 class StatementRefused(msgspec.Struct, tag=True, frozen=True):
-    """The guard, or the engine, does not take the statement."""
-
     why: str
     by_guard: bool
 
@@ -104,8 +98,6 @@ FROM_PROCESS_BYTES_MAX = PIECE_BYTES_MAX + _REST_BYTES_MAX
 
 
 class Connection:
-    """Sends from any thread; receives in one."""
-
     def __init__(
         self, end: socket.socket, expected: Any, *, message_bytes_max: int | None = None
     ) -> None:
@@ -116,7 +108,6 @@ class Connection:
         self.end, self.close = self._channel.end, self._channel.close
 
     def send(self, message: msgspec.Struct) -> None:
-        """Raises OSError where the other end is gone."""
         self._channel.send(self._encoder.encode(message))
 
     def receive(self) -> Any:
@@ -177,7 +168,6 @@ class StatementProcesses:
             self._start()
 
     def open(self, limits: StatementLimits) -> "ProcessStatement":
-        """Raises QueriesUnavailable."""
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -228,8 +218,6 @@ class StatementProcesses:
 
 
 class ProcessStatement:
-    """A StatementRunner in a process of its own."""
-
     def __init__(self, end: socket.socket, limits: StatementLimits) -> None:
         self._connection = Connection(end, FromProcess, message_bytes_max=FROM_PROCESS_BYTES_MAX)
         self._limits = limits
@@ -309,7 +297,6 @@ class ProcessStatement:
         self._connection.end()
 
     def close(self) -> None:
-        """The process is ended when nobody listens."""
         self._connection.close()
         self._reads.shutdown(wait=False, cancel_futures=True)
 

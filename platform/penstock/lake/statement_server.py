@@ -97,8 +97,6 @@ class _Child:
 
 @dataclass
 class _Children:
-    """The processes of statements, by their ids."""
-
     #: Each child has its own copy.
     engine: duckdb.DuckDBPyConnection
     poll: "select.poll" = field(default_factory=select.poll)
@@ -189,7 +187,6 @@ def main(control: socket.socket, log_format: str, *modules: str) -> None:
 
 
 def _fork_until_alone(control: socket.socket, woken: socket.socket, children: _Children) -> None:
-    """Until the caller closes its end."""
     while True:
         happened = children.wait()
         with suppress(BlockingIOError):
@@ -306,8 +303,6 @@ class _ConfinedStatement(LocalStatement):
 
 
 class _PieceWriter(io.RawIOBase):
-    """Sends what is written."""
-
     def __init__(self, connection: Connection) -> None:
         super().__init__()
         self._connection = connection
@@ -322,8 +317,6 @@ class _PieceWriter(io.RawIOBase):
 
 
 class _DistantFiles:
-    """Files that the server reads for this process."""
-
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._numbers = itertools.count()

@@ -41,8 +41,6 @@ _END_SECONDS_MAX = 10.0
 
 
 class RecordingPlan(Struct, tag="plan"):
-    """Where events go."""
-
     service: str
     key: str | None = None
     spool: str | None = None

@@ -95,7 +95,6 @@ def decode(data: bytes, kind: type[T]) -> T:
 
 
 def try_decode(path: Path, kind: type[T]) -> T | None:
-    """None if it is something else, or too large to look at."""
     try:
         return decode(read(path, _LOOK_BYTES_MAX), kind)
     except Unfit:
@@ -162,7 +161,6 @@ class Archive:
 
 @contextmanager
 def opened_archive(path: Path, unpacked_bytes_max: int) -> Iterator[Archive]:
-    """Raises Unfit."""
     try:
         with path.open("rb") as file, ZipFile(file) as zipped:
             yield Archive(file, zipped, unpacked_bytes_max)

@@ -169,7 +169,6 @@ class _JobReader:
             self._add_missing(job, file)
 
     def _completed(self, trial: ImportedTrial) -> ImportedTrial:
-        """The trial with the name of its task and the label that the results of others have."""
         task = self._task_of(trial.task) or trial.task
         labels = {
             other.label
@@ -210,7 +209,6 @@ class _JobReader:
 
 
 def _trials_named_in(job: _Job) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The trials that a job's statistics name, and whose they were."""
     for key, evaluation in job.stats.evals.items():
         label = tuple(key.split("__"))
         label = label if len(label) == 3 else (label[0], "", label[-1])

@@ -181,7 +181,6 @@ def _read_json(path: Path, trials: TrialCollection) -> _Log:
 
 
 def _add_eval(logs: list[_Log], metric: str | None, trials: TrialCollection) -> None:
-    """The tries of one eval, the earliest first."""
     last = logs[-1]
     spec, status = last.header.eval, last.header.status
     done: dict[tuple[str, int], ImportedTrial] = {}

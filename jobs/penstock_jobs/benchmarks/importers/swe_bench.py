@@ -59,8 +59,6 @@ _Result = tuple[float | str, bool | None]
 
 @dataclass
 class _RunReports:
-    """The results of a run's instances by its summary, and by their own reports."""
-
     name: str
     label: tuple[str, ...]
     summary: dict[str, _Result] = field(default_factory=dict)
@@ -167,7 +165,6 @@ def _take_summary(run: _RunReports, summary: _Summary, file: Path, trials: Trial
 
 
 def _listed(task: str, named: set[str], summary: _Summary) -> float | str:
-    """The outcome of an instance by the lists that name it."""
     if {"resolved_ids", "unresolved_ids"} <= named:
         return _TWICE
     if task in summary.infra_failure_ids:

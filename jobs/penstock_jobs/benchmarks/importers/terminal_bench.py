@@ -144,7 +144,6 @@ class _RunReader:
         self._trials.add(trial, folder, summary=summary)
 
     def add_missing(self) -> None:
-        """Add errors for attempts that only a run's metadata names."""
         for folder, run in self._runs.items():
             size, tasks = run.n_attempts or 1, run.task_ids or ()
             missing = [(task, index) for task in tasks for index in self._missing(task, run, size)]

@@ -40,8 +40,6 @@ class ImportProblem:
 
 @dataclass(frozen=True, kw_only=True)
 class ImportedTrial:
-    """An attempt without its number."""
-
     task: str
     #: Its score, or the error that stands for one.
     outcome: float | str
@@ -76,7 +74,6 @@ class ImportProblems:
 
     @classmethod
     def of(cls, problems: Iterable[ImportProblem]) -> Self:
-        """With those that are known already."""
         known = cls()
         known.problems = {each.kind: replace(each, examples=[*each.examples]) for each in problems}
         return known
@@ -169,7 +166,6 @@ class TrialCollection(ImportProblems):
             self.note("a copy, counted once", trial.where)
 
     def add_missing(self, kind: str, task: str, identity: Hashable, **facts: Any) -> None:
-        """An error for a trial that is named, and has no result."""
         self.note(kind, facts["where"])
         self.add(ImportedTrial(task=task, outcome=self.ONLY_SUMMARY, identity=identity, **facts))
 
@@ -208,7 +204,6 @@ class TrialCollection(ImportProblems):
 
 
 def _trial_id(trial: ImportedTrial) -> str | None:
-    """Ids of others may be of any length and kind."""
     return hashlib.sha256(trial.trial.encode()).hexdigest() if trial.trial else None
 
 
@@ -216,7 +211,6 @@ _NOT_WHOLE = {"cost_usd": float, "latency_s": float, "edited": bool, "asked": bo
 
 
 def _measure(value: Any, kind: type) -> Any:
-    """The value as that kind; None if it is of another."""
     if kind is bool or isinstance(value, bool):
         return value if kind is bool and isinstance(value, bool) else None
     if not isinstance(value, (int, float)) or not 0 <= value < 2**63:  # NaN neither
@@ -265,7 +259,6 @@ def _numbered(trials: Iterable[ImportedTrial]) -> Iterator[tuple[ImportedTrial, 
 
 
 def short(text: object) -> str:
-    """A text on one line, cut off where it is too long."""
     line = " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
     return line if len(line) <= _TEXT_CHARS_MAX else line[: _TEXT_CHARS_MAX - 1] + "…"
 
@@ -281,7 +274,6 @@ def reported_tokens(prompt: Any, completion: Any, notes: list[str]) -> dict[str,
 
 
 def scored(value: Any) -> float | str:
-    """A score from 0 to 1, or why it is none."""
     if isinstance(value, bool):
         return float(value)
     number = isinstance(value, (int, float))

@@ -66,7 +66,6 @@ def read_folder(folder: str) -> list[File]:
 
 
 def _paths(folder: str) -> Iterator[str]:
-    """The relative paths of all files below, but those IGNORED. A tree may be of any depth."""
     folders = [""]
     while folders:
         below = folders.pop()
@@ -107,12 +106,10 @@ class FilePrint:
 
 
 def prints_in(folder: str) -> dict[str, FilePrint]:
-    """By path. Raises OSError."""
     return {path: FilePrint.of(_read(folder, path)) for path in _paths(folder)}
 
 
 def changes_in(folder: str, before: Mapping[str, FilePrint]) -> list[str]:
-    """The paths of files that changed, are new, or are gone."""
     try:
         after = set(_paths(folder))
     except OSError as error:  # so deep that no path leads there: nobody put that

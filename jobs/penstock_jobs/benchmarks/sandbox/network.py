@@ -36,14 +36,12 @@ class Forwards(NamedTuple):
 
 
 def address_of(url: str) -> str:
-    """HOST:PORT of a serving address. Raises InvalidInput."""
     address = HttpAddress.of(url, f"The serving address {without_secrets(url)!r}")
     host = f"[{address.host}]" if ":" in address.host else address.host
     return f"{host}:{address.port}"
 
 
 def split(address: str) -> tuple[str, int]:
-    """Host and port. Raises InvalidInput."""
     host, _, digits = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     port = int(digits) if digits.isascii() and digits.isdecimal() else 0
@@ -54,7 +52,6 @@ def split(address: str) -> tuple[str, int]:
 
 
 def plan(addresses: Iterable[str]) -> Forwards:
-    """Raises InvalidInput."""
     forwards: dict[tuple[str, int], Forward] = {}
     names: dict[str, str] = {}
     extra: list[str] = []
@@ -107,7 +104,6 @@ class Relay:
 
     @property
     def unreachable(self) -> tuple[str, ...]:
-        """Addresses that were dialled, and never answered."""
         return tuple(sorted(self._refused - self._reached))
 
     def close(self) -> None:

@@ -186,7 +186,6 @@ def _watch(control: Channel, program: Mapping[str, Any], call_filter: bytes) -> 
 
 
 def _reap(child: int) -> int | None:
-    """Wait for all that have ended. Returns the status of the child, as a shell reports it."""
     status = None
     with suppress(ChildProcessError):
         while True:
@@ -200,7 +199,6 @@ def _reap(child: int) -> int | None:
 
 
 def _become(program: Mapping[str, Any], call_filter: bytes) -> NoReturn:
-    """Becomes the program."""
     try:
         os.setsid()
         for number in (signal.SIGPIPE, signal.SIGXFSZ):
@@ -245,7 +243,6 @@ def _used_bytes() -> int:
 
 
 def receive_order(source: Channel) -> Any:
-    """Raises EOFError when the other end is gone."""
     return pickle.loads(source.receive())
 
 
@@ -335,7 +332,6 @@ def plain_command(command: Sequence[str], call_filter: bytes | None, **limits: f
 
 
 def become_limited() -> NoReturn:
-    """What `plain_command` runs."""
     _, limits, call_filter, *command = sys.argv[1:]
     try:
         for number in (signal.SIGPIPE, signal.SIGXFSZ):

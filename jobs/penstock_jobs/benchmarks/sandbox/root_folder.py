@@ -206,7 +206,6 @@ def _make_file(place: str) -> None:
 
 
 def _write_hosts(root: str, names: Mapping[str, str]) -> None:
-    """Write the names of hosts in the sandbox."""
     place = f"{root}/etc/hosts"
     if not os.path.exists(place):
         return

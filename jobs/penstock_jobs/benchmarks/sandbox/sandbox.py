@@ -44,8 +44,6 @@ class SandboxFailed(PenstockError):
 
 @dataclass(frozen=True)
 class SandboxLimits:
-    """For all programs together."""
-
     memory_bytes: int
     processes: int
     disk_bytes: int
@@ -95,13 +93,9 @@ class Sandbox(ABC):
     """Use as a context manager: afterwards nothing of it is left. All may raise SandboxFailed."""
 
     @abstractmethod
-    def path(self, folder: str) -> str:
-        """Where programs find a folder."""
-
+    def path(self, folder: str) -> str: ...
     @abstractmethod
-    def put(self, folder: str, files: Sequence[File], *, writable: bool) -> None:
-        """Make a folder with these files in it."""
-
+    def put(self, folder: str, files: Sequence[File], *, writable: bool) -> None: ...
     @abstractmethod
     def run(self, program: SandboxProgram) -> ProgramEnd:
         """Until it and all that it started have ended. Raises InvalidInput."""
@@ -111,9 +105,7 @@ class Sandbox(ABC):
         """A plain file that a program left; None where there is none, or a larger one."""
 
     @abstractmethod
-    def changed(self, folder: str) -> list[str]:
-        """The paths of files that differ from what was put into the folder."""
-
+    def changed(self, folder: str) -> list[str]: ...
     @abstractmethod
     def close(self) -> None: ...
 
@@ -293,7 +285,6 @@ class IsolatedSandbox(Sandbox):
     def _await(
         self, name: str, deadline: float, excerpt: Excerpt
     ) -> tuple[dict[str, Any], list[int]]:
-        """Wait for an answer and read the program's output meanwhile."""
         with selectors.DefaultSelector() as selector:
             selector.register(self._control, selectors.EVENT_READ)
             selector.register(self._output, selectors.EVENT_READ)
@@ -323,7 +314,6 @@ class IsolatedSandbox(Sandbox):
             raise SandboxFailed(why=f"it is gone ({error})") from error
 
     def _answer(self, name: str) -> tuple[dict[str, Any], list[int]]:
-        """Raises SandboxFailed for any other answer."""
         files: list[int] = []
         try:
             payload = self._control.receive(_ANSWER_BYTES_MAX, files)

@@ -98,7 +98,6 @@ def is_closed(place: str) -> bool:
 
 
 def _closed_to_nobody(path: str) -> str | None:
-    """Programs of root run as nobody."""
     return closed_folder(path) if os.geteuid() == 0 else None
 
 
