@@ -28,9 +28,9 @@ class Registry:
 
     def take(self, path: Path, *, dry_run: bool = False, **facts: Any) -> ImportReport:
         options = ReadOptions(**{name: facts.pop(name) for name in ("metric",) if name in facts})
-        whose = {"tenant": TENANT, "suite": "core", "checkpoint": "ckpt-1"} | facts
-        read = read_results(path, whose.pop("form", None), options)
-        return take_results(self.database, read, dry_run=dry_run, **whose)
+        form = facts.pop("form", None)
+        whose = {"suite": "core", "checkpoint": "ckpt-1", "dry_run": dry_run} | facts
+        return take_results(self.database, TENANT, read_results(path, form, options, **whose))
 
     def kept(self, version: str = "imported") -> dict[tuple[str, int], float | str | None]:
         place = AttemptScope(TENANT, "core", version, "ckpt-1")

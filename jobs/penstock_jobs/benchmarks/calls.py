@@ -1,17 +1,12 @@
 """What can be asked of the results of benchmarks."""
 
-from typing import Annotated
-
 import msgspec
-from msgspec import Meta
 
-from penstock.checkpoints.attempts import Attempt
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.pages import ListQuestion, Page, encode_cursor, page_of
 from penstock.settings import MIB
-from penstock_jobs.benchmarks.importers.trials import ImportProblem
-from penstock_jobs.benchmarks.result_import import ImportReport, ReadResults, take_results
+from penstock_jobs.benchmarks.result_import import ImportQuestion, ImportReport, take_results
 from penstock_jobs.benchmarks.summary import (
     CheckpointComparison,
     CheckpointResults,
@@ -21,7 +16,6 @@ from penstock_jobs.benchmarks.summary import (
 )
 
 _BODY_BYTES_MAX = 16 * MIB
-_NUMBER_MAX = 2**31 - 1
 
 
 class ResultsAnswer(Page):
@@ -50,22 +44,6 @@ class ComparisonQuestion(Question):
     after: str
 
 
-class ImportQuestion(Question):
-    """Attempts that a harness made, as `penstock bench import` reads them: `format` is its name,
-    `source` where they were read, `places` where the result of each attempt stands there."""
-
-    suite: str
-    checkpoint: str
-    format: str
-    source: str
-    attempts: list[Attempt]
-    places: list[str]
-    problems: list[ImportProblem] = []  # noqa: RUF012  # msgspec copies it
-    suite_version: str | None = None
-    first_attempt: Annotated[int, Meta(ge=0, le=_NUMBER_MAX)] = 0
-    dry_run: bool = False
-
-
 def _show(lake: Lake, caller: Caller, question: ResultsQuestion) -> ResultsAnswer:
     from penstock.checkpoints.attempts import AttemptScope, checkpoints_tried, versions_tried
 
@@ -89,23 +67,7 @@ def _compare(lake: Lake, caller: Caller, question: ComparisonQuestion) -> Checkp
 
 
 def _import(lake: Lake, caller: Caller, question: ImportQuestion) -> ImportAnswer:
-    results = ReadResults(
-        format=question.format,
-        source=question.source,
-        attempts=question.attempts,
-        places=question.places,
-        problems=question.problems,
-    )
-    report = take_results(
-        lake.database,
-        results,
-        tenant=caller.tenant,
-        suite=question.suite,
-        checkpoint=question.checkpoint,
-        suite_version=question.suite_version,
-        first_attempt=question.first_attempt,
-        dry_run=question.dry_run,
-    )
+    report = take_results(lake.database, caller.tenant, question)
     return ImportAnswer(report, version_advice(lake.database, caller.tenant, question.suite))
 
 

@@ -411,21 +411,15 @@ def import_(
 
     Example: penstock bench import jobs/2026-11-21 --suite core --checkpoint ckpt-0013
     """
-    from penstock_jobs.benchmarks.calls import IMPORT_RESULTS, ImportQuestion
+    from penstock_jobs.benchmarks.calls import IMPORT_RESULTS
     from penstock_jobs.benchmarks.importers.trials import ReadOptions
     from penstock_jobs.benchmarks.result_import import error_rows, read_results
 
     reading = ReadOptions(metric=metric, only=only, unfinished=unfinished)
     with open_desk(data, url, tenant) as desk, spinner_of(f"Reading {path}"):
-        read = read_results(path, None if form == "auto" else form, reading)
-        question = ImportQuestion(
-            suite=suite,
-            checkpoint=checkpoint,
-            suite_version=suite_version,
-            first_attempt=first_attempt,
-            dry_run=dry_run,
-            **vars(read),
-        )
+        whose = {"suite": suite, "checkpoint": checkpoint, "suite_version": suite_version}
+        how = {"first_attempt": first_attempt, "dry_run": dry_run}
+        question = read_results(path, None if form == "auto" else form, reading, **whose, **how)
         answer = desk.ask(IMPORT_RESULTS, question)
     report, advice = answer.report, answer.advice
     if advice is not None:

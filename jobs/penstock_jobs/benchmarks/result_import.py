@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 from penstock.checkpoints.attempts import (
     RESULT_FIELDS,
@@ -31,6 +32,7 @@ from penstock.checkpoints.registration import find
 from penstock.checkpoints.suites import SuiteVersion, add_suite, suite_versions
 from penstock.database.engine import Database, clock_us
 from penstock.errors import InvalidInput
+from penstock.lake.desk import Question
 from penstock.toml_document import unknown
 from penstock_jobs.benchmarks.importers import (
     harbor,
@@ -48,6 +50,7 @@ from penstock_jobs.benchmarks.importers.trials import (
 )
 from penstock_jobs.benchmarks.summary import scores_by_task
 
+_NUMBER_MAX = 2**31 - 1
 #: The version of a suite of which only results are known.
 IMPORTED = "imported"
 _WITH_METRICS = (inspect_logs.NAME, harbor.NAME)
@@ -93,15 +96,20 @@ class ImportReport:
     dry_run: bool
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReadResults:
-    """What a file or folder holds. `places` says where the result of each attempt stands."""
+class ImportQuestion(Question):
+    """Attempts that a harness made, as `penstock bench import` reads them: `format` is its name,
+    `source` where they were read, `places` where the result of each attempt stands there."""
 
+    suite: str
+    checkpoint: str
     format: str
     source: str
     attempts: list[Attempt]
     places: list[str]
-    problems: list[ImportProblem]
+    problems: list[ImportProblem] = []  # noqa: RUF012  # msgspec copies it
+    suite_version: str | None = None
+    first_attempt: Annotated[int, Meta(ge=0, le=_NUMBER_MAX)] = 0
+    dry_run: bool = False
 
 
 #: A task and a number.
@@ -119,21 +127,12 @@ class NumberedAttempts:
     same_as_run: str | None = None
 
 
-def take_results(
-    database: Database,
-    read: ReadResults,
-    *,
-    tenant: str,
-    suite: str,
-    checkpoint: str,
-    suite_version: str | None = None,
-    first_attempt: int = 0,
-    dry_run: bool = False,
-) -> ImportReport:
+def take_results(database: Database, tenant: str, read: ImportQuestion) -> ImportReport:
     """Take all attempts, or none; they are numbered from `first_attempt` on. Raises InvalidInput,
     CheckpointUnknown, AttemptConflict."""
-    checkpoint = find(database, tenant, checkpoint).name
-    version = _version_of(database, tenant, suite, suite_version)
+    suite, first_attempt, dry_run = read.suite, read.first_attempt, read.dry_run
+    checkpoint = find(database, tenant, read.checkpoint).name
+    version = _version_of(database, tenant, suite, read.suite_version)
     trials = ImportProblems.of(read.problems)
     places = _places_of(read)
     kind, imported = read.format, _attempts_at(version, read, trials)
@@ -218,7 +217,9 @@ def _version_of(database: Database, tenant: str, suite: str, name: str | None) -
     return versions.get(name, SuiteVersion(suite, name, ()))
 
 
-def read_results(path: Path, name: str | None, options: ReadOptions) -> ReadResults:
+def read_results(
+    path: Path, name: str | None, options: ReadOptions, **whose: Any
+) -> ImportQuestion:
     """The results of a file or a folder, in the format of this name or the one that it looks like.
     Raises InvalidInput."""
     if not path.exists():
@@ -234,16 +235,17 @@ def read_results(path: Path, name: str | None, options: ReadOptions) -> ReadResu
         why = error.strerror or str(error)
         raise InvalidInput(what=str(error.filename or path), why=why) from error
     attempts = trials.attempts()
-    return ReadResults(
+    return ImportQuestion(
         format=form.name,
         source=str(path),
         attempts=attempts,
         places=[trials.sources[attempt.place] for attempt in attempts],
         problems=trials.sorted_problems,
+        **whose,
     )
 
 
-def _places_of(read: ReadResults) -> dict[tuple[str, int], str]:
+def _places_of(read: ImportQuestion) -> dict[tuple[str, int], str]:
     """Where the result of each attempt stands. What was read elsewhere is checked here: raises
     InvalidInput."""
     places: dict[tuple[str, int], str] = {}
@@ -260,7 +262,9 @@ def _places_of(read: ReadResults) -> dict[tuple[str, int], str]:
     return places
 
 
-def _attempts_at(suite: SuiteVersion, read: ReadResults, trials: ImportProblems) -> list[Attempt]:
+def _attempts_at(
+    suite: SuiteVersion, read: ImportQuestion, trials: ImportProblems
+) -> list[Attempt]:
     attempts = read.attempts
     if tasks := {task.name for task in suite.tasks}:
         tried = {attempt.task for attempt in attempts}

@@ -11,7 +11,7 @@ from penstock.channels.calls import AUDIT_CHANNEL, AuditAnswer, AuditQuestion
 from penstock.checkpoints.attempts import Attempt
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.desk import open_desk
-from penstock_jobs.benchmarks.result_import import ReadResults, take_results
+from penstock_jobs.benchmarks.result_import import ImportQuestion, take_results
 from tests.support.checkpoint_factory import add, promote, set_policy
 from tests.support.console_fixtures import (
     HOSTILE_TEXT,
@@ -44,14 +44,11 @@ def _fill(hand: HandLake) -> None:
             for number in range(TASKS)
         ]
         places = [f"line {number}" for number in range(1, TASKS + 1)]
-        results = ReadResults(
+        results = ImportQuestion(
             format="penstock", source="attempts.jsonl", attempts=attempts, places=places,
-            problems=[],
+            suite="core", checkpoint=checkpoint,
         )  # fmt: skip
-        take_results(
-            database, results, tenant=TENANT_DEFAULT, suite="core", checkpoint=checkpoint,
-            suite_version=None, first_attempt=0, dry_run=False,
-        )  # fmt: skip
+        take_results(database, TENANT_DEFAULT, results)
 
 
 @pytest.fixture(scope="module")
