@@ -52,7 +52,7 @@ HOSTILE_SESSION = "hostile/<b>1</b>"
 
 @dataclass
 class ConsoleService:
-    """`keys` are of each role of the tenant `default`; "project" reads the project shop/web alone,
+    """`keys` are of each role of the tenant `default`;
     and "other" is an admin key of another tenant."""
 
     server: Server
@@ -88,7 +88,6 @@ def console_running(
         run(lake.lake, InlineExecutor(), RunRequest(find_definition()), now_us=now_us)
         database = lake.lake.database
         keys: dict[str, str] = {role: create_key(database, role, "default")[1] for role in ROLES}
-        keys["project"] = create_key(database, "read", "default", project="shop/web")[1]
         keys["other"] = create_key(database, "admin", "other")[1]
     with running_server(data, *arguments, settings=EACH_PAGE_ANEW) as server:
         yield ConsoleService(server, data, keys)

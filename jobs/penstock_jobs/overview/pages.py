@@ -202,7 +202,6 @@ PAGES = [
         question=OverviewQuestion,
         work=_overview,
         template="penstock_jobs.overview:pages/overview.html.jinja",
-        of_projects=True,
         group="Production",
         place=0,
         shortcut="o",

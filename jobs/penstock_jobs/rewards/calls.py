@@ -132,7 +132,6 @@ LIST_DEFINITIONS = Call(
     work=_definitions,
     roles=("read",),
     summary="The definitions of rewards that have run",
-    of_projects=True,
 )
 SHOW_RATES = Call(
     path="/v1/rewards/rates",

@@ -294,7 +294,6 @@ PAGES = [
         group="Training",
         place=0,
         shortcut="w",
-        of_projects=True,
         reads_rows=True,
         remembered=True,
     ),

@@ -64,7 +64,6 @@ def _list_sessions(lake: Lake, caller: Caller, asked: SessionsQuestion) -> Sessi
         lake,
         caller.tenant,
         filter_of(asked),
-        of_project=caller.project,
         cursor=asked.cursor,
         limit=asked.limit,
     )
@@ -75,7 +74,6 @@ def _show_session(lake: Lake, caller: Caller, asked: SessionQuestion) -> Session
         lake,
         asked.session_id,
         caller.tenant,
-        project=caller.project,
         definition=asked.definition,
         cursor=asked.cursor,
         limit=asked.limit,
@@ -93,7 +91,6 @@ LIST_SESSIONS = Call(
     description="Each with its outcome, where one was computed.",
     refused={422: _OVER_LIMIT},
     reads_rows=True,
-    of_projects=True,
 )
 SHOW_SESSION = Call(
     path="/v1/sessions/{session_id:path}",
@@ -106,7 +103,6 @@ SHOW_SESSION = Call(
     "it is worth, and why.",
     refused={404: "There is no such session.", 422: _OVER_LIMIT},
     reads_rows=True,
-    of_projects=True,
 )
 
 CALLS = [LIST_SESSIONS, SHOW_SESSION]

@@ -58,7 +58,7 @@ def _read_history(lake: Lake, caller: Caller, asked: SessionQuestion) -> Session
         assigned={**query.assigned, **_OF_PAGE},
         variables={**query.variables, **_near([asked.session_id])},
     )
-    *answers, history = lake.query(query, tenant=caller.tenant, project=caller.project).tables()
+    *answers, history = lake.query(query, tenant=caller.tenant).tables()
     record = session_of(lake, asked.session_id, caller.tenant, answers)
     return SessionHistory(record, history.to_pylist())
 
@@ -72,7 +72,6 @@ SHOW_HISTORY = Call(
     roles=SHOW_SESSION.roles,
     summary=SHOW_SESSION.summary,
     reads_rows=True,
-    of_projects=True,
 )
 
 

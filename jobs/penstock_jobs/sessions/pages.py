@@ -317,7 +317,6 @@ def _page(
         question=question,
         work=work,
         template=_PACKAGE + template,
-        of_projects=True,
         reads_rows=True,
         **more,
     )

@@ -96,15 +96,14 @@ def list_sessions(
     tenant: str,
     sessions: ListFilter,
     *,
-    of_project: str | None = None,
     cursor: str | None = None,
     limit: int = 50,
 ) -> SessionPage:
-    """`of_project` is the only one whose sessions the caller may see. Raises InvalidInput,
+    """Raises InvalidInput,
     what queries raise."""
     rows_max = SEARCHED_MAX if sessions.words else limit
     place = decode_cursor(cursor, 2) if cursor else None
-    order = ListPlace(tenant, of_project, place, rows_max + 1)
+    order = ListPlace(tenant, place, rows_max + 1)
     listed = _listed(lake, sessions, order)
     more = len(listed) > rows_max
     listed = listed[:rows_max]
@@ -137,7 +136,6 @@ class ListPlace:
     """Whose sessions, from which place on, how many."""
 
     tenant: str
-    of_project: str | None
     place: list[str] | None
     rows_max: int
 
@@ -204,7 +202,7 @@ def _listed(lake: Lake, sessions: ListFilter, order: ListPlace) -> list[ListedSe
         conditions = _AMONG
     sql = sql_of("list.sql").format(conditions=conditions, definition=asked.definition)
     query = OwnQuery(sql, _SESSIONS, below=_OUTCOMES, variables=variables, sessions=among)
-    rows = lake.query(query, tenant=order.tenant, project=order.of_project).table()
+    rows = lake.query(query, tenant=order.tenant).table()
     return msgspec.convert(rows.to_pylist(), list[ListedSession])
 
 
@@ -213,7 +211,7 @@ def _newest(lake: Lake, order: ListPlace, asked: _Conditions) -> list[str]:
     conditions, variables = asked.on_page(order)
     sql = sql_of("places.sql").format(source=asked.source, conditions=conditions)
     query = OwnQuery(sql, asked.views, below=asked.below, variables=variables)
-    rows = lake.query(query, tenant=order.tenant, project=order.of_project).table()
+    rows = lake.query(query, tenant=order.tenant).table()
     names: list[str] = rows["session_id"].to_pylist()
     return names
 
@@ -222,7 +220,7 @@ def _found(lake: Lake, order: ListPlace, words: str, names: list[str]) -> dict[s
     """By session the text around the words, where they stand in it first."""
     variables = {"words": words, "sessions": msgspec.json.encode(names).decode()}
     query = OwnQuery(sql_of("words.sql"), _EVENTS, variables=variables, sessions=names)
-    rows = lake.query(query, tenant=order.tenant, project=order.of_project).table().to_pylist()
+    rows = lake.query(query, tenant=order.tenant).table().to_pylist()
     return {row["session_id"]: row["found"] for row in rows}
 
 

@@ -57,7 +57,6 @@ def read_session(
     session: str,
     tenant: str,
     *,
-    project: str | None = None,
     definition: str | None = None,
     cursor: str = "",
     limit: int,
@@ -65,10 +64,10 @@ def read_session(
     """A page of it. Raises SessionUnknown, InvalidInput, what queries raise."""
     if cursor:
         events = _events_query(session, cursor, limit)
-        page = lake.query(events, tenant=tenant, project=project).table()
+        page = lake.query(events, tenant=tenant).table()
         return SessionRecord(None, None, [], False, *_page_of(page, cursor))
     query = session_query(lake, session, definition, limit)
-    answers = lake.query(query, tenant=tenant, project=project).tables()
+    answers = lake.query(query, tenant=tenant).tables()
     return session_of(lake, session, tenant, answers)
 
 

@@ -47,7 +47,7 @@ def bucket_of(desk: Asked, record: SessionRecord) -> Bucket:
     others = [member.session_id for member in chain if member.session_id != session]
     events = {session: record.events}
     for other in others[:CHAIN_SESSIONS_MAX]:
-        with suppress(SessionUnknown):  # of another project than the key
+        with suppress(SessionUnknown):  # erased meanwhile
             events[other] = read_whole_session(desk, other).events
     places = {name: ChainMember(session) for name in events} if others else {}
     rows, now_us = event_rows(events), SystemClock().now_us()

@@ -4,7 +4,5 @@ from typing import Literal, get_args
 
 Role = Literal["ingest", "read", "serve", "train", "promote", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
-#: Of keys for one project. What the others ask is of the whole tenant.
-PROJECT_ROLES: tuple[Role, ...] = ("ingest", "read")
 QuotaName = Literal["events_per_hour", "queries_per_hour", "stored_bytes"]
 QUOTAS: tuple[QuotaName, ...] = get_args(QuotaName)

@@ -62,7 +62,7 @@ class CallRoutes:
     async def answer(self, call: Call[Any, Any], request: Request[Any, Any, Any]) -> Response[Any]:
         roles: Any = call.roles
         authorization = request.headers.get("authorization")
-        grant = await self.authorizer.authorize(authorization, *roles, of_projects=call.of_projects)
+        grant = await self.authorizer.authorize(authorization, *roles)
         with self.inflight.holding(grant.tenant) as hold:
             question = await _question(call, request, hold)
         slots = self.calls
@@ -79,7 +79,7 @@ class CallRoutes:
 def caller_of(grant: Grant) -> Caller:
     """The key as `penstock keys list` shows it."""
     name, is_admin = f"key {grant.key}", grant.role == "admin"
-    return Caller(grant.tenant, name, is_admin, expires_at=grant.expires_at, project=grant.project)
+    return Caller(grant.tenant, name, is_admin, expires_at=grant.expires_at)
 
 
 def _encoded_answer(call: Call[Any, Any], lake: Lake, caller: Caller, question: Question) -> bytes:

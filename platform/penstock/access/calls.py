@@ -15,8 +15,6 @@ class GrantAnswer(msgspec.Struct):
     tenant: str
     actor: str
     admin: bool
-    #: The only one that the key is for; null is all of the tenant.
-    project: str | None = None
 
 
 class KeyAnswer(msgspec.Struct, kw_only=True):
@@ -29,7 +27,6 @@ class KeyAnswer(msgspec.Struct, kw_only=True):
     created_at: str
     revoked_at: str | None
     expires_at: str | None
-    project: str | None
 
 
 class CreatedKey(KeyAnswer, kw_only=True):
@@ -51,13 +48,11 @@ class GrantQuestion(Question):
 
 
 class CreateKey(Question):
-    """A key of the caller's tenant, of its events or those of one project; it is refused from
-    `expires_at` on, in microseconds since 1970."""
+    """A key of the caller's tenant; refused from `expires_at` on, in microseconds since 1970."""
 
     role: Role
     note: str = ""
     expires_at: int | None = None
-    project: str | None = None
 
 
 class KeysQuestion(ListQuestion):
@@ -82,7 +77,6 @@ def _create(lake: Lake, caller: Caller, question: CreateKey) -> CreatedKey:
     key, secret = create_key(
         lake.database,
         *terms,
-        project=question.project,
         maker_expires_at=caller.expires_at,
         by=caller.actor,
     )
@@ -117,7 +111,7 @@ def _rotate(lake: Lake, caller: Caller, question: RotateKey) -> CreatedKey:
 
 
 def _show_grant(_lake: Lake, caller: Caller, _question: GrantQuestion) -> GrantAnswer:
-    return GrantAnswer(caller.tenant, caller.actor, caller.is_admin, caller.project)
+    return GrantAnswer(caller.tenant, caller.actor, caller.is_admin)
 
 
 SHOW_GRANT = Call(
@@ -126,7 +120,6 @@ SHOW_GRANT = Call(
     answer=GrantAnswer,
     work=_show_grant,
     roles=("ingest", "read", "serve", "train", "promote"),
-    of_projects=True,
     summary="What the key of the request is",
 )
 

@@ -26,10 +26,6 @@ def create(
     url: options.Url = None,
     tenant: Annotated[str, typer.Option(help="Whose events it sends and reads.")] = TENANT_DEFAULT,
     *,
-    project: Annotated[
-        str | None,
-        typer.Option(help="The only project whose events it sends or reads: ingest and read."),
-    ] = None,
     note: Annotated[str, typer.Option(help="Who has it, and what for.")] = "",
     expires: Annotated[
         str | None,
@@ -45,7 +41,7 @@ def create(
 
     expires_at = options.expires_us(expires) if expires is not None else None
     with open_desk(data, url, tenant, make=True) as desk:
-        terms = CreateKey(role=role, note=note, expires_at=expires_at, project=project)
+        terms = CreateKey(role=role, note=note, expires_at=expires_at)
         key = desk.ask(CREATE_KEY, terms)
     _show_created(key, json=json)
 
@@ -56,9 +52,7 @@ def _show_created(key: "CreatedKey", *, json: bool) -> None:
         return
     at = datetime.fromisoformat(key.expires_at) if key.expires_at else None
     until = f", until {at:%Y-%m-%d %H:%M} UTC" if at else ""
-    whose = f"tenant {key.tenant}"
-    whose += f", project {key.project}" if key.project is not None else ""
-    say(f"key {key.id}, role {key.role}, {whose}{until}; its secret, shown this once:")
+    say(f"key {key.id}, role {key.role}, tenant {key.tenant}{until}; its secret, shown this once:")
     show_text(key.secret)
 
 
@@ -114,11 +108,9 @@ def list_(
             datetime.fromisoformat(at) if at else None
             for at in (key.created_at, key.expires_at, key.revoked_at)
         )
-        rows.append(
-            [key.id, key.tenant, key.project, key.role, created, expires, revoked, key.note]
-        )
+        rows.append([key.id, key.tenant, key.role, created, expires, revoked, key.note])
     times = ["created (UTC)", "expires (UTC)", "revoked (UTC)"]
-    show_table(["id", "tenant", "project", "role", *times, "note"], rows)
+    show_table(["id", "tenant", "role", *times, "note"], rows)
 
 
 @app.command("revoke")

@@ -28,11 +28,6 @@ class RoleMissing(PenstockError, http_status=403):
     """The key is known, but this needs the role {role}."""
 
 
-class WholeTenantAsked(PenstockError, http_status=403):
-    """The key is for the project {project} alone, and this is of the whole tenant.
-    Ask with a key that was made without a project."""
-
-
 class QuotaUsedUp(PenstockError, http_status=429):
     """The tenant's quota {quota} of {maximum} is used up {how_long}. Nothing of the request was
     accepted. An operator raises it with penstock quotas set."""

@@ -12,8 +12,8 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.access import PROJECT_ROLES, ROLES, Role
-from penstock.access.errors import KeyExpired, KeyRefused, RoleMissing, WholeTenantAsked
+from penstock.access import ROLES, Role
+from penstock.access.errors import KeyExpired, KeyRefused, RoleMissing
 from penstock.access.failed_keys import FailedKeys
 from penstock.access.tables import api_key
 from penstock.audit.chain import append
@@ -21,7 +21,7 @@ from penstock.audit.entry import OPERATOR, Deed
 from penstock.clock import SECOND_US, Clock
 from penstock.database.engine import Database, clock_us, lock_table, now_us
 from penstock.errors import InvalidInput
-from penstock.events.event import ID_CHARS_MAX, TENANT_DEFAULT, is_tenant
+from penstock.events.event import TENANT_DEFAULT, is_tenant
 from penstock.http.request_log import current_request
 from penstock.metrics import Metrics
 
@@ -41,16 +41,11 @@ class Grant:
     key: str = field(default="", compare=False)
     #: In microseconds since 1970; None is never.
     expires_at: int | None = field(default=None, compare=False)
-    #: The only project whose events it sends or reads; None is all of the tenant.
-    project: str | None = None
 
-    def require(self, *roles: Role, of_projects: bool = False) -> None:
-        """Accepts one of these roles, or admin; a key of a project only where that is named.
-        Raises RoleMissing, WholeTenantAsked."""
+    def require(self, *roles: Role) -> None:
+        """Accepts one of these roles, or admin. Raises RoleMissing."""
         if self.role not in (*roles, "admin"):
             raise RoleMissing(role=" or ".join(roles or ("admin",)))
-        if self.project is not None and not of_projects:
-            raise WholeTenantAsked(project=self.project)
 
 
 @dataclass(frozen=True)
@@ -64,7 +59,6 @@ class Key:
     created_at: int
     revoked_at: int | None
     expires_at: int | None
-    project: str | None
 
 
 _KEY_COLUMNS = [api_key.c[field.name] for field in fields(Key)]
@@ -77,13 +71,11 @@ def create_key(
     note: str = "",
     expires_at: int | None = None,
     *,
-    project: str | None = None,
     maker_expires_at: int | None = None,
     by: str = OPERATOR,
 ) -> tuple[Key, str]:
     """The key and its secret. Only a hash is stored: show the secret now or never. It is refused
-    from `expires_at` on, in microseconds since 1970; not later than the key that makes it. One of
-    a project sends and reads the events of that project alone."""
+    from `expires_at` on, in microseconds since 1970; not later than the key that makes it."""
     if role not in ROLES:
         raise InvalidInput(what=f"The role {role!r}", why=f"it is one of {', '.join(ROLES)}")
     if not is_tenant(tenant):
@@ -92,25 +84,14 @@ def create_key(
     if expires_at is not None and not 0 <= expires_at < _EXPIRES_MAX_US:
         what = "The time at which the key expires"
         raise InvalidInput(what=what, why="it is microseconds since 1970, up to the year 9999")
-    if project is not None:
-        _refuse_project(project, role)
     _refuse_outliving(expires_at, maker_expires_at)
     with database.write() as connection:
         lock_table(connection, api_key, alone=False)
         terms = role, tenant, note, expires_at
-        key, secret = _insert(connection, *terms, project=project, by=by)
+        key, secret = _insert(connection, *terms, by=by)
         if expires_at is not None and expires_at <= key.created_at:
             raise InvalidInput(what="The time at which the key expires", why="it has passed")
     return key, secret
-
-
-def _refuse_project(project: str, role: str) -> None:
-    if role not in PROJECT_ROLES:
-        why = f"what it asks is of the whole tenant; of one project are {', '.join(PROJECT_ROLES)}"
-        raise InvalidInput(what=f"A key of the role {role} for one project", why=why)
-    if not 0 < len(project) <= ID_CHARS_MAX or not project.isprintable():
-        why = "it is empty, too long or unprintable"
-        raise InvalidInput(what=f"The project {project[:100]!r}", why=why)
 
 
 def _refuse_outliving(expires_at: int | None, maker_expires_at: int | None) -> None:
@@ -136,18 +117,14 @@ def _insert(
     note: str,
     expires_at: int | None = None,
     *,
-    project: str | None = None,
     by: str = OPERATOR,
 ) -> tuple[Key, str]:
     secret = f"pk_{role}_{secrets.token_urlsafe(_SECRET_BYTES)}"
     row = {"id": secrets.token_hex(4), "sha256": _digest(secret), "tenant": tenant, "role": role}
     times = {"created_at": now_us(), "expires_at": expires_at}
-    insert = sa.insert(api_key).values(**row, note=note, project=project, **times)
+    insert = sa.insert(api_key).values(**row, note=note, **times)
     key = Key(*connection.execute(insert.returning(*_KEY_COLUMNS)).one())
     facts: dict[str, str | int | None] = {"role": role, "expires_at": expires_at}
-    if project is not None:
-        # What is audited is never erased, and a project's name may be personal.
-        facts["project"] = hashlib.sha256(project.encode()).hexdigest()
     place = {"tenant": tenant, "actor": by, "subject": f"key {key.id}"}
     append(connection, Deed(**place, action="key", facts=facts))
     return key, secret
@@ -188,7 +165,7 @@ def rotate_key(
     maker_expires_at: int | None = None,
     by: str = OPERATOR,
 ) -> tuple[Key, str]:
-    """Another key in place of this one, of its tenant, role, project and note, and for as long as
+    """Another key in place of this one, of its tenant, role and note, and for as long as
     this one was made for; this one works until `old_until` at most, in microseconds since 1970. A
     key of any tenant, or of this one. Raises InvalidInput."""
     valid = [api_key.c.id == key_id, api_key.c.revoked_at.is_(None)]
@@ -210,7 +187,7 @@ def rotate_key(
         _refuse_outliving(expires_at, maker_expires_at)
         place = {"tenant": old.tenant, "actor": by, "subject": f"key {old.id}"}
         terms = old.role, old.tenant, old.note, expires_at
-        key, secret = _insert(connection, *terms, project=old.project, by=by)
+        key, secret = _insert(connection, *terms, by=by)
         ending = sa.update(api_key).where(api_key.c.id == old.id).values(expires_at=old_until)
         connection.execute(ending)
         facts: dict[str, str | int | None] = {"by_key": key.id, "works_until": old_until}
@@ -237,8 +214,7 @@ class KeyRing:
             with self._database.read() as connection:
                 rows = connection.execute(valid).all()
             self._grants = {
-                row.sha256: Grant(row.tenant, row.role, row.id, row.expires_at, row.project)
-                for row in rows
+                row.sha256: Grant(row.tenant, row.role, row.id, row.expires_at) for row in rows
             }
             self._grants_by_id = {grant.key: grant for grant in self._grants.values()}
             self._refreshed_s = started_s
@@ -283,12 +259,9 @@ class Authorizer:
         self._failed = FailedKeys(clock, metrics)
         self._refreshing = asyncio.Lock()
 
-    async def authorize(
-        self, authorization: str | None, *roles: Role, of_projects: bool = False
-    ) -> Grant:
-        """A key with one of the roles, from the header; also of one project, where what is asked
-        is bounded to it. Raises KeyRefused, KeyExpired, TooManyBadKeys, RoleMissing,
-        WholeTenantAsked."""
+    async def authorize(self, authorization: str | None, *roles: Role) -> Grant:
+        """A key with one of the roles, from the header. Raises KeyRefused, KeyExpired,
+        TooManyBadKeys, RoleMissing."""
         request = current_request()
         address = request.address if request is not None else None
         try:
@@ -301,7 +274,7 @@ class Authorizer:
             raise
         if request is not None:
             request.key, request.tenant = grant.key, grant.tenant
-        grant.require(*roles, of_projects=of_projects)
+        grant.require(*roles)
         return grant
 
     async def _grant(self, authorization: str | None, address: str | None) -> Grant:

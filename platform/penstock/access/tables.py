@@ -16,8 +16,6 @@ api_key = Table(
     Column("created_at", BigInteger, nullable=False),
     Column("revoked_at", BigInteger),
     Column("expires_at", BigInteger),
-    #: Of whose events it alone is; null is all of the tenant.
-    Column("project", Text),
 )
 
 #: What one tenant may use, where that differs from the settings.

@@ -92,9 +92,9 @@ class Console:
         grant, person = await self._grant(token, is_use=is_use)
         visitor = Visitor(grant, self.lake, self.quotas, self.clock, person)
         request.state.visitor, request.state.cookie = visitor, token
-        if page.path == "/" and not visitor.may(*page.roles, of_projects=page.of_projects):
+        if page.path == "/" and not visitor.may(*page.roles):
             return redirect_to(first_page(visitor))
-        grant.require(*page.roles, of_projects=page.of_projects)
+        grant.require(*page.roles)
         fields: dict[str, list[str]] = {}
         if page.method == "POST":
             with self.bodies.holding(grant.tenant) as hold:

@@ -56,7 +56,6 @@ class ConsolePage(Generic[Q]):
     template: str = ""
     method: Literal["GET", "POST"] = "GET"
     roles: tuple[Role, ...] = ("read",)
-    of_projects: bool = False
     group: Group = ""
     #: Among those of its group, the lowest first.
     place: int = 0
@@ -83,11 +82,7 @@ def all_pages() -> list[ConsolePage[Any]]:
 
 def navigation(visitor: Visitor) -> list[tuple[Group, list[ConsolePage[Any]]]]:
     """What the visitor may see, by group."""
-    seen = [
-        page
-        for page in all_pages()
-        if page.group and visitor.may(*page.roles, of_projects=page.of_projects)
-    ]
+    seen = [page for page in all_pages() if page.group and visitor.may(*page.roles)]
     ordered = sorted(seen, key=lambda page: page.place)
     groups = [(group, [page for page in ordered if page.group == group]) for group in GROUPS]
     return [(group, pages) for group, pages in groups if pages]

@@ -27,7 +27,7 @@ _TIMES_OLD = 10
 #: With their charts some 100 KB each.
 _PAGES_MAX = 100
 
-_Key = tuple[str, str, str | None, str, bytes]
+_Key = tuple[str, str, str, bytes]
 
 
 @dataclass(frozen=True)
@@ -99,4 +99,4 @@ def _key_of(page: ConsolePage[Any], visitor: Visitor, question: Question) -> _Ke
     """Whose rights differ see pages of their own."""
     grant = visitor.grant
     asked = msgspec.json.encode(question)
-    return page.path, grant.tenant, grant.project, grant.role, asked
+    return page.path, grant.tenant, grant.role, asked

@@ -176,7 +176,6 @@ PAGES = [
         question=StatementQuestion,
         work=_show,
         template="query.html.jinja",
-        of_projects=True,
         group="Production",
         place=9,
         shortcut="q",
@@ -187,7 +186,6 @@ PAGES = [
         title="Rows",
         question=StatementDownloadQuestion,
         work=_download,
-        of_projects=True,
         reads_rows=True,
     ),
 ]

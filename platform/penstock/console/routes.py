@@ -150,7 +150,7 @@ async def _shown_grant(console: Console, fields: dict[str, str]) -> Grant:
         return await console.authorizer.grant_of_key(console.links.use(link))
     # Any key may sign in: each page says for itself who may see it.
     key = fields.get("key", "").strip()
-    return await console.authorizer.authorize(f"Bearer {key}", *ROLES, of_projects=True)
+    return await console.authorizer.authorize(f"Bearer {key}", *ROLES)
 
 
 @get("/sign-in/provider", include_in_schema=False, exception_handlers=_ON_ERRORS)

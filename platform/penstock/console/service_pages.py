@@ -68,7 +68,6 @@ class KeyForm(Question):
 
     role: Role
     note: str = ""
-    project: str | None = None
     days: int | None = None
 
 
@@ -139,7 +138,7 @@ def _key_content(visitor: Visitor, asked: KeysQuestion) -> dict[str, Any]:
 
 def _create_key(visitor: Visitor, form: KeyForm) -> Content:
     expires_at = visitor.clock.now_us() + form.days * _DAY_US if form.days else None
-    terms = CreateKey(role=form.role, note=form.note, project=form.project, expires_at=expires_at)
+    terms = CreateKey(role=form.role, note=form.note, expires_at=expires_at)
     made = visitor.ask(CREATE_KEY, terms)
     return _key_content(visitor, KeysQuestion(limit=_ROWS_SHOWN)) | {"made": made}
 

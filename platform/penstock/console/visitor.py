@@ -1,5 +1,5 @@
 """Whoever looks at a page: the grant of the key that the browser signed in with, and what may be
-asked with it. Pages ask as HTTP does: the same roles, projects, tenants, quotas and audit."""
+asked with it. Pages ask as HTTP does: the same roles, tenants, quotas and audit."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from penstock.access import Role
 from penstock.access.call_routes import caller_of
-from penstock.access.errors import RoleMissing, WholeTenantAsked
+from penstock.access.errors import RoleMissing
 from penstock.access.keys import Grant
 from penstock.access.quotas import Quotas
 from penstock.clock import Clock
@@ -35,22 +35,22 @@ class Visitor:
     def caller(self) -> Caller:
         return replace(caller_of(self.grant), actor=actor_name(self.grant.key, self.person))
 
-    def may(self, *roles: Role, of_projects: bool = False) -> bool:
+    def may(self, *roles: Role) -> bool:
         try:
-            self.grant.require(*roles, of_projects=of_projects)
-        except (RoleMissing, WholeTenantAsked):
+            self.grant.require(*roles)
+        except RoleMissing:
             return False
         return True
 
     def may_ask(self, call: Call[Any, Any]) -> bool:
         roles: Any = call.roles
-        return self.may(*roles, of_projects=call.of_projects)
+        return self.may(*roles)
 
     def ask(self, call: Call[Q, A], question: Q) -> A:
-        """What the call's route answers. Raises RoleMissing, WholeTenantAsked, QuotaUsedUp, and
+        """What the call's route answers. Raises RoleMissing, QuotaUsedUp, and
         what its work raises."""
         roles: Any = call.roles
-        self.grant.require(*roles, of_projects=call.of_projects)
+        self.grant.require(*roles)
         if call.reads_rows:
             self._count_query()
         return perform(call, self.lake, self.caller, question)
@@ -58,12 +58,11 @@ class Visitor:
     def rows(self, sql: str, as_of: str | int | None = None) -> tuple[pa.Table, WrittenAnswer]:
         """The rows of SQL that a person wrote, guarded and bounded as those of /v1/query, and which
         snap they are of. Raises RoleMissing, QuotaUsedUp, and what queries raise."""
-        self.grant.require("read", of_projects=True)
+        self.grant.require("read")
         self._count_query()
         said = None if as_of is None else str(as_of)
         note_query(self.lake, self.caller, sql, said, "console")
-        tenant, project = self.grant.tenant, self.grant.project
-        return self.lake.query(sql, as_of=as_of, tenant=tenant, project=project).table_at()
+        return self.lake.query(sql, as_of=as_of, tenant=self.grant.tenant).table_at()
 
     def own_rows(
         self,
@@ -83,11 +82,10 @@ class Visitor:
 
     def own_answers(self, query: OwnQuery) -> list[list[dict[str, Any]]]:
         """The rows of each statement of a page's own query. Raises what `rows` does."""
-        self.grant.require("read", of_projects=True)
+        self.grant.require("read")
         self._count_query()
         note_query(self.lake, self.caller, query.sql, None, "console")
-        tenant, project = self.grant.tenant, self.grant.project
-        tables = self.lake.query(query, tenant=tenant, project=project).tables()
+        tables = self.lake.query(query, tenant=self.grant.tenant).tables()
         return [table.to_pylist() for table in tables]
 
     def _count_query(self) -> None:

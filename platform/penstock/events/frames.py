@@ -19,7 +19,6 @@ from penstock.events.event import SCHEMA_VERSION, TENANT_DEFAULT, is_tenant
 from penstock.events.validation import (
     Rejection,
     ValidatedLines,
-    has_near_miss,
     validate_lines,
 )
 
@@ -49,8 +48,6 @@ class FrameHeader(msgspec.Struct, kw_only=True, omit_defaults=True):
     schema_version: int = SCHEMA_VERSION
     #: How many partitions the log had when the frame was written; 0 is unknown.
     partitions: int = 0
-    #: Of `counts`, the lines that have keys which are nearly those of the contract.
-    near_misses: dict[str, int] = {}
     #: What the lines may hold. None: nobody looked, and the writer has to.
     signs: list[Sign] | None = None
 
@@ -191,10 +188,9 @@ def repartition(frame: Frame, current: int, partitions: int) -> Iterator[PlacedF
     lines = [line for line, _ in known]
     sessions = [origin.session_id for _, origin in known]
     sources = [origin.source for _, origin in known]
-    missed = _near_missed(frame.header, lines)
-    yield from _pack(header, ValidatedLines(lines, sessions, sources, [], near_missed=missed))
+    yield from _pack(header, ValidatedLines(lines, sessions, sources, []))
     if unreadable := [line for line, origin in placed if not origin]:
-        yield current, _frame(header, unreadable, [None] * len(unreadable), ())
+        yield current, _frame(header, unreadable, [None] * len(unreadable))
 
 
 def encode_values(frame: Frame, bytes_max: int) -> list[bytes]:
@@ -208,52 +204,26 @@ def encode_values(frame: Frame, bytes_max: int) -> list[bytes]:
     for half in (lines[:middle], lines[middle:]):
         rejected = decode_rejected(b"\n".join(half)) if frame.header.kind == "rejected" else None
         sources = [o.source if o else None for o in rejected or map(_origin, half)]
-        missed = _near_missed(frame.header, half)
-        values += encode_values(_frame(frame.header, half, sources, missed), bytes_max)
+        values += encode_values(_frame(frame.header, half, sources), bytes_max)
     return values
-
-
-def count_near_misses(header: FrameHeader, lines: Sequence[bytes]) -> dict[str, int]:
-    """By source, of some lines of a frame."""
-    origins = (_origin(lines[at]) for at in _near_missed(header, lines))
-    return _count(origin.source for origin in origins if origin)
-
-
-def _near_missed(header: FrameHeader, lines: Sequence[bytes]) -> list[int]:
-    """Which of some lines of a frame have near misses. Most frames have none: nothing is read."""
-    if not header.near_misses:
-        return []
-    return [at for at, line in enumerate(lines) if has_near_miss(line)]
 
 
 def _pack(header: FrameHeader, validated: ValidatedLines) -> Iterator[PlacedFrame]:
     """One frame a partition."""
-    lines, sessions, sources, _, _, missed = validated
+    lines, sessions, sources = validated.lines, validated.sessions, validated.sources
     if header.partitions == 1:
         if lines:
-            yield 0, _frame(header, lines, sources, missed)
+            yield 0, _frame(header, lines, sources)
         return
-    odd = set(missed)
     positions: defaultdict[int, list[int]] = defaultdict(list)
     for position, session_id in enumerate(sessions):
         positions[partition_of(session_id, header.partitions)].append(position)
     for partition, own in positions.items():
-        of_own = [at for at, i in enumerate(own) if i in odd] if odd else ()
-        yield (
-            partition,
-            _frame(header, [lines[i] for i in own], [sources[i] for i in own], of_own),
-        )
+        yield partition, _frame(header, [lines[i] for i in own], [sources[i] for i in own])
 
 
-def _frame(
-    header: FrameHeader,
-    lines: list[bytes],
-    sources: Sequence[str | None],
-    near_missed: Sequence[int],
-) -> Frame:
-    counts, misses = _count(sources), _count(sources[at] for at in near_missed)
-    header = msgspec.structs.replace(header, counts=counts, near_misses=misses)
-    return Frame(header, b"\n".join(lines))
+def _frame(header: FrameHeader, lines: list[bytes], sources: Sequence[str | None]) -> Frame:
+    return Frame(msgspec.structs.replace(header, counts=_count(sources)), b"\n".join(lines))
 
 
 def _count(sources: Iterable[str | None]) -> dict[str, int]:

@@ -2,13 +2,11 @@
 producer is told which key would have been read."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from itertools import compress
-from operator import itemgetter
 from typing import Any, NamedTuple
 
-from penstock.events.event import FIELDS, PAYLOADS, READ_TOO, Tokens, Usage
+from penstock.events.event import FIELDS, PAYLOADS, Tokens, Usage
 
 #: Names that others give to the same thing, by type of event; `` is the event itself.
 _ALIASES: Mapping[str, Mapping[str, str]] = {
@@ -58,12 +56,19 @@ _KEYS |= {
     "model_call.usage": frozenset(Usage.__struct_fields__),
     "model_call.tokens": frozenset(Tokens.__struct_fields__),
 }
-_USAGE_KEYS, _TOKENS_KEYS = _KEYS["model_call.usage"], _KEYS["model_call.tokens"]
-_OF_TYPE = {name: _KEYS[name] | READ_TOO for name in PAYLOADS}
-_type_of, _payload_of = itemgetter("type"), itemgetter("payload")
 _squeeze = re.compile(r"[^a-z0-9]")
 #: Names that are remembered: no more, and no long ones. Producers make them up.
 _REMEMBERED_MAX, _KEY_CHARS_MAX = 4096, 64
+#: Lines of a source and type that are looked at in a minute, and of how many such.
+LINES_MAX, _SOURCES_MAX = 32, 4096
+_MINUTE_US = 60_000_000
+
+
+class UnknownKeys(NamedTuple):
+    """A valid event with keys that its type does not know, and the number of its line."""
+
+    line: int
+    event: Mapping[str, Any]
 
 
 class NearMiss(NamedTuple):
@@ -88,9 +93,7 @@ class NearMisses:
         for miss, count in other.counts.items():
             self.add(miss, other.lines[miss], count)
 
-    def look_at(self, event: Mapping[str, Any], line: int) -> bool:
-        """At one event whose line is valid; returns whether it has such a key."""
-        has_miss = False
+    def look_at(self, event: Mapping[str, Any], line: int) -> None:
         name, payload = event["type"], event["payload"]
         places: list[tuple[str, str, Mapping[str, Any]]] = [("", "", event)]
         if name in _KEYS:
@@ -103,39 +106,26 @@ class NearMisses:
                 known = _known_key(place, key) if len(key) <= _KEY_CHARS_MAX else None
                 if known and known.rpartition(".")[2] not in own:
                     self.add(NearMiss(prefix + key, known), line)
-                    has_miss = True
-        return has_miss
 
 
-def suspects(events: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Which of these valid events have a key that their type does not know. Events are looked at by
-    their shapes, which are few: the good ones cost next to nothing."""
-    types, payloads = list(map(_type_of, events)), list(map(_payload_of, events))
-    shapes = list(zip(types, map(tuple, payloads), strict=True))
-    odd = {shape for shape in set(shapes) if not _is_known(*shape)}
-    calls = compress(payloads, map("model_call".__eq__, types))
-    inner = set(map(_inner_shape, calls))
-    odd_inner = {shape for shape in inner if not _is_known_inside(*shape)}
-    if not odd and not odd_inner:
-        return []
-    return [
-        at
-        for at, shape in enumerate(shapes)
-        if shape in odd
-        or (odd_inner and shape[0] == "model_call" and _inner_shape(payloads[at]) in odd_inner)
-    ]
+class NearMissSample:
+    """Looks at some lines of each source and type in each minute: who sends many sends the same."""
 
+    def __init__(self) -> None:
+        self._minute = 0
+        self._looked: dict[tuple[str, str, str], int] = {}
 
-def _inner_shape(call: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    return tuple(call.get("usage") or ()), tuple(call.get("tokens") or ())
-
-
-def _is_known(name: str, keys: tuple[str, ...]) -> bool:
-    return name not in _OF_TYPE or _OF_TYPE[name].issuperset(keys)  # of custom types any key is
-
-
-def _is_known_inside(usage: tuple[str, ...], tokens: tuple[str, ...]) -> bool:
-    return _USAGE_KEYS.issuperset(usage) and _TOKENS_KEYS.issuperset(tokens)
+    def look_at(self, lines: Iterable[UnknownKeys], tenant: str, received_us: int) -> NearMisses:
+        if (minute := received_us // _MINUTE_US) != self._minute:
+            self._minute, self._looked = minute, {}
+        misses = NearMisses()
+        for line, event in lines:
+            of = (tenant, str(event.get("source"))[:_KEY_CHARS_MAX], event["type"][:_KEY_CHARS_MAX])
+            looked = self._looked.get(of, 0)
+            if looked < LINES_MAX and (looked or len(self._looked) < _SOURCES_MAX):
+                self._looked[of] = looked + 1
+                misses.look_at(event, line)
+        return misses
 
 
 @lru_cache(_REMEMBERED_MAX)

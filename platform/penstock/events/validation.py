@@ -31,7 +31,7 @@ from penstock.events.event import (
     microseconds,
 )
 from penstock.events.exact_events import decode_exact, encode_again, stamps_of
-from penstock.events.near_misses import NearMisses, suspects
+from penstock.events.near_misses import UnknownKeys
 
 #: Deeper than any real payload; JSON readers downstream recurse.
 NESTING_MAX = 200
@@ -59,10 +59,8 @@ class ValidatedLines(NamedTuple):
     sessions: list[str]
     sources: list[str | None]
     rejections: list[Rejection]
-    #: Of the accepted lines.
-    near_misses: NearMisses | None = None
-    #: The positions of the lines that have some.
-    near_missed: Sequence[int] = ()
+    #: Of the accepted lines, those that may have keys which nothing reads.
+    unknown: Sequence[UnknownKeys] = ()
 
 
 class EventInvalid(ValueError):
@@ -92,22 +90,6 @@ def validate_line(line: bytes, event_bytes_max: int) -> tuple[bytes, Envelope]:
     """The line as the log keeps it, and its envelope. Raises EventInvalid."""
     in_log, envelope, _ = _judged(line, event_bytes_max)
     return in_log, envelope
-
-
-def has_near_miss(line: bytes) -> bool:
-    """Whether a line of the log has a key that is nearly one of the contract. One that cannot be
-    read has none."""
-    try:
-        value = _decode(line)
-        if not isinstance(value, dict):
-            return False
-        extra = value.pop("extra", None)
-        _convert(line, value)
-    except EventInvalid:
-        return False
-    if isinstance(extra, dict):  # the gateway wrote null for the fields that were left out
-        value = extra | {name: field for name, field in value.items() if field is not None}
-    return NearMisses().look_at(value, 1)
 
 
 def _judged(line: bytes, event_bytes_max: int) -> tuple[bytes, Envelope, dict[str, Any]]:
@@ -199,23 +181,13 @@ def _prove_all_valid(
     for at, event in zip(others, converted, strict=True):
         events[at] = event
     sessions, sources = [e.session_id for e in events], [e.source or None for e in events]
-    validated = ValidatedLines(lines, sessions, sources, [])
-    if places := suspects(values):
+    unknown = []
+    if others:
         numbers = [number for number, line in enumerate(sent, first_line) if line.strip()]
-        misses = NearMisses()
-        missed = [
-            others[place]
-            for place in places
-            if misses.look_at(values[place], numbers[others[place]])
+        unknown = [
+            UnknownKeys(numbers[at], value) for at, value in zip(others, values, strict=True)
         ]
-        return _with_misses(validated, misses, missed)
-    return validated
-
-
-def _with_misses(
-    validated: ValidatedLines, misses: NearMisses, missed: list[int]
-) -> ValidatedLines:
-    return validated._replace(near_misses=misses, near_missed=missed) if missed else validated
+    return ValidatedLines(lines, sessions, sources, [], unknown)
 
 
 def _decode_each(lines: Sequence[bytes]) -> list[Any]:
@@ -271,8 +243,7 @@ def _timestamps_plausible(stamps: list[Any]) -> bool:
 
 
 def _validate_each(lines: Sequence[bytes], first_line: int, event_bytes_max: int) -> ValidatedLines:
-    misses, missed = NearMisses(), list[int]()
-    validated = ValidatedLines([], [], [], [])
+    validated = ValidatedLines([], [], [], [], unknown := list[UnknownKeys]())
     for number, line in enumerate(lines, first_line):
         if not line.strip():
             continue
@@ -282,12 +253,11 @@ def _validate_each(lines: Sequence[bytes], first_line: int, event_bytes_max: int
             reason = str(error)[:REASON_CHARS_MAX]
             validated.rejections.append(Rejection(number, reason, line, source_of(line)))
             continue
-        if (envelope.extra or suspects([value])) and misses.look_at(value, number):
-            missed.append(len(validated.lines))
+        unknown.append(UnknownKeys(number, value))
         validated.lines.append(line_in_log)
         validated.sessions.append(envelope.session_id)
         validated.sources.append(envelope.source)
-    return _with_misses(validated, misses, missed)
+    return validated
 
 
 def _decode(line: bytes) -> Any:

@@ -28,7 +28,6 @@ class LedgerLine(msgspec.Struct):
     duplicate: int
     rejected: int
     waiting: int
-    near_misses: int = 0
     erased: int = 0
     dropped: int = 0
 
@@ -39,8 +38,6 @@ class LedgerTotals(msgspec.Struct):
     duplicate: int
     rejected: int
     waiting: int
-    #: Of the accepted events, those with a key that is nearly one of the contract.
-    near_misses: int = 0
     erased: int = 0
     #: Not among the accepted: recorders had no room for them.
     dropped: int = 0

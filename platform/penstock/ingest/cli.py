@@ -58,15 +58,14 @@ def ledger(
 def _show_ledger(report: "LedgerAnswer") -> None:
     totals = msgspec.structs.asdict(report.totals)
     table: list[list[object]] = []
-    for name in ("near_misses", "dropped"):
-        if not totals[name]:
-            del totals[name]
+    if not totals["dropped"]:
+        del totals["dropped"]
     for row in report.rows:
         hour = datetime.fromisoformat(row.hour)
         place = [f"{hour:%Y-%m-%d %H}h", row.tenant, row.source or "(none)"]
         table.append([*place, *(getattr(row, name) for name in totals)])
     table.append(["total", "", "", *totals.values()])
-    columns = [name.replace("_", " ") for name in totals]
+    columns = list(totals)
     show_table(["hour (UTC)", "tenant", "source", *columns], table)
     say_more(report.next)
     for gap in report.gaps:
@@ -78,12 +77,6 @@ def _show_ledger(report: "LedgerAnswer") -> None:
         oldest = datetime.fromisoformat(report.waiting.since_at)
         waiting = f"{report.waiting.events} events wait in the log"
         say(f"{waiting} since {oldest:%Y-%m-%d %H:%M:%S} UTC: {report.waiting.why}.")
-    if missed := report.totals.near_misses:
-        have = "has" if missed == 1 else "have"
-        say(
-            f"{missed} of the accepted events {have} a key that nothing reads, and that is "
-            "nearly a known one: the answer to their request named it, as an import does."
-        )
     if dropped := report.totals.dropped:
         say(
             f"{dropped} events never came here: recorders had no room for them while the service "

@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from penstock.events.event import DROPPED_TYPE, ID_CHARS_MAX, dropped_events
-from penstock.events.frames import Frame, RejectedLine, count_near_misses, decode_rejected
+from penstock.events.frames import Frame, RejectedLine, decode_rejected
 from penstock.ingest.masked_sessions import MaskSigns
 from penstock.ingest.rejection_rules import RejectedRow
 from penstock.ingest.settings import IngestSettings
@@ -204,8 +204,6 @@ class FlushInput:
     accepted: Counter[LedgerKey]
     #: Bytes of the accepted events. Those of a frame with several sources are shared out.
     sizes: Counter[LedgerKey]
-    #: Of the accepted events, those with keys that are nearly known.
-    near_misses: Counter[LedgerKey] = field(default_factory=Counter)
     signs: MaskSigns = field(default_factory=MaskSigns)
 
 
@@ -219,7 +217,7 @@ def decode_frames(
     flush = FlushInput(DecodedEvents(), [], Counter(), Counter())
     for frame in frames:
         take_break()
-        header, counts, misses = frame.header, frame.header.counts, frame.header.near_misses
+        header, counts = frame.header, frame.header.counts
         if header.kind == "rejected":
             try:
                 lines = decode_rejected(frame.body)
@@ -235,13 +233,11 @@ def decode_frames(
         if unfit:
             flush.rejected.extend(_rejected_rows(frame, unfit, acknowledged=True))
             counts = Counter(event.source or "" for event in flush.decoded.events[before:])
-            misses = count_near_misses(header, fit.body.split(b"\n"))
         total = sum(counts.values())
         for source, count in counts.items():
             key = LedgerKey(header.tenant, source, hour_of(header.received_us))
             flush.accepted[key] += count
             flush.sizes[key] += len(frame.body) * count // total
-            flush.near_misses[key] += misses.get(source, 0)
     return flush
 
 
@@ -258,7 +254,6 @@ def plan_flush(
     for key, count in flush.accepted.items():
         counts[key].accepted += count
         counts[key].bytes += flush.sizes[key]
-        counts[key].near_misses += flush.near_misses[key]
     for key, count in _count(decoded, fresh.new).items():
         counts[key].stored += count
     if len(fresh.new) < len(decoded.events):

@@ -21,12 +21,11 @@ from penstock.events.frames import (
     encode_values,
     pack,
 )
-from penstock.events.near_misses import NearMisses
+from penstock.events.near_misses import NearMisses, NearMissSample
 from penstock.events.validation import Rejection, ValidatedLines, validate_parts
 from penstock.http.errors import BodyTooLarge
 from penstock.ingest.decompression import CODECS, decompressed
 from penstock.ingest.errors import BodyUnreadable, EncodingUnknown
-from penstock.ingest.project_lines import keep_project
 from penstock.lake.redaction_counts import SourceRule
 from penstock.metrics import Metrics
 from penstock.redaction.line_redaction import LineRedactor, RedactedLines
@@ -90,7 +89,7 @@ class Acceptance:
 
 @dataclass(frozen=True)
 class Acceptor:
-    """Turns bodies of one tenant, or of one of its projects, into values of the log."""
+    """Turns bodies of one tenant into values of the log."""
 
     tenant: str
     partitions: int
@@ -98,8 +97,7 @@ class Acceptor:
     rejected_line_bytes_max: int
     value_bytes_max: int
     redactor: LineRedactor
-    #: The only one whose events are taken; those that name none are of it.
-    project: str | None = None
+    sample: NearMissSample
 
     @classmethod
     def of(
@@ -108,8 +106,7 @@ class Acceptor:
         settings: Settings,
         log: EventLog,
         redactor: LineRedactor,
-        *,
-        project: str | None = None,
+        sample: NearMissSample | None = None,
     ) -> Self:
         """For bodies that go to this log, as it is now."""
         event_bytes_max = log.value_bytes_max - HEADER_BYTES_MAX
@@ -121,7 +118,7 @@ class Acceptor:
             rejected_line_bytes_max=min(REJECTED_LINE_BYTES_MAX, event_bytes_max // 2),
             value_bytes_max=log.value_bytes_max,
             redactor=redactor,
-            project=project,
+            sample=sample or NearMissSample(),
         )
 
     def accept(
@@ -149,17 +146,14 @@ class Acceptor:
         for number, lines in chunks:
             redacted = yield from self._redacted(lines)
             validated, misses = ValidatedLines([], [], [], []), NearMisses()
-            missed: list[int] = []
             for part in validate_parts(redacted.lines, number, self.event_bytes_max):
                 if validated.rejections:
                     yield Acceptance()  # a turn for others: who looks at each line takes long
-                missed += [len(validated.lines) + at for at in part.near_missed]
                 validated.lines.extend(part.lines)
                 validated.sessions.extend(part.sessions)
                 validated.sources.extend(part.sources)
                 validated.rejections.extend(part.rejections)
-                if part.near_misses is not None:
-                    misses.update(part.near_misses)
+                misses.update(self.sample.look_at(part.unknown, self.tenant, received_us))
                 rejected += len(part.rejections)
                 if rejected > REJECTED_LINES_MAX:
                     last = part.rejections[-1]
@@ -168,7 +162,6 @@ class Acceptor:
                         f"line {last.line}: {last.reason}"
                     )
             validated.rejections.extend(line.rejection(number) for line in redacted.refused)
-            validated = validated._replace(near_missed=missed)
             piece = Acceptance(
                 len(validated.lines),
                 sorted(validated.rejections, key=attrgetter("line")),
@@ -189,8 +182,6 @@ class Acceptor:
                 next(steps)
             except StopIteration as end:
                 redacted: RedactedLines = end.value
-                if self.project is not None:
-                    keep_project(redacted, self.project)
                 return redacted
             yield Acceptance()  # a turn for others
 

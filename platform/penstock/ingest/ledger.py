@@ -25,8 +25,7 @@ _READ_BYTES = 4 * 1024 * 1024
 @dataclass(frozen=True)
 class LedgerRow:
     """Counts of one tenant's source in one hour, by the time of arrival. `waiting` are accepted
-    events that are only in the log so far; `near_misses` are accepted ones with keys that are
-    nearly those of the contract."""
+    events that are only in the log so far."""
 
     tenant: str
     source: str
@@ -36,7 +35,6 @@ class LedgerRow:
     duplicate: int
     rejected: int
     waiting: int
-    near_misses: int = 0
     #: Dropped before they were stored, or taken out again: the lake was told to erase them.
     erased: int = 0
     #: Not among the accepted: recorders say that they had no room for them.
@@ -64,7 +62,7 @@ class LedgerReport:
 
 
 _Key = tuple[str, str, int]
-_STORED = ("accepted", "stored", "duplicate", "rejected", "near_misses", "erased", "dropped")
+_STORED = ("accepted", "stored", "duplicate", "rejected", "erased", "dropped")
 _COUNTS = ("accepted", "stored", "duplicate", "rejected", "waiting", *_STORED[4:])
 
 
@@ -85,7 +83,6 @@ def read_ledger(lake: Lake, since_us: int = 0, *, tenant: str | None = None) -> 
     }
     counts["accepted"].update(arrivals.events)
     counts["rejected"].update(arrivals.rejected)
-    counts["near_misses"].update(arrivals.near_misses)
     counts["waiting"] = arrivals.events
     keys = sorted({*counts["accepted"], *counts["rejected"]}, key=itemgetter(2, 0, 1))
     rows = [LedgerRow(*key, *(counts[name][key] for name in _COUNTS)) for key in keys]
@@ -160,7 +157,6 @@ class _Arrivals:
 
     events: Counter[_Key] = field(default_factory=Counter)
     rejected: Counter[_Key] = field(default_factory=Counter)
-    near_misses: Counter[_Key] = field(default_factory=Counter)
     #: When the oldest events of each tenant came in.
     oldest_us: dict[str, int] = field(default_factory=dict)
     #: Whether the log let go of some meanwhile.
@@ -173,8 +169,6 @@ class _Arrivals:
             self.oldest_us[tenant] = min(known_us, header.received_us)
         counter = self.events if header.kind == "events" else self.rejected
         counter.update({(tenant, source, hour): n for source, n in header.counts.items()})
-        missed = header.near_misses
-        self.near_misses.update({(tenant, source, hour): n for source, n in missed.items()})
 
 
 def _count_log(

@@ -14,7 +14,7 @@ from penstock.access.quotas import Quotas
 from penstock.clock import Clock
 from penstock.errors import InvalidInput, PenstockError
 from penstock.events.bodies import ArrayTooLarge
-from penstock.events.near_misses import NearMisses
+from penstock.events.near_misses import NearMisses, NearMissSample
 from penstock.events.schemas import event_schema, inlined
 from penstock.http.body import content_encoding, media_type, read_parts
 from penstock.http.errors import BodyTooLarge
@@ -55,6 +55,7 @@ class Gateway:
     #: None in a process without the gateway role.
     commits: GroupCommit | None = None
     turns: WorkTurns = field(default_factory=WorkTurns)
+    near_misses: NearMissSample = field(default_factory=NearMissSample)
     right_of_way: RightOfWay = field(default_factory=RightOfWay)
 
     def acceptor_for(self, grant: Grant) -> Acceptor:
@@ -64,7 +65,7 @@ class Gateway:
             self.settings,
             self.lake.log,
             self.lake.redactor,
-            project=grant.project,
+            self.near_misses,
         )
 
 
@@ -171,7 +172,7 @@ async def _take_in(request: Request[Any, Any, Any], gateway: Gateway) -> Accepte
 
 async def sender_of(authorization: str | None, gateway: Gateway) -> Grant:
     """Who sends, with a key that may and a tenant with room left."""
-    grant = await gateway.authorizer.authorize(authorization, "ingest", of_projects=True)
+    grant = await gateway.authorizer.authorize(authorization, "ingest")
     if gateway.commits is None:
         raise InvalidInput(what="This process", why="it was started without the gateway role")
     gateway.quotas.require(grant.tenant, "events_per_hour", "stored_bytes")

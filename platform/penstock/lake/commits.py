@@ -77,7 +77,6 @@ class LedgerCounts:
     #: Of accepted events, as they were sent.
     bytes: int = 0
     #: Of accepted events, those with keys that are nearly known.
-    near_misses: int = 0
     #: Taken out of the lake again, or dropped before they were stored: they were erased.
     erased: int = 0
     #: Never came here: recorders say that they had no room for them.

@@ -56,8 +56,6 @@ class Caller:
     key: str | None = field(default=None, repr=False)
     #: Until when the caller's key holds, in microseconds since 1970; None is for ever.
     expires_at: int | None = None
-    #: The only project whose events the caller sees; None is all of the tenant.
-    project: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,8 +78,6 @@ class Call(Generic[Q, A]):
     body_bytes_max: int = DOCUMENT_BYTES_MAX
     #: Reads events or their files, as a query does, and is counted and bounded as one.
     reads_rows: bool = False
-    #: Its work bounds itself to the project of the caller, so keys of one project may ask.
-    of_projects: bool = False
     #: What the audit says of it before it is done. Deeds that have a transaction note themselves
     #: within it, and have nothing here; what reads rows is noted as `read`.
     noted: "Action | None" = None

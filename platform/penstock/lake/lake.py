@@ -117,13 +117,11 @@ class Lake:
         *,
         as_of: str | int | None = None,
         tenant: str = TENANT_DEFAULT,
-        project: str | None = None,
     ) -> "LakeQuery":
-        """A query to be run; see docs/sql.md for the views. With a project, over its sessions
-        alone."""
+        """A query to be run; see docs/sql.md for the views."""
         from penstock.lake.query import LakeQuery
 
-        return LakeQuery(self, sql, as_of, tenant, project)
+        return LakeQuery(self, sql, as_of, tenant)
 
     def close(self) -> None:
         if self._executor is not None:

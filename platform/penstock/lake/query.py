@@ -20,7 +20,6 @@ from penstock.lake.catalog import READER_LEASE_SECONDS, Pin, Segment, pinned
 from penstock.lake.duplicates import KnownEvents
 from penstock.lake.fresh_events import NOTHING_FRESH, FreshEvents, arrivals_of, read_fresh
 from penstock.lake.pinned_files import PinnedFiles
-from penstock.lake.project_rows import ProjectRows
 from penstock.lake.row_formats import AnswerBuffer, WireFormat
 from penstock.lake.rows import EVENT_ROWS
 from penstock.lake.segments import SESSION_PARTS, sessions_name
@@ -157,8 +156,6 @@ class LakeQuery(QueryRows):
     sql: str | OwnQuery
     as_of: str | int | None
     tenant: str
-    #: The only project whose sessions it sees; None is all of the tenant.
-    project: str | None = None
     #: Whether the view `sessions` is merged in pieces, of which each has the time of a query.
     in_pieces: bool = False
 
@@ -224,18 +221,13 @@ class LakeQuery(QueryRows):
         if isinstance(query, str):
             query = OwnQuery(query, statement.views(query, view_names()))
         room = lake.settings.room(LakeSettings)
-        # Whether a session is of one project alone, the newest events say too.
-        with_fresh = self.project is not None or bool(query.bound & LAKE_VIEWS)
+        with_fresh = bool(query.bound & LAKE_VIEWS)
         pin, fresh = self._pin(closing, room, limits.seconds, with_fresh=with_fresh)
         files = PinnedFiles(lake.store, lake.tails)
         closing.enter_context(files.failures_raised())
         preparation = Preparation(files.distant)
-        kept = None
-        if self.project is not None:
-            copies = isinstance(self.sql, str)
-            kept = ProjectRows(self.project, limits.spill, preparation, copies=copies)
         place = self.tenant, pin.snap, pin.moment
-        sources = ViewSources(preparation, files, lake.database, *place, kept)
+        sources = ViewSources(preparation, files, lake.database, *place)
         self._prepare(sources, query, pin, fresh, limits)
         for name, table in query.tables.items():
             preparation.register(name, table)
@@ -319,37 +311,27 @@ class LakeQuery(QueryRows):
         views, segments = query.bound, self._segments(query, pin)
         connection = sources.connection
         connection.execute("SET VARIABLE tenant = ?", [sources.tenant])
-        of_project = sources.kept is not None
         fresh_rows, changes = _asked_about(query, fresh, pin.consents | fresh.consents)
-        if of_project or _SESSIONS in views:
+        if _SESSIONS in views:
             names = [sessions_name(segment.name) for segment in segments]
-            sources.bind_whole_files("stored_sessions", names, SESSION_PARTS)
+            sources.bind_files("stored_sessions", names, SESSION_PARTS)
             if fresh_rows:
                 summaries = self.lake.summariser.summarise(fresh_rows)
                 connection.register("fresh_sessions", summaries)
             relation = "session_parts" if fresh_rows else "stored_session_parts"
             connection.execute(relation_sql(relation))
-            if self.in_pieces and not of_project:
+            if self.in_pieces:
                 create_in_pieces(sources, self._pieces(limits.memory_bytes), limits.spill)
-        if of_project or views & LAKE_VIEWS - {_SESSIONS}:
+        if views & LAKE_VIEWS - {_SESSIONS}:
             names = [segment.name for segment in segments]
-            sources.bind_whole_files("stored_events", names, EVENT_ROWS)
+            sources.bind_files("stored_events", names, EVENT_ROWS)
             if fresh_rows or changes:
                 connection.register("fresh_events", fresh_rows)
                 consents = pa.Table.from_pylist(changes, schema=_CONSENT_CHANGES)
                 connection.register("consent_changes", consents)
             relation = "event_rows" if fresh_rows or changes else "stored_event_rows"
             connection.execute(relation_sql(relation))
-        if sources.kept is not None:
-            needed = {"session_parts"} if _SESSIONS in views else set()
-            if views & LAKE_VIEWS - {_SESSIONS}:
-                needed.add("event_rows")
-            sources.kept.find_sessions()
-            for name in sorted(needed):
-                sources.kept.keep(name)
         bind_room_views(sources, views)
-        if sources.kept is not None:
-            sources.kept.drop_others()
         for name in sorted(query.views):
             sources.create_view(name)
 

@@ -91,9 +91,7 @@ async def post_query(
     document = await read_document(request, QueryRequest)
     as_arrow = ARROW_STREAM in request.headers.get("accept", "")
     tenant = reading_caller.tenant
-    query = lake.query(
-        document.sql, as_of=document.as_of, tenant=tenant, project=reading_caller.project
-    )
+    query = lake.query(document.sql, as_of=document.as_of, tenant=tenant)
     bytes_max = lake.settings.room(LakeSettings).query_answer_bytes_max
     started = time.perf_counter()
     end = EndSignal()

@@ -245,8 +245,7 @@ class ProcessStatement:
         self._files = preparation.distant
         self._paths += preparation.paths
         steps = steps_of(preparation.steps)
-        paths, left_paths = preparation.paths, preparation.left_paths
-        self._send(Prepare(list(sqls), form, steps, paths, list(self._files), left_paths))
+        self._send(Prepare(list(sqls), form, steps, preparation.paths, list(self._files)))
         while isinstance(message := self._receive(), Piece):
             out.write(message.content)
         if not isinstance(message, Finished):

@@ -16,7 +16,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -112,7 +111,7 @@ class _Children:
             return
         if pid == 0:
             _be_alone_with(end, parent)
-            _serve(end, _ConfinedStatement(limits, self.engine), limits)
+            _serve(end, LocalStatement(limits, self.engine), limits)
             os._exit(0)
         now_s = time.monotonic()
         deadline_s = now_s + limits.seconds + limits.grace_seconds
@@ -284,7 +283,7 @@ def _answer(connection: Connection, statement: LocalStatement, limits: Statement
     distant = _DistantFiles(connection)
     threading.Thread(target=distant.listen, daemon=True).start()
     files = {name: _DistantFile(distant, name) for name in prepare.distant}
-    preparation = Preparation(files, paths=prepare.paths, left_paths=prepare.left_paths)
+    preparation = Preparation(files, paths=prepare.paths)
     for text, content in prepare.steps:
         if isinstance(content, memoryview):
             preparation.register(text, decode_table(content))
@@ -293,13 +292,6 @@ def _answer(connection: Connection, statement: LocalStatement, limits: Statement
     with io.BufferedWriter(_PieceWriter(connection), PIECE_BYTES_MAX) as out:
         statement.write(prepare.sqls, preparation, prepare.form, out)
     connection.send(Finished())
-
-
-class _ConfinedStatement(LocalStatement):
-    """In a process of its own, whose kernel bounds what it opens."""
-
-    def confine(self, paths: Sequence[str]) -> None:
-        limit_files([*COMMON_FILES, *paths], [self.limits.spill])
 
 
 class _PieceWriter(io.RawIOBase):

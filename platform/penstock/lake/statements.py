@@ -9,16 +9,14 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import BinaryIO, Protocol, Self
 
 import duckdb
 import pyarrow as pa
 
-from penstock.directories import make_directory
 from penstock.errors import PenstockError
 from penstock.lake.errors import QueryFailed, QueryLimitReached
-from penstock.lake.pinned_files import PROTOCOL, DistantFile, make_filesystem
+from penstock.lake.pinned_files import DistantFile, make_filesystem
 from penstock.lake.query_guard import check_query
 from penstock.lake.row_formats import WireFormat, write_rows
 from penstock.terminal.interruption import interrupted_by_ctrl_c
@@ -73,18 +71,12 @@ class Preparation:
     distant: Mapping[str, DistantFile] = field(default_factory=dict)
     steps: list[tuple[str, pa.Table | Sequence[str | Sequence[str]]]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
-    #: Those that it may open still once the steps are done; None is all of them.
-    left_paths: list[str] | None = None
 
     def register(self, name: str, table: pa.Table) -> None:
         self.steps.append((name, table))
 
     def execute(self, sql: str, parameters: Sequence[str | Sequence[str]] = ()) -> None:
         self.steps.append((sql, parameters))
-
-    def drop(self, name: str) -> None:
-        """A view, or a table that was registered."""
-        self.steps.append((f"DROP VIEW IF EXISTS {name}", []))
 
     def apply(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Follow the steps; `shut` has to come before a user's statement does."""
@@ -103,10 +95,7 @@ class Preparation:
 
     def shut(self, connection: duckdb.DuckDBPyConnection) -> None:
         """The connection reads what the steps made, and opens no files but the allowed ones."""
-        if self.distant and self.left_paths is not None:
-            connection.unregister_filesystem(PROTOCOL)
-        paths = self.paths if self.left_paths is None else self.left_paths
-        connection.execute("SET allowed_paths = ?", [paths])
+        connection.execute("SET allowed_paths = ?", [self.paths])
         connection.execute("SET enable_external_access = false")
         connection.execute("SET lock_configuration = true")
 
@@ -190,14 +179,8 @@ class LocalStatement:
         """Its rows. Raises QueryFailed and QueryLimitReached, also while they are read."""
         self._timer.start()
         with self._errors():
-            if preparation.left_paths is None:
-                self._start_threads(preparation)
-                preparation.apply(self.connection)
-            else:  # threads that are there already keep the files that they may open
-                make_directory(Path(self.limits.spill))
-                preparation.apply(self.connection)
-                self.confine(preparation.left_paths)
-                self._start_threads(preparation)
+            self._start_threads(preparation)
+            preparation.apply(self.connection)
             preparation.shut(self.connection)
         return self._rows(sql, parameters)
 
@@ -210,11 +193,8 @@ class LocalStatement:
 
     def _start_threads(self, preparation: Preparation) -> None:
         self.connection.execute(f"SET threads = {self.limits.threads}")
-        if preparation.distant and preparation.left_paths is None:
+        if preparation.distant:
             self.connection.execute(f"SET async_threads = {_DISTANT_READS}")
-
-    def confine(self, paths: Sequence[str]) -> None:
-        """Opens no other files from now on, where the process has a way to bind itself to that."""
 
     def _named_errors(self, batches: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         with self._errors():

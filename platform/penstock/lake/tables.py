@@ -180,8 +180,6 @@ ledger = Table(
     Column("rejected", BigInteger, nullable=False),
     #: Of the accepted events, as they were sent; NULL in rows of before it was counted.
     Column("bytes", BigInteger),
-    #: Of the accepted events, those with keys that are nearly known; NULL as above.
-    Column("near_misses", BigInteger),
     #: Taken out again, or dropped before they were stored; NULL is none.
     Column("erased", BigInteger),
     #: Dropped by recorders before they were sent; NULL is none.

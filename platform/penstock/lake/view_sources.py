@@ -7,7 +7,7 @@ module of a room is imported before a query reads one of its views.
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,9 +20,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 
 from penstock.database.engine import Database
-from penstock.lake.errors import QueryRefused
 from penstock.lake.pinned_files import PinnedFiles
-from penstock.lake.project_rows import SESSION, ProjectRows
 from penstock.lake.statements import Preparation
 
 _LAKE = "penstock.lake"
@@ -78,8 +76,6 @@ class ViewSources:
     snap: int
     #: The time that the snap stands for; None is now.
     moment: int | None
-    #: Keeps what is bound to the sessions of one project; None where it is all of the tenant's.
-    kept: ProjectRows | None = None
     _views: set[str] = field(default_factory=set)
 
     def bind_query(self, name: str, query: sa.Select[Any]) -> None:
@@ -94,7 +90,6 @@ class ViewSources:
             for values, kind in zip(columns, types.values(), strict=True)
         ]
         self.connection.register(name, pa.Table.from_arrays(arrays, schema=pa.schema(types)))
-        self.keep(name, types)
 
     def bind_files(
         self,
@@ -106,25 +101,8 @@ class ViewSources:
         some_are_older: bool = False,
     ) -> list[str]:
         """A relation of the rows of these Parquet files; of none, it has the columns of `schema`.
-        Of one project's sessions alone, where the query is. Raises QueryRefused.
         The column `filename` says which of the returned paths a row is from, if `with_paths`.
         Where some are older, they may lack columns of `schema`, which are null then."""
-        options = {"with_paths": with_paths, "some_are_older": some_are_older}
-        paths = self.bind_whole_files(name, file_names, schema, **options)
-        # A path names a file of the whole tenant.
-        self.keep(name, () if with_paths else schema.names)
-        return paths
-
-    def bind_whole_files(
-        self,
-        name: str,
-        file_names: Sequence[str],
-        schema: pa.Schema,
-        *,
-        with_paths: bool = False,
-        some_are_older: bool = False,
-    ) -> list[str]:
-        """The same with the rows of all projects."""
         if not file_names:
             if with_paths:
                 schema = schema.append(pa.field("filename", pa.string()))
@@ -147,19 +125,6 @@ class ViewSources:
         self.connection.paths += paths
         self.connection.execute(f"SET VARIABLE {name}_files = ?", [paths])
         return paths
-
-    def keep(self, name: str, columns: Collection[str]) -> None:
-        """Of this relation, with these columns, the rows of one project's sessions alone, where the
-        query is of one. Raises QueryRefused."""
-        if self.kept is None:
-            return
-        if SESSION not in columns:
-            raise QueryRefused(
-                why="it reads a view of what no project has for itself, and this key is for the "
-                f"project {self.kept.project}; of one project are the sessions, their events, "
-                "rewards, outcomes and labels"
-            )
-        self.kept.keep(name)
 
     def known(self, at: sa.Column[int]) -> sa.ColumnElement[bool]:
         """Rows with an earlier time than that of the query: what came later is not seen."""

@@ -100,9 +100,9 @@ _PARTS = (
 async def reading_caller(
     request: Request[Any, Any, Any], authorizer: Authorizer, quotas: Quotas
 ) -> Caller:
-    """Who asks, whose key may read rows, at least of one project. Counts as a query."""
+    """Who asks, whose key may read rows. Counts as a query."""
     authorization = request.headers.get("authorization")
-    grant = await authorizer.authorize(authorization, "read", of_projects=True)
+    grant = await authorizer.authorize(authorization, "read")
     quotas.require(grant.tenant, "queries_per_hour")
     quotas.count(grant.tenant, "queries_per_hour")
     return caller_of(grant)

@@ -197,7 +197,6 @@ def test_the_ledger_adds_up_and_counts_per_source(filled: Run) -> None:
         "rejected": 1,
         "waiting": 0,
         "erased": 0,
-        "near_misses": 0,
         "dropped": 0,
     }
     assert report["discrepancies"] == []

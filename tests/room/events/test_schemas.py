@@ -8,14 +8,21 @@ from typing import Any
 import pytest
 
 from penstock.events.event import PAYLOADS, SCHEMA_VERSION
+from penstock.events.near_misses import LINES_MAX, NearMisses, NearMissSample
 from penstock.events.schemas import event_schema, inlined
-from penstock.events.validation import has_near_miss, validate_line, validate_lines
+from penstock.events.validation import ValidatedLines, validate_line, validate_lines
 from tests.support.commands import penstock
 from tests.support.lakes import START_US, body_of, make_event
 from tests.support.repository import ROOT
 
 PAGE = ROOT / "docs" / "events.md"
 MAX = 1_000_000
+MINUTE_US = 60_000_000
+
+
+def misses_of(judged: ValidatedLines) -> NearMisses:
+    assert judged.rejections == []
+    return NearMissSample().look_at(judged.unknown, "acme", 0)
 
 
 def examples() -> list[str]:
@@ -33,7 +40,7 @@ def test_the_page_has_an_example_of_each_type() -> None:
 def test_each_example_is_accepted_and_every_key_is_known(line: str) -> None:
     validate_line(line.encode(), MAX)
     judged = validate_lines([line.encode()], 1, MAX)
-    assert (judged.rejections, judged.near_misses) == ([], None)
+    assert misses_of(judged).counts == {}
     event = json.loads(line)
     if event["type"] in PAYLOADS:
         schema = inlined(event_schema(event["type"]))
@@ -82,14 +89,23 @@ def test_a_key_that_is_nearly_right_is_accepted_and_told(
 ) -> None:
     events = [call(1, text="fine"), call(2, **payload) | extra, call(3, **payload) | extra]
     lines = body_of(events).replace(b"\n", b"\n\n", 1).split(b"\n")
-    judged = validate_lines(lines, 10, MAX)
-    assert judged.rejections == []
-    assert judged.near_misses is not None
-    [miss] = [miss for miss in judged.near_misses.counts if miss.key == key]
+    misses = misses_of(validate_lines(lines, 10, MAX))
+    [miss] = [miss for miss in misses.counts if miss.key == key]
     assert miss.known == known
-    assert (judged.near_misses.counts[miss], judged.near_misses.lines[miss]) == (2, 12)
-    assert judged.near_missed == [1, 2]
-    assert list(map(has_near_miss, judged.lines)) == [False, True, True]
+    assert (misses.counts[miss], misses.lines[miss]) == (2, 12)
+
+
+def test_some_lines_of_each_source_and_type_are_looked_at_in_a_minute() -> None:
+    sample = NearMissSample()
+
+    def looked(source: str, minute: int, tenant: str = "acme") -> int:
+        events = [call(n, promptTokens=3) | {"source": source} for n in range(2 * LINES_MAX)]
+        judged = validate_lines(body_of(events).split(b"\n"), 1, MAX)
+        found = sample.look_at(judged.unknown, tenant, minute * MINUTE_US)
+        return sum(found.counts.values())
+
+    assert [looked(source, 7) for source in ("a", "a", "b")] == [LINES_MAX, 0, LINES_MAX]
+    assert [looked("a", 7, "bolt"), looked("a", 8)] == [LINES_MAX, LINES_MAX]
 
 
 @pytest.mark.parametrize(
@@ -104,24 +120,13 @@ def test_a_key_that_is_nearly_right_is_accepted_and_told(
     ],
 )
 def test_keys_of_one_s_own_are_no_near_misses(event: dict[str, Any]) -> None:
-    judged = validate_lines([json.dumps(event).encode()], 1, MAX)
-    assert (judged.rejections, judged.near_misses) == ([], None)
-    assert not has_near_miss(judged.lines[0])
+    assert misses_of(validate_lines([json.dumps(event).encode()], 1, MAX)).counts == {}
 
 
 def test_names_beside_the_payload_are_told_too() -> None:
     event = {"session_id": "s", "ts": START_US, "type": "user_message", "userId": "u"}
     line = json.dumps(event | {"payload": {"text": "x"}}).encode()
-    judged = validate_lines([line], 1, MAX)
-    assert judged.near_misses is not None
-    [miss] = judged.near_misses.counts
-    assert miss == ("userId", "user")
-    assert has_near_miss(judged.lines[0])
-
-
-@pytest.mark.parametrize("bad", [b"", b"[]", b"{}", b"\xff", b'{"extra": 3}', b"[" * 100_000])
-def test_a_line_that_cannot_be_read_has_no_near_miss(bad: bytes) -> None:
-    assert not has_near_miss(bad)
+    assert list(misses_of(validate_lines([line], 1, MAX)).counts) == [("userId", "user")]
 
 
 def test_an_import_says_which_keys_nothing_reads(tmp_path: Path) -> None:

@@ -485,7 +485,7 @@ def test_fast_proof_gives_the_same_answers_as_line_by_line(
 ) -> None:
     judged = validate_lines(some, 5, bytes_max)
     bare = [one._replace(source=None) for one in judged.rejections]
-    judged = judged._replace(rejections=bare, near_misses=None, near_missed=())
+    judged = judged._replace(rejections=bare, unknown=())
     assert judged == one_by_one(some, 5, bytes_max)
 
 
@@ -503,7 +503,7 @@ def test_fast_proof_gives_the_same_answers_as_line_by_line(
 def test_fast_proof_is_not_fooled(some: list[bytes]) -> None:
     judged = validate_lines(some, 1, 1_000_000)
     bare = [one._replace(source=None) for one in judged.rejections]
-    judged = judged._replace(rejections=bare, near_misses=None, near_missed=())
+    judged = judged._replace(rejections=bare, unknown=())
     assert judged == one_by_one(some, 1, 1_000_000)
 
 

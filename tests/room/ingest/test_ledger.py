@@ -28,7 +28,7 @@ def totals(lake: HandLake) -> LedgerRow:
     assert report.discrepancies == []
     total = LedgerRow("", "", 0, 0, 0, 0, 0, 0)
     for row in report.rows:
-        names = ("accepted", "stored", "duplicate", "rejected", "waiting", "near_misses")
+        names = ("accepted", "stored", "duplicate", "rejected", "waiting")
         total = replace(total, **{n: getattr(total, n) + getattr(row, n) for n in names})
     return total
 
@@ -90,44 +90,6 @@ def test_rows_are_by_tenant_source_and_hour_of_arrival(tmp_path: Path) -> None:
         late = read_ledger(lake.lake, first_hour + HOUR_US + 5)
         assert [row.tenant for row in late.rows] == ["umbrella"]
         assert late.discrepancies == []
-
-
-def test_events_with_nearly_known_keys_are_counted_once_each(tmp_path: Path) -> None:
-    def odd(number: int) -> dict[str, Any]:
-        return make_event(f"s-{number % 5}", number) | {"userId": "u", "source": "old-client"}
-
-    seen: dict[str, int] = {}
-    with hand_lake(tmp_path) as lake:
-        lake.send([odd(number) for number in range(20)] + [make_event("s", 1)])
-        waiting = totals(lake)
-        lake.writer(lambda point: seen.update({point: totals(lake).near_misses})).drain()
-        lake.send([odd(3)])  # sent again: accepted, a duplicate, and counted as both
-        both = totals(lake)
-        lake.store()
-        after = totals(lake)
-        by_source = {row.source: row.near_misses for row in read_ledger(lake.lake).rows}
-        with lake.lake.database.write() as connection:  # as of before they were counted
-            connection.execute(sa.update(ledger).values(near_misses=None))
-        old = totals(lake)
-    assert (waiting.waiting, waiting.near_misses) == (21, 20)
-    assert set(seen.values()) == {20}
-    assert (both.near_misses, after.near_misses, after.duplicate) == (21, 21, 1)
-    assert by_source == {"old-client": 21, "by-hand": 0}
-    assert old.near_misses == 0
-
-
-def test_the_command_shows_near_misses_where_there_are_some(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        lake.store([make_event("s", 1)])
-        sound = penstock("ledger", "--data", str(tmp_path))
-        lake.store([make_event("s", 2) | {"userId": "u"}])
-    told = penstock("ledger", "--data", str(tmp_path))
-    document = json.loads(penstock("ledger", "--data", str(tmp_path), "--json").stdout)
-    assert "near misses" not in sound.stdout
-    assert "near misses" in told.stdout
-    assert "1 of the accepted events has a key that nothing reads" in " ".join(told.stderr.split())
-    assert document["totals"]["near_misses"] == 1
-    assert [row["near_misses"] for row in document["rows"]] == [1]
 
 
 def test_compaction_changes_nothing(tmp_path: Path) -> None:

@@ -93,18 +93,6 @@ OPEN_TO = {
     "POST /v1/suites/{suite}/results": "promote",
 }
 
-#: What keys of one project may ask too, of that project alone.
-OF_PROJECTS = {
-    "POST /v1/events",
-    "POST /v1/traces",
-    "POST /v1/logs",
-    "POST /v1/query",
-    "GET /v1/edited-files",
-    "GET /v1/keys/own",
-    "GET /v1/rewards/definitions",
-    "GET /v1/sessions",
-    "GET /v1/sessions/{session_id}",
-}
 
 #: What a route refuses to be without, before it looks at the key.
 QUERIES = {"GET /v1/channels/{name}/assign": "?key=k"}

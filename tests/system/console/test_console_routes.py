@@ -80,7 +80,6 @@ def visits(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visits]:
         keys: dict[str, str] = {
             role: create_key(lake.database, role, "default")[1] for role in ROLES
         }
-        keys["project"] = create_key(lake.database, "read", "default", project="web")[1]
         keys["short-lived"] = create_key(lake.database, "read", "default", "short-lived")[1]
     with running_server(data, "--role", "console") as server:
         yield Visits(server, data, keys)
@@ -97,18 +96,16 @@ def test_whoever_is_not_signed_in_is_asked_to(visits: Visits) -> None:
 
 
 def test_each_page_is_for_its_roles_alone(visits: Visits) -> None:
-    for role in (*ROLES, "project"):
+    for role in ROLES:
         cookie = visits.session(role)
         for page in all_pages():
             path = re.sub(r"{[^}]*}", "1", page.path)
             reply = visits.ask(page.method, path, cookie, {} if page.method == "POST" else None)
             allowed = role in (*page.roles, "admin")
-            if role == "project":
-                allowed = "read" in page.roles and page.of_projects
             if page.path == "/" and not allowed:  # begins at a page of its own
                 assert reply.status == 303
                 continue
-            refused = "this needs the role" in reply.body or "for the project" in reply.body
+            refused = "this needs the role" in reply.body
             assert refused != allowed, (role, page.path, reply.status)
 
 

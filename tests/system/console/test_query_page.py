@@ -61,14 +61,6 @@ def test_hostile_rows_are_text(console_service: ConsoleService, sign_in: SignIn)
     assert page.locator("main th b").count() == 0
 
 
-def test_a_key_of_a_project_sees_that_project(
-    console_service: ConsoleService, sign_in: SignIn
-) -> None:
-    page = sign_in(console_service, "project")
-    page.goto("/query?sql=" + quote("select distinct project from sessions"))
-    assert page.locator("tbody tr").all_inner_texts() == ["shop/web"]
-
-
 def test_the_page_fits_a_phone(console_service: ConsoleService, sign_in: SignIn) -> None:
     page = sign_in(console_service, "read", width=390)
     page.goto("/query?sql=" + quote(BY_TYPE))

@@ -75,7 +75,7 @@ def test_two_definitions_are_compared_on_the_same_sessions(
 
 
 def test_rewards_are_for_readers(service: ConsoleService, sign_in: SignIn) -> None:
-    for key, status in (("train", 403), ("project", 200), ("other", 200)):
+    for key, status in (("train", 403), ("other", 200)):
         page = sign_in(service, key)
         answer = page.goto("/rewards")
         assert answer is not None
@@ -89,18 +89,3 @@ def test_rewards_fit_a_phone(service: ConsoleService, sign_in: SignIn) -> None:
         page.goto(path)
         assert page.evaluate("document.documentElement.scrollWidth") == 390, path
         assert_accessible(page)
-
-
-def test_a_key_of_a_project_sees_the_rewards_of_its_sessions(
-    console_service: ConsoleService, sign_in: SignIn
-) -> None:
-    page = sign_in(console_service, "project")
-    navigation = page.get_by_role("navigation", name="Pages")
-    navigation.get_by_role("link", name="Rewards").click()
-    page.wait_for_url("**/rewards")
-    assert page.get_by_text("of the whole tenant").is_visible()
-    projects = page.get_by_role("region", name="Outcomes by project").locator("tbody tr")
-    assert [row.split()[0] for row in projects.all_inner_texts()] == ["shop/web"]
-    page.goto("/labels")
-    assert page.get_by_role("heading", name="Forbidden").is_visible()
-    assert "for the project shop/web alone" in page.locator("main").inner_text()

@@ -151,21 +151,6 @@ def test_a_key_may_come_as_the_variable_of_exporters_has_it(service: Any) -> Non
         assert answer.status == 200
 
 
-def test_a_key_for_one_project_stamps_its_spans_and_refuses_those_of_others(service: Any) -> None:
-    asked = json.dumps({"role": "ingest", "project": "shop/web"}).encode()
-    service.keys["of a project"] = service.post("/v1/keys", asked).json()["secret"]
-    own = as_protobuf(in_session("stamped", [chat(2, [ASKED], BYE, 0)]))
-    reply = service.post("/v1/traces", own, "of a project", Content_Type=PROTOBUF)
-    assert (reply.status, reply.body) == (200, b"")
-    sql = "select distinct project from events where session_id = 'stamped'"
-    assert service.query(sql) == [{"project": "shop/web"}]
-    other = traces([chat(3, [ASKED], BYE, 0)], {"penstock.project": "other"})
-    reply = service.post(
-        "/v1/traces", json.dumps(other).encode(), "of a project", Content_Type=JSON
-    )
-    assert reply.json()["partialSuccess"]["rejectedSpans"] == "1"
-
-
 def test_a_used_up_quota_says_when_to_come_back(start: Callable[..., Any]) -> None:
     with start(tenant_events_per_hour_max=2) as service:
         document = in_session("quota", [chat(2, [ASKED], BYE, 0)])

@@ -12,6 +12,7 @@ from litestar.exceptions import HTTPException
 from penstock.database.errors import DatabaseUnreachable
 from penstock.errors import Backlogged, PenstockError, TooManyRequests
 from penstock.eventlog.errors import LogUnwritable
+from penstock.events.near_misses import NearMissSample
 from penstock.events.validation import PART_LINES
 from penstock.http import body
 from penstock.http.errors import BodyTooLarge
@@ -153,6 +154,7 @@ def test_large_body_is_judged_in_small_steps() -> None:
         rejected_line_bytes_max=100,
         value_bytes_max=1 << 20,
         redactor=LineRedactor(rule_book("mask", "off"), lambda: b"k"),
+        sample=NearMissSample(),
     )
     line = (
         b'{"session_id":"s","ts":1795255200000000,"type":"user_message","payload":{"text":"hi"}}\n'

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from penstock.events.frames import (
     Frame,
     FrameDecoder,
-    count_near_misses,
     decode_frame,
     decode_rejected,
     encode_frame,
@@ -29,11 +28,6 @@ def line(session: str, source: str | None = None, text: str = "") -> bytes:
     event = {"session_id": session, "ts": 1_795_219_200_000_000, "type": "user_message"}
     event |= {"source": source} if source else {}
     return json.dumps(event | {"payload": {"text": text}}).encode()
-
-
-def near_missed(session: str, source: str) -> bytes:
-    event = json.loads(line(session, source)) | {"userId": "u"}
-    return json.dumps(event).encode()
 
 
 def packed(lines: list[bytes], partitions: int) -> list[tuple[int, Frame]]:
@@ -95,37 +89,6 @@ def test_no_value_is_larger_than_the_log_takes(sizes: list[int], bytes_max: int)
     for one in frames:
         found = Counter(json.loads(line)["source"] for line in one.body.split(b"\n"))
         assert one.header.counts == found
-
-
-@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), min_size=1), st.integers(1, 6))
-def test_near_misses_are_counted_by_source_wherever_their_lines_go(
-    sent: list[tuple[str, bool]], now: int
-) -> None:
-    lines = [
-        (near_missed if odd else line)(f"s-{number % 7}", f"by-{source}")
-        for number, (source, odd) in enumerate(sent)
-    ]
-    missed = Counter(f"by-{source}" for source, odd in sent if odd)
-    placed = [
-        again
-        for partition, frame in packed(lines, 3)
-        for value in encode_values(frame, 500)
-        for again in repartition(decode_frame(value), partition, now)
-    ]
-    counts: Counter[str] = Counter()
-    for _, frame in placed:
-        counts.update(frame.header.near_misses)
-        assert count_near_misses(frame.header, frame.body.split(b"\n")) == frame.header.near_misses
-    assert counts == missed
-
-
-def test_a_frame_of_before_near_misses_were_counted_has_none() -> None:
-    header = b'{"kind":"events","tenant":"acme","received_us":7,"counts":{"":1},"partitions":1}'
-    body = near_missed("s", "by-hand")
-    frame = decode_frame(len(header).to_bytes(4, "little") + header + body)
-    assert frame.header.near_misses == {}
-    [(_, sound)] = packed([line("s")], 1)
-    assert b"near_misses" not in encode_frame(sound)
 
 
 def test_refused_lines_are_divided_too() -> None:
