@@ -11,7 +11,6 @@ CREATE TABLE api_key (
 	created_at BIGINT NOT NULL,
 	revoked_at BIGINT,
 	expires_at BIGINT,
-	project TEXT,
 	CONSTRAINT pk_api_key PRIMARY KEY (id),
 	CONSTRAINT uq_api_key_sha256 UNIQUE (sha256)
 );
@@ -344,7 +343,6 @@ CREATE TABLE ledger (
 	duplicate BIGINT NOT NULL,
 	rejected BIGINT NOT NULL,
 	bytes BIGINT,
-	near_misses BIGINT,
 	erased BIGINT,
 	dropped BIGINT,
 	CONSTRAINT pk_ledger PRIMARY KEY (tenant, source, hour, partition)
@@ -460,15 +458,14 @@ CREATE TABLE rejected (
 	received_at BIGINT NOT NULL,
 	line BIGINT NOT NULL,
 	reason TEXT NOT NULL,
-	raw BLOB NOT NULL,
 	truncated BOOLEAN NOT NULL,
 	replayed_at BIGINT,
-	kind VARCHAR(128),
-	lines BIGINT,
-	acknowledged BOOLEAN,
-	file VARCHAR(255),
-	start BIGINT,
-	length INTEGER,
+	kind VARCHAR(128) NOT NULL,
+	lines BIGINT NOT NULL,
+	acknowledged BOOLEAN NOT NULL,
+	file VARCHAR(255) NOT NULL,
+	start BIGINT NOT NULL,
+	length INTEGER NOT NULL,
 	CONSTRAINT pk_rejected PRIMARY KEY (id)
 );
 CREATE TABLE rejection_fuse (

@@ -52,7 +52,7 @@ HOSTILE_SESSION = "hostile/<b>1</b>"
 
 @dataclass
 class ConsoleService:
-    """`keys` are of each role of the tenant `default`;
+    """`keys` are of each role of the tenant `default`,
     and "other" is an admin key of another tenant."""
 
     server: Server

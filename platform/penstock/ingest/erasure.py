@@ -6,8 +6,6 @@ import re
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -109,9 +107,9 @@ def _erase_rejected(order: ErasureOrder) -> Iterator[ErasedPart]:
         after = page[-1]["id"]
         raws = dict(contents_of(lake.store, page))
         for row in page:
-            if _is_meant(order, raws.get(row["id"], row["raw"]), row["reason"]):
+            if _is_meant(order, raws[row["id"]], row["reason"]):
                 meant.add(row["id"])
-                files |= {row["file"]} - {None}
+                files.add(row["file"])
     for name in sorted(files):
         _rewrite_file(order, name, meant)
     with lake.database.write() as connection:
@@ -147,26 +145,22 @@ def _texts(raw: bytes, field: bytes) -> Iterator[str]:
 
 
 def _rewrite_file(order: ErasureOrder, name: str, meant: set[int]) -> None:
-    """The lines of this file that stay, in new ones: a file of before tenants were apart may hold
-    lines of several."""
+    """The lines of this file that stay, in a new one."""
     lake = order.lake
-    query = sa.select(rejected).where(rejected.c.file == name)
-    query = query.order_by(rejected.c.tenant, rejected.c.start)
+    query = sa.select(rejected).where(rejected.c.file == name).order_by(rejected.c.start)
     with lake.database.read() as connection:
         rows = connection.execute(query).mappings().all()
     kept = [row for row in rows if row["id"] not in meant]
     raws = dict(contents_of(lake.store, kept))
-    moves: list[tuple[str, list[sa.RowMapping]]] = []
-    for tenant, of_tenant in groupby(kept, key=itemgetter("tenant")):
-        moves.append((new_name(tenant, 0, "rewritten", FOLDER, SUFFIX), list(of_tenant)))
-        fresh, own = moves[-1]
+    fresh = new_name(order.scope.tenant, 0, "rewritten", FOLDER, SUFFIX)
+    if kept:
         announce_file(lake.database, fresh, NO_PARTITION, owner=order.id)
         with lake.store.create(fresh) as file:
-            for row in own:
+            for row in kept:
                 file.write(raws[row["id"]] + b"\n")
     with lake.database.write() as connection:
-        for fresh, own in moves:
-            _move(connection, own, fresh)
+        if kept:
+            _move(connection, kept, fresh)
         for batch in portions(row["id"] for row in rows if row["id"] in meant):
             connection.execute(sa.delete(rejected).where(rejected.c.id.in_(batch)))
         give_up_files(connection, [name])

@@ -74,10 +74,9 @@ def read_stored(database: Database, tenants: Iterable[str]) -> dict[str, StoredR
     """What is stored of these tenants."""
     columns = rejected.c
     mine = (columns.tenant.in_(set(tenants)), columns.replayed_at.is_(None))
-    size = sa.func.coalesce(columns.length, sa.func.length(columns.raw))
-    sizes = sa.select(columns.tenant, sa.func.count(), sa.func.sum(size)).where(*mine)
+    sizes = sa.select(columns.tenant, sa.func.count(), sa.func.sum(columns.length)).where(*mine)
     newest = sa.select(columns.tenant, columns.source, columns.kind, sa.func.max(columns.id))
-    newest = newest.where(*mine, columns.kind.is_not(None), columns.acknowledged.is_not(sa.true()))
+    newest = newest.where(*mine, columns.acknowledged.is_(sa.false()))
     fuses = sa.select(rejection_fuse.c.tenant, rejection_fuse.c.source)
     stored: defaultdict[str, StoredRejections] = defaultdict(StoredRejections)
     with database.read() as connection:
@@ -105,13 +104,14 @@ def enter_rejected(connection: Connection, name: str, plan: RejectionPlan) -> No
     for lines in plan.stored:
         length = len(lines.content)
         place = {"file": name, "start": start, "length": length}
-        row = asdict(lines.first) | place | {"raw": b"", "lines": lines.lines}
+        row = asdict(lines.first) | place | {"lines": lines.lines}
+        del row["raw"]
         rows.append(row | {"source": lines.kind.source.name, "kind": lines.kind.reason})
         start += length + 1
     if rows:
         connection.execute(sa.insert(rejected), rows)
     for id_, count in sorted(plan.counted.items()):
-        more = sa.func.coalesce(rejected.c.lines, 1) + count
+        more = rejected.c.lines + count
         connection.execute(sa.update(rejected).where(rejected.c.id == id_).values(lines=more))
 
 
@@ -139,7 +139,7 @@ def _remove_lines(lake: Lake, old: sa.ColumnElement[bool]) -> int:
         files = set(connection.scalars(sa.select(rejected.c.file).where(old).distinct()))
         removed = connection.execute(sa.delete(rejected).where(old)).rowcount
         used = sa.select(rejected.c.file).where(rejected.c.file.in_(files)).distinct()
-        give_up_files(connection, files - set(connection.scalars(used)) - {None})
+        give_up_files(connection, files - set(connection.scalars(used)))
     return removed
 
 
@@ -233,20 +233,18 @@ def _read(lake: Lake, query: sa.Select[tuple[object, ...]]) -> list[RejectedEntr
         RejectedEntry(
             **{name: row[name] for name in ("id", "tenant", "source", "received_at", "line")},
             **{name: row[name] for name in ("reason", "truncated", "replayed_at")},
-            raw=contents.get(row["id"], row["raw"]),
-            lines=row["lines"] or 1,
-            acknowledged=bool(row["acknowledged"]),
+            **{name: row[name] for name in ("lines", "acknowledged")},
+            raw=contents[row["id"]],
         )
         for row in rows
     ]
 
 
 def contents_of(store: ObjectStore, rows: Sequence[sa.RowMapping]) -> Iterator[tuple[int, bytes]]:
-    """By id, the lines of those rows whose lines are in files."""
+    """By id, the lines of these rows."""
     by_file: defaultdict[str, list[sa.RowMapping]] = defaultdict(list)
     for row in rows:
-        if row["file"] is not None and not row["raw"]:
-            by_file[row["file"]].append(row)
+        by_file[row["file"]].append(row)
     for name, of_file in by_file.items():
         with store.open(name) as source:
             for row in of_file:

@@ -1,6 +1,6 @@
 """Tables of rejected lines. The lines themselves lie in files of the store."""
 
-from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, LargeBinary, String, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, String, Table, Text
 
 from penstock.database.tables import Number, metadata
 
@@ -14,21 +14,19 @@ rejected = Table(
     Column("received_at", BigInteger, nullable=False),
     Column("line", BigInteger, nullable=False),
     Column("reason", Text, nullable=False),
-    #: The line, in rows of an earlier version, which had no files; else empty.
-    Column("raw", LargeBinary, nullable=False),
     #: Only the beginning was kept: such a line cannot be sent again.
     Column("truncated", Boolean, nullable=False),
     Column("replayed_at", BigInteger),
     #: The reason without what differs from line to line.
-    Column("kind", String(128)),
-    #: How many lines of this kind the row stands for; NULL is one.
-    Column("lines", BigInteger),
+    Column("kind", String(128), nullable=False),
+    #: How many lines of this kind the row stands for.
+    Column("lines", BigInteger, nullable=False),
     #: They had been acknowledged: the file holds all of them, and not just the first.
-    Column("acknowledged", Boolean),
+    Column("acknowledged", Boolean, nullable=False),
     #: The file of the store, and which of its bytes.
-    Column("file", String(255)),
-    Column("start", BigInteger),
-    Column("length", Integer),
+    Column("file", String(255), nullable=False),
+    Column("start", BigInteger, nullable=False),
+    Column("length", Integer, nullable=False),
     Index("ix_rejected_received_at", "received_at"),
     Index("ix_rejected_tenant", "tenant", "source"),
     Index("ix_rejected_file", "file"),

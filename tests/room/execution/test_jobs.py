@@ -131,8 +131,8 @@ def count_the_commit(connection: Connection, bucket: Bucket, result: dict[str, i
             received_at=0,
             line=bucket.number,
             reason="",
-            raw=b"",
             truncated=False,
+            **{"kind": "", "lines": 1, "acknowledged": False, "file": "", "start": 0, "length": 0},
         )
     )
 

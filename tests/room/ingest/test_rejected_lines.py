@@ -18,12 +18,15 @@ pytestmark = pytest.mark.usefixtures("each_database")
 BAD = b'{"session_id": "s", "source": "ide", "ts": 1, "type": "user_message"}'
 
 
-def mend(lake: HandLake, number: int) -> None:
-    """As if a newer Penstock accepted what this one refuses: the kept line becomes an event."""
-    raw = json.dumps(make_event("mended", number)).encode()
+def mend(lake: HandLake, *number: int) -> None:
+    """As if a newer Penstock accepted what this one refuses: kept lines become an event."""
+    raw = json.dumps(make_event("mended", 1)).encode()
+    with lake.lake.store.create(name := "rejected/mended.lines") as file:
+        file.write(raw)
     with lake.lake.database.write() as connection:
-        change = sa.update(rejected).where(rejected.c.line == number).values(raw=raw)
-        connection.execute(change)
+        place = {"file": name, "start": 0, "length": len(raw)}
+        change = sa.update(rejected).values(**place)
+        connection.execute(change.where(rejected.c.line.in_(number)) if number else change)
 
 
 def test_a_refused_line_is_kept_whole_with_its_reason_place_and_source(tmp_path: Path) -> None:
@@ -104,9 +107,7 @@ def test_of_a_long_line_only_the_beginning_is_kept_and_it_is_not_sent_again(
 def test_more_lines_than_one_batch_are_all_sent_again(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as lake:
         lake.store(b"\n".join([BAD] * 1200))
-        with lake.lake.database.write() as connection:
-            raw = json.dumps(make_event("mended", 1)).encode()
-            connection.execute(sa.update(rejected).values(raw=raw))
+        mend(lake)
         assert replay_rejected(lake.lake, lake.clock).accepted == 1200
         lake.store()
         assert lake.stored() == {("default", "mended", "e1"): 1}

@@ -200,8 +200,8 @@ def test_a_flood_of_lines_adds_little_to_the_database(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as lake:
         lake.store(b"x\n" * 20_000)
         with lake.lake.database.read() as connection:
-            columns = (sa.func.count(), sa.func.sum(sa.func.length(rejected.c.raw)))
-            assert connection.execute(sa.select(*columns)).one() == (rejection_rules.ROWS_MAX, 0)
+            rows = connection.scalar(sa.select(sa.func.count()).select_from(rejected))
+        assert rows == rejection_rules.ROWS_MAX
         assert sum(entry.lines for entry in list_rejected(lake.lake, 10_000)) == 20_000
         [counted] = [entry for entry in list_rejected(lake.lake, 10_000) if entry.lines > 1]
         outcome = replay_rejected(lake.lake, lake.clock, [counted.id])
