@@ -132,7 +132,12 @@ def count_the_commit(connection: Connection, bucket: Bucket, result: dict[str, i
             line=bucket.number,
             reason="",
             truncated=False,
-            **{"kind": "", "lines": 1, "acknowledged": False, "file": "", "start": 0, "length": 0},
+            kind="",
+            lines=1,
+            acknowledged=False,
+            file="",
+            start=0,
+            length=0,
         )
     )
 
