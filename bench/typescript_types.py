@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from penstock.events.event import CUSTOM_PREFIX, DROPPED_TYPE, PAYLOADS
-from penstock.events.schemas import event_schema
+from penstock.events.event import CUSTOM_PREFIX, DROPPED_TYPE, PAYLOADS, event_schema
 
 PAGE = Path(__file__).parents[1] / "clients" / "typescript" / "src" / "vocabulary.ts"
 _HEAD = (

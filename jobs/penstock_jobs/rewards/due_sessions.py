@@ -23,8 +23,7 @@ from penstock.lake.lake import Lake
 from penstock.lake.segments import sessions_name
 from penstock.lake.tables import consent_change
 from penstock.privacy.consents import DecidedSubject, decisions_after
-from penstock.privacy.orders import ErasureScope
-from penstock.privacy.reach import find_sessions
+from penstock.privacy.orders import ErasureScope, find_sessions
 from penstock_jobs.rewards.chains import (
     Link,
     chains_of,

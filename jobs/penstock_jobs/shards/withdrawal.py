@@ -10,8 +10,7 @@ from penstock.checkpoints.lineage import learners
 from penstock.database.engine import clock_us, portions
 from penstock.lake.lake import Lake
 from penstock.privacy.consents import NO_TRAIN, DecisionKind, decided_consents
-from penstock.privacy.orders import ErasureScope
-from penstock.privacy.reach import find_sessions
+from penstock.privacy.orders import ErasureScope, find_sessions
 from penstock.shards.registered_shards import list_shards
 from penstock.shards.tables import shard_mark
 from penstock_jobs.shards.exclusion.eligibility import spread_denials

@@ -16,7 +16,7 @@ from litestar.openapi.spec import Operation, Parameter
 from penstock.access.keys import Authorizer, Grant
 from penstock.access.quotas import Quotas
 from penstock.errors import InvalidInput
-from penstock.http.body import read_fields
+from penstock.http.body import UnreadAnswers, held_answer, read_fields
 from penstock.http.openapi import (
     KEY_NEEDED,
     RefusableOperation,
@@ -25,7 +25,6 @@ from penstock.http.openapi import (
     refusals,
 )
 from penstock.http.request_slots import RequestSlots
-from penstock.http.unread_answers import UnreadAnswers, held_answer
 from penstock.lake.desk import Call, Caller, Question, perform
 from penstock.lake.lake import Lake
 from penstock.terminal.output import encode

@@ -6,15 +6,16 @@ import hashlib
 import re
 import secrets
 import threading
+from collections import OrderedDict
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
+from typing import Literal
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.access import ROLES, Role
-from penstock.access.errors import KeyExpired, KeyRefused, RoleMissing
-from penstock.access.failed_keys import FailedKeys
+from penstock.access.errors import KeyExpired, KeyRefused, RoleMissing, TooManyBadKeys
 from penstock.access.tables import api_key
 from penstock.audit.chain import append
 from penstock.audit.entry import OPERATOR, Deed
@@ -22,6 +23,7 @@ from penstock.clock import SECOND_US, Clock
 from penstock.database.engine import Database, clock_us, lock_table, now_us
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT, is_tenant
+from penstock.http.address import address_group
 from penstock.http.request_log import current_request
 from penstock.metrics import Metrics
 
@@ -313,3 +315,55 @@ class Authorizer:
 def _digest(secret: str) -> str:
     # The secret is random and long: a plain hash cannot be turned back.
     return hashlib.sha256(secret.encode()).hexdigest()
+
+
+Reason = Literal["missing", "unknown", "expired", "limited"]
+
+#: From one address, in a minute. Secrets have 192 bits: this saves the database and the log, and
+#: shows who tries. Keys that are valid work from there all the same, so that clients behind one
+#: balancer do not lock each other out.
+_FAILURES_MAX = 30
+_WINDOW_SECONDS = 60.0
+#: What is over is forgotten, the one that failed least recently first.
+_ADDRESSES_MAX = 4096
+
+
+class FailedKeys:
+    """For one process, within its event loop."""
+
+    def __init__(self, clock: Clock, metrics: Metrics | None = None) -> None:
+        self._clock = clock
+        self._metrics = metrics
+        #: When the window of an address began, and how many failed in it.
+        self._windows: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._windows)
+
+    def refuse_guesser(self, address: str | None) -> None:
+        """Raises TooManyBadKeys."""
+        began_s, failures = self._windows.get(_place(address), (0.0, 0))
+        left_s = began_s + _WINDOW_SECONDS - self._clock.elapsed_s()
+        if failures >= _FAILURES_MAX and left_s > 0:
+            self._add("limited")
+            raise TooManyBadKeys(failures=failures, retry_after_s=int(left_s) + 1)
+
+    def count(self, address: str | None, reason: Reason) -> None:
+        self._add(reason)
+        if reason != "unknown":  # nobody guesses
+            return
+        place, now_s = _place(address), self._clock.elapsed_s()
+        began_s, failures = self._windows.pop(place, (now_s, 0))
+        if now_s >= began_s + _WINDOW_SECONDS:
+            began_s, failures = now_s, 0
+        self._windows[place] = (began_s, failures + 1)
+        if len(self._windows) > _ADDRESSES_MAX:
+            self._windows.popitem(last=False)
+
+    def _add(self, reason: Reason) -> None:
+        if self._metrics is not None:
+            self._metrics.add("keys_refused_total", reason=reason)
+
+
+def _place(address: str | None) -> str:
+    return address_group(address) if address else ""

@@ -11,9 +11,8 @@ from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
-from penstock.access import QUOTAS, QuotaName
+from penstock.access import QUOTAS, AccessSettings, QuotaName
 from penstock.access.errors import QuotaUsedUp
-from penstock.access.settings import AccessSettings
 from penstock.access.tables import tenant_quota
 from penstock.audit.chain import append
 from penstock.audit.entry import OPERATOR, Deed

@@ -29,9 +29,8 @@ from penstock.console.sign_in_link import SignInLinks
 from penstock.console.templates import PageFrame
 from penstock.console.visitor import Visitor
 from penstock.errors import InvalidInput, PenstockError
-from penstock.http.body import read_body
+from penstock.http.body import UnreadAnswers, held_answer, read_body
 from penstock.http.request_slots import RequestSlots
-from penstock.http.unread_answers import UnreadAnswers, held_answer
 from penstock.lake.desk import DOCUMENT_BYTES_MAX, Question
 from penstock.lake.lake import Lake
 

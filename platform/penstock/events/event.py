@@ -1,7 +1,7 @@
 """An event: the fields of every type, its payload by type, its identity, its tenant and its
 session's consent. Unknown fields of a payload are kept, known ones are checked."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from xxhash import xxh3_64_intdigest, xxh3_128_digest
+
+from penstock.errors import InvalidInput
 
 Count = Annotated[int, Meta(ge=0)]
 Milliseconds = Annotated[float, Meta(ge=0)]
@@ -329,3 +331,58 @@ def strictest_consent(consents: Iterable[str]) -> str:
 def consent_of(session_start_payload: bytes) -> str:
     """The consent that a session's start states; unknown where it states none."""
     return _session_start_decoder.decode(session_start_payload).consent or CONSENT_UNKNOWN
+
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_IDENTITY = f"urn:penstock:event:{SCHEMA_VERSION}"
+CUSTOM = "x_…"
+
+
+def event_schema(kind: str | None = None) -> dict[str, Any]:
+    """Of events of this type, or of all; `$id` has the version. Raises InvalidInput."""
+    if kind is not None and kind not in PAYLOADS and kind != CUSTOM:
+        known = ", ".join([*PAYLOADS, CUSTOM])
+        raise InvalidInput(
+            what=f"The type {kind!r}", why=f"there is no such schema; known: {known}"
+        )
+    definitions = _definitions()
+    head = {"$schema": _DIALECT, "$id": _IDENTITY if kind is None else f"{_IDENTITY}:{kind}"}
+    if kind is not None:
+        return head | {"title": kind} | _event(kind) | {"$defs": definitions}
+    kinds = [_event(name) for name in [*PAYLOADS, CUSTOM]]
+    return head | {"title": "event", "oneOf": kinds, "$defs": definitions}
+
+
+def inlined(schema: Any, definitions: Mapping[str, Any] | None = None) -> Any:
+    """The schema with each of its definitions where it is used."""
+    if isinstance(schema, dict):
+        known = schema.get("$defs", definitions or {})
+        if "$ref" in schema:
+            return inlined(known[schema["$ref"].rpartition("/")[2]], known)
+        return {name: inlined(part, known) for name, part in schema.items() if name != "$defs"}
+    return [inlined(part, definitions) for part in schema] if isinstance(schema, list) else schema
+
+
+def _definitions() -> dict[str, Any]:
+    types = [EventFields, *PAYLOADS.values()]
+    _, definitions = msgspec.json.schema_components(types, ref_template="#/$defs/{name}")
+    seen: Any = definitions["FileObserved"]
+    seen["anyOf"] = [
+        {"required": ["text"], "properties": {"text": {"type": "string"}}},
+        {"required": ["deleted"], "properties": {"deleted": {"const": True}}},
+    ]
+    return dict(definitions)
+
+
+def _event(kind: str) -> dict[str, Any]:
+    fields: dict[str, Any] = dict(_definitions()["EventFields"])
+    payload: dict[str, Any] = {"type": "object"}
+    name: dict[str, Any] = {"type": "string", "pattern": f"^{CUSTOM_PREFIX}"}
+    if kind != CUSTOM:
+        payload = {"$ref": f"#/$defs/{PAYLOADS[kind].__name__}"}
+        name = {"const": kind}
+    return {
+        "type": "object",
+        "required": [*fields["required"], "type", "payload"],
+        "properties": fields["properties"] | {"type": name, "payload": payload},
+    }

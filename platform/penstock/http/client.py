@@ -17,9 +17,14 @@ import msgspec
 from penstock.errors import InvalidInput, PenstockError, one_line
 from penstock.http.address import HttpAddress
 from penstock.http.egress import EgressPolicy
-from penstock.http.errors import AddressForbidden, AnswerUnusable, ServerUnreachable
+from penstock.http.errors import (
+    AddressForbidden,
+    AnswerUnusable,
+    ServerUnreachable,
+    document_of,
+    refusal_of,
+)
 from penstock.http.login import service_key
-from penstock.http.received_errors import document_of, refusal_of
 from penstock.settings import without_secrets
 
 if TYPE_CHECKING:  # only type checkers know it before Python 3.12

@@ -9,8 +9,19 @@ from typing import Self
 
 from penstock.errors import SettingInvalid
 from penstock.http.errors import AddressForbidden
-from penstock.http.settings import HttpSettings
-from penstock.settings import Settings
+from penstock.settings import RoomSettings, Settings, setting
+
+
+@dataclass(frozen=True, kw_only=True)
+class HttpSettings(RoomSettings):
+    """See docs/settings.md."""
+
+    egress_networks: str = setting(
+        "",
+        "networks off the internet whose addresses tenants may have dialled, with commas",
+        "Set it, as 10.1.2.0/24, when webhooks of tenants are in a network of your own.",
+    )
+
 
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address

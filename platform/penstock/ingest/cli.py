@@ -274,6 +274,6 @@ def schema(
 
     Example: penstock events schema model_call
     """
-    from penstock.events.schemas import event_schema
+    from penstock.events.event import event_schema
 
     show_json(event_schema(kind or None))

@@ -2,12 +2,26 @@
 
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+
+from penstock.errors import PenstockError
+from penstock.http.errors import BodyTooLarge
 
 if sys.version_info >= (3, 14):
     from compression.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
 else:
     from backports.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
+
+
+class BodyUnreadable(PenstockError, exit_status=2, http_status=400):
+    """The request body could not be read: {why}. Nothing of it was accepted."""
+
+
+class EncodingUnknown(
+    PenstockError, exit_status=2, http_status=415, http_headers={"Accept-Encoding": "gzip, zstd"}
+):
+    """The content encoding {encoding} is not known; send gzip, zstd or none."""
+
 
 #: So much is decompressed at once, so that other requests get their turn in between.
 PIECE_BYTES = 256 * 1024
@@ -77,3 +91,24 @@ def decompressed(parts: Iterable[bytes], codec: str) -> Iterator[bytes]:
                 raise ValueError(str(error)) from None
     if stream is not None and not stream.ended:
         raise ValueError("it ends in the middle")
+
+
+def decompress(sent: Sequence[bytes], encoding: str, bytes_max: int) -> Iterator[bytes]:
+    """A body before its `Content-Encoding`, a part at a time, and no further than the limit.
+    Raises EncodingUnknown, BodyUnreadable, BodyTooLarge."""
+    if encoding in ("", "identity"):
+        if sum(map(len, sent)) > bytes_max:
+            raise BodyTooLarge(limit_bytes=bytes_max, measure="after decompression")
+        yield from sent
+        return
+    if encoding not in CODECS:
+        raise EncodingUnknown(encoding=encoding[:64])
+    size = 0
+    try:
+        for part in decompressed(sent, encoding):
+            size += len(part)
+            if size > bytes_max:
+                raise BodyTooLarge(limit_bytes=bytes_max, measure="after decompression")
+            yield part
+    except ValueError as error:
+        raise BodyUnreadable(why=f"not valid {encoding}: {error}") from None

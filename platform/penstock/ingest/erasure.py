@@ -26,7 +26,6 @@ from penstock.lake.lake import Lake
 from penstock.lake.segments import new_name
 from penstock.lake.tables import ledger, redaction_count
 from penstock.metrics import Metrics
-from penstock.privacy.errors import LogNotCovered
 from penstock.privacy.orders import (
     CONTENT,
     LINEAGE,
@@ -35,6 +34,7 @@ from penstock.privacy.orders import (
     ErasureOrder,
     ErasureScope,
     ErasureStep,
+    LogNotCovered,
 )
 from penstock.privacy.tombstones import SESSION, TENANT
 

@@ -13,10 +13,10 @@ from penstock.errors import Backlogged, InvalidInput, one_line
 from penstock.eventlog import OffsetBounds
 from penstock.events.bodies import split_body
 from penstock.http.client import ServiceClient
-from penstock.ingest.errors import BodyUnreadable
+from penstock.http.login import login_path
+from penstock.ingest.decompression import BodyUnreadable
 from penstock.ingest.event_files import EventFile, read_bodies
 from penstock.ingest.gateway import Acceptance, Acceptor
-from penstock.ingest.own_redaction import own_redactor
 from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.writer import Writer
@@ -27,6 +27,8 @@ from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock.metrics import Metrics
 from penstock.redaction.line_redaction import LineRedactor
+from penstock.sealed_texts import SecretSeal
+from penstock.settings import load_settings
 from penstock.terminal.output import say
 
 #: How long a running server may take to make room in the log.
@@ -236,3 +238,17 @@ def _unstored(lake: Lake, tenant: str, ends: list[int]) -> list[int]:
         beyond = OffsetBounds(start_of(lake.log, at, covered, tenant), end)
         left.append(end - min(first_frame_of(lake.log, arrivals, tenant, at, beyond), end))
     return left
+
+
+#: Beside the login.
+_KEY_NAME = "redaction.key"
+
+
+def own_redactor() -> LineRedactor:
+    """By the settings here, and with a key of this user: that of the lake is not here. Raises
+    RedactionRulesInvalid."""
+    settings = load_settings()
+    seal = SecretSeal(login_path().with_name(_KEY_NAME))
+    if settings.secret_key_file:
+        seal = SecretSeal.of(settings)
+    return LineRedactor.of(settings, lambda: seal.key_for("redaction"))

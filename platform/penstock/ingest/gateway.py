@@ -23,9 +23,7 @@ from penstock.events.frames import (
 )
 from penstock.events.near_misses import NearMisses, NearMissSample
 from penstock.events.validation import Rejection, ValidatedLines, validate_parts
-from penstock.http.errors import BodyTooLarge
-from penstock.ingest.decompression import CODECS, decompressed
-from penstock.ingest.errors import BodyUnreadable, EncodingUnknown
+from penstock.ingest.decompression import BodyUnreadable
 from penstock.lake.redaction_counts import SourceRule
 from penstock.metrics import Metrics
 from penstock.redaction.line_redaction import LineRedactor, RedactedLines
@@ -41,27 +39,6 @@ APPEND_BYTES_MAX = 512 * 1024
 #: How long a failed append counts as the log's state. A balancer sends requests only to gateways
 #: that are ready, so that without an end no request would show that the log is back.
 _FAILURE_SECONDS = 5.0
-
-
-def decompress(sent: Sequence[bytes], encoding: str, bytes_max: int) -> Iterator[bytes]:
-    """A body before its `Content-Encoding`, a part at a time, and no further than the limit.
-    Raises EncodingUnknown, BodyUnreadable, BodyTooLarge."""
-    if encoding in ("", "identity"):
-        if sum(map(len, sent)) > bytes_max:
-            raise BodyTooLarge(limit_bytes=bytes_max, measure="after decompression")
-        yield from sent
-        return
-    if encoding not in CODECS:
-        raise EncodingUnknown(encoding=encoding[:64])
-    size = 0
-    try:
-        for part in decompressed(sent, encoding):
-            size += len(part)
-            if size > bytes_max:
-                raise BodyTooLarge(limit_bytes=bytes_max, measure="after decompression")
-            yield part
-    except ValueError as error:
-        raise BodyUnreadable(why=f"not valid {encoding}: {error}") from None
 
 
 @dataclass

@@ -20,8 +20,12 @@ from penstock.events.frames import Frame
 from penstock.lake.buckets import SessionId
 from penstock.lake.rows import DecodedEvents
 from penstock.lake.tables import masked_session
-from penstock.redaction.placeholders import MARKS, PLACEHOLDER
-from penstock.redaction.token_ids import has_token_ids, payload_without_token_ids
+from penstock.redaction.placeholders import (
+    MARKS,
+    PLACEHOLDER,
+    has_token_ids,
+    payload_without_token_ids,
+)
 
 #: A session that goes on from a masked one repeats what was said there from its first event on.
 _FROM_THE_START = 0

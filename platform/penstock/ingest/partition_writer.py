@@ -15,9 +15,9 @@ import structlog
 from sqlalchemy import Connection
 
 from penstock.clock import Clock
+from penstock.errors import PenstockError
 from penstock.eventlog import Claim
 from penstock.events.frames import Frame, encode_values
-from penstock.ingest.errors import LogExpired, LogTruncated
 from penstock.ingest.flush import (
     NONE,
     UNFIT,
@@ -47,8 +47,8 @@ from penstock.ingest.rejection_rules import (
     count_by_source,
     plan_rejections,
 )
-from penstock.ingest.right_of_way import RightOfWay
 from penstock.ingest.settings import IngestSettings
+from penstock.ingest.work_turns import RightOfWay
 from penstock.lake import commits
 from penstock.lake.commits import CoveredSegment, LogShape, PartitionAdvance, PartitionClaim
 from penstock.lake.duplicates import KnownEvents, NewEvents
@@ -71,6 +71,18 @@ _READ_BYTES = 1024 * 1024
 _CLAIM_SECONDS = 0.5
 
 log_line = structlog.get_logger()
+
+
+class LogTruncated(PenstockError):
+    """Partition {partition} of the event log ends at {end}, but the lake covers it up to
+    {covered}: the log was cut or replaced by an older one. Restore it, or move the log
+    directory away, so that a new log is started."""
+
+
+class LogExpired(PenstockError):
+    """Partition {partition} of the event log begins at {first} now, but the lake covers it only
+    up to {covered}: its retention ran ahead of the writer. The events between are lost; the
+    ledger has the gap. Give the topic a longer retention, or start more writers."""
 
 
 @dataclass(frozen=True)

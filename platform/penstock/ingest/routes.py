@@ -14,23 +14,22 @@ from penstock.access.quotas import Quotas
 from penstock.clock import Clock
 from penstock.errors import InvalidInput, PenstockError
 from penstock.events.bodies import ArrayTooLarge
+from penstock.events.event import event_schema, inlined
 from penstock.events.near_misses import NearMisses, NearMissSample
-from penstock.events.schemas import event_schema, inlined
 from penstock.http.body import content_encoding, media_type, read_parts
 from penstock.http.errors import BodyTooLarge
 from penstock.http.openapi import KEY_NEEDED, RefusableOperation, refusals, schema_of
 from penstock.http.request_slots import cut_off_when_cancelled
+from penstock.ingest.decompression import decompress
 from penstock.ingest.gateway import (
     Acceptance,
     Acceptor,
     GroupCommit,
     InflightBytes,
     count_redactions,
-    decompress,
 )
-from penstock.ingest.right_of_way import RightOfWay
 from penstock.ingest.settings import IngestSettings
-from penstock.ingest.work_turns import WorkTurns
+from penstock.ingest.work_turns import RightOfWay, WorkTurns
 from penstock.lake.lake import Lake
 from penstock.metrics import Metrics
 from penstock.settings import MIB, Settings

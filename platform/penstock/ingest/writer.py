@@ -15,8 +15,7 @@ from penstock.database.tables import lease
 from penstock.errors import PenstockError, cause_for_everybody
 from penstock.eventlog import Claim
 from penstock.eventlog.errors import LogCorrupt
-from penstock.ingest.errors import LogTruncated
-from penstock.ingest.partition_writer import PartitionWriter, WriterParts
+from penstock.ingest.partition_writer import LogTruncated, PartitionWriter, WriterParts
 from penstock.lake import commits
 from penstock.lake.commits import LogShape, agree_on_shape
 from penstock.lake.errors import FencedOff

@@ -15,8 +15,7 @@ from penstock.errors import InvalidInput
 from penstock.events.event import is_tenant
 from penstock.lake.errors import RedactionLoosened
 from penstock.lake.tables import tenant_redaction
-from penstock.redaction.rules import MODES, KindModes, Mode
-from penstock.redaction.settings import RedactionSettings
+from penstock.redaction.rules import MODES, KindModes, Mode, RedactionSettings
 from penstock.settings import Settings
 
 #: From the mildest on.

@@ -17,11 +17,10 @@ from litestar.openapi.spec import (
     Schema,
 )
 
-from penstock.http.body import read_document
+from penstock.http.body import UnreadAnswers, held_answer, read_document
 from penstock.http.errors import CutOff
 from penstock.http.openapi import KEY_NEEDED, operation_taking, refusals
 from penstock.http.request_slots import RequestSlots, cut_off_when_cancelled
-from penstock.http.unread_answers import UnreadAnswers, held_answer
 from penstock.lake.desk import ARROW_STREAM, Caller, note_query
 from penstock.lake.lake import Lake
 from penstock.lake.query import LakeQuery, WrittenAnswer

@@ -20,8 +20,8 @@ from penstock.http.body import content_encoding, media_type, read_parts
 from penstock.http.errors import BodyTooLarge
 from penstock.http.openapi import KEY_NEEDED, RefusableOperation, refusals, schema_of
 from penstock.http.request_slots import cut_off_when_cancelled
-from penstock.ingest.errors import BodyUnreadable
-from penstock.ingest.gateway import CHUNK_BYTES, Acceptance, Acceptor, decompress
+from penstock.ingest.decompression import BodyUnreadable, decompress
+from penstock.ingest.gateway import CHUNK_BYTES, Acceptance, Acceptor
 from penstock.ingest.routes import ARRAY_BYTES_MAX, Gateway, held_parts, make_durable, sender_of
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.work_turns import BodyTurns

@@ -107,7 +107,7 @@ def _count(lake: Lake, caller: Caller, question: CountsQuestion) -> CountsAnswer
 
 
 def _answer(lake: Lake, row: "TenantRedaction") -> RedactionAnswer:
-    from penstock.redaction.settings import RedactionSettings
+    from penstock.redaction.rules import RedactionSettings
 
     modes = row.over(lake.settings.room(RedactionSettings).modes)
     own = [name for name in ("secrets", "personal") if getattr(row, name) is not None]

@@ -23,9 +23,16 @@ from penstock.database.leases import leased
 from penstock.lake.buckets import SessionId
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
-from penstock.privacy.errors import ErasureBusy, ErasureUnknown
-from penstock.privacy.orders import ErasedPart, ErasureOrder, ErasureScope, erasure_steps
-from penstock.privacy.reach import find_below, find_sessions
+from penstock.privacy.orders import (
+    ErasedPart,
+    ErasureBusy,
+    ErasureOrder,
+    ErasureScope,
+    ErasureUnknown,
+    erasure_steps,
+    find_below,
+    find_sessions,
+)
 from penstock.privacy.tables import DONE, OPEN, erasure, erasure_session
 from penstock.privacy.tombstones import (
     SESSION,

@@ -178,7 +178,7 @@ def _books(data: Path | None) -> "tuple[RuleBook, RuleBook]":
     """All rules there are, and those that are in use."""
     from dataclasses import replace
 
-    from penstock.redaction.settings import RedactionSettings
+    from penstock.redaction.rules import RedactionSettings
     from penstock.settings import load_settings
 
     settings = load_settings(data).room(RedactionSettings)

@@ -347,7 +347,7 @@ def machine_mask() -> Mask | None:
     installed."""
     try:
         from penstock.errors import PenstockError
-        from penstock.ingest.own_redaction import own_redactor
+        from penstock.ingest.file_import import own_redactor
     except ImportError:
         return None
     try:

@@ -19,12 +19,15 @@ import structlog
 from penstock.events.frames import Sign
 from penstock.events.validation import Rejection, source_of
 from penstock.redaction.line_work import LineUnfit, LineWork, Steps, outcome
-from penstock.redaction.placeholders import PLACEHOLDER
-from penstock.redaction.rules import KindModes, Mode, RuleBook
+from penstock.redaction.placeholders import (
+    PLACEHOLDER,
+    has_token_ids,
+    session_of,
+    without_token_ids,
+)
+from penstock.redaction.rules import KindModes, Mode, RedactionSettings, RuleBook
 from penstock.redaction.screen import MASKED, TOKEN_IDS, Marks, Screen, screen_of
-from penstock.redaction.settings import RedactionSettings
 from penstock.redaction.text_masks import TextMask
-from penstock.redaction.token_ids import has_token_ids, session_of, without_token_ids
 from penstock.settings import Settings
 
 #: Sessions of which a process remembers that something was masked.

@@ -8,11 +8,16 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast, get_args
 
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, PenstockError
 from penstock.redaction.checks import CHECKS, Candidate, is_assigned, names_no_secret
-from penstock.redaction.errors import RedactionRulesInvalid
 from penstock.redaction.placeholders import Kind
+from penstock.settings import RoomSettings, setting
 from penstock.toml_document import parse_toml, read_text, refuse_unknown
+
+
+class RedactionRulesInvalid(PenstockError, exit_status=2):
+    """The redaction rules {file} cannot be used: {why}. Nothing is taken in without them."""
+
 
 Mode = Literal["off", "mask", "drop", "quarantine"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -195,3 +200,35 @@ def _checks(names: object, where: str) -> tuple[Callable[[Candidate], bool], ...
         raise InvalidInput(what=where, why="checks has to be a list of texts")
     refuse_unknown(names, CHECKS, f"checks of {where}")
     return tuple(CHECKS[name] for name in names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RedactionSettings(RoomSettings):
+    """See docs/settings.md."""
+
+    redact_secrets: str = setting(
+        "mask",
+        "what becomes of events with keys, tokens and passwords",
+        "Set it to drop or quarantine where such an event is an incident, to off for made-up data.",
+        choices=MODES,
+    )
+    redact_personal: str = setting(
+        "off",
+        "the same for e-mail, phone numbers, cards, accounts, addresses of machines",
+        "Set it to mask where the events of other people come in.",
+        choices=MODES,
+    )
+    redaction_rules_file: str = setting(
+        "",
+        "TOML file with redaction rules of your own",
+        "Set it to add rules, to change one that comes with Penstock, or to turn one off.",
+    )
+
+    @property
+    def modes(self) -> KindModes:
+        return KindModes(cast(Mode, self.redact_secrets), cast(Mode, self.redact_personal))
+
+    def rule_book(self, modes: KindModes | None = None) -> RuleBook:
+        """With these modes, or those of the settings. Raises RedactionRulesInvalid."""
+        own = Path(self.redaction_rules_file) if self.redaction_rules_file else None
+        return rule_book(*(modes or self.modes), own)

@@ -8,8 +8,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from penstock.redaction.errors import RedactionRulesInvalid
-from penstock.redaction.rules import Rule
+from penstock.redaction.rules import RedactionRulesInvalid, Rule
 
 #: Marks beside those of rules: what may hide a secret from their anchors, token ids, and what was
 #: masked where the line came from.

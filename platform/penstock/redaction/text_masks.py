@@ -11,11 +11,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from penstock.redaction.checks import Candidate
-from penstock.redaction.line_work import LineUnfit, LineWork, Steps
+from penstock.redaction.line_work import LineUnfit, LineWork, Steps, text_pieces
 from penstock.redaction.placeholders import PLACEHOLDER, placeholder
 from penstock.redaction.rules import Rule
 from penstock.redaction.screen import BASE64, ESCAPED, PERCENT, QUARTET, Marks, Screen
-from penstock.redaction.text_pieces import text_pieces
 from penstock.redaction.views import (
     BASE64_BREAK,
     View,

@@ -6,8 +6,9 @@ import typer
 
 from penstock.arrow_start import take_memory_from_system
 from penstock.server.settings import ServerRole
-from penstock.settings import load_settings
+from penstock.settings import load_settings, resolve
 from penstock.terminal import options
+from penstock.terminal.output import show_json, show_table
 
 
 def serve(
@@ -46,3 +47,17 @@ def serve(
     flags = {"host": host, "port": port}
     flags |= {"tls_certificate_file": tls_cert, "tls_key_file": tls_key}
     run_server(load_settings(data, flags=flags), role, json=json)
+
+
+def config(data: options.Data = None, json: options.Json = False) -> None:
+    """Every setting, its value and where it came from.
+
+    Example: penstock config
+    """
+    settings = resolve(data)
+    if json:
+        show_json({each.name: {"value": each.shown, "origin": each.origin} for each in settings})
+        return
+    columns = ("variable", "shown", "origin", "meaning")
+    rows = [[getattr(setting, name) for name in columns] for setting in settings]
+    show_table(["setting", "value", "origin", "meaning"], rows)

@@ -21,10 +21,9 @@ from penstock.errors import PenstockError, SettingInvalid, one_line
 from penstock.lake.lake import Lake, open_or_make
 from penstock.logs import configure_logs, log_everything
 from penstock.server.app import make_app
-from penstock.server.errors import ServiceAddressTaken
 from penstock.server.service import Service
 from penstock.server.settings import ServerRole, ServerSettings
-from penstock.server.tls import ServerTls, open_tls
+from penstock.server.tls import ServerTls, ServiceAddressTaken, open_tls
 from penstock.server.wire import ConnectionCounts, bounded_protocol, make_room_for
 from penstock.settings import Settings
 from penstock.storage.errors import StoreUnreachable

@@ -10,10 +10,10 @@ import numpy.ma  # noqa: F401  # Arrow loads it at the first array: the first fl
 import structlog
 
 import penstock
+from penstock.access import AccessSettings
 from penstock.access.call_routes import CallRoutes
 from penstock.access.keys import Authorizer, KeyRing
 from penstock.access.quotas import Quotas
-from penstock.access.settings import AccessSettings
 from penstock.audit.chain import heads_of
 from penstock.audit.settings_change import note_settings
 from penstock.channels.channel_watcher import ChannelWatcher
@@ -26,8 +26,8 @@ from penstock.errors import PenstockError
 from penstock.eventlog.settings import EventLogSettings
 from penstock.fleet.replicas import FleetGauges
 from penstock.fleet.settings import FleetSettings
+from penstock.http.body import UnreadAnswers
 from penstock.http.request_slots import RequestSlots
-from penstock.http.unread_answers import UnreadAnswers
 from penstock.ingest.gateway import GroupCommit, InflightBytes
 from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.rejected_lines import fuse_warnings

@@ -8,8 +8,19 @@ from dataclasses import dataclass
 
 import structlog
 
-from penstock.server.errors import CertificateUnfit
+from penstock.errors import PenstockError
 from penstock.server.settings import ServerSettings
+
+
+class ServiceAddressTaken(PenstockError, exit_status=3):
+    """Cannot listen on {host}:{port}: {why}. Choose another with --port or
+    PENSTOCK_PORT."""
+
+
+class CertificateUnfit(PenstockError, exit_status=2):
+    """The certificate {certificate!r} with the key {key!r} cannot be used: {why}. Name both, in
+    PEM, the key without a passphrase (PENSTOCK_TLS_CERTIFICATE_FILE, PENSTOCK_TLS_KEY_FILE)."""
+
 
 log_line = structlog.get_logger()
 

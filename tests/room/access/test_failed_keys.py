@@ -7,8 +7,14 @@ from pathlib import Path
 import pytest
 
 from penstock.access.errors import KeyRefused, TooManyBadKeys
-from penstock.access.failed_keys import _ADDRESSES_MAX, _FAILURES_MAX, FailedKeys
-from penstock.access.keys import Authorizer, KeyRing, create_key
+from penstock.access.keys import (
+    _ADDRESSES_MAX,
+    _FAILURES_MAX,
+    Authorizer,
+    FailedKeys,
+    KeyRing,
+    create_key,
+)
 from penstock.http import request_log
 from penstock.http.request_log import RequestFacts
 from penstock.lake.lake import Lake, open_or_make

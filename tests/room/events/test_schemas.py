@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.events.event import PAYLOADS, SCHEMA_VERSION
+from penstock.events.event import PAYLOADS, SCHEMA_VERSION, event_schema, inlined
 from penstock.events.near_misses import LINES_MAX, NearMisses, NearMissSample
-from penstock.events.schemas import event_schema, inlined
 from penstock.events.validation import ValidatedLines, validate_line, validate_lines
 from tests.support.commands import penstock
 from tests.support.lakes import START_US, body_of, make_event

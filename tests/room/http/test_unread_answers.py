@@ -6,7 +6,7 @@ import gc
 import pytest
 
 from penstock.errors import TooManyRequests
-from penstock.http.unread_answers import PIECE_BYTES, UnreadAnswers
+from penstock.http.body import PIECE_BYTES, UnreadAnswers
 
 ANSWER = bytes(range(256)) * (PIECE_BYTES // 256) * 2 + b"end"
 

@@ -20,7 +20,7 @@ from penstock.ingest.gateway import Acceptor
 from penstock.ingest.rejected_lines import list_rejected, replay_rejected
 from penstock.lake.desk import RemoteDesk
 from penstock.lake.redaction_counts import read_redaction_counts
-from penstock.redaction.errors import RedactionRulesInvalid
+from penstock.redaction.rules import RedactionRulesInvalid
 from penstock_jobs.demo.server import running_server
 from tests.support import planted_secrets
 from tests.support.lakes import HandLake, body_of, hand_lake, make_event

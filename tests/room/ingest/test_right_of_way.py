@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.ingest.right_of_way import Breaks, RightOfWay
+from penstock.ingest.work_turns import Breaks, RightOfWay
 from tests.support.lakes import hand_lake, make_event
 
 _LONG_S = 3600.0

@@ -12,8 +12,8 @@ import sqlalchemy as sa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.ingest.errors import LogTruncated
 from penstock.ingest.ledger import read_ledger
+from penstock.ingest.partition_writer import LogTruncated
 from penstock.ingest.tables import rejected
 from penstock.lake.catalog import current, read_next_offsets
 from penstock.lake.segments import sessions_name

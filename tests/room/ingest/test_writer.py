@@ -8,7 +8,7 @@ import pytest
 
 from penstock.clock import SystemClock
 from penstock.ingest import writer
-from penstock.ingest.errors import LogTruncated
+from penstock.ingest.partition_writer import LogTruncated
 from penstock.ingest.writer import Writer
 from penstock.lake.errors import CompactionConflict, LakeDamaged
 from penstock.lake.lake import Lake

@@ -25,8 +25,7 @@ from penstock.privacy.erasure import (
     open_erasures,
     order_erasure,
 )
-from penstock.privacy.orders import ErasureScope
-from penstock.privacy.reach import find_sessions
+from penstock.privacy.orders import ErasureScope, find_sessions
 from penstock.signatures import PublicKey, SigningKey
 from tests.support.cut_off import CutOff, ended_after
 from tests.support.lakes import START_US, Event, HandLake, hand_lake, make_event

@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 from penstock.redaction import screen
-from penstock.redaction.errors import RedactionRulesInvalid
 from penstock.redaction.line_redaction import LineRedactor
-from penstock.redaction.placeholders import PLACEHOLDER
-from penstock.redaction.rules import Mode, built_in_rules, rule_book
+from penstock.redaction.placeholders import PLACEHOLDER, REDACTED_KEY
+from penstock.redaction.rules import Mode, RedactionRulesInvalid, built_in_rules, rule_book
 from penstock.redaction.screen import TOKEN_IDS, screen_of
-from penstock.redaction.token_ids import REDACTED_KEY
 from tests.support import planted_secrets
 from tests.support.planted_secrets import ENCODINGS, SHAPED
 

@@ -16,9 +16,8 @@ from sqlalchemy import Connection
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
 from penstock.eventlog import settings as eventlog
-from penstock.ingest.errors import LogTruncated
 from penstock.ingest.ledger import read_ledger
-from penstock.ingest.partition_writer import PartitionWriter
+from penstock.ingest.partition_writer import LogTruncated, PartitionWriter
 from penstock.lake.catalog import create_snapshot, current, pinned
 from penstock.lake.errors import CompactionConflict, FencedOff
 from penstock.lake.merges import SEGMENTS, merge, swap, write_merged

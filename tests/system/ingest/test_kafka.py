@@ -17,8 +17,8 @@ from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from penstock.eventlog.errors import LogUnsuitable
 from penstock.eventlog.kafka.log import KafkaEventLog
 from penstock.events.frames import partition_of
-from penstock.ingest.errors import LogExpired
 from penstock.ingest.ledger import read_ledger
+from penstock.ingest.partition_writer import LogExpired
 from penstock.ingest.rejected_lines import list_rejected
 from penstock.lake.commits import agree_on_shape, survey_writers
 from penstock.lake.errors import FencedOff, LogGrew

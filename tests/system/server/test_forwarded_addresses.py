@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.access.failed_keys import _FAILURES_MAX
+from penstock.access.keys import _FAILURES_MAX
 from penstock.errors import SettingInvalid
 from penstock.http.address import address_group
 from penstock.http.client import ServiceClient

@@ -11,12 +11,11 @@ import pytest
 
 from penstock.redaction import line_redaction, line_work
 from penstock.redaction.line_redaction import LineRedactor, RedactedLines
-from penstock.redaction.line_work import LineWork, TooMuchWork
+from penstock.redaction.line_work import CORE_CHARS, LineWork, TooMuchWork
 from penstock.redaction.placeholders import PLACEHOLDER
 from penstock.redaction.rules import Rule, rule_book
 from penstock.redaction.screen import Marks, screen_of
 from penstock.redaction.text_masks import MATCHES_MAX, TooManyMatches
-from penstock.redaction.text_pieces import CORE_CHARS
 from tests.support.planted_secrets import ENCODINGS, SHAPED, aws_key
 
 LINE_CHARS = 400_000
