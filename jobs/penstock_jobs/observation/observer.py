@@ -85,7 +85,7 @@ def list_edited_files(lake: Lake, caller: Caller, asked: EditedFilesQuestion) ->
         raise InvalidInput(what="The cursor", why="no page gave it")
     sql = files("penstock_jobs.observation").joinpath("sql", "edited_files.sql").read_text()
     query = OwnQuery(sql, frozenset({"events"}), variables=variables)
-    rows = lake.query(query, tenant=caller.tenant, project=caller.project).table()
+    rows = lake.query(query, tenant=caller.tenant).table()
     edits = msgspec.convert(rows.to_pylist(), list[EditedFile])
     follows = None
     if len(edits) > asked.limit:
@@ -105,7 +105,6 @@ EDITED_FILES = Call(
     description="Paths and times of edits, without their texts: what `penstock observe` looks at.",
     refused={422: "The answer is over its limit, or took too long."},
     reads_rows=True,
-    of_projects=True,
 )
 
 CALLS = [EDITED_FILES]

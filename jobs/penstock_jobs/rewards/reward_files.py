@@ -203,8 +203,7 @@ def bind_views(sources: ViewSources, views: frozenset[str]) -> None:
     files = rewards_at(sources.database, sources.snap, tenant=sources.tenant)
     names = [file.name for file in files]
     outcomes, columns = list(map(sessions_name, names)), OUTCOME_FILE_ROWS
-    sources.bind_whole_files("stored_outcomes", outcomes, columns, with_paths=True)
-    sources.keep("stored_outcomes", columns.names)
+    sources.bind_files("stored_outcomes", outcomes, columns, with_paths=True)
     _bind_rewards_in(sources, names)
     if "rewards" in views:
         sources.bind_files("stored_rewards", names, REWARD_FILE_ROWS)

@@ -51,8 +51,6 @@ class Prepare(msgspec.Struct, tag=True, frozen=True):
     paths: list[str]
     #: Files that the server reads for the process, by their sizes.
     distant: list[str]
-    #: Of the files, those that it needs once the steps are done; None is all of them.
-    left_paths: list[str] | None = None
 
 
 class FileContent(msgspec.Struct, tag=True, frozen=True):
