@@ -50,9 +50,9 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     differ."""
     spread = config.getoption("numprocesses", None)
     if spread and not hasattr(config, "workerinput"):
-        used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        minutes = sum(one.ru_utime + one.ru_stime for one in used) / 60
-        goal = f"; the goal of make test is {_CPU_MINUTES_GOAL}" * ("smoke" in config.option.markexpr)
+        both = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        minutes = sum(sum(resource.getrusage(who)[:2]) for who in both) / 60
+        goal = f", goal {_CPU_MINUTES_GOAL}" if "smoke" in config.option.markexpr else ""
         sys.stdout.write(f"{minutes:.1f} CPU minutes{goal}\n")
 
 
