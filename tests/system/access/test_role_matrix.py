@@ -174,6 +174,7 @@ def test_a_role_may_ask_what_the_table_says(
                 assert reply.json()["error"] == "RoleMissing"
 
 
+@pytest.mark.smoke
 def test_without_a_key_only_what_is_everybodys_is_answered(
     served: tuple[Server, dict[str, str]],
 ) -> None:
@@ -196,6 +197,7 @@ def _commands(command: Any, name: str = "") -> Iterator[tuple[str, bool]]:
         yield from _commands(command.get_command(context, part), f"{name} {part}".strip())
 
 
+@pytest.mark.smoke
 def test_every_command_says_whether_a_key_is_enough() -> None:
     found = dict(_commands(typer.main.get_command(cli.app)))
     listed = {

@@ -61,6 +61,7 @@ def table(found: Sequence[Attempt]) -> list[Attempt]:
     return [replace(one, latency_s=None) for one in found]
 
 
+@pytest.mark.smoke
 def test_each_attempt_is_there_once(lake: Lake, suite: Suite) -> None:
     told: list[tuple[int, int]] = []
     report = run_here(lake, suite, BY_SEED, follow=lambda done, of: told.append((done, of)))

@@ -55,6 +55,7 @@ def answering(text: bytes) -> Iterator[int]:
         thread.join()
 
 
+@pytest.mark.smoke
 def test_a_program_works_on_its_folders(isolation: None) -> None:
     with open_sandbox(tree=TREE) as sandbox:
         ended = run_in(sandbox, "./run.sh && cat a.txt && echo two >> a.txt && echo r > ../out/r")
@@ -130,6 +131,7 @@ def test_it_reveals_nothing_by_mounts_of_its_own(isolation: None, tmp_path: Path
             assert "answer is" not in ended.output
 
 
+@pytest.mark.smoke
 def test_no_network(sandbox: IsolatedSandbox) -> None:
     with answering(b"hello") as port:
         code = f'import socket; socket.create_connection(("127.0.0.1", {port}), 5)'

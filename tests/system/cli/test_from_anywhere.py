@@ -257,6 +257,7 @@ def test_a_role_that_may_not_is_refused_by_the_command_as_by_the_route(world: Wo
 # What changes something
 
 
+@pytest.mark.smoke
 def test_a_promotion_from_afar_goes_through_the_gate_and_names_the_key(world: World) -> None:
     channel = ["--channel", "afar", "--reason", "better"]
     policy = str(world.data.parent / "policy.toml")
@@ -334,6 +335,7 @@ def test_results_that_no_importer_reads_are_refused(
     assert (reply.status, why in reply.json()["detail"]) == (400, True), reply.body
 
 
+@pytest.mark.smoke
 def test_files_are_imported_from_afar(world: World, tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_bytes(
         body_of(make_event("from-afar", number) for number in range(30)) + b"nothing\n"
@@ -414,6 +416,7 @@ def test_a_key_makes_none_that_outlives_it(world: World) -> None:
         assert (refused.returncode, "expires at 2090-01-01" in refused.stderr) == (2, True)
 
 
+@pytest.mark.smoke
 def test_python_reads_the_lake_of_a_service(world: World, tmp_path: Path) -> None:
     sql = "select type, count(*) as n from events where session_id <> 'from-afar' group by all"
     digest = json.loads(world.here("shards", "show", "sft-persistent", "--json").stdout)["shard"]

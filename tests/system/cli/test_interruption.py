@@ -40,6 +40,7 @@ def interrupted(program: subprocess.Popen[bytes]) -> tuple[int, bytes]:
     return program.returncode, err
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("out", ["-", "rows.csv"])
 def test_ctrl_c_ends_a_query_wherever_it_is(
     run: Run, data: Path, events_file: Path, tmp_path: Path, out: str

@@ -95,6 +95,7 @@ def test_whoever_is_not_signed_in_is_asked_to(visits: Visits) -> None:
     assert visits.ask("GET", "/", **{"Penstock-Fragment": "1"}).status == 401
 
 
+@pytest.mark.smoke
 def test_each_page_is_for_its_roles_alone(visits: Visits) -> None:
     for role in ROLES:
         cookie = visits.session(role)
@@ -109,6 +110,7 @@ def test_each_page_is_for_its_roles_alone(visits: Visits) -> None:
             assert refused != allowed, (role, page.path, reply.status)
 
 
+@pytest.mark.smoke
 def test_pages_and_assets_have_their_headers(visits: Visits) -> None:
     page = visits.ask("GET", "/", visits.session("read"))
     policy = page.headers["content-security-policy"]

@@ -149,6 +149,7 @@ def test_a_writer_that_dies_before_or_after_the_log_is_trimmed_loses_nothing(
             assert len(list((tmp_path / "log" / "p-0000").glob("*.log"))) == 1
 
 
+@pytest.mark.smoke
 def test_a_torn_file_is_never_part_of_the_lake(tmp_path: Path) -> None:
     """F2: what a dead writer left is written anew by the next, whatever it looks like."""
     with hand_lake(tmp_path) as lake:

@@ -128,6 +128,7 @@ def test_told_to_end_while_it_loads(fleet: Fleet) -> None:
     assert sidecar.returncode == 0
 
 
+@pytest.mark.smoke
 def test_over_http_with_a_key_that_may_no_more_than_serve(
     fleet: Fleet, tmp_path: Path, run: Run
 ) -> None:

@@ -90,6 +90,7 @@ def kinds(rows: list[Row]) -> dict[str, int]:
     return dict(Counter(row["type"] for row in rows))
 
 
+@pytest.mark.smoke
 def test_claude_code(service: Any, desk: Desk) -> None:
     for told in inputs.claude_code(str(desk.folder)):
         assert desk.run("claude_code.py", told) == ""  # what it said would be context

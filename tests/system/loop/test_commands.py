@@ -31,6 +31,7 @@ def asked(world: World, *arguments: str) -> Any:
     return json.loads(loop(world, *arguments, "--json").stdout)
 
 
+@pytest.mark.smoke
 def test_a_cycle_its_status_and_its_history(world: World) -> None:
     assert "No loop has run yet" in loop(world, "status").stderr
     world.loop(("name =", 'budget = "1s"\nname ='))

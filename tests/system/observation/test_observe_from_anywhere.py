@@ -11,6 +11,7 @@ from tests.support.commands import penstock
 from tests.support.service import Service
 
 
+@pytest.mark.smoke
 def test_of_a_service(service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "shop"
     folder.mkdir()

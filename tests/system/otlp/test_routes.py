@@ -43,6 +43,7 @@ KINDS = ["session_start", "x_span", "user_message", "model_call", "tool_result",
          "user_message", "model_call"]  # fmt: skip
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("form", [PROTOBUF, JSON])
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_conversation_is_stored_once_however_often_it_is_sent(
@@ -61,6 +62,7 @@ def test_a_conversation_is_stored_once_however_often_it_is_sent(
     assert sorted(stored(service, name)) == sorted(KINDS)
 
 
+@pytest.mark.smoke
 def test_the_sdk_sends_and_is_answered(service: Any) -> None:
     """What an agent's process does, with nothing but the exporter's variables."""
     exporter = OTLPSpanExporter(

@@ -14,6 +14,7 @@ from tests.support.proxy.conversations import chat, setting_of
 from tests.support.servers.scripted_engine import Kind, ScriptedEngine
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("kind", ["vllm", "sglang"])
 def test_a_shard_has_what_the_engine_sampled(tmp_path: Path, kind: Kind) -> None:
     data = tmp_path / "data"

@@ -33,6 +33,7 @@ BROKEN: dict[str, Any] = {"ok": False, "error_class": "invalid_arguments"}
 Random = np.random.Generator
 
 
+@pytest.mark.smoke
 def test_rates_by_hand(tmp_path: Path) -> None:
     events = [
         # Two turns: an edit, then a question. Two of three calls are broken.

@@ -9,6 +9,7 @@ import pytest
 from penstock.server.api_page import type_text
 
 
+@pytest.mark.smoke
 def test_every_call_parameter_and_schema_is_on_the_page(service: Any) -> None:
     document = service.get("/openapi.json").json()
     answer = service.get("/docs")

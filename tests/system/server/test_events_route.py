@@ -100,6 +100,7 @@ def test_openapi_has_the_schema_of_events(service: Any) -> None:
     assert {"edit", "model_call", "session_start"} <= set(kinds)
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(
     ("name", "pack", "encoding"),
     [
@@ -128,6 +129,7 @@ def test_empty_body_is_no_events(service: Any, body: bytes) -> None:
     assert service.post("/v1/events", body).json() == {"accepted": 0, "rejected": []}
 
 
+@pytest.mark.smoke
 def test_bad_lines_are_told_by_number_and_cost_no_neighbour(service: Any) -> None:
     one, two, three = lines("partly", 3)
     body = b"\n".join([one, b"oops", b"", two, event("partly", type="user_massage"), three])
@@ -331,6 +333,7 @@ def test_key_of_another_role_is_403(service: Any) -> None:
     )
 
 
+@pytest.mark.smoke
 def test_tenant_is_that_of_the_key(service: Any) -> None:
     """Whatever an event says of itself."""
     service.post("/v1/events", event("mine", tenant="bolt", event_id="e"), "ingest")

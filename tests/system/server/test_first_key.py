@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+import pytest
+
 from penstock.access.keys import KeyRing
 from penstock.clock import SystemClock
 from penstock.lake.lake import Lake, open_existing
@@ -45,6 +47,7 @@ def _is_admin(lake: Lake, key: str) -> bool:
     return ring.grant(f"Bearer {key}").role == "admin"
 
 
+@pytest.mark.smoke
 def test_a_pipe_is_told_of_a_file_that_nobody_else_reads(tmp_path: Path) -> None:
     path = tmp_path / "first-admin-key"
     path.write_text("of a lake that was here before")

@@ -96,6 +96,7 @@ def running(service: Service) -> int:
 # What an answer may cost the service
 
 
+@pytest.mark.smoke
 def test_values_made_of_nothing_cost_the_service_nothing(service: Service) -> None:
     """A list of nulls has no bytes as Arrow, and eight for each null as a list of Python's."""
     ask(service, "select 1 as a")

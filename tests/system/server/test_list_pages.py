@@ -25,6 +25,7 @@ def filled(service: Service) -> None:
         assert service.post(f"/v1/channels/ch{number}/promote", body).status == 200
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize(("name", "least"), [("checkpoints", 5), ("channels", 5), ("keys", 3)])
 def test_pages_hold_each_entry_of_the_list_once(service: Any, name: str, least: int) -> None:
     with service.client() as client:

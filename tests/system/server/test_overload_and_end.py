@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from penstock.access.keys import create_key, list_keys, revoke_key
 from penstock.http.client import ServiceClient
 from penstock.http.errors import ServerUnreachable
@@ -193,6 +195,7 @@ def test_taken_port_is_said_and_is_status_3(tmp_path: Path) -> None:
     assert f"Cannot listen on 127.0.0.1:{port}".encode() in done.stderr
 
 
+@pytest.mark.smoke
 def test_signal_to_stop_keeps_every_promise_and_stores_the_rest(start: Starter) -> None:
     """What a client saw accepted is in the lake, none of it twice, and the status is 0."""
     acknowledged: list[str] = []
@@ -226,6 +229,7 @@ def test_signal_to_stop_keeps_every_promise_and_stores_the_rest(start: Starter) 
     assert len(stored) == len(set(stored))
 
 
+@pytest.mark.smoke
 def test_a_quota_answers_429_with_which_and_until_when(start: Callable[..., Any]) -> None:
     with start(tenant_events_per_hour_max=2, tenant_queries_per_hour_max=1) as service:
         events = b"\n".join(

@@ -44,6 +44,7 @@ def problem(reply: HttpAnswer, status: int) -> str:
     return detail
 
 
+@pytest.mark.smoke
 def test_json_answer(service: Any) -> None:
     reply = ask(service, "select session_id, text from user_messages order by 1 limit 2")
     assert reply.headers["content-type"] == "application/json"
@@ -73,6 +74,7 @@ def test_answer_without_rows_has_its_columns(service: Any) -> None:
     assert (answer["columns"], answer["rows"]) == (["session_id"], [])
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("key", ["read", "admin"])
 def test_only_rows_of_the_key_s_tenant_are_seen(service: Any, key: str) -> None:
     sql = "select distinct text from user_messages"

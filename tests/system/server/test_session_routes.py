@@ -69,6 +69,7 @@ def test_the_list_is_narrowed(service: Any) -> None:
     assert document(service, "?since=2026-11-21T00:00Z")["sessions"] == []
 
 
+@pytest.mark.smoke
 def test_a_session_comes_with_its_events_its_rewards_and_why_it_is_worth_that(service: Any) -> None:
     record = document(service, "/sample-reverted?limit=4")
     assert record["session"]["user"]

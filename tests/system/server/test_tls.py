@@ -65,6 +65,7 @@ def name_shown(server: Server) -> str:
     return str(name.value)
 
 
+@pytest.mark.smoke
 def test_a_service_speaks_https_and_takes_a_renewed_certificate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ def more(lake: HandLake, session: str, checkpoint: str, text: str = "do what non
     lake.send([one | {"project": "p", "checkpoint": checkpoint} for one in events])
 
 
+@pytest.mark.smoke
 def test_versions_are_counted_back_from_a_channel(
     lake: HandLake, recipe: Callable[..., Any]
 ) -> None:
