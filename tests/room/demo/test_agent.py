@@ -74,13 +74,6 @@ def test_it_works_as_the_simulator_has_it(agent: dict[str, Any]) -> None:
         assert (share, breaks) == (style.done, style.breaks)
 
 
-def test_it_samples_as_often_as_its_policy_says(agent: dict[str, Any]) -> None:
-    logits = dict(zip([one.name for one in STYLES], POLICIES["fair"].logits["clear"], strict=True))
-    drawn = [agent["sample"](logits, at / 1_000) for at in range(1_000)]
-    for style, share in zip(STYLES, POLICIES["fair"].probabilities("clear"), strict=True):
-        assert drawn.count(style.name) / 1_000 == pytest.approx(share, abs=0.002)
-
-
 @pytest.mark.parametrize(
     ("style", "score", "report"),
     [

@@ -23,11 +23,6 @@ def test_each_loop_file_can_be_used(tmp_path: Path) -> None:
     assert load_settings(folders.data).room(LoopSettings).loop_poll_seconds == 0.1
 
 
-def test_where_there_are_no_rooms_the_agent_runs_without(tmp_path: Path) -> None:
-    folders = make_folders(tmp_path / "demo", isolated=False)
-    assert not load_loop(folders.loops / "learn.toml").bench[0].isolation
-
-
 def test_another_demonstration_replaces_the_last(tmp_path: Path) -> None:
     folders = make_folders(tmp_path / "demo")
     for left in (folders.data / "penstock.db", folders.models / "demo-0001.json"):
@@ -82,9 +77,3 @@ def test_commands_name_the_python_that_has_all_it_takes(
     ]
     agent = shlex.split(loop.here(loop.bench[0].agent))
     assert agent[:3] == ["exec", "/opt/a folder/python3", "-I"]
-
-
-def test_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "demo").write_text("mine")
-    with pytest.raises(InvalidInput):
-        make_folders(tmp_path / "demo")

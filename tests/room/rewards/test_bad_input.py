@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock_jobs.rewards.reward import all_rewards
-from tests.support.lakes import START_US, Event, body_of, hand_lake, make_event
+from tests.support.lakes import Event, make_event
 from tests.support.reward_events import answered, bucket_of, compute, edited, said, tool
 from tests.system.rewards.test_large_files import LINES, MINIFIED
 
@@ -298,24 +298,6 @@ CASES: dict[str, tuple[list[Event], Said]] = {
     ),
 }  # fmt: skip
 
-_PAYLOADS: dict[str, dict[str, Any]] = {
-    "session_start": {"consent": "train"},
-    "session_end": {"reason": "crash"},
-    "user_message": {"text": ""},
-    "model_call": {},
-    "tool_result": {},
-    "edit": {"path": "a.py", "before": "", "after": "x = 1\n"},
-    "file_observed": {"path": "a.py", "deleted": True},
-    "feedback": {"kind": "undo"},
-    "compaction": {},
-    "vcs_commit": {},
-    "test_result": {},
-    "interrupt": {},
-    "error": {},
-    "x_mine": {"path": None},
-}
-ONE_EVENT = {kind: event(5, kind, **payload) for kind, payload in _PAYLOADS.items()}
-
 
 def sound(rows: Iterable[dict[str, Any]]) -> None:
     for row in rows:
@@ -350,13 +332,6 @@ def test_it_has_a_state_and_a_reason(
         assert says[key] == (one if isinstance(one, str) else pytest.approx(one)), key
 
 
-@pytest.mark.parametrize("kind", ONE_EVENT)
-def test_a_session_of_one_event(kind: str, tmp_path: Path, alone: list[dict[str, Any]]) -> None:
-    found = computed(tmp_path, [*NEIGHBOUR, ONE_EVENT[kind]])
-    assert found["near"] == alone
-    sound(found.get("bad", []))
-
-
 def test_all_of_them_at_once(tmp_path: Path, alone: list[dict[str, Any]]) -> None:
     small = {
         name: events for name, (events, _) in CASES.items() if len(json.dumps(events)) < 100_000
@@ -369,44 +344,3 @@ def test_all_of_them_at_once(tmp_path: Path, alone: list[dict[str, Any]]) -> Non
     assert len(found) == len(small) + 1
     for name in small:
         sound(found[f"bad {name}"])
-
-
-def _edit_line(**payload: Any) -> bytes:
-    return body_of([make_event("bad", 1, "edit", payload=payload)])
-
-
-_RAW = b'{"session_id": "bad", "ts": %d, "type": "%s", "payload": %s}\n'
-
-
-def _raw(kind: bytes, payload: bytes, ts: int = START_US) -> bytes:
-    return _RAW % (ts, kind, payload)
-
-
-@pytest.mark.parametrize(
-    ("line", "why"),
-    [
-        (_edit_line(before="a", after="b"), "path"),
-        (_edit_line(path="a.py", after="b"), "before"),
-        (_edit_line(path="a.py", before="a"), "after"),
-        (_edit_line(path=None, before="a", after="b"), "path"),
-        (_edit_line(path="a.py", before=["a"], after="b"), "before"),
-        (_raw(b"edit", b'{"path": "a.py", "before": "\\ud800", "after": ""}'), "surrogate"),
-        (_raw(b"edit", b'{"path": "a.py", "before": "\xff\xfe", "after": ""}'), "UTF-8"),
-        (_raw(b"file_observed", b'{"path": "a.py"}'), "deleted"),
-        (_raw(b"feedback", b'{"kind": "shrug"}'), "kind"),
-        (_raw(b"model_call", b'{"usage": {"completion": -1}}'), "completion"),
-        (_raw(b"model_call", b'{"usage": {"completion": "12"}}'), "completion"),
-        (_raw(b"model_call", b'{"usage": {"completion": 1e999}}'), "range"),
-        (_raw(b"test_result", b'{"passed": 1, "more": %s}' % (b"9" * 5_000)), "range"),
-        (_raw(b"vcs_commit", b'{"files": {"path": "a.py"}}'), "files"),
-        (_raw(b"tool_result", b'{"error_class": "mine"}'), "error_class"),
-        (_raw(b"user_message", b'{"text": "x"}', ts=0), "2000"),
-        (_raw(b"user_message", b'{"text": "x"}', ts=5_000_000_000_000_000), "2099"),
-    ],
-)  # fmt: skip
-def test_what_the_gateway_refuses_reaches_no_reward(line: bytes, why: str, tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        taken = lake.send(line + body_of(NEIGHBOUR))
-    [refused] = taken.rejections
-    assert why in refused.reason
-    assert taken.accepted == len(NEIGHBOUR)

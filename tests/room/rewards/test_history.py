@@ -155,22 +155,6 @@ def test_commits_hours_later(history: History) -> None:
     assert told.events.num_rows == 0
 
 
-def test_the_branch_does_not_know_what_nobody_committed(history: History) -> None:
-    # The agent goes on after the commit; what the branch has is not the file.
-    first = history.commit(0, {"src/a.py": FIRST})
-    history.commit(11 * HOUR, {"src/a.py": AGENTS}, parents=[first])
-    told = agent_story().edit(12 * HOUR, AGENTS, CUT, "src/a.py")
-    known = with_history(
-        bucket(told, as_of_us=LATER_US * 2), history.repository(), horizons_s=(DAY,)
-    )
-    assert rewarded(known, DAY, "e-2")["reason"] == "unobserved"
-    seen = agent_story().look(12 * HOUR, FIRST, "src/a.py")
-    known = with_history(
-        bucket(seen, as_of_us=LATER_US * 2), history.repository(), horizons_s=(DAY,)
-    )
-    assert known.events.num_rows == 1
-
-
 def test_a_squashed_history(history: History) -> None:
     # What was three commits is one, a day later, with changes of the user in it.
     first = history.commit(0, {"src/a.py": FIRST})
