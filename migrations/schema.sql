@@ -541,7 +541,7 @@ CREATE TABLE reward_file (
 	lake_snap BIGINT NOT NULL,
 	added_snap BIGINT NOT NULL,
 	removed_snap BIGINT,
-	tenant VARCHAR(128),
+	tenant VARCHAR(128) NOT NULL,
 	CONSTRAINT pk_reward_file PRIMARY KEY (id),
 	CONSTRAINT uq_reward_file_name UNIQUE (name)
 );

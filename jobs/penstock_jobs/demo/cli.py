@@ -64,7 +64,7 @@ def demo(
     from penstock.lake.lake import open_existing
     from penstock_jobs.demo.player import Player, make_folders
     from penstock_jobs.demo.server import running_server
-    from penstock_jobs.demo.story import ACTS, COLUMNS, largest_miss, table_rows, write_page
+    from penstock_jobs.demo.story import ACTS, COLUMNS, table_rows
 
     started = time.monotonic()
     folders = make_folders(data, isolated=_can_isolate())
@@ -88,13 +88,11 @@ def demo(
         until = math.inf if seconds is None else started + seconds
         chapters.extend(player.play(ACTS, go_on=lambda: time.monotonic() < until))
         ending = player.end()
-    write_page(folders.page, chapters, ending)
     if json:
         show_json({"chapters": chapters, "ending": ending})
     else:
         say("")
         show_table(COLUMNS, table_rows(chapters, ending))
-        say(f"\n{largest_miss(chapters, ending)}")
         _say_what_next(folders, chapters)
     if any(chapter.outcome == "failed" for chapter in chapters):
         raise typer.Exit(1)
@@ -133,8 +131,7 @@ def _say_what_next(folders: "DemoFolders", chapters: Sequence["Chapter"]) -> Non
         elif not chapter.as_meant:
             meant = chapter.act.meant.replace("_", " ")
             say(f"Cycle {chapter.number} was meant to end as {meant}. Another --seed may do so.")
-    say(f"\nThe same with plots, and the story of each cycle: {_near(folders.page)}")
-    say(f"The loop file, its rewards, its gate and its trainer: {_near(folders.loops)}\n\nTry now")
+    say(f"\nThe loop, its rewards, its gate and its trainer: {_near(folders.loops)}\n\nTry now")
     width = max(map(len, tries)) + len(f" --data {data}")
     for command, why in tries.items():
         say(f"   {penstock} {f'{command} --data {data}':<{width}}   # {why}")

@@ -86,7 +86,7 @@ class DemoFolders:
     def __post_init__(self) -> None:
         self.story = self.data.with_name(f"{self.data.name}-story")
         self.loops, self.models = self.story / "loop", self.story / "models"
-        self.page, self.log = self.story / "demo.html", self.story / "serve.log"
+        self.log = self.story / "serve.log"
 
 
 def make_folders(data: Path | None, *, isolated: bool = True) -> DemoFolders:
@@ -186,14 +186,11 @@ class Player:
 
     def play(self, acts: Sequence[Act], *, go_on: Callable[[], bool]) -> Iterator[Chapter]:
         """A chapter for each act, as it ends; `go_on` is asked between two."""
-        chapter: Chapter | None = None
-        for number, planned in enumerate(acts, 1):
+        for number, act in enumerate(acts, 1):
             if number > 1 and not go_on():
                 return
-            act = planned.behind(chapter)
             self.tell(f"\nCycle {number} of {len(acts)}. {act.title}\n   {act.told}")
-            chapter = self._chapter(number, act)
-            yield chapter
+            yield self._chapter(number, act)
 
     def end(self) -> StoryEnding:
         self.tell("\nWhat serves in the end")

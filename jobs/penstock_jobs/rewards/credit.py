@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.definition import NAME, Definition, Standing, Term, combine, latest_due
 from penstock_jobs.rewards.lives import ChainMember
-from penstock_jobs.rewards.outcomes import Outcome, OutcomeLimits, no_train, outcomes
+from penstock_jobs.rewards.outcomes import Outcome, no_train, outcomes
 from penstock_jobs.rewards.rates import Tally, tallies
 from penstock_jobs.rewards.rows import REWARD_ROWS, RewardRows, State, TargetKind, row_tuples
 
@@ -48,8 +48,8 @@ def score_bucket(
     # With the definition's horizons: then texts are compared only once.
     of_terms = {term.reward.name: term.parameters for term in definition.terms}
     persistence = of_terms.get("edit_persistence", EditParameters())
-    limits = OutcomeLimits(persistence=persistence, work=of_terms.get("work_left"))
-    decided = share_outcomes(outcomes(bucket, known, consents or {}, limits), places)
+    work = of_terms.get("work_left")
+    decided = share_outcomes(outcomes(bucket, known, consents or {}, persistence, work), places)
     rewards = pa.concat_tables([rows, credit_rows(decided, bucket.model_calls)])
     counted = list(zip(decided, tallies(bucket, decided), strict=True))
     waiting = rewards.filter(pc.is_valid(rewards["due_us"]))

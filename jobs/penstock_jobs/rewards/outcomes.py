@@ -8,7 +8,7 @@ could change what a rule says. Events after the bucket's `as_of_us` are not look
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
@@ -23,6 +23,12 @@ from penstock_jobs.rewards.texts.trail import SECOND
 
 Kind = Literal["scored", "negative_by_rule", "censored", "excluded", "pending"]
 STILL_OPEN = "still_open"
+#: A session without an end is over when nothing was heard of it for this time.
+QUIET_US = 3_600 * SECOND
+#: An edit is kept when more of it than this share is still there.
+_KEPT_MIN = 0.05
+#: The value of a negative by rule, unless its rewards make it even less.
+_NEGATIVE = -1.0
 #: An edit that is censored or invalid for these reasons is known not to be there.
 _NOT_THERE = ("self_rework", "nothing_written")
 _TEXTS = ("session_id", "view", "consent", "checkpoint", "error_class", "type", "payload")
@@ -46,22 +52,6 @@ class Outcome:
     due_us: int | None = None
     #: A scored one was scored without these rewards.
     without: str | None = None
-
-
-@dataclass(frozen=True)
-class OutcomeLimits:
-    #: A session without an end is over when nothing was heard of it for this time, in seconds.
-    quiet_s: float = 3600.0
-    #: An edit is kept when more of it than this share is still there.
-    kept_min: float = 0.05
-    #: The value of a negative by rule, unless its rewards make it even less.
-    negative_value: float = -1.0
-    #: By which horizons it is measured whether an edit was kept. Those of the definition: then
-    #: the texts are compared only once.
-    persistence: EditParameters = field(default_factory=EditParameters)
-    #: Of a definition with `work_left`: then notes, comments and what the agent itself took back
-    #: are nothing that was kept.
-    work: WorkParameters | None = None
 
 
 @dataclass(frozen=True)
@@ -131,19 +121,20 @@ def outcomes(
     bucket: Bucket,
     standings: Mapping[str, Standing],
     consents: Mapping[str, str],
-    limits: OutcomeLimits | None = None,
+    persistence: EditParameters | None = None,
+    work: WorkParameters | None = None,
 ) -> list[Outcome]:
     """One for each session, by session_id. One consent of `no_train`, there or in the rows of the
-    bucket, is enough; a session without a standing is censored."""
-    limits = limits or OutcomeLimits()
+    bucket, is enough; a session without a standing is censored. By the horizons of `persistence`
+    it is measured whether an edit was kept; with `work` notes and comments are nothing kept."""
     rows = _session_facts(bucket)
     asked = [row["session_id"] for row in rows if row["stopped"] and row["edited"]]
-    kept = _may_be_kept(bucket, limits, asked) if asked else ()
+    kept = _may_be_kept(bucket, persistence or EditParameters(), work, asked) if asked else ()
     decided = []
     for row in rows:
         session, last_us = row["session_id"], row["last_us"]
         consent = "no_train" if row["refused"] else consents.get(session, "unknown")
-        quiet_at_us = None if last_us is None else last_us + round(limits.quiet_s * SECOND)
+        quiet_at_us = None if last_us is None else last_us + QUIET_US
         facts = RuleFacts(
             consent=consent,
             over=row["ended"] or (quiet_at_us is not None and quiet_at_us <= bucket.as_of_us),
@@ -155,7 +146,7 @@ def outcomes(
             may_be_kept=session in kept,
         )
         standing = standings.get(session, UNKNOWN)
-        kind, reason, value = decide(facts, standing, limits.negative_value)
+        kind, reason, value = decide(facts, standing)
         due_us = without = None
         if kind == "pending":
             due_us = quiet_at_us if reason == STILL_OPEN else standing.due_us
@@ -165,9 +156,7 @@ def outcomes(
     return decided
 
 
-def decide(
-    facts: RuleFacts, standing: Standing, negative_value: float = -1.0
-) -> tuple[Kind, str | None, float | None]:
+def decide(facts: RuleFacts, standing: Standing) -> tuple[Kind, str | None, float | None]:
     for rule in RULES:
         if not rule.holds(facts):
             continue
@@ -175,7 +164,7 @@ def decide(
             return "pending", STILL_OPEN, None
         if rule.kind == "excluded":
             return rule.kind, rule.reason, None
-        worth = negative_value if standing.value is None else min(standing.value, negative_value)
+        worth = _NEGATIVE if standing.value is None else min(standing.value, _NEGATIVE)
         return rule.kind, rule.reason, worth
     if standing.state == "invalid":
         return "censored", f"invalid: {standing.reason}", None
@@ -193,10 +182,15 @@ def _session_facts(bucket: Bucket) -> list[dict[str, Any]]:
     return query_rows("session_facts.sql", {"happened": happened}, as_of_us=bucket.as_of_us)
 
 
-def _may_be_kept(bucket: Bucket, limits: OutcomeLimits, sessions: Sequence[str]) -> set[str]:
+def _may_be_kept(
+    bucket: Bucket,
+    persistence: EditParameters,
+    work: WorkParameters | None,
+    sessions: Sequence[str],
+) -> set[str]:
     """Those of these sessions with an edit that may still be there: it is at the latest horizon at
     which anybody knows, or nobody does. At 0 s everything is there: that says nothing."""
-    rows = edit_persistence(bucket, limits.persistence)
+    rows = edit_persistence(bucket, persistence)
     of_sessions = pc.is_in(rows["session_id"], pa.array(sessions, pa.string()))
     is_edit = pc.equal(rows["target_kind"], "edit")
     rows = rows.filter(pc.and_(of_sessions, is_edit)).sort_by("horizon_s")
@@ -204,17 +198,17 @@ def _may_be_kept(bucket: Bucket, limits: OutcomeLimits, sessions: Sequence[str])
     for row in rows.to_pylist():
         by_edit.setdefault((row["session_id"], row["target_id"]), []).append(row)
 
-    if limits.work is not None:
-        work = works(bucket, limits.work)
-        by_edit = {edit: own for edit, own in by_edit.items() if edit in work}
+    if work is not None:
+        kept = works(bucket, work)
+        by_edit = {edit: own for edit, own in by_edit.items() if edit in kept}
 
     def is_kept(own: list[dict[str, Any]]) -> bool:
         seen = [row for row in own if row["horizon_s"] and row["reason"] in _NOT_THERE]
-        if limits.work is not None and seen:
+        if work is not None and seen:
             return False
         values = [row["value"] for row in own if row["horizon_s"] and row["value"] is not None]
         if values:
-            return bool(values[-1] > limits.kept_min)
+            return bool(values[-1] > _KEPT_MIN)
         return not all(row["reason"] in _NOT_THERE for row in own)
 
     return {session for (session, _), own in by_edit.items() if is_kept(own)}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
-from inspect import cleandoc, getmodule
+from inspect import cleandoc
 from typing import Any
 
 import pyarrow as pa
@@ -63,13 +63,8 @@ class Reward:
     only_named: bool = False
 
     def page(self) -> str:
-        """What it measures, its formula, its states, and how it can be gamed: the docstring of
-        `compute`, or of its module if the function's does not begin with the reward's name."""
-        page = self.compute.__doc__ or ""
-        if not page.startswith(f"{self.name}: "):
-            module = getmodule(self.compute)
-            page = (module and module.__doc__) or ""
-        return cleandoc(page)
+        """What it measures, its formula, its states, and how it can be gamed."""
+        return cleandoc(self.compute.__doc__ or "")
 
 
 @cache

@@ -35,8 +35,6 @@ from penstock_jobs.rewards.tables import follow_up_label, reward_file
 
 _ROW_GROUP_ROWS = 100_000
 _FILE_ROWS_MAX = 1_000_000
-#: Files of before tenants were apart that a round writes again, as one for each tenant.
-_MIXED_FILES_MAX = 8
 _KEY_MAX = 2**62
 _OUTCOME_ORDER = ["tenant", "session_id", "computed_at"]
 _REWARD_ORDER = [*_OUTCOME_ORDER, "target_kind", "target_id", "name", "horizon_s"]
@@ -45,8 +43,7 @@ _REWARD_ORDER = [*_OUTCOME_ORDER, "target_kind", "target_id", "name", "horizon_s
 @dataclass(frozen=True)
 class RewardFile:
     name: str
-    #: None: it is from before tenants were apart, and may hold rewards of several.
-    tenant: str | None
+    tenant: str
     definition_version: str
     rows: int
     bytes: int
@@ -62,14 +59,13 @@ def write_rewards(
     lake: Lake,
     version: str,
     lake_snap: int,
-    tenant: str | None,
+    tenant: str,
     *,
     rewards: pa.Table,
     outcomes: pa.Table,
 ) -> RewardFile:
     """Writes both files of a tenant's rows, sorted; no query sees them before `add_rewards`."""
-    folder = version if tenant is None else f"{tenant_folder(tenant)}/{version}"
-    name = f"rewards/{folder}/{uuid.uuid4().hex[:16]}.parquet"
+    name = f"rewards/{tenant_folder(tenant)}/{version}/{uuid.uuid4().hex[:16]}.parquet"
     announce_file(lake.database, name, NO_PARTITION, owner=uuid.uuid4().hex)
     written = _write(lake.store, name, rewards.cast(REWARD_FILE_ROWS), _REWARD_ORDER)
     beside = _write(
@@ -152,11 +148,9 @@ def merge_small(lake: Lake, version: str) -> None:
     with pinned(lake.database, None, renewed=True) as pin:
         live = rewards_at(lake.database, pin.snap, version)
         count_min = lake.settings.room(LakeSettings).compaction_segments_min
-        of_one = [file for file in live if file.tenant is not None]
         groups = choose_groups(
-            of_one, attrgetter("rows"), _FILE_ROWS_MAX, count_min, apart=attrgetter("tenant")
+            live, attrgetter("rows"), _FILE_ROWS_MAX, count_min, apart=attrgetter("tenant")
         )
-        groups += [[file] for file in live if file.tenant is None][:_MIXED_FILES_MAX]
         for _ in merge_each(lake, Merger(write_merged, replace_merged), groups):
             pass
 
@@ -165,20 +159,9 @@ def write_merged(lake: Lake, group: Sequence[RewardFile]) -> list[RewardFile]:
     names = [file.name for file in group]
     rewards = pa.concat_tables([read_rows(lake.store, name) for name in names])
     outcomes = pa.concat_tables([read_rows(lake.store, sessions_name(name)) for name in names])
-    version, lake_snap = group[0].definition_version, min(file.lake_snap for file in group)
-    return [
-        write_rewards(
-            lake,
-            version,
-            lake_snap,
-            tenant,
-            rewards=rewards.filter(pc.equal(rewards["tenant"], tenant)),
-            outcomes=outcomes.filter(pc.equal(outcomes["tenant"], tenant)),
-        )
-        for tenant in sorted(
-            {*rewards["tenant"].unique().to_pylist(), *outcomes["tenant"].unique().to_pylist()}
-        )
-    ]
+    version, tenant = group[0].definition_version, group[0].tenant
+    lake_snap = min(file.lake_snap for file in group)
+    return [write_rewards(lake, version, lake_snap, tenant, rewards=rewards, outcomes=outcomes)]
 
 
 def replace_merged(

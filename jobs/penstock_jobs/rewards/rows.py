@@ -124,19 +124,6 @@ class RewardRows:
         state = state or ("censored" if value is None else "scored")
         self._rows.append((session, *target, value, state, reason, weight, due_us, checkpoint))
 
-    def add_turn(
-        self,
-        session: str,
-        turn: int,
-        score: tuple[float | None, str | None, float],
-        checkpoint: str | None,
-    ) -> None:
-        """What `add` puts down for a turn. It is by far the commonest row."""
-        value, reason, weight = score
-        state = "censored" if value is None else "scored"
-        row = (session, "turn", str(turn), value, state, reason, weight, None, checkpoint)
-        self._rows.append(row)
-
     def table(self) -> pa.Table:
         values = list(zip(*self._rows, strict=True)) or [()] * len(_VARYING)
         columns = {

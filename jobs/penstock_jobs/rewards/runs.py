@@ -15,13 +15,11 @@ from hashlib import sha256
 from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from penstock.clock import SystemClock
 from penstock.execution import Executor
 from penstock.lake.buckets import Bucket, SessionId, plan_sessions, read_bucket
 from penstock.lake.catalog import pinned
-from penstock.lake.commits import next_snap
 from penstock.lake.lake import Lake
 from penstock.settings import Settings
 from penstock_jobs.rewards import due_sessions
@@ -152,9 +150,8 @@ def commit(lake: Lake, task: "BucketTask", result: "BucketResult") -> None:
     with lake.database.write() as connection:
         due_sessions.put_due(connection, task.progress, task.sessions, result.due_us)
         # The last: from here on other commits wait.
-        snap = next_snap(connection, "rewards") if result.files else None
-        for file in result.files:
-            add_rewards(connection, file, snap)
+        if result.file is not None:
+            add_rewards(connection, result.file)
 
 
 def _with_repository(request: RunRequest) -> Definition:
@@ -177,6 +174,7 @@ def _with_repository(request: RunRequest) -> Definition:
 class BucketTask:
     settings: Settings = field(repr=False)  # addresses may hold passwords
     progress: Progress = field(repr=False)
+    #: Sessions of one tenant.
     bucket: Bucket
     #: The places of sessions that are in a chain with others.
     places: Mapping[SessionId, ChainMember] = field(repr=False)
@@ -185,15 +183,19 @@ class BucketTask:
     repository: Repository | None = None
 
     @property
+    def tenant(self) -> str:
+        return (self.bucket.sessions or ())[0].tenant
+
+    @property
     def sessions(self) -> list[SessionId]:
         return [key for key in self.bucket.sessions or () if key not in self.bucket.beside]
 
 
 @dataclass(frozen=True)
 class BucketResult:
-    """Its files, one a tenant, are not committed yet."""
+    """Its file is not committed yet."""
 
-    files: list[RewardFile]
+    file: RewardFile | None
     due_us: dict[SessionId, int]
     events: int
     rows: Counter[RowKind]
@@ -211,37 +213,22 @@ def compute_bucket(task: BucketTask) -> BucketResult:
         # Reading needs several times what it gives.
         pa.default_memory_pool().release_unused()
         moments = events.select(["tenant", "session_id", "ts"])
-        tenants = events["tenant"].unique().to_pylist()
-        buckets = {
-            tenant: _tenant_bucket(lake, task, definition, tenant, events) for tenant in tenants
-        }
-        del events  # the buckets have what rewards need of the payloads
-        scored: dict[str, ScoredBucket] = {}
-        gaps = HistoryGaps()
-        for tenant in tenants:
-            own = moments.filter(pc.equal(moments["tenant"], tenant))
-            sessions = own["session_id"].unique().to_pylist()
-            scored[tenant], own_gaps = _score_tenant(
-                task, definition, tenant, sessions, buckets.pop(tenant)
-            )
-            gaps += own_gaps
-        due_us = {
-            SessionId(tenant, session): moment
-            for tenant, bucket in scored.items()
-            for session, moment in bucket.due_us.items()
-        }
+        if not moments.num_rows:
+            return BucketResult(None, {}, 0, Counter(), Counter(), HistoryGaps())
+        bucket = _reward_bucket(lake, task, definition, events)
+        del events  # the bucket has what rewards need of the payloads
+        scored, gaps = _score(task, definition, moments["session_id"].unique().to_pylist(), bucket)
+        due_us = {SessionId(task.tenant, session): due for session, due in scored.due_us.items()}
         for key, moment in later(moments, task.progress.run_at).items():
             if key not in task.bucket.beside:
                 due_us[key] = min(due_us.get(key, moment), moment)
-        files = _write(lake, task, scored, moments, due_us)
+        file = _write(lake, task, scored, moments, due_us)
+    outcomes = Counter(OutcomeKind(outcome.kind, outcome.reason) for outcome, _ in scored.outcomes)
+    groups = scored.rewards.group_by(list(RowKind._fields)).aggregate([([], "count_all")])
     rows: Counter[RowKind] = Counter()
-    outcomes: Counter[OutcomeKind] = Counter()
-    for bucket in scored.values():
-        outcomes.update(OutcomeKind(outcome.kind, outcome.reason) for outcome, _ in bucket.outcomes)
-        groups = bucket.rewards.group_by(list(RowKind._fields)).aggregate([([], "count_all")])
-        for *kind, count in row_tuples(groups, *RowKind._fields, "count_all"):
-            rows[RowKind(*kind)] += count
-    return BucketResult(files, due_us, moments.num_rows, rows, outcomes, gaps)
+    for *kind, count in row_tuples(groups, *RowKind._fields, "count_all"):
+        rows[RowKind(*kind)] = count
+    return BucketResult(file, due_us, moments.num_rows, rows, outcomes, gaps)
 
 
 @contextmanager
@@ -257,12 +244,10 @@ def without_garbage_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _tenant_bucket(
-    lake: Lake, task: BucketTask, definition: Definition, tenant: str, events: pa.Table
+def _reward_bucket(
+    lake: Lake, task: BucketTask, definition: Definition, events: pa.Table
 ) -> RewardBucket:
-    is_own = pc.equal(events["tenant"], tenant)
-    if not pc.all(is_own).as_py():  # to filter is to copy
-        events = events.filter(is_own)
+    tenant = task.tenant
     events = with_decisions(lake, tenant, events)
     columns = columns_of(term.reward for term in definition.terms)
     relations = relations_of(tenant, task.bucket, task.places, task.parents)
@@ -275,12 +260,8 @@ def _tenant_bucket(
     )
 
 
-def _score_tenant(
-    task: BucketTask,
-    definition: Definition,
-    tenant: str,
-    sessions: Sequence[str],
-    bucket: RewardBucket,
+def _score(
+    task: BucketTask, definition: Definition, sessions: Sequence[str], bucket: RewardBucket
 ) -> tuple[ScoredBucket, HistoryGaps]:
     gaps = HistoryGaps()
     if task.repository is not None:
@@ -288,14 +269,14 @@ def _score_tenant(
         of_edits = [terms for terms in parameters if isinstance(terms, EditParameters)]
         horizons_s = sorted({horizon for terms in of_edits for horizon in terms.horizons_s})
         bucket, gaps = with_history(bucket, task.repository, horizons_s=horizons_s)
-    consents = {id_: consent for (owner, id_), consent in task.bucket.consents if owner == tenant}
-    places = {session: place for (owner, session), place in task.places.items() if owner == tenant}
+    consents = {session: consent for (_, session), consent in task.bucket.consents}
+    places = {session: place for (_, session), place in task.places.items()}
     scored = score_bucket(bucket, definition, places=places, consents=consents)
     # Sessions in which no rule finds an event to look at have an outcome too.
     decided = {outcome.session_id for outcome, _ in scored.outcomes}
     without_agent = []
     for session in sessions:
-        if session not in decided and SessionId(tenant, session) not in task.bucket.beside:
+        if session not in decided and SessionId(task.tenant, session) not in task.bucket.beside:
             rule = copy if session in bucket.repeating else no_agent
             outcome = Outcome(session, "excluded", rule.__name__)
             without_agent.append((outcome, Tally(None, outcome.kind, outcome.reason)))
@@ -305,48 +286,45 @@ def _score_tenant(
 def _write(
     lake: Lake,
     task: BucketTask,
-    scored: Mapping[str, ScoredBucket],
+    scored: ScoredBucket,
     moments: pa.Table,
     due_us: Mapping[SessionId, int],
-) -> list[RewardFile]:
-    spans = moments.group_by(["tenant", "session_id"]).aggregate([("ts", "min"), ("ts", "max")])
+) -> RewardFile:
+    spans = moments.group_by("session_id").aggregate([("ts", "min"), ("ts", "max")])
     session_spans = {
-        SessionId(*key): {"first_ts": first, "last_ts": last}
-        for *key, first, last in row_tuples(spans, "tenant", "session_id", "ts_min", "ts_max")
+        session: {"first_ts": first, "last_ts": last}
+        for session, first, last in row_tuples(spans, "session_id", "ts_min", "ts_max")
     }
-    files = []
-    for tenant, bucket in scored.items():
-        names = ["due_at" if name == "due_us" else name for name in bucket.rewards.column_names]
-        own_rewards = bucket.rewards.rename_columns(names)
-        rows = []
-        for outcome, tally in bucket.outcomes:
-            key = SessionId(tenant, outcome.session_id)
-            row = {
-                "session_id": outcome.session_id,
-                "value": outcome.value,
-                "chain": task.places[key].chain if key in task.places else outcome.session_id,
-                "due_at": due_us.get(key),  # when any of its rewards is
-            }
-            rows.append(tally._asdict() | session_spans[key] | row)
-        own = [column for column in OUTCOME_FILE_ROWS if column.name not in _SAME_IN_ALL]
-        table = pa.Table.from_pylist(rows, pa.schema(own))
-        file = write_rewards(
-            lake,
-            task.progress.version,
-            task.bucket.snap,
-            tenant,
-            rewards=_stored(own_rewards, REWARD_FILE_ROWS, tenant, task.progress),
-            outcomes=_stored(table, OUTCOME_FILE_ROWS, tenant, task.progress),
-        )
-        files.append(file)
-    return files
+    names = ["due_at" if name == "due_us" else name for name in scored.rewards.column_names]
+    own_rewards = scored.rewards.rename_columns(names)
+    rows = []
+    for outcome, tally in scored.outcomes:
+        key = SessionId(task.tenant, outcome.session_id)
+        row = {
+            "session_id": outcome.session_id,
+            "value": outcome.value,
+            "chain": task.places[key].chain if key in task.places else outcome.session_id,
+            "due_at": due_us.get(key),  # when any of its rewards is
+        }
+        rows.append(tally._asdict() | session_spans[outcome.session_id] | row)
+    own = [column for column in OUTCOME_FILE_ROWS if column.name not in _SAME_IN_ALL]
+    table = pa.Table.from_pylist(rows, pa.schema(own))
+    return write_rewards(
+        lake,
+        task.progress.version,
+        task.bucket.snap,
+        task.tenant,
+        rewards=_stored(own_rewards, REWARD_FILE_ROWS, task),
+        outcomes=_stored(table, OUTCOME_FILE_ROWS, task),
+    )
 
 
 _SAME_IN_ALL = ("tenant", "definition", "definition_version", "computed_at")
 
 
-def _stored(rows: pa.Table, schema: pa.Schema, tenant: str, progress: Progress) -> pa.Table:
-    values = (tenant, progress.name, progress.version, progress.run_at)
+def _stored(rows: pa.Table, schema: pa.Schema, task: BucketTask) -> pa.Table:
+    progress = task.progress
+    values = (task.tenant, progress.name, progress.version, progress.run_at)
     for name, value in zip(_SAME_IN_ALL, values, strict=True):
         rows = rows.append_column(name, pa.repeat(pa.scalar(value), rows.num_rows))
     return rows.select(schema.names)

@@ -38,8 +38,7 @@ reward_file = Table(
     Column("lake_snap", BigInteger, nullable=False),
     Column("added_snap", BigInteger, nullable=False),
     Column("removed_snap", BigInteger),
-    #: Whose rewards it holds. NULL in rows of before tenants were apart: it may hold several'.
-    Column("tenant", String(128)),
+    Column("tenant", String(128), nullable=False),
     Index("ix_reward_file_live", "definition_version", "removed_snap"),
     Index("ix_reward_file_tenant", "tenant", "removed_snap"),
     info={FOLDER: "rewards"},

@@ -172,9 +172,9 @@ def plan_sessions(
     bytes_target: int,
     beside: Mapping[SessionId, SessionId] | None = None,
 ) -> Iterator[Bucket]:
-    """Buckets of these sessions alone, of about so many bytes of segments. Those of a group come
-    into one bucket; sorted groups make buckets that lie together. `beside` says of a session which
-    other one is to be read with it. Raises LakeDamaged."""
+    """Buckets of these sessions alone, of about so many bytes of segments. A group comes into one
+    bucket, two tenants never; sorted groups make buckets that lie together. `beside` says of a
+    session which other one is to be read with it. Raises LakeDamaged."""
     groups, beside = list(groups), beside or {}
     named = {session for group in groups for session in group}
     named |= {beside[session] for session in named if session in beside}
@@ -194,7 +194,8 @@ def plan_sessions(
     for group in groups:
         read = {*group, *(beside[session] for session in group if session in beside)}
         size = sum(sum(sizes[session].values()) for session in read if session in sizes)
-        if chosen and filled + size > bytes_target:
+        another = bool(chosen) and chosen[0].tenant != group[0].tenant
+        if chosen and (another or filled + size > bytes_target):
             yield bucket_of(number, chosen)
             number, filled, chosen = number + 1, 0.0, []
         chosen += group

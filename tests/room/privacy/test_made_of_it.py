@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 import sqlalchemy as sa
 
@@ -12,25 +10,19 @@ from penstock.checkpoints.tables import checkpoint, checkpoint_shard
 from penstock.events.event import TENANT_DEFAULT
 from penstock.ingest.rejected_lines import list_fuses
 from penstock.ingest.tables import rejection_fuse
-from penstock.lake.catalog import create_snapshot, current
+from penstock.lake.catalog import create_snapshot
 from penstock.lake.intents import NO_PARTITION, announce_file, withdraw_intents
-from penstock.lake.segments import sessions_name
 from penstock.lake.verification import verify
 from penstock.privacy.erasure import carry_out, order_erasure
 from penstock.privacy.orders import ErasureScope
 from penstock.shards.registered_shards import list_shards, marks_of
 from penstock_jobs.importers.tables import imported_source
-from penstock_jobs.rewards.reward_files import (
-    add_rewards,
-    read_rows,
-    rewards_at,
-    write_rewards,
-)
 from penstock_jobs.rewards.tables import follow_up_label
 from penstock_jobs.shards.recipe import load_recipe
 from tests.support.engine_lake import QUERY, RECIPE, built, fill
 from tests.support.lakes import START_US, HandLake, hand_lake
 from tests.support.marker_search import places_with
+from tests.support.reward_runs import run_at, seen, worked
 
 pytestmark = pytest.mark.usefixtures("each_place")
 UNTIL_US = START_US + 10**12
@@ -59,28 +51,13 @@ def test_rewards_are_gone_also_as_of_a_snapshot(tmp_path: Path) -> None:
 
 
 def test_a_session_of_another_tenant_with_the_same_name_stays(tmp_path: Path) -> None:
-    """Also where a file of before tenants were apart holds rewards of both tenants."""
     with hand_lake(tmp_path) as hand:
         fill(hand)
-        lake = hand.lake
-        [own] = rewards_at(lake.database, current(lake.database).snap)
-
-        def mixed(name: str) -> pa.Table:
-            rows = read_rows(lake.store, name)
-            named = pc.equal(rows["session_id"], "s03")
-            other = pa.array(["other"] * rows.num_rows, pa.string())
-            tenants = pc.if_else(named, other, rows["tenant"])
-            return rows.set_column(rows.column_names.index("tenant"), "tenant", tenants)
-
-        rewards, outcomes = mixed(own.name), mixed(sessions_name(own.name))
-        file = write_rewards(
-            lake, own.definition_version, own.lake_snap, None, rewards=rewards, outcomes=outcomes
-        )
-        with lake.database.write() as connection:
-            add_rewards(connection, file)
+        hand.store([*worked("s03"), seen("s03", 303)], "other")
+        run_at(hand, 86_500)
         erase(hand)
-        left = rewards_at(lake.database, current(lake.database).snap)
-        assert [each.name for each in left if each.tenant is None] == [file.name]
+        [left] = hand.rows("select count(*) as n from outcomes", tenant="other")
+        assert left["n"] == 1
 
 
 def test_a_shard_that_held_it_is_gone_and_names_the_checkpoints_that_learned_it(

@@ -16,7 +16,6 @@ from penstock_jobs.rewards.measures.work_left import WorkParameters
 from penstock_jobs.rewards.outcomes import (
     RULES,
     Outcome,
-    OutcomeLimits,
     RuleFacts,
     decide,
     outcomes,
@@ -144,7 +143,7 @@ def test_notes_that_stay_are_nothing_that_was_kept(tmp_path: Path, path: str, te
     events = [said(1), edited(2, "a.py", "", "x = compute()\n"), edited(3, path, "", text)]
     events += [stop(4), end(5, "user_stop"), seen(610, ""), notes]
     bucket = bucket_of(tmp_path, events)
-    [found] = outcomes(bucket, {"s": GOOD}, {}, OutcomeLimits(work=WorkParameters()))
+    [found] = outcomes(bucket, {"s": GOOD}, {}, work=WorkParameters())
     assert (found.kind, found.reason) == ("negative_by_rule", "abandoned")
     [found] = outcomes(bucket, {"s": GOOD}, {})
     assert found.kind == "scored"
@@ -156,15 +155,15 @@ def test_an_edit_at_which_nobody_looked_is_not_called_abandoned(tmp_path: Path) 
     assert ended(tmp_path, events, unknown) == ("censored", unknown.reason)
 
 
-def test_a_negative_is_worth_what_was_agreed_or_less(tmp_path: Path) -> None:
+def test_a_negative_is_worth_minus_one_or_less(tmp_path: Path) -> None:
     bucket = bucket_of(tmp_path, [said(1), *tool(2, "read", **BROKEN)])
-    for standing, agreed, value in (
-        (GOOD, -1.0, -1.0),
-        (Standing("scored", -3.0), -1.0, -3.0),
-        (Standing("censored", reason="unobserved"), -0.5, -0.5),
-        (Standing("pending"), -1.0, -1.0),
+    for standing, value in (
+        (GOOD, -1.0),
+        (Standing("scored", -3.0), -3.0),
+        (Standing("censored", reason="unobserved"), -1.0),
+        (Standing("pending"), -1.0),
     ):
-        [found] = outcomes(bucket, {"s": standing}, {}, OutcomeLimits(negative_value=agreed))
+        [found] = outcomes(bucket, {"s": standing}, {})
         assert (found.kind, found.value) == ("negative_by_rule", value)
 
 
@@ -190,8 +189,6 @@ def test_an_open_session_may_still_turn_out_well(tmp_path: Path) -> None:
     ):
         [found] = outcomes(at(bucket, seconds), {"s": GOOD}, {})
         assert (found.kind, found.reason) == (kind, reason), seconds
-    [found] = outcomes(at(bucket, 12), {"s": GOOD}, {}, OutcomeLimits(quiet_s=10))
-    assert (found.kind, found.reason) == ("negative_by_rule", "invalid_tool_calls")
     [found] = outcomes(at(bucket, 3), {"s": GOOD}, {"s": "no_train"})
     assert (found.kind, found.reason) == ("excluded", "no_train")
 
@@ -298,7 +295,7 @@ def test_every_session_has_exactly_one_outcome(
     rows: list[Any], marks: list[Any], as_of: int, standings: Mapping[str, Standing]
 ) -> None:
     bucket = made(rows, marks, as_of)
-    found = outcomes(bucket, standings, {"b": "no_train"}, OutcomeLimits(quiet_s=10))
+    found = outcomes(bucket, standings, {"b": "no_train"})
     there = {row[0] for row in rows} | {mark[0] for mark in marks}
     assert [one.session_id for one in found] == sorted(there)
     assert all(one.kind in KINDS for one in found)

@@ -74,7 +74,6 @@ def test_the_whole_story_twice(tmp_path: Path) -> None:
 def tell(directory: Path) -> dict[str, Any]:
     command = [sys.executable, "-m", "penstock", "demo", "--json", "--data", str(directory)]
     done = subprocess.run(command, capture_output=True, check=True)
-    assert (directory.with_name(f"{directory.name}-story") / "demo.html").stat().st_size > 10_000
     found: dict[str, Any] = msgspec.json.decode(done.stdout)
     return found
 

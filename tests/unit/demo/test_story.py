@@ -1,29 +1,36 @@
-"""What is told is true, however the cycles end."""
+"""The table of the demonstration tells what was measured from what is true."""
 
-from dataclasses import replace
-from itertools import pairwise
+from penstock_jobs.demo.story import ACTS, COLUMNS, Chapter, StoryEnding, UserReaction, table_rows
 
-from penstock_jobs.demo.story import ACTS
-from tests.support.demo.chapters import chapter
+ENDING = StoryEnding("demo-0002", UserReaction(0.9, 0.2), UserReaction(0.88, 0.25))
 
 
-def test_an_act_is_told_as_the_one_before_ended() -> None:
-    for before, act in pairwise(ACTS):
-        ended = chapter(1, act=before, outcome=before.meant)
-        assert act.behind(ended) == act
-        otherwise = "refused" if before.meant == "promoted" else "promoted"
-        surprised = act.behind(replace(ended, outcome=otherwise))
-        assert surprised == replace(act, told=surprised.told)
-        assert surprised.told in (act.otherwise, act.told)
+def chapter(measured: UserReaction, score: float | None) -> Chapter:
+    return Chapter(
+        number=1, act=ACTS[0], parent="demo-0000", sessions=220, events=3_000, measured=measured,
+        known=UserReaction(0.75, 0.5), checkpoint="demo-0001", score=score, score_before=0.4,
+        verdict="PASS", outcome="rolled_back", why="", stages=(),
+    )  # fmt: skip
 
 
-def test_nothing_is_claimed_that_did_not_happen() -> None:
-    """The hack served after all; nothing was rolled back."""
-    for number, claim in ((2, "never saw the hack"), (5, "released")):
-        assert claim in ACTS[number].told
-        ended = chapter(number, act=ACTS[number - 1], outcome="promoted")
-        assert claim not in ACTS[number].behind(ended).told
+def test_columns_tell_what_was_measured_from_what_is_true() -> None:
+    first = chapter(UserReaction(0.8, 0.4, 0.034, 0.06), 0.5)
+    [row, last] = table_rows([first], ENDING)
+    assert dict(zip(COLUMNS, row, strict=True)) == {
+        "cycle": "1",
+        "served by": "demo-0000",
+        "edits kept: measured": "80% ± 3",
+        "edits kept: truth": "75%",
+        "dissatisfied: measured": "40% ± 6",
+        "dissatisfied: truth": "50%",
+        "made": "demo-0001",
+        "benchmark before → after": "0.40 → 0.50",
+        "gate": "PASS",
+        "what became of it": "rolled back",
+    }
+    assert (last[0], last[-1]) == ("after", "serves")
 
 
-def test_the_first_act_has_none_before_it() -> None:
-    assert ACTS[0].behind(None) is ACTS[0]
+def test_what_nobody_knows_is_no_number() -> None:
+    row, _ = table_rows([chapter(UserReaction(None, None), None)], ENDING)
+    assert (row[2], row[4], row[7]) == ("—", "—", "")

@@ -69,7 +69,11 @@ def score_turns(name: str, bucket: Bucket, score: TurnScorer, whole: Whole = mea
             if (own := score(turn)) is not None:
                 scores.append(own)
                 checkpoints.add(turn["checkpoint"])
-                rows.add_turn(session, turn["turn"], own, turn["checkpoint"])
+                value, reason, weight = own
+                target, checkpoint = str(turn["turn"]), turn["checkpoint"]
+                rows.add(
+                    session, ("turn", target), value, reason, weight=weight, checkpoint=checkpoint
+                )
         if scores:
             value, reason, weight = whole(scores)
             common = checkpoints.pop() if len(checkpoints) == 1 else None
