@@ -21,15 +21,13 @@ if TYPE_CHECKING:
 
 def import_(
     paths: Annotated[
-        list[Path] | None,
-        typer.Argument(parser=options.path, help="Files, or folders of files."),
+        list[Path] | None, typer.Argument(parser=options.path, help="Files, or folders of files.")
     ] = None,
     data: options.DeskData = None,
     url: options.Url = None,
     *,
     form: Annotated[
-        str,
-        typer.Option("--format", help="How they are written, such as events or claude-code."),
+        str, typer.Option("--format", help="How they are written, such as events or claude-code.")
     ] = "auto",
     discover: Annotated[
         bool, typer.Option("--discover", help="Look where agents keep their sessions, and ask.")
@@ -90,21 +88,18 @@ def _run_of(
 
 
 def _go_on(run: "ImportRun", desk: Desk) -> None:
-    """Of a run that watches, until Ctrl-C."""
     if run.kept is not None:
         with suppress(KeyboardInterrupt), ended_as_by_ctrl_c():
             run.watch(desk)
 
 
 def _ask(outcome: "ImportOutcome") -> None:
-    """Ends the command where the answer is no."""
     show_text(*outcome.report.lines())
     if not typer.confirm("Import these?", err=True):
         raise typer.Exit(1)
 
 
 def _named_paths(paths: list[Path], *, discover: bool) -> list[Path]:
-    """Raises InvalidInput."""
     if not discover:
         if not paths:
             raise InvalidInput(what="The command", why="name files or folders, or add --discover")

@@ -93,7 +93,6 @@ def _rows(desk: Desk, sql: str) -> pa.Table:
 def _commits(
     desk: Desk, directory: Path, sessions: Sequence[_Session], now_us: int
 ) -> Iterator[ImportedEvent]:
-    """Raises InvalidInput."""
     names = ", ".join("'" + each.session_id.replace("'", "''") + "'" for each in sessions)
     edits, looks = (_rows(desk, sql.format(sessions=names)) for sql in (_EDITS, _LOOKS))
     chains = {each.session_id: each.member for each in sessions if each.member is not None}

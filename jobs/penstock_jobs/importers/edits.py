@@ -172,7 +172,6 @@ def _diff_path(line: str) -> str:
 
 
 def _place(lines: Sequence[str], hunk: Hunk, start: int) -> int | None:
-    """Where the hunk's lines before stand, at the line that it names or behind `start`."""
     before = list(hunk.before)
     if not before:
         return min(max((hunk.line or start + 1) - 1, 0), len(lines)) if hunk.line else len(lines)
@@ -206,7 +205,6 @@ class FileEdit(NamedTuple):
     moved_to: str | None = None
 
     def payload(self, call_id: str | None, **more: Any) -> dict[str, Any]:
-        """Of an `edit` event."""
         own = {"path": self.path, "before": self.before, "after": self.after, "call_id": call_id}
         marks = {"deleted": self.deleted or None, "moved_to": self.moved_to}
         return own | marks | {"is_region": None if self.is_whole else True} | more
@@ -325,7 +323,6 @@ def _says_failure(output: str) -> bool:
 
 
 def arguments_of(arguments: object) -> dict[str, Any]:
-    """Of a tool call, as an object; empty where they are none."""
     if isinstance(arguments, str):
         try:
             arguments = msgspec.json.decode(arguments)
@@ -416,7 +413,6 @@ def view_of(use: ToolUse) -> tuple[str, str] | None:
 def edits_of_patch(
     patch: str, texts: Mapping[str, str] = MappingProxyType({}), *, by_hunk: bool = False
 ) -> Iterator[FileEdit]:
-    """Of a V4A patch or a unified diff: an edit of each file, or of each region of a file."""
     for file in read_v4a(patch) if is_v4a(patch) else read_unified(patch):
         if by_hunk and file.action == "update" and len(file.hunks) > 1:
             yield from (edit_of(replace(file, hunks=(hunk,))) for hunk in file.hunks)

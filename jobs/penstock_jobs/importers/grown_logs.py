@@ -52,7 +52,6 @@ class LogReading:
         return LogReading(source, importer, importer.reader(source, importer.memory_type()))
 
     def events(self, notes: Notes) -> Iterator[ImportedEvent]:
-        """Of what was appended; of the whole file, if it was replaced. Raises SourceUnfit."""
         self.is_sound = False
         try:
             yield from self._appended(notes)

@@ -9,13 +9,7 @@ from pathlib import Path
 from penstock.access.errors import RoleMissing
 from penstock.database.errors import DatabaseOutdated
 from penstock.errors import InvalidInput
-from penstock.ingest.event_files import (
-    EventFile,
-    LeftOut,
-    find_files,
-    named_as_events,
-    problem_of,
-)
+from penstock.ingest.event_files import EventFile, LeftOut, find_files, named_as_events, problem_of
 from penstock.ingest.file_import import ImportSummary, event_importer
 from penstock.lake.desk import Desk, LocalDesk, open_desk
 from penstock.lake.errors import LakeMissing
@@ -103,7 +97,6 @@ def _with_events(
 def _add_sessions(
     plan: ImportPlan, path: Path, fixed: Importer | None, remembered: Remembered
 ) -> bool:
-    """Whether there were any. Nothing of what was looked at stays in memory but names."""
     notes = Notes(str(path))
     whole: dict[tuple[str, ...], Importer] = {}
 
@@ -185,7 +178,6 @@ class ImportRun:
     kept: KeptReadings | None = None
 
     def plan(self, data: Path | None, url: str | None, tenant: str) -> ImportPlan:
-        """By what the lake remembers, if there is one here."""
         remembered = _remembered_by(None)
         with suppress(LakeMissing, DatabaseOutdated), open_desk(data, url, tenant) as desk:
             remembered = _remembered_by(_progress(desk))
@@ -246,7 +238,6 @@ def _remembered_by(progress: ImportProgress | None) -> Remembered:
 
 
 def _progress(desk: Desk) -> ImportProgress | None:
-    """None of a service, which knows nothing of the files here."""
     if not isinstance(desk, LocalDesk):
         return None
     return ImportProgress(desk.lake.database, desk.caller.tenant)

@@ -103,7 +103,6 @@ class _CallSession(SessionDraft):
                 self.told(message, chain, call.began_us)
 
     def answer(self, call: ExportedCall, said: str) -> str:
-        """The chain that whatever goes on from here begins with."""
         if call.answer is None:
             message = call.error or "the export holds no answer of this call"
             name = digest_of(said, call.id)
@@ -168,7 +167,6 @@ def _chains(messages: Sequence[Message]) -> Iterator[str]:
 
 
 def _chain(before: str, message: Message) -> str:
-    """What was said, whatever the form that it is repeated in."""
     calls = [(call["name"] or "unknown", json_of(call["arguments"])) for call in message.calls]
     said: Any = (message.text or "").strip()
     call_id = None

@@ -34,7 +34,6 @@ _TOKENS = {
 
 
 def step_payload(step: Mapping[str, Any]) -> Payload:
-    """Of a step of ATIF, without its observation."""
     payload: Payload = {"text": step.get("message")}
     if step.get("is_copied_context"):
         payload["is_copied_context"] = True
@@ -60,13 +59,11 @@ def step_payload(step: Mapping[str, Any]) -> Payload:
 
 
 def result_payload(result: Mapping[str, Any]) -> Payload:
-    """Of a result in an observation of ATIF."""
     told = {"call_id": result.get("source_call_id"), "output": result.get("content")}
     return present(told)
 
 
 def message_payload(message: Mapping[str, Any]) -> Payload:
-    """Of a message in OpenAI's form."""
     if message.get("role") == "tool":
         told = {"call_id": message.get("tool_call_id"), "output": message.get("content")}
         return present(told | {"tool": message.get("name")})

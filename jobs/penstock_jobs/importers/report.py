@@ -102,8 +102,6 @@ class SessionTally:
 
 @dataclass
 class FormatReport:
-    """Of the sources of one format."""
-
     sources: int = 0
     #: From files; of logs that grew, what was appended.
     read_bytes: int = 0

@@ -69,7 +69,6 @@ class SessionImporter:
         selection: SourceSelection = SourceSelection(),  # immutable
         kept: KeptReadings | None = None,
     ) -> None:
-        """Logs whose readings are `kept` by a command that goes on are read on from there."""
         self.report = SessionImportReport()
         self._lake_import = lake_import
         self._progress = progress
@@ -144,7 +143,6 @@ class SessionImporter:
         self._read.clear()
 
     def _reading(self, source: Source, importer: Importer) -> LogReading | None:
-        """Of a log: as far as it was read, or from its beginning. None for what is no log."""
         if not (isinstance(importer, LogImporter) and is_log(source, importer)):
             return None
         reading = self._kept.take(source) if self._kept is not None else None
@@ -164,7 +162,6 @@ class SessionImporter:
             self.flush()
 
     def _readable(self, source: Source, events: Iterator[ImportedEvent]) -> Iterator[ImportedEvent]:
-        """Until the source cannot be read any further."""
         try:
             yield from events
         except SourceUnfit as error:
@@ -200,7 +197,6 @@ class SessionImporter:
 
 
 def _vendor_mark(event: ImportedEvent, marked: set[tuple[str, str]]) -> ImportedEvent | None:
-    """With the first call of a vendor's model in a session, an event that says so."""
     model = event.payload.get("model") if event.type == "model_call" else None
     vendor = vendor_of(model) if isinstance(model, str) else None
     if vendor is None or (event.session_id, vendor) in marked:

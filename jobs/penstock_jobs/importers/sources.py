@@ -283,7 +283,6 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """Of a compressed file, without the suffix that says so."""
         name = self.names[-1] if self.names else self.root.name
         return name.removesuffix(".zst").removesuffix(".gz")
 
@@ -305,7 +304,6 @@ class Candidate:
         return self._begins(BEGINNING_BYTES)[:BEGINNING_BYTES]
 
     def _begins(self, bytes_min: int, *, first_line: bool = False) -> bytes:
-        """At least so much, or with the first line of a file whose first line is longer."""
         content = bytearray()
         if not self.is_folder:
             with suppress(SourceUnfit):
@@ -388,7 +386,6 @@ _HALF = re.compile("[\ud800-\udfff]")
 
 
 def _decoded_leniently(content: bytes) -> Any:
-    """None where even so it is no JSON."""
     if not _ODD.search(content):
         return None
     try:

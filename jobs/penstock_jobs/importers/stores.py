@@ -121,7 +121,6 @@ def is_export(candidate: Candidate) -> bool:
 
 
 def columns_of(candidate: Candidate) -> frozenset[str]:
-    """Of a Parquet file; none for anything else."""
     if not candidate.beginning.startswith(_PARQUET):
         return frozenset()
     try:
@@ -162,7 +161,6 @@ def _parquet_rows(source: Source) -> Iterator[Any]:
 
 
 def _in_microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Python has no nanoseconds."""
     for at, field in enumerate(batch.schema):
         if pa.types.is_timestamp(field.type):
             column = batch.column(at).cast(pa.timestamp("us", field.type.tz), safe=False)
@@ -171,7 +169,6 @@ def _in_microseconds(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON would have it."""
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -181,7 +178,6 @@ def _plain(value: Any) -> Any:
 
 @contextmanager
 def _parquet(source: Source) -> Iterator[pq.ParquetFile]:
-    """Raises SourceUnfit, also for what goes wrong while it is read."""
     with source.opened() as opened:
         try:
             file = pq.ParquetFile(opened, memory_map=False)

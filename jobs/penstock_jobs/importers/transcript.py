@@ -150,11 +150,7 @@ class SessionDraft:
         return event
 
     def told(
-        self,
-        message: Message | Mapping[str, Any],
-        key: str,
-        ts_us: int | None = None,
-        **facts: Any,
+        self, message: Message | Mapping[str, Any], key: str, ts_us: int | None = None, **facts: Any
     ) -> None:
         """A message; `facts` belong to the event that it becomes. Unknown fields are kept."""
         said = message if isinstance(message, Message) else message_of(message)

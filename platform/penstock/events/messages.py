@@ -128,9 +128,11 @@ def call_of(value: Object) -> ToolCall:
     """A call of a tool, of any of the shapes."""
     held = _unwrapped(value, "function", "tool_call", *_CALL_NAMES)
     name = _first(held, "name", "toolName", "tool_name")
+    kind = _kind(value)  # such as web_search_call, which says what is called
+    own = kind.removesuffix("_call") if kind not in _CALL_TYPES else ""
     return {
         "id": as_text(_first(held, *_CALL_IDS) or ""),
-        "name": as_text(name or ""),
+        "name": as_text(name or own),
         "arguments": _first(held, "arguments", "input", "args", "parameters", "action"),
     }
 

@@ -71,7 +71,6 @@ def is_cut(value: Any) -> bool:
 
 
 def messages_in(value: Any, role: str = "user") -> list[Message]:
-    """Those of a value, or of its JSON."""
     return messages_of(with_parts(structured(value)), role)
 
 

@@ -86,7 +86,6 @@ class TelemetryBatch:
     def _of_whole(
         self, batch: LogBatch, place: int, record: LogRecord, origin: Origin
     ) -> Iterator[Converted]:
-        """What can be told now that this record is there."""
         try:
             readings = batch.take(place, record, origin)
         except RecursionError:
@@ -145,7 +144,6 @@ class TelemetryBatch:
 
 
 def _checked(place: int, convert: Callable[..., Converted], *what: object) -> Converted:
-    """JSON in texts may nest as deep as nobody can follow."""
     try:
         return convert(*what)
     except RecursionError:
@@ -161,7 +159,6 @@ def _reading_of_span(span: Span, origin: Origin) -> Reading | None:
 
 
 def _span_key(span: Span, reading: Reading) -> str:
-    """A call whose messages are in records has the span's name there."""
     if isinstance(reading, ModelCallReading) and (key := claude_code.span_key(span)):
         return key
     key = f"{span.trace_id}:{span.span_id}"
@@ -174,7 +171,6 @@ def _otel(trace_id: str, span_id: str, origin: Origin) -> dict[str, str]:
 
 
 def _note_failure(span: Span, reading: Reading) -> None:
-    """What went wrong, by the span's status and the exception among its events."""
     if not isinstance(reading, ModelCallReading | ToolReading | StepReading):
         return
     if reading.error is None and span.status_code == STATUS_ERROR:
@@ -193,7 +189,6 @@ def _exception(span: Span) -> str | None:
 
 
 def _record_key(record: LogRecord) -> str:
-    """Of a record without an id: what it says, and when."""
     attributes = sorted(record.attributes.items(), key=lambda pair: pair[0])
     content = repr((record.time_ns, record.name, record.body, attributes))
     return f"log:{xxh3_128_hexdigest(content.encode('utf-8', 'replace'))}"
@@ -212,8 +207,6 @@ _Placed = tuple[int, LogRecord, Origin]
 
 
 class Parts(Struct):
-    """Of one value."""
-
     key: str
     total: int
     by_place: dict[int, str] = field(default_factory=dict)
@@ -267,7 +260,6 @@ class ChunkedRecords:
         return _whole(first[1], parts)
 
     def rest(self) -> Iterator[_Placed]:
-        """Those of which parts are missing, with what is there."""
         waiting, self._waiting = self._waiting, {}
         for parts, (place, record, origin) in waiting.values():
             yield place, _whole(record, parts), origin

@@ -48,8 +48,6 @@ _START = {
 
 
 class Owner(Struct):
-    """Of what is made of one record."""
-
     session_id: str
     source: str
     user: str | None
@@ -262,7 +260,6 @@ def _model_call(
 
 
 def _named_call(call: dict[str, Any], moment: Moment, at: int) -> dict[str, Any]:
-    """Some engines give calls no id."""
     return {
         "id": call["id"] or f"{moment.key}:{at}",
         "name": call["name"] or "?",

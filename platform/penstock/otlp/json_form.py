@@ -43,7 +43,6 @@ def read_logs(body: bytes) -> Iterator[tuple[Origin, LogRecord | Malformed]]:
 
 
 def spans_of(document: _Object) -> Iterator[tuple[Origin, Span | Malformed]]:
-    """Of a request that is decoded already."""
     return _records(document, ("resourceSpans", "scopeSpans", "spans"), _span)
 
 
@@ -92,10 +91,7 @@ def _span(span: _Object) -> Span:
         end_ns=_number(_get(span, "endTimeUnixNano")),
         attributes=_attributes(_objects(span, "attributes")),
         events=[
-            SpanEvent(
-                _text(event, "name"),
-                _attributes(_objects(event, "attributes")),
-            )
+            SpanEvent(_text(event, "name"), _attributes(_objects(event, "attributes")))
             for event in _objects(span, "events")
         ],
         status_code=_STATUS_CODES.get(code, 0) if isinstance(code, str) else _number(code),
@@ -154,7 +150,6 @@ _SNAKE: dict[str, str] = {}
 
 
 def _snake_case(name: str) -> str:
-    """Of one of the names of this module."""
     if (snake := _SNAKE.get(name)) is None:
         snake = _SNAKE[name] = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
     return snake

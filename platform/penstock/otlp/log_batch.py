@@ -159,7 +159,6 @@ def _merge(waiting: list[LogReading]) -> None:
 
 
 def _add_answer(whole: LogReading, known: LogReading) -> bool:
-    """Whether the answer is part of the whole now. A body has more of it than a text."""
     call, answer = whole.reading, known.reading
     if not isinstance(call, ModelCallReading) or not isinstance(answer, ModelCallReading):
         return False
@@ -173,7 +172,6 @@ def _add_answer(whole: LogReading, known: LogReading) -> bool:
 
 
 def _as_lesser(known: LogReading) -> EventReading:
-    """The same as an event of its own type, which no count of calls and results has."""
     reading = known.reading
     payload: dict[str, Any] = {}
     if isinstance(reading, ModelCallReading):

@@ -94,7 +94,6 @@ def _records(
 
 
 def _held(message: Any) -> Any:
-    """The one field of a message that is read later."""
     return next(getattr(message, name) for name in _LATER if hasattr(message, name))
 
 

@@ -92,8 +92,6 @@ class ExportOperation(RefusableOperation):
 
 @dataclass
 class _Outcome:
-    """What became of the spans or records of one body."""
-
     converted: int = 0
     ignored: int = 0
     rejected: int = 0
@@ -226,13 +224,11 @@ async def _take_in(
 
 
 def _authorization(request: Request[Any, Any, Any]) -> str | None:
-    """Headers of OTEL_EXPORTER_OTLP_HEADERS are percent-encoded. Some exporters send them so."""
     header = request.headers.get("authorization")
     return header.replace("%20", " ", 1) if header is not None else None
 
 
 def _hold_values(body: bytes, hold: Callable[[int], None], bytes_max: int) -> None:
-    """JSON is read as a whole, and takes more memory than its bytes."""
     if len(body) > ARRAY_BYTES_MAX:
         measure = "for JSON after decompression; protobuf may have more"
         raise BodyTooLarge(limit_bytes=ARRAY_BYTES_MAX, measure=measure)
@@ -257,8 +253,6 @@ def _converted(
 
 
 class _Lines:
-    """Takes events in by the path of `POST /v1/events`, a line each."""
-
     def __init__(
         self, acceptor: Acceptor, turns: BodyTurns, received_us: int, outcome: _Outcome
     ) -> None:

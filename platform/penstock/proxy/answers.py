@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from penstock.proxy.dialogue import DialogueMessage, chat_answer, items_answer, parts_answer
-from penstock.proxy.event_stream import EventCutter, data_of
+from penstock.events.messages import Message, answer_of, call_of, message_of, usage_of
+from penstock.proxy.engine import EventCutter, data_of
 from penstock.proxy.target import Endpoint
 
 _EVENT_BYTES_MAX = 64 * 1024 * 1024
@@ -31,15 +31,14 @@ class ChoiceDraft:
     ids: "array[int]" = field(default_factory=lambda: array("q"))
     logprobs: "array[float]" = field(default_factory=lambda: array("d"))
 
-    def message(self) -> DialogueMessage:
+    def message(self) -> Message:
         calls = []
-        for call in self.calls.values():
-            arguments = call.pop("parts", None)
-            calls.append(call | ({"arguments": "".join(arguments)} if arguments else {}))
-            if arguments:
-                call["parts"] = arguments
-        thinking = "".join(self.thoughts) or None
-        return DialogueMessage("assistant", "".join(self.texts), thinking, calls)
+        for at, call in enumerate(self.calls.values()):
+            arguments = "".join(call.get("parts", ())) or call.get("arguments")
+            named = {"id": call["id"] or f"call-{at}", "name": call["name"] or "unknown"}
+            calls.append(named | {"arguments": arguments})
+        text, thinking = "".join(self.texts) or None, "".join(self.thoughts) or None
+        return Message("assistant", text, thinking, calls)
 
 
 @dataclass(slots=True)
@@ -142,7 +141,7 @@ def _take_call(choice: ChoiceDraft, part: Mapping[str, Any], at: int) -> None:
     function = part.get("function") or {}
     if number not in choice.calls and len(choice.calls) >= _PARTS_MAX:
         raise ValueError("an answer has too many calls")
-    call = choice.calls.setdefault(number, {"id": f"call-{number}", "name": "unknown"})
+    call = choice.calls.setdefault(number, {"id": "", "name": ""})
     if part.get("id"):
         call["id"] = str(part["id"])
     if function.get("name"):
@@ -156,12 +155,11 @@ def _chat_whole(draft: AnswerDraft, document: Mapping[str, Any]) -> None:
     _take_ids(draft, document)
     for each in document.get("choices") or ():
         choice = draft.choice(each.get("index"))
-        _take_message(choice, chat_answer(each.get("message") or {}))
+        _take_message(choice, message_of({"role": "assistant"} | (each.get("message") or {})))
         _take_choice(choice, each)
 
 
 def _text(draft: AnswerDraft, document: Mapping[str, Any]) -> None:
-    """Of completions, whole or an event."""
     draft.about(document)
     _take_ids(draft, document)
     for each in document.get("choices") or ():
@@ -196,10 +194,10 @@ def _take_choice(choice: ChoiceDraft, told: Mapping[str, Any]) -> None:
             choice.logprobs.extend([value for value in values if value is not None])
 
 
-def _take_message(choice: ChoiceDraft, message: DialogueMessage) -> None:
+def _take_message(choice: ChoiceDraft, message: Message) -> None:
     choice.texts = [message.text] if message.text else []
     choice.thoughts = [message.thinking] if message.thinking else []
-    choice.calls = dict(enumerate(message.tool_calls))
+    choice.calls = dict(enumerate(message.calls))
 
 
 # Messages
@@ -207,8 +205,8 @@ def _take_message(choice: ChoiceDraft, message: DialogueMessage) -> None:
 
 def _message_whole(draft: AnswerDraft, document: Mapping[str, Any]) -> None:
     draft.about(document)
-    if isinstance(content := document.get("content"), list):
-        _take_message(draft.choice(), parts_answer(content))
+    if isinstance(document.get("content"), list):
+        _take_message(draft.choice(), message_of(document))
         draft.choice().finish_reason = document.get("stop_reason")
 
 
@@ -233,9 +231,8 @@ def _begin_block(choice: ChoiceDraft, index: int, block: Mapping[str, Any]) -> N
     if kind in ("tool_use", "server_tool_use"):
         if len(choice.calls) >= _PARTS_MAX:
             raise ValueError("an answer has too many calls")
-        choice.calls[index] = {"id": str(block["id"]), "name": str(block["name"])}
-        if block.get("input"):
-            choice.calls[index]["arguments"] = block["input"]
+        call = call_of(block)
+        choice.calls[index] = call | {"arguments": call["arguments"] or None}
     elif kind == "text":
         choice.texts += ["\n"] if choice.texts else []
         choice.texts.append(block.get("text") or "")
@@ -260,7 +257,7 @@ def _take_block(choice: ChoiceDraft, index: int, delta: Mapping[str, Any]) -> No
 def _response_whole(draft: AnswerDraft, document: Mapping[str, Any]) -> None:
     draft.about(document)
     choice = draft.choice()
-    _take_message(choice, items_answer(document.get("output") or ()))
+    _take_message(choice, answer_of(document.get("output")) or Message("assistant"))
     choice.logprobs = array("d", _item_logprobs(document.get("output") or ()))
     reason = (document.get("incomplete_details") or {}).get("reason")
     choice.finish_reason = reason or document.get("status")
@@ -297,7 +294,7 @@ def _response_event(draft: AnswerDraft, document: Mapping[str, Any]) -> None:
             if str(item.get("type")).endswith("_call"):
                 number = int(document.get("output_index") or 0)
                 if len(choice.calls) < _PARTS_MAX:
-                    choice.calls[number] = items_answer([item]).tool_calls[0]
+                    choice.calls[number] = message_of(item).calls[0]
         case "error":
             draft.problem = problem_of(document)
 
@@ -328,32 +325,8 @@ def problem_of(document: object) -> str:
     return found if isinstance(found, str) else msgspec.json.encode(found).decode()
 
 
-def usage_of(usage: Mapping[str, Any], choice: ChoiceDraft) -> dict[str, int]:
+def usage_of_choice(usage: Mapping[str, Any], choice: ChoiceDraft) -> dict[str, int]:
     """As docs/events.md has it; by the tokens themselves where nobody counted them."""
-
-    def count(*names: str) -> int | None:
-        for name in names:
-            found: Any = usage
-            for part in name.split("."):
-                found = found.get(part) if isinstance(found, dict) else None
-            if type(found) is int and found >= 0:
-                return found
-        return None
-
-    prompt = count("prompt_tokens", "input_tokens")
-    apart = [count("cache_read_input_tokens"), count("cache_creation_input_tokens")]
-    if prompt is not None and any(apart):  # Anthropic counts them beside the input
-        prompt += sum(each or 0 for each in apart)
-    told = {
-        "prompt": prompt if prompt is not None else len(choice.prompt_ids or ()) or None,
-        "completion": count("completion_tokens", "output_tokens") or len(choice.ids) or None,
-        "thinking": count(
-            "completion_tokens_details.reasoning_tokens", "output_tokens_details.reasoning_tokens",
-            "reasoning_tokens",
-        ),
-        "cached": count(
-            "prompt_tokens_details.cached_tokens", "input_tokens_details.cached_tokens",
-            "cache_read_input_tokens",
-        ),
-    }  # fmt: skip
-    return {name: value for name, value in told.items() if value is not None}
+    counted = {"prompt": len(choice.prompt_ids or ()), "completion": len(choice.ids)}
+    told = usage_of(usage) or {}
+    return {name: count for name, count in counted.items() if count and not told.get(name)} | told

@@ -13,13 +13,11 @@ import uvicorn
 
 from penstock.http.address import HttpAddress
 from penstock.proxy.engine import EngineKind
-from penstock.proxy.errors import ProxyAddressTaken
 from penstock.proxy.exchange import Exchange, Exchanges, Receive, Scope, Send
-from penstock.proxy.known_engine import KnownEngine
+from penstock.proxy.known_engine import KnownEngine, WeightSamples, loaded_weights
 from penstock.proxy.target import Labels, target_of
 from penstock.proxy.transcription_process import RecordingPlan, TranscriptionProcess
-from penstock.proxy.upstream import Upstream
-from penstock.proxy.versions import WeightSamples, loaded_weights
+from penstock.proxy.upstream import ProxyAddressTaken, Upstream
 from penstock.server.wire import ConnectionCounts, bounded_protocol, make_room_for
 from penstock.terminal.long_commands import on_end_signal
 

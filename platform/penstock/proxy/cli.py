@@ -107,7 +107,6 @@ def record(
 
 
 def _upstream(text: str) -> "HttpAddress":
-    """Raises InvalidInput."""
     from penstock.http.address import HttpAddress
 
     address = HttpAddress.of(text, "--upstream")
@@ -119,7 +118,6 @@ def _upstream(text: str) -> "HttpAddress":
 
 
 def _digest(tokenizer: Path | None) -> str | None:
-    """Raises InvalidInput."""
     if tokenizer is None:
         return None
     try:

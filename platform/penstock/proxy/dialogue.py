@@ -1,47 +1,44 @@
-"""What was said to a model: the requests of all four endpoints in one form."""
+"""What was said to a model: the requests of all four endpoints in one form; which session a call
+belongs to, and what of it is new.
 
-from collections.abc import Iterator, Mapping, Sequence
+A call repeats what was said before. Each position in what was said has a number made of all that
+stands before it, so that whoever says it again, also after a restart, says the same events."""
+
+import os
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 import msgspec
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
-from penstock.proxy.target import Endpoint
-
-Role = Literal["system", "user", "assistant", "tool"]
+from penstock.events.event import ID_CHARS_MAX
+from penstock.events.messages import Message, messages_of, text_of
+from penstock.proxy.target import Endpoint, Labels
 
 _encoder = msgspec.json.Encoder(order="deterministic")
-_TEXTS = ("text", "input_text", "output_text")
-_THOUGHTS = ("thinking", "reasoning", "reasoning_text", "summary_text")
 #: Programs write so in the user's name.
-_REMINDER = "<system-reminder>"
+_REMINDER = re.compile(r"\s*(?:<system-reminder>.*?</system-reminder>\s*)+", re.DOTALL)
 _SAMPLING = (
     "temperature", "top_p", "top_k", "min_p", "seed", "max_tokens", "max_completion_tokens",
     "max_output_tokens", "frequency_penalty", "presence_penalty", "repetition_penalty", "stop",
     "stop_sequences", "n", "tool_choice", "reasoning_effort",
 )  # fmt: skip
-
-
-@dataclass(slots=True)
-class DialogueMessage:
-    role: Role
-    text: str = ""
-    thinking: str | None = None
-    #: As docs/events.md has them.
-    tool_calls: list[dict[str, Any]] = field(default_factory=list)
-    #: Of a result.
-    call_id: str | None = None
-    output: Any = None
-    ok: bool | None = None
-    #: All parts, where some are no text.
-    content: Any = None
-    synthetic: bool = False
+#: Ends of calls that are known; of what is older, a session goes on as after a restart.
+_ENDS_MAX = 200_000
+#: Sessions of which it is known how they began.
+_SESSIONS_MAX = 20_000
+_ROOTS_MAX = 16
+_LENGTHS_MAX = 32
+#: An id with the digest of a child behind it is no longer than an id may be.
+_NAME_CHARS_MAX = ID_CHARS_MAX - 20
 
 
 @dataclass(slots=True)
 class Dialogue:
-    messages: list[DialogueMessage] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
     system: str | None = None
     tools: list[Any] | None = None
     model: str | None = None
@@ -53,25 +50,25 @@ class Dialogue:
 
     def chains(self) -> list[int]:
         """A number for all that was said up to each message, the same whenever it is said."""
-        chain = answer_chain(self.previous or "")
-        chains = []
-        for message in self.messages:
-            chain = chained(chain, message)
-            chains.append(chain)
-        return chains
+        chain = text_chain(self.previous or "")
+        return [chain := chained(chain, message) for message in self.messages]
 
 
-def answer_chain(answer_id: str) -> int:
-    """The number of all that was said up to an answer that its server keeps."""
-    return xxh3_64_intdigest(answer_id.encode())
+def text_chain(text: str) -> int:
+    return xxh3_64_intdigest(text.encode())
 
 
-def chained(before: int, message: DialogueMessage) -> int:
+def chained(before: int, message: Message) -> int:
     """Clients repeat answers in forms of their own: without thoughts, with other spaces."""
-    calls = [(call["name"], _plain_arguments(call.get("arguments"))) for call in message.tool_calls]
-    content = message.output if message.role == "tool" else message.content
-    said = (before, message.role, message.text.strip(), calls, message.call_id, content)
+    calls = [(call["name"], _plain_arguments(call["arguments"])) for call in message.calls]
+    results = [(told.call_id, told.output) for told in message.outputs]
+    text = (message.text or "").strip()
+    said = (before, message.role, text, calls, results, message.content)
     return xxh3_64_intdigest(_encoder.encode(said))
+
+
+def is_synthetic(message: Message) -> bool:
+    return bool(message.text and _REMINDER.fullmatch(message.text))
 
 
 def dialogue_of(endpoint: Endpoint, body: bytes) -> Dialogue:
@@ -80,7 +77,7 @@ def dialogue_of(endpoint: Endpoint, body: bytes) -> Dialogue:
         request = msgspec.json.decode(body)
         if not isinstance(request, dict):
             raise TypeError("the request is no object")
-        dialogue = _FORMS[endpoint](request)
+        dialogue = _dialogue(endpoint, request)
     except (TypeError, AttributeError, KeyError, RecursionError) as error:
         raise ValueError(f"the request has another form than {endpoint.value!r}") from error
     dialogue.model = request.get("model") if isinstance(request.get("model"), str) else None
@@ -89,208 +86,19 @@ def dialogue_of(endpoint: Endpoint, body: bytes) -> Dialogue:
     return dialogue
 
 
-def _chat(request: Mapping[str, Any]) -> Dialogue:
-    dialogue = Dialogue()
-    systems = []
-    for each in request["messages"]:
-        role, content = each.get("role"), each.get("content")
-        if role in ("system", "developer"):
-            if not dialogue.messages:
-                systems.append(text_of(content))
-            else:
-                dialogue.messages.append(DialogueMessage("system", text_of(content)))
-        elif role in ("tool", "function"):
-            call_id = each.get("tool_call_id")
-            dialogue.messages.append(
-                DialogueMessage("tool", call_id=call_id, output=_plain(content))
-            )
-        elif role == "assistant":
-            dialogue.messages.append(chat_answer(each))
-        else:
-            dialogue.messages.append(_user(content))
-    dialogue.system = "\n\n".join(filter(None, systems)) or None
-    return dialogue
-
-
-def _messages(request: Mapping[str, Any]) -> Dialogue:
-    dialogue = Dialogue(system=text_of(request.get("system")) or None)
-    for each in request["messages"]:
-        content = each.get("content")
-        if each.get("role") == "assistant":
-            parts = content if isinstance(content, list) else [{"type": "text", "text": content}]
-            dialogue.messages.append(parts_answer(parts))
-        elif each.get("role") == "system":
-            dialogue.messages.append(DialogueMessage("system", text_of(content)))
-        else:
-            dialogue.messages += _user_parts(content)
-    return dialogue
-
-
-def _user_parts(content: Any) -> Iterator[DialogueMessage]:
-    """Anthropic's results of tools are parts of a user's message, before what the user says."""
-    parts = content if isinstance(content, list) else [content]
-    rest = []
-    for part in parts:
-        if isinstance(part, dict) and part.get("type") == "tool_result":
-            failed = part.get("is_error")
-            yield DialogueMessage(
-                "tool",
-                call_id=part.get("tool_use_id"),
-                output=_plain(part.get("content")),
-                ok=None if failed is None else not failed,
-            )
-        else:
-            rest.append(part)
-    if rest:
-        yield _user(rest)
-
-
-def _responses(request: Mapping[str, Any]) -> Dialogue:
-    dialogue = Dialogue(system=request.get("instructions") or None)
-    dialogue.previous = request.get("previous_response_id") or None
-    told = request["input"]
-    items = [{"role": "user", "content": told}] if isinstance(told, str) else told
-    answer: list[Any] = []
-    for item in items:
-        if _is_answered(item):
-            answer.append(item)
-            continue
-        if answer:
-            dialogue.messages.append(items_answer(answer))
-            answer = []
-        kind = str(item.get("type") or "message")
-        if kind.endswith("_output"):
-            output = _plain(item.get("output"))
-            dialogue.messages.append(
-                DialogueMessage("tool", call_id=item.get("call_id"), output=output)
-            )
-        elif item.get("role") in ("system", "developer"):
-            text = text_of(item.get("content"))
-            if dialogue.messages:
-                dialogue.messages.append(DialogueMessage("system", text))
-            else:
-                dialogue.system = "\n\n".join(filter(None, [dialogue.system, text])) or None
-        else:
-            dialogue.messages.append(_user(item.get("content")))
-    if answer:
-        dialogue.messages.append(items_answer(answer))
-    return dialogue
-
-
-def _completions(request: Mapping[str, Any]) -> Dialogue:
-    prompt = request["prompt"]
-    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str):
-        prompt = prompt[0]
-    return Dialogue(prompt=prompt if isinstance(prompt, str) else None)
-
-
-_FORMS = {
-    Endpoint.CHAT: _chat,
-    Endpoint.MESSAGES: _messages,
-    Endpoint.RESPONSES: _responses,
-    Endpoint.COMPLETIONS: _completions,
-}
-
-
-# Answers, as they are given and as they are repeated
-
-
-def chat_answer(message: Mapping[str, Any]) -> DialogueMessage:
-    calls = [
-        _call(call.get("id"), (call.get("function") or {}).get("name"),
-              (call.get("function") or {}).get("arguments"), at)
-        for at, call in enumerate(message.get("tool_calls") or ())
-    ]  # fmt: skip
-    thinking = message.get("reasoning_content") or message.get("reasoning")
-    return DialogueMessage(
-        "assistant",
-        text_of(message.get("content")),
-        thinking if isinstance(thinking, str) else None,
-        calls,
-    )
-
-
-def parts_answer(parts: Sequence[Any]) -> DialogueMessage:
-    calls = [
-        _call(part.get("id"), part.get("name"), part.get("input"), at)
-        for at, part in enumerate(parts)
-        if isinstance(part, dict) and part.get("type") in ("tool_use", "server_tool_use")
-    ]
-    return DialogueMessage("assistant", text_of(list(parts)), _thoughts(parts), calls)
-
-
-def items_answer(items: Sequence[Mapping[str, Any]]) -> DialogueMessage:
-    """Items of OpenAI's Responses."""
-    texts, thoughts, calls = [], [], []
-    for at, item in enumerate(items):
-        kind = str(item.get("type") or "message")
-        if kind == "message":
-            texts.append(text_of(item.get("content")))
-        elif kind == "reasoning":
-            thoughts.append(_thoughts(item.get("content") or item.get("summary") or ()) or "")
-        elif kind.endswith("_call"):
-            arguments = item.get("arguments", item.get("input", item.get("action")))
-            name = item.get("name") or kind.removesuffix("_call")
-            calls.append(_call(item.get("call_id") or item.get("id"), name, arguments, at))
-    return DialogueMessage(
-        "assistant",
-        "\n".join(filter(None, texts)),
-        "\n".join(filter(None, thoughts)) or None,
-        calls,
-    )
-
-
-def _is_answered(item: Mapping[str, Any]) -> bool:
-    kind = str(item.get("type") or "message")
-    return item.get("role") == "assistant" or kind == "reasoning" or kind.endswith("_call")
-
-
-def _call(call_id: object, name: object, arguments: Any, at: int) -> dict[str, Any]:
-    call = {"id": str(call_id or f"call-{at}"), "name": str(name or "unknown")}
-    return call | ({} if arguments is None else {"arguments": arguments})
-
-
-def text_of(content: Any) -> str:
-    """The texts, without thoughts, calls and pictures."""
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else []
-    texts = (
-        part if isinstance(part, str) else part.get("text")
-        for part in parts
-        if isinstance(part, str) or (isinstance(part, dict) and part.get("type", "text") in _TEXTS)
-    )
-    return "\n".join(text for text in texts if isinstance(text, str) and text)
-
-
-def _thoughts(parts: Any) -> str | None:
-    texts = (
-        part.get("thinking") or part.get("text")
-        for part in parts
-        if isinstance(part, dict) and part.get("type") in _THOUGHTS
-    )
-    return "\n".join(text for text in texts if isinstance(text, str) and text) or None
-
-
-def _user(content: Any) -> DialogueMessage:
-    parts = content if isinstance(content, list) else [content]
-    texts = [part if isinstance(part, str) else (part or {}).get("text") for part in parts]
-    is_plain = all(isinstance(text, str) for text in texts) or content is None
-    return DialogueMessage(
-        "user",
-        text_of(content),
-        content=None if is_plain else content,
-        synthetic=is_plain and all(str(text).lstrip().startswith(_REMINDER) for text in texts),
-    )
-
-
-def _plain(content: Any) -> Any:
-    """Text where it is nothing but text, else all parts as they are."""
-    if isinstance(content, list) and all(
-        isinstance(part, dict) and part.get("type") in _TEXTS for part in content
-    ):
-        return text_of(content)
-    return content
+def _dialogue(endpoint: Endpoint, request: Mapping[str, Any]) -> Dialogue:
+    if endpoint is Endpoint.COMPLETIONS:
+        prompt = request["prompt"]
+        if isinstance(prompt, list) and len(prompt) == 1:
+            prompt = prompt[0]
+        return Dialogue(prompt=prompt if isinstance(prompt, str) else None)
+    told = request["input" if endpoint is Endpoint.RESPONSES else "messages"]
+    messages = messages_of(told)
+    systems = [text_of(request.get("system")), request.get("instructions")]
+    while messages and messages[0].role == "system":
+        systems.append(messages.pop(0).text)
+    system = "\n\n".join(filter(None, systems)) or None
+    return Dialogue(messages, system, previous=request.get("previous_response_id") or None)
 
 
 def _plain_arguments(arguments: Any) -> Any:
@@ -300,3 +108,120 @@ def _plain_arguments(arguments: Any) -> Any:
         return msgspec.json.decode(arguments)
     except (ValueError, RecursionError):
         return arguments
+
+
+# Sessions
+
+
+class Place(NamedTuple):
+    session_id: str
+    parent: str | None
+    #: Messages from here on are new.
+    new_from: int
+    #: Of each message: the number of all that was said up to it.
+    chains: list[int]
+    #: What was said was put together anew: a summary took its place.
+    is_compacted: bool = False
+
+    @property
+    def end(self) -> int:
+        return self.chains[-1] if self.chains else 0
+
+
+@dataclass(slots=True)
+class _Begun:
+    face: int
+    has_tools: bool
+    #: The numbers of first messages.
+    roots: set[int]
+
+
+class SessionBook:
+    """What the calls of this process ended with. For one thread."""
+
+    def __init__(self) -> None:
+        self._ends: OrderedDict[tuple[str | None, int], str] = OrderedDict()
+        self._begun: OrderedDict[str, _Begun] = OrderedDict()
+        #: How long texts were that models went on with, answers included.
+        self._lengths: OrderedDict[str | None, list[int]] = OrderedDict()
+
+    def place(self, labels: Labels, dialogue: Dialogue) -> Place:
+        if dialogue.prompt is not None:
+            return self._prompt_place(labels, dialogue, dialogue.prompt)
+        chains = dialogue.chains()
+        for at in reversed(range(len(chains))):
+            if session := self._ends.get((labels.session, chains[at])):
+                self._ends.move_to_end((labels.session, chains[at]))
+                return Place(session, None, at + 1, chains)
+        before = text_chain(dialogue.previous) if dialogue.previous else None
+        if before is not None and (session := self._ends.get((labels.session, before))):
+            return Place(session, None, 0, chains)
+        return self._other_place(labels, dialogue, chains)
+
+    def _other_place(self, labels: Labels, dialogue: Dialogue, chains: list[int]) -> Place:
+        face, has_tools, root = _face(dialogue), bool(dialogue.tools), chains[:1]
+        named = labels.session
+        if named is None:
+            session = f"proxy-{os.urandom(8).hex()}"
+            self._begin(session, _Begun(face, has_tools, set(root)))
+            return Place(session, None, 0, chains)
+        begun = self._begun.get(named)
+        if begun is None:
+            self._begin(named, _Begun(face, has_tools, set(root)))
+            return Place(named, None, 0, chains)
+        if has_tools and not begun.has_tools:  # what came before was said beside it
+            begun.face, begun.has_tools, begun.roots = face, True, set(root)
+            return Place(named, None, 0, chains)
+        if begun.face == face:
+            is_compacted = not begun.roots.issuperset(root) and not dialogue.previous
+            if len(begun.roots) < _ROOTS_MAX:
+                begun.roots.update(root)
+            return Place(named, None, 0, chains, is_compacted)
+        child = f"{named[:_NAME_CHARS_MAX]}/{xxh3_64_hexdigest(_encoder.encode((face, root)))}"
+        return Place(child, named, 0, chains)
+
+    def _prompt_place(self, labels: Labels, dialogue: Dialogue, prompt: str) -> Place:
+        chain = text_chain(prompt)
+        lengths = self._lengths.setdefault(labels.session, [])
+        for length in sorted(lengths, reverse=True):
+            key = labels.session, text_chain(prompt[:length])
+            if length <= len(prompt) and (session := self._ends.get(key)):
+                dialogue.messages = [Message("user", prompt[length:])]
+                return Place(session, None, 0 if prompt[length:] else 1, [chain])
+        dialogue.messages = [Message("user", prompt)]
+        return self._other_place(labels, dialogue, [chain])
+
+    def end(self, labels: Labels, place: Place, *chains: int, length: int | None = None) -> None:
+        """What a call ended with, before and after its answer; `length` is that of a text that
+        goes on behind both."""
+        for chain in chains:
+            self._ends[labels.session, chain] = place.session_id
+        while len(self._ends) > _ENDS_MAX:
+            self._ends.popitem(last=False)
+        if length is not None:
+            lengths = self._lengths.setdefault(labels.session, [])
+            lengths[:] = [*lengths[1 - _LENGTHS_MAX :], length]
+            if len(self._lengths) > _SESSIONS_MAX:
+                self._lengths.popitem(last=False)
+
+    def is_known(self, labels: Labels, chain: int) -> bool:
+        return (labels.session, chain) in self._ends
+
+    def _begin(self, session: str, begun: _Begun) -> None:
+        self._begun[session] = begun
+        if len(self._begun) > _SESSIONS_MAX:
+            self._begun.popitem(last=False)
+
+
+def _face(dialogue: Dialogue) -> int:
+    """Who speaks: an agent has the same tools from call to call, and a subagent, or a call that
+    makes up a title, has others."""
+    names = sorted(str(_tool_name(tool)) for tool in dialogue.tools or ())
+    return xxh3_64_intdigest(_encoder.encode(names or [dialogue.system]))
+
+
+def _tool_name(tool: object) -> object:
+    if not isinstance(tool, dict):
+        return tool
+    function = tool.get("function")
+    return (function if isinstance(function, dict) else tool).get("name") or tool.get("type")

@@ -5,17 +5,99 @@ did not ask for itself is taken out of the answer again, so that it gets byte fo
 engine would have said to it alone."""
 
 import enum
+import re
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from penstock.proxy.json_members import (
-    Member,
-    MemberChange,
-    changed,
-    elements_of,
-    members_of,
-    removals,
-)
+import msgspec
+from msgspec import Raw
+
 from penstock.proxy.target import Endpoint
+
+# Members of JSON objects, found in their text: what is cut out of it or put into it leaves every
+# other byte as it was.
+
+_object_decoder = msgspec.json.Decoder(dict[str, Raw])
+_array_decoder = msgspec.json.Decoder(list[Raw])
+_NAME = re.compile(rb'[ \t\r\n]*+("(?:[^"\\]++|\\.)*+"[ \t\r\n]*+:[ \t\r\n]*+)', re.DOTALL)
+_BETWEEN = re.compile(rb"[ \t\r\n]*+,?[ \t\r\n]*+")
+
+
+class Member(NamedTuple):
+    """Its places in the text: of its name's quote, of its value, and behind that."""
+
+    start: int
+    value: int
+    end: int
+
+
+class MemberChange(NamedTuple):
+    start: int
+    end: int
+    content: bytes = b""
+
+
+def members_of(text: bytes, start: int = 0, end: int | None = None) -> dict[str, Member]:
+    """Those of the object that stands there, in their order. Raises ValueError for what is no
+    object, or has a name twice."""
+    part = text if end is None and not start else text[start:end]
+    found: dict[str, Member] = {}
+    place = start + part.find(b"{") + 1
+    for name, raw in _object_decoder.decode(part).items():
+        head = _NAME.match(text, place)
+        value = head.end() if head else 0
+        written = memoryview(raw)
+        value_end = value + len(written)
+        # A name that stands twice has its last value at the place of its first.
+        if head is None or text[value:value_end] != written:
+            raise ValueError("a name stands twice in an object")
+        found[name] = Member(head.start(1), value, value_end)
+        place = _behind(text, value_end)
+    return found
+
+
+def elements_of(text: bytes, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """The places of the elements of the array that stands there. Raises ValueError."""
+    place = text.find(b"[", start, end) + 1
+    for raw in _array_decoder.decode(text[start:end]):
+        begin = _BETWEEN.match(text, place)
+        place = begin.end() if begin else place
+        yield place, place + len(memoryview(raw))
+        place += len(memoryview(raw))
+
+
+def removals(members: dict[str, Member], names: Collection[str]) -> list[MemberChange]:
+    """The changes that take these out, each with one comma."""
+    listed = list(members.items())
+    kept = [at for at, (name, _) in enumerate(listed) if name not in names]
+    last = kept[-1] if kept else -1
+    changes = [
+        MemberChange(member.start, listed[at + 1][1].start)
+        for at, (name, member) in enumerate(listed[: max(last, 0)])
+        if name in names
+    ]
+    if last + 1 < len(listed):
+        begin = listed[last][1].end if kept else listed[0][1].start
+        changes.append(MemberChange(begin, listed[-1][1].end))
+    return changes
+
+
+def changed(text: bytes, changes: Sequence[MemberChange]) -> bytes:
+    """The text with changes that do not overlap."""
+    parts, place = [], 0
+    for change in sorted(changes):
+        parts += [text[place : change.start], change.content]
+        place = change.end
+    return b"".join([*parts, text[place:]])
+
+
+def _behind(text: bytes, place: int) -> int:
+    between = _BETWEEN.match(text, place)
+    return between.end() if between else place
+
+
+# What is asked of engines
 
 
 class EngineKind(enum.StrEnum):
@@ -44,10 +126,7 @@ _TOP = {
     "enable_response_messages": ("input_messages", "output_messages"),
     "return_input_ids_in_sglext": ("sglext",),
 }
-_IN_CHOICE = {
-    "return_token_ids": ("token_ids", "prompt_token_ids"),
-    "logprobs": ("logprobs",),
-}
+_IN_CHOICE = {"return_token_ids": ("token_ids", "prompt_token_ids"), "logprobs": ("logprobs",)}
 #: SGLang leaves these out where nobody asks.
 _ABSENT = {
     EngineKind.VLLM: frozenset[str](),
@@ -147,7 +226,6 @@ def _taken_out(
 
 
 def _is_empty(text: bytes, choice: dict[str, Member]) -> bool:
-    """A piece of a stream that is there for its token ids alone."""
     delta = _value(text, choice.get("delta"))
     return delta in _EMPTY_DELTAS and _value(text, choice.get("finish_reason")) == _NULL
 
@@ -157,8 +235,61 @@ def _value(text: bytes, member: Member | None) -> bytes:
 
 
 def engine_of(models: bytes) -> EngineKind:
-    """By the answer of `/v1/models`, which names who serves them."""
     for owner, kind in ((b"vllm", EngineKind.VLLM), (b"sglang", EngineKind.SGLANG)):
         if b'"owned_by":"%s"' % owner in models.replace(b'": "', b'":"'):
             return kind
     return EngineKind.NONE
+
+
+# Server-sent events, cut out of a stream as they come
+
+_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
+_DATA = b"data:"
+
+
+class EventCutter:
+    """Gives events with the empty lines that end them; what is not whole yet waits."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._parts: list[bytes] = []
+        self._size = 0
+        #: The end of what came; an end of an event may lie across two pieces.
+        self._tail = b""
+
+    def cut(self, piece: bytes) -> list[bytes]:
+        # Large events come in many pieces: they are put together once.
+        seen = self._tail + piece
+        self._parts.append(piece)
+        self._tail = seen[-3:]
+        self._size += len(piece)
+        if self._size <= self._bytes_max and not _END.search(seen):
+            return []
+        text = self.rest()
+        events, place = [], 0
+        for end in _END.finditer(text):
+            events.append(text[place : end.end()])
+            place = end.end()
+        rest = text[place:]
+        if len(rest) > self._bytes_max:
+            events.append(rest)
+        elif rest:
+            self._parts, self._size, self._tail = [rest], len(rest), rest[-3:]
+        return events
+
+    def rest(self) -> bytes:
+        rest = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        self._parts, self._size, self._tail = [], 0, b""
+        return rest
+
+
+def data_of(event: bytes) -> tuple[int, int]:
+    """Where its data stands; an empty place for none, or for one of several lines."""
+    start = 0 if event.startswith(_DATA) else event.find(b"\n" + _DATA) + 1
+    if not start and not event.startswith(_DATA):
+        return 0, 0
+    begin = start + len(_DATA)
+    begin += event[begin : begin + 1] == b" "
+    end = len(event.rstrip(b"\r\n"))
+    line = event.find(b"\n", begin, end)
+    return (0, 0) if line >= 0 else (begin, end)

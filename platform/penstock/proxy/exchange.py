@@ -8,14 +8,25 @@ from typing import Any, Protocol
 import msgspec
 
 from penstock.errors import PenstockError, one_line
-from penstock.proxy.engine import EngineKind, EngineRequest, client_answer, engine_request
-from penstock.proxy.errors import UpstreamBroken, UpstreamUnreachable
-from penstock.proxy.event_stream import EventCutter, data_of
-from penstock.proxy.recorded_call import CallEnd, RecordedCall
+from penstock.proxy.engine import (
+    EngineKind,
+    EngineRequest,
+    EventCutter,
+    client_answer,
+    data_of,
+    engine_request,
+)
+from penstock.proxy.known_engine import Sample, WeightSamples
 from penstock.proxy.target import Endpoint, Headers, Target, passed_on
+from penstock.proxy.transcription import CallEnd, RecordedCall
 from penstock.proxy.transcription_process import TranscriptionProcess
-from penstock.proxy.upstream import AnswerHead, Upstream, UpstreamConnection
-from penstock.proxy.versions import Sample, WeightSamples
+from penstock.proxy.upstream import (
+    AnswerHead,
+    Upstream,
+    UpstreamBroken,
+    UpstreamConnection,
+    UpstreamUnreachable,
+)
 
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -105,7 +116,6 @@ class Exchange:
                 await self._end(self._call, problem)
 
     async def _body(self) -> tuple[bytes, bool]:
-        """What of it may be kept, and whether that is all."""
         parts, size = [], 0
         while True:
             message = await self._receive()
@@ -122,7 +132,6 @@ class Exchange:
                 return b"".join(parts), False
 
     async def _prepare(self, body: bytes, *, is_whole: bool) -> None:
-        """What is asked of the engine, and what the recorder hears of it."""
         self._request = EngineRequest(body)
         self._shared.requests_bytes += len(body)
         endpoint = self._target.endpoint
@@ -146,7 +155,6 @@ class Exchange:
         self._headers.append((b"accept-encoding", b"identity"))
 
     async def _forward(self, body: bytes, *, is_whole: bool) -> None:
-        """Raises UpstreamUnreachable, UpstreamBroken."""
         headers = [each for each in self._headers if each[0] not in (b"host", b"content-length")]
         headers = [each for each in headers if each[0] != b"expect"]
         sized = next((value for name, value in self._headers if name == b"content-length"), None)
@@ -182,7 +190,6 @@ class Exchange:
             await connection.send_more(b"0\r\n\r\n")
 
     async def _answer(self, connection: UpstreamConnection, head: AnswerHead) -> None:
-        """Raises UpstreamBroken."""
         self._status = head.status
         self._is_stream = b"text/event-stream" in head.value(b"content-type")
         encoded = head.value(_ENCODED) not in (b"", b"identity")
@@ -234,7 +241,6 @@ class Exchange:
         return b"" if shown is None else event[:start] + shown + event[end:]
 
     def _note(self, piece: bytes) -> None:
-        """What came is recorded, a larger piece at a time."""
         if self._first_s is None:
             self._first_s = time.monotonic()
         call = self._call
@@ -258,7 +264,6 @@ class Exchange:
         await self._send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def _watch(self) -> None:
-        """Ends the request upstream when nobody waits for its answer any more."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
         self._is_gone = True
@@ -306,7 +311,6 @@ def _chunk(part: bytes) -> bytes:
 
 
 def _problem(endpoint: Endpoint | None, message: str) -> dict[str, Any]:
-    """An error in the form of the API that was asked."""
     error = {"type": "api_error", "message": message}
     if endpoint is Endpoint.MESSAGES:
         return {"type": "error", "error": error}

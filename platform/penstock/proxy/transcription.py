@@ -1,20 +1,66 @@
 """What passed through the proxy, as events."""
 
+import os
 from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from penstock.events.event import DROPPED_TYPE
-from penstock.proxy.answers import AnswerDraft, ChoiceDraft, problem_of, usage_of
-from penstock.proxy.dialogue import Dialogue, DialogueMessage, answer_chain, chained, dialogue_of
-from penstock.proxy.recorded_call import CallEnd, RecordedCall
-from penstock.proxy.session_book import Place, SessionBook, text_chain
-from penstock.proxy.target import Endpoint
-from penstock.proxy.versions import Weights
+from penstock.events.messages import Message
+from penstock.proxy.answers import AnswerDraft, ChoiceDraft, problem_of, usage_of_choice
+from penstock.proxy.dialogue import (
+    Dialogue,
+    Place,
+    SessionBook,
+    chained,
+    dialogue_of,
+    is_synthetic,
+    text_chain,
+)
+from penstock.proxy.engine import EngineKind
+from penstock.proxy.known_engine import Weights
+from penstock.proxy.target import Endpoint, Labels
 from penstock.recorder.recorder import Recorder
+
+
+@dataclass(slots=True, eq=False)
+class RecordedCall:
+    endpoint: Endpoint
+    labels: Labels
+    #: As the client sent it.
+    request: bytes
+    engine: EngineKind
+    began_us: int
+    #: Where the upstream gives its answer no id.
+    key: str = field(default_factory=lambda: os.urandom(8).hex())
+    #: By which the process that records knows it.
+    number: int = 0
+    #: What came of the answer and was not handed over yet.
+    pieces: list[bytes] = field(default_factory=list)
+    bytes: int = 0
+    #: Something of it found no room: its answer is not recorded.
+    was_dropped: bool = False
+
+
+@dataclass(slots=True)
+class CallEnd:
+    #: Of the upstream's answer; 0 for none.
+    status: int
+    is_stream: bool
+    latency_ms: float
+    ttft_ms: float | None = None
+    #: The client went away before its answer was there.
+    is_called_off: bool = False
+    #: Why there is no whole answer.
+    problem: str | None = None
+    weights: Weights | None = None
+    #: They are asked for still.
+    awaits_weights: bool = False
+
 
 _MIB = 1024 * 1024
 #: Of one answer.
@@ -59,12 +105,12 @@ class CallEvents:
         except ValueError:  # whoever answers it says what is wrong with it
             dialogue = Dialogue()
         place = self._book.place(call.labels, dialogue)
-        opened = self._open[call] = _OpenCall(call, dialogue, place)
+        opened = self._open[call] = _OpenCall(call, dialogue, place, self._recorder)
         self._start(opened)
         answered_before = place.new_from > 0
         names: dict[str, str] = {}
         for at, message in enumerate(dialogue.messages):
-            names |= {each["id"]: each["name"] for each in message.tool_calls}
+            names |= {each["id"]: each["name"] for each in message.calls}
             if at >= place.new_from:
                 # The answer to a call of ours stands there in the client's own form.
                 is_ours = message.role == "assistant" and answered_before and at == place.new_from
@@ -73,7 +119,6 @@ class CallEvents:
         self._book.end(call.labels, place, place.end)
 
     def _start(self, opened: "_OpenCall") -> None:
-        """The session's start, and that of what it was compacted to."""
         call, place, dialogue = opened.call, opened.place, opened.dialogue
         given = msgspec.json.encode([dialogue.system, dialogue.tools])
         known = self._given.get(place.session_id)
@@ -92,52 +137,38 @@ class CallEvents:
                 "system": dialogue.system,
                 "tools": dialogue.tools,
             }
-            opened.record(self._recorder, "session_start", start, "start", ts_us=call.began_us - 1)
+            opened.record("session_start", start, "start", call.began_us - 1)
         elif known != given:
             opened.given = {"system": dialogue.system, "tools": dialogue.tools}
         if place.is_compacted:
             key = f"c-{place.chains[0]:016x}"
-            opened.record(self._recorder, "compaction", {}, key, ts_us=call.began_us - 1)
+            opened.record("compaction", {}, key, call.began_us - 1)
 
     def _say(
-        self, opened: "_OpenCall", message: DialogueMessage, at: int, names: Mapping[str, str]
+        self, opened: "_OpenCall", message: Message, at: int, names: Mapping[str, str]
     ) -> None:
-        place, call = opened.place, opened.call
-        chain, ts_us = place.chains[at], call.began_us + min(at - place.new_from, 1_000_000)
-        match message.role:
-            case "user":
-                payload = {
-                    "text": message.text,
-                    "content": message.content,
-                    "synthetic": message.synthetic or None,
-                }
-                opened.record(
-                    self._recorder, "user_message", payload, f"u-{chain:016x}", ts_us=ts_us
-                )
-            case "tool":
-                payload = {
-                    "call_id": message.call_id,
-                    "tool": names.get(message.call_id or ""),
-                    "ok": message.ok,
-                    "output": message.output,
-                }
-                opened.record(
-                    self._recorder, "tool_result", payload, f"r-{chain:016x}", ts_us=ts_us
-                )
-            case "system":
-                key = f"s-{chain:016x}"
-                opened.record(
-                    self._recorder, "x_system_message", {"text": message.text}, key, ts_us=ts_us
-                )
-            case "assistant":  # given before this proxy was there
-                payload = _said(message) | {
-                    "call_id": f"m-{chain:016x}",
-                    "is_copied_context": True,
-                }
-                opened.record(self._recorder, "model_call", payload, f"m-{chain:016x}", ts_us=ts_us)
+        chain = f"{opened.place.chains[at]:016x}"
+
+        def record(kind: str, payload: Mapping[str, Any], mark: str) -> None:
+            ts_us = opened.call.began_us + min(opened.said, 1_000_000)
+            opened.record(kind, payload, f"{mark}-{chain}", ts_us)
+            opened.said += 1
+
+        for nth, told in enumerate(message.outputs):
+            tool = names.get(told.call_id or "")
+            result = {"call_id": told.call_id, "tool": tool, "ok": told.ok, "output": told.output}
+            record("tool_result", result, f"r{nth or ''}")
+        if message.role == "system":
+            record("x_system_message", {"text": message.text}, "s")
+        elif message.role == "assistant":  # given before this proxy was there
+            copied = {"call_id": f"m-{chain}", "is_copied_context": True}
+            record("model_call", _said(message) | copied, "m")
+        elif message.text or message.others:
+            synthetic = is_synthetic(message) or None
+            said = {"text": message.text or "", "content": message.content, "synthetic": synthetic}
+            record("user_message", said, "u")
 
     def _end(self, call: RecordedCall, end: CallEnd) -> None:
-        """What goes on from it is known as such from here on."""
         opened = self._open.get(call)
         if opened is None or opened.has_ended:
             return
@@ -150,7 +181,7 @@ class CallEvents:
             length = None if prompt is None else len(prompt) + len("".join(choice.texts))
             self._book.end(call.labels, opened.place, chain, length=length)
         if draft.endpoint is Endpoint.RESPONSES and draft.id:
-            self._book.end(call.labels, opened.place, answer_chain(draft.id))
+            self._book.end(call.labels, opened.place, text_chain(draft.id))
 
     def _settle(self, call: RecordedCall, end: CallEnd) -> None:
         opened = self._open.pop(call, None)
@@ -170,7 +201,7 @@ class CallEvents:
         call_id = draft.id or call.key
         if end.is_called_off:
             why = {"call_id": call_id, "reason": "the client closed the connection"}
-            opened.record(self._recorder, "interrupt", why, f"i-{call.key}", ts_us=ts_us + 1)
+            opened.record("interrupt", why, f"i-{call.key}", ts_us + 1)
         elif problem is not None:
             payload = {
                 "message": problem[:_PROBLEM_CHARS_MAX],
@@ -178,13 +209,13 @@ class CallEvents:
                 "call_id": call_id,
                 "status": end.status or None,
             }
-            opened.record(self._recorder, "error", payload, f"e-{call.key}", ts_us=ts_us + 1)
+            opened.record("error", payload, f"e-{call.key}", ts_us + 1)
 
     def _answer(self, opened: "_OpenCall", end: CallEnd, ts_us: int) -> None:
         call, draft = opened.call, opened.draft
         for number, choice in sorted(draft.choices.items()):
             message = choice.message()
-            usage = usage_of(draft.usage if len(draft.choices) == 1 else {}, choice)
+            usage = usage_of_choice(draft.usage if len(draft.choices) == 1 else {}, choice)
             called_off = "abort" if end.is_called_off or end.problem else None
             tokens = _tokens(draft, choice, end.weights, call.labels.version, self._tokenizer)
             payload = _said(message) | opened.given | {
@@ -200,20 +231,21 @@ class CallEvents:
             }  # fmt: skip
             checkpoint = call.labels.checkpoint or _checkpoint(draft, end.weights)
             key = f"m-{opened.chain_of(message):016x}"
-            opened.record(
-                self._recorder, "model_call", payload, key, ts_us=ts_us, checkpoint=checkpoint
-            )
+            opened.record("model_call", payload, key, ts_us, checkpoint)
 
 
 class _OpenCall:
-    """A call whose answer is under way."""
-
-    def __init__(self, call: RecordedCall, dialogue: Dialogue, place: Place) -> None:
+    def __init__(
+        self, call: RecordedCall, dialogue: Dialogue, place: Place, recorder: Recorder
+    ) -> None:
         self.call, self.dialogue, self.place = call, dialogue, place
+        self._recorder = recorder
         #: System prompt and tools, where they are others than the session's.
         self.given: dict[str, Any] = {}
         self.draft = AnswerDraft(call.endpoint, _ANSWER_BYTES_MAX)
         self.has_ended = False
+        #: How much of its request was recorded.
+        self.said = 0
         self._first: list[bytes] = []
 
     def take(self, piece: bytes) -> None:
@@ -228,10 +260,9 @@ class _OpenCall:
             self.draft.end()
         return self.draft
 
-    def chain_of(self, answer: DialogueMessage) -> int:
-        """The number of all that was said, this answer included."""
+    def chain_of(self, answer: Message) -> int:
         if self.dialogue.prompt is not None:
-            return text_chain(self.dialogue.prompt + answer.text)
+            return text_chain(self.dialogue.prompt + (answer.text or ""))
         return chained(self.place.end, answer)
 
     def refusal(self, status: int) -> str:
@@ -242,11 +273,9 @@ class _OpenCall:
 
     def record(
         self,
-        recorder: Recorder,
         kind: str,
         payload: Mapping[str, Any],
         key: str,
-        *,
         ts_us: int,
         checkpoint: str | None = None,
     ) -> None:
@@ -258,15 +287,12 @@ class _OpenCall:
             "user": labels.user,
             "project": labels.project,
         }
-        recorder.record(self.place.session_id, kind, _present(payload), _present(common))
+        self._recorder.record(self.place.session_id, kind, _present(payload), _present(common))
 
 
-def _said(message: DialogueMessage) -> dict[str, Any]:
-    return {
-        "text": message.text or None,
-        "thinking": message.thinking,
-        "tool_calls": message.tool_calls or None,
-    }
+def _said(message: Message) -> dict[str, Any]:
+    calls = [_present(call) for call in message.calls] or None
+    return {"text": message.text, "thinking": message.thinking, "tool_calls": calls}
 
 
 def _present(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -311,7 +337,6 @@ def _tokens(
 
 
 def _checkpoint(draft: AnswerDraft, weights: Weights | None) -> str | None:
-    """The one that made all of it."""
     named = {Weights.named(name).checkpoint for _, name in draft.version_runs}
     if named:
         return named.pop() if len(named) == 1 else None

@@ -22,9 +22,8 @@ from msgspec import Struct
 
 from penstock.execution.guarded_process import Channel, GuardedProcess, framed
 from penstock.proxy.engine import EngineKind
-from penstock.proxy.recorded_call import CallEnd, RecordedCall
 from penstock.proxy.target import Endpoint, Labels
-from penstock.proxy.transcription import CallEvents
+from penstock.proxy.transcription import CallEnd, CallEvents, RecordedCall
 from penstock.recorder.recorder import Recorder, RecorderCounts
 
 _log = logging.getLogger("penstock.proxy")

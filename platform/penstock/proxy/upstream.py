@@ -10,9 +10,21 @@ from typing import NamedTuple, cast
 
 import httptools
 
-from penstock.errors import one_line
+from penstock.errors import PenstockError, one_line
 from penstock.http.address import HttpAddress
-from penstock.proxy.errors import UpstreamBroken, UpstreamUnreachable
+
+
+class ProxyAddressTaken(PenstockError, exit_status=3):
+    """Cannot listen on {host}:{port}: {why}. Choose another with --port."""
+
+
+class UpstreamUnreachable(PenstockError, exit_status=3):
+    """The upstream {url} cannot be reached: {why}."""
+
+
+class UpstreamBroken(PenstockError, exit_status=3):
+    """The upstream {url} broke off its answer: {why}."""
+
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -184,7 +196,6 @@ class UpstreamConnection(asyncio.Protocol):
             self._is_complete = True
 
     def _check(self) -> None:
-        """Raises UpstreamBroken."""
         if self._problem or self._is_lost:
             raise UpstreamBroken(url=self._upstream.url, why=self._problem)
 

@@ -19,8 +19,6 @@ _RETRY_AFTER_SECONDS_MAX = 300.0
 
 
 class Outcome(enum.Enum):
-    """Of one attempt."""
-
     TAKEN = "taken"
     TOO_LARGE = "too_large"
     #: It will never be taken.
@@ -32,8 +30,6 @@ class Outcome(enum.Enum):
 
 
 class Reply(NamedTuple):
-    """Of the service; a status of 0 is none."""
-
     status: int
     retry_after_s: float = 0.0
     rejected: int = 0
@@ -121,7 +117,6 @@ def any_chance() -> float:
 
 
 def _connection_to(address: "SplitResult") -> "HTTPConnection":
-    """Raises ValueError."""
     from http.client import HTTPConnection, HTTPSConnection
 
     if not address.hostname or address.scheme not in ("http", "https"):

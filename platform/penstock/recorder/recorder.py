@@ -38,8 +38,6 @@ Mask = Callable[[list[bytes]], list[bytes]]
 
 
 class RecorderCounts(NamedTuple):
-    """Of events since the recorder was made."""
-
     recorded: int
     #: The service has them. Some may be of processes that ended before they had sent them.
     sent: int
@@ -185,7 +183,6 @@ class Recorder:
             )
 
     def _begin(self) -> None:
-        """As it is in a new process, also in one that was forked."""
         self._lines = EventLines(self._source)
         self._spool = Spool(self._folder, self._spool_bytes_max)
         # An agent may record within a handler of a signal, while it is in here.
@@ -303,7 +300,6 @@ class Recorder:
         delivery.close()
 
     def _pause(self, seconds: float, *, asked: bool) -> None:
-        """Whoever flushes does not wait so long, unless the service asked for it."""
         self._changed.wait_for(lambda: self._closed or (self._hurry and not asked), seconds)
 
     def _next_batch(self) -> SpooledBatch | None:

@@ -43,7 +43,6 @@ class Spool:
     """The batches of one process, the oldest first. For several threads."""
 
     def __init__(self, folder: Path, bytes_max: int) -> None:
-        """`bytes_max` bounds what is kept, on disk and in memory together."""
         self._folder = folder
         self._bytes_max = bytes_max
         self._lock = threading.RLock()
@@ -176,7 +175,6 @@ def _remove(folder: Path) -> None:
 
 
 def _locked(folder: Path) -> int | None:
-    """Its lock, unless a living process holds it."""
     try:
         lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.proxy.event_stream import EventCutter
-from penstock.proxy.json_members import changed, elements_of, members_of, removals
+from penstock.proxy.engine import EventCutter, changed, elements_of, members_of, removals
 
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

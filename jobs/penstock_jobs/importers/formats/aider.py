@@ -173,8 +173,6 @@ class _AiderChat(SessionDraft):
 
 
 class _Commits:
-    """Of the Git repository that the file lies in, if it lies in one."""
-
     def __init__(self, source: Source, notes: Notes) -> None:
         folder = source.real.parent
         self._repository = Repository(folder, seconds_max=_GIT_SECONDS_MAX)
@@ -204,7 +202,6 @@ class _Commits:
 
 
 def _number(text: str) -> int:
-    """Such as 1,234 and 2.3k."""
     plain = text.replace(",", "")
     return int(float(plain.rstrip("kM")) * _SCALES.get(plain[-1:], 1))
 

@@ -78,8 +78,6 @@ def _trajectories(folder: Source) -> Iterator[Source]:
 
 
 class _Trial:
-    """What a trial's folder says beside its trajectory."""
-
     def __init__(self, folder: Source, notes: Notes) -> None:
         self.name = folder.name
         self.job = folder.names[-2] if len(folder.names) > 1 else folder.root.name
@@ -123,8 +121,6 @@ def _object(file: Source, notes: Notes) -> dict[str, Any]:
 
 
 class _Trajectory(SessionDraft):
-    """A document as the events of its session, and of those of its subagents."""
-
     def __init__(
         self,
         document: Row,
@@ -209,7 +205,6 @@ class _Trajectory(SessionDraft):
         return start
 
     def _finish(self) -> None:
-        """What is said of the run as a whole. It may be said again of one that went on."""
         names = "notes", "final_metrics", "extra", "continued_trajectory_ref"
         if facts := present({name: self._document.get(name) for name in names}):
             self.add("x_atif", facts, f"document-{digest_of(facts)[:12]}")

@@ -62,8 +62,6 @@ _encoder = msgspec.json.Encoder()
 
 
 class _Answer(Struct):
-    """The rows of one answer of the model so far."""
-
     message_id: str | None
     key: str
     ts: str | int
@@ -138,38 +136,46 @@ def _web_export(source: Source) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 class _SessionFile(RowReader):
-    """Turns the rows of a file into events. It remembers only what later rows refer to."""
-
     def __init__(self, file: str, memory: _SessionMemory) -> None:
         self._file = file
         self.memory = self._known = memory
+        #: Of the row that is read.
+        self._number, self._key = 0, ""
 
     def take(self, number: int, row: dict[str, Any]) -> Iterator[ImportedEvent]:
+        self._number = number
         kind, main = fields.text(row, "type"), fields.identifier(row, "sessionId")
         if kind in _CLIENT_ROWS:
-            self.notes.skip(f"row of the client: {kind}", f"line {number}")
+            self._skip(f"row of the client: {kind}")
             return
         self._known.ts = fields.moment(row, "timestamp") or self._known.ts
         if kind is None or main is None or self._known.ts is None:
             why = "type" if kind is None else "session" if main is None else "time"
-            self.notes.skip(f"row without a {why}", f"line {number}")
+            self._skip(f"row without a {why}")
             return
         session_id = self._session_of(row, main)
-        key = self._key(row, session_id, number)
+        key = self._key_of(row, session_id)
         if key is None:
             return
-        session = self._known.sessions.get(session_id)
-        if session is None:
-            session = self._known.sessions[session_id] = _new_session(row, session_id)
-            yield self._start(session, number, row, key, main)
-        if kind == "assistant":
-            yield from self._answer(session, number, row, key)
-        elif kind == "user":
-            yield from self._user(session, number, row, key)
-        elif kind == "system":
-            yield from self._system(session, number, row, key)
-        else:
-            yield from self._other(session, number, row, key)
+        self._key = key
+        is_new = session_id not in self._known.sessions
+        if is_new:
+            project = fields.project_of(fields.text(row, "cwd"))
+            self._known.sessions[session_id] = SessionEvents(session_id, NAME, project)
+        self._session = self._known.sessions[session_id]
+        if is_new:
+            yield self._start(row, main)
+        by_kind = {"assistant": self._answer, "user": self._user, "system": self._system}
+        yield from by_kind.get(kind, self._other)(row)
+
+    def _made(self, kind: str, payload: dict[str, Any], part: str = "") -> ImportedEvent:
+        assert self._known.ts is not None
+        return self._session.event(
+            kind, self._known.ts, self._key, payload, row=self._number, part=part
+        )
+
+    def _skip(self, kind: str) -> None:
+        self.notes.skip(kind, f"line {self._number}")
 
     def finish(self) -> Iterator[ImportedEvent]:
         if self._known.open and fields.is_recent(self._known.ts, _QUIET_SECONDS):
@@ -193,18 +199,17 @@ class _SessionFile(RowReader):
             self._known.chains[uuid] = agent
         return f"{main}.agent-{agent}"
 
-    def _start(
-        self, session: SessionEvents, number: int, row: dict[str, Any], key: str, main: str
-    ) -> ImportedEvent:
+    def _start(self, row: dict[str, Any], main: str) -> ImportedEvent:
+        session_id = self._session.session_id
         forked = fields.mapping(row, "forkedFrom")
         parent: str | None = fields.identifier(forked, "sessionId")
         link = "fork" if parent else None
-        if session.session_id != main:
+        if session_id != main:
             parent, link = main, "subagent"
         elif parent is None and self._known.last_session is not None and main == self._file:
             # An older resume: the history that it copied keeps its session.
             parent, link = self._known.last_session, "resume"
-        if session.session_id == main:
+        if session_id == main:
             self._known.last_session = main
         payload = {
             "client": NAME,
@@ -214,12 +219,9 @@ class _SessionFile(RowReader):
             "parent_session": parent,
             "link": link,
         }
-        assert self._known.ts is not None
-        return session.event(
-            "session_start", self._known.ts, key, payload, row=number, part="start"
-        )
+        return self._made("session_start", payload, "start")
 
-    def _key(self, row: dict[str, Any], session_id: str, number: int) -> str | None:
+    def _key_of(self, row: dict[str, Any], session_id: str) -> str | None:
         """The row's id; None for one that stood in the file before."""
         uuid = fields.identifier(row, "uuid")
         said = xxh3_64_hexdigest(_encoder.encode((row.get("type"), row.get("message"))))
@@ -230,41 +232,38 @@ class _SessionFile(RowReader):
         if known is None:
             return uuid
         if known == said:
-            self.notes.skip("row that stands twice", f"line {number}")
+            self._skip("row that stands twice")
             return None
         return f"{uuid}-{said}"
 
     # Rows
 
-    def _answer(
-        self, session: SessionEvents, number: int, row: dict[str, Any], key: str
-    ) -> Iterator[ImportedEvent]:
+    def _answer(self, row: dict[str, Any]) -> Iterator[ImportedEvent]:
         message = fields.mapping(row, "message")
         message_id = fields.identifier(message, "id")
         blocks = blocks_of(message.get("content"))
-        assert self._known.ts is not None
         if row.get("isApiErrorMessage") is True or message.get("model") == "<synthetic>":
             payload = {"message": text_of(blocks), "claude_code": _kept(row)}
-            yield session.event("error", self._known.ts, key, payload, row=number)
+            yield self._made("error", payload)
             return
-        answer = self._known.open.get(session.session_id)
+        answer = self._known.open.get(self._session.session_id)
         if answer is None or message_id is None or answer.message_id != message_id:
-            yield from self._end_answer(session)
-            answer = self._known.open[session.session_id] = _Answer(
+            yield from self._end_answer()
+            answer = self._known.open[self._session.session_id] = _Answer(
                 message_id,
-                key,
-                self._known.ts,
-                session.number(number),
-                self._known.ended.get(f"{session.session_id} {message_id}") is not None,
+                self._key,
+                self._known.ts or 0,
+                self._session.number(self._number),
+                self._known.ended.get(f"{self._session.session_id} {message_id}") is not None,
                 fields.text(message, "model"),
                 kept=_kept(row),
             )
         answer.usage = fields.mapping(message, "usage") or answer.usage
         answer.stop_reason = fields.text(message, "stop_reason") or answer.stop_reason
         for block in blocks:
-            self._add_block(answer, block, number)
+            self._add_block(answer, block)
 
-    def _add_block(self, answer: _Answer, block: Row, number: int) -> None:
+    def _add_block(self, answer: _Answer, block: Row) -> None:
         kind = block.get("type")
         if kind == "text":
             answer.texts.append(fields.text(block, "text") or "")
@@ -273,7 +272,7 @@ class _SessionFile(RowReader):
         elif kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
             name, call_id = fields.text(block, "name"), fields.text(block, "id")
             if name is None or call_id is None:
-                self.notes.skip("tool call without a name or an id", f"line {number}")
+                self._skip("tool call without a name or an id")
                 return
             arguments = block.get("input")
             answer.calls.append({"id": call_id, "name": name, "arguments": arguments})
@@ -283,22 +282,19 @@ class _SessionFile(RowReader):
         else:
             answer.kept.setdefault("blocks", []).append(block)
 
-    def _end_answer(self, session: SessionEvents) -> Iterator[ImportedEvent]:
-        answer = self._known.open.pop(session.session_id, None)
+    def _end_answer(self) -> Iterator[ImportedEvent]:
+        answer = self._known.open.pop(self._session.session_id, None)
         if answer is None:
             return
         if answer.message_id is not None:
-            self._known.ended[f"{session.session_id} {answer.message_id}"] = True
-        yield answer.event(session)
+            self._known.ended[f"{self._session.session_id} {answer.message_id}"] = True
+        yield answer.event(self._session)
 
-    def _user(
-        self, session: SessionEvents, number: int, row: dict[str, Any], key: str
-    ) -> Iterator[ImportedEvent]:
+    def _user(self, row: dict[str, Any]) -> Iterator[ImportedEvent]:
         message = row.get("message")
         content = message.get("content") if isinstance(message, dict) else message
         blocks = blocks_of(content)
         results = [block for block in blocks if block.get("type") == "tool_result"]
-        assert self._known.ts is not None
         for place, block in enumerate(results):
             call_id = str(block.get("tool_use_id"))
             use = self._known.tools.get(call_id)
@@ -308,32 +304,24 @@ class _SessionFile(RowReader):
             made = tool_events(block, result, use, self.notes, _kept(row))
             for part, kind, payload in made:
                 name = f"{part}-{place}" if place else part
-                yield session.event(kind, self._known.ts, key, payload, row=number, part=name)
+                yield self._made(kind, payload, name)
         said = [block for block in blocks if block.get("type") != "tool_result"]
         if said:
-            yield from self._said(session, number, row, key, said)
+            yield from self._said(row, said)
         elif not results:
-            self.notes.skip("row of the user without content", f"line {number}")
+            self._skip("row of the user without content")
 
-    def _said(
-        self,
-        session: SessionEvents,
-        number: int,
-        row: dict[str, Any],
-        key: str,
-        blocks: list[Row],
-    ) -> Iterator[ImportedEvent]:
+    def _said(self, row: dict[str, Any], blocks: list[Row]) -> Iterator[ImportedEvent]:
         texts = [fields.text(block, "text") for block in blocks if block.get("type") == "text"]
         spoken = [text for text in texts if text and not text.startswith(CLIENT_TEXTS)]
         for block in blocks:
             if block.get("type") != "text":
-                self.notes.skip(f"{block.get('type')} in a message of the user", f"line {number}")
+                self._skip(f"{block.get('type')} in a message of the user")
         text = prompt_of("\n".join(spoken))
-        assert self._known.ts is not None
         kept = _kept(row)
         if text is not None and text.startswith(INTERRUPTED):
-            yield from self._end_answer(session)
-            yield session.event("interrupt", self._known.ts, key, {"reason": text}, row=number)
+            yield from self._end_answer()
+            yield self._made("interrupt", {"reason": text})
             return
         by_client = any(row.get(mark) is True for mark in ("isMeta", "isCompactSummary"))
         if text is None or not text.strip() or by_client:
@@ -341,34 +329,28 @@ class _SessionFile(RowReader):
             if everything:
                 kind = "compaction_summary" if row.get("isCompactSummary") is True else "client"
                 payload = {"text": everything, "kind": kind, "claude_code": kept}
-                yield session.event("x_context", self._known.ts, key, payload, row=number)
+                yield self._made("x_context", payload)
             return
-        yield from self._end_answer(session)
-        yield from self._rewound(session, number, row, key)
+        yield from self._end_answer()
+        yield from self._rewound(row)
         payload = {"text": text, "claude_code": kept}
-        yield session.event("user_message", self._known.ts, key, payload, row=number)
+        yield self._made("user_message", payload)
 
-    def _rewound(
-        self, session: SessionEvents, number: int, row: dict[str, Any], key: str
-    ) -> Iterator[ImportedEvent]:
+    def _rewound(self, row: dict[str, Any]) -> Iterator[ImportedEvent]:
         """A second prompt at the same place: the user went back to before the first."""
         parent = fields.text(row, "parentUuid")
         if parent is None:
             return
-        before = self._known.prompted.get(f"{session.session_id} {parent}")
-        self._known.prompted[f"{session.session_id} {parent}"] = key
+        before = self._known.prompted.get(f"{self._session.session_id} {parent}")
+        self._known.prompted[f"{self._session.session_id} {parent}"] = self._key
         if before is not None:
-            assert self._known.ts is not None
             payload = {"kind": "undo", "target": before, "comment": "rewound the conversation"}
-            yield session.event("feedback", self._known.ts, key, payload, row=number, part="rewind")
+            yield self._made("feedback", payload, "rewind")
 
-    def _system(
-        self, session: SessionEvents, number: int, row: dict[str, Any], key: str
-    ) -> Iterator[ImportedEvent]:
+    def _system(self, row: dict[str, Any]) -> Iterator[ImportedEvent]:
         subtype = fields.text(row, "subtype")
-        assert self._known.ts is not None
         if subtype in ("turn_duration", "stop_hook_summary", "compact_boundary"):
-            yield from self._end_answer(session)
+            yield from self._end_answer()
         if subtype == "compact_boundary":
             facts = fields.mapping(row, "compactMetadata")
             payload: dict[str, Any] = {
@@ -377,43 +359,35 @@ class _SessionFile(RowReader):
                 "tokens_after": fields.count(facts, "postTokens"),
                 "claude_code": _kept(row),
             }
-            yield session.event("compaction", self._known.ts, key, payload, row=number)
+            yield self._made("compaction", payload)
         elif subtype == "api_error":
             payload = {"message": plain_text(row.get("content")), "claude_code": _kept(row)}
-            yield session.event("error", self._known.ts, key, payload, row=number)
+            yield self._made("error", payload)
         else:
-            yield from self._other(session, number, row, key)
+            yield from self._other(row)
 
-    def _other(
-        self, session: SessionEvents, number: int, row: dict[str, Any], key: str
-    ) -> Iterator[ImportedEvent]:
+    def _other(self, row: dict[str, Any]) -> Iterator[ImportedEvent]:
         """Attachments, and rows of kinds that are not known yet: they are kept."""
         attachment = fields.mapping(row, "attachment")
-        assert self._known.ts is not None
         if attachment.get("type") == "queued_command":
             prompt = text_of(blocks_of(attachment.get("prompt")))
             if prompt and not prompt.startswith(CLIENT_TEXTS):
-                yield from self._end_answer(session)
+                yield from self._end_answer()
                 payload = {"text": prompt, "queued": True}
-                yield session.event("user_message", self._known.ts, key, payload, row=number)
+                yield self._made("user_message", payload)
                 return
         seen = observed(fields.mapping(attachment, "content"))
         if seen is not None:
-            yield session.event("file_observed", self._known.ts, key, seen, row=number, part="file")
+            yield self._made("file_observed", seen, "file")
             return
         payload = {"kind": row.get("type"), "claude_code": fields.without(row, *_REPEATED)}
-        yield session.event("x_context", self._known.ts, key, payload, row=number)
+        yield self._made("x_context", payload)
 
 
 _REPEATED = ("cwd", "gitBranch", "sessionId", "timestamp", "type", "userType", "uuid", "version")
 
 
-def _new_session(row: dict[str, Any], session_id: str) -> SessionEvents:
-    return SessionEvents(session_id, NAME, fields.project_of(fields.text(row, "cwd")))
-
-
 def _kept(row: dict[str, Any]) -> dict[str, Any]:
-    """Fields that nothing else was made of."""
     return fields.without(row, *_USED)
 
 

@@ -118,7 +118,6 @@ def _edits(facts: Row, use: ClaudeToolUse | None) -> Iterator[FileEdit]:
 def _replacements(
     path: str, before: str | None, changes: list[dict[str, Any]]
 ) -> Iterator[FileEdit]:
-    """Several in one call are one edit of the whole file where it is known."""
     text = before
     regions = []
     for change in changes:
@@ -149,7 +148,6 @@ def _replacement(path: str, text: str | None, change: Row) -> FileEdit | None:
 
 
 def _cell(facts: Row, arguments: Row) -> Iterator[FileEdit]:
-    """A cell of a notebook, of which the text before is not known."""
     path = fields.text(facts, "notebook_path") or fields.text(arguments, "notebook_path")
     source = fields.text(facts, "new_source")
     mode = fields.text(facts, "edit_mode") or fields.text(arguments, "edit_mode")
@@ -169,7 +167,6 @@ def _hunks(facts: Row) -> tuple[Hunk, ...]:
 
 
 def _before_patch(after: str, facts: Row) -> str:
-    """The text before a whole file was written, by the patch that the client made of it."""
     turned = tuple(Hunk(hunk.after, hunk.before) for hunk in _hunks(facts))
     return FilePatch("", "update", turned).applied(after) or "" if turned else ""
 

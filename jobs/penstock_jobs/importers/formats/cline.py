@@ -156,7 +156,6 @@ class _Task(SessionDraft):
     def _take_result(
         self, tool: str, output: str, key: str, ts_us: int | None, environment: str | None
     ) -> None:
-        """Of a call in the text. What the user says with it is a message of its own."""
         said = _TASK.search(output)
         self.returned(None, output, key, ts_us, tool=tool, environment=environment)
         for use in self._written:
@@ -168,7 +167,6 @@ class _Task(SessionDraft):
 
 
 def _requests(shown: list[dict[str, Any]]) -> list[tuple[int | None, dict[str, Any] | None]]:
-    """When each request was sent, and what it took."""
     requests = []
     for row in shown:
         if row.get("say") == "api_req_started":
@@ -178,7 +176,6 @@ def _requests(shown: list[dict[str, Any]]) -> list[tuple[int | None, dict[str, A
 
 
 def _request_usage(told: Row) -> dict[str, Any] | None:
-    """Of a request, or of a task: the names are the same."""
     return _usage(told, "tokensIn", "tokensOut", "cacheReads", "cacheWrites")
 
 
@@ -189,7 +186,6 @@ def _usage(told: Row, *names: str) -> dict[str, int] | None:
 
 
 def _task_of(folder: Source) -> dict[str, Any]:
-    """What the list of all tasks says of one, where it lies beside the tasks."""
     if len(folder.names) < 2:
         return {}
     names = (*folder.names[:-2], "state", "taskHistory.json")

@@ -53,8 +53,6 @@ _encoder = msgspec.json.Encoder(order="deterministic")
 
 
 class _Call(Struct):
-    """A call of the model so far. What comes after its items may still be its usage."""
-
     key: str
     ts: str | int
     seq: int
@@ -128,7 +126,7 @@ class _Rollout(RowReader):
         elif kind in _ITEMS and not payload:
             kind, payload = "response_item", row
         if self._known.ts is None:
-            self.notes.skip("row without a time", f"line {number}")
+            self._skip("row without a time")
             return
         if kind == "session_meta":
             if self._known.session is not None:
@@ -149,7 +147,7 @@ class _Rollout(RowReader):
         elif kind == "compacted":
             yield from self._end_call()
             if fields.items(payload, "replacement_history"):
-                self.notes.skip("history that a compaction repeats", f"line {number}")
+                self._skip("history that a compaction repeats")
             yield self._made(
                 "compaction", {"summary": fields.text(payload, "message")}, "compacted"
             )
@@ -159,10 +157,23 @@ class _Rollout(RowReader):
     def finish(self) -> Iterator[ImportedEvent]:
         if self._known.call is not None and fields.is_recent(self._known.ts, _QUIET_SECONDS):
             self.notes.hold("the last answer may still be written")
-        elif self._known.call is not None and self._known.session is not None:
-            yield self._known.call.event(self._known.session, self._known.model)
+        elif self._known.call is not None:
+            yield self._call.event(self._session, self._known.model)
 
     # Events
+
+    @property
+    def _session(self) -> SessionEvents:
+        assert self._known.session is not None
+        return self._known.session
+
+    @property
+    def _call(self) -> _Call:
+        assert self._known.call is not None
+        return self._known.call
+
+    def _skip(self, kind: str) -> None:
+        self.notes.skip(kind, f"line {self._row}")
 
     def _start(self, meta: Row) -> ImportedEvent:
         session_id = fields.identifier(meta, "id") or self._file_id
@@ -188,16 +199,14 @@ class _Rollout(RowReader):
         }
         started = fields.moment(meta, "timestamp") or self._known.ts
         assert started is not None
-        return self._known.session.event(
-            "session_start", started, session_id, payload, row=self._row
-        )
+        assert started is not None
+        return session.event("session_start", started, session_id, payload, row=self._row)
 
     def _made(self, kind: str, payload: dict[str, Any], key: str, part: str = "") -> ImportedEvent:
         """An event of this row; `key` is made different from those before."""
-        assert self._known.session is not None
-        assert self._known.ts is not None
         name = self._own(f"{key}:{part}" if part else key)
-        return self._known.session.event(kind, self._known.ts, name, payload, row=self._row)
+        assert self._known.ts is not None
+        return self._session.event(kind, self._known.ts, name, payload, row=self._row)
 
     def _own(self, key: str) -> str:
         times = self._known.keys[key] = (self._known.keys.get(key) or 0) + 1
@@ -239,17 +248,14 @@ class _Rollout(RowReader):
     def _answered(self, text: str, item: Row, *, is_event: bool) -> Iterator[ImportedEvent]:
         if text and self._is_new("answer", text, is_event=is_event):
             yield from self._begin_call(_key(item, text))
-            assert self._known.call is not None
-            self._known.call.texts.append(text)
+            self._call.texts.append(text)
 
     def _thought(self, text: str, item: Row, *, is_event: bool) -> Iterator[ImportedEvent]:
         if text and self._is_new("thought", text, is_event=is_event):
             yield from self._begin_call(_key(item, text))
-            assert self._known.call is not None
-            self._known.call.thinking.append(text)
+            self._call.thinking.append(text)
 
     def _is_new(self, kind: str, text: str, *, is_event: bool) -> bool:
-        """Whether a text is said more often than the other form of the rows said it so far."""
         digest = xxh3_64_hexdigest(f"{kind}:{text}".encode())
         counts = self._known.said.get(digest) or [0, 0]
         self._known.said[digest] = counts
@@ -261,9 +267,8 @@ class _Rollout(RowReader):
         call_id = call_id or f"call-{xxh3_64_hexdigest(_encoder.encode(item))}"
         name = fields.text(item, "name") or kind.removesuffix("_call")
         yield from self._begin_call(call_id)
-        assert self._known.call is not None
         arguments = arguments_of(item)
-        self._known.call.calls.append({"id": call_id, "name": name, "arguments": arguments})
+        self._call.calls.append({"id": call_id, "name": name, "arguments": arguments})
         self._known.names[call_id] = name
         self._known.patches.note(call_id, arguments)
 
@@ -294,16 +299,14 @@ class _Rollout(RowReader):
         if self._known.call is not None and self._known.call.is_over:
             yield from self._end_call()
         if self._known.call is None:
-            assert self._known.session is not None
             assert self._known.ts is not None
-            seq = self._known.session.number(self._row)
+            seq = self._session.number(self._row)
             self._known.call = _Call(self._own(f"{key}:call"), self._known.ts, seq)
 
     def _end_call(self) -> Iterator[ImportedEvent]:
         call, self._known.call = self._known.call, None
         if call is not None:
-            assert self._known.session is not None
-            yield call.event(self._known.session, self._known.model)
+            yield call.event(self._session, self._known.model)
 
     # Events of the client
 
@@ -349,7 +352,6 @@ class _Rollout(RowReader):
             yield from self._unknown(kind, event)
 
     def _completed(self, item: Row) -> Iterator[ImportedEvent]:
-        """An item of a paginated thread."""
         kind = (fields.text(item, "type") or "").replace("_", "").lower()
         texts = _texts(item.get("content"))
         if kind == "usermessage":
@@ -378,16 +380,14 @@ class _Rollout(RowReader):
             return
         if self._known.call is None:  # one that left no items, such as a compaction
             yield from self._begin_call(f"tokens-{xxh3_64_hexdigest(_encoder.encode(info))}")
-        assert self._known.call is not None
-        known = self._known.call.usage or {}
-        self._known.call.usage = {name: known.get(name, 0) + count for name, count in used.items()}
+        known = self._call.usage or {}
+        self._call.usage = {name: known.get(name, 0) + count for name, count in used.items()}
         yield from self._end_call()
 
     def _unknown(self, kind: str | None, content: Row) -> Iterator[ImportedEvent]:
-        """Kinds that are not known yet are kept."""
         encoded = _encoder.encode(content)
         if len(encoded) > _UNKNOWN_BYTES_MAX:
-            self.notes.skip(f"large row of the kind {kind}", f"line {self._row}")
+            self._skip(f"large row of the kind {kind}")
             return
         payload = {"kind": kind, "codex": dict(content)}
         yield self._made("x_context", payload, f"{kind}-{xxh3_64_hexdigest(encoded)}"[:200])
@@ -425,7 +425,6 @@ _USAGE = {
 
 
 def _usage(now: Row, before: Row) -> dict[str, int]:
-    """Nothing where nothing was used."""
     used = {
         name: (fields.count(now, field_name) or 0) - (fields.count(before, field_name) or 0)
         for name, field_name in _USAGE.items()

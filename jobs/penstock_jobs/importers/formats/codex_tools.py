@@ -44,7 +44,6 @@ def arguments_of(item: Row) -> object:
 
 
 def outcome_of(output: object) -> CallOutcome:
-    """Of a result in any of the forms that there have been."""
     kept: dict[str, Any] = {}
     success: bool | None = None
     if isinstance(output, str) and output.startswith('{"output":'):
@@ -87,14 +86,12 @@ class Patches(Struct):
     def of_output(
         self, call_id: str, ok: bool | None, folder: str | None
     ) -> Iterator[dict[str, Any]]:
-        """By the text of the patch, where no event said what it changed."""
         patch = self.asked.pop(call_id, None)
         if patch is not None and ok is not False and not self.applied.get(call_id):
             self.applied[call_id] = True
             yield from _payloads(call_id, edits_of_patch(patch, by_hunk=True), folder)
 
     def of_changes(self, event: Row, folder: str | None) -> Iterator[dict[str, Any]]:
-        """By what the client says that it changed."""
         call_id = fields.identifier(event, "call_id") or fields.identifier(event, "id")
         status = fields.text(event, "status") or "completed"
         failed = event.get("success") is False or status not in ("completed", "Completed")

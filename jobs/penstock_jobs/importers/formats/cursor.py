@@ -78,7 +78,6 @@ def _conversation_of(transcript: Source) -> str:
 
 
 def _told_in(source: DatabaseSource, names: Iterable[str]) -> set[str]:
-    """Of which of these conversations the database has messages; none where it cannot be read."""
     told = set[str]()
     with suppress(SourceUnfit), source.connection() as connection:
         for name in names:
@@ -97,7 +96,6 @@ def _value(connection: Connection, key: str) -> dict[str, Any] | None:
 
 
 def _read_transcript(source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-    """Without times."""
     name = _conversation_of(source)
     draft = SessionDraft(f"{name}/transcript", "cursor", source.changed_us())
     draft.start = {"client": "cursor", "conversation": name}
@@ -173,7 +171,6 @@ class _ComposerConversation(SessionDraft):
         self.asked(fields.text(bubble, "text") or "", key)
 
     def _take_answer(self, bubble: Row, key: str) -> None:
-        """What the model thought stands before what it said or called, as a message of its own."""
         thought = fields.text(fields.mapping(bubble, "thinking"), "text")
         if thought:
             self._thinking.append(thought)
@@ -213,7 +210,6 @@ class _ComposerConversation(SessionDraft):
 
 
 def _told_changes(tool: Row) -> list[FileEdit]:
-    """Of an edit whose result tells the lines that changed."""
     arguments = arguments_of(tool.get("params")) | arguments_of(tool.get("rawArgs"))
     named = ("relativeWorkspacePath", "target_file", "file_path", "path")
     path = next((value for name in named if (value := fields.text(arguments, name))), None)

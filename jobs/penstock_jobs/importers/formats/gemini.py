@@ -55,8 +55,6 @@ def _is_log(rows: Sequence[Row]) -> bool:
 
 
 class _Chat:
-    """The log of a chat, replayed."""
-
     def __init__(self, notes: Notes) -> None:
         self.facts: dict[str, Any] = {}
         self._notes = notes
@@ -93,7 +91,6 @@ class _Chat:
             self._notes.skip("message without an id")
 
     def _rewind(self, name: str) -> None:
-        """A message that is not known takes all back, as the CLI itself reads it."""
         names = list(self._messages)
         taken_back = names[names.index(name) if name in names else 0 :]
         for taken in taken_back:
@@ -126,7 +123,6 @@ class _Chat:
         return draft.finished()
 
     def _take_rewind(self, draft: SessionDraft, names: Sequence[str]) -> None:
-        """The user went back to before these messages, of which the last was taken just now."""
         messages = [(name, self._rewound.get(name, {}).get("type")) for name in names]
         answers = [name for name, kind in messages if kind == "gemini"]
         prompts = [name for name, kind in messages if kind == "user"]

@@ -11,12 +11,7 @@ from typing import Any
 from penstock.events.messages import Message, answer_of, call_of, count_of, messages_of
 from penstock_jobs.importers import fields
 from penstock_jobs.importers.edits import arguments_of
-from penstock_jobs.importers.model_calls import (
-    CallImporter,
-    ExportedCall,
-    Score,
-    skip_other,
-)
+from penstock_jobs.importers.model_calls import CallImporter, ExportedCall, Score, skip_other
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.sources import Candidate, Source
 from penstock_jobs.importers.stores import Row, columns_of, is_export, rows_of
@@ -145,7 +140,6 @@ def _usage(details: object) -> dict[str, int] | None:
 
 
 def _of(row: Row, name: str) -> Any:
-    """A field as the bucket names it, or as the API and the pages do."""
     first, *rest = name.split("_")
     return row.get(name, row.get(first + "".join(word.capitalize() for word in rest)))
 

@@ -121,7 +121,6 @@ class _ShellRun(SessionDraft):
 
 
 def _written(command: str) -> Iterator[FileEdit]:
-    """The files that a command writes as a whole."""
     for match in _HEREDOC.finditer(command):
         path, end = match[3] or match[4], match[2] or match[6]
         text, found, _ = command[match.end() :].partition(f"\n{end}")

@@ -10,12 +10,7 @@ import msgspec
 
 from penstock.events.messages import answer_of, messages_of, usage_of
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.model_calls import (
-    CallImporter,
-    ExportedCall,
-    Score,
-    skip_other,
-)
+from penstock_jobs.importers.model_calls import CallImporter, ExportedCall, Score, skip_other
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.sources import Candidate, Source
 from penstock_jobs.importers.stores import Row, columns_of, is_export, rows_of
@@ -68,7 +63,6 @@ def _metadata(info: Row) -> dict[str, Any]:
 
 
 def _attributes(span: Row) -> dict[str, Any]:
-    """Each value is JSON."""
     return {name: _decoded(value) for name, value in fields.mapping(span, "attributes").items()}
 
 
@@ -140,7 +134,6 @@ def _score(assessment: Row, session: str, source: Source, notes: Notes) -> Itera
 
 
 def _first(row: Row, *names: str) -> Any:
-    """A number of nanoseconds may be a text, as Protobuf writes it."""
     value = next((row[name] for name in names if row.get(name)), None)
     return int(value) if isinstance(value, str) and value.isdigit() else value
 

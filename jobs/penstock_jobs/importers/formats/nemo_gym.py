@@ -56,7 +56,6 @@ class NemoGymImporter(Importer):
 
 
 def _rollout_of(document: object) -> dict[str, Any]:
-    """Of a response that stands alone, as itself or in a document."""
     found = document if isinstance(document, dict) else {}
     for response in (found, *found.values()):
         if isinstance(response, dict) and response.get("object") == "response":
@@ -177,7 +176,6 @@ def _model_calls(items: Sequence[dict[str, Any]]) -> Iterator[tuple[int, _Items,
 
 
 def _goes_on(items: Sequence[dict[str, Any]], at: int) -> bool:
-    """Whether calls of tools behind a text, which tell no tokens of their own, belong to it."""
     behind = items[at + 1] if at + 1 < len(items) else {}
     return behind.get("type") == "function_call" and "generation_token_ids" not in behind
 

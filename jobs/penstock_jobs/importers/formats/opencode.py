@@ -15,12 +15,7 @@ from penstock_jobs.importers.fields import Row
 from penstock_jobs.importers.importer import ImportedEvent, Importer
 from penstock_jobs.importers.report import Notes, SourceUnfit
 from penstock_jobs.importers.sources import Candidate, Source
-from penstock_jobs.importers.stores import (
-    DatabaseSource,
-    is_database_with,
-    row_of,
-    tables_of,
-)
+from penstock_jobs.importers.stores import DatabaseSource, is_database_with, row_of, tables_of
 from penstock_jobs.importers.transcript import (
     SessionDraft,
     is_unfinished,
@@ -122,7 +117,6 @@ def _read_database(source: DatabaseSource, notes: Notes) -> Iterator[ImportedEve
 
 
 def _data(row: Any) -> dict[str, Any]:
-    """What a row holds as JSON, and its columns beside it."""
     columns = row_of(row)
     data = arguments_of(columns.pop("data", None))
     created = {"created": columns.get("time_created")}
@@ -317,7 +311,6 @@ def _model(facts: Row) -> str | None:
 
 
 def _usage(tokens: object) -> dict[str, int] | None:
-    """OpenCode counts what was read from a cache, or written to it, beside the input."""
     if not isinstance(tokens, Mapping):
         return None
     cache = fields.mapping(tokens, "cache")
@@ -343,7 +336,6 @@ def _created(facts: Row) -> int | None:
 
 
 def _latest(part: Row) -> int | None:
-    """When something happened to a part last."""
     times = [fields.mapping(part, "time"), fields.mapping(fields.mapping(part, "state"), "time")]
     moments = [moment_us(time.get(name)) for time in times for name in ("start", "end", "created")]
     return max(filter(None, moments), default=None)

@@ -190,7 +190,6 @@ class _EventLog(SessionDraft):
             self._call.payload["tokens"] = tokens
 
     def _add_totals(self) -> None:
-        """What the harness counted, which names no call."""
         totals = [each.get("accumulated_token_usage") or {} for each in self._totals.values()]
         names = {"prompt": "prompt_tokens", "completion": "completion_tokens",
                  "cached": "cache_read_tokens", "thinking": "reasoning_tokens"}  # fmt: skip

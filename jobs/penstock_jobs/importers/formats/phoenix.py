@@ -10,12 +10,7 @@ from penstock.events.messages import answer_of, count_of, messages_of
 from penstock.otlp.attributes import with_lists
 from penstock.otlp.dialects.tracers import openinference_message
 from penstock_jobs.importers import fields
-from penstock_jobs.importers.model_calls import (
-    CallImporter,
-    ExportedCall,
-    Score,
-    skip_other,
-)
+from penstock_jobs.importers.model_calls import CallImporter, ExportedCall, Score, skip_other
 from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.sources import Candidate, Source
 from penstock_jobs.importers.stores import Row, columns_of, is_export, rows_of
@@ -64,7 +59,6 @@ def _items(source: Source, notes: Notes) -> Iterator[ExportedCall | Score]:
 
 
 def _facts(span: Row) -> dict[str, Any]:
-    """A span, or a row of the table of spans, as one tree."""
     tree = nested({name: value for name, value in span.items() if value is not None})
     return tree if isinstance(tree, dict) else {}
 

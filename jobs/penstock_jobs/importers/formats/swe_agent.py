@@ -93,7 +93,6 @@ class _Run(SessionDraft):
         return self.finished()
 
     def _take_steps(self) -> None:
-        """The steps, behind the messages that came before the first."""
         answers = [m for m in self._history if m.get("role") == "assistant" and not _is_demo(m)]
         first = next((at for at, m in enumerate(self._history) if m in answers), None)
         for at, message in enumerate(self._history[: first or 0]):
@@ -127,7 +126,6 @@ class _Run(SessionDraft):
             self._editor.take(action, arguments, output, place)
 
     def _take_message(self, message: Row, key: str) -> None:
-        """Of the history. A demonstration is none of this session's doing."""
         known = fields.without(message, "agent", "message_type", "is_demo", "thought", "action",
                                "tags")  # fmt: skip
         call_ids = known.pop("tool_call_ids", None)
@@ -212,12 +210,10 @@ def _quoted_change(path: str, verb: str, action: str) -> FileEdit | None:
 
 
 def _is_refused(observation: str) -> bool:
-    """Whether the editor did nothing. Then it shows what an edit would have done."""
     return "[File:" not in observation or "edit has introduced new syntax error" in observation
 
 
 def _read_window(observation: str, folder: str) -> tuple[str, dict[int, str]] | None:
-    """The file that a window shows, and its lines by their numbers."""
     head = re.search(r"\[File: (.+?)(?: \(\d+ lines total\))?\]\r?\n?", observation)
     if head is None:
         return None

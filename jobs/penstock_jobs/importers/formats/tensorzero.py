@@ -58,14 +58,12 @@ def _call(row: Row, source: Source, name: str, episode: str) -> ExportedCall:
 
 
 def _answer(output: Any) -> Message | None:
-    """Of a function that gives JSON, the text that the model wrote."""
     if isinstance(output, dict) and isinstance(output.get("raw"), str):
         return answer_of(output["raw"])
     return answer_of(output)
 
 
 def _made_us(name: str) -> int | None:
-    """An id says when it was made."""
     match = _UUID_7.match(name)
     return moment_us(int(match[1] + match[2], 16)) if match else None
 

@@ -57,7 +57,6 @@ class VerifiersImporter(Importer):
 
 
 def _traces_of(row: Row) -> list[dict[str, Any]]:
-    """Of an episode, or of a line that is a trace itself."""
     traces = fields.rows(row, "traces") if "traces" in row else [dict(row)]
     return [trace for trace in traces if isinstance(trace.get("nodes"), list)]
 
@@ -183,7 +182,6 @@ class _Trace:
 
 
 def _paths(nodes: Sequence[Row]) -> Iterator[list[int]]:
-    """From a root to each end, in the order of the ends. A node's parent comes before it."""
     parents = [node.get("parent") for node in nodes]
     inner = set(parents)
     for end in range(len(nodes)):

@@ -247,7 +247,6 @@ class _ChatSession(SessionDraft):
 
 
 def _inserts(edit: Row) -> bool:
-    """Whether the range that it replaces is empty."""
     span = fields.mapping(edit, "range")
     start, end = (
         (fields.count(span, f"{side}LineNumber"), fields.count(span, f"{side}Column"))
@@ -269,7 +268,6 @@ def _thought(part: Row) -> str:
 
 
 def _plain(value: object) -> str:
-    """Text, or a Markdown object."""
     text = value.get("value") if isinstance(value, dict) else value
     return text if isinstance(text, str) else ""
 

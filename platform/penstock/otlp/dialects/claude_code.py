@@ -18,13 +18,7 @@ from penstock.otlp.attributes import (
     text,
     truth,
 )
-from penstock.otlp.events import (
-    EventReading,
-    ModelCallReading,
-    Reading,
-    StepReading,
-    ToolReading,
-)
+from penstock.otlp.events import EventReading, ModelCallReading, Reading, StepReading, ToolReading
 from penstock.otlp.records import Attributes, LogRecord, Origin, Span
 
 #: What a session's records may tell in full.
@@ -287,7 +281,6 @@ def _request_body(attributes: Attributes) -> Reading | None:
 
 
 def _cut_body(name: str, attributes: Attributes) -> EventReading:
-    """What is left of a body that was cut, or written to a file, cannot be read."""
     payload = {
         "body_length": count(attributes, "body_length"),
         "body_ref": text(attributes, "body_ref"),

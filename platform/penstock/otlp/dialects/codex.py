@@ -4,22 +4,9 @@ the tokens of each answer, and of a turn's answers the last (with `log_agent_res
 from typing import Any
 
 from penstock.events.messages import Message
-from penstock.otlp.attributes import (
-    count,
-    milliseconds,
-    present,
-    structured,
-    text,
-    truth,
-    usage,
-)
+from penstock.otlp.attributes import count, milliseconds, present, structured, text, truth, usage
 from penstock.otlp.dialects.claude_code import decision, other_event
-from penstock.otlp.events import (
-    EventReading,
-    ModelCallReading,
-    Reading,
-    ToolReading,
-)
+from penstock.otlp.events import EventReading, ModelCallReading, Reading, ToolReading
 from penstock.otlp.records import Attributes, LogRecord
 
 _PREFIX = "codex."

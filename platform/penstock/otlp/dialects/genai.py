@@ -207,7 +207,6 @@ def event_message(name: str, held: Attributes) -> Message:
 
 
 def _numbered(attributes: Attributes, prefix: str, role: str = "user") -> list[Message]:
-    """Of `gen_ai.prompt.0.content` and its like; or of `gen_ai.prompt` itself."""
     items = tree(attributes, f"{prefix}.")
     if not isinstance(items, list):
         return messages_in(attributes.get(prefix), role)

@@ -50,11 +50,7 @@ def read_openinference(span: Span, _origin: Origin) -> Reading | None:
 
 
 def _openinference_call(attributes: Attributes) -> ModelCallReading:
-    given, gave = (
-        [openinference_message(each["message"]) for each in objects(tree(attributes, f"llm.{name}_messages."))
-         if isinstance(each.get("message"), dict)]
-        for name in ("input", "output")
-    )  # fmt: skip
+    given, gave = (_messages(attributes, f"llm.{name}_messages.") for name in ("input", "output"))
     given = given or messages_in(attributes.get("input.value"))
     gave = gave or messages_in(attributes.get("output.value"), "assistant")
     parameters = structured(attributes.get("llm.invocation_parameters"))
@@ -80,6 +76,11 @@ def _openinference_call(attributes: Attributes) -> ModelCallReading:
     answers = [joined(gave)] if gave else []
     tools = objects(tools)
     return ModelCallReading(given, 0, answers, system_text(given), tools or None, present(facts))
+
+
+def _messages(attributes: Attributes, prefix: str) -> list[Message]:
+    held = (each.get("message") for each in objects(tree(attributes, prefix)))
+    return [openinference_message(each) for each in held if isinstance(each, dict)]
 
 
 def openinference_message(held: dict[str, Any]) -> Message:
@@ -274,7 +275,6 @@ def _call(given: Any, gave: Any, facts: Mapping[str, Any]) -> ModelCallReading:
 
 
 def _tool(name: str, given: Any, output: Any) -> ToolReading:
-    """LangChain's tools give a message, which names its call."""
     held = output
     for inner in ("kwargs", "data"):
         if isinstance(held, dict) and isinstance(held.get(inner), dict):
@@ -293,7 +293,6 @@ def _output(value: Any) -> Any:
 
 
 def _sampling(parameters: Any) -> dict[str, Any] | None:
-    """Of the parameters of a call those that say how tokens are drawn."""
     if not isinstance(parameters, dict):
         return None
     kept = {name: parameters[name] for name in _SAMPLING & parameters.keys()}
