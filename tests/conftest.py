@@ -78,7 +78,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Where tests are spread the longest come first: at the end the other processes would wait."""
     if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: item.get_closest_marker("long") is None)
+        long = {item.path for item in items if item.get_closest_marker("long")}
+        items.sort(key=lambda item: item.path not in long)
 
 
 class _ByFile(LoadFileScheduling):  # type: ignore[misc]  # it has no types

@@ -19,6 +19,7 @@ from penstock_jobs.demo.story import ACTS, Chapter
 from tests.support.suite_factory import need_isolation
 
 
+@pytest.mark.long
 def test_it_learns_and_the_gate_stops_what_a_hole_in_the_reward_teaches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

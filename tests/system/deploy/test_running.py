@@ -123,6 +123,7 @@ def _start(part: Part, directory: Path) -> Running:
     return Running(part, data, port, process, log)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="containers are Linux's")
 def test_events_go_in_at_a_gateway_and_come_out_at_the_console(
     broker: Broker, postgres: PostgresServer, s3: S3Server, tmp_path: Path

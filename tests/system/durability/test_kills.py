@@ -68,6 +68,7 @@ def check(data: Path, partitions: int, kills: int, seed: int) -> None:
         is_whole(lake)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("partitions", "kills"), [(1, 3), (3, 2)])
 def test_five_kills(tmp_path: Path, partitions: int, kills: int) -> None:
     check(tmp_path / "data", partitions, kills, seed=7 + partitions)

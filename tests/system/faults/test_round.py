@@ -2,6 +2,8 @@
 
 import sys
 
+import pytest
+
 from tests.study.faults.run import kept_after_failure, run_round
 
 _SEED = 20
@@ -12,6 +14,7 @@ def _tell(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 
+@pytest.mark.long
 def test_every_acknowledged_event_is_there_once() -> None:
     with kept_after_failure(_tell, _SEED) as directory:
         report = run_round(directory, _SEED, _SECONDS, tell=_tell)

@@ -12,6 +12,7 @@ from tests.support.loop.dying import POINTS
 from tests.support.repository import ROOT
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kills", "asked"), [(4, 0), pytest.param(50, 20, marks=pytest.mark.study)]
 )
