@@ -16,7 +16,7 @@ from penstock.http.egress import EgressPolicy
 from penstock.lake.catalog import name_snap, pinned
 from penstock.lake.query import OwnQuery
 from penstock.settings import without_secrets
-from penstock.shards.registered_shards import known_folder
+from penstock.shards.manifest import shard_folder
 from penstock_jobs.loop.cycles import database_now, encoded_inputs
 from penstock_jobs.loop.loop_file import CycleStart, token_of
 from penstock_jobs.loop.settings import LoopSettings
@@ -163,7 +163,7 @@ class TrainStage(Stage):
         parent = find(context.database, context.tenant, context.parent)
         shard = context.cycle.results["shard"]["shard"]
         trainer = context.loop.trainer
-        folder = known_folder(context.database, context.tenant, shard)
+        folder = shard_folder(context.tenant, shard)
         place = {"url": trainer.url} if trainer.command is None else {"command": trainer.command}
         return place | {
             "shard": shard,

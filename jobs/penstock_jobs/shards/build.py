@@ -44,6 +44,7 @@ from penstock.shards.manifest import (
     StoredShard,
     Tokenizer,
     read_manifest,
+    shard_folder,
     staging_folder,
     write_manifest,
 )
@@ -54,7 +55,6 @@ from penstock_jobs.shards.plan import LeftOutSession, LeftOutSessions, ShardPlan
 from penstock_jobs.shards.recipe import Recipe, Tokens
 from penstock_jobs.shards.registration import (
     announce_once,
-    folder_to_build,
     forget,
     mark_denied,
     register,
@@ -255,7 +255,7 @@ def _publish(
     """Copy staged files to the place that the shard's id names, and write the manifest last. A
     shard that is registered keeps its files, except damaged and lost ones."""
     store, database = lake.store, lake.database
-    stored = StoredShard(store, folder_to_build(database, tenant, manifest.id), manifest)
+    stored = StoredShard(store, shard_folder(tenant, manifest.id), manifest)
     for (path, file), final in zip(staged, files_of(manifest), strict=True):
         to = stored.path(final)
         if not announce_once(database, tenant, manifest.id, to, owner):

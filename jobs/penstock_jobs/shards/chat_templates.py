@@ -7,15 +7,13 @@ templates that need it otherwise fail.
 
 import atexit
 import hashlib
-import json
-from collections.abc import Mapping, Sequence
-from datetime import date
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from penstock.errors import InvalidInput
-from penstock_jobs.shards.compiled_template import TemplateSource, TextDraft
+from penstock_jobs.shards.compiled_template import TextDraft
 from penstock_jobs.shards.conversation import ChatMessage
 from penstock_jobs.shards.errors import TemplateLimitReached
 from penstock_jobs.shards.template_process import (
@@ -63,30 +61,16 @@ def encode_message(message: ChatMessage, *, trained: bool) -> bytes:
 
 
 class ChatTemplate:
-    """`special_tokens` are names like `bos_token` with their texts, which some templates print;
-    they are in its digest."""
-
-    def __init__(
-        self,
-        text: str,
-        where: str,
-        *,
-        special_tokens: Mapping[str, str] | None = None,
-        day: date | None = None,
-        process: TemplateProcess = _process,
-    ) -> None:
+    def __init__(self, text: str, where: str, *, process: TemplateProcess = _process) -> None:
         """Raises InvalidInput, TemplateLimitReached."""
         if len(text) > TEMPLATE_CHARS_MAX:
             why = f"it has {len(text)} characters, over the limit of {TEMPLATE_CHARS_MAX}"
             raise InvalidInput(what=f"The chat template {where}", why=why)
         self._where = where
         self._process = process
-        self._source = TemplateSource(text, tuple((special_tokens or {}).items()), day)
-        content = text.encode(errors="surrogatepass")
-        if special_tokens:
-            content += b"\0" + json.dumps(dict(special_tokens), sort_keys=True).encode()
-        self.sha256 = hashlib.sha256(content).hexdigest()
-        compiled = self._ask(DraftRequest(self._source), "it was compiled")
+        self._text = text
+        self.sha256 = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+        compiled = self._ask(DraftRequest(text), "it was compiled")
         if isinstance(compiled, Refused):
             raise InvalidInput(what=f"The chat template {where}", why=compiled.why)
 
@@ -105,7 +89,7 @@ class ChatTemplate:
             return []
         forms = [openai_message(message) for message in messages[: written[-1] + 1]]
         request = DraftRequest(
-            self._source, messages=forms, written=written, tools=tools, special=special
+            self._text, messages=forms, written=written, tools=tools, special=special
         )
         answer = self._ask(request, f"it rendered the session {session}")
         return answer.drafts if isinstance(answer, Drafts) else answer

@@ -188,8 +188,8 @@ def verify(
 
     Example: penstock shards verify sft-persistent
     """
+    from penstock.shards.registered_shards import check_withdrawn
     from penstock.shards.validation import verify_shard
-    from penstock.shards.withdrawn_sessions import check_withdrawn
 
     with open_existing(data) as lake, spinner_of("verifying"):
         stored = _stored(lake, tenant, shard)
@@ -262,7 +262,7 @@ def export(
 
     Example: penstock shards export sft-persistent --to trl-sft --out sft
     """
-    from penstock.shards.service_store import shard_at_hand
+    from penstock.shards.shard_places import shard_at_hand
     from penstock_jobs.shards.calls import SHOW_SHARD, ShardQuestion
     from penstock_jobs.shards.export import check_target, export_shard
 

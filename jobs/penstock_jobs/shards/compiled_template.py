@@ -8,7 +8,6 @@ each of its messages and behind it.
 import json
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from datetime import date
 from typing import Any, NoReturn
 
 import msgspec
@@ -35,14 +34,6 @@ Extents = list[tuple[int, int]]
 
 class TextTooLong(Exception):
     """A template wrote more than it may."""
-
-
-class TemplateSource(msgspec.Struct, frozen=True):
-    """`special_tokens` are names like `bos_token` with their texts, which some templates print."""
-
-    text: str
-    special_tokens: tuple[tuple[str, str], ...] = ()
-    day: date | None = None
 
 
 class TextDraft(msgspec.Struct):
@@ -88,16 +79,13 @@ def template_message(form: dict[str, Any]) -> dict[str, Any]:
 
 
 class CompiledTemplate:
-    def __init__(self, source: TemplateSource, chars_max: int) -> None:
+    def __init__(self, source: str, chars_max: int) -> None:
         """Raises TemplateError and RecursionError."""
         environment = _Environment()
-        self._template: Template = environment.from_string(source.text)
+        self._template: Template = environment.from_string(source)
         self._chars_max = chars_max
         #: Whether it says itself what the model writes.
         self.marks_generation = environment.marks_generation
-        self._shared: dict[str, Any] = {**dict(source.special_tokens), "raise_exception": _raise}
-        if source.day is not None:
-            self._shared["strftime_now"] = source.day.strftime
 
     def render(
         self,
@@ -110,7 +98,8 @@ class CompiledTemplate:
         """`prompt`: up to where the model begins to write. `marks` stand around the `generation`
         blocks. Raises TEMPLATE_FAILURES, TextTooLong."""
         values = {"messages": messages, "tools": tools, "documents": None, _MARKS: marks}
-        text = self._template.render(self._shared | values, add_generation_prompt=prompt)
+        values |= {"raise_exception": _raise, "add_generation_prompt": prompt}
+        text = self._template.render(values)
         if len(text) > self._chars_max:
             raise TextTooLong
         return text

@@ -68,8 +68,6 @@ class Branch:
     template: str | None = None
     #: What is wrong with calls that would have been trained here, or with parts of those that are.
     problems: tuple[str, ...] = ()
-    #: Its last calls are not there.
-    was_cut: bool = False
 
     @property
     def temperature(self) -> float | None:
@@ -149,32 +147,6 @@ def engine_branches(conversation: Conversation, expected: ExpectedTokens = ANY) 
 
 def _problem(kind: str, call: ModelCall) -> EventProblem:
     return EventProblem(kind, call.event.seq, call.event.event_id, call.payload.call_id)
-
-
-def cut(branch: Branch, max_length: int) -> Branch | None:
-    """Without the last calls, so that it is no longer than that; None if not even the first fits.
-    What stays was sampled under what stands before it, as it was: cutting at the left would leave
-    log-probabilities of a context that is not there."""
-    ends = [span.end for span in branch.spans if span.sampled and span.end <= max_length]
-    if not ends:
-        return None
-    end = ends[-1]
-    spans = tuple(span for span in branch.spans if span.end <= end)
-    routes, logprobs = branch.routes, branch.rollout_logprobs
-    runs, temperatures = branch.version_runs, branch.temperature_runs
-    if routes is not None:
-        routes = routes.part(routes.start, min(routes.end, end)) if routes.start < end else None
-    return replace(
-        branch,
-        input_ids=branch.input_ids[:end],
-        spans=spans,
-        calls=branch.calls[: len(ends)],
-        rollout_logprobs=None if logprobs is None else logprobs[:end],
-        version_runs=None if runs is None else tuple(run for run in runs if run[0] < end),
-        temperature_runs=temperatures and tuple(run for run in temperatures if run[0] < end),
-        routes=routes,
-        was_cut=True,
-    )
 
 
 @dataclass(slots=True, eq=False)

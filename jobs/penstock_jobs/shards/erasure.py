@@ -14,10 +14,9 @@ from penstock.lake.buckets import SessionId
 from penstock.lake.tables import segment_intent
 from penstock.privacy.orders import CONTENT, LINEAGE, ErasedPart, ErasureOrder, ErasureStep
 from penstock.privacy.tombstones import SESSION
-from penstock.safe_names import TENANT_FOLDER_BEGINS, tenant_folder
+from penstock.safe_names import tenant_folder
 from penstock.shards.local_copies import CACHE_FOLDER, LocalCopies
-from penstock.shards.manifest import FOLDER, GoneNote, replace_files_by_note
-from penstock.shards.registered_shards import known_folder
+from penstock.shards.manifest import FOLDER, GoneNote, replace_files_by_note, shard_folder
 from penstock.shards.tables import ERASED, shard, shard_file, shard_left_out, shard_mark
 from penstock.terminal.output import time_of
 from penstock_jobs.shards.registration import held_sessions, shards_suspected
@@ -71,7 +70,7 @@ def _delete_files(order: ErasureOrder, id_: str) -> int:
     lake, tenant = order.lake, order.scope.tenant
     with lake.database.read() as connection:
         note = GoneNote(how=ERASED, at=time_of(clock_us(connection)).isoformat(), why="")
-    deleted = replace_files_by_note(lake.store, known_folder(lake.database, tenant, id_), note)
+    deleted = replace_files_by_note(lake.store, shard_folder(tenant, id_), note)
     with lake.database.write() as connection:
         files = (shard_file.c.tenant == tenant, shard_file.c.shard == id_)
         connection.execute(sa.delete(shard_file).where(*files))
@@ -100,12 +99,8 @@ def _erase_builds(order: ErasureOrder) -> Iterator[ErasedPart]:
     lake = order.lake
     if next(order.sessions(), None) is None:
         return
-    name = segment_intent.c.name
     own = f"{FOLDER}/{tenant_folder(order.scope.tenant)}/"
-    # Whose those are that were begun before tenants had folders, nobody knows.
-    others = name.startswith(f"{FOLDER}/{TENANT_FOLDER_BEGINS}", autoescape=True)
-    unfinished = name.startswith(f"{FOLDER}/", autoescape=True) & ~others
-    unfinished |= name.startswith(own, autoescape=True)
+    unfinished = segment_intent.c.name.startswith(own, autoescape=True)
     open_ = unfinished & segment_intent.c.claimed_at.is_(None)
     deleted = 0
     while True:

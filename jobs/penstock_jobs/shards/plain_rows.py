@@ -66,11 +66,8 @@ class PlainRows:
             name: pa.repeat(pa.scalar(value, SHARD_ROWS.field(name).type), count)
             for name, value in same.items()
         }
-        if self.options.messages:
-            columns["messages"] = [session.messages for session in sessions]
-            columns["tools"] = [session.tools for session in sessions]
-        else:
-            columns["messages"] = ["[]"] * count
+        columns["messages"] = [session.messages for session in sessions]
+        columns["tools"] = [session.tools for session in sessions]
         columns |= dict.fromkeys(("trajectory_id", "rollout_id", "session_id"), names)
         ends = [session.end for session in sessions]
         licenses = [session.start.license for session in sessions]
@@ -104,12 +101,6 @@ class PlainRows:
             for field in SHARD_ROWS
         ]
         return pa.Table.from_arrays(arrays, schema=SHARD_ROWS)
-
-    def _rewards(self, tokens: TokenSlice) -> list[TokenRewards | None]:
-        return [
-            self.credit(part.session, _call_ends(tokens, at))
-            for at, part in enumerate(tokens.parts)
-        ]
 
 
 def _column(field: pa.Field, values: Any) -> pa.Array:

@@ -5,7 +5,7 @@ comment or another order of keys does not make another shard.
 """
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
@@ -167,12 +167,6 @@ class Recipe(RecipeFile):
         """The recipe with all defaults, as JSON. The manifest has the query beside it."""
         names = [entry.name for entry in fields(RecipeFile) if entry.name != "as_of"]
         values = {name: getattr(self, name) for name in names}
-        values["tokens"] = asdict(self.tokens)
-        if self.tokens.other_tokenizer == "refuse":  # recipes did not have it once
-            del values["tokens"]["other_tokenizer"]
-        values["exclude"] = asdict(self.exclude)
-        if self.exclude.vendor_models:  # nor this
-            del values["exclude"]["vendor_models"]
         return msgspec.json.encode(values, order="sorted").decode()
 
 

@@ -28,7 +28,6 @@ from penstock.proof.shard_records import shard_record
 from penstock.shards.errors import ShardDamaged, ShardGoing, ShardMissing
 from penstock.shards.files import files_of, read_rows
 from penstock.shards.manifest import StoredShard, shard_folder, stored_shard
-from penstock.shards.registered_shards import known_folder
 from penstock.shards.tables import DROPPING, shard, shard_file, shard_left_out, shard_mark
 from penstock.storage import ObjectStore
 from penstock_jobs.shards.exclusion.eligibility import spread_denials
@@ -46,15 +45,6 @@ class AnnouncingStore:
     def create(self, name: str) -> AbstractContextManager[BinaryIO]:
         announce_file(self.database, name, NO_PARTITION, self.owner)
         return self.store.create(name)
-
-
-def folder_to_build(database: Database, tenant: str, shard_id: str) -> str:
-    """Where a shard is, which may have been built before tenants had folders; where it is to be,
-    if there are no files of it."""
-    mine = (shard.c.tenant == tenant, shard.c.id == shard_id, shard.c.gone.is_(None))
-    with database.read() as connection:
-        there = connection.scalar(sa.select(shard.c.folder).where(*mine))
-    return there or shard_folder(tenant, shard_id)
 
 
 def announce_once(database: Database, tenant: str, shard_id: str, name: str, owner: str) -> bool:
@@ -201,7 +191,7 @@ def held_sessions(lake: Lake, tenant: str, shard_id: str, suspected: set[str]) -
     damaged, its filter alone is left, which is wrong about one session in many thousands: all of
     them."""
     try:
-        folder = known_folder(lake.database, tenant, shard_id)
+        folder = shard_folder(tenant, shard_id)
         return suspected & sessions_of(stored_shard(lake.store, folder, shard_id))
     except (ShardMissing, ShardDamaged):
         return suspected

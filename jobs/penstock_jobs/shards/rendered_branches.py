@@ -8,9 +8,7 @@ thoughts, begins a new branch wherever it did so.
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from importlib.resources import files
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,20 +35,9 @@ _PIECE_CHARS = 65_536
 _FILE_BYTES_MAX = 256 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class RenderingDrift:
-    """Where what is rendered cannot be what the model saw and wrote."""
-
-    #: The template writes earlier messages in another way later, so that branches had to fork.
-    per_turn: bool = False
-    #: Tokens over a border, of what the model wrote and what it did not: they are not trained.
-    border_tokens: int = 0
-
-
 class RenderedBranches(NamedTuple):
     branches: list[Branch]
     problems: list[EventProblem]
-    retok_drift: RenderingDrift
 
 
 def open_renderer(tokenizer: Path, template: Path | None = None) -> "Renderer":
@@ -114,9 +101,7 @@ class Renderer:
             else:
                 drafts += [_RenderedContext(number, messages, text) for text in texts]
         branches = [self._branch(drafts, number) for number in range(len(drafts))]
-        per_turn = any(draft.context == later.context for draft, later in pairwise(drafts))
-        drift = RenderingDrift(per_turn, sum(border for _, border in branches))
-        return RenderedBranches([branch for branch, _ in branches], problems, drift)
+        return RenderedBranches(branches, problems)
 
     def encode(self, text: str) -> tuple[Ids, Ids, Ids]:
         """The ids, and where each begins and ends in the text."""
@@ -140,34 +125,16 @@ class Renderer:
             yield start, (start := border.start())
         yield start, len(text)
 
-    def decode(self, ids: Ids) -> str:
-        return self._tokenizer.decode(ids.tolist(), skip_special_tokens=False)
-
-    def retok_drift(self, ids: Ids) -> int:
-        """How many tokens differ, from the first to the last that does, when the text of these is
-        tokenized again."""
-        again, _, _ = self.encode(self.decode(ids))
-        if np.array_equal(ids, again):
-            return 0
-        shorter = min(len(ids), len(again))
-        head = _equal(ids[:shorter], again[:shorter])
-        tail = _equal(ids[::-1][: shorter - head], again[::-1][: shorter - head])
-        return max(len(ids), len(again)) - head - tail
-
-    # Tokens
-
-    def _branch(self, drafts: "Sequence[_RenderedContext]", number: int) -> tuple[Branch, int]:
+    def _branch(self, drafts: "Sequence[_RenderedContext]", number: int) -> Branch:
         draft = drafts[number]
         ids, starts, ends = self.encode(draft.text.text)
         spans: list[TokenSpan] = []
         calls: list[int] = []
-        border = known = 0
+        known = 0
         for at, start, end in draft.text.pieces:
             message, before = draft.messages[at], draft.messages[at - 1] if at else None
             first = max(int(np.searchsorted(starts, start, "left")), known)
             last = max(int(np.searchsorted(ends, end, "right")), first)
-            border += int(first > known and ends[first - 1] > start)
-            border += int(last < len(ids) and starts[last] < end)
             if first > known:
                 role, seq = (before.role, before.seq) if before else ("user", None)
                 read = TokenSpan(known, first, message.turn, ROLES.index(role), False, seq)
@@ -177,7 +144,7 @@ class Renderer:
                 calls.append(message.call)
             known = last
         is_fork = number and drafts[number - 1].context == draft.context
-        branch = Branch(
+        return Branch(
             input_ids=ids[:known],
             spans=tuple(spans),
             calls=tuple(calls),
@@ -187,7 +154,6 @@ class Renderer:
             tokenizer=self.tokenizer_sha256,
             template=self.template_sha256,
         )
-        return branch, border
 
 
 class _RenderedContext(NamedTuple):
@@ -196,12 +162,6 @@ class _RenderedContext(NamedTuple):
     context: int
     messages: Sequence[ChatMessage]
     text: TextDraft
-
-
-def _equal(ids: Ids, others: Ids) -> int:
-    """How many are equal from the beginning."""
-    unequal = np.flatnonzero(ids != others)
-    return int(unequal[0]) if len(unequal) else len(ids)
 
 
 def open_tokenizer(content: bytes, where: str) -> "Tokenizer":

@@ -18,11 +18,10 @@ from penstock_jobs.shards.chat_templates import encode_message
 from penstock_jobs.shards.conversation import (
     ChatMessage,
     Conversation,
-    SequenceEnd,
     order_chain,
     sequence_end,
 )
-from penstock_jobs.shards.engine_branches import Branch, cut, engine_branches
+from penstock_jobs.shards.engine_branches import Branch, engine_branches
 from penstock_jobs.shards.errors import TokenizerMismatch
 from penstock_jobs.shards.preferences import NO_SOURCES, PreferenceFinder, PreferenceSources
 from penstock_jobs.shards.recipe import OtherTokenizer, Source
@@ -42,7 +41,6 @@ SampleRefusal = Literal[
 ]
 BRANCHES_MAX = 2**15 - 1
 UNKNOWN = "unknown"
-_NO_TEXTS: dict[str, str | None] = {"messages": "[]", "tools": None, "preferences": None}
 _BRANCH_FIELDS = ("prompt_len", "n_trainable", "temperature", "token_source")
 _ROUTE_FIELDS = ("layers", "topk", "dtype", "start")
 
@@ -53,16 +51,10 @@ class SampleOptions:
     them is of those."""
 
     source: Source
-    #: In tokens. Longer branches are dropped, or cut behind the last call that fits: at the left
-    #: nothing can be cut, since the model wrote what follows having read it.
+    #: In tokens. Longer branches are dropped.
     max_length: int | None = None
-    too_long: Literal["drop", "cut"] = "drop"
-    #: The digest that the tokens of an engine must not contradict; that of the renderer, else.
-    tokenizer: str | None = None
     #: What the recipe calls its tokenizer.
     tokenizer_id: str | None = None
-    #: Without them the column holds empty lists.
-    messages: bool = True
     #: Of `prefer-engine`: what becomes of a session whose engine had another tokenizer.
     other_tokenizer: OtherTokenizer = "refuse"
 
@@ -90,8 +82,9 @@ class SampleRows:
         self.strange: list[str] = []
         self._options = options
         self._renderer = renderer
-        digest = options.tokenizer or (renderer.tokenizer_sha256 if renderer else None)
-        self.expected = ExpectedTokens(digest, renderer.vocabulary if renderer else None)
+        self.expected = ExpectedTokens()
+        if renderer is not None:
+            self.expected = ExpectedTokens(renderer.tokenizer_sha256, renderer.vocabulary)
         self._rows: list[dict[str, Any]] = []
         self._branches: list[Branch] = []
 
@@ -213,7 +206,7 @@ class SampleRows:
                     "trajectory_id": f"{session}#{index}" if index else session,
                     "parent_sample_id": parent if origin is None else sample_ids[origin],
                     "link_kind": branch.link if number else conversation.start.link,
-                    **(texts.of_branch(branch) if self._options.messages else _NO_TEXTS),
+                    **texts.of_branch(branch),
                 }
             )
             self._branches.append(branch)
@@ -253,12 +246,10 @@ class SampleRows:
         """Those that something is trained of, with their numbers among all."""
         fitting: list[tuple[int, Branch]] = []
         too_long, limit = 0, self._options.max_length
-        for number, whole in enumerate(branches):
-            branch: Branch | None = whole
-            if limit is not None and len(whole.input_ids) > limit:
-                branch = cut(whole, limit) if self._options.too_long == "cut" else None
-                too_long += branch is None
-            if branch is not None and branch.calls:
+        for number, branch in enumerate(branches):
+            if limit is not None and len(branch.input_ids) > limit:
+                too_long += 1
+            elif branch.calls:
                 fitting.append((number, branch))
         if too_long:
             self.left_out.append(LeftOutBranches(session, "too_long", too_long))
@@ -269,9 +260,7 @@ class SampleRows:
         end = sequence_end(conversation, branch.calls[-1])
         # Why something that a model said is not trained here or anywhere.
         mask_reason = "broken_calls" if branch.problems else None
-        if branch.was_cut:
-            end, mask_reason = SequenceEnd("truncated", "max_length"), "max_length"
-        elif any("copied" in other.flags for other in conversation.calls):
+        if any("copied" in other.flags for other in conversation.calls):
             mask_reason = "copied"
         elif branch.token_source == "renderer" and any(
             message.regeneration for message in conversation.messages

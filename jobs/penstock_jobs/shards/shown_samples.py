@@ -86,8 +86,7 @@ class SamplesAnswer(Page):
 
 def _show_samples(lake: Lake, caller: Caller, question: SamplesQuestion) -> SamplesAnswer:
     from penstock.shards.manifest import stored_shard
-    from penstock.shards.registered_shards import find_shard
-    from penstock.shards.withdrawn_sessions import check_withdrawn
+    from penstock.shards.registered_shards import check_withdrawn, find_shard
 
     shard = find_shard(lake.database, caller.tenant, question.shard)
     check_withdrawn(lake.database, lake.settings, caller.tenant, shard.id)
@@ -101,7 +100,7 @@ def _show_samples(lake: Lake, caller: Caller, question: SamplesQuestion) -> Samp
 
 def _rows(shard: Any, start: int, limit: int) -> Iterator[dict[str, Any]]:
     """Only the row groups that hold them are read. Raises ShardDamaged."""
-    from penstock.shards.files import completed_rows, open_part
+    from penstock.shards.files import open_part
 
     for part in shard.manifest.files:
         if start >= part.rows:
@@ -113,7 +112,7 @@ def _rows(shard: Any, start: int, limit: int) -> Iterator[dict[str, Any]]:
                     start -= rows
                     continue
                 group = file.read_row_group(number, columns=list(_COLUMNS))
-                table = completed_rows(group, part, list(_COLUMNS)).slice(start, limit)
+                table = group.slice(start, limit)
                 yield from table.to_pylist()
                 start, limit = 0, limit - table.num_rows
                 if not limit:

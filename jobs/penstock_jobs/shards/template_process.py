@@ -30,7 +30,6 @@ from penstock_jobs.shards.compiled_template import (
     TEMPLATE_FAILURES,
     CompiledTemplate,
     Messages,
-    TemplateSource,
     TextDraft,
     TextTooLong,
     template_message,
@@ -56,7 +55,7 @@ _EXERCISE = "{% for a in messages %}{{ a.b.c | tojson }}{% endfor %}"
 class DraftRequest(NamedTuple):
     """Without messages, only whether the template can be compiled."""
 
-    source: TemplateSource
+    source: str
     chars_max: int = TEXT_CHARS_MAX
     #: In OpenAI's form.
     messages: Sequence[dict[str, Any]] = ()
@@ -134,8 +133,7 @@ class TemplateProcess:
 
 def main(end: socket.socket, cpu_seconds: str, memory_bytes: str) -> None:
     channel = Channel(end)
-    exercise = TemplateSource(_EXERCISE)
-    _answer(DraftRequest(exercise, messages=[{"role": "user"}], written=[0]))
+    _answer(DraftRequest(_EXERCISE, messages=[{"role": "user"}], written=[0]))
     limit_resources(KernelLimits(int(memory_bytes), _LIFETIME_CPU_SECONDS, _OPEN_FILES_MAX))
     limit_files([*sys.path, sys.prefix, sys.base_prefix, *COMMON_FILES])
     forbid_calls(ALONE)
@@ -167,5 +165,5 @@ def _answer(request: DraftRequest) -> Drafts | Refused:
 
 
 @lru_cache(_COMPILED_MAX)
-def _compiled(source: TemplateSource, chars_max: int) -> CompiledTemplate:
+def _compiled(source: str, chars_max: int) -> CompiledTemplate:
     return CompiledTemplate(source, chars_max)

@@ -98,11 +98,9 @@ class ViewSources:
         schema: pa.Schema,
         *,
         with_paths: bool = False,
-        some_are_older: bool = False,
     ) -> list[str]:
         """A relation of the rows of these Parquet files; of none, it has the columns of `schema`.
-        The column `filename` says which of the returned paths a row is from, if `with_paths`.
-        Where some are older, they may lack columns of `schema`, which are null then."""
+        The column `filename` says which of the returned paths a row is from, if `with_paths`."""
         if not file_names:
             if with_paths:
                 schema = schema.append(pa.field("filename", pa.string()))
@@ -110,12 +108,7 @@ class ViewSources:
             return []
         paths = self.bind_paths(name, file_names)
         option = ", filename = true" if with_paths else ""
-        if some_are_older:
-            option += ", union_by_name = true"
         rows = f"SELECT * FROM read_parquet(getvariable('{name}_files'){option})"
-        if some_are_older:
-            self.connection.register(f"{name}_columns", schema.empty_table())
-            rows += f" UNION ALL BY NAME SELECT * FROM {name}_columns"
         self.connection.execute(f"CREATE VIEW {name} AS {rows}")
         return paths
 

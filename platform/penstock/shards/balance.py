@@ -92,32 +92,14 @@ class PackedRows:
         return [self.order[start:end].tolist() for start, end in ends]
 
 
-def pack(
-    lengths: Sequence[int] | Counts, length: int, groups: Sequence[str] | None = None
-) -> PackedRows:
-    """Rows of at most `length` tokens. Samples of one group share a row; where they do not fit
-    in one, they have rows of their own. Of equal lengths the earlier is packed first."""
+def pack(lengths: Sequence[int] | Counts, length: int) -> PackedRows:
+    """Rows of at most `length` tokens. Of equal lengths the earlier is packed first."""
     counts = np.asarray(lengths, np.int64)
     if len(counts) and not 0 < counts.min() <= counts.max() <= length:
         worst = int(counts.max()) if counts.max() > length else int(counts.min())
         why = f"a row has 1 to {length} tokens"
         raise InvalidInput(what=f"A sample of {worst} tokens", why=why)
-    if groups is None:
-        rows = _first_fit(counts, length)
-    else:
-        by_group: dict[str, list[int]] = {}
-        for place, group in enumerate(groups):
-            by_group.setdefault(group, []).append(place)
-        members = list(by_group.values())
-        totals = np.array([counts[places].sum() for places in members], np.int64)
-        small = np.flatnonzero(totals <= length)
-        rows = [
-            [place for group in row for place in members[small[group]]]
-            for row in _first_fit(totals[small], length)
-        ]
-        for large in np.flatnonzero(totals > length):
-            places = np.array(members[large])
-            rows += [places[row].tolist() for row in _first_fit(counts[places], length)]
+    rows = _first_fit(counts, length)
     sizes = [len(row) for row in rows]
     order = np.fromiter((place for row in rows for place in row), np.int64, sum(sizes))
     offsets = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)

@@ -28,8 +28,7 @@ def _read(lake: Lake, caller: Caller, question: ShardFileQuestion) -> bytes:
     from penstock.safe_names import relative_name
     from penstock.shards.errors import ShardFileUnknown
     from penstock.shards.manifest import read_manifest
-    from penstock.shards.registered_shards import find_shard
-    from penstock.shards.withdrawn_sessions import check_withdrawn
+    from penstock.shards.registered_shards import check_withdrawn, find_shard
 
     shard = find_shard(lake.database, caller.tenant, question.shard)
     check_withdrawn(lake.database, lake.settings, caller.tenant, shard.id)
@@ -83,7 +82,7 @@ class ShardDropped(msgspec.Struct):
 def _drop(lake: Lake, caller: Caller, question: DropShard) -> ShardDropped:
     from dataclasses import astuple
 
-    from penstock.shards.removal import drop_shard
+    from penstock.shards.registered_shards import drop_shard
 
     removal = drop_shard(
         lake,

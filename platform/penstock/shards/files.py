@@ -12,7 +12,7 @@ from penstock.lake.segments import DigestingFile
 from penstock.settings import MIB
 from penstock.shards.errors import ShardDamaged
 from penstock.shards.manifest import Manifest, PartFile, ShardFile, StoredShard
-from penstock.shards.schema import FIRST_SHARD_ROWS, ROUTE_ROWS, SHARD_ROWS, completed
+from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock.storage import ObjectStore
 
 _COPY_BYTES = 8 * MIB
@@ -54,9 +54,8 @@ def open_part(
             raise ShardDamaged(path=path, why=why)
         with pq.ParquetFile(source, metadata=index, page_checksum_verification=True) as file:
             # The foot of a file has no checksum of its own: a flipped bit may rename a column.
-            of_rows = isinstance(part, PartFile)
-            schemas = (SHARD_ROWS, FIRST_SHARD_ROWS) if of_rows else (ROUTE_ROWS,)
-            if index is None and not any(map(file.schema_arrow.equals, schemas)):
+            schema = SHARD_ROWS if isinstance(part, PartFile) else ROUTE_ROWS
+            if index is None and not file.schema_arrow.equals(schema):
                 raise ShardDamaged(path=path, why="its columns are not those of a shard")
             yield file
 
@@ -71,14 +70,8 @@ def read_part(
             why = f"its row groups have {counts} rows, and the manifest says {part.row_groups}"
             raise ShardDamaged(path=path, why=why)
         for number in range(file.num_row_groups):
-            yield completed_rows(file.read_row_group(number, columns=columns), part, columns)
-
-
-def completed_rows(rows: pa.Table, part: ShardFile, columns: Sequence[str] | None) -> pa.Table:
-    """Whatever the format of the file was, the columns are those of this one."""
-    if isinstance(part, PartFile):
-        return completed(rows, SHARD_ROWS.names if columns is None else columns)
-    return rows
+            rows = file.read_row_group(number, columns=columns)
+            yield rows if columns is None else rows.select(columns)
 
 
 def check_digest(store: ObjectStore, path: str, part: ShardFile) -> None:

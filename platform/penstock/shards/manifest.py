@@ -15,7 +15,7 @@ import msgspec
 from penstock.errors import InvalidInput
 from penstock.safe_names import DIGEST_PREFIX, relative_name, sha256_digits, tenant_folder
 from penstock.shards.errors import ShardDamaged, ShardGone, ShardMissing
-from penstock.shards.schema import FORMAT, FORMATS
+from penstock.shards.schema import FORMAT
 from penstock.storage import ObjectStore
 
 ID_PREFIX = DIGEST_PREFIX
@@ -99,7 +99,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     name: str
     recipe: str = ""
     query: str = ""
-    query_parameters: dict[str, Any] = {}
     snapshot: SnapshotReference | None = None
     seed: int = 0
     rewards: list[RewardReference] = []
@@ -120,7 +119,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @cached_property
     def id(self) -> str:
-        """Of one that was read, that of its bytes, which may lack fields that joined later."""
         return _digest_of(self.canonical())
 
     @property
@@ -139,24 +137,16 @@ def is_shard_id(text: str) -> bool:
 
 def shard_folder(tenant: str, shard_id: str) -> str:
     """Where in the store a tenant's shard lies. Raises InvalidInput for what is no id."""
-    return f"{FOLDER}/{tenant_folder(tenant)}/{_folder_digits(shard_id)}"
-
-
-def shared_folder(shard_id: str) -> str:
-    """Where it lies if it was built before tenants had folders. Raises InvalidInput."""
-    return f"{FOLDER}/{_folder_digits(shard_id)}"
+    if not is_shard_id(shard_id):
+        why = f"a shard is named {ID_PREFIX} and {_FOLDER_HEX} to 64 hexadecimal digits"
+        raise InvalidInput(what=f"The shard id {shard_id!r}", why=why)
+    digits = shard_id.removeprefix(ID_PREFIX)[:_FOLDER_HEX]
+    return f"{FOLDER}/{tenant_folder(tenant)}/{digits}"
 
 
 def staging_folder(tenant: str) -> str:
     """Where builds put what is to become a tenant's shards."""
     return f"{FOLDER}/{tenant_folder(tenant)}/staging"
-
-
-def _folder_digits(shard_id: str) -> str:
-    if not _ID.fullmatch(shard_id):
-        why = f"a shard is named {ID_PREFIX} and {_FOLDER_HEX} to 64 hexadecimal digits"
-        raise InvalidInput(what=f"The shard id {shard_id!r}", why=why)
-    return shard_id.removeprefix(ID_PREFIX)[:_FOLDER_HEX]
 
 
 @dataclass(frozen=True)
@@ -214,9 +204,8 @@ def decoded_manifest(content: bytes, name: str) -> Manifest:
         manifest = msgspec.json.decode(content, type=Manifest)
     except msgspec.MsgspecError as error:
         raise ShardDamaged(path=name, why=f"this Penstock cannot read it: {error}") from error
-    if manifest.format not in FORMATS:
-        known = ", ".join(map(str, FORMATS))
-        why = f"it has the format {manifest.format}, and this Penstock reads {known}"
+    if manifest.format != FORMAT:
+        why = f"it has the format {manifest.format}, and this Penstock reads {FORMAT}"
         raise ShardDamaged(path=name, why=why)
     manifest.__dict__["id"] = _digest_of(content)
     return manifest

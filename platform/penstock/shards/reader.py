@@ -19,9 +19,8 @@ from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.shards.balance import BatchBudget
 from penstock.shards.batches import Batch, check_columns, make_batch
-from penstock.shards.column_copies import ColumnCopies
 from penstock.shards.errors import PositionRefused
-from penstock.shards.local_copies import CACHE_FOLDER, LocalCopies
+from penstock.shards.local_copies import CACHE_FOLDER, ColumnCopies, LocalCopies
 from penstock.shards.settings import ShardSettings
 from penstock.shards.shard_places import shard_place
 from penstock.shards.sources import (

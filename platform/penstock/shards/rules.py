@@ -5,7 +5,6 @@ which are checked before.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple, get_args
 
 import numpy as np
@@ -23,23 +22,15 @@ class BrokenRule(NamedTuple):
     why: str
 
 
-@dataclass(frozen=True)
-class ModelLimits:
-    """What is known of the model. A limit that is None is unknown, and not checked."""
-
-    vocabulary: int | None = None
-    experts: int | None = None
-
-
 Broken = Iterator[tuple[int, str]]
-Rule = Callable[[Rows, ModelLimits], Broken]
+Rule = Callable[[Rows], Broken]
 
 
-def first_broken(rows: Rows, limits: ModelLimits) -> BrokenRule | None:
+def first_broken(rows: Rows) -> BrokenRule | None:
     if not rows.count:
         return None
     for rules in (SHAPES, RULES):
-        pairs = ((rule.__name__, broken) for rule in rules for broken in rule(rows, limits))
+        pairs = ((rule.__name__, broken) for rule in rules for broken in rule(rows))
         if broken := [BrokenRule(row, name, why) for name, (row, why) in pairs]:
             return min(broken, key=lambda rule: rule.row)
     return None
@@ -57,13 +48,13 @@ def _check(bad: np.ndarray, why: str, of_row: np.ndarray | None = None) -> Broke
         yield row, why
 
 
-def required(rows: Rows, _limits: ModelLimits) -> Broken:
+def required(rows: Rows) -> Broken:
     for field in SHARD_ROWS:
         if not field.nullable and rows.column(field.name).null_count:
             yield from _check(~rows.present(field.name), f"it has no {field.name}")
 
 
-def required_parts(rows: Rows, _limits: ModelLimits) -> Broken:
+def required_parts(rows: Rows) -> Broken:
     for field in SHARD_ROWS:
         if not (pa.types.is_list(field.type) or pa.types.is_large_list(field.type)):
             continue
@@ -78,7 +69,7 @@ def required_parts(rows: Rows, _limits: ModelLimits) -> Broken:
                 yield from _check(missing, f"there is a null in {name}", lists.rows)
 
 
-def lengths(rows: Rows, _limits: ModelLimits) -> Broken:
+def lengths(rows: Rows) -> Broken:
     if rows.column("n_tokens").null_count:
         return
     yield from _check(rows.tokens < 1, "it has no tokens")
@@ -88,31 +79,31 @@ def lengths(rows: Rows, _limits: ModelLimits) -> Broken:
             yield row, f"{name} has {lists.lengths[row]} values, and n_tokens is {rows.tokens[row]}"
 
 
-def mask_values(rows: Rows, _limits: ModelLimits) -> Broken:
+def mask_values(rows: Rows) -> Broken:
     if rows.mask.max() > 1:
         yield rows.row_of(int((rows.mask > 1).argmax())), "loss_mask is neither 0 nor 1"
 
 
-def n_trainable(rows: Rows, _limits: ModelLimits) -> Broken:
+def n_trainable(rows: Rows) -> Broken:
     stated = rows.numbers("n_trainable")
     for row in _first(stated != rows.trained):
         yield row, f"n_trainable is {stated[row]}, and the mask has {rows.trained[row]}"
 
 
-def something_trained(rows: Rows, _limits: ModelLimits) -> Broken:
+def something_trained(rows: Rows) -> Broken:
     masked = _equal(rows, "status", "masked") | (rows.numbers("loss_weight") == 0)
     why = "nothing of it is trained, and it is not marked as masked"
     yield from _check((rows.trained == 0) & ~masked, why)
 
 
-def prompt_len(rows: Rows, _limits: ModelLimits) -> Broken:
+def prompt_len(rows: Rows) -> Broken:
     stated = rows.numbers("prompt_len")
     for row in _first((stated < 0) | (stated > rows.first_trained)):
         first = rows.first_trained[row]
         yield row, f"prompt_len is {stated[row]}, and the first trained token is {first}"
 
 
-def logprobs(rows: Rows, _limits: ModelLimits) -> Broken:
+def logprobs(rows: Rows) -> Broken:
     lists = rows.lists("rollout_logprobs")
     values = lists.numbers()
     if not len(values):
@@ -131,16 +122,13 @@ def logprobs(rows: Rows, _limits: ModelLimits) -> Broken:
             yield int(np.searchsorted(lists.offsets, at, side="right")) - 1, why
 
 
-def token_ids(rows: Rows, limits: ModelLimits) -> Broken:
+def token_ids(rows: Rows) -> Broken:
     ids = rows.lists("input_ids").numbers()
     if ids.min() < 0:
         yield rows.row_of(int((ids < 0).argmax())), "a token id is below 0"
-    if limits.vocabulary is not None and ids.max() >= limits.vocabulary:
-        at = int((ids >= limits.vocabulary).argmax())
-        yield rows.row_of(at), f"the token id {ids[at]} is not of {limits.vocabulary} tokens"
 
 
-def spans(rows: Rows, _limits: ModelLimits) -> Broken:
+def spans(rows: Rows) -> Broken:
     start, end, role = (rows.spans.numbers(name) for name in ("start", "end", "role"))
     of_row = rows.spans.rows
     outside = (start < 0) | (start >= end) | (end > rows.tokens[of_row])
@@ -150,12 +138,12 @@ def spans(rows: Rows, _limits: ModelLimits) -> Broken:
     yield from _check((role < 0) | (role >= len(ROLES)), "a turn's role is not known", of_row)
 
 
-def mask_on_sampled(rows: Rows, _limits: ModelLimits) -> Broken:
+def mask_on_sampled(rows: Rows) -> Broken:
     inside = np.bincount(rows.spans.rows, weights=rows.trained_in_spans, minlength=rows.count)
     yield from _check(inside != rows.trained, "a token is trained that is in no sampled span")
 
 
-def version_runs(rows: Rows, _limits: ModelLimits) -> Broken:
+def version_runs(rows: Rows) -> Broken:
     runs = rows.lists("policy_version_runs")
     start, version, of_row = runs.numbers("start"), runs.numbers("version"), runs.rows
     outside = (start < 0) | (start >= rows.tokens[of_row])
@@ -178,7 +166,7 @@ def version_runs(rows: Rows, _limits: ModelLimits) -> Broken:
         yield from _check(stated != true, f"{name} is not that of the runs")
 
 
-def temperature_runs(rows: Rows, _limits: ModelLimits) -> Broken:
+def temperature_runs(rows: Rows) -> Broken:
     runs = rows.lists("temperature_runs")
     start, value, of_row = runs.numbers("start"), runs.numbers("temperature"), runs.rows
     outside = (start < 0) | (start >= rows.tokens[of_row])
@@ -195,7 +183,7 @@ def temperature_runs(rows: Rows, _limits: ModelLimits) -> Broken:
     yield from _check(other, "temperature is not that of the runs", of_row)
 
 
-def token_rewards(rows: Rows, _limits: ModelLimits) -> Broken:
+def token_rewards(rows: Rows) -> Broken:
     rewards = rows.lists("token_rewards")
     position, of_row = rewards.numbers("pos"), rewards.rows
     outside = (position < 0) | (position >= rows.tokens[of_row])
@@ -204,7 +192,7 @@ def token_rewards(rows: Rows, _limits: ModelLimits) -> Broken:
     yield from _check(behind, "token rewards are not in order", of_row[1:])
 
 
-def finite_numbers(rows: Rows, _limits: ModelLimits) -> Broken:
+def finite_numbers(rows: Rows) -> Broken:
     for name in ("temperature", "advantage", "reward", "loss_weight"):
         infinite = rows.present(name) & ~np.isfinite(rows.numbers(name))
         yield from _check(infinite, f"{name} is not finite")
@@ -218,7 +206,7 @@ def finite_numbers(rows: Rows, _limits: ModelLimits) -> Broken:
     yield from _check(rows.numbers("loss_weight") < 0, "loss_weight is below 0")
 
 
-def known_words(rows: Rows, _limits: ModelLimits) -> Broken:
+def known_words(rows: Rows) -> Broken:
     words: dict[str, Any] = {"status": Status, "token_source": TokenSource, "split": Split}
     for name, kind in words.items():
         known = pc.is_in(rows.column(name), value_set=pa.array(get_args(kind)))
@@ -226,11 +214,11 @@ def known_words(rows: Rows, _limits: ModelLimits) -> Broken:
             yield row, f"{name} is {rows.column(name)[row].as_py()!r}"
 
 
-def consent(rows: Rows, _limits: ModelLimits) -> Broken:
+def consent(rows: Rows) -> Broken:
     yield from _check(_equal(rows, "consent", "no_train"), "its user did not consent to training")
 
 
-def branch_numbers(rows: Rows, _limits: ModelLimits) -> Broken:
+def branch_numbers(rows: Rows) -> Broken:
     index, count = rows.numbers("branch_index"), rows.numbers("n_branches")
     for row in _first((index < 0) | (index >= count) | (rows.numbers("chain_pos") < 0)):
         yield row, f"it is branch {index[row]} of {count[row]}"

@@ -1,16 +1,13 @@
 """The columns of a shard, and its rows as numpy. A row is one branch of a session: one trainable
 sequence, unpadded."""
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-#: What is written, and what can be read.
 FORMAT = 2
-FORMATS = (1, 2)
 
 Status = Literal["completed", "truncated", "aborted", "failed", "masked"]
 TokenSource = Literal["engine", "renderer"]
@@ -84,13 +81,6 @@ SHARD_ROWS = pa.schema(
         *_columns(pa.large_string(), "tools", "preferences", nullable=True),
     ],
     metadata={"penstock.shard": str(FORMAT)},
-)
-
-_SINCE_FORMAT_2 = ("temperature_runs", "tokenizer_id", "license", "preferences")
-#: The rows of the first format. What joined later is null in them.
-FIRST_SHARD_ROWS = pa.schema(
-    [field for field in SHARD_ROWS if field.name not in _SINCE_FORMAT_2],
-    metadata={"penstock.shard": "1"},
 )
 
 #: A file beside a part, with a row for each of its rows: experts of mixture models are a hundred
@@ -198,22 +188,6 @@ class Rows:
 
     def row_of(self, token: int) -> int:
         return int(np.searchsorted(self.offsets, token, side="right")) - 1
-
-
-def completed(table: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """These columns of rows of any format, in their order."""
-    if table.column_names == list(columns):
-        return table
-    fields = [SHARD_ROWS.field(name) for name in columns]
-    arrays = [
-        table[field.name] if field.name in table.column_names else _nothing(table, field)
-        for field in fields
-    ]
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
-
-
-def _nothing(table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
-    return pa.chunked_array([pa.nulls(table.num_rows, field.type)])
 
 
 def group_starts(groups: pa.ChunkedArray, before: str | None = None) -> np.ndarray:

@@ -1,30 +1,42 @@
 """Where a reader finds shards: in a data directory, in a store, or at a service."""
 
+import io
 import os
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
+from penstock.directories import SHARED_MODE, make_directory
+from penstock.lake.desk import Desk, LocalDesk, open_desk
 from penstock.lake.errors import LakeMissing
+from penstock.lake.lake import check_lake
+from penstock.safe_names import relative_name
 from penstock.settings import Settings, load_settings
-from penstock.shards.errors import ShardMissing
+from penstock.shards.calls import PIECE_BYTES_MAX, READ_SHARD_FILE, ShardFileQuestion
+from penstock.shards.files import copy_part, files_of
 from penstock.shards.manifest import (
+    FOLDER,
+    MANIFEST_NAME,
     StoredShard,
+    decoded_manifest,
     is_shard_id,
     shard_folder,
-    shared_folder,
     stored_shard,
 )
+from penstock.shards.registered_shards import check_withdrawn, find_by_id, find_shard
 from penstock.shards.settings import WARN, ShardSettings
-from penstock.storage import ObjectStore, open_store
+from penstock.storage import FileStore, ObjectStore, open_store
 
-if TYPE_CHECKING:
-    from penstock.database.engine import Database
-    from penstock.shards.registered_shards import RegisteredShard
+if TYPE_CHECKING:  # only type checkers know it before Python 3.12
+    from typing_extensions import Buffer
 
 
 @dataclass(frozen=True)
@@ -52,21 +64,11 @@ def shard_place(data: str | Path, *, tenant: str, key: str | None) -> ShardPlace
 def _of_store(store: ObjectStore, tenant: str, shard_id: str) -> StoredShard:
     """Where nothing but the store says what there is. Raises InvalidInput, ShardMissing,
     ShardGone, ShardDamaged."""
-    own = shard_folder(tenant, shard_id)
-    try:
-        return stored_shard(store, own, shard_id)
-    except ShardMissing:
-        with suppress(ShardMissing):
-            return stored_shard(store, shared_folder(shard_id), shard_id)
-        raise
+    return stored_shard(store, shard_folder(tenant, shard_id), shard_id)
 
 
 def _directory_place(settings: Settings, tenant: str) -> ShardPlace:
     """Raises SettingInvalid. Whoever names a shard by its id may do without the database."""
-    from penstock.database.engine import Database
-    from penstock.lake.lake import check_lake
-    from penstock.shards.withdrawn_sessions import check_withdrawn
-
     database = Database.of(settings)
     store = open_store(settings)
 
@@ -74,7 +76,10 @@ def _directory_place(settings: Settings, tenant: str) -> ShardPlace:
         """Raises ShardUnknown, ShardMissing, ShardDamaged, ShardWithdrawn, LakeMissing."""
         try:
             check_lake(settings)
-            known = _registered(database, tenant, text)
+            # Whoever has the directory may name any tenant's shard by its id, also one that the
+            # lake does not know.
+            find = find_by_id if is_shard_id(text) else find_shard
+            known = find(database, tenant, text)
             if known is None:
                 return _of_store(store, tenant, text)
             withdrawn = check_withdrawn(database, settings, known.tenant, known.id)
@@ -98,19 +103,7 @@ def _directory_place(settings: Settings, tenant: str) -> ShardPlace:
     return ShardPlace(store, settings, stored)
 
 
-def _registered(database: "Database", tenant: str, text: str) -> "RegisteredShard | None":
-    """Whoever has the directory may name any tenant's shard by its id; None where a store has one
-    that the lake does not know. Raises ShardUnknown."""
-    from penstock.shards.registered_shards import find_by_id, find_shard
-
-    if is_shard_id(text):
-        return find_by_id(database, tenant, text)
-    return find_shard(database, tenant, text)
-
-
 def _service_place(url: str, key: str | None) -> ShardPlace:
-    from penstock.shards.service_store import ServiceStore, service_desk
-
     settings = replace(load_settings(), data=_user_cache())
     store = ServiceStore(lambda: service_desk(url, key))
     return ShardPlace(store, settings, store.stored, random_access=False)
@@ -120,3 +113,100 @@ def _user_cache() -> Path:
     """Where programs keep what they can fetch again."""
     named = os.environ.get("XDG_CACHE_HOME", "")
     return (Path(named) if named.startswith("/") else Path.home() / ".cache") / "penstock"
+
+
+# A service
+
+
+class _FilePieces(io.RawIOBase):
+    """A file of a shard, from its beginning to its end."""
+
+    def __init__(self, desk: Desk, shard: str, name: str) -> None:
+        self._desk = desk
+        self._shard, self._name = shard, name
+        #: What is closed with it.
+        self.at_end = ExitStack()
+        self._start = 0
+        self._piece = self._next_piece()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: "Buffer") -> int:
+        if not self._piece:
+            self._piece = self._next_piece()
+        room = memoryview(buffer).cast("B")
+        count = min(len(room), len(self._piece))
+        room[:count], self._piece = self._piece[:count], self._piece[count:]
+        return count
+
+    def close(self) -> None:
+        self.at_end.close()
+        super().close()
+
+    def _next_piece(self) -> memoryview:
+        question = ShardFileQuestion(shard=self._shard, name=self._name, start=self._start)
+        piece = self._desk.ask(READ_SHARD_FILE, question)
+        self._start += len(piece)
+        return memoryview(piece)
+
+
+@dataclass(frozen=True)
+class ServiceStore:
+    """The part of an ObjectStore that reads shards, over HTTP and each file from its beginning to
+    its end. The folder of a shard is its id. Each file has a desk of its own, which threads cannot
+    share."""
+
+    desk: Callable[[], AbstractContextManager[Desk]]
+    local = False
+
+    def open(self, name: str) -> pa.NativeFile:
+        """Raises ShardUnknown, ShardFileUnknown."""
+        shard, file = relative_name(name).split("/", 1)
+        return pa.PythonFile(self._file(shard, file), mode="r")
+
+    def stored(self, shard: str) -> StoredShard:
+        """By its id, the beginning of it, or its name. Raises ShardUnknown, ShardDamaged."""
+        with self._file(shard, MANIFEST_NAME) as file:
+            manifest = decoded_manifest(file.read(), MANIFEST_NAME)
+        return StoredShard(self, manifest.id, manifest)
+
+    def address(self, name: str) -> str:
+        return name
+
+    def _file(self, shard: str, name: str) -> io.BufferedReader:
+        with ExitStack() as closing:
+            desk = closing.enter_context(self.desk())
+            pieces = _FilePieces(desk, shard, name)
+            pieces.at_end = closing.pop_all()
+        return io.BufferedReader(pieces, PIECE_BYTES_MAX)
+
+
+@contextmanager
+def service_desk(url: str, key: str | None) -> Iterator[Desk]:
+    """With this key, else with the one that is kept. Raises InvalidInput."""
+    with open_desk(None, url, key=key) as desk:
+        yield desk
+
+
+@contextmanager
+def shard_at_hand(desk: Desk, shard: str, folder: Path) -> Iterator[StoredShard]:
+    """A shard (by its id, the beginning of it, or its name) while the block runs: that of the lake,
+    or copies in a folder of their own below `folder`. Raises ShardUnknown, ShardMissing,
+    ShardDamaged."""
+    if isinstance(desk, LocalDesk):
+        lake, tenant = desk.lake, desk.caller.tenant
+        known = find_shard(lake.database, tenant, shard)
+        check_withdrawn(lake.database, lake.settings, tenant, known.id)
+        stored = stored_shard(lake.store, known.folder, known.id)
+        lake.tally.count(tenant, desk.caller.actor, "export", known.id)
+        yield stored
+        return
+    source = ServiceStore(lambda: nullcontext(desk))
+    remote = source.stored(shard)
+    make_directory(folder, SHARED_MODE)
+    with TemporaryDirectory(prefix=".penstock-", dir=folder) as directory:
+        copies = StoredShard(FileStore(Path(directory)), FOLDER, remote.manifest)
+        for part in files_of(remote.manifest):
+            copy_part(source, remote.path(part), copies.store, copies.path(part), part)
+        yield copies

@@ -29,11 +29,9 @@ from penstock.shards.batches import (
     Window,
     to_numpy,
 )
-from penstock.shards.column_copies import ColumnCopies
 from penstock.shards.errors import ShardDamaged
-from penstock.shards.local_copies import LocalCopies
+from penstock.shards.local_copies import ColumnCopies, LocalCopies, OpenFiles
 from penstock.shards.manifest import Manifest, StoredShard
-from penstock.shards.open_files import OpenFiles
 from penstock.shards.schema import group_starts
 
 #: How many chunks a window mixes. A part of the order: another number is another order.

@@ -13,7 +13,7 @@ import xxhash
 from penstock.shards.errors import ShardDamaged, ShardInvalid
 from penstock.shards.files import RouteRows, check_digest, files_of, read_part
 from penstock.shards.manifest import StoredShard
-from penstock.shards.rules import BrokenRule, ModelLimits, first_broken
+from penstock.shards.rules import BrokenRule, first_broken
 from penstock.shards.schema import SHARD_ROWS, SORTED_BY, Rows, group_starts
 from penstock.shards.writer import count_rows
 
@@ -54,8 +54,7 @@ _CARRIED = [*SORTED_BY, "session_id", "is_last_step", "n_branches"]
 class ShardValidator:
     """Checks all rows of a shard in order, as many at a time as is convenient."""
 
-    def __init__(self, limits: ModelLimits | None = None) -> None:
-        self._limits = limits or ModelLimits()
+    def __init__(self) -> None:
         self._file = ""
         self._rows_before = 0
         self._last: dict[str, Any] | None = None
@@ -94,12 +93,12 @@ class ShardValidator:
         if not table.num_rows:
             return None
         rows = Rows(table)
-        if (broken := first_broken(rows, self._limits)) is not None:
+        if (broken := first_broken(rows)) is not None:
             return broken
         all_broken = [
             *self._neighbours(rows),
             *self._repeated(rows),
-            *_broken_routes(rows, routes, self._limits),
+            *_broken_routes(rows, routes),
         ]
         return min(all_broken, key=lambda rule: rule.row, default=None)
 
@@ -167,9 +166,7 @@ def _mixed(digests: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     return np.asarray(mixed ^ (mixed >> np.uint64(32)))
 
 
-def _broken_routes(
-    rows: Rows, routes: pa.Table | None, limits: ModelLimits
-) -> Iterator[BrokenRule]:
+def _broken_routes(rows: Rows, routes: pa.Table | None) -> Iterator[BrokenRule]:
     """Routed experts are as many as the tokens, or one less: the last was never read."""
     counts = rows.column("routed_rows").to_pylist()
     if routes is None:
@@ -183,14 +180,12 @@ def _broken_routes(
     columns = (routes[name].combine_chunks() for name in routes.column_names[1:])
     for row, (content, *facts) in enumerate(zip(*columns, strict=True)):
         values = [fact.as_py() for fact in facts]
-        why = _broken_route(content, values, counts[row], int(rows.tokens[row]), limits)
+        why = _broken_route(content, values, counts[row], int(rows.tokens[row]))
         if why:
             yield BrokenRule(row, "routes", why)
 
 
-def _broken_route(
-    content: Any, facts: list[Any], count: int | None, tokens: int, limits: ModelLimits
-) -> str | None:
+def _broken_route(content: Any, facts: list[Any], count: int | None, tokens: int) -> str | None:
     if not content.is_valid or count is None:
         return "routed_rows and the side file disagree" if content.is_valid or count else None
     layers, topk, kind, start = facts
@@ -202,18 +197,18 @@ def _broken_route(
     if count + (start or 0) not in (tokens, tokens - 1):
         return f"its experts have {count} rows, and it has {tokens} tokens"
     experts = np.frombuffer(buffer, kind).reshape(-1, topk)
-    if experts.size and (experts.min() < 0 or (limits.experts and experts.max() >= limits.experts)):
-        return f"an expert is not one of {limits.experts}"
+    if experts.size and experts.min() < 0:
+        return "an expert is below 0"
     for column, other in combinations(range(topk), 2):
         if (experts[:, column] == experts[:, other]).any():
             return "an expert is chosen twice for a token"
     return None
 
 
-def validate_shard(shard: StoredShard, limits: ModelLimits | None = None) -> dict[str, Any]:
+def validate_shard(shard: StoredShard) -> dict[str, Any]:
     """Read all rows, and count them as the manifest does. Raises ShardInvalid for the first that
     breaks a rule, and ShardDamaged where a file is not what the manifest says."""
-    validator = ShardValidator(limits)
+    validator = ShardValidator()
     statuses: Counter[str] = Counter()
     sessions: set[str] = set()
     tokens = 0

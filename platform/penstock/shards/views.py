@@ -45,9 +45,7 @@ def bind_views(sources: ViewSources, views: frozenset[str]) -> None:
         )
         with sources.database.read() as connection:
             shards = {row.name: row.shard for row in connection.execute(files)}
-        paths = sources.bind_files(
-            "stored_samples", list(shards), _SAMPLE_ROWS, with_paths=True, some_are_older=True
-        )
+        paths = sources.bind_files("stored_samples", list(shards), _SAMPLE_ROWS, with_paths=True)
         columns = [pa.array(values, pa.string()) for values in (paths, shards.values())]
         shard_paths = pa.Table.from_arrays(columns, names=["filename", "shard"])
         sources.connection.register("shard_paths", shard_paths)

@@ -91,7 +91,6 @@ class PartWriter:
     folder: str
     limits: PartLimits
     _: KW_ONLY
-    first_number: int = 0
     routed: bool = False
 
     def __post_init__(self) -> None:
@@ -124,7 +123,7 @@ class PartWriter:
             piece = slice(begin, end)
             if end > begin:
                 if self._part is None:
-                    name = part_name(self.first_number + len(self.files))
+                    name = part_name(len(self.files))
                     path = f"{self.folder}/{name}".removeprefix("/")
                     self._part = _OpenPart(self.store, path, self.limits, routed=self.routed)
                 own_routes = None if routes is None else routes[piece]

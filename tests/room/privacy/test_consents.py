@@ -18,9 +18,8 @@ from penstock.privacy.orders import ErasureScope
 from penstock.privacy.tables import consent_decision
 from penstock.shards.calls import READ_SHARD_FILE, ShardFileQuestion
 from penstock.shards.errors import ShardWithdrawn
-from penstock.shards.registered_shards import marks_of
-from penstock.shards.service_store import shard_at_hand
-from penstock.shards.withdrawn_sessions import check_withdrawn
+from penstock.shards.registered_shards import check_withdrawn, marks_of
+from penstock.shards.shard_places import shard_at_hand
 from penstock_jobs.shards.consent_calls import (
     DECIDE_CONSENT,
     LIST_DECISIONS,

@@ -1,7 +1,6 @@
 """Building a shard: the same bytes twice, nothing half-built, and proof from the files."""
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -22,7 +21,6 @@ from penstock.lake.errors import QueryRefused, SnapshotUnknown
 from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
 from penstock.shards.errors import ShardDamaged, ShardUnknown
-from penstock.shards.manifest import shared_folder, stored_shard
 from penstock.shards.registered_shards import find_shard, list_shards, marks_of
 from penstock.shards.validation import verify_shard
 from penstock_jobs.rewards.definition import find_definition
@@ -30,7 +28,7 @@ from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.shards.build import ShardBuild, build_shard
 from penstock_jobs.shards.errors import NothingToBuild, RewardsPending, TemplateLimitReached
 from penstock_jobs.shards.recipe import load_recipe
-from penstock_jobs.shards.registration import mark_consent, register
+from penstock_jobs.shards.registration import mark_consent
 from penstock_jobs.shards.shard_difference import diff_shards
 from tests.support.engine_lake import (
     DAY_US,
@@ -51,8 +49,6 @@ from tests.support.reward_events import answered, said
 from tests.support.servers.s3 import S3Server
 from tests.support.tokenizer_files import tokenizer_json
 
-FIRST_FORMAT = Path(__file__).parent / "first_format"
-FIRST_SHARD = "sha256:35b2ff7372eb01e432a8419036a35fdde2841ef5c40ea142b033bf0c68dc900c"
 #: A program of its own begins so.
 IN_A_PROCESS = """
 import sys
@@ -200,25 +196,6 @@ def test_the_views_show_shards_and_samples(lake: HandLake, recipe: Callable[...,
     for view in ("shards", "samples"):
         assert lake.rows(f"select * from {view}", tenant="other") == []
         assert lake.rows(f"select * from {view}", "before") == []
-
-
-def test_the_view_shows_shards_of_both_formats_together(
-    lake: HandLake, recipe: Callable[..., Any], tmp_path: Path
-) -> None:
-    """The first format has neither the tokenizer's name nor the licence: they are null there."""
-    older = FIRST_FORMAT / "shards"
-    shutil.copytree(older, tmp_path / "data" / "lake" / "shards", dirs_exist_ok=True)
-    first = stored_shard(lake.lake.store, shared_folder(FIRST_SHARD), FIRST_SHARD)
-    manifest = first.manifest
-    assert register(lake.lake.database, first, TENANT_DEFAULT, ["s"])
-    query = (
-        "select shard, tokenizer_id, license, count(*) as n from samples group by all order by n"
-    )
-    alone = [tuple(row.values()) for row in lake.rows(query)]
-    assert alone == [(FIRST_SHARD, None, None, manifest.counts.samples)]
-    newer = built(lake, recipe()).manifest.id
-    rows = {row["shard"]: tuple(row.values())[1:] for row in lake.rows(query)}
-    assert rows == {FIRST_SHARD: alone[0][1:], newer: ("t" * 64, None, SESSIONS)}
 
 
 def test_damage_is_found(lake: HandLake, recipe: Callable[..., Any], tmp_path: Path) -> None:

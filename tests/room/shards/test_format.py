@@ -190,7 +190,6 @@ def test_a_manifest_has_one_form_and_its_digest_is_its_name() -> None:
     made = Manifest(
         name="a",
         query="select 'ü'",
-        query_parameters={"b": 1, "a": [1.5, None]},
         tokenizer=Tokenizer(sha256="00", id="t"),
         files=[],
         counts=Counts(excluded={"z": 1, "b": 2}),

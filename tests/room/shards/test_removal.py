@@ -23,8 +23,7 @@ from penstock.privacy.erasure import carry_out, order_erasure
 from penstock.privacy.orders import ErasureScope
 from penstock.shards.calls import DROP_SHARD, READ_SHARD_FILE, DropShard, ShardFileQuestion
 from penstock.shards.errors import ShardGoing, ShardGone, ShardNeeded, ShardUnknown
-from penstock.shards.registered_shards import find_shard, marks_of
-from penstock.shards.removal import drop_shard, finish_drops
+from penstock.shards.registered_shards import drop_shard, find_shard, finish_drops, marks_of
 from penstock_jobs.demo.server import running_server
 from penstock_jobs.loop.tables import loop_cycle, loop_stage
 from penstock_jobs.shards.build import ShardBuild

@@ -3,11 +3,8 @@
 import hashlib
 import json
 import sys
-from datetime import date
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,15 +12,15 @@ from tokenizers import Tokenizer
 
 from penstock.errors import ExtraMissing, InvalidInput
 from penstock_jobs.shards.chat_templates import ChatTemplate
-from penstock_jobs.shards.compiled_template import CompiledTemplate, TemplateSource
+from penstock_jobs.shards.compiled_template import CompiledTemplate
 from penstock_jobs.shards.conversation import Conversation
 from penstock_jobs.shards.engine_branches import Branch
 from penstock_jobs.shards.rendered_branches import (
     RenderedBranches,
     Renderer,
-    RenderingDrift,
     open_renderer,
 )
+from penstock_jobs.shards.token_payload import Ids
 from tests.support.shards.talks import Talk, asks
 from tests.support.tokenizer_files import FORGETFUL, PLAIN, tokenizer_json
 
@@ -42,23 +39,27 @@ def renderers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Renderer]:
     return found
 
 
-def make_renderer(template: str, **options: Any) -> Renderer:
-    return Renderer(ChatTemplate(template, "here", **options), tokenizer_json(), "made")
+def make_renderer(template: str) -> Renderer:
+    return Renderer(ChatTemplate(template, "here"), tokenizer_json(), "made")
 
 
-def written(renderer: Renderer, branch: Branch) -> list[str]:
+def decode(ids: Ids) -> str:
+    library = Tokenizer.from_buffer(tokenizer_json())
+    return str(library.decode(ids.tolist(), skip_special_tokens=False))
+
+
+def written(branch: Branch) -> list[str]:
     ids = branch.input_ids
-    return [renderer.decode(ids[one.start : one.end]) for one in branch.spans if one.sampled]
+    return [decode(ids[one.start : one.end]) for one in branch.spans if one.sampled]
 
 
-def text_of(renderer: Renderer, branch: Branch) -> str:
-    return renderer.decode(branch.input_ids)
+def text_of(branch: Branch) -> str:
+    return decode(branch.input_ids)
 
 
-def render_one(template: str, conversation: Conversation, **options: Any) -> str:
-    renderer = make_renderer(template, **options)
-    [branch] = renderer.render(conversation).branches
-    return text_of(renderer, branch)
+def render_one(template: str, conversation: Conversation) -> str:
+    [branch] = make_renderer(template).render(conversation).branches
+    return text_of(branch)
 
 
 def a_session() -> Talk:
@@ -71,8 +72,7 @@ def test_our_own_template_marks_what_the_model_wrote(renderers: dict[str, Render
     found = renderers["own"].render(a_session().conversation())
     [branch] = found.branches
     assert found.problems == []
-    assert found.retok_drift == RenderingDrift()
-    assert text_of(renderers["own"], branch) == (
+    assert text_of(branch) == (
         "<|im_start|>system\nBe brief.\n\n"
         "You may call these tools, with their arguments as JSON:\n"
         '{"type": "function", "n": 1}\n'
@@ -84,7 +84,7 @@ def test_our_own_template_marks_what_the_model_wrote(renderers: dict[str, Render
         "<|im_start|>tool\ndef a(): ü<|im_end|>\n<|im_start|>tool\nerror<|im_end|>\n"
         "<|im_start|>assistant\nDone.<|im_end|>"
     )
-    first, second = written(renderers["own"], branch)
+    first, second = written(branch)
     assert first.startswith("<think>\nFirst read.")
     assert first.endswith('{"name": "run", "arguments": {}</tool_call><|im_end|>')
     assert second == "Done.<|im_end|>"
@@ -100,23 +100,21 @@ def test_a_template_without_blocks_is_compared_with_its_prefixes(
 ) -> None:
     found = renderers["plain"].render(a_session().conversation())
     [branch] = found.branches
-    assert found.retok_drift == RenderingDrift()
-    assert written(renderers["plain"], branch) == [
+    assert written(branch) == [
         '<think>First read.</think>I look.{"path":  "a.py"}{<|im_end|>',
         "Done.<|im_end|>",
     ]
-    assert text_of(renderers["plain"], branch).endswith("assistant\nDone.<|im_end|>")
+    assert text_of(branch).endswith("assistant\nDone.<|im_end|>")
 
 
 def test_a_template_that_forgets_forks_and_says_so(renderers: dict[str, Renderer]) -> None:
     talk = Talk().user("one").model("a", thinking="hm").model("b", thinking="so").user("two")
     found = renderers["forgetful"].render(talk.model("c").user("three").conversation())
-    assert found.retok_drift.per_turn
-    assert [written(renderers["forgetful"], branch) for branch in found.branches] == [
+    assert [written(branch) for branch in found.branches] == [
         ["<think>hm</think>a<|im_end|>", "<think>so</think>b<|im_end|>"],
         ["c<|im_end|>"],
     ]
-    assert text_of(renderers["forgetful"], found.branches[1]) == (
+    assert text_of(found.branches[1]) == (
         "<|im_start|>user\none<|im_end|>\n<|im_start|>assistant\na<|im_end|>\n"
         "<|im_start|>assistant\nb<|im_end|>\n<|im_start|>user\ntwo<|im_end|>\n"
         "<|im_start|>assistant\nc<|im_end|>"
@@ -135,7 +133,7 @@ def test_blocks_that_leave_out_thoughts_are_not_believed() -> None:
     talk = Talk().user("one").model("a", thinking="hm").user("two").model("b")
     renderer = make_renderer(marked)
     found = renderer.render(talk.conversation())
-    assert [written(renderer, branch) for branch in found.branches] == [
+    assert [written(branch) for branch in found.branches] == [
         ["<think>hm</think>a<|im_end|>"], ["b<|im_end|>"],
     ]  # fmt: skip
 
@@ -147,7 +145,7 @@ def test_what_a_prompt_opens_is_not_what_the_model_wrote() -> None:
     renderer = make_renderer(opening)
     talk = Talk().user("one").model("a", thinking="hm").user("two").model("b")
     [branch] = renderer.render(talk.conversation()).branches
-    assert written(renderer, branch) == ["hm</think>a<|im_end|>", "b<|im_end|>"]
+    assert written(branch) == ["hm</think>a<|im_end|>", "b<|im_end|>"]
 
 
 def test_copies_and_what_no_model_said_are_context(renderers: dict[str, Renderer]) -> None:
@@ -155,23 +153,23 @@ def test_copies_and_what_no_model_said_are_context(renderers: dict[str, Renderer
     for name in ("own", "plain"):
         conversation = talk.conversation(copied=frozenset({"e2"}))
         [branch] = renderers[name].render(conversation).branches
-        assert written(renderers[name], branch) == ["new<|im_end|>"]
+        assert written(branch) == ["new<|im_end|>"]
         assert branch.calls == (2,)
     copied = Talk().user("one").model("old").conversation(copied=frozenset({"e2"}))
-    assert renderers["own"].render(copied) == RenderedBranches([], [], RenderingDrift())
+    assert renderers["own"].render(copied) == RenderedBranches([], [])
 
 
 def test_each_context_is_a_branch(renderers: dict[str, Renderer]) -> None:
     talk = Talk().user("one").model("a").model("It went well.", call_id="s")
     talk.add("compaction", {"summary_call_id": "s"}).user("two").model("b")
     first, second = renderers["own"].render(talk.conversation()).branches
-    assert written(renderers["own"], first)[1] == "It went well.<|im_end|>"
-    assert text_of(renderers["own"], second).startswith("<|im_start|>user\nIt went well.")
-    assert written(renderers["own"], second) == ["b<|im_end|>"]
+    assert written(first)[1] == "It went well.<|im_end|>"
+    assert text_of(second).startswith("<|im_start|>user\nIt went well.")
+    assert written(second) == ["b<|im_end|>"]
     assert (second.parent, second.link) == (0, "compaction")
 
 
-def test_tokens_over_a_border_are_counted_and_not_trained() -> None:
+def test_tokens_over_a_border_are_not_trained() -> None:
     renderer = make_renderer(
         "{% for m in messages %}{{ m.role }}:{{ m.content }}{% endfor %}"
         "{% if add_generation_prompt %}assistant:{% endif %}"
@@ -179,8 +177,7 @@ def test_tokens_over_a_border_are_counted_and_not_trained() -> None:
     assert renderer.encode("::")[0].size == 1
     found = renderer.render(Talk().user("a").model(":b").conversation())
     [branch] = found.branches
-    assert written(renderer, branch) == ["b"]
-    assert found.retok_drift.border_tokens == 1
+    assert written(branch) == ["b"]
 
 
 def test_a_context_that_the_template_refuses_is_a_problem() -> None:
@@ -190,7 +187,7 @@ def test_a_context_that_the_template_refuses_is_a_problem() -> None:
     talk = Talk().user("no").model("a", call_id="s").add("compaction", {"summary_call_id": "s"})
     found = renderer.render(talk.model("b").conversation())
     assert [one.kind for one in found.problems] == ["template_refused"]
-    assert [written(renderer, branch) for branch in found.branches] == [["b<|im_end|>"]]
+    assert [written(branch) for branch in found.branches] == [["b<|im_end|>"]]
 
 
 @pytest.mark.parametrize(
@@ -214,27 +211,10 @@ def test_templates_that_fail_refuse_and_do_not_raise(text: str) -> None:
     assert found.problems[0].detail
 
 
-def test_a_day_is_there_only_where_it_is_named() -> None:
-    template = "{{ strftime_now('%d %b %Y') if strftime_now is defined else 'some day' }}" + PLAIN
-    talk = Talk().user("a").model("b").conversation()
-    assert render_one(template, talk).startswith("some day<|im_start|>")
-    named = render_one(template, talk, day=date(2026, 11, 21))
-    assert named.startswith("21 Nov 2026<|im_start|>")
-
-
-def test_special_tokens_are_part_of_the_digest() -> None:
-    template = "{{ bos_token }}" + PLAIN
-    talk = Talk().user("a").model("b").conversation()
-    assert render_one(template, talk, special_tokens={"bos_token": "<s>"}).startswith("<s><|im_st")
-    plain = ChatTemplate(template, "here").sha256
-    assert plain == hashlib.sha256(template.encode()).hexdigest()
-    assert ChatTemplate(template, "here", special_tokens={"bos_token": "<s>"}).sha256 != plain
-
-
 def test_json_is_written_as_templates_expect_it() -> None:
-    source = TemplateSource(
+    source = (
         "{{ tools | tojson }} {{ tools | tojson(indent=1, sort_keys=true) }}"
-        "{% for m in messages %}{% if loop.first %}{% continue %}{% endif %}{{ m }}{% endfor %}",
+        "{% for m in messages %}{% if loop.first %}{% continue %}{% endif %}{{ m }}{% endfor %}"
     )
     template = CompiledTemplate(source, chars_max=1000)
     tools = [{"b": "<é&'>", "a": 1.0}]
@@ -260,7 +240,7 @@ def test_marks_that_stand_in_messages_are_not_taken_for_ours(
 ) -> None:
     talk = Talk().user("\ufdd0 a \ufdd1").model("\ufdd0b").conversation()
     [branch] = renderers["own"].render(talk).branches
-    assert written(renderers["own"], branch) == ["\ufdd0b<|im_end|>"]
+    assert written(branch) == ["\ufdd0b<|im_end|>"]
 
 
 def test_long_texts_are_tokenized_in_pieces_that_change_nothing(
@@ -270,7 +250,7 @@ def test_long_texts_are_tokenized_in_pieces_that_change_nothing(
     for number in range(300):
         talk.user(f"Read üß {number} <|im_start|>" * 20).model("Done <|im_end|> ok." * 10)
     renderer = renderers["own"]
-    text = text_of(renderer, renderer.render(talk.conversation()).branches[0])
+    text = text_of(renderer.render(talk.conversation()).branches[0])
     library = Tokenizer.from_buffer(tokenizer_json())
     library.no_truncation()
     library.no_padding()
@@ -358,7 +338,7 @@ def test_exactly_what_the_model_wrote_is_trained(
     renderer = renderers[name]
     found = renderer.render(talk.conversation())
     assert found.problems == []
-    pieces = [piece for branch in found.branches for piece in written(renderer, branch)]
+    pieces = [piece for branch in found.branches for piece in written(branch)]
     assert len(pieces) == len(expected)
     for piece, text in zip(pieces, expected, strict=True):
         assert text in piece
@@ -366,18 +346,6 @@ def test_exactly_what_the_model_wrote_is_trained(
         assert piece.count("<|im_end|>") == 1
         assert "<|im_start|>" not in piece
     for branch in found.branches:
-        again, _, _ = renderer.encode(text_of(renderer, branch))
+        again, _, _ = renderer.encode(text_of(branch))
         assert again.tolist() == branch.input_ids.tolist()
         assert branch.loss_mask.sum() == branch.n_trainable
-
-
-def test_what_tokens_would_have_lost(renderers: dict[str, Renderer]) -> None:
-    renderer = renderers["own"]
-    ids, _, _ = renderer.encode("read the file")
-    assert renderer.retok_drift(ids) == 0
-    [whole] = renderer.encode("::")[0]
-    [half] = renderer.encode(":")[0]
-    split = np.array([ids[0], half, half, ids[0]], np.int32)
-    assert renderer.retok_drift(split) == 2
-    assert renderer.retok_drift(np.array([ids[0], whole, ids[0]], np.int32)) == 0
-    assert renderer.retok_drift(split[:0]) == 0

@@ -17,17 +17,14 @@ from penstock.privacy.erasure import carry_out, order_erasure
 from penstock.privacy.orders import ErasureScope
 from penstock.safe_names import tenant_folder
 from penstock.shards.errors import ShardGone, ShardMissing
-from penstock.shards.manifest import shared_folder
-from penstock.shards.registered_shards import list_shards, marks_of
-from penstock.shards.removal import drop_shard
-from penstock.shards.tables import shard as shard_table
+from penstock.shards.registered_shards import drop_shard, list_shards, marks_of
 from penstock.shards.tables import shard_file
 from penstock.shards.validation import verify_shard
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.shards.build import ShardBuild, build_shard
 from penstock_jobs.shards.registration import mark_sessions
-from tests.support.engine_lake import DAY_US, QUERY, SESSIONS, built, files_of, talk
+from tests.support.engine_lake import DAY_US, QUERY, files_of, talk
 from tests.support.lakes import START_US, HandLake, hand_lake
 
 TENANTS = ("acme", "Bolt & Co")
@@ -131,27 +128,3 @@ def test_a_reader_names_the_tenant_where_only_the_store_is_at_hand(twins: Twins)
 def test_whoever_has_the_directory_names_any_by_its_id(twins: Twins) -> None:
     with penstock.read_shard(twins.data, twins.shards[TENANTS[1]].stored.id) as reader:
         assert sum(len(batch["reward"]) for batch in reader) == 4
-
-
-def test_one_of_before_stays_where_it_lies(
-    lake: HandLake, recipe: Callable[..., Any], tmp_path: Path
-) -> None:
-    """Also when it is built again; dropped, it comes back in its tenant's folder."""
-    now = built(lake, recipe())
-    before, root = shared_folder(now.stored.id), tmp_path / "data" / "lake"
-    (root / now.stored.folder).rename(root / before)
-    with lake.lake.database.write() as connection:
-        connection.execute(sa.update(shard_table).values(folder=before))
-        names = sa.func.replace(shard_file.c.name, now.stored.folder, before)
-        connection.execute(sa.update(shard_file).values(name=names))
-    again = built(lake, recipe())
-    assert (again.new, again.stored.folder) == (False, before)
-    assert verify_shard(again.stored).problems == []
-    assert lake.rows("select count(*) as n from samples") == [{"n": SESSIONS}]
-    for place in (root.parent, root.as_uri()):
-        with penstock.read_shard(place, now.stored.id, cache=False) as reader:
-            assert sum(len(batch["reward"]) for batch in reader) == SESSIONS
-    drop_shard(lake.lake, "default", now.stored.id, by="tester")
-    new = built(lake, recipe())
-    assert (new.new, new.stored.folder) == (True, now.stored.folder)
-    assert verify_shard(new.stored).problems == []

@@ -15,7 +15,6 @@ from penstock_jobs.shards.engine_branches import (
     Branch,
     EngineBranches,
     TokenSpan,
-    cut,
     engine_branches,
 )
 from penstock_jobs.shards.token_payload import (
@@ -215,14 +214,12 @@ def test_each_run_of_temperatures_begins_with_the_tokens_of_a_call() -> None:
             talk.user("go").model("a", tokens=tokens(prompt, [2, 3]), sampling=value)
             prompt = [*prompt, 2, 3, 4]
         [branch] = engine_branches(talk.conversation()).branches
-        shorter = cut(branch, 3)
-        assert shorter is not None
-        return branch.temperature_runs, shorter.temperature
+        return branch.temperature_runs
 
     hot, cold = {"temperature": 1.5}, {"temperature": 0.25}
-    assert runs(hot, hot, cold) == (((1, 1.5), (7, 0.25)), 1.5)
-    assert runs(cold) == (((1, 0.25),), 0.25)
-    assert runs(hot, {}) == (None, None)
+    assert runs(hot, hot, cold) == ((1, 1.5), (7, 0.25))
+    assert runs(cold) == ((1, 0.25),)
+    assert runs(hot, {}) is None
 
 
 def test_after_a_compaction_the_link_says_so() -> None:
@@ -299,27 +296,6 @@ def test_experts_with_gaps_are_none() -> None:
     assert branch.problems == ("routes_incomplete",)
     [branch] = branched(tokens([1], [2], routed_experts=None)).branches
     assert branch.problems == ()
-
-
-# Cuts
-
-
-def test_a_cut_keeps_whole_calls_and_what_was_said_of_them() -> None:
-    [branch] = branched(
-        tokens([1, 2], [3, 4], routed_experts=routes(3)),
-        tokens([1, 2, 3, 4, 5], [6, 7], routed_experts=routes(6), policy_version_runs=[[0, 9]]),
-    ).branches
-    kept = cut(branch, 6)
-    assert kept is not None
-    assert kept.was_cut
-    assert parts(kept) == [([1, 2], False), ([3, 4], True)]
-    assert (kept.calls, kept.version_runs) == ((0,), ((2, 7),))
-    assert kept.rollout_logprobs is not None
-    assert len(kept.rollout_logprobs) == 4
-    assert kept.routes is not None
-    assert expert_rows(kept) == [0, 1, 2, 3]
-    assert cut(branch, 3) is None
-    assert cut(branch, 7) is not None
 
 
 # Properties

@@ -43,20 +43,9 @@ def test_the_cost_is_linear_and_quadratic() -> None:
     assert found.tolist() == [0, 2 * QUADRATIC_TOKENS]
 
 
-def test_groups_are_kept_together() -> None:
-    lengths, groups = [4, 4, 4, 5, 5, 1], ["a", "b", "a", "c", "b", "d"]
-    packed = pack(lengths, 10, groups)
-    # b is 9, a is 8, c 5, d 1: b with d.
-    assert packed.rows() == [[1, 4, 5], [0, 2], [3]]
-    # A group of 12 has rows of its own, though there is room in its last.
-    packed = pack([6, 6, 2], 10, ["a", "a", "b"])
-    assert packed.rows() == [[2], [0], [1]]
-
-
 def test_nothing_to_pack() -> None:
     packed = pack([], 10)
     assert (packed.rows(), packed.offsets.tolist()) == ([], [0])
-    assert pack([], 10, []).rows() == []
 
 
 @pytest.mark.parametrize("bad", [0, -1, 11])
@@ -73,25 +62,14 @@ def test_it_is_first_fit_with_the_longest_first(lengths: list[int]) -> None:
     assert pack(lengths, 40).rows() == plain_first_fit(lengths, 40)
 
 
-@given(_LENGTHS, st.data())
-def test_each_is_in_one_row_and_no_row_is_too_long(lengths: list[int], data: st.DataObject) -> None:
-    groups = data.draw(
-        st.none()
-        | st.lists(st.sampled_from("abcdefgh"), min_size=len(lengths), max_size=len(lengths))
-    )
-    packed = pack(lengths, 40, groups)
+@given(_LENGTHS)
+def test_each_is_in_one_row_and_no_row_is_too_long(lengths: list[int]) -> None:
+    packed = pack(lengths, 40)
     assert sorted(packed.order.tolist()) == list(range(len(lengths)))
     rows = packed.rows()
     assert [sum(lengths[one] for one in row) for row in rows] == packed.tokens.tolist()
     assert all(0 < tokens <= 40 for tokens in packed.tokens)
     assert all(start < end for start, end in pairwise(packed.offsets.tolist()))
-    for group in set(groups or ()):
-        members = {place for place, one in enumerate(groups or ()) if one == group}
-        held = [row for row in rows if members & set(row)]
-        if sum(lengths[one] for one in members) <= 40:
-            assert len(held) == 1
-        else:
-            assert {one for row in held for one in row} == members
 
 
 def test_it_needs_hardly_more_rows_than_tokens_do() -> None:
