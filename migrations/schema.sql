@@ -602,7 +602,6 @@ CREATE TABLE shard (
 	gone VARCHAR(16),
 	gone_at BIGINT,
 	gone_why TEXT,
-	folder VARCHAR(255) NOT NULL,
 	record TEXT NOT NULL,
 	CONSTRAINT pk_shard PRIMARY KEY (id, tenant)
 );

@@ -81,7 +81,6 @@ def register(
         **{name: getattr(manifest.counts, name) for name in ("samples", "tokens", "trainable")},
         "id": manifest.id,
         "tenant": tenant,
-        "folder": folder,
         "name": manifest.name,
         "snapshot": snapshot.name if snapshot else "",
         "snap": snapshot.snap if snapshot else 0,

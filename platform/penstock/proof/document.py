@@ -28,6 +28,7 @@ from penstock.lake.lake import Lake
 from penstock.privacy.tables import OPEN, erasure
 from penstock.proof.shard_records import file_problems
 from penstock.settings import without_secrets
+from penstock.shards.manifest import shard_folder
 from penstock.shards.tables import ERASED, shard
 from penstock.signatures import SigningKey, canonical
 
@@ -110,7 +111,7 @@ def _shards(subject: ProofSubject) -> list[dict[str, Any]]:
 def _shard(subject: ProofSubject, id_: str, names: list[str]) -> dict[str, Any]:
     lake, columns = subject.lake, shard.c
     query = sa.select(columns.name, columns.created_at, columns.gone, columns.gone_at)
-    query = query.add_columns(columns.folder, columns.record)
+    query = query.add_columns(columns.record)
     mine = (columns.tenant == subject.tenant, columns.id == id_)
     with lake.database.read() as connection:
         row = connection.execute(query.where(*mine)).first()
@@ -120,7 +121,9 @@ def _shard(subject: ProofSubject, id_: str, names: list[str]) -> dict[str, Any]:
     kept: dict[str, Any] = json.loads(row.record)
     problems = []
     if row.gone is None:
-        problems = file_problems(lake, row.folder, kept["files"], read=subject.read_files)
+        problems = file_problems(
+            lake, shard_folder(subject.tenant, id_), kept["files"], read=subject.read_files
+        )
     for problem in problems:
         subject.lacks("shards", id_, problem)
     return kept | {

@@ -26,8 +26,6 @@ shard = Table(
     Column("gone", String(16)),
     Column("gone_at", BigInteger),
     Column("gone_why", Text),
-    #: Where its files lie in the store.
-    Column("folder", String(255), nullable=False),
     #: What proofs say of it, as JSON without anybody's name; it stays when the files go.
     Column("record", Text, nullable=False),
     Index("ix_shard_name", "tenant", "name"),
