@@ -52,6 +52,7 @@ from penstock.shards.writer import PartLimits
 from penstock_jobs.shards.errors import NothingToBuild, TokenizerMismatch
 from penstock_jobs.shards.name_numbers import numbers_in
 from penstock_jobs.shards.plan import LeftOutSession, LeftOutSessions, ShardPlan, plan_shard
+from penstock_jobs.shards.planned_sessions import ROWS_AT_ONCE
 from penstock_jobs.shards.recipe import Recipe, Tokens
 from penstock_jobs.shards.registration import (
     announce_once,
@@ -59,7 +60,6 @@ from penstock_jobs.shards.registration import (
     mark_denied,
     register,
 )
-from penstock_jobs.shards.row_spool import ROWS_AT_ONCE
 from penstock_jobs.shards.session_facts import PinnedSessions, latest_snap
 from penstock_jobs.shards.slices import SliceResult, SliceTask, groups_of_build, make_slice
 

@@ -1,14 +1,179 @@
-"""What can be asked of shards."""
+"""What can be asked of shards: which there are, what one holds, and some of its samples."""
 
-from typing import Any, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import Meta
 
 from penstock.checkpoints.lineage import Learner
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
-from penstock.lake.pages import ListQuestion, Page, page_of
-from penstock_jobs.shards.shown_samples import SHOW_SAMPLES
+from penstock.lake.pages import ListQuestion, Page, decode_number, page_of
+
+_SAMPLES_MAX = 20
+#: Of each sample: its first and last messages, and of each text its beginning.
+_MESSAGES_MAX, _TEXT_CHARS_MAX = 12, 4_000
+#: Of each sample, beginning so many before the first that is trained.
+_TOKENS_MAX, _TOKENS_BEFORE = 400, 24
+_COLUMNS = (
+    "sample_id", "session_id", "rollout_id", "group_id", "branch_index", "n_branches", "input_ids",
+    "loss_mask", "rollout_logprobs", "prompt_len", "n_tokens", "n_trainable", "min_policy_version",
+    "max_policy_version", "advantage", "reward", "status", "mask_reason", "loss_weight",
+    "token_source", "checkpoint_id", "split", "consent", "messages",
+)  # fmt: skip
+
+
+class SamplesQuestion(Question):
+    """So many samples of a shard, by its id, the beginning of it, or its name, behind `cursor`."""
+
+    shard: str
+    cursor: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=_SAMPLES_MAX)] = 3
+
+
+class MessageAnswer(msgspec.Struct):
+    """`trained` is said of what the model wrote. Texts are cut behind 4 000 characters."""
+
+    role: str
+    text: str
+    reasoning: str | None = None
+    calls: list[str] = []
+    trained: bool | None = None
+
+
+class TokensAnswer(msgspec.Struct):
+    """Tokens from the place `start` on; `logprobs` are null where no engine said any."""
+
+    start: int
+    ids: list[int]
+    trained: list[bool]
+    logprobs: list[float | None] | None
+
+
+class SampleAnswer(msgspec.Struct):
+    """`left_out` is how many messages in the middle are not shown."""
+
+    sample_id: str
+    session_id: str
+    rollout_id: str
+    group_id: str
+    branch_index: int
+    n_branches: int
+    prompt_len: int
+    n_tokens: int
+    n_trainable: int
+    min_policy_version: int | None
+    max_policy_version: int | None
+    advantage: float | None
+    reward: float | None
+    status: str
+    mask_reason: str | None
+    loss_weight: float
+    token_source: str
+    checkpoint_id: str | None
+    split: str
+    consent: str
+    messages: list[MessageAnswer]
+    left_out: int
+    tokens: TokensAnswer
+
+
+class SamplesAnswer(Page):
+    shard: str
+    samples: list[SampleAnswer]
+
+
+def _show_samples(lake: Lake, caller: Caller, question: SamplesQuestion) -> SamplesAnswer:
+    from penstock.shards.manifest import stored_shard
+    from penstock.shards.registered_shards import check_withdrawn, find_shard
+
+    shard = find_shard(lake.database, caller.tenant, question.shard)
+    check_withdrawn(lake.database, lake.settings, caller.tenant, shard.id)
+    stored = stored_shard(lake.store, shard.folder, shard.id)
+    start = 0 if question.cursor is None else decode_number(question.cursor)
+    samples = [_sample(row) for row in _rows(stored, start, question.limit)]
+    end = start + len(samples)
+    more = samples and end < stored.manifest.rows
+    return SamplesAnswer(shard.id, samples, next=str(end) if more else None)
+
+
+def _rows(shard: Any, start: int, limit: int) -> Iterator[dict[str, Any]]:
+    """Only the row groups that hold them are read. Raises ShardDamaged."""
+    from penstock.shards.files import open_part
+
+    for part in shard.manifest.files:
+        if start >= part.rows:
+            start -= part.rows
+            continue
+        with open_part(shard.store, shard.path(part), part) as file:
+            for number, rows in enumerate(part.row_groups):
+                if start >= rows:
+                    start -= rows
+                    continue
+                group = file.read_row_group(number, columns=list(_COLUMNS))
+                table = group.slice(start, limit)
+                yield from table.to_pylist()
+                start, limit = 0, limit - table.num_rows
+                if not limit:
+                    return
+
+
+def _sample(row: dict[str, Any]) -> SampleAnswer:
+    messages = msgspec.json.decode(row["messages"])
+    half = _MESSAGES_MAX // 2
+    left_out = max(len(messages) - _MESSAGES_MAX, 0)
+    shown = [*messages[:half], *messages[-half:]] if left_out else messages
+    trained = row["loss_mask"]
+    first = next((place for place, flag in enumerate(trained) if flag), 0)
+    start = max(first - _TOKENS_BEFORE, 0)
+    span = slice(start, start + _TOKENS_MAX)
+    logprobs = row["rollout_logprobs"]
+    tokens = TokensAnswer(
+        start,
+        row["input_ids"][span],
+        [bool(flag) for flag in trained[span]],
+        None if logprobs is None else logprobs[span],
+    )
+    names = SampleAnswer.__struct_fields__
+    facts = {name: row[name] for name in names if name in row and name != "messages"}
+    texts = [_message(message) for message in shown]
+    return SampleAnswer(**facts, messages=texts, left_out=left_out, tokens=tokens)
+
+
+def _message(message: dict[str, Any]) -> MessageAnswer:
+    reasoning = message.get("reasoning_content")
+    functions = [call["function"] for call in message.get("tool_calls", ())]
+    return MessageAnswer(
+        role=message["role"],
+        text=_cut(message["content"]),
+        reasoning=None if reasoning is None else _cut(reasoning),
+        calls=[f"{each['name']} {_cut(each['arguments'])}" for each in functions],
+        trained=message.get("weight") != 0 if message["role"] == "assistant" else None,
+    )
+
+
+def _cut(text: Any) -> str:
+    whole = text if isinstance(text, str) else msgspec.json.encode(text).decode()
+    if len(whole) <= _TEXT_CHARS_MAX:
+        return whole
+    return f"{whole[:_TEXT_CHARS_MAX]} [… {len(whole) - _TEXT_CHARS_MAX} characters]"
+
+
+SHOW_SAMPLES = Call(
+    path="/v1/shards/{shard}/samples",
+    question=SamplesQuestion,
+    answer=SamplesAnswer,
+    work=_show_samples,
+    roles=("read", "train"),
+    summary="Some samples of a shard, as a person reads them",
+    refused={
+        403: "Consent was withdrawn for some of it, and the operator refuses it.",
+        404: "There is no such shard.",
+        410: "Its files are gone.",
+    },
+    reads_rows=True,
+)
 
 
 class ShardAnswer(msgspec.Struct):

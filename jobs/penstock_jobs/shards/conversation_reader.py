@@ -23,8 +23,9 @@ from penstock_jobs.shards.conversation import (
     Flag,
     ModelCall,
     Role,
+    find_regenerations,
+    marked,
 )
-from penstock_jobs.shards.regenerations import find_regenerations, marked
 from penstock_jobs.shards.session_events import (
     CompactionPayload,
     DecodedEvents,

@@ -8,8 +8,14 @@ from penstock.console.page import ConsolePage, Content
 from penstock.console.visitor import Visitor
 from penstock.lake.desk import Question
 from penstock.shards.errors import ShardDamaged, ShardGone, ShardMissing, ShardWithdrawn
-from penstock_jobs.shards.calls import LIST_SHARDS, SHOW_SHARD, ShardQuestion, ShardsQuestion
-from penstock_jobs.shards.shown_samples import SHOW_SAMPLES, SamplesQuestion
+from penstock_jobs.shards.calls import (
+    LIST_SHARDS,
+    SHOW_SAMPLES,
+    SHOW_SHARD,
+    SamplesQuestion,
+    ShardQuestion,
+    ShardsQuestion,
+)
 
 _SHARDS_SHOWN = 50
 _MARKS_SHOWN = 50

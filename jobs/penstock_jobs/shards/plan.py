@@ -20,7 +20,6 @@ from penstock.privacy.consents import NO_TRAIN, rows_of_sessions
 from penstock_jobs.shards.advantages import advantages
 from penstock_jobs.shards.errors import NothingToBuild
 from penstock_jobs.shards.exclusion import Exclusions, first_reasons, spread_over_chains
-from penstock_jobs.shards.exclusion.contamination import find_contaminated, find_suites
 from penstock_jobs.shards.exclusion.copies import CopiedEvents, find_copies, first_sampled
 from penstock_jobs.shards.exclusion.eligibility import (
     behind_channel,
@@ -32,7 +31,12 @@ from penstock_jobs.shards.exclusion.eligibility import (
     stale,
     without_consent,
 )
-from penstock_jobs.shards.exclusion.near_duplicates import find_near_duplicates, linked
+from penstock_jobs.shards.exclusion.texts import (
+    find_contaminated,
+    find_near_duplicates,
+    find_suites,
+    linked,
+)
 from penstock_jobs.shards.name_numbers import (
     NAMES,
     Numbers,
@@ -43,9 +47,8 @@ from penstock_jobs.shards.name_numbers import (
     texts_of,
     with_texts,
 )
-from penstock_jobs.shards.planned_sessions import PlannedSessions, SessionPortion
+from penstock_jobs.shards.planned_sessions import ROWS_AT_ONCE, PlannedSessions, SessionPortion
 from penstock_jobs.shards.recipe import Recipe
-from penstock_jobs.shards.row_spool import ROWS_AT_ONCE
 from penstock_jobs.shards.selection import LEFT_OUT_ROWS, KnownSessions, read_answer, select
 from penstock_jobs.shards.session_facts import PinnedSessions
 from penstock_jobs.shards.token_credit import SPAN_CREDITS, all_span_credits

@@ -5,25 +5,62 @@ What the exclusions ask of them stands on disk. They get it a portion at a time:
 that links name, so that chains are whole; then the others, each of which is a chain by itself.
 """
 
+import weakref
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryFile
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.directories import make_directory
 from penstock.events.event import CONSENT_UNKNOWN
 from penstock.lake.spill import SPILL_FOLDER
 from penstock_jobs.shards.name_numbers import Numbers, in_one, named, places_among
-from penstock_jobs.shards.row_spool import ROWS_AT_ONCE, RowSpool
 from penstock_jobs.shards.session_facts import (
     SessionFacts,
     SessionLinks,
     SessionProfile,
     SnapshotQueries,
 )
+
+#: About so many rows are in memory at a time.
+ROWS_AT_ONCE = 10_000
+
+
+class RowSpool:
+    """Rows in a file without a name: it is gone with this object, or with the process."""
+
+    def __init__(self, folder: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
+        make_directory(folder)
+        self._file = TemporaryFile(dir=folder)  # noqa: SIM115 it is open as long as this object
+        weakref.finalize(self, self._file.close)
+        self.schema = schema
+        self.count = 0
+        with pa.ipc.new_file(self._file, schema) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+                self.count += batch.num_rows
+        self._file.flush()
+
+    def batches(self, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """All rows, in their order."""
+        names = self.schema.names if columns is None else columns
+        fields = sorted(self.schema.names.index(name) for name in names)
+        options = pa.ipc.IpcReadOptions(included_fields=fields)
+        reader = pa.ipc.open_file(self._file, options=options)
+        for number in range(reader.num_record_batches):
+            yield reader.get_batch(number)
+
+    def column(self, name: str) -> pa.ChunkedArray:
+        # Copied: what is read holds all columns of its batch in memory.
+        chunks = [pa.concat_arrays([batch[name]]) for batch in self.batches([name])]
+        return pa.chunked_array(chunks, self.schema.field(name).type)
+
 
 _TEXT = pa.string()
 

@@ -13,6 +13,7 @@ import sqlalchemy as sa
 
 from penstock.audit.chain import append
 from penstock.audit.entry import OPERATOR, Deed
+from penstock.channels.change import time_text
 from penstock.database.engine import Database, insert_new, insert_of, now_us
 from penstock.events.event import session_key
 from penstock.lake import segments
@@ -24,11 +25,12 @@ from penstock.lake.lake import Lake
 from penstock.lake.tables import consent_change, segment_intent
 from penstock.privacy.consents import NO_TRAIN
 from penstock.privacy.tombstones import SESSION
+from penstock.proof.document import ProofSubject
 from penstock.proof.shard_records import shard_record
 from penstock.shards.errors import ShardDamaged, ShardGoing, ShardMissing
 from penstock.shards.files import files_of, read_rows
 from penstock.shards.manifest import StoredShard, shard_folder, stored_shard
-from penstock.shards.tables import DROPPING, shard, shard_file, shard_left_out, shard_mark
+from penstock.shards.tables import DROPPING, ERASED, shard, shard_file, shard_left_out, shard_mark
 from penstock.storage import ObjectStore
 from penstock_jobs.shards.exclusion.eligibility import spread_denials
 from penstock_jobs.shards.session_facts import SnapshotQueries
@@ -225,3 +227,17 @@ def mark_denied(lake: Lake, tenant: str, sessions: Collection[str]) -> int:
     denied = spread_denials(dict.fromkeys(sessions, SESSION), chains, links.repeats)
     ids = [SessionId(tenant, session) for session in sorted(denied)]
     return mark_sessions(lake, ids, NO_TRAIN)
+
+
+def show_withdrawn(subject: ProofSubject) -> list[dict[str, Any]]:
+    mark_consent(subject.lake)
+    columns = shard_mark.c
+    place = (columns.shard, columns.reason)
+    query = sa.select(*place, sa.func.count().label("sessions"), sa.func.min(columns.marked_at))
+    query = query.where(columns.tenant == subject.tenant, columns.reason != ERASED)
+    query = query.where(columns.shard.in_(subject.shards)).group_by(*place).order_by(*place)
+    with subject.lake.database.read() as connection:
+        return [
+            {"shard": shard, "reason": reason, "sessions": count, "since": time_text(first)}
+            for shard, reason, count, first in connection.execute(query)
+        ]

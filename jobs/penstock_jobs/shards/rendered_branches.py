@@ -5,12 +5,13 @@ and are marked. A template that writes earlier messages in another way later, su
 thoughts, begins a new branch wherever it did so.
 """
 
+import atexit
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,16 +19,70 @@ import numpy as np
 from penstock.errors import ExtraMissing, InvalidInput
 from penstock.shards.schema import ROLES
 from penstock.toml_document import read_bounded
-from penstock_jobs.shards.chat_templates import ChatTemplate
 from penstock_jobs.shards.compiled_template import TextDraft
-from penstock_jobs.shards.conversation import ChatMessage, Conversation
+from penstock_jobs.shards.conversation import ChatMessage, Conversation, openai_message
 from penstock_jobs.shards.engine_branches import ASSISTANT, Branch, TokenSpan
+from penstock_jobs.shards.errors import TemplateLimitReached
 from penstock_jobs.shards.session_events import EventProblem
-from penstock_jobs.shards.template_process import Refused
+from penstock_jobs.shards.template_process import (
+    DraftRequest,
+    Drafts,
+    LimitReached,
+    Refused,
+    TemplateProcess,
+)
 from penstock_jobs.shards.token_payload import Ids
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+#: Templates have some kilobytes.
+TEMPLATE_CHARS_MAX = 1 << 18
+_process = TemplateProcess()
+atexit.register(_process.close)
+
+
+class ChatTemplate:
+    def __init__(self, text: str, where: str, *, process: TemplateProcess = _process) -> None:
+        """Raises InvalidInput, TemplateLimitReached."""
+        if len(text) > TEMPLATE_CHARS_MAX:
+            why = f"it has {len(text)} characters, over the limit of {TEMPLATE_CHARS_MAX}"
+            raise InvalidInput(what=f"The chat template {where}", why=why)
+        self._where = where
+        self._process = process
+        self._text = text
+        self.sha256 = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+        compiled = self._ask(DraftRequest(text), "it was compiled")
+        if isinstance(compiled, Refused):
+            raise InvalidInput(what=f"The chat template {where}", why=compiled.why)
+
+    def drafts(
+        self,
+        messages: Sequence[ChatMessage],
+        tools: Any,
+        *,
+        special: tuple[str, ...] = (),
+        session: str = "",
+    ) -> list[TextDraft] | Refused:
+        """The texts of a context in which the model wrote something, up to the last such message.
+        `special` are texts of special tokens. Raises TemplateLimitReached."""
+        written = [at for at, message in enumerate(messages) if message.written]
+        if not written:
+            return []
+        forms = [openai_message(message) for message in messages[: written[-1] + 1]]
+        request = DraftRequest(
+            self._text, messages=forms, written=written, tools=tools, special=special
+        )
+        answer = self._ask(request, f"it rendered the session {session}")
+        return answer.drafts if isinstance(answer, Drafts) else answer
+
+    def _ask(self, request: DraftRequest, work: str) -> Drafts | Refused:
+        try:
+            return self._process.ask(request)
+        except LimitReached as error:
+            facts = {"template": self._where, "work": work, "why": str(error)}
+            raise TemplateLimitReached(**facts) from None
+
 
 DEFAULT_TEMPLATE = "chatml.jinja"
 _PIECE_CHARS = 65_536

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from penstock.errors import InvalidInput
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
-from penstock_jobs.shards.chat_templates import encode_message
 from penstock_jobs.shards.conversation import (
     ChatMessage,
     Conversation,
+    encode_message,
     order_chain,
     sequence_end,
 )

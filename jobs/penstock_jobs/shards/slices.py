@@ -25,11 +25,10 @@ from penstock.shards.validation import ShardValidator
 from penstock.shards.writer import PartLimits, PartWriter
 from penstock_jobs.shards.conversation import Conversation
 from penstock_jobs.shards.conversation_reader import read_conversation
-from penstock_jobs.shards.corrections import Correction, find_corrections
 from penstock_jobs.shards.plain_rows import PlainRows
 from penstock_jobs.shards.plain_sessions import PlainSession
 from penstock_jobs.shards.plan import left_out_rows
-from penstock_jobs.shards.preferences import PreferenceSources
+from penstock_jobs.shards.preferences import Correction, PreferenceSources, find_corrections
 from penstock_jobs.shards.recipe import Preferences, Tokens
 from penstock_jobs.shards.registration import AnnouncingStore
 from penstock_jobs.shards.rendered_branches import Renderer, open_renderer

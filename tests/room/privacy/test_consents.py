@@ -20,7 +20,7 @@ from penstock.shards.calls import READ_SHARD_FILE, ShardFileQuestion
 from penstock.shards.errors import ShardWithdrawn
 from penstock.shards.registered_shards import check_withdrawn, marks_of
 from penstock.shards.shard_places import shard_at_hand
-from penstock_jobs.shards.consent_calls import (
+from penstock_jobs.shards.consents import (
     DECIDE_CONSENT,
     LIST_DECISIONS,
     DecideQuestion,

@@ -10,7 +10,7 @@ from penstock.lake.desk import Caller, perform
 from penstock_jobs.rewards.explanation import computed_rewards
 from penstock_jobs.rewards.followups.labels import MessagePlace
 from penstock_jobs.rewards.followups.questions import follow_up_at
-from penstock_jobs.shards.consent_calls import DECIDE_CONSENT, DecideQuestion
+from penstock_jobs.shards.consents import DECIDE_CONSENT, DecideQuestion
 from tests.support.lakes import Event, HandLake, hand_lake, make_event
 from tests.support.reward_runs import DEFINITION, run_at, seen, worked
 

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.buckets import plan_buckets, read_bucket
 from penstock.lake.catalog import current
-from penstock_jobs.shards.chat_templates import encode_message, openai_message
-from penstock_jobs.shards.conversation import order_chain
+from penstock_jobs.shards.conversation import encode_message, openai_message, order_chain
 from penstock_jobs.shards.conversation_reader import read_conversation
 from penstock_jobs.shards.session_events import events_by_session
 from tests.support.lakes import hand_lake, make_event

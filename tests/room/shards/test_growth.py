@@ -24,7 +24,7 @@ from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.shards import build, name_numbers, planned_sessions, session_facts
 from penstock_jobs.shards.build import slice_bounds, slice_tasks
 from penstock_jobs.shards.plan import plan_shard
-from penstock_jobs.shards.row_spool import RowSpool
+from penstock_jobs.shards.planned_sessions import RowSpool
 from penstock_jobs.shards.session_facts import PinnedSessions, SnapshotQueries
 from tests.support.engine_lake import DAY_US, built, talk
 from tests.support.lakes import START_US, HandLake, hand_lake

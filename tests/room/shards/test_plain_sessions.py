@@ -19,9 +19,9 @@ from penstock.lake.buckets import Bucket
 from penstock.settings import Settings
 from penstock.shards.schema import SHARD_ROWS
 from penstock.shards.writer import PartLimits
-from penstock_jobs.shards import plain_tokens
+from penstock_jobs.shards import plain_rows
 from penstock_jobs.shards.build import build_shard
-from penstock_jobs.shards.exclusion.near_duplicates import linked
+from penstock_jobs.shards.exclusion.texts import linked
 from penstock_jobs.shards.plain_rows import PlainRows
 from penstock_jobs.shards.recipe import Preferences, Tokens
 from penstock_jobs.shards.session_events import COLUMNS
@@ -383,7 +383,7 @@ def test_numbers_are_read_as_json_reads_them(lists: list[list[str]], spaced: boo
     with suppress(msgspec.MsgspecError):
         expected = msgspec.json.decode(written, type=list[int])
     with suppress(msgspec.MsgspecError, OverflowError):
-        numbers = plain_tokens.whole_numbers(texts).tolist()
+        numbers = plain_rows.whole_numbers(texts).tolist()
     if expected is None or max(expected, default=0) < 2**63:
         assert numbers == expected
     else:  # beyond any vocabulary

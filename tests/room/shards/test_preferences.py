@@ -11,10 +11,9 @@ from penstock.execution.calls import InlineExecutor
 from penstock.shards.files import read_rows
 from penstock.shards.validation import ShardValidator, verify_shard
 from penstock_jobs.shards.build import build_shard
-from penstock_jobs.shards.chat_templates import ChatTemplate
-from penstock_jobs.shards.corrections import CorrectedRange, Correction
+from penstock_jobs.shards.preferences import CorrectedRange, Correction
 from penstock_jobs.shards.recipe import load_recipe
-from penstock_jobs.shards.rendered_branches import Renderer
+from penstock_jobs.shards.rendered_branches import ChatTemplate, Renderer
 from penstock_jobs.shards.samples import SampleOptions, SampleRows
 from tests.support.export_rows import exported, in_table, stripped, talked
 from tests.support.lakes import hand_lake, make_event

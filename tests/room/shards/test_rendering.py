@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from penstock.errors import ExtraMissing, InvalidInput
-from penstock_jobs.shards.chat_templates import ChatTemplate
 from penstock_jobs.shards.compiled_template import CompiledTemplate
 from penstock_jobs.shards.conversation import Conversation
 from penstock_jobs.shards.engine_branches import Branch
 from penstock_jobs.shards.rendered_branches import (
+    ChatTemplate,
     RenderedBranches,
     Renderer,
     open_renderer,

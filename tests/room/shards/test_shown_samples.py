@@ -9,12 +9,14 @@ from penstock.privacy.orders import ErasureScope
 from penstock_jobs.shards.build import EXAMPLES_MAX
 from penstock_jobs.shards.calls import (
     LIST_SHARDS,
+    SHOW_SAMPLES,
     SHOW_SHARD,
     MarkAnswer,
+    SampleAnswer,
+    SamplesQuestion,
     ShardQuestion,
     ShardsQuestion,
 )
-from penstock_jobs.shards.shown_samples import SHOW_SAMPLES, SampleAnswer, SamplesQuestion
 from tests.support.engine_lake import built, rows_of
 from tests.support.lakes import START_US, HandLake
 from tests.support.reward_events import said

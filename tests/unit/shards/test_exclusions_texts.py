@@ -10,12 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion
-from penstock_jobs.shards.exclusion.contamination import Contamination, plain_repo
-from penstock_jobs.shards.exclusion.near_duplicates import (
+from penstock_jobs.shards.exclusion.texts import (
     PERMUTATIONS,
     WORDS,
+    Contamination,
     Signature,
     near_duplicates,
+    plain_repo,
     shingles,
     signature,
     word_hashes,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_jobs.shards import plan
-from penstock_jobs.shards.exclusion.near_duplicates import linked
+from penstock_jobs.shards.exclusion.texts import linked
 
 
 def split_sides(keys: Sequence[Sequence[str | None]], share: float, seed: int) -> list[str]:

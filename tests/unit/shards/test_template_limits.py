@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import InvalidInput
-from penstock_jobs.shards.chat_templates import TEMPLATE_CHARS_MAX, ChatTemplate
 from penstock_jobs.shards.compiled_template import TextDraft
 from penstock_jobs.shards.errors import TemplateLimitReached
+from penstock_jobs.shards.rendered_branches import TEMPLATE_CHARS_MAX, ChatTemplate
 from penstock_jobs.shards.template_process import Refused, TemplateProcess
 from tests.support.shards.talks import Talk
 
