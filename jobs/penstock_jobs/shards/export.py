@@ -1,9 +1,7 @@
 """Exports: a shard written in the form that a trainer reads.
 
-An exporter is a module of `penstock_jobs.shards.exporters` that sets `EXPORTER = Exporter(…)`, or
-an entry point of the group `penstock.exporters` that names an Exporter. The docstring of its module
-is its page: which column becomes what, how things are aligned, what is lost, and which version of
-the target it was written for. Rows that a target cannot hold are left out and counted by reason.
+An `Exporter` stands in a module of `penstock_jobs.shards.exporters`, or an entry point of the group
+`penstock.exporters` names it. Rows that a target cannot hold are left out and counted by reason.
 """
 
 import importlib
@@ -17,7 +15,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
-from inspect import cleandoc, getmodule
 from pathlib import Path
 from typing import BinaryIO, Self
 
@@ -295,9 +292,6 @@ class Exporter:
     target: str
     write: Callable[[ShardSource, ExportOutput], None]
 
-    def page(self) -> str:
-        return cleandoc(getattr(getmodule(self.write), "__doc__", None) or "")
-
 
 @dataclass(frozen=True)
 class ExportReport:
@@ -319,7 +313,8 @@ def all_exporters() -> dict[str, Exporter]:
     """By name. Raises InvalidInput where two have one name."""
     names = sorted(module.name for module in pkgutil.iter_modules(exporters.__path__))
     modules = [importlib.import_module(f"{exporters.__name__}.{name}") for name in names]
-    shipped = [module.EXPORTER for module in modules if hasattr(module, "EXPORTER")]
+    values = (value for module in modules for value in vars(module).values())
+    shipped = [value for value in values if isinstance(value, Exporter)]
     by_name: dict[str, Exporter] = {}
     for exporter in [*shipped, *(entry.load() for entry in entry_points(group=_GROUP))]:
         if exporter.name in by_name:

@@ -48,14 +48,10 @@ def digests(out: Path) -> dict[str, str]:
     }
 
 
-def test_each_target_has_a_page_and_a_row_in_the_docs() -> None:
+def test_each_target_has_a_row_in_the_docs() -> None:
     assert list(all_exporters()) == TARGETS
     docs = DOCS.read_text("utf-8")
-    for name, exporter in all_exporters().items():
-        page = exporter.page()
-        assert page.startswith(f"{name}: ")
-        for said in ("Files: ", "| column of the shard |", "Alignment: ", "Lost: ", "Written for "):
-            assert said in page
+    for name in TARGETS:
         assert f"--to {name} " in docs
 
 

@@ -1,29 +1,8 @@
-"""atif: a document for each row, in Harbor's Agent Trajectory Interchange Format.
+"""atif: a document for each row, in Harbor's Agent Trajectory Interchange Format, ATIF 1.8.
 
-Files: `part-00000/000000.json` and on: the part of the shard, and the row in it.
-
-| column of the shard | becomes |
-|---|---|
-| `session_id`, `trajectory_id` | `session_id`, `trajectory_id` |
-| `source_system`, `model_name`, `tools` | `agent`: `name`, `model_name`, `tool_definitions` |
-| `messages` | `steps`; results of tools are the `observation` of the step that called them |
-| `input_ids` before an answer | its `metrics.prompt_token_ids` |
-| `input_ids`, `rollout_logprobs` of an answer | its `completion_token_ids`, `logprobs` |
-| `turn_spans` of an answer | its `extra.rl`: `turn`, `event_seq` |
-| `parent_sample_id`, `link_kind` | `continued_trajectory_ref` of what was compacted or resumed |
-| lineage, rewards, versions, status, consent | `extra.rl` of the document, by their own names |
-
-Alignment: the n-th sampled span of `turn_spans` is the n-th trained answer. `logprobs[i]` is of
-`completion_token_ids[i]`. An answer's prompt is all before it, so documents grow with the square of
-the number of answers. An answer that is not trained has `is_copied_context`, and no metrics.
-
-Lost: tokens behind the last answer, routed experts; how arguments of tool calls were written; the
-names of tools in their results. Subagents are documents of their own, and say so in `extra.rl`.
-
-Left out: `no_messages`, `unknown_message_form`, `arguments_no_object`, `result_without_call`,
-`turns_differ`, `tools_no_list`.
-
-Written for ATIF 1.8.
+The n-th sampled span of `turn_spans` is the n-th trained answer. An answer's prompt is all before
+it, so documents grow with the square of the number of answers. An answer that is not trained has
+`is_copied_context`, and no metrics. Subagents are documents of their own, and say so in `extra.rl`.
 """
 
 from collections.abc import Iterator

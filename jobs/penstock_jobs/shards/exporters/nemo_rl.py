@@ -1,35 +1,10 @@
-"""nemo-rl: message logs with their tokens, and preferences, for NeMo-RL.
+"""nemo-rl: message logs with their tokens (a `DatumSpec`), and preferences, for NeMo-RL of 2026-08.
 
-Files: `message_logs/train-00000.jsonl`, `preferences/train-00000.jsonl`, or `eval-…`, for each part
-and split of the shard; a JSON object a line.
-
-| column of the shard | becomes, in `message_logs` (a `DatumSpec`) |
-|---|---|
-| `turn_spans` | `message_log`: a message for each span: `role`, `content` (empty), and |
-| `input_ids` of the span | `token_ids` |
-| `rollout_logprobs` of a sampled span | `generation_logprobs`: the mark of what is trained |
-| `loss_weight` | `loss_multiplier` |
-| `n_tokens` | `length` |
-| `task_id`, `source_system` | `task_name`: the first of them that is known, or `penstock` |
-| `reward`, `advantage`, `group_id`, `sample_id`, versions, `token_source` | `extra_env_info` |
-
-| column of the shard | becomes, in `preferences` (`PreferenceDataset`) |
-|---|---|
-| `messages` before both answers of one of its `preferences` | `context` |
-| `preferences` | `completions`: `rank` 0 is what was chosen, 1 what was rejected |
-
-`idx` counts the message logs of a file. Lists of numbers become tensors before
-`add_grpo_token_loss_masks_and_generation_logprobs`; NeMo-RL reads these logs from no file itself.
-
-Alignment: the tokens of a message log, one message after the other, are `input_ids`. Tokens that
-stand in no span are a message of the role `user`. Where nobody said how likely tokens were,
-`generation_logprobs` are 0.0: such rows are for SFT, and `token_source` is `renderer`.
-
-Lost: parts of rewards, rewards of tokens, temperatures, experts, lineage; texts of messages.
-
-Left out: `not_trained`. Counted: `preferences`.
-
-Written for NeMo-RL of 2026-08.
+The tokens of a message log, one message after the other, are `input_ids`; a message is a span of
+`turn_spans`. `generation_logprobs` mark what is trained. Where nobody said how likely tokens were,
+they are 0.0: such rows are for SFT, and `token_source` is `renderer`. Lists of numbers become
+tensors before `add_grpo_token_loss_masks_and_generation_logprobs`; NeMo-RL reads these logs from no
+file itself.
 """
 
 from collections import Counter

@@ -1,34 +1,11 @@
-"""prime-rl: batches that its trainer reads instead of an orchestrator's.
+"""prime-rl: batches that its trainer reads in an orchestrator's place (its transport of 2026-10).
 
-Files: `batches/step_1/rank_0.bin`, `batches/step_2/…`: a step each, as msgpack: a list of micro
-batches. A step is whole groups of the split `train`: as many as make 128 samples or a million
-tokens, whichever comes first. Its micro batches are as many samples behind each other as are no
-longer than the longest sample of the shard, which the trainer has to hold anyway. All of them are
-the first rank's; examples/trainers/prime_rl_ranks.py deals them out to several.
-
-| column of the shard | becomes |
-|---|---|
-| `input_ids` | `input_ids` |
-| `loss_mask` | `loss_mask`, true or false |
-| `advantage` | `advantages`, the same for each trained token, 0.0 for the others |
-| `rollout_logprobs` | `inference_logprobs`, as long as the ids, 0.0 off the mask |
-| – | `position_ids`, from 0 in each sample; `sequence_lengths` and `seq_lens`, one a sample |
-| `temperature_runs`, else `temperature` | `temperatures`, one a token; what was read has the next |
-| `source_system` | `env_names`, the same for each token; `penstock` where it is not known |
-| `loss_weight` | `rl_weights`, the same for each token; not there where all of them are 1 |
-| routed experts | `routed_experts`: bytes, shape, type; zeros for a last token without any |
-
-Alignment: value i is of token i; nothing is shifted or padded. A micro batch holds either samples
-with experts or samples without. Experts that do not begin with the first token are left out.
-
-Lost: rewards and their parts, groups' and sessions' names, policy versions, the split `eval`. A
-group stays in one step.
-
-Left out: `not_trained`, `eval_split`, `no_logprobs`, `no_temperature`, `no_advantage`,
-`no_prompt`. Counted: `steps`; `micro_batches`; `micro_batch_tokens`, how long the longest is.
-
-Written for prime-rl's transport of 2026-10: `list[MicroBatch]`, structs as arrays whose order is
-that of `MicroBatch` below. Before 2026-08 it had another, which is not written any more.
+A step is whole groups of the split `train`: as many as make 128 samples or a million tokens,
+whichever comes first, as a list of micro batches in msgpack. A micro batch is as many samples
+behind each other as are no longer than the longest sample of the shard, which the trainer has to
+hold anyway; it holds either samples with experts or samples without. All of them are the first
+rank's; examples/trainers/prime_rl_ranks.py deals them out to several. Experts that do not begin
+with the first token are left out; a last token without any has zeros.
 """
 
 from collections.abc import Sequence

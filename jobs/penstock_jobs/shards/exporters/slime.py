@@ -1,36 +1,10 @@
-"""slime: rollouts that its trainer reads instead of sampling.
+"""slime: rollouts that its trainer (of 2026-08) reads instead of sampling.
 
-Files: `rollouts/0.pt`, `rollouts/1.pt` and on: what `--save-debug-rollout-data` writes and
-`--load-debug-rollout-data DIR/rollouts/{rollout_id}.pt` reads. A file is whole groups of the split
-`train`: as many as make 128 samples or a million tokens, whichever comes first.
-
-| column of the shard | becomes, in a `Sample` |
-|---|---|
-| `input_ids` | `tokens` |
-| `n_tokens` less `prompt_len` | `response_length` |
-| `loss_mask` from `prompt_len` on | `loss_mask` |
-| `rollout_logprobs` from `prompt_len` on | `rollout_log_probs`, 0.0 off the mask |
-| `policy_version_runs` | `weight_versions`: each version once, in order |
-| `group_id`, `rollout_id` | `group_index`, `rollout_id`, numbered from 0 |
-| `status` | `status`: `failed` for what was masked |
-| `reward`, `advantage` | `reward`: both, by these names; an unknown advantage is not there |
-| routed experts | `rollout_routed_experts`, all but the last token's, or null |
-| `session_id` | `session_id` |
-| `sample_id`, `task_id`, `checkpoint_id` | `metadata` |
-
-Take `--reward-key reward`; or `--reward-key advantage --disable-rewards-normalization` for the
-advantages of the recipe, where the shard has them.
-
-Alignment: what is of the response begins with its first token, nothing is shifted. `index` counts
-all samples.
-
-Lost: prompts and answers as texts, parts of rewards, rewards of tokens, temperatures, loss weights
-other than 0, single runs of versions, the split `eval`.
-
-Left out: `not_trained`, `eval_split`, `no_logprobs`, `no_reward`, `no_prompt`. Counted: `files`.
-
-Written for slime of 2026-08. The files are pickles of plain values in the older of the two forms
-that `torch.load` reads, so that PyTorch is not needed to write them.
+A file is what `--save-debug-rollout-data` writes: whole groups of the split `train`, as many as
+make 128 samples or a million tokens. What is of the response begins with its first token. Take
+`--reward-key reward`; or `--reward-key advantage --disable-rewards-normalization` for the
+advantages of the recipe. The files are pickles of plain values in the older of the two forms that
+`torch.load` reads, so that PyTorch is not needed to write them.
 """
 
 import pickle

@@ -1,36 +1,8 @@
-"""verl: prompts to roll out again, and rollouts as its batches have them.
+"""verl: prompts to roll out again, and rollouts as its batches have them, for verl 0.9.
 
-Files: `prompts/train-00000.parquet` and `rollouts/train-00000.parquet`, or `eval-…`, for each part
-and split of the shard.
-
-| column of the shard | becomes, in `prompts` |
-|---|---|
-| `source_system` | `data_source`; `penstock` where it is not known |
-| `messages` before the first trained answer | `prompt`, a list of structs |
-| – | `ability`: `coding` |
-| `task_id` | `reward_model`: `style` is `rule`, `ground_truth` the task or empty |
-| `split`, `group_id`, `session_id`, `sample_id`, `tools` | `extra_info`, with an `index` |
-
-| column of the shard | becomes, in `rollouts` |
-|---|---|
-| `input_ids` before `prompt_len` | `prompts`, padded on the left with 0 |
-| `input_ids` from `prompt_len` on | `responses`, padded on the right with 0 |
-| – | `attention_mask` over both: 1 for what is no padding |
-| `loss_mask` from `prompt_len` on | `response_mask` |
-| `rollout_logprobs` from `prompt_len` on | `rollout_log_probs`, 0.0 off the mask |
-| `reward` | `rm_scores`: at the last token of the response that is no padding, 0.0 elsewhere |
-| `group_id` | `uid` |
-| `min_policy_version`, `max_policy_version` | `min_global_steps`, `max_global_steps`, or null |
-| `temperature`, `advantage` | `temperature`, `advantage`: one a row, or null |
-| routed experts | `routed_experts`, where the shard has any: int16 as bytes, or null |
-| `sample_id` | `sample_id` |
-
-A prompt is written once for each group that has it. Widths are one for the whole shard: its longest
-prompt and response, also if the longest is left out; `counted` in `export.json` says them.
-
-Alignment: those of the response begin with its first token, nothing is shifted. `input_ids` is
-`prompts` and `responses` behind each other; positions are the running sum of `attention_mask` less
-one, and no less than 0.
+A prompt is written once for each group that has it. Prompts are padded on the left, responses on
+the right, with 0. Widths are one for the whole shard, also if the longest is left out; `counted` in
+`export.json` says them. The reward stands in `rm_scores`, at the last token of the response.
 
 verl's engines divide logits by `temperature`, and want one in each batch. `advantages` of its
 batches are `advantage` at each token of `response_mask`, or what verl makes of `rm_scores` and
@@ -38,16 +10,7 @@ batches are `advantage` at each token of `response_mask`, or what verl makes of 
 advantage.
 
 Experts lie as the tokens do, padding included: `np.frombuffer(…, "<i2").reshape(prompt_width +
-response_width, routed_layers, routed_topk)`, zeros where there are none. Null, where a row has
-none, or none of its first tokens.
-
-Lost: parts of rewards, rewards of single tokens, single runs of policy versions and temperatures,
-loss weights other than 0.
-
-Left out of the rollouts: `not_trained`, `no_logprobs`, `no_reward`, `no_prompt`. Counted:
-`prompts`; `rows_without_prompt`; `prompt_width`, `response_width`; `routed_layers`, `routed_topk`.
-
-Written for verl 0.9, and run with 0.9.1.
+response_width, routed_layers, routed_topk)`. Null, where a row has none of its first tokens.
 """
 
 from itertools import groupby

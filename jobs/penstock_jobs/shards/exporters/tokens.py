@@ -1,0 +1,175 @@
+"""Exports of token ids for SkyRL, Tinker and AReaL. docs/exporters.md says which columns each has.
+
+skyrl takes a folder as one dataset. It takes the log-probability of a token from the place before
+it, so a first token may not be trained (`no_prompt`).
+
+tinker: a line is what `tinker.Datum` is made of. Value i is of token i + 1. Without
+log-probabilities or an advantage, `weights` (the mask, times `loss_weight`) are for cross entropy.
+
+areal: datasets as `save_to_disk` writes them, a file of Arrow's stream for each part of the shard.
+A version of -1 means that nothing is trained there, or nobody said it. AReaL's trainers shift, and
+compute advantages from `rewards`.
+"""
+
+import json
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from penstock.shards.schema import Rows
+from penstock_jobs.shards.export import (
+    WEIGHING,
+    Exporter,
+    ExportOutput,
+    ShardSource,
+    token_values,
+    whole_lists,
+)
+
+# skyrl
+
+
+_SKYRL_COLUMNS = ("split", "input_ids", "loss_mask", "prompt_len", "n_tokens", *WEIGHING)
+_SKYRL_SCHEMA = pa.schema({"input_ids": pa.list_(pa.int32()), "loss_mask": pa.list_(pa.uint8())})
+
+
+def _write_skyrl(source: ShardSource, output: ExportOutput) -> None:
+    for file, table in source.splits(_SKYRL_COLUMNS, output, "not_trained", "no_prompt"):
+        rows = Rows(table)
+        columns = [whole_lists(rows, name) for name in _SKYRL_SCHEMA.names]
+        path = f"{file.split('-')[0]}/{file}.parquet"
+        output.table(path, pa.Table.from_arrays(columns, schema=_SKYRL_SCHEMA))
+        output.rows += rows.count
+
+
+SKYRL = Exporter("skyrl", 2, "SkyRL 0.4, pretokenized", _write_skyrl)
+
+
+# tinker
+
+
+_TINKER_COLUMNS = (
+    "split", "input_ids", "loss_mask", "rollout_logprobs", "advantage", "prompt_len", "n_tokens",
+    *WEIGHING,
+)  # fmt: skip
+
+
+def _write_tinker(source: ShardSource, output: ExportOutput) -> None:
+    for file, table in source.splits(_TINKER_COLUMNS, output, "not_trained", "no_prompt"):
+        rows = Rows(table)
+        ids, logprobs = rows.lists("input_ids"), rows.lists("rollout_logprobs")
+        id_values, logprob_values = ids.numbers(), logprobs.numbers()
+        advantages, weights = rows.numbers("advantage"), rows.numbers("loss_weight")
+        scored = logprobs.valid & rows.present("advantage")
+        for row in range(rows.count):
+            inside = slice(rows.offsets[row], rows.offsets[row + 1])
+            tokens, mask = id_values[inside], rows.mask[inside].astype(np.float32)[1:]
+            inputs: dict[str, Any] = {"target_tokens": _tensor(tokens[1:], "int64")}
+            if scored[row]:
+                own = slice(logprobs.offsets[row], logprobs.offsets[row + 1])
+                gains = mask * np.float32(advantages[row]) * weights[row]
+                inputs["logprobs"] = _tensor(logprob_values[own][1:], "float32")
+                inputs["advantages"] = _tensor(gains, "float32")
+                inputs["mask"] = _tensor(mask, "float32")
+            else:
+                inputs["weights"] = _tensor(mask * weights[row], "float32")
+            output.counted["policy_gradient" if scored[row] else "cross_entropy"] += 1
+            chunk = {"type": "encoded_text", "tokens": tokens[:-1].tolist()}
+            datum = {"model_input": {"chunks": [chunk]}, "loss_fn_inputs": inputs}
+            output.line(f"{file}.jsonl", msgspec.json.encode(datum))
+        output.rows += rows.count
+
+
+def _tensor(values: np.ndarray, kind: str) -> dict[str, Any]:
+    return {"data": values.tolist(), "dtype": kind, "shape": [len(values)]}
+
+
+TINKER = Exporter("tinker", 1, "tinker 0.38", _write_tinker)
+
+
+# areal
+
+
+_AREAL_COLUMNS = (
+    "sample_id", "group_id", "split", "input_ids", "loss_mask", "rollout_logprobs",
+    "policy_version_runs", "n_tokens", "reward", "advantage", *WEIGHING,
+)  # fmt: skip
+_INTS = pa.list_(pa.int32())
+_SFT = pa.schema({"input_ids": _INTS, "loss_mask": _INTS})
+_ROLLOUTS = pa.schema(
+    {
+        "input_ids": _INTS,
+        "loss_mask": _INTS,
+        "logprobs": pa.list_(pa.float32()),
+        "versions": _INTS,
+        "rewards": pa.float32(),
+        "advantage": pa.float32(),
+        "group_id": pa.string(),
+        "sample_id": pa.string(),
+    }
+)
+#: Of a token that no version is known for.
+_NO_VERSION = -1
+
+
+def _write_areal(source: ShardSource, output: ExportOutput) -> None:
+    files: dict[str, list[str]] = {}
+    for file, table in source.splits(_AREAL_COLUMNS, output, "not_trained"):
+        split, name = file.split("-")[0], f"data-{file.split('-')[1]}.arrow"
+        known = (
+            table["rollout_logprobs"].is_valid().to_numpy() & table["reward"].is_valid().to_numpy()
+        )
+        rollouts = table.filter(pa.array(known))
+        for kind, rows in (("sft", _of_sft(Rows(table))), ("rollouts", _of_rl(Rows(rollouts)))):
+            if rows.num_rows:
+                output.table(f"{kind}/{split}/{name}", rows)
+                names = files.setdefault(f"{kind}/{split}", [])
+                names += [name] if name not in names else []
+        output.rows += table.num_rows
+        output.counted["rollouts"] += rollouts.num_rows
+        output.counted["rows_without_rollout"] += table.num_rows - rollouts.num_rows
+    for folder, names in files.items():
+        _describe(output, source.manifest.id, folder, names)
+    for kind in sorted({folder.split("/")[0] for folder in files}):
+        splits = sorted(folder.split("/")[1] for folder in files if folder.startswith(f"{kind}/"))
+        output.file(f"{kind}/dataset_dict.json", [json.dumps({"splits": splits}).encode()])
+
+
+def _of_sft(rows: Rows) -> pa.Table:
+    columns = [whole_lists(rows, name).cast(_INTS) for name in ("input_ids", "loss_mask")]
+    return pa.Table.from_arrays(columns, schema=_SFT)
+
+
+def _of_rl(rows: Rows) -> pa.Table:
+    ids, mask = (whole_lists(rows, name).cast(_INTS) for name in ("input_ids", "loss_mask"))
+    versions = token_values(rows, "policy_version_runs", "version", before=_NO_VERSION)
+    versions = np.where(rows.mask, versions, _NO_VERSION).astype(np.int32)
+    columns = [
+        ids,
+        mask,
+        whole_lists(rows, "rollout_logprobs"),
+        pa.ListArray.from_arrays(ids.offsets, pa.array(versions)),
+        *(rows.column(name) for name in ("reward", "advantage", "group_id", "sample_id")),
+    ]
+    return pa.Table.from_arrays(columns, schema=_ROLLOUTS)
+
+
+def _describe(output: ExportOutput, shard: str, folder: str, names: list[str]) -> None:
+    """What `load_from_disk` reads beside the rows. The fingerprint names the cache of what is made
+    of them."""
+    state: dict[str, object] = {
+        "_data_files": [{"filename": name} for name in names],
+        "_fingerprint": f"{shard.removeprefix('sha256:')[:16]}{folder.replace('/', '')}",
+        "_format_columns": None,
+        "_format_kwargs": {},
+        "_format_type": None,
+        "_output_all_columns": False,
+        "_split": folder.split("/")[1],
+    }
+    for name, content in (("state.json", state), ("dataset_info.json", {})):
+        output.file(f"{folder}/{name}", [json.dumps(content, indent=2).encode()])
+
+
+AREAL = Exporter("areal", 1, "AReaL, 2026-05", _write_areal)
