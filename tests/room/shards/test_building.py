@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import pytest
 
-import penstock
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.execution import TaskResult
@@ -20,34 +19,29 @@ from penstock.lake.catalog import create_snapshot, list_snapshots
 from penstock.lake.errors import QueryRefused, SnapshotUnknown
 from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
-from penstock.shards.errors import ShardDamaged, ShardUnknown
+from penstock.shards.errors import ShardUnknown
 from penstock.shards.registered_shards import find_shard, list_shards, marks_of
 from penstock.shards.validation import verify_shard
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.shards.build import ShardBuild, build_shard
-from penstock_jobs.shards.errors import NothingToBuild, RewardsPending, TemplateLimitReached
-from penstock_jobs.shards.recipe import load_recipe
+from penstock_jobs.shards.errors import NothingToBuild
 from penstock_jobs.shards.registration import mark_consent
 from penstock_jobs.shards.shard_difference import diff_shards
 from tests.support.engine_lake import (
     DAY_US,
     NO_ORDER,
     QUERY,
-    RECIPE,
     SESSIONS,
     built,
     files_of,
     fill,
     rows_of,
     talk,
-    tokens,
 )
 from tests.support.lakes import START_US, HandLake, hand_lake, make_event
 from tests.support.repository import ROOT
 from tests.support.reward_events import answered, said
-from tests.support.servers.s3 import S3Server
-from tests.support.tokenizer_files import tokenizer_json
 
 #: A program of its own begins so.
 IN_A_PROCESS = """
@@ -198,34 +192,6 @@ def test_the_views_show_shards_and_samples(lake: HandLake, recipe: Callable[...,
         assert lake.rows(f"select * from {view}", "before") == []
 
 
-def test_damage_is_found(lake: HandLake, recipe: Callable[..., Any], tmp_path: Path) -> None:
-    shard = built(lake, recipe())
-    name = shard.manifest.files[0].name
-    [path] = (tmp_path / "data" / "lake" / "shards").rglob(name)
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    [problem] = verify_shard(shard.stored).problems
-    assert name in problem
-    path.write_bytes(content[:-10])
-    with pytest.raises(ShardDamaged):
-        list(penstock.read_shard(tmp_path / "data", shard.manifest.id))
-
-
-def test_what_was_built_is_read_by_a_trainer(
-    lake: HandLake, recipe: Callable[..., Any], tmp_path: Path
-) -> None:
-    shard = built(lake, recipe())
-    data, columns = tmp_path / "data", ["sample_id", "input_ids"]
-    with penstock.read_shard(data, shard.manifest.id, batch_samples=4, columns=columns) as reader:
-        batches = list(reader)
-    samples = [one for batch in batches for one in batch["sample_id"].tolist()]
-    assert [batch.pack(16).rows() for batch in batches] == [[[0, 1], [2, 3]]] * 3
-    with pytest.raises(InvalidInput, match="a row has 1 to 7 tokens"):
-        batches[0].pack(7)
-    assert sorted(samples) == sorted(row["sample_id"] for row in rows_of(lake, shard))
-
-
 def test_consent_that_is_taken_back_marks_the_shard(
     lake: HandLake, recipe: Callable[..., Any]
 ) -> None:
@@ -301,33 +267,6 @@ def test_bad_input_is_refused_and_leaves_nothing(
     assert files_of(lake) == set()
 
 
-def test_a_template_over_its_limits_is_named_and_leaves_nothing(
-    lake: HandLake, recipe: Callable[..., Any], tmp_path: Path
-) -> None:
-    (tmp_path / "recipes").mkdir()
-    (tmp_path / "recipes" / "t.json").write_bytes(tokenizer_json())
-    (tmp_path / "recipes" / "huge.jinja").write_text("{{ 'a' * 10 ** 11 }}")
-    tokens = 'source = "render"\ntokenizer = "t.json"\ntemplate = "huge.jinja"'
-    with pytest.raises(TemplateLimitReached, match=r"huge\.jinja.*more than 1024 MiB"):
-        built(lake, recipe(('source = "engine"', tokens)))
-    assert lake.rows("select * from shards") == []
-
-
-def test_pending_rewards_are_waited_for_where_the_recipe_says_so(
-    lake: HandLake, recipe: Callable[..., Any]
-) -> None:
-    lake.store([said(1, "do it", "young"), *talk("young", 1)[1:]])
-    late = make_event("young", 90_000, "edit", payload={"path": "a", "before": "", "after": "x"})
-    lake.store([late])
-    run(
-        lake.lake, InlineExecutor(), RunRequest(find_definition()), now_us=START_US + 90_010_000_000
-    )
-    with pytest.raises(RewardsPending, match="1 of 13 sessions"):
-        built(lake, recipe(("drop", "wait")))
-    counts = built(lake, recipe()).manifest.counts
-    assert (counts.pending, counts.excluded) == (1, {"pending": 1})
-
-
 def test_near_duplicates_are_left_out(lake: HandLake, recipe: Callable[..., Any]) -> None:
     text = " ".join(f"word{number}" for number in range(60))
     for number in (50, 51):
@@ -340,15 +279,6 @@ def test_near_duplicates_are_left_out(lake: HandLake, recipe: Callable[..., Any]
     shard = built(lake, wanted)
     assert shard.manifest.counts.excluded == {"near_duplicate": 1}
     assert "like50" in {row["session_id"] for row in rows_of(lake, shard)}
-
-
-def test_with_files_in_s3(tmp_path: Path, s3: S3Server, recipe: Callable[..., Any]) -> None:
-    url = s3.store_url(s3.new_prefix())
-    with hand_lake(tmp_path / "data", store_url=url) as lake:
-        fill(lake)
-        shard = built(lake, recipe())
-        assert verify_shard(shard.stored).problems == []
-        assert len(lake.rows("select * from samples")) == SESSIONS
 
 
 def test_a_recipe_that_packs_counts_the_rows(lake: HandLake, recipe: Callable[..., Any]) -> None:
@@ -367,30 +297,6 @@ def test_another_tenants_sessions_are_not_in_the_lake(
     assert counts.excluded == {"not_in_lake": 1}
     with pytest.raises(NothingToBuild):
         build_shard(lake.lake, InlineExecutor(), recipe(query=QUERY), tenant="other")
-
-
-@pytest.mark.system
-def test_a_session_of_a_million_tokens(tmp_path: Path, recipe: Callable[..., Any]) -> None:
-    context: list[int] = []
-    with hand_lake(tmp_path / "long") as lake:
-        for call in range(4):
-            context += range(250_000)
-            ids = {"prompt_ids": list(context), "completion_ids": [call], "logprobs": [-1.0]}
-            facts = {"call_id": f"c{call}", "text": "Done.", "tokens": tokens(ids)}
-            lake.send([said(2 * call, "go on", "long"), answered(2 * call + 1, "long", **facts)])
-            context.append(call)
-        lake.writer().drain()
-        text = RECIPE.partition("[reward]")[0] + '[exclude]\nconsent = "not_denied"\n'
-        (tmp_path / "long.toml").write_text(text.replace('"engine"\n[', '"engine"\n['))
-        (tmp_path / "all.sql").write_text("select session_id from sessions")
-        with pytest.raises(NothingToBuild, match="too_long 1"):
-            built(lake, load_recipe(tmp_path / "long.toml"))
-        roomy = text.replace('source = "engine"', 'source = "engine"\nmax_length = 2000000')
-        (tmp_path / "long.toml").write_text(roomy)
-        shard = built(lake, load_recipe(tmp_path / "long.toml"))
-        counts = shard.manifest.counts
-        assert (counts.samples, counts.tokens, counts.trainable) == (1, 1_000_004, 4)
-        assert verify_shard(shard.stored).problems == []
 
 
 @pytest.mark.system

@@ -79,13 +79,6 @@ def test_a_damaged_copy_is_fetched_again(far: Far) -> None:
     assert {path: path.read_bytes() for path in copies_in(far.copies)} == contents
 
 
-def test_half_a_copy_is_fetched_again(far: Far) -> None:
-    expected = sequence(far.reader())
-    for path in copies_in(far.copies):
-        path.write_bytes(path.read_bytes()[:-5])
-    assert sequence(far.reader()) == expected
-
-
 def test_a_file_that_is_not_what_the_manifest_says_is_no_copy(tmp_path: Path) -> None:
     store = FileStore(tmp_path / "store")
     manifest = make_shard(store, ROWS)

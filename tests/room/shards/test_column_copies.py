@@ -1,6 +1,5 @@
 """Column copies: the same batches as from Parquet, made when they are asked for, never trusted."""
 
-from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +13,7 @@ from penstock.shards.reader import ShardReader, read_shard
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock.storage import FileStore
 from tests.support.shards.making import make_groups, make_routes, make_shard, table_of, with_routes
-from tests.support.shards.reading import kept, sequence
+from tests.support.shards.reading import sequence
 
 COLUMNS = [*SHARD_ROWS.names, *(name for name in ROUTE_ROWS.names if name != "sample_id")]
 
@@ -65,17 +64,6 @@ def test_none_is_made_that_nobody_asked_for(made: Made) -> None:
     for asked in (None, False):
         assert sequence(made.reader(column_copies=asked)) == sequence(made.parquet())
     assert made.copies == []
-
-
-def test_a_reader_goes_on_exactly_from_parquet_to_copies(made: Made) -> None:
-    with made.parquet() as reader:
-        before = [batch["sample_id"].tolist() for batch in islice(reader, 3)]
-        state = kept(reader.state_dict())
-        rest = [batch["sample_id"].tolist() for batch in reader]
-    assert before
-    with made.reader(column_copies=True) as resumed:
-        resumed.load_state_dict(state)
-        assert [batch["sample_id"].tolist() for batch in resumed] == rest[: len(rest)]
 
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "empty", "foot"])

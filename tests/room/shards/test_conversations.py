@@ -133,12 +133,6 @@ def test_of_two_results_of_a_call_the_first_counts() -> None:
     ]  # fmt: skip
 
 
-def test_several_answers_in_a_row_stand_one_behind_another() -> None:
-    found = Talk().user("go").model("a").model("b").conversation()
-    assert told(found)[0] == [("user", "go"), ("assistant", "a"), ("assistant", "b")]
-    assert [call.after for call in found.calls] == ["user", "assistant"]
-
-
 @pytest.mark.parametrize("late", [False, True])
 def test_a_compaction_begins_a_context_with_the_summary(late: bool) -> None:
     talk = Talk().start(system="Be brief.").user("go").model("a")
@@ -169,11 +163,6 @@ def test_a_compaction_whose_summary_is_not_known_says_so() -> None:
         [("assistant", "b")],
         [("user", "It went well."), ("assistant", "c")],
     ]
-
-
-def test_a_compaction_of_nothing_is_none() -> None:
-    talk = Talk().start(system="S").add("compaction", {}).user("go").model("a")
-    assert len(talk.add("compaction", {}).add("compaction", {}).conversation().contexts) == 2
 
 
 def test_who_wrote_a_message() -> None:
@@ -222,12 +211,6 @@ def test_interrupts_are_known_of_the_call_that_they_stopped() -> None:
     assert Talk().user("go").model("a").add("error", {}).conversation().ending == "error"
 
 
-def test_calls_that_said_nothing_are_no_messages() -> None:
-    found = Talk().user("go").model(finish_reason="error").model("a").conversation()
-    assert told(found) == [[("user", "go"), ("assistant", "a")]]
-    assert [message.call for message in found.messages] == [None, 1]
-
-
 def test_tools_are_those_that_were_offered_first_as_sent() -> None:
     raw = '[{"type": "function",  "function": {"name": "read"}}]'
     talk = Talk().add("session_start", '{"tools": 3}').user("go")
@@ -243,10 +226,6 @@ def test_what_cannot_be_read_is_a_problem_and_costs_nothing_else() -> None:
     assert [(one.kind, one.event_id) for one in found.problems] == [
         ("payload_unreadable", "e1"), ("payload_unreadable", "e3"), ("payload_unreadable", "e4"),
     ]  # fmt: skip
-
-
-def test_a_session_of_nothing_is_an_empty_conversation() -> None:
-    assert read_conversation("s", []).messages == []
 
 
 def test_chains_are_in_the_order_of_their_work() -> None:

@@ -55,13 +55,6 @@ def test_each_target_has_a_row_in_the_docs() -> None:
         assert f"--to {name} " in docs
 
 
-def test_the_made_shard_has_several_parts_and_row_groups(
-    shard: tuple[FileStore, Manifest],
-) -> None:
-    assert len(shard[1].files) > 2
-    assert max(len(one.row_groups) for one in shard[1].files) > 1
-
-
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_same_bytes_come_out_twice(
     target: str, shard: tuple[FileStore, Manifest], tmp_path: Path
@@ -83,12 +76,6 @@ def test_what_was_left_out_is_said_beside_the_files(
     assert beside["written_for"] == "TRL 1.16"
     assert (beside["rows"], beside["left_out"]) == (told.rows, told.left_out)
     assert beside["files"] == told.files
-
-
-def test_an_empty_directory_is_filled(shard: tuple[FileStore, Manifest], tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    export_shard(stored_in(*shard), "skyrl", tmp_path / "out")
-    assert (tmp_path / "out" / EXPORT_NAME).exists()
 
 
 def test_a_directory_in_use_is_refused(shard: tuple[FileStore, Manifest], tmp_path: Path) -> None:

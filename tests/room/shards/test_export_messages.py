@@ -3,20 +3,17 @@
 import json
 from collections import defaultdict
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 
 from tests.support.export_rows import (
-    TOOLS,
     Row,
     exported,
     in_order,
     in_table,
     is_trained,
-    library,
     of_split,
     shard_rows,
     stripped,
@@ -209,42 +206,3 @@ def test_a_line_is_a_line_however_the_json_was_broken() -> None:
     with exported(rows, "messages-jsonl") as (out, _):
         (line,) = (out / "train-00000.jsonl").read_text().splitlines()
         assert json.loads(line) == {"messages": [{"role": "user", "content": "a\nb"}], "tools": []}
-
-
-@pytest.mark.parametrize(
-    ("target", "columns"),
-    [
-        ("messages-parquet", ["messages", "tools"]),
-        ("trl-kto", ["prompt", "completion", "label", "tools"]),
-        ("trl-dpo", ["prompt", "chosen", "rejected", "tools"]),
-    ],
-)
-def test_datasets_of_hugging_face_read_the_same(
-    target: str, columns: list[str], tmp_path: Path
-) -> None:
-    datasets = library("datasets")
-    with exported(some_rows(), target) as (out, _):
-        files = sorted(str(path) for path in out.glob("train-*.parquet"))
-        read = datasets.Dataset.from_parquet(files, cache_dir=str(tmp_path))
-        assert read.column_names == columns
-        assert read.to_list() == in_table(out, "train")
-
-
-def test_datasets_of_hugging_face_read_the_lines(tmp_path: Path) -> None:
-    datasets = library("datasets")
-    with exported(some_rows(), "messages-jsonl") as (out, _):
-        files = sorted(str(path) for path in out.glob("train-*.jsonl"))
-        read = datasets.Dataset.from_json(files, cache_dir=str(tmp_path))
-        kept = of_split(some_rows(), "train")
-        assert [stripped(one["messages"]) for one in read] == [said(row) for row in kept]
-
-
-def some_rows() -> list[Row]:
-    return in_order(
-        [
-            talked(f"g{group}", rollout, branch=branch, reward=rollout - 1.0, tools=TOOLS)
-            for group in range(4)
-            for rollout in range(3)
-            for branch in range(2)
-        ]
-    )

@@ -314,6 +314,9 @@ def goes_as_messages(row: Row) -> bool:
 @pytest.mark.parametrize(
     ("target", "below", "columns"),
     [
+        ("messages-parquet", "", ["messages", "tools"]),
+        ("trl-kto", "", ["prompt", "completion", "label", "tools"]),
+        ("trl-dpo", "", ["prompt", "chosen", "rejected", "tools"]),
         ("skyrl", "train", ["input_ids", "loss_mask"]),
         ("trl-sft", "tokens", ["input_ids", "labels"]),
         ("trl-sft", "messages", ["messages", "tools"]),

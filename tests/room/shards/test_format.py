@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
-from penstock.settings import MIB
 from penstock.shards.errors import ShardDamaged, ShardMissing
 from penstock.shards.files import check_digest, files_of, part_name, read_part, read_rows
 from penstock.shards.manifest import (
@@ -173,10 +172,6 @@ def test_routes_of_other_rows_are_refused(store: FileStore) -> None:
         writer.write(ROWS, make_routes(ROWS.slice(1)))
 
 
-def test_row_groups_over_the_ceiling_are_refused(tmp_path: Path) -> None:
-    assert PartLimits().row_group_bytes_max == 4 * MIB
-
-
 def test_an_empty_shard_is_a_shard(store: FileStore) -> None:
     manifest = make_shard(store, ROWS.slice(0, 0))
     assert manifest.files == []
@@ -230,17 +225,6 @@ def test_another_manifest_in_its_place_is_refused(store: FileStore) -> None:
         read_manifest(store, own_folder(one.id), one.id)
 
 
-def test_a_manifest_from_before_a_field_joined_keeps_its_name(store: FileStore) -> None:
-    content = b'{"counts":{},"files":[],"format":1,"name":"old"}'
-    name = f"sha256:{hashlib.sha256(content).hexdigest()}"
-    with store.create(f"{own_folder(name)}/{MANIFEST_NAME}") as file:
-        file.write(content)
-    manifest = read_manifest(store, own_folder(name), name)
-    assert manifest.id == name
-    assert manifest == Manifest(name="old", files=[], counts=Counts(), format=1)
-    assert manifest.canonical() != content
-
-
 def test_a_later_format_is_refused(store: FileStore) -> None:
     later = Manifest(name="a", files=[], counts=Counts(), format=3)
     publish(store, "", store, later)
@@ -257,19 +241,6 @@ def damaged(store: FileStore, manifest: Manifest) -> str:
     return str(caught.value)
 
 
-def test_a_missing_part(store: FileStore) -> None:
-    manifest = make_shard(store, ROWS)
-    path_of(store, manifest, 1).unlink()
-    assert "part-00001.parquet cannot be used: it is missing" in damaged(store, manifest)
-
-
-def test_a_truncated_part(store: FileStore) -> None:
-    manifest = make_shard(store, ROWS)
-    path = path_of(store, manifest)
-    path.write_bytes(path.read_bytes()[:-10])
-    assert "the manifest says" in damaged(store, manifest)
-
-
 def test_a_changed_byte(store: FileStore) -> None:
     manifest = make_shard(store, ROWS)
     path = path_of(store, manifest)
@@ -279,19 +250,6 @@ def test_a_changed_byte(store: FileStore) -> None:
     with pytest.raises(ShardDamaged, match="its checksum is"):
         check_digest(store, f"{own_folder(manifest.id)}/{part_name(0)}", manifest.files[0])
     assert "part-00000.parquet" in damaged(store, manifest)
-
-
-def test_a_file_that_is_no_parquet(store: FileStore) -> None:
-    manifest = make_shard(store, ROWS)
-    path = path_of(store, manifest)
-    path.write_bytes(b"x" * manifest.files[0].bytes)
-    assert "part-00000.parquet" in damaged(store, manifest)
-
-
-def test_another_part_in_its_place(store: FileStore) -> None:
-    manifest = make_shard(store, ROWS)
-    path_of(store, manifest).write_bytes(path_of(store, manifest, 1).read_bytes())
-    assert "the manifest says" in damaged(store, manifest)
 
 
 def test_a_shard_is_not_published_with_a_file_that_changed(

@@ -24,7 +24,6 @@ from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.shards import build, name_numbers, planned_sessions, session_facts
 from penstock_jobs.shards.build import slice_bounds, slice_tasks
 from penstock_jobs.shards.plan import plan_shard
-from penstock_jobs.shards.planned_sessions import RowSpool
 from penstock_jobs.shards.session_facts import PinnedSessions, SnapshotQueries
 from tests.support.engine_lake import DAY_US, built, talk
 from tests.support.lakes import START_US, HandLake, hand_lake
@@ -112,15 +111,6 @@ def test_a_shard_is_the_same_in_portions_of_any_size(
         monkeypatch.setattr(planned_sessions, "ROWS_AT_ONCE", 3)
         monkeypatch.setattr(name_numbers, "_AT_ONCE", 2)
         assert built(lake, recipe()).manifest.id == whole.manifest.id
-
-
-def test_rows_on_disk_are_those_that_were_written(tmp_path: Path) -> None:
-    table = pa.table({"name": ["a", "b", "c"], "number": [1, 2, None]})
-    spool = RowSpool(tmp_path / "spilled", table.schema, table.to_batches(2))
-    assert pa.Table.from_batches(spool.batches()) == table
-    assert [batch.num_rows for batch in spool.batches()] == [2, 1]
-    assert spool.column("number") == table["number"]
-    assert list((tmp_path / "spilled").iterdir()) == []
 
 
 def test_row_groups_are_remembered_as_far_as_there_is_room() -> None:

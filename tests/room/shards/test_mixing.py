@@ -1,6 +1,5 @@
 """Mixtures of shards by weight."""
 
-from collections import Counter
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -67,11 +66,6 @@ def test_each_source_keeps_its_order_and_its_share(shards: Shards) -> None:
             assert abs(count - step * weight / 3.5) <= 8  # a group has up to four samples
 
 
-def test_batches_hold_several_sources(shards: Shards) -> None:
-    first = batches(shards.mixture(WEIGHTS, "stop"))[0]
-    assert len(Counter(one.split("-")[0] for one in first)) == 3
-
-
 def test_stop_ends_with_the_first_that_is_empty(shards: Shards) -> None:
     found = sequence(shards.mixture(WEIGHTS, "stop"))
     whole = {name: shards.alone(name) for name in SIZES}
@@ -133,16 +127,6 @@ def test_ranks_share_the_same_global_batches(shards: Shards, world: int) -> None
         parts = [one[step] for one in ranks]
         assert sorted(flat(parts)) == sorted(batch)
         assert all(part == [one for one in batch if one in part] for part in parts)
-
-
-def test_an_empty_shard_in_a_mixture(shards: Shards, tmp_path: Path) -> None:
-    store = FileStore(tmp_path / "lake")
-    full, empty = make_shard(store, make_groups(9)), make_shard(store, [], name="empty")
-    for exhausted in ("drop", "repeat"):
-        mixture = read_mixture(tmp_path, [(full.id, 1), (empty.id, 1)], exhausted=exhausted)
-        assert len(sequence(mixture)) == full.rows
-    stopped = read_mixture(tmp_path, [(empty.id, 1), (full.id, 1)], exhausted="stop")
-    assert sequence(stopped) == []
 
 
 def test_another_mixture_is_refused(shards: Shards) -> None:

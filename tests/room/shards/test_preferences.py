@@ -167,12 +167,6 @@ def test_dpo_has_the_pairs_of_rows_without_any_rival() -> None:
         assert told.counted == {"pairs": 1, "pairs_regenerated": 1, "groups_without_pair": 2}
 
 
-def test_dpo_needs_no_reward_for_what_users_said() -> None:
-    rows = [talked("g", preferences=json.dumps([PAIR]), reward=None)]
-    with exported(rows, "trl-dpo") as (_, told):
-        assert (told.rows, told.left_out) == (1, {})
-
-
 def test_kto_labels_a_try_that_was_taken_back_false() -> None:
     """Where the try stands in the row itself, the row ends before it."""
     row = talked("g", reward=1.0)
@@ -188,14 +182,6 @@ def test_kto_labels_a_try_that_was_taken_back_false() -> None:
         assert stripped(found[2]["completion"]) == PAIR["rejected"]
         assert len(found[3]["completion"]) == 3
         assert (told.rows, told.counted) == (3, {"asked_again": 3})
-
-
-def test_kto_of_a_session_with_a_rejected_first_try() -> None:
-    tried, replaced = engine_rows(asked_twice())
-    with exported([tried | {"reward": 0.5}, replaced | {"reward": 0.5}], "trl-kto") as (out, _):
-        found = in_table(out, "train")
-        labels = {one["completion"][-1]["content"]: one["label"] for one in found}
-        assert labels == {"first try": False, "fine": True, "done": True}
 
 
 # What users made of edits

@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
-import penstock
 from penstock.errors import InvalidInput
-from penstock.shards.errors import PositionRefused, ShardDamaged, ShardMissing
+from penstock.shards.errors import PositionRefused, ShardDamaged
 from penstock.shards.files import part_name
-from penstock.shards.manifest import MANIFEST_NAME, Manifest
+from penstock.shards.manifest import Manifest
 from penstock.shards.reader import ShardReader, read_shard
 from penstock.shards.writer import PartLimits
 from penstock.storage import FileStore
@@ -57,11 +55,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 def expected(made: Made) -> list[str]:
     """The order of the first epoch."""
     return sequence(made.reader())
-
-
-def test_it_is_offered_by_the_package(made: Made, expected: list[str]) -> None:
-    reader = penstock.read_shard(made.data, made.manifest.id, seed=7)
-    assert sequence(reader) == expected
 
 
 def test_an_epoch_has_each_sample_once_in_an_order_of_its_own(
@@ -164,17 +157,6 @@ def test_it_goes_on_from_any_sample(made: Made, expected: list[str]) -> None:
         assert sequence(reader) == expected[sample:]
 
 
-def test_a_second_and_a_third_resume(made: Made, expected: list[str]) -> None:
-    seen: list[str] = []
-    state = made.reader().state_dict()
-    for steps in (3, 1, 4, None):
-        reader = made.reader()
-        reader.load_state_dict(kept(state))
-        seen += flat(batches(reader, steps))
-        state = reader.state_dict()
-    assert seen == expected
-
-
 def test_the_number_of_ranks_may_change_at_each_stop(made: Made, expected: list[str]) -> None:
     state = made.reader().state_dict()
     seen = 0
@@ -193,14 +175,6 @@ def test_the_number_of_ranks_may_change_at_each_stop(made: Made, expected: list[
     reader = made.reader()
     reader.load_state_dict(state)
     assert sequence(reader) == expected[seen:]
-
-
-def test_sizes_may_change_at_a_stop(made: Made, expected: list[str]) -> None:
-    reader = made.reader()
-    seen = flat(batches(reader, 2))
-    later = made.reader(batch_samples=None, batch_tokens=500, threads=1)
-    later.load_state_dict(reader.state_dict())
-    assert seen + sequence(later) == expected
 
 
 def test_the_end_of_an_epoch_and_the_next(made: Made, expected: list[str]) -> None:
@@ -228,12 +202,6 @@ def test_a_loop_that_is_left_goes_on_in_the_next(made: Made, expected: list[str]
             if number == 1:
                 break
     assert seen + sequence(reader) == expected
-
-
-def test_the_state_of_a_batch_is_that_of_the_reader_after_it(made: Made) -> None:
-    with made.reader(prefetch=10) as reader:
-        for batch in reader:
-            assert batch.state == reader.state_dict()
 
 
 CHILD = """
@@ -324,11 +292,6 @@ def test_what_cannot_be_read_is_refused(made: Made, how: dict[str, Any]) -> None
         made.reader(**how)
 
 
-def test_a_shard_that_is_not_there(made: Made) -> None:
-    with pytest.raises(ShardMissing):
-        read_shard(made.data, "sha256:" + "0" * 64)
-
-
 # Columns
 
 
@@ -404,12 +367,6 @@ def test_groups_larger_than_row_groups_are_read_whole(tmp_path: Path, expected: 
     )
 
 
-def test_an_empty_shard_has_no_batches(tmp_path: Path) -> None:
-    manifest = make_shard(FileStore(tmp_path / "lake"), table_of([]))
-    reader = read_shard(tmp_path, manifest.id)
-    assert [sequence(reader), sequence(reader)] == [[], []]
-
-
 # Damage, and threads that end
 
 
@@ -449,28 +406,6 @@ def test_damage_is_raised_where_the_batch_would_come(own: Made, damage: str) -> 
         list(reader)
 
 
-def test_after_a_repair_it_goes_on_where_it_failed(own: Made) -> None:
-    expected = sequence(own.reader())
-    path = file_of(own, 2)
-    path.rename(path.with_name("away"))
-    reader = own.reader(prefetch=1)
-    seen: list[str] = []
-    with pytest.raises(ShardDamaged):
-        seen.extend(one for batch in reader for one in ids(batch))
-    path.with_name("away").rename(path)
-    assert seen == expected[: len(seen)]
-    consumed = reader.state_dict()["sources"][0]["samples_consumed"]
-    assert sequence(reader) == expected[consumed:]
-
-
-def test_a_wrong_manifest_is_refused(own: Made) -> None:
-    other = make_shard(FileStore(own.data / "lake"), ROWS[:20], name="other")
-    place = own.data / "lake" / f"{own_folder(own.manifest.id)}/{MANIFEST_NAME}"
-    place.write_bytes(other.canonical())
-    with pytest.raises(ShardDamaged, match="is the manifest of"):
-        own.reader()
-
-
 def test_threads_end_with_the_reader(made: Made) -> None:
     for leave in ("close", "break", "forget"):
         reader = made.reader(prefetch=1)
@@ -507,13 +442,3 @@ def test_a_program_that_ends_in_a_loop_ends(made: Made) -> None:
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_memory_of_batches_outlives_the_reader(made: Made, expected: list[str]) -> None:
-    with made.reader() as reader:
-        found = list(reader)
-    gc.collect()
-    pa.default_memory_pool().release_unused()
-    for batch in found:
-        for number, sample in enumerate(ids(batch)):
-            assert len(batch["input_ids"][number]) == TOKENS_OF[sample]

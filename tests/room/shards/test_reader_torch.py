@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from penstock.errors import InvalidInput
-from penstock.shards.errors import PositionRefused
 from penstock.shards.reader import read_shard
 from penstock.storage import FileStore
 from tests.support.shards.making import make_groups, make_shard
@@ -75,15 +74,6 @@ def test_workers_may_change_at_a_stop(opening: Any, worker: SimpleNamespace) -> 
         dataset = ShardDataset(opening)
         dataset.load_state_dict(found[-1]["state"])
     assert seen == whole
-
-
-def test_a_state_of_another_reader_is_refused_at_once(
-    opening: Any, worker: SimpleNamespace
-) -> None:
-    from penstock.shards.torch import ShardDataset
-
-    with pytest.raises(PositionRefused):
-        ShardDataset(opening).load_state_dict(opening().state_dict() | {"seed": 6})
 
 
 def test_without_torch_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,10 @@ import pytest
 
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.shards.advantages import advantages
-from penstock_jobs.shards.errors import RewardsPending
 from penstock_jobs.shards.recipe import Recipe, load_recipe
 from penstock_jobs.shards.selection import KnownSessions, Selection, read_answer, select
 from tests.support.lakes import HandLake, hand_lake
 from tests.support.repository import ROOT
-from tests.support.reward_events import DAY_US
 from tests.support.reward_runs import run_at
 
 RECIPES = ROOT / "examples" / "recipes"
@@ -82,41 +80,6 @@ def test_what_the_rewards_say_stands_in_each_row(lake: HandLake) -> None:
     pairs = zip(chosen["session_id"].to_pylist(), made.to_pylist(), strict=True)
     found = dict(pairs)
     assert found["sample-kept"] > 0 > found["sample-reverted"]
-
-
-def test_a_shorter_horizon_is_known_sooner(lake: HandLake, tmp_path: Path) -> None:
-    """At five minutes the reverted edit is gone, at half a minute it is still there."""
-    text = (RECIPES / "realtime-rl.toml").read_text(encoding="utf-8")
-    query = (RECIPES / "fresh_edits.sql").read_text(encoding="utf-8")
-    (tmp_path / "fresh_edits.sql").write_text(query, encoding="utf-8")
-    worth = {}
-    for horizon in (30, 300, 600):
-        path = tmp_path / "recipe.toml"
-        path.write_text(text.replace("horizon_s = 600", f"horizon_s = {horizon}"))
-        chosen = chosen_by(lake, load_recipe(path)).chosen
-        worth[horizon] = dict(
-            zip(chosen["session_id"].to_pylist(), chosen["reward"].to_pylist(), strict=True)
-        )
-    assert worth[30]["sample-reverted"] > worth[300]["sample-reverted"]
-    assert worth[300]["sample-reverted"] == worth[600]["sample-reverted"]
-    assert worth[30]["sample-broken-calls"] == -1
-
-
-def test_a_recipe_that_waits(tmp_path: Path) -> None:
-    text = (RECIPES / "sft-persistent.toml").read_text(encoding="utf-8")
-    (tmp_path / "all.toml").write_text(
-        text.replace('"drop"', '"wait"').replace("persistent.sql", "all.sql")
-    )
-    (tmp_path / "all.sql").write_text("select session_id from sessions")
-    recipe = load_recipe(tmp_path / "all.toml")
-    with hand_lake(tmp_path / "lake") as lake:
-        lake.store((ROOT / "examples" / "sessions" / "01-kept.jsonl").read_bytes())
-        # Half a minute after its edit: the first look was, the others were not.
-        run_at(lake, -DAY_US / 1e6 + 9 * 3600 + 60, find_definition())
-        with pytest.raises(
-            RewardsPending, match=r"(?s)1 of 1 sessions .* the last is due at 2026-11-20T09"
-        ):
-            chosen_by(lake, recipe)
 
 
 def test_the_readme_names_each() -> None:

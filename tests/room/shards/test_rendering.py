@@ -1,6 +1,5 @@
 """Messages as tokens: what the template says, and of it exactly what the model wrote."""
 
-import hashlib
 import json
 import sys
 from pathlib import Path
@@ -235,14 +234,6 @@ def test_arguments_can_be_gone_through_and_are_written_as_sent() -> None:
     assert render_one(template, talk) == 'u[b=2][a=x]{"b":2,"a":  "x"};["no object";'
 
 
-def test_marks_that_stand_in_messages_are_not_taken_for_ours(
-    renderers: dict[str, Renderer],
-) -> None:
-    talk = Talk().user("\ufdd0 a \ufdd1").model("\ufdd0b").conversation()
-    [branch] = renderers["own"].render(talk).branches
-    assert written(branch) == ["\ufdd0b<|im_end|>"]
-
-
 def test_long_texts_are_tokenized_in_pieces_that_change_nothing(
     renderers: dict[str, Renderer],
 ) -> None:
@@ -261,15 +252,6 @@ def test_long_texts_are_tokenized_in_pieces_that_change_nothing(
 
 
 # Opening
-
-
-def test_the_digests_are_of_the_files(renderers: dict[str, Renderer]) -> None:
-    own, plain = renderers["own"], renderers["plain"]
-    assert own.tokenizer_sha256 == hashlib.sha256(tokenizer_json()).hexdigest()
-    assert plain.template_sha256 == hashlib.sha256(PLAIN.encode()).hexdigest()
-    assert own.template_sha256 != plain.template_sha256
-    [branch] = own.render(a_session().conversation()).branches
-    assert (branch.tokenizer, branch.template) == (own.tokenizer_sha256, own.template_sha256)
 
 
 @pytest.mark.parametrize(
@@ -296,12 +278,6 @@ def test_a_broken_file_is_named(
     with pytest.raises(InvalidInput) as refused:
         open_renderer(files[0], None if template is None else files[1])
     assert str(files[template is not None]) in str(refused.value)
-
-
-def test_a_missing_template_is_named(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_bytes(tokenizer_json())
-    with pytest.raises(InvalidInput, match=r"nowhere\.jinja"):
-        open_renderer(tmp_path / "tokenizer.json", tmp_path / "nowhere.jinja")
 
 
 def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ import random
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -286,14 +285,6 @@ def test_rendered_rows_have_what_a_renderer_knows() -> None:
     assert text == "a<|im_end|>b<|im_end|>"
 
 
-def test_drift_is_counted() -> None:
-    once = "{% for m in messages %}{{ m.role if loop.last else '' }}:{{ m.content }}{% endfor %}"
-    talk = Talk().user("u").model("a").user("v").model("b")
-    _, rows = sample(talk, options=SampleOptions("render"), renderer=make_renderer(once))
-    assert [reason for _, reason, _ in rows.left_out] == ["template_refused"]
-    assert rows.problems[0][1].kind == "template_refused"
-
-
 def test_broken_calls_are_said_in_the_row_and_by_session() -> None:
     talk = Talk().user("go").model("a", tokens=tokens([1], [2]))
     talk.model("b", tokens=tokens([1, 2], [3], logprobs=[0.1]))
@@ -399,23 +390,6 @@ def test_experts_have_a_row_for_each_sample() -> None:
 
 
 # All together
-
-
-def test_no_sessions_are_no_rows() -> None:
-    rows = SampleRows(ENGINE)
-    rows.add_chain([], {})
-    assert rows.table().num_rows == 0
-    assert rows.table().schema == SHARD_ROWS
-
-
-def test_a_million_tokens_are_columns_at_once() -> None:
-    talk = Talk().user("go").model("a", tokens=tokens(range(900_000), range(100_000)))
-    rows = SampleRows(ENGINE)
-    rows.add_chain([talk.conversation()], {})
-    table = rows.table()
-    assert table["n_tokens"].to_pylist() == [1_000_000]
-    assert isinstance(table["input_ids"].chunk(0), pa.LargeListArray)
-    assert table["n_trainable"].to_pylist() == [100_000]
 
 
 CALLS = st.lists(

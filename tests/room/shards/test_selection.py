@@ -318,13 +318,6 @@ def test_what_a_database_may_answer() -> None:
         read_answer(pa.Table.from_arrays([["a"], ["b"]], ["session_id", "session_id"]), "none")
 
 
-def test_nothing_asked_is_nothing_chosen() -> None:
-    facts = known({}, [], [])
-    for wanted in (None, RewardTarget(DEFINITION, "wait")):
-        found = select(asked(), facts, wanted)
-        assert (found.chosen.num_rows, found.left_out.num_rows) == (0, 0)
-
-
 _KINDS = ("scored", "negative_by_rule", "censored", "excluded", "pending", None, "absent")
 
 

@@ -53,25 +53,6 @@ def test_rows_that_keep_the_rules_pass(seed: int, step: int) -> None:
         validator.check(rows.slice(start, step))
 
 
-def test_rendered_rows_without_log_probabilities_pass() -> None:
-    row = make_row("a") | {
-        "rollout_logprobs": None,
-        "policy_version_runs": None,
-        "min_policy_version": None,
-        "max_policy_version": None,
-        "token_source": "renderer",
-        "reward": None,
-        "advantage": None,
-        "token_rewards": None,
-        "reward_components": [],
-    }
-    check(table_of([row, make_row("b")]))
-    mixed = make_row("c")
-    temperatures((4, 0.5), (10, 1.0))(mixed)
-    check(table_of([mixed]))
-    check(table_of([make_row("A"), row]))
-
-
 def put(name: str, value: object) -> Change:
     return lambda row: row.update({name: value})
 
@@ -200,20 +181,6 @@ def test_each_corruption_is_found_by_its_own_rule(rule: str, change: Change) -> 
     assert (found["rule"], found["row"]) == (rule, 3), found
     assert found["sample"] == rows[3]["sample_id"]
     assert found["file"] == "part-00000.parquet"
-
-
-@settings(max_examples=40)
-@given(number=st.integers(0, len(CORRUPTIONS) - 4), data=st.data())
-def test_a_corruption_is_found_in_any_row(number: int, data: st.DataObject) -> None:
-    rule, change = CORRUPTIONS[number]
-    rows = [make_row(f"g{one:02d}") for one in range(20)]
-    row = data.draw(st.integers(1, 19))
-    if rule == "order":
-        rows[row]["group_id"] = ""
-    else:
-        change(rows[row])
-    found = broken(table_of(rows))
-    assert (found["rule"], found["row"]) == (rule, row)
 
 
 def test_every_rule_of_a_row_has_a_corruption() -> None:

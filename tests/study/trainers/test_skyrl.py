@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tests.study.trainers.making import logprobs_of, make_model, needs, save_model
 from tests.study.trainers.shell_examples import Example
-from tests.study.trainers.skyrl_on_cpu import DIES, LOG, without_flash_attention
-from tests.support.export_rows import Row, unprompted
+from tests.study.trainers.skyrl_on_cpu import DIES, LOG
+from tests.support.export_rows import Row
 
 pytestmark = needs("ray", "skyrl", "torch")
 OPTIONS = (
@@ -70,32 +68,6 @@ def test_exactly_the_tokens_of_the_mask_count(
         assert not masks[:, : width - window.shape[1]].any()
         wanted = masks[:, width - window.shape[1] :] / masks.sum()
         np.testing.assert_allclose(window, wanted, rtol=1e-6)
-
-
-def test_files_that_are_named_one_by_one_are_drawn_equally_often() -> None:
-    """Hence the folder for each split."""
-    from skyrl.train.dataset.samplers import DataMixingSampler
-
-    drawn = DataMixingSampler(range(100), lengths=[90, 10], weights=[0.5, 0.5], seed=0)
-    assert sum(index >= 90 for index in drawn) > 30
-
-
-def test_a_first_token_that_is_trained_has_no_log_probability(
-    tmp_path: Path, model_folder: Path
-) -> None:
-    """Hence the reason no_prompt."""
-    import torch
-
-    row = unprompted("a")
-    columns = {name: pa.array([row[name]]) for name in ("input_ids", "loss_mask")}
-    columns["input_ids"] = pa.array([row["input_ids"] % 300])
-    pq.write_table(pa.table(columns), tmp_path / "train-00000.parquet")
-    [example] = loaded(tmp_path / "train-00000.parquet")
-    ids = torch.tensor([example["input_ids"]])
-    model = without_flash_attention()(str(model_folder), bf16=False)
-    with torch.no_grad():
-        found = model(ids, example["num_actions"], attention_mask=torch.ones_like(ids))
-    assert found.shape[1] == len(example["loss_mask"]) - 1
 
 
 def test_its_trainer_learns_the_mask_and_goes_on_after_a_kill(

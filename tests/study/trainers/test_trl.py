@@ -79,23 +79,6 @@ def test_sft_counts_the_tokens_of_the_mask(
     assert trained(trainer) == pytest.approx(wanted, rel=0.2 if "packing" in length else 1e-4)
 
 
-def test_sft_ignores_a_completion_mask_unless_it_is_told(
-    rows: list[Row], model_folder: Path, tmp_path: Path
-) -> None:
-    """Why the export has labels. Should this fail one day, they do no harm."""
-    import datasets
-    import trl
-
-    told = {"input_ids": "input_ids", "completion_mask": "loss_mask"}
-    columns = {name: [row[of].tolist() for row in rows] for name, of in told.items()}
-    trainer = trl.SFTTrainer(
-        model=str(model_folder),
-        train_dataset=datasets.Dataset.from_dict(columns),
-        args=trl.SFTConfig(**settings(tmp_path)),
-    )
-    assert trainer.train_dataset["labels"] == trainer.train_dataset["input_ids"]
-
-
 def rendered(rows: list[Row]) -> list[Row]:
     """As the same sessions are where no engine gave tokens."""
     nothing = dict.fromkeys(
@@ -219,19 +202,3 @@ def test_grpo_takes_rollouts_as_they_are(
     assert ratio.min() > 0.999
     assert ratio.max() < 1.001
     assert ((logprobs.grad != 0) == own).all()
-
-
-def test_grpo_alone_ignores_advantages_and_the_samplers_logprobs(
-    rows: list[Row], exported: Any, model_folder: Path, tmp_path: Path
-) -> None:
-    """Why the example takes them back: without vLLM nothing asks for log-probabilities, and a mean
-    of rewards is taken away."""
-    data = read(exported(rows, "trl-grpo"))
-    trainer = grpo(data, model_folder, tmp_path)
-    [inputs] = trainer.get_train_dataloader()
-    given = [one["advantage"] for one in inputs]
-    made = trainer._generate_and_score_completions(inputs)
-    assert "old_per_token_logps" not in made
-    assert made["advantages"].tolist() != given
-    again = grpo(data, model_folder, tmp_path / "again")
-    assert again.train().training_loss == pytest.approx(0, abs=1e-6)

@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.study.trainers.beginning import PARENT, begin
-from tests.study.trainers.making import logprobs_of, needs
-from tests.support.export_rows import TOOLS, Row, in_order, in_table, stripped
+from tests.study.trainers.making import needs
+from tests.support.export_rows import TOOLS, Row, in_table, stripped
 from tests.support.loop_world import is_alive, open_world
 from tests.support.repository import ROOT
 from tests.support.waiting import eventually
@@ -59,16 +58,6 @@ def batch_of(
     offline: Any, exported: Callable[[list[Row], str], Path]
 ) -> Callable[[list[Row]], Any]:
     return lambda rows: offline.read(exported(rows, "verl") / "rollouts")
-
-
-def old_logprobs(offline: Any, worker: Any, batch: Any) -> Any:
-    """As verl's trainers compute them before a step."""
-    from verl.utils import tensordict_utils
-    from verl.workers.utils.padding import no_padding_2_padding
-
-    data = offline.unpadded(batch, compute_loss=False)
-    found = tensordict_utils.get(worker.infer_batch(data), "log_probs")
-    return no_padding_2_padding(found, data).float()
 
 
 def test_its_data_set_reads_the_prompts(
@@ -136,48 +125,6 @@ def test_a_batch_is_what_the_rows_say(batch_of: Any, rows: list[Row]) -> None:
         assert (batch["advantages"][at] == row["advantage"] * mask).all()
 
 
-def test_group_ids_make_its_advantages(batch_of: Any, rows: list[Row]) -> None:
-    """Of a recipe that asked for none: less the mean of the group, over its deviation. The only one
-    of a group has its reward."""
-    alone = rows[-1] | {"group_id": "z"}
-    batch = batch_of(in_order([row | {"advantage": None} for row in [*rows[:-1], alone]]))
-    rewards = np.array([row["reward"] for row in rows])
-    expected = [*(rewards[:-2] / np.std([-1, 1], ddof=1)), *rewards[-2:]]
-    found = batch.batch["advantages"]
-    mask = batch.batch["response_mask"]
-    for one, tokens, advantage in zip(found, mask.bool(), expected, strict=True):
-        assert one[tokens].tolist() == pytest.approx([advantage] * int(tokens.sum()), abs=1e-5)
-        assert not one[~tokens].any()
-
-
-def test_weights_are_one_where_the_logprobs_are_the_models_own(
-    offline: Any, batch_of: Any, rows: list[Row]
-) -> None:
-    batch = batch_of(rows)
-    mask = batch.batch["response_mask"].bool()
-    batch.batch["old_log_probs"] = old_logprobs(offline, offline.start(1), batch)
-    batch.batch["rollout_log_probs"][0] -= np.log(1.5)
-    batch.batch["rollout_log_probs"][1] -= np.log(3)
-    batch, seen = offline.compute_rollout_correction_and_add_to_batch(batch, offline.CORRECTION)
-    weights = batch.batch["rollout_is_weights"]
-    expected = mask.float()
-    expected[0] *= 1.5
-    expected[1] *= 2  # cut off
-    assert (weights - expected).abs().max() < 1e-4
-    assert seen["rollout_corr/rollout_is_max"] == 2
-
-
-def test_logits_are_divided_by_the_temperature_of_the_row(
-    offline: Any, batch_of: Any, rows: list[Row], tiny_model: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tests.study.trainers.making.TEMPERATURE", 0.5)
-    rows = [row | {"temperature": 0.5} for row in rows[:1]] + rows[1:2]
-    batch = batch_of(rows)
-    found = old_logprobs(offline, offline.start(1), batch)[0]
-    expected = logprobs_of(tiny_model, rows[0]["input_ids"].tolist())[rows[0]["prompt_len"] :]
-    assert found[: len(expected)].tolist() == pytest.approx(expected, abs=1e-4)
-
-
 def test_only_tokens_of_the_mask_have_a_gradient(
     offline: Any, batch_of: Any, rows: list[Row]
 ) -> None:
@@ -198,19 +145,6 @@ def test_only_tokens_of_the_mask_have_a_gradient(
     for row, gradient in zip(rows, gradients, strict=True):
         assert (gradient[:-1] != 0).tolist() == row["loss_mask"][1:].astype(bool).tolist()
         assert gradient[-1] == 0
-
-
-def test_a_step_makes_likelier_what_was_better(
-    offline: Any, batch_of: Any, rows: list[Row]
-) -> None:
-    worker = offline.start(1)
-    batch = batch_of(rows)
-    mask, advantages = batch.batch["response_mask"], batch.batch["advantages"]
-    before = old_logprobs(offline, worker, batch)
-    seen = offline.learn(worker, batch)
-    gained = ((old_logprobs(offline, worker, batch) - before) * advantages * mask).sum()
-    assert gained > 0
-    assert seen["grad_norm"] > 0
 
 
 def test_a_loop_trains_with_it_through_a_kill(

@@ -88,25 +88,6 @@ def test_the_order_of_rows_changes_no_bit(rows: list[Any], random: Any) -> None:
         assert mixed.to_pylist() == there.take(places).to_pylist()
 
 
-@given(st.lists(_ROW, min_size=1, max_size=12), st.floats(-5, 5))
-def test_what_all_are_worth_more_changes_nothing(rows: list[Any], more: float) -> None:
-    richer = [(None if one is None else one + more, group, x) for one, group, x in rows]
-    for kind in ("group", "stratum"):
-        ours = advantages(table(*rows), kind).to_pylist()
-        theirs = advantages(table(*richer), kind).to_pylist()
-        assert [one is None for one in ours] == [one is None for one in theirs]
-        known = [(a, b) for a, b in zip(ours, theirs, strict=True) if a is not None]
-        assert [a for a, _ in known] == pytest.approx([b for _, b in known], abs=1e-9)
-
-
-def test_the_advantages_of_a_group_add_up_to_nothing() -> None:
-    rng = np.random.default_rng(5)
-    rows = [(float(rng.normal()), f"g{place % 7}", None) for place in range(100)]
-    found = np.array(advantages(table(*rows), "group").to_pylist())
-    groups = np.arange(100) % 7
-    assert np.abs(np.bincount(groups, found)).max() < 1e-12
-
-
 def test_the_gradient_by_strata_is_unbiased() -> None:
     """A policy with one weight chooses 1 with the probability p, in strata of one to three
     sessions. Over many shards, the mean of score · advantage is the true gradient of the expected
@@ -131,23 +112,3 @@ def test_the_gradient_by_strata_is_unbiased() -> None:
     assert abs(estimates.mean() - truth) < 4 * error
     # (0 + 2 · 1/2 + 3 · 2/3) / 6 = 1/2 of it.
     assert own.mean() == pytest.approx(truth / 2, rel=0.1)
-
-
-def test_strata_take_away_how_hard_they_are() -> None:
-    rng = np.random.default_rng(13)
-    hard = np.repeat([-1.0, 1.0], 50)
-    rewards = hard + rng.normal(0, 0.2, 100)
-    rows = table(*((float(one), str(i), str(hard[i])) for i, one in enumerate(rewards)))
-    against_all = rewards - rewards.mean()
-    assert np.std(advantages(rows, "stratum").to_pylist()) < 0.3 * against_all.std()
-
-
-def test_small_strata_are_steadied_by_the_others() -> None:
-    """Where strata do not differ, shrinking makes the baseline of a stratum of two far better
-    than the one other's reward by itself."""
-    rng = np.random.default_rng(12)
-    rewards = rng.normal(0, 1, 200)
-    rows = table(*((float(one), str(i), str(i // 2)) for i, one in enumerate(rewards)))
-    baselines = rewards - np.array(advantages(rows, "stratum").to_pylist())
-    other = rewards.reshape(-1, 2)[:, ::-1].ravel()
-    assert baselines.std() < 0.2 * other.std()

@@ -58,11 +58,6 @@ def test_a_prompt_that_begins_with_the_branch_goes_on_with_it() -> None:
     assert (branch.parent, branch.link, branch.problems) == (None, None, ())
 
 
-def test_a_prompt_may_end_where_the_branch_does() -> None:
-    [branch] = branched(tokens([1], [2]), tokens([1, 2], [3])).branches
-    assert parts(branch) == [([1], False), ([2], True), ([3], True)]
-
-
 @pytest.mark.parametrize(
     "prompt",
     [
@@ -141,11 +136,6 @@ def test_a_broken_call_is_a_named_problem_and_costs_the_others_nothing(
 def test_what_is_broken_before_all_branches_is_said_of_the_first() -> None:
     [branch] = branched(tokens([1], [2], logprobs=[-1.0] * 3), tokens([1, 2], [3])).branches
     assert branch.problems == ("logprobs_length",)
-
-
-def test_logprobs_may_be_nothing() -> None:
-    [branch] = branched(tokens([1], [2, 3, 4], logprobs=[0.0, -0.0, -1e-7])).branches
-    assert branch.problems == ()
 
 
 def test_without_logprobs_there_are_none() -> None:

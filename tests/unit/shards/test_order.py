@@ -1,10 +1,8 @@
 """The order of an epoch."""
 
-from collections import Counter
-from itertools import chain, pairwise
+from itertools import chain
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,22 +42,6 @@ PINNED_WINDOWS = [[4, 5, 7, 8], [0, 1, 6, 3], [2]]
 PINNED_UNITS = [9, 5, 1, 2, 4, 3, 8, 6, 7, 0]
 
 
-@pytest.mark.system
-@pytest.mark.parametrize("count", [3, 8, 100])
-def test_each_comes_first_about_as_often(count: int) -> None:
-    tries = 200 * count
-    first = Counter(int(permute(count, b"%d" % key, np.array([0]))[0]) for key in range(tries))
-    expected = tries / count
-    spread = sum((first[one] - expected) ** 2 / expected for one in range(count))
-    assert spread < count + 5 * (2 * count) ** 0.5  # chi-square, far out
-
-
-def test_neighbours_do_not_stay_neighbours() -> None:
-    found = permutation(10_000)
-    together = sum(abs(after - before) == 1 for before, after in pairwise(found))
-    assert together < 20
-
-
 def part(name: str, row_groups: list[int], continued: list[int]) -> PartFile:
     return PartFile(
         name=name, sha256="0" * 64, bytes=0, rows=sum(row_groups), tokens=0, trainable=0, groups=0,
@@ -96,16 +78,6 @@ def test_windows_hold_every_chunk_once_and_every_sample_is_found(rows: list[int]
             assert order.find(sample) == (number, inside)
             sample += 1
     assert sample == order.rows == sum(rows)
-
-
-def test_epochs_seeds_and_shards_have_orders_of_their_own() -> None:
-    rows = [1] * 40
-    orders = [
-        order_of(rows), order_of(rows, epoch=1), order_of(rows, seed=2),
-        Order("sha256:cd", order_of(rows).chunks, 1, 0),
-    ]  # fmt: skip
-    assert len({str([one.window(number) for number in range(one.windows)]) for one in orders}) == 4
-    assert len({str(one.units(0, 40).tolist()) for one in orders}) == 4
 
 
 def test_without_shuffling_it_is_that_of_the_files() -> None:

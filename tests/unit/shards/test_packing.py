@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
-from penstock.shards.balance import QUADRATIC_TOKENS, cost, pack
+from penstock.shards.balance import QUADRATIC_TOKENS, pack
 
 
 def plain_first_fit(lengths: list[int], length: int) -> list[list[int]]:
@@ -36,16 +36,6 @@ def test_by_hand() -> None:
     assert packed.costs.tolist() == pytest.approx(
         [10 + each / QUADRATIC_TOKENS for each in squares]
     )
-
-
-def test_the_cost_is_linear_and_quadratic() -> None:
-    found = cost(np.array([0, QUADRATIC_TOKENS]))
-    assert found.tolist() == [0, 2 * QUADRATIC_TOKENS]
-
-
-def test_nothing_to_pack() -> None:
-    packed = pack([], 10)
-    assert (packed.rows(), packed.offsets.tolist()) == ([], [0])
 
 
 @pytest.mark.parametrize("bad", [0, -1, 11])
