@@ -189,7 +189,7 @@ def show(
     from penstock_jobs.rewards.definition import DEFAULT, find_definition
     from penstock_jobs.rewards.explanation import computed_rewards
     from penstock_jobs.rewards.report import show_all_rewards, show_explanation
-    from penstock_jobs.sessions.transcript import transcript_of
+    from penstock_jobs.sessions.transcript import transcript_lines
     from penstock_jobs.sessions.whole_session import bucket_of, read_whole_session
 
     if definition and service_url(data, url) is not None:
@@ -209,7 +209,7 @@ def show(
         say("No run has computed it yet: `penstock rewards run` does, on the lake's machine.")
     else:
         show_explanation(record.explanation)
-    show_styled(transcript_of(record, bucket).lines())
+    show_styled(transcript_lines(record, bucket))
     show_text("")
     show_all_rewards(record.rewards)
 

@@ -119,7 +119,7 @@ def show(
 
     Example: penstock sessions show s-81f3
     """
-    from penstock_jobs.sessions.transcript import head_lines, transcript_of
+    from penstock_jobs.sessions.transcript import head_lines, transcript_lines
     from penstock_jobs.sessions.whole_session import bucket_of, read_whole_session
 
     with open_desk(data, url, tenant) as desk:
@@ -129,4 +129,4 @@ def show(
             return
         bucket = bucket_of(desk, record)
     show_styled(head_lines(record))
-    show_styled(transcript_of(record, bucket, whole=whole).lines())
+    show_styled(transcript_lines(record, bucket, whole=whole))

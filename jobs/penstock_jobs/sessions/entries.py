@@ -22,7 +22,6 @@ from penstock_jobs.shards.session_events import (
     ModelCallPayload,
     SessionEndPayload,
     SessionStartPayload,
-    ToolCall,
     ToolResultPayload,
     UserMessagePayload,
     decode_events,
@@ -99,6 +98,14 @@ class EntryPlace:
     events: int = 0
     turn: int = 0
     names: EditNames = field(default_factory=EditNames)
+    #: Of one text. None: all of it is shown.
+    chars_max: int | None = TEXT_CHARS_MAX
+
+    def cut(self, text: str | None) -> ShownText | None:
+        if not text:
+            return None
+        shown = text[: self.chars_max]
+        return ShownText(shown, len(text) - len(shown))
 
 
 class Rewards:
@@ -201,7 +208,7 @@ def _entry(
     match payload:
         case UserMessagePayload():
             about = "written by a program" if payload.synthetic else ""
-            text = _cut(payload.text)
+            text = place.cut(payload.text)
             return Entry(**common, kind="user", title="User", about=about, text=text)
         case ModelCallPayload():
             return Entry(
@@ -209,9 +216,12 @@ def _entry(
                 kind="agent",
                 title="Agent",
                 about=event.checkpoint or payload.model or "",
-                text=_cut(payload.text),
-                thinking=_cut(payload.thinking),
-                calls=[(call.name, _arguments(call)) for call in tool_calls_of(payload)],
+                text=place.cut(payload.text),
+                thinking=place.cut(payload.thinking),
+                calls=[
+                    (call.name, place.cut(call.arguments) or ShownText(""))
+                    for call in tool_calls_of(payload)
+                ],
                 rewards=rewards.of("model_call", payload.call_id or event.event_id or ""),
                 has_tokens=bytes(payload.tokens) not in (b"null", b""),
                 name=payload.call_id or event.event_id or "",
@@ -219,18 +229,18 @@ def _entry(
         case ToolResultPayload():
             failed = _fields(event).get("ok") is False
             title = f"{payload.tool or 'tool'}{' failed' if failed else ''}"
-            text = _cut(text_of(payload.output))
+            text = place.cut(text_of(payload.output))
             return Entry(**common, kind="tool", title=title, text=text, failed=failed)
         case FeedbackPayload():
             value = "" if payload.value is None else f": {payload.value}"
             title, comment = f"Feedback, {payload.kind}{value}", _fields(event).get("comment")
-            text = _cut(str(comment)) if comment else None
+            text = place.cut(str(comment)) if comment else None
             return Entry(**common, kind="feedback", title=title, text=text, failed=payload.refuses)
         case CompactionPayload():
             title = "The conversation was compacted here"
-            return Entry(**common, kind="note", title=title, text=_cut(payload.summary))
+            return Entry(**common, kind="note", title=title, text=place.cut(payload.summary))
         case SessionStartPayload():
-            return _start(event, common)
+            return _start(event, place, common)
         case SessionEndPayload():
             title = "Session ends" + (f": {payload.reason}" if payload.reason else "")
             return Entry(**common, kind="note", title=title)
@@ -238,11 +248,11 @@ def _entry(
             return _other(event, common)
 
 
-def _start(event: EventRecord, common: Mapping[str, Any]) -> Entry:
+def _start(event: EventRecord, place: EntryPlace, common: Mapping[str, Any]) -> Entry:
     known = {name: value for name, value in _fields(event).items() if name != "tools"}
     system = known.pop("system", None)
     about = ", ".join(f"{name} {value}" for name, value in known.items() if value)
-    text = _cut(system) if isinstance(system, str) else None
+    text = place.cut(system) if isinstance(system, str) else None
     return Entry(**common, kind="note", title="Session begins", about=about[:400], text=text)
 
 
@@ -338,17 +348,6 @@ def _fate_sentence(fate: EditFate | None) -> str:
     kinds: tuple[LineFate, ...] = ("surviving", "reworked", "gone")
     parts = [f"{counts[kind]} {kind}" for kind in kinds if counts[kind]]
     return f"{', '.join(parts) or 'no lines told apart'} after {fate.horizon_s} s"
-
-
-def _arguments(call: ToolCall) -> ShownText:
-    return _cut(call.arguments) or ShownText("")
-
-
-def _cut(text: str | None) -> ShownText | None:
-    if not text:
-        return None
-    left_out = len(text) - TEXT_CHARS_MAX
-    return ShownText(text[:TEXT_CHARS_MAX], left_out) if left_out > 0 else ShownText(text)
 
 
 def _payload_of(event: EventRecord) -> EventPayload | None:

@@ -95,9 +95,8 @@ def build_shard(
     by: str = OPERATOR,
     follow: Callable[[int, int], None] = lambda _done, _of: None,
 ) -> ShardBuild:
-    """`follow` hears after each slice how many are done, and how many there are. Raises
-    InvalidInput, RewardsPending, NothingToBuild, ShardInvalid, SnapshotUnknown, and what the query
-    and the executor raise."""
+    """Plan, build and register a shard. `follow` hears after each slice how many are done, of how
+    many."""
     settings = lake.settings.room(LakeSettings)
     owner = uuid.uuid4().hex
     as_of: str | int = recipe.as_of

@@ -95,9 +95,8 @@ class _ToolMatches(NamedTuple):
 
 
 def _match_results(decoded: DecodedEvents) -> _ToolMatches:
-    """A result answers the last open call of its id before it; without one the next after it,
-    where a clock was off. One without an id answers the first open call of its tool in the model
-    call before it."""
+    """A result answers the last open call of its id before it, else the next after it. Without an
+    id: the first open call of its tool in the model call before."""
     by_place: dict[int, list[_ToolRequest]] = {}
     unanswered: defaultdict[str, list[_ToolRequest]] = defaultdict(list)
     for at, (_, payload) in enumerate(decoded):

@@ -93,9 +93,8 @@ def _marked_but_there(order: ErasureOrder) -> Sequence[str]:
 
 
 def _erase_builds(order: ErasureOrder) -> Iterator[ErasedPart]:
-    """What builds have written that are under way or were killed: they read the events as they
-    were, fail now, and can begin again. Local copies of shards are made again when they are read.
-    """
+    """Files of builds that are under way or were killed, and local copies. Builds fail now, and can
+    begin again."""
     lake = order.lake
     if next(order.sessions(), None) is None:
         return

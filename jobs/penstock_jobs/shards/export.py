@@ -333,9 +333,8 @@ def check_target(target: str, out: Path) -> Exporter:
 
 
 def export_shard(shard: StoredShard, target: str, out: Path) -> ExportReport:
-    """Write the shard into a directory, which appears when it is complete. Raises InvalidInput
-    for an unknown target and for a directory that is not empty; ExportEmpty, where nothing can be
-    written; ShardDamaged, what the store raises."""
+    """Write the shard into a directory, which appears when it is complete. Raises InvalidInput,
+    ExportEmpty, ShardDamaged, what the store raises."""
     exporter = check_target(target, out)
     out = out.absolute()
     out.parent.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)

@@ -323,12 +323,8 @@ def _sides(chosen: pa.Table, recipe: Recipe, planned: PlannedSessions) -> pa.Arr
 def split_sides(
     keys: Sequence[pa.ChunkedArray | pa.Array], eval_share: float, seed: int
 ) -> pa.Array:
-    """`train` or `eval` for each session: a shard keeps the latter for evaluation. `keys` are
-    columns over the sessions, narrow ones first: sessions with an equal key are on one side, and
-    where keys overlap, all that is linked is. Null links with nothing.
-
-    The seed and the least name of what is linked decide. So a side does not depend on the order of
-    sessions, and a new session moves only those that it links."""
+    """`train` or `eval` for each session, by columns of keys, narrow ones first. What shares a key,
+    or is linked by others, is on one side: the seed and its least name decide."""
     count, bound = len(keys[0]), round(eval_share * 2**64)
     if not count:
         return pa.array([], NAMES)

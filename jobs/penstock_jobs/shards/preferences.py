@@ -134,9 +134,8 @@ def _texts(value: Any) -> Iterator[str]:
 def find_corrections(
     rows: pa.Table, tenant: str, as_of_us: int, *, horizon_s: int, chains: Mapping[str, str]
 ) -> dict[str, list[Correction]]:
-    """By session, of whole sessions of rows of segments: what had become of edits at the horizon.
-    Those that nobody looked at by then are in none. `chains` are by session: what the user did to
-    an edit of a parent is seen in its child."""
+    """By session, what had become of edits at the horizon; of those that somebody looked at by
+    then. What the user did to an edit of a parent is seen in its child."""
     relations = Relations(chains={name: ChainMember(chain) for name, chain in chains.items()})
     columns = columns_of([all_rewards()["edit_persistence"]])
     bucket = as_bucket(rows, tenant, as_of_us, columns, relations)

@@ -71,10 +71,8 @@ def register(
     left_out: Sequence[tuple[str, str]] = (),
     by: str = OPERATOR,
 ) -> bool:
-    """Put a shard into the database whose files are in the store, with some of the sessions
-    `left_out`, each with its reason, as examples. False where it is there already:
-    the same shard may be built twice, even at the same time. From then on its files count as known
-    and are announced no longer. Raises FileLost where one of them was cleared away meanwhile."""
+    """Put a shard whose files are in the store into the database; its files are announced no
+    longer. False where it is there already. Raises FileLost."""
     manifest, folder = stored.manifest, stored.folder
     announced = segment_intent.c.name.startswith(f"{folder}/", autoescape=True)
     claimed = announced & segment_intent.c.claimed_at.is_not(None)
@@ -188,9 +186,8 @@ def count_marks(database: Database, tenant: str, reason: str) -> dict[str, int]:
 
 
 def held_sessions(lake: Lake, tenant: str, shard_id: str, suspected: set[str]) -> set[str]:
-    """Which of the suspected sessions a shard holds. Of one that was dropped, or whose files are
-    damaged, its filter alone is left, which is wrong about one session in many thousands: all of
-    them."""
+    """Which of the suspected sessions a shard holds: all, where its files are dropped or damaged,
+    since the filter is hardly ever wrong."""
     try:
         folder = shard_folder(tenant, shard_id)
         return suspected & sessions_of(stored_shard(lake.store, folder, shard_id))

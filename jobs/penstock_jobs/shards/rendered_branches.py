@@ -135,9 +135,8 @@ class Renderer:
         self._borders = re.compile("|".join(map(re.escape, texts))) if texts else None
 
     def render(self, conversation: Conversation) -> RenderedBranches:
-        """Of the messages that the model wrote here for the first time. A context that the template
-        refuses is a problem of its last message; the others are rendered. Raises
-        TemplateLimitReached."""
+        """Branches of what the model wrote here for the first time. A context that the template
+        refuses is a problem of its last message. Raises TemplateLimitReached."""
         tools = None if conversation.tools is None else msgspec.json.decode(conversation.tools)
         drafts: list[_RenderedContext] = []
         problems: list[EventProblem] = []

@@ -98,11 +98,8 @@ class SampleRows:
         credit: Callable[[Sequence[RolloutRow]], list[TokenRewards]] | None = None,
         sources: PreferenceSources = NO_SOURCES,
     ) -> None:
-        """All sessions of a chain, or one that is in none. Rows come of those that are `chosen`,
-        else of all. The rollout is named by the session that the chain began with, where nothing
-        else is said; so is the group, where no session of the chain names one. `credit` says the
-        token rewards of its rows; `sources` are what preferences come from beside the sessions.
-        Raises TokenizerMismatch."""
+        """All sessions of a chain; rows come of those that are `chosen`, else of all. `credit` says
+        the token rewards of its rows. Raises TokenizerMismatch."""
         places = order_chain(conversations)
         if not places:
             return

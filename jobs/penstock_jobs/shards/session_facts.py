@@ -93,9 +93,8 @@ class SessionLinks:
         return self._chains.get(session, session)
 
     def origin(self, session: str) -> str:
-        """The session that all of it began with: through its chain, and through the sessions that
-        this resumes or forks. In a ring of links, which nobody should send, it is always the
-        same one."""
+        """The session that all of it began with, through chains, resumes and forks. In a ring of
+        links, which nobody should send, it is always the same one."""
         path: list[str] = []
         chain = self.chain(session)
         while chain not in path:
@@ -197,9 +196,8 @@ class SnapshotQueries:
         return self.lake.query(query, as_of=self._snap, tenant=self.tenant).arrow()
 
     def facts(self, asked: pa.Table) -> Iterator[pa.Table]:
-        """What `facts` answers, so many sessions at a time: summaries of all at once would not fit
-        into the memory of a query. `asked` is sorted, and so is what comes. There is always one
-        table, if an empty one."""
+        """What `facts` answers, so many sessions at a time: all at once would not fit into a
+        query's memory. Sorted as `asked` is. There is always one table."""
         ids = in_one(asked["session_id"])
         for start in range(0, max(len(ids), 1), _FACTS_AT_ONCE):
             some = ids.slice(start, _FACTS_AT_ONCE)

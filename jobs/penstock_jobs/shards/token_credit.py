@@ -66,8 +66,7 @@ def span_credits(
     chosen: pa.Table, rows: pa.Table, definition: Definition, chains: Mapping[str, str]
 ) -> pa.Array:
     """For each row of CHOSEN_ROWS what its edits and turns added to the reward of its chain. `rows`
-    are scored rewards of single edits and turns, of all sessions of these chains; `chains` are by
-    session. A reward that edits have is taken from them."""
+    are their scored rewards, of all sessions of these chains."""
     horizons = {term.reward.name: term.horizon_s for term in definition.counted()}
     parts: defaultdict[tuple[str, str], list[tuple[Any, ...]]] = defaultdict(list)
     columns = ("session_id", "name", "horizon_s", "target_kind", "target_id", "value", "weight")

@@ -107,9 +107,8 @@ class EngineTokens:
 
 
 class PromptMemory:
-    """The ids of the call before, as they were written. A prompt is nearly always what was there
-    before and a little more: of a session, only that little is decoded, not all of it again with
-    each call."""
+    """The ids of the call before, as they were written. A prompt is nearly always these and a
+    little more: only that is decoded."""
 
     def __init__(self) -> None:
         self._text = b""

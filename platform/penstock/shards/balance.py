@@ -50,12 +50,8 @@ def cost(tokens: np.ndarray) -> np.ndarray:
 def divide(
     tokens: np.ndarray, groups: np.ndarray, budget: BatchBudget, world: int
 ) -> list[np.ndarray]:
-    """Which samples of a batch each rank gets, in the order of the batch. `tokens` has the length
-    of each sample, `groups` where each group begins among them.
-
-    The costliest goes first, to the rank with the least. A group stays on one rank unless it is
-    larger than a rank's part of the budget; then its samples are dealt out one by one.
-    """
+    """Which samples of a batch each rank gets. The costliest goes first, to the rank with the
+    least; a group stays on one rank unless it is larger than a rank's part of the budget."""
     if world == 1:
         return [np.arange(len(tokens))]
     sizes = np.diff(np.append(groups, len(tokens)))

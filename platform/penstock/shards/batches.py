@@ -29,11 +29,7 @@ ROUTE_COLUMNS = tuple(name for name in ROUTE_ROWS.names if name not in SHARD_ROW
 @dataclass(eq=False, repr=False)
 class Ragged:
     """A list for each row: `lengths[i]` values from `starts[i]` on of the buffer `which[i]`.
-
-    `[row]` is always a view of what was decoded. `values` are so too where the rows lie side by
-    side in one row group; else they are copied when first used. The values of row i are
-    `values[offsets[i]:offsets[i + 1]]`.
-    """
+    `[row]` is a view; `values` are copied where rows do not lie side by side."""
 
     buffers: Sequence[np.ndarray]
     which: np.ndarray
@@ -110,12 +106,8 @@ def _joined(parts: Sequence[np.ndarray | Ragged]) -> np.ndarray | Ragged:
 
 @dataclass(frozen=True)
 class Batch:
-    """The part of a global batch for one rank. A rank without a part gets one row of padding: its
-    loss weight is 0, and nothing of it is trained.
-
-    Columns of records are flattened: `turn_spans.start` and the like. `state` is where a reader
-    stands after it gave out this batch.
-    """
+    """The part of a global batch for one rank, with records as `turn_spans.start` and the like. A
+    rank without a part gets one row of padding, whose loss weight is 0."""
 
     columns: Columns
     rows: int

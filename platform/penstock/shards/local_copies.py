@@ -274,10 +274,8 @@ class _OpenFile(NamedTuple):
 
 
 class OpenFiles:
-    """Reads row groups. Any number of threads may do so at once, each from an opening of its own.
-
-    Openings and the indexes of files are kept: reading an index takes as long as decoding a row
-    group."""
+    """Reads row groups, from any number of threads. Openings and indexes are kept: reading an index
+    takes as long as decoding a row group."""
 
     def __init__(
         self,

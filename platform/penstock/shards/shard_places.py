@@ -153,9 +153,8 @@ class _FilePieces(io.RawIOBase):
 
 @dataclass(frozen=True)
 class ServiceStore:
-    """The part of an ObjectStore that reads shards, over HTTP and each file from its beginning to
-    its end. The folder of a shard is its id. Each file has a desk of its own, which threads cannot
-    share."""
+    """The part of an ObjectStore that reads shards over HTTP, each file from beginning to end. The
+    folder of a shard is its id. Threads cannot share a file's desk."""
 
     desk: Callable[[], AbstractContextManager[Desk]]
     local = False
@@ -191,9 +190,8 @@ def service_desk(url: str, key: str | None) -> Iterator[Desk]:
 
 @contextmanager
 def shard_at_hand(desk: Desk, shard: str, folder: Path) -> Iterator[StoredShard]:
-    """A shard (by its id, the beginning of it, or its name) while the block runs: that of the lake,
-    or copies in a folder of their own below `folder`. Raises ShardUnknown, ShardMissing,
-    ShardDamaged."""
+    """A shard, by id or name, while the block runs: the lake's, or copies below `folder`. Raises
+    ShardUnknown, ShardMissing, ShardDamaged."""
     if isinstance(desk, LocalDesk):
         lake, tenant = desk.lake, desk.caller.tenant
         known = find_shard(lake.database, tenant, shard)

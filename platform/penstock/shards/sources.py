@@ -42,10 +42,8 @@ _TABLE_MAX = 16_384
 
 
 def permute(count: int, key: bytes, places: np.ndarray) -> np.ndarray:
-    """The values at these places of a permutation of range(count), each computed by itself.
-
-    A Feistel network over the next power of four, walked until it is back within range.
-    """
+    """The values at these places of a permutation of range(count): a Feistel network over the next
+    power of four, walked until it is back within range."""
     if count <= 1:
         return np.zeros(len(places), np.int64)
     half = max(1, ((count - 1).bit_length() + 1) // 2)

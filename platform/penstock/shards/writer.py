@@ -81,11 +81,8 @@ class FileCreator(Protocol):
 
 @dataclass
 class PartWriter:
-    """Writes sorted rows into the parts of a shard. Use as a context manager; `files` is complete
-    when the block ended well. Holds a row group in memory, and routes of as many bytes.
-
-    A writer that is `routed` is given the routes of the same rows with each write.
-    """
+    """Writes sorted rows into the parts of a shard, and routes of the same rows where it is
+    `routed`. `files` is complete when the block ended well."""
 
     store: FileCreator
     folder: str
@@ -229,9 +226,8 @@ class _OpenPart:
 
 
 def _compared(field: pa.Field) -> list[str]:
-    """The columns of a file, by their paths, whose least and greatest values stand in the index of
-    each page; where pages begin stands there for all. Long texts have none: they take room, and
-    nobody looks for a conversation between two others."""
+    """Paths of the columns whose least and greatest values stand in the index of each page. Long
+    texts have none: nobody looks for a conversation between two others."""
     kind, inside = field.type, f"{field.name}.list.element"
     if pa.types.is_large_string(kind) or pa.types.is_large_binary(kind):
         return []

@@ -116,7 +116,7 @@ def test_a_session_reads_from_top_to_bottom(data: str) -> None:
         "agent  ckpt-0011",
         "→ edit_file",
         "edit r-1: web/load.ts",
-        "after 900 s of its lines: 1 gone",
+        "1 gone after 900 s",
         "+  return retry(() => fetch(url), 5);  ← gone",
         "⇒ turn 1: ",
         "user  turn 2",

@@ -70,8 +70,7 @@ def first_sampled(
     engine: bool,
 ) -> pa.Table:
     """When the first tokens of each session were sampled that are its own, in microseconds since
-    1970: of copies, and where nothing was written, none. `engine`: only the engine's tokens count.
-    """
+    1970. `engine`: only the engine's tokens count."""
     asked = pa.table({"session_id": sessions})
     rows = queries.read("sampled", asked, copying=sorted(copies), engine=engine)
     is_copying = pc.is_in(rows["session_id"], value_set=pa.array(copies, pa.string()))
@@ -87,12 +86,8 @@ def first_sampled(
 
 
 def copied(events: pa.Table, parents: Mapping[str, str]) -> Mask:
-    """For each event whether it is a copy. `events` has session_id, ts, seq, type, source,
-    source_key; message: what a user or the model said, with its tool calls, or a digest of that;
-    written and sampled: digests of the tokens that the model wrote, and of these together with
-    those that it had read, where the engine gave them. They are all events of the sessions asked
-    about, and of those that these repeat.
-    `parents` says of each session that is a resume or a fork, of which."""
+    """For each event whether it is a copy. `events` are all of the sessions asked about and of
+    those that these repeat; `parents` says of each resume or fork, of which."""
     parents = _without_rings(parents)
     rank = _ranks(events, parents)
     return (

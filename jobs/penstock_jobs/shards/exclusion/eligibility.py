@@ -47,9 +47,8 @@ _DENIED_BY: Mapping[DecisionKind, ExclusionReason] = {
 def spread_denials(
     denied: Mapping[str, DecisionKind], chains: Mapping[str, str], repeats: Mapping[str, str]
 ) -> dict[str, DecisionKind]:
-    """Whose decision denies each session, after it has spread: over chains, and to all sessions
-    that resume or fork a denied one, since they hold what was said there. `repeats` gives the
-    parent of each such session. Where several deny one, the most particular is named."""
+    """Whose decision denies each session, spread over chains and to all that resume or fork a
+    denied one (`repeats`: their parents). The most particular is named."""
     by_chain: dict[str, DecisionKind] = {}
     for kind in _PARTICULAR_FIRST:
         spread = {chains.get(session, session) for session in denied if denied[session] == kind}
@@ -75,9 +74,8 @@ def without_consent(
     demanded: Consent,
     denied_by: Mapping[str, DecisionKind] = MappingProxyType({}),
 ) -> Exclusions:
-    """`train` demands that every session of a chain consents; `not_denied` that none refuses.
-    `consents` and `chains` are by session, of whole chains. A missing consent is unknown.
-    `denied_by` says whose decision denies a session that has not refused itself."""
+    """`train` demands that every session of a chain consents; `not_denied` that none refuses. A
+    missing consent is unknown."""
     denied: Exclusions = {}
     unknown: Exclusions = {}
     for session in consents.keys() | chains.keys():
@@ -109,10 +107,8 @@ def stale(
     sampled_us: Mapping[str, int] | None = None,
     max_age_s: int | None = None,
 ) -> Exclusions:
-    """`at_us` is the time of the snapshot: a shard that is built again from it is the same.
-    `sampled_us` says when the first tokens were sampled that a session would be trained on; what
-    happened in it later makes them no younger. `behind` says how many versions each checkpoint is
-    behind; newer ones are below 0. Where it is None versions do not matter."""
+    """`at_us` is the time of the snapshot, `sampled_us` when a session's first trained tokens were
+    sampled, `behind` how many versions each checkpoint is behind."""
     exclusions: Exclusions = {}
     for profile in profiles:
         names = profile.checkpoints
@@ -154,9 +150,8 @@ def behind_checkpoint(profiles: Iterable[SessionProfile], reference: str) -> dic
 
 
 def behind_channel(channel: str, changes: pa.Table) -> tuple[str, dict[str, int]]:
-    """The checkpoint that the channel points at, and versions behind it, from the channel's
-    changes, the oldest first. Its canary is the newest version. Raises InvalidInput where it never
-    pointed at a checkpoint."""
+    """The checkpoint that the channel points at, and versions behind it; its canary is the newest.
+    `changes` are the oldest first. Raises InvalidInput where there is none."""
     rows = changes.to_pylist()
     pointed = [row["checkpoint"] for row in rows if row["checkpoint"] is not None]
     if not pointed:
@@ -179,9 +174,8 @@ def over_caps(
     per_repo: int | None = None,
     sessions: int | None = None,
 ) -> pa.Array:
-    """Why each session is left out, null where it stays; `rows` have session_id, chain, user and
-    repo. A chain has the user and the repository of its first session. A session without a user or
-    repository is not counted for one. A cap of None is no limit."""
+    """Why each session is left out, null where it stays. A chain has the user and the repository of
+    its first session."""
     if not rows.num_rows or (per_user, per_repo, sessions) == (None, None, None):
         return pa.nulls(rows.num_rows, pa.string())
     names, chains = numbered(rows["session_id"]), numbered(rows["chain"])
