@@ -8,8 +8,7 @@ import numpy as np
 
 from bench.figures import Figure, Goal
 from bench.measurement import Measurement, Size
-from penstock.channels.channel_verdict import judge
-from penstock.channels.promotion import Promotion, promote, set_policy
+from penstock.channels.promotion import Promotion, judge, promote, set_policy
 from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
 from penstock.checkpoints.registration import register
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite

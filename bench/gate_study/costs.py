@@ -11,8 +11,8 @@ from itertools import product
 import numpy as np
 
 from penstock.gate.amounts import MetricAmounts, SideAmounts
-from penstock.gate.guards import measure_guard
 from penstock.gate.policy import Guard
+from penstock.gate.requirements import measure_guard
 from penstock.terminal.output import say, show_table
 
 _GUARD = Guard(suite="core", metric="cost_usd", kind="max_increase", limit=0.1)

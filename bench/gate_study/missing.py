@@ -10,8 +10,7 @@ import numpy as np
 from numpy.random import Generator
 
 from bench.gate_study.scores import CHANGES, SUITES, Case, Values, sides
-from penstock.gate.ranges import Ranges
-from penstock.gate.statistics import chance, estimate_chances
+from penstock.gate.statistics import Ranges, chance, estimate_chances
 from penstock.terminal.output import say, show_table
 
 ALPHA = 0.05

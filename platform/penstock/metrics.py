@@ -83,17 +83,15 @@ CATALOGUE: dict[str, Metric] = {
     "query_seconds": Metric(Histogram, "time of POST /v1/query", buckets=_SLOW),
     "queries_running": Metric(Gauge, "queries that run, or wait for their turn"),
     "channel_waiters": Metric(Gauge, "requests that wait for a change of a channel"),
-    "notices_told_total": Metric(
-        Counter, "changes of channels that webhooks or the topic were told", ("kind",)
-    ),
+    "notices_told_total": Metric(Counter, "changes of channels that webhooks were told"),
     "notice_failures_total": Metric(
-        Counter, "tries to tell a change of a channel that failed and are repeated", ("kind",)
+        Counter, "tries to tell a change of a channel that failed and are repeated"
     ),
     "notices_waiting": Metric(
-        Gauge, "changes of channels that a webhook or the topic has yet to be told", ("target",)
+        Gauge, "changes of channels that a webhook has yet to be told", ("target",)
     ),
     "notice_target_failing": Metric(
-        Gauge, "1 when the last try to tell a webhook or the topic failed", ("target",)
+        Gauge, "1 when the last try to tell a webhook failed", ("target",)
     ),
     "replicas": Metric(
         Gauge,

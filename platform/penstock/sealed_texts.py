@@ -1,7 +1,7 @@
 """Secrets that have to be in the database are sealed there: encrypted with a key that is not.
 
 A sealed text names its key, and fits only the place that it was made for: moved to another row it
-cannot be opened. A text without the mark is from before secrets were sealed, and is read as it is.
+cannot be opened.
 """
 
 import base64
@@ -50,7 +50,8 @@ class SecretSeal:
 
     def seal(self, text: str, place: str) -> str:
         """Raises SecretKeyUnfit."""
-        cipher = self._cipher(make=True)
+        self._make_missing()
+        cipher = self._cipher()
         nonce = secrets.token_bytes(_NONCE_BYTES)
         content = nonce + cipher.encrypt(nonce, text.encode(), place.encode())
         encoded = base64.urlsafe_b64encode(content).decode()
@@ -58,11 +59,12 @@ class SecretSeal:
 
     def open(self, text: str, place: str) -> str:
         """Raises SecretKeyUnfit."""
-        if not text.startswith(SEALED_MARK):
-            return text
         from cryptography.exceptions import InvalidTag
 
-        cipher = self._cipher(make=False)
+        changed = f"{place} was changed in the database since; remove it, and add it again"
+        if not text.startswith(SEALED_MARK):
+            raise self._unfit(changed)
+        cipher = self._cipher()
         name, _, encoded = text.removeprefix(SEALED_MARK).partition(":")
         if name != self._key_name:
             why = (
@@ -75,8 +77,7 @@ class SecretSeal:
             nonce, rest = content[:_NONCE_BYTES], content[_NONCE_BYTES:]
             return str(cipher.decrypt(nonce, rest, place.encode()), "utf-8")
         except (InvalidTag, ValueError) as error:
-            why = f"{place} was changed in the database since; remove it, and add it again"
-            raise self._unfit(why) from error
+            raise self._unfit(changed) from error
 
     def key_for(self, purpose: str) -> bytes:
         """A key of the lake for something else than sealing; made with the first one. Raises
@@ -84,11 +85,9 @@ class SecretSeal:
         self._make_missing()
         return hmac.digest(self._key, b"penstock " + purpose.encode(), hashlib.sha256)
 
-    def _cipher(self, *, make: bool) -> "AESGCM":
+    def _cipher(self) -> "AESGCM":
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-        if make:
-            self._make_missing()
         return AESGCM(self._key)
 
     def _make_missing(self) -> None:

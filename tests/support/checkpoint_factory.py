@@ -6,8 +6,7 @@ from typing import Any
 
 from penstock.channels import promotion
 from penstock.channels.change import Change
-from penstock.channels.promotion import Judge, Promotion
-from penstock.channels.rollback import Rollback, roll_back
+from penstock.channels.promotion import Judge, Promotion, Rollback, roll_back
 from penstock.checkpoints.checkpoint import Checkpoint
 from penstock.checkpoints.registration import register
 from penstock.database.engine import Database

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
-from penstock.channels.channel_verdict import channel_evidence
+from penstock.channels.promotion import channel_evidence
 from penstock.checkpoints.attempts import (
     Attempt,
     AttemptScope,
@@ -17,7 +17,7 @@ from penstock.checkpoints.attempts import (
     note_problem,
     record_attempts,
 )
-from penstock.checkpoints.errors import AttemptConflict
+from penstock.checkpoints.checkpoint import AttemptConflict
 from penstock.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput, PenstockError

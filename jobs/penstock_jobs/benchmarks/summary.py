@@ -23,8 +23,7 @@ from penstock.checkpoints.attempts import (
 from penstock.checkpoints.suites import SuiteTask, suite_versions, version_names
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from penstock.gate.ranges import Ranges
-from penstock.gate.statistics import compare, estimate
+from penstock.gate.statistics import Ranges, compare, estimate
 
 _ALPHA = 0.025  # on each side of an interval
 _TASK_MEANS = ("score", "completion_tokens", "latency_s")

@@ -205,7 +205,7 @@ def situation_of(lake: Lake, tenant: str, channel: str, at_us: int | None = None
     latest = channel_changes(lake.database, tenant, channel, limit=_CHANGES_MAX, latest=True)
     text = channels.policy_of(lake.database, state)
     where = f"the policy of {channel}"
-    policy = parse(text, where, stored=True) if text is not None else None
+    policy = parse(text, where) if text is not None else None
     if at_us is None:
         with lake.database.read() as connection:
             at_us = int(connection.execute(sa.select(now_us())).scalar_one())

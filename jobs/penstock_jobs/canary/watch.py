@@ -20,17 +20,15 @@ from penstock.channels.errors import (
     NothingToRollBackTo,
     PromotionConflict,
 )
-from penstock.channels.promotion import Judge, Promotion, promote
-from penstock.channels.rollback import Rollback, roll_back
-from penstock.checkpoints.checkpoint import TEXT_CHARS_MAX
-from penstock.checkpoints.errors import StateRefused
+from penstock.channels.promotion import Judge, Promotion, Rollback, promote, roll_back
+from penstock.checkpoints.checkpoint import TEXT_CHARS_MAX, StateRefused
 from penstock.clock import SECOND_US
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
 from penstock.database.leases import leased
 from penstock.errors import one_line
-from penstock.gate.errors import GateRefused
 from penstock.gate.policy import CanarySteps
+from penstock.gate.verdict import GateRefused
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock_jobs.canary.live_metrics import ARMS
@@ -70,7 +68,7 @@ class Step(NamedTuple):
 
 
 def gate(database: Database, tenant: str, full: bool) -> Judge:
-    from penstock.channels.channel_verdict import judge
+    from penstock.channels.promotion import judge
 
     return lambda channel, checkpoint: judge(database, tenant, channel, checkpoint, full=full)
 

@@ -4,19 +4,17 @@ at live metrics there: canary, watch. One runner at a time looks."""
 from collections.abc import Collection, Iterator, Sequence
 
 from penstock.channels.change import Change
-from penstock.channels.channel_verdict import judge
 from penstock.channels.errors import AlreadyServing, ChannelPinned, PromotionConflict
 from penstock.channels.history import channel_changes
-from penstock.channels.promotion import Promotion, promote, set_policy
-from penstock.channels.rollback import Rollback, roll_back
+from penstock.channels.promotion import Promotion, Rollback, judge, promote, roll_back, set_policy
 from penstock.checkpoints.attempts import AttemptScope, RecordedAttempt, attempts_of
-from penstock.checkpoints.errors import StateRefused
+from penstock.checkpoints.checkpoint import StateRefused
 from penstock.clock import SECOND_US
 from penstock.database.leases import leased
 from penstock.errors import InvalidInput, one_line
 from penstock.execution import open_executor
-from penstock.gate.errors import GateRefused
 from penstock.gate.policy import CanarySteps, EvidenceRules
+from penstock.gate.verdict import GateRefused
 from penstock.lake.settings import LakeSettings
 from penstock_jobs.benchmarks.run import (
     ChooseAttempts,

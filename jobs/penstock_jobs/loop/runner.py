@@ -237,7 +237,7 @@ class Runner:
         state = channel_state(self.lake.database, self.tenant, self.loop.channel)
         text = self.loop.policy or policy_of(self.lake.database, state)
         where = f"the policy of {state.name}"
-        is_live = bool(text and parse(text, where, stored=True).live)
+        is_live = bool(text and parse(text, where).live)
         if state.checkpoint is None:
             why = "nothing is promoted to it: a loop needs a first checkpoint to train from"
         elif state.policy is None and self.loop.policy is None:

@@ -94,7 +94,7 @@ class StageContext:
     def policy(self) -> Policy | None:
         text = policy_of(self.database, self.channel())
         where = f"the policy of {self.loop.channel}"
-        return None if text is None else parse(text, where, stored=True)
+        return None if text is None else parse(text, where)
 
     def seconds_in_stage(self) -> float:
         began = self.cycle.stage(self.claim.stage).started_at or self.claim.at

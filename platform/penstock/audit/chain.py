@@ -1,15 +1,29 @@
-"""The chains of the audit in the database: entries are appended, read and checked here."""
+"""The chains of the audit in the database: entries are appended, read and checked."""
 
-from collections import defaultdict
+import threading
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, fields
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.audit.entry import NO_HASH, Action, AuditEntry, Deed, Flaw, Head, entry_of, first_flaw
+from penstock.audit.entry import (
+    NO_TENANT,
+    OPERATOR,
+    Action,
+    AuditEntry,
+    Deed,
+    Flaw,
+    Head,
+    entry_of,
+    first_flaw,
+)
+from penstock.audit.hash_chain import NO_HASH
 from penstock.audit.tables import audit_chain, audit_entry
 from penstock.database.engine import Database, clock_us, insert_new
+from penstock.settings import ENVIRONMENT_PREFIX, ResolvedSetting, Settings, declarations
 
 _COLUMNS = [audit_entry.c[field.name] for field in fields(AuditEntry)]
 
@@ -108,3 +122,64 @@ def flaws_of(
                 flaw = first_flaw(name, (AuditEntry(**row._mapping) for row in rows), head, kept)
             flaws += [flaw] if flaw is not None else []
     return [(name, heads.get(name, Head(0, NO_HASH))) for name in checked], flaws
+
+
+# What is done too often for an entry each
+
+#: Of one process between two notes. What is over is noted without its subject.
+_SUBJECTS_MAX = 10_000
+
+_Place = tuple[str, str, Action, str]
+
+
+class Tally:
+    """What is done too often is added up, and noted a few times a minute at most. A process that is
+    killed loses what it had not noted yet. Safe to share between threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._amounts: dict[_Place, Counter[str]] = {}
+
+    def count(
+        self, tenant: str, actor: str, action: Action, subject: str = "", **amounts: int
+    ) -> None:
+        place = (tenant, actor, action, subject)
+        with self._lock:
+            if place not in self._amounts and len(self._amounts) >= _SUBJECTS_MAX:
+                place = (tenant, actor, action, "")
+            self._amounts.setdefault(place, Counter()).update(amounts, times=1)
+
+    def flush(self, database: Database) -> None:
+        """Note what was counted. What cannot be noted is kept. Raises DatabaseUnreachable."""
+        with self._lock:
+            amounts, self._amounts = self._amounts, {}
+        deeds = [
+            Deed(tenant=tenant, actor=actor, action=action, subject=subject, facts=dict(counts))
+            for (tenant, actor, action, subject), counts in sorted(amounts.items())
+        ]
+        try:
+            record(database, *deeds)
+        except BaseException:
+            with self._lock:
+                for place, counts in amounts.items():
+                    self._amounts.setdefault(place, Counter()).update(counts)
+            raise
+
+
+def note_settings(database: Database, settings: Settings, process: str) -> None:
+    """An entry with what is not at its default, where that changed since such a process started
+    last. Secrets are told as `***`. Raises DatabaseUnreachable."""
+    rooms: dict[str, object] = {}
+    for room in (settings, *settings.rooms):
+        rooms |= {name: getattr(room, name) for name in vars(room)}
+    facts: dict[str, str | int | None] = {}
+    for declared in declarations():
+        value = rooms.get(declared.name, declared.default)
+        if value != declared.default:
+            secret = not declared.repr
+            shown = ResolvedSetting(declared.name, value, "", "", secret).shown
+            facts[ENVIRONMENT_PREFIX + declared.name.upper()] = str(shown)
+    deed = Deed(tenant=NO_TENANT, actor=OPERATOR, action="settings", subject=process, facts=facts)
+    last = entries_of(database, NO_TENANT, action="settings", subject=process, limit=1)
+    if not last or msgspec.json.decode(last[0].facts) != facts:
+        record(database, deed)

@@ -14,6 +14,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from penstock.audit.hash_chain import ChainReader, hash_of
+
 Action = Literal[
     "ingest", "read", "export", "label", "shard", "checkpoint", "result",
     "approve", "promote", "rollback", "canary", "release", "policy",
@@ -26,7 +28,6 @@ Action = Literal[
 NO_TENANT = ""
 #: The actor where nobody is named: whoever runs the machine.
 OPERATOR = "operator"
-NO_HASH = ""
 #: Of a subject, in bytes; and of facts: the rest is not part of an entry.
 _SUBJECT_CHARS_MAX = 512
 _ACTOR_CHARS_MAX = 128
@@ -58,9 +59,6 @@ class AuditEntry:
     previous_hash: str
     hash: str = ""
 
-    def sealed(self) -> "AuditEntry":
-        return replace(self, hash=hash_of(self))
-
 
 class Head(NamedTuple):
     """The newest entry of a chain, by its number and hash."""
@@ -79,7 +77,7 @@ class Flaw(NamedTuple):
 
 def entry_of(deed: Deed, before: Head, at: int) -> AuditEntry:
     """The entry that follows on `before`."""
-    return AuditEntry(
+    entry = AuditEntry(
         tenant=deed.tenant,
         number=before.number + 1,
         at=at,
@@ -88,19 +86,13 @@ def entry_of(deed: Deed, before: Head, at: int) -> AuditEntry:
         subject=_storable(deed.subject)[:_SUBJECT_CHARS_MAX],
         facts=msgspec.json.encode(dict(deed.facts), order="sorted").decode(),
         previous_hash=before.hash,
-    ).sealed()
+    )
+    return replace(entry, hash=hash_of(asdict(entry)))
 
 
 def _storable(text: str) -> str:
     """Databases take neither NUL nor half a surrogate pair."""
     return text.encode(errors="replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
-
-
-def hash_of(entry: AuditEntry) -> str:
-    """SHA-256 of all columns but the hash itself, as JSON with sorted keys and no spaces."""
-    columns = asdict(entry)
-    del columns["hash"]
-    return hashlib.sha256(msgspec.json.encode(columns, order="sorted")).hexdigest()
 
 
 def person_digest(tenant: str, kind: str, name: str) -> str:
@@ -115,23 +107,16 @@ def first_flaw(
 ) -> Flaw | None:
     """The first entry that is not as it was written. `head` is the newest by the chain's own row,
     `kept` one that somebody noted earlier."""
-    before, at = Head(0, NO_HASH), 0
+    chain = ChainReader()
     for entry in entries:
-        number = before.number + 1
-        if entry.number != number:
-            return Flaw(tenant, number, f"after {before.number} comes {entry.number}")
-        if entry.previous_hash != before.hash:
-            return Flaw(tenant, number, "it names another hash than the entry before it has")
-        if entry.hash != hash_of(entry):
-            return Flaw(tenant, number, "its hash is not the hash of its content")
-        if entry.at < at:
-            return Flaw(tenant, number, "it is older than the entry before it")
+        number = chain.number + 1
+        if why := chain.follow(entry.number, asdict(entry)):
+            return Flaw(tenant, number, why)
         if kept is not None and kept.number == number and kept.hash != entry.hash:
             return Flaw(tenant, number, "it is another one than when its hash was noted")
-        before, at = Head(number, entry.hash), entry.at
-    if head != before:
-        return Flaw(tenant, before.number + 1, f"the chain itself ends with {head.number}")
-    if kept is not None and kept.number > before.number:
-        why = f"the chain ends with {before.number}, and {kept.number} was noted"
-        return Flaw(tenant, before.number + 1, why)
+    if head != (chain.number, chain.hash):
+        return Flaw(tenant, chain.number + 1, f"the chain itself ends with {head.number}")
+    if kept is not None and kept.number > chain.number:
+        why = f"the chain ends with {chain.number}, and {kept.number} was noted"
+        return Flaw(tenant, chain.number + 1, why)
     return None

@@ -71,15 +71,14 @@ class AuditedChange(msgspec.Struct):
 
 
 class AuditAnswer(Page):
-    """The whole history is checked: `misfit` is the first version that is not as it was written,
-    `unbound` those whose evidence nobody can check. `before` is the change before those that are
-    shown, `left_out` the tasks that policies left out, by verdict."""
+    """The whole history is checked: `misfit` is the first version that is not as it was written.
+    `before` is the change before those that are shown, `left_out` the tasks that policies left
+    out, by verdict."""
 
     channel: str
     changes: list[AuditedChange]
     before: AuditedChange | None
     misfit: Misfit | None
-    unbound: list[int]
     left_out: dict[str, dict[str, list[str]]]
 
 
@@ -145,7 +144,6 @@ def _audit(lake: Lake, caller: Caller, question: AuditQuestion) -> AuditAnswer:
         before=answers[-len(shown) - 1] if len(answers) > len(shown) else None,
         next=str(shown[0].version) if len(answers) > len(shown) else None,
         misfit=history.verify_history(*of_channel),
-        unbound=history.unbound_versions(*of_channel),
         left_out=history.left_out_tasks(*of_channel),
     )
 

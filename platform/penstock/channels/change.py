@@ -1,21 +1,16 @@
 """A change of a channel, as its history keeps it: pure.
 
-Each change holds the whole state of its channel after it, and the hash of the change before: an
-altered change breaks all that follow.
+Each change holds the whole state of its channel after it, and the hash of the change before.
 """
 
-import hashlib
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-import msgspec
-
+from penstock.audit.hash_chain import NO_HASH, ChainReader, hash_of
 from penstock.terminal.output import time_of
 
 Action = Literal["promote", "rollback", "canary", "release", "policy"]
-#: The first change of a channel has this as the hash before it.
-NO_HASH = "0" * 64
 _SHORT_CHARS = len("sha256:") + 12
 
 
@@ -69,7 +64,7 @@ class Change(ChannelPointer):
 
     def sealed(self) -> "Change":
         """With its hash."""
-        return replace(self, hash=hash_of(self))
+        return replace(self, hash=hash_of(asdict(self)))
 
 
 def unused_channel(tenant: str, channel: str) -> Change:
@@ -77,13 +72,6 @@ def unused_channel(tenant: str, channel: str) -> Change:
     return Change(
         tenant=tenant, channel=channel, version=0, action="policy", actor="", reason="", at=0
     )
-
-
-def hash_of(change: Change) -> str:
-    """The hash of all columns but the hash itself, as JSON with sorted keys."""
-    columns = asdict(change)
-    del columns["hash"]
-    return hashlib.sha256(msgspec.json.encode(columns, order="sorted")).hexdigest()
 
 
 def change_document(change: Change) -> dict[str, Any]:
@@ -137,17 +125,10 @@ class Misfit:
 def first_misfit(changes: Iterable[Change], head: tuple[int, str] | None = None) -> Misfit | None:
     """The first version of a channel's history that is not as it was written. `head` is the
     version and the hash that the channel itself has."""
-    version, hash_before, at = 0, NO_HASH, 0
+    chain = ChainReader()
     for change in changes:
-        if change.version != version + 1:
-            return Misfit(version + 1, f"after {version} comes {change.version}")
-        if change.previous_hash != hash_before:
-            return Misfit(change.version, "it names another hash than the change before it has")
-        if change.hash != hash_of(change):
-            return Misfit(change.version, "its hash is not the hash of its content")
-        if change.at < at:
-            return Misfit(change.version, "it is older than the change before it")
-        version, hash_before, at = change.version, change.hash, change.at
-    if head is not None and head != (version, hash_before):
-        return Misfit(version + 1, f"the channel itself is at version {head[0]}")
+        if why := chain.follow(change.version, asdict(change)):
+            return Misfit(chain.number + 1, why)
+    if head is not None and head != (chain.number, chain.hash):
+        return Misfit(chain.number + 1, f"the channel itself is at version {head[0]}")
     return None

@@ -18,8 +18,8 @@ from sqlalchemy import Connection
 
 from penstock.audit.chain import append
 from penstock.audit.entry import Deed
+from penstock.audit.hash_chain import NO_HASH
 from penstock.channels.change import (
-    NO_HASH,
     Action,
     Change,
     ChannelPointer,
@@ -79,7 +79,7 @@ class PointerAnswer(msgspec.Struct, kw_only=True):
 
 
 class ChangeAnswer(PointerAnswer, kw_only=True):
-    """A change of a channel, as webhooks and the topic are told of it."""
+    """A change of a channel, as webhooks are told of it."""
 
     tenant: str
     action: str

@@ -136,9 +136,9 @@ def show_history(
     with open_desk(data, url, tenant) as desk:
         audit = desk.ask(AUDIT_CHANNEL, AuditQuestion(name=name, last=last, cursor=cursor))
     say_more(audit.next)
-    changes, misfit, unbound = audit.changes, audit.misfit, audit.unbound
+    changes, misfit = audit.changes, audit.misfit
     if json:
-        past = {"channel": name, "changes": changes, "misfit": misfit, "unbound": unbound}
+        past = {"channel": name, "changes": changes, "misfit": misfit}
         show_json(past | ({"left_out": audit.left_out} if audit.left_out else {}))
     else:
         rows: list[list[object]] = []
@@ -152,9 +152,6 @@ def show_history(
         show_table(["version", "when (UTC)", "what", "gate", "marks", "who", "why"], rows)
     if misfit is not None:
         raise HistoryDamaged(channel=name, version=misfit.version, why=misfit.why)
-    if not json and unbound:
-        versions = ", ".join(map(str, unbound[:10])) + ("…" if unbound[10:] else "")
-        say(f"made before evidence was bound, so nobody checks their attempts: versions {versions}")
     if not json:
         newest = changes[-1] if changes and cursor is None else None
         upto = f": {newest.version} changes, up to the hash {newest.hash}" if newest else ""

@@ -1,7 +1,7 @@
 """The history of a channel in the database: its changes are read here, and proved to be as they
 were written."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Literal, NamedTuple
 
@@ -15,11 +15,13 @@ from penstock.channels.tables import channel, channel_change
 from penstock.checkpoints.attempts import AttemptScope
 from penstock.checkpoints.digests import text_digest
 from penstock.checkpoints.integrity import read_bound_attempts, read_bound_suite
-from penstock.checkpoints.journal import Journal, JournalHead
+from penstock.checkpoints.journal import NOTHING_RECORDED, Journal, JournalHead
 from penstock.checkpoints.suites import suite_scope
+from penstock.checkpoints.tables import benchmark_run, checkpoint_shard
 from penstock.database.engine import Database
 from penstock.gate.tables import gate_policy, verdict
 from penstock.gate.verdict import Outcome
+from penstock.lake.view_sources import ViewSources
 
 CHANGE_COLUMNS = [channel_change.c[field.name] for field in fields(Change)]
 
@@ -86,14 +88,6 @@ def verify_history(database: Database, tenant: str, name: str) -> Misfit | None:
         ]
     present = [misfit for misfit in misfits if misfit is not None]
     return min(present, key=lambda misfit: misfit.version, default=None)
-
-
-def unbound_versions(database: Database, tenant: str, name: str) -> list[int]:
-    """The versions whose verdicts were made before evidence was bound: whether the attempts that
-    they read were changed, nobody can say."""
-    with database.read() as connection:
-        rests = _rests(connection, tenant, name)
-        return sorted({rest.version for rest in rests if rest.head is None})
 
 
 def verdict_outcomes(database: Database, tenant: str, name: str) -> dict[str, Outcome]:
@@ -169,12 +163,11 @@ def _evidence_misfit(
 
 
 class _Rest(NamedTuple):
-    """The journal up to an entry that the verdict on a version rests on; None where none was
-    kept yet."""
+    """The journal up to an entry that the verdict on a version rests on."""
 
     version: int
     scope: AttemptScope
-    head: JournalHead | None
+    head: JournalHead
 
 
 def _rests(connection: Connection, tenant: str, name: str) -> list[_Rest]:
@@ -202,14 +195,14 @@ def _rests(connection: Connection, tenant: str, name: str) -> list[_Rest]:
 
 class _VerdictSide(msgspec.Struct):
     checkpoint: str
-    journal: JournalHead | None = None
+    journal: JournalHead = NOTHING_RECORDED
 
 
 class _VerdictSuite(msgspec.Struct):
     version: str | None = None
     candidate: _VerdictSide | None = None
     incumbent: _VerdictSide | None = None
-    journal: JournalHead | None = None
+    journal: JournalHead = NOTHING_RECORDED
 
 
 class _VerdictDocument(msgspec.Struct):
@@ -221,8 +214,6 @@ def _bound_misfit(connection: Connection, rests: Sequence[_Rest]) -> Misfit | No
     journal is read once, whoever rests on it."""
     journals: dict[AttemptScope, tuple[Journal, Sequence[str]]] = {}
     for version, scope, head in rests:
-        if head is None:
-            continue
         if scope not in journals:
             journals[scope] = _read_bound(connection, scope)
         journal, alterations = journals[scope]
@@ -261,3 +252,45 @@ def last_rollback_at(connection: Connection, tenant: str, name: str) -> int:
     query = sa.select(sa.func.max(columns.at)).where(columns.tenant == tenant)
     query = query.where(columns.channel == name, columns.action == "rollback")
     return connection.scalar(query) or 0
+
+
+def shard_uses(connection: Connection, tenant: str, shard: str) -> Iterator[str]:
+    """Why a shard is still needed: channels point at checkpoints that were trained on it itself."""
+    columns = checkpoint_shard.c
+    trained = sa.select(columns.checkpoint).where(columns.tenant == tenant, columns.shard == shard)
+    names = set(connection.scalars(trained))
+    if not names:
+        return
+    change = channel_change.c
+    newest = (
+        sa.select(change.channel, change.checkpoint, change.canary)
+        .join(
+            channel,
+            (channel.c.tenant == change.tenant)
+            & (channel.c.name == change.channel)
+            & (channel.c.version == change.version),
+        )
+        .where(change.tenant == tenant)
+        .order_by(change.channel)
+    )
+    for row in connection.execute(newest):
+        for name in {row.checkpoint, row.canary} & names:
+            yield f"the channel {row.channel} points at {name}, which was trained on it"
+    runs = benchmark_run.c
+    unfinished = sa.select(runs.suite, runs.checkpoint).where(
+        runs.tenant == tenant, runs.finished_at.is_(None), runs.checkpoint.in_(sorted(names))
+    )
+    for suite, name in connection.execute(
+        unfinished.distinct().order_by(runs.suite, runs.checkpoint)
+    ):
+        yield f"a run of {suite} with {name}, which was trained on it, has not ended"
+
+
+def bind_views(sources: ViewSources, _views: frozenset[str]) -> None:
+    changes = channel_change.c
+    sources.bind_query(
+        "promotion_list",
+        sa.select(channel_change)
+        .where(changes.tenant == sources.tenant, sources.known(changes.at))
+        .order_by(changes.channel, changes.version),
+    )

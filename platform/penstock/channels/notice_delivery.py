@@ -1,11 +1,10 @@
-"""Telling webhooks and the topic of each change: at least once, and each channel in order.
+"""Telling webhooks of each change: at least once, and each channel in order.
 
 How far a target was told stands in `delivery`, and moves on only once it took a notice. One
 deliverer at a time tells a target, by a lease. One that hung past its lease writes nothing when
 it wakes up; a notice that it sends then was sent before, and its version says so.
 """
 
-import hashlib
 import random
 import threading
 import time
@@ -13,49 +12,34 @@ import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import structlog
 
 from penstock.channels.notices import (
-    TOPIC_PREFIX,
     WEBHOOK_PREFIX,
-    Notice,
     PendingNotices,
     next_notice,
     pending_notices,
     record_try,
 )
-from penstock.channels.settings import ChannelSettings
 from penstock.channels.webhooks import (
-    DeliveryFailure,
     SealedTarget,
     WebhookTarget,
     list_webhooks,
     open_webhook,
-    seal_webhooks,
 )
 from penstock.database.engine import Database
 from penstock.database.leases import leased
-from penstock.errors import ExtraMissing, PenstockError, SettingInvalid
-from penstock.eventlog.kafka import TopicAddress, parse_address
-from penstock.eventlog.settings import EventLogSettings
+from penstock.errors import PenstockError
 from penstock.http.egress import EgressPolicy
 from penstock.metrics import Metrics
-from penstock.settings import Settings, without_secrets
-
-if TYPE_CHECKING:
-    from kafka import KafkaProducer
+from penstock.settings import Settings
 
 #: Targets that a process tells at the same time.
 _TARGETS_MAX = 8
-#: For a topic that is not there yet: it keeps the newest change of each channel for ever, and all
-#: of them for a week.
-_CONFIGS = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(7 * 86_400_000)}
-#: How often it looks for changes that webhooks or the topic wait for.
+#: How often it looks for changes that webhooks wait for.
 _POLL_SECONDS = 0.25
 #: Time of one request to a webhook: a receiver that works longer answers first.
 WEBHOOK_SECONDS_MAX = 10.0
@@ -75,8 +59,8 @@ log_line = structlog.get_logger()
 
 @dataclass(frozen=True)
 class TargetStatus:
-    """A webhook, or the topic, as it is listed. `attempts`, `try_at` and `problem` are those of the
-    channel that failed most often."""
+    """A webhook as it is listed. `attempts`, `try_at` and `problem` are those of the channel that
+    failed most often."""
 
     id: str
     channel: str | None
@@ -89,31 +73,25 @@ class TargetStatus:
 
 
 def target_statuses(database: Database, settings: Settings, tenant: str) -> list[TargetStatus]:
-    """The targets that were not removed, the newest last, and then the topic."""
-    topic = topic_target(settings)
+    """The webhooks that were not removed, the newest last."""
     by_target: dict[str, list[PendingNotices]] = defaultdict(list)
-    for pending in pending_notices(database, topic, tenant=tenant):
+    for pending in pending_notices(database, tenant=tenant):
         by_target[pending.target].append(pending)
-
-    def status(name: str, channel: str | None, address: str, target: str) -> TargetStatus:
-        waiting = by_target[target]
+    statuses = []
+    for hook in list_webhooks(database, settings, tenant):
+        waiting = by_target[hook.target]
         worst = max(waiting, key=lambda pending: pending.attempts, default=None)
         problem = worst.problem if worst is not None else None
-        return TargetStatus(
-            id=name,
-            channel=channel,
-            address=address,
+        status = TargetStatus(
+            id=hook.id,
+            channel=hook.channel,
+            address=hook.shown,
             waiting=sum(pending.count for pending in waiting),
             attempts=worst.attempts if worst is not None else 0,
             try_at=worst.try_at if worst is not None and problem is not None else None,
             problem=problem,
         )
-
-    hooks = list_webhooks(database, settings, tenant)
-    statuses = [status(hook.id, hook.channel, hook.shown, hook.target) for hook in hooks]
-    if topic is not None:
-        address = without_secrets(settings.room(ChannelSettings).notice_topic_url)
-        statuses.append(status("topic", None, address, topic))
+        statuses.append(status)
     return statuses
 
 
@@ -128,22 +106,19 @@ class Deliverer:
     """Tells targets from threads of its own. Several may run, in any processes."""
 
     def __init__(self, database: Database, settings: Settings, metrics: Metrics) -> None:
-        """Raises ExtraMissing, SettingInvalid, SecretKeyUnfit, DatabaseUnreachable."""
-        seal_webhooks(database, settings)
+        """Raises SettingInvalid."""
         self._database = database
         self._settings = settings
         self._shutdown_s = settings.shutdown_seconds_max
         self._metrics = metrics
-        self._topic = open_topic(settings)
         # Who has a host name points it where he wants to: operators allow networks, not names.
         self._egress = EgressPolicy.for_tenants(settings)
-        self.topic_target = topic_target(settings)
         self._owner = uuid.uuid4().hex
         self._stopping = threading.Event()
         self._threads = ThreadPoolExecutor(_TARGETS_MAX, "deliver")
         #: By target: what is being told now, how to break it off, and which to leave to others.
         self._running: dict[str, Future[None]] = {}
-        self._open: dict[str, WebhookTarget | SealedTarget | TopicTarget] = {}
+        self._open: dict[str, WebhookTarget | SealedTarget] = {}
         self._others_until_s: dict[str, float] = {}
         self._pending: list[PendingNotices] = []
         #: Changes that wait, by target.
@@ -166,8 +141,6 @@ class Deliverer:
             self._thread.join(self._shutdown_s)
         self._threads.shutdown(wait=False, cancel_futures=True)
         late = wait(self._running.values(), self._shutdown_s).not_done
-        if self._topic is not None and not late:
-            self._topic.close()
         return not late and not self._thread.is_alive()
 
     def problems(self) -> list[str]:
@@ -189,7 +162,7 @@ class Deliverer:
 
     def survey(self) -> list[PendingNotices]:
         """The notices that targets have yet to take. Raises DatabaseUnreachable."""
-        self._pending = pending_notices(self._database, self.topic_target)
+        self._pending = pending_notices(self._database)
         waiting: Counter[str] = Counter()
         for pending in self._pending:
             waiting[pending.target] += pending.count
@@ -228,18 +201,16 @@ class Deliverer:
             if not mine:
                 self._others_until_s[target] = time.monotonic() + LEASE_SECONDS / _LOOKS_A_LEASE
                 return
-            opened: WebhookTarget | SealedTarget | TopicTarget | None = self._topic
-            if target != self.topic_target:
-                webhook_id = target.removeprefix(WEBHOOK_PREFIX)
-                opened = open_webhook(
-                    self._database, self._settings, webhook_id, WEBHOOK_SECONDS_MAX, self._egress
-                )
+            webhook_id = target.removeprefix(WEBHOOK_PREFIX)
+            opened = open_webhook(
+                self._database, self._settings, webhook_id, WEBHOOK_SECONDS_MAX, self._egress
+            )
             if opened is None:
                 return
             self._open[target] = opened
             try:
                 # Looked at again: until the lease was taken another may have told it.
-                for pending in pending_notices(self._database, self.topic_target, target=target):
+                for pending in pending_notices(self._database, target=target):
                     if pending.due or not pauses:
                         self._tell_channel(opened, pending, lease_name)
             finally:
@@ -247,25 +218,24 @@ class Deliverer:
 
     def _tell_channel(
         self,
-        opened: "WebhookTarget | SealedTarget | TopicTarget",
+        opened: WebhookTarget | SealedTarget,
         pending: PendingNotices,
         lease_name: str,
     ) -> None:
         """All that there is, until it fails."""
         target, expected = pending.target, pending.next_version
-        kind = target.partition(":")[0]
         while not self._stopping.is_set():
             notice = next_notice(self._database, pending, expected, lease_name, self._owner)
             if notice is None:
                 return
             failure = opened.send(notice)
             if failure is None:
-                self._metrics.add("notices_told_total", kind=kind)
+                self._metrics.add("notices_told_total")
                 if not record_try(self._database, target, notice, expected):
                     return
                 expected = notice.version + 1
             elif not self._stopping.is_set():
-                self._metrics.add("notice_failures_total", kind=kind)
+                self._metrics.add("notice_failures_total")
                 attempts = pending.attempts + 1 if expected == pending.next_version else 1
                 own_s = pause_s(attempts, PAUSE_SECONDS_MAX, random.random(), gone=failure.gone)
                 again_s = max(own_s, min(failure.pause_s, PAUSE_SECONDS_MAX))
@@ -282,101 +252,3 @@ def _log_failure(subject: str, work: Callable[[], None]) -> None:
     except Exception as error:
         unexpected = not isinstance(error, PenstockError)
         log_line.warning("delivery failed", what=subject, why=str(error), exc_info=unexpected)
-
-
-def topic_address(settings: Settings) -> TopicAddress | None:
-    """None where the settings name no topic. Raises SettingInvalid."""
-    url = settings.room(ChannelSettings).notice_topic_url
-    if not url:
-        return None
-    try:
-        return parse_address(url if url.startswith("kafka://") else "")
-    except SettingInvalid as error:
-        facts = error.facts | {"name": "notice_topic_url"}
-        raise SettingInvalid(**facts) from None
-
-
-def topic_target(settings: Settings) -> str | None:
-    """The name of the topic in `delivery`: another topic is told of everything anew. None where the
-    settings name no topic. Raises SettingInvalid."""
-    address = topic_address(settings)
-    if address is None:
-        return None
-    return TOPIC_PREFIX + hashlib.sha256(address.topic.encode()).hexdigest()[:16]
-
-
-def open_topic(settings: Settings) -> "TopicTarget | None":
-    """None where the settings name no topic. Raises ExtraMissing, SettingInvalid."""
-    address = topic_address(settings)
-    if address is None:
-        return None
-    try:
-        import kafka  # noqa: F401
-    except ModuleNotFoundError as error:
-        raise ExtraMissing(extra="kafka", what="The topic for changes of channels") from error
-    return TopicTarget(address, request_s=settings.room(EventLogSettings).log_request_seconds_max)
-
-
-class TopicTarget:
-    """Used by one thread at a time, but for `close`."""
-
-    def __init__(self, address: TopicAddress, *, request_s: float) -> None:
-        """Nothing is asked before the first notice."""
-        self._address = address
-        self._request_s = request_s
-        self._producer: KafkaProducer | None = None
-
-    def send(self, notice: Notice) -> DeliveryFailure | None:
-        """None once all replicas in sync have the notice."""
-        from kafka.errors import KafkaError
-
-        try:
-            self._open().send(
-                self._address.topic,
-                key=f"{notice.tenant}/{notice.channel}".encode(),
-                value=notice.body.encode(),
-                headers=[("penstock-version", str(notice.version).encode())],
-            ).get(self._request_s)
-        except KafkaError as error:
-            self.close()  # one that lost track of a batch may go on failing
-            return DeliveryFailure(f"{error or type(error).__name__} ({self._address})")
-        return None
-
-    def cut(self) -> None:
-        """Kafka's own time-out ends a request."""
-
-    def close(self) -> None:
-        from kafka.errors import KafkaError
-
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            try:
-                producer.close(0)
-            except KafkaError:
-                producer._sender.force_close()  # as in penstock.eventlog.kafka.clients
-
-    def _open(self) -> "KafkaProducer":
-        """Raises KafkaError."""
-        from kafka import KafkaAdminClient, KafkaProducer
-        from kafka.errors import TopicAlreadyExistsError
-
-        if self._producer is None:
-            client = self._address.client
-            request_ms = round(self._request_s * 1000)
-            times = {"request_timeout_ms": request_ms, "bootstrap_timeout_ms": request_ms}
-            with closing(KafkaAdminClient(**client, **times)) as admin:
-                topic = {self._address.topic: {"num_partitions": 1, "configs": _CONFIGS}}
-                with suppress(TopicAlreadyExistsError):
-                    admin.create_topics(topic, timeout_ms=request_ms, wait_for_metadata=True)
-            self._producer = KafkaProducer(
-                **client,
-                acks="all",
-                enable_idempotence=True,
-                linger_ms=0,
-                max_block_ms=request_ms,
-                request_timeout_ms=request_ms // 2,
-                delivery_timeout_ms=request_ms,
-                bootstrap_timeout_ms=request_ms,
-                reconnect_backoff_max_ms=1000,
-            )
-        return self._producer

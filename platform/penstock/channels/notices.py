@@ -1,8 +1,8 @@
 """The outbox: a notice is written with each change, and read in order by all who are told of it.
 
-A notice is the change as JSON, the same text for everybody: in the answer to a long poll, in the
-body of a webhook, in a record of the topic. Webhooks and the topic are targets. How far a target
-has come stands in `delivery`: it took all notices before `next_version`.
+A notice is the change as JSON, the same text for everybody: in the answer to a long poll and in the
+body of a webhook. How far a webhook has come stands in `delivery`: it took all notices before
+`next_version`.
 """
 
 from dataclasses import dataclass
@@ -21,9 +21,8 @@ from penstock.database.tables import lease
 #: So many are read at once of a channel.
 NOTICES_AT_ONCE = 100
 
-#: Targets are called `webhook:ID` and `kafka:DIGITS`.
+#: Targets are called `webhook:ID`.
 WEBHOOK_PREFIX = "webhook:"
-TOPIC_PREFIX = "kafka:"
 
 
 @dataclass(frozen=True)
@@ -105,21 +104,16 @@ class PendingNotices:
 
 
 def pending_notices(
-    database: Database, topic: str | None, *, tenant: str | None = None, target: str | None = None
+    database: Database, *, tenant: str | None = None, target: str | None = None
 ) -> list[PendingNotices]:
-    """The notices of all targets, of one tenant or of one target; `topic` is the topic as a target,
-    if there is one."""
+    """The notices of all targets, of one tenant or of one target."""
     columns = (channel.c.tenant, channel.c.name, channel.c.version)
-    targets = [
-        sa.select((WEBHOOK_PREFIX + webhook.c.id).label("target"), *columns).where(
-            channel.c.tenant == webhook.c.tenant,
-            sa.or_(webhook.c.channel.is_(None), webhook.c.channel == channel.c.name),
-            webhook.c.removed_at.is_(None),
-        )
-    ]
-    if topic is not None:
-        targets.append(sa.select(sa.literal(topic, sa.String).label("target"), *columns))
-    every = sa.union_all(*targets).subquery()
+    every = (
+        sa.select((WEBHOOK_PREFIX + webhook.c.id).label("target"), *columns)
+        .where(channel.c.tenant == webhook.c.tenant, webhook.c.removed_at.is_(None))
+        .where(sa.or_(webhook.c.channel.is_(None), webhook.c.channel == channel.c.name))
+        .subquery()
+    )
     done = sa.and_(
         delivery.c.target == every.c.target,
         delivery.c.tenant == every.c.tenant,

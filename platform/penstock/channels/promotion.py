@@ -1,19 +1,29 @@
 """Promotion through the gate: a compare-and-swap on the version of a channel, and one row of its
-history.
+history; and rollback, which asks no gate.
 
 The gate is asked first, without holding anything. Its verdict counts only for the channel as it was
 then: when anything changed meanwhile, nothing is promoted.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypedDict, Unpack
 
+import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.channels.change import Action, Change, unused_channel
-from penstock.channels.channel import ChannelRequest, conflict, hold_channel, refuse_unexpected
-from penstock.channels.errors import AlreadyServing, ChannelPinned, NotPinned
-from penstock.channels.history import newest_change
+from penstock.channels.channel import (
+    ChannelRequest,
+    HeldChannel,
+    conflict,
+    hold_channel,
+    refuse_unexpected,
+)
+from penstock.channels.errors import AlreadyServing, ChannelPinned, NothingToRollBackTo, NotPinned
+from penstock.channels.history import first_version_since, last_rollback_at, newest_change
+from penstock.channels.tables import channel_change
 from penstock.checkpoints.checkpoint import (
     Checkpoint,
     check_channel_name,
@@ -22,13 +32,15 @@ from penstock.checkpoints.checkpoint import (
     check_reason,
 )
 from penstock.checkpoints.digests import text_digest
-from penstock.checkpoints.registration import check_chain, find_in
+from penstock.checkpoints.registration import ancestors, check_chain, find_in
+from penstock.checkpoints.tables import checkpoint
 from penstock.database.engine import Database, insert_new, now_us
 from penstock.errors import InvalidInput, PenstockError
 from penstock.gate import policy
-from penstock.gate.errors import GateRefused
+from penstock.gate.decision import decide
+from penstock.gate.evidence import Evidence, GatedChannel, gather_evidence
 from penstock.gate.tables import gate_policy
-from penstock.gate.verdict import Verdict
+from penstock.gate.verdict import GateRefused, Verdict
 
 #: Says of a channel and a checkpoint whether it may go there.
 Judge = Callable[[str, str], Verdict]
@@ -107,6 +119,51 @@ def set_policy(
         return held.apply(replace(change, policy=digest))
 
 
+class GateQuestion(TypedDict, total=False):
+    """`full` asks for all of the traffic, which is the default: where the policy demands live
+    metrics, a canary has to have shown them. So does a `share` over the last of the policy's steps.
+    The verdict is that of now, or of `at_us`."""
+
+    full: bool
+    share: float | None
+    at_us: int | None
+
+
+def channel_evidence(
+    database: Database, tenant: str, channel: str, checkpoint: str, **question: Unpack[GateQuestion]
+) -> Evidence:
+    """The facts that a verdict rests on, at one moment. Raises CheckpointUnknown."""
+    with database.read() as connection:
+        change = newest_change(connection, tenant, channel) or unused_channel(tenant, channel)
+        since = 0
+        if change.canary is not None:
+            since = first_version_since(connection, change, "canary", "checkpoint")
+        gated = GatedChannel(
+            tenant=tenant,
+            name=channel,
+            version=change.version,
+            checkpoint=change.checkpoint,
+            policy=change.policy,
+            canary=change.canary,
+            canary_since=since,
+            rolled_back_at=last_rollback_at(connection, tenant, channel),
+        )
+        return gather_evidence(connection, gated, checkpoint, **question)
+
+
+def judge(
+    database: Database, tenant: str, channel: str, checkpoint: str, **question: Unpack[GateQuestion]
+) -> Verdict:
+    """The verdict on a checkpoint (name or digest) that a channel is to point at. Changes nothing.
+    Raises CheckpointUnknown."""
+    return decide(channel_evidence(database, tenant, channel, checkpoint, **question))
+
+
+def gate_judge(database: Database, tenant: str, share: float | None = None) -> Judge:
+    """Judges for a tenant, as `promote` asks it. Without a `share` all traffic is asked for."""
+    return partial(judge, database, tenant, full=share is None, share=share)
+
+
 def _check_candidate(connection: Connection, promotion: Promotion, before: Change) -> Checkpoint:
     """The checkpoint, if all but the gate lets the channel be promoted to it."""
     candidate = find_in(connection, promotion.tenant, promotion.checkpoint)
@@ -129,3 +186,98 @@ def _check_candidate(connection: Connection, promotion: Promotion, before: Chang
         why = f"{promotion.channel} has no checkpoint to compare it with; promote one to all first"
         raise InvalidInput(what="A canary", why=why)
     return candidate
+
+
+# Rollback
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rollback(ChannelRequest):
+    """`to` names the checkpoint to go back to."""
+
+    to: str | None = None
+
+
+def roll_back(database: Database, rollback: Rollback) -> Change:
+    """Take a channel back, without asking the gate, and pin it. A promotion that has begun and is
+    not committed yet fails. Raises ChannelUnknown, NothingToRollBackTo, AlreadyServing,
+    StateRefused, PromotionConflict, CheckpointUnknown, InvalidInput."""
+    actor, reason = check_name("Who does it", rollback.actor), check_reason(rollback.reason)
+    with hold_channel(database, rollback.tenant, rollback.channel) as held:
+        refuse_unexpected(rollback, held.before)
+        target = _target(held, rollback.to)
+        change = held.next_change("rollback", actor=actor, reason=reason)
+        change = replace(change.pointed_at(target.name, target.digest), pinned=True)
+        return held.apply(change, left="rolled_back")
+
+
+@dataclass(frozen=True)
+class HistoryStep:
+    """A change, and the checkpoint that the channel pointed at then."""
+
+    action: str
+    checkpoint: str | None
+
+
+def served(steps: Iterable[HistoryStep]) -> set[str]:
+    """The checkpoints that had all traffic of a channel at some time."""
+    return {step.checkpoint for step in steps if step.checkpoint is not None}
+
+
+def rollback_candidates(steps: Sequence[HistoryStep]) -> list[str]:
+    """The checkpoints that a channel may go back to, the best first: those that served on it
+    before, the latest first, without those that it was rolled back from and that were not promoted
+    again since."""
+    current = steps[-1].checkpoint if steps else None
+    bad: set[str] = set()
+    good: list[str] = []
+    before: str | None = None
+    for step in steps:
+        if step.checkpoint == before or step.checkpoint is None:
+            continue
+        if step.action == "rollback" and before is not None:
+            bad.add(before)
+        bad.discard(step.checkpoint)
+        if step.checkpoint in good:
+            good.remove(step.checkpoint)
+        good.append(step.checkpoint)
+        before = step.checkpoint
+    return [name for name in reversed(good) if name != current and name not in bad]
+
+
+def _target(held: HeldChannel, to: str | None) -> Checkpoint:
+    connection, before = held.connection, held.before
+    if before.checkpoint is None:
+        raise NothingToRollBackTo(channel=before.channel, why="nothing was promoted to it yet")
+    present = find_in(connection, before.tenant, before.checkpoint)
+    if to is not None:
+        target = find_in(connection, before.tenant, to)
+        if target.name == present.name:
+            if before.canary is None:
+                raise AlreadyServing(channel=before.channel, checkpoint=target.name, how="")
+            return target
+        parents = {parent.name for parent in ancestors(connection, present)}
+        if target.name not in served(_steps(held)) | parents:
+            why = f"{target.name} never served on it and is no parent of {present.name}"
+            raise NothingToRollBackTo(channel=before.channel, why=why)
+        return target
+    if before.canary is not None:
+        return present
+    usable = sa.select(checkpoint.c.name).where(
+        checkpoint.c.tenant == before.tenant,
+        checkpoint.c.state.not_in(["rolled_back", "withdrawn"]),
+    )
+    names = set(connection.scalars(usable))
+    for name in rollback_candidates(_steps(held)):
+        if name in names:
+            return find_in(connection, before.tenant, name)
+    why = f"no checkpoint before {present.name} is good"
+    raise NothingToRollBackTo(channel=before.channel, why=why)
+
+
+def _steps(held: HeldChannel) -> list[HistoryStep]:
+    """The steps of the channel's history, the oldest first."""
+    columns = channel_change.c
+    place = columns.tenant == held.before.tenant, columns.channel == held.before.channel
+    query = sa.select(columns.action, columns.checkpoint).where(*place).order_by(columns.version)
+    return [HistoryStep(*row) for row in held.connection.execute(query)]

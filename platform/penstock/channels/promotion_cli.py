@@ -61,7 +61,7 @@ def promote(
     Example: penstock promote ckpt-0012 --expect ckpt-0011 --reason "better on core, as cheap"
     """
     from penstock.channels.promotion_calls import PROMOTE, PromoteQuestion
-    from penstock.gate.errors import GateRefused
+    from penstock.gate.verdict import GateRefused
 
     question = PromoteQuestion(
         name=channel,

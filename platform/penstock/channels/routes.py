@@ -1,6 +1,6 @@
 """Channels over HTTP, as docs/http.md and docs/delivery.md describe them."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 from litestar import Response
@@ -23,6 +23,7 @@ from penstock.checkpoints.routes import (
 )
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
+from penstock.http.problems import Problem
 from penstock.http.request_slots import cut_off_when_cancelled
 
 _KEY_CHARS_MAX = 1_024
@@ -54,6 +55,22 @@ class AssignmentAnswer(msgspec.Struct):
     arm: str
     digest: str | None
     uri: str | None
+
+
+class ConflictProblem(Problem, kw_only=True):
+    """Where a compare-and-swap found something else: which checkpoint, at which version."""
+
+    expected: str | None = None
+    found: str | None = None
+    version: int | None = None
+
+
+class GateProblem(Problem, kw_only=True):
+    """Where the gate did not say PASS: its document, whole."""
+
+    outcome: str | None = None
+    verdict: dict[str, Any] | None = None
+    verdict_id: str | None = None
 
 
 @registry_get(

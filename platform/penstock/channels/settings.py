@@ -1,4 +1,4 @@
-"""The settings of channels and of those who are told about their changes."""
+"""The settings of channels."""
 
 from dataclasses import dataclass
 
@@ -14,9 +14,4 @@ class ChannelSettings(RoomSettings):
         "requests of a process that wait for changes of channels, half of them of one tenant",
         "Raise it when more engines follow through one process.",
         minimum=0,
-    )
-    notice_topic_url: str = setting(
-        "",
-        "topic that hears of each change of a channel, kafka://HOST:PORT/TOPIC",
-        "Set it when services learn of promotions from Kafka.",
     )

@@ -82,7 +82,7 @@ webhook = Table(
 delivery = Table(
     "delivery",
     metadata,
-    #: `webhook:ID` or `kafka`.
+    #: `webhook:ID`.
     Column("target", String(64), primary_key=True),
     *name_columns("tenant", "channel", primary_key=True),
     #: All before this version was delivered.

@@ -25,7 +25,7 @@ from penstock.errors import one_line
 from penstock.http.address import HttpAddress
 from penstock.http.client import HttpClient
 from penstock.http.egress import EgressPolicy
-from penstock.sealed_texts import SEALED_MARK, SecretKeyUnfit, SecretSeal
+from penstock.sealed_texts import SecretKeyUnfit, SecretSeal
 from penstock.settings import Settings, without_secrets
 
 _SECRET_PREFIX = "whsec_"
@@ -126,29 +126,6 @@ def list_webhooks(database: Database, settings: Settings, tenant: str) -> list[W
             Webhook(row.id, row.tenant, row.channel, address(row.id, row.url), row.created_at)
             for row in connection.execute(query)
         ]
-
-
-def seal_webhooks(database: Database, settings: Settings) -> int:
-    """Encrypt what earlier versions stored as plain text; how many webhooks had that. Raises
-    SecretKeyUnfit."""
-    plain = ~webhook.c.secret.startswith(SEALED_MARK) | ~webhook.c.url.startswith(SEALED_MARK)
-    query = sa.select(webhook.c.id, webhook.c.url, webhook.c.secret).where(plain)
-    with database.read() as connection:
-        if connection.execute(query).first() is None:
-            return 0
-    seal = SecretSeal.of(settings)
-    with database.write() as connection:
-        if database.is_sqlite:  # where a row lay, its text would stay in the file
-            connection.exec_driver_sql("PRAGMA secure_delete = ON")
-        rows = connection.execute(query).all()
-        for row in rows:
-            opened = {
-                name: seal.open(text, _place(row.id, name))
-                for name, text in (("url", row.url), ("secret", row.secret))
-            }
-            values = _sealed(seal, row.id, **opened)
-            connection.execute(sa.update(webhook).where(webhook.c.id == row.id).values(**values))
-    return len(rows)
 
 
 def _sealed(seal: SecretSeal, webhook_id: str, **texts: str) -> dict[str, str]:

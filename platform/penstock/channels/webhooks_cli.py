@@ -1,15 +1,13 @@
 """`penstock webhooks`."""
 
 import threading
-from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.lake import open_existing
 from penstock.lake.pages import ListQuestion, page_of
-from penstock.sealed_texts import SecretKeyUnfit
 from penstock.terminal import options
 from penstock.terminal.long_commands import on_end_signal
 from penstock.terminal.output import (
@@ -21,9 +19,6 @@ from penstock.terminal.output import (
     show_text,
     time_of,
 )
-
-if TYPE_CHECKING:
-    pass
 
 app = typer.Typer(help="Addresses that are told of changes of channels.", no_args_is_help=True)
 
@@ -43,11 +38,10 @@ def add_webhook(
 
     Example: penstock webhooks add https://fleet.example.com/hooks/penstock --channel production
     """
-    from penstock.channels.webhooks import add_webhook, check_webhook, seal_webhooks
+    from penstock.channels.webhooks import add_webhook, check_webhook
 
     with open_existing(data) as lake:
         check_webhook(url, lake.settings)
-        seal_webhooks(lake.database, lake.settings)
         by = options.actor(None)
         hook, secret = add_webhook(lake.database, lake.settings, tenant, url, channel, by=by)
     if json:
@@ -66,19 +60,16 @@ def list_webhooks(
     cursor: options.Cursor = None,
     json: options.Json = False,
 ) -> None:
-    """All webhooks, and the topic: what each has yet to be told, and why.
+    """All webhooks: what each has yet to be told, and why.
 
     Example: penstock webhooks list
     """
     from penstock.channels.notice_delivery import target_statuses
-    from penstock.channels.webhooks import seal_webhooks
 
     with open_existing(data) as lake:
-        with suppress(SecretKeyUnfit):  # the list says which webhooks cannot be read
-            seal_webhooks(lake.database, lake.settings)
         known = target_statuses(lake.database, lake.settings, tenant)
     page = ListQuestion(limit=limit, cursor=cursor)
-    targets, after = page_of(known, page, lambda target: target.id or "topic")
+    targets, after = page_of(known, page, lambda target: target.id)
     say_more(after)
     documents = [facts(target) for target in targets]
     if json:
@@ -119,7 +110,7 @@ def deliver(
     data: options.Data = None,
     json: options.Json = False,
 ) -> None:
-    """Tell webhooks and the topic, of all tenants, until SIGTERM or Ctrl-C. `penstock serve` does
+    """Tell webhooks, of all tenants, until SIGTERM or Ctrl-C. `penstock serve` does
     it too; one of them at a time tells an address.
 
     Example: penstock webhooks deliver --once
@@ -144,8 +135,7 @@ def deliver(
         finally:
             deliverer.stop()
         left = deliverer.survey()
-    kinds = ("webhook", "kafka")
-    told_count = sum(int(metrics.value("notices_told_total", kind=kind)) for kind in kinds)
+    told_count = int(metrics.value("notices_told_total"))
     waiting = sum(pending.count for pending in left)
     if json:
         show_json({"told": told_count, "waiting": waiting, "problems": deliverer.problems()})

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 from urllib.parse import unquote, urlsplit
 
-from penstock.checkpoints.settings import CheckpointSettings
 from penstock.errors import InvalidInput, SettingInvalid
-from penstock.settings import Settings
+from penstock.settings import RoomSettings, Settings, setting
 
 if TYPE_CHECKING:
     from penstock.storage.s3 import S3Address
@@ -26,6 +25,18 @@ _LINKS_MAX = 40
 #: Folders within folders; each is open while a file in it is.
 _DEPTH_MAX = 100
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointSettings(RoomSettings):
+    """See docs/settings.md."""
+
+    artifact_roots: str = setting(
+        "",
+        "folders and s3:// prefixes, with commas, whose files are compared with the digest of a "
+        "checkpoint that is registered over HTTP; {tenant} is the name of the key's tenant",
+        "Set it, as /models/{tenant}, when tenants register files that the service can read.",
+    )
 
 
 @dataclass(frozen=True)

@@ -38,11 +38,6 @@ class BoundAttempts:
     journal: Journal
     alterations: Sequence[str]
 
-    @property
-    def found(self) -> int:
-        """How many attempts an upgrade found: nobody knows what they were before."""
-        return sum(each.result.place in self.journal.found for each in self.attempts)
-
 
 def read_bound_attempts(connection: Connection, scope: AttemptScope) -> BoundAttempts:
     journal, present = read_journal(connection, scope), _present(connection, scope)

@@ -4,7 +4,6 @@ suite's versions, in order. Each entry's hash holds the hash of the one before.
 Tables of attempts, runs and versions say how things stand; the journal says how they came to stand
 so. Who edits a row by hand is noticed, since the journal says otherwise."""
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +12,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.audit.hash_chain import NO_HASH, ChainReader, hash_of
 from penstock.checkpoints.tables import benchmark_attempt, benchmark_journal
 from penstock.database.engine import insert_new
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from penstock.checkpoints.attempts import AttemptScope
 
 #: `attempts`: new ones, or scores in the place of errors. `run`, `problem`, `end`: of a run.
-#: `version`: of the suite. `design`: the plan of attempts. `found`: rows that an upgrade found.
-EntryKind = Literal["attempts", "run", "problem", "end", "version", "design", "found"]
+#: `version`: of the suite. `design`: the plan of attempts.
+EntryKind = Literal["attempts", "run", "problem", "end", "version", "design"]
 
 #: What an attempt's row says, beyond whose it is.
 ATTEMPT_COLUMNS = tuple(
@@ -31,7 +31,6 @@ ATTEMPT_COLUMNS = tuple(
 )
 #: How many attempts one entry holds: databases bound the length of a text.
 ROWS_AN_ENTRY = 5_000
-_NO_HASH = "0" * 64
 
 Place = tuple[str, int]
 #: The values of `ATTEMPT_COLUMNS`.
@@ -43,7 +42,7 @@ class JournalHead:
     """A journal up to an entry: whoever knows both notices any change of what came before."""
 
     entries: int = 0
-    hash: str = _NO_HASH
+    hash: str = NO_HASH
 
 
 NOTHING_RECORDED = JournalHead()
@@ -58,9 +57,6 @@ class Journal:
     runs: dict[str, dict[str, Any]] = field(default_factory=dict)
     versions: dict[str, dict[str, Any]] = field(default_factory=dict)
     design: str | None = None
-    #: The attempts that an upgrade found, and when.
-    found: set[Place] = field(default_factory=set)
-    found_at: int | None = None
     damage: str | None = None
 
     @property
@@ -83,9 +79,9 @@ def append_entry(
     newest = sa.select(columns.number, columns.hash).where(scope.condition(benchmark_journal))
     while True:  # another transaction may have written this number meanwhile
         last = connection.execute(newest.order_by(columns.number.desc()).limit(1)).first()
-        number, before = (last.number + 1, last.hash) if last is not None else (1, _NO_HASH)
-        entry = {"number": number, "kind": kind, "document": text}
-        row = whose | entry | {"hash": entry_hash(before, *whose.values(), *entry.values())}
+        number, before = (last.number + 1, last.hash) if last is not None else (1, NO_HASH)
+        row = whose | {"number": number, "kind": kind, "document": text}
+        row["hash"] = hash_of(row | {"previous_hash": before})
         if insert_new(connection, benchmark_journal, row):
             return
 
@@ -102,28 +98,18 @@ def append_attempts(
         append_entry(connection, scope, "attempts", same | {"fields": fields, "rows": values})
 
 
-def entry_hash(before: str, *values: object) -> str:
-    """`values` are the columns of the entry in their order, without the hash. None of them holds
-    an end of a line."""
-    return hashlib.sha256("\n".join([before, *map(str, values)]).encode()).hexdigest()
-
-
 def read_journal(connection: Connection, scope: "AttemptScope") -> Journal:
     columns = benchmark_journal.c
     query = sa.select(columns.number, columns.kind, columns.document, columns.hash)
     query = query.where(scope.condition(benchmark_journal)).order_by(columns.number)
-    journal, whose, before = Journal(), asdict(scope).values(), _NO_HASH
-    for number, kind, text, known in connection.execute(query):
-        due = len(journal.hashes) + 1
-        if number != due:
-            journal.damage = f"entry {due} of its journal was removed"
-        elif known != entry_hash(before, *whose, number, kind, text):
-            journal.damage = f"entry {due} of its journal was edited"
-        if journal.damage is not None:
+    journal, whose, chain = Journal(), asdict(scope), ChainReader()
+    for row in connection.execute(query):
+        entry = whose | row._asdict() | {"previous_hash": chain.hash}
+        if why := chain.follow(row.number, entry):
+            journal.damage = f"entry {chain.number + 1} of its journal is not as written: {why}"
             break
-        before = known
-        journal.hashes.append(known)
-        _follow(journal, kind, msgspec.json.decode(text))
+        journal.hashes.append(row.hash)
+        _follow(journal, row.kind, msgspec.json.decode(row.document))
     return journal
 
 
@@ -142,25 +128,10 @@ def _follow(journal: Journal, kind: EntryKind, document: dict[str, Any]) -> None
             journal.versions[document["version"]] = document
         case "design":
             journal.design = document["document"]
-        case "found":
-            journal.found_at = document["at"]
-            journal.found.update(_put_attempts(journal, document))
-            journal.runs |= {run["id"]: run for run in document["runs"]}
-            journal.versions |= {version["version"]: version for version in document["versions"]}
-            journal.design = document["design"] or journal.design
 
 
-def _put_attempts(journal: Journal, document: dict[str, Any]) -> list[Place]:
-    """The places of the attempts of the entry. Columns that came later are empty in it."""
-    same: dict[str, Any] = {
-        name: document[name] for name in ("run", "scored_at") if name in document
-    }
-    at = {name: index for index, name in enumerate(document["fields"])}
-    columns = [(at.get(name), same.get(name)) for name in ATTEMPT_COLUMNS]
-    places = []
+def _put_attempts(journal: Journal, document: dict[str, Any]) -> None:
+    same = {name: document[name] for name in ("run", "scored_at")}
     for values in document["rows"]:
-        row: AttemptRow = tuple(each if index is None else values[index] for index, each in columns)
-        place: Place = (row[0], row[1])
-        places.append(place)
-        journal.attempts[place] = row
-    return places
+        row = dict(zip(document["fields"], values, strict=True)) | same
+        journal.attempts[row["task"], row["attempt"]] = tuple(row[name] for name in ATTEMPT_COLUMNS)

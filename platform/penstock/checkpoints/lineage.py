@@ -5,8 +5,7 @@ from dataclasses import dataclass, fields
 
 import sqlalchemy as sa
 
-from penstock.checkpoints.checkpoint import Checkpoint
-from penstock.checkpoints.errors import LineageBroken
+from penstock.checkpoints.checkpoint import Checkpoint, LineageBroken
 from penstock.checkpoints.registration import ancestors, find_in
 from penstock.checkpoints.tables import checkpoint, checkpoint_move, checkpoint_shard
 from penstock.database.engine import Database, portions

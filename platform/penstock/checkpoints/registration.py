@@ -10,13 +10,18 @@ from sqlalchemy import Connection
 
 from penstock.audit.chain import append
 from penstock.audit.entry import Deed
-from penstock.checkpoints import digests, errors
+from penstock.checkpoints import digests
 from penstock.checkpoints.artifact_roots import ArtifactRoots
 from penstock.checkpoints.checkpoint import (
     Checkpoint,
+    CheckpointConflict,
+    CheckpointUnknown,
+    DigestMismatch,
     FilesCheck,
     Form,
+    LineageBroken,
     State,
+    StateRefused,
     check_digest,
     check_edge,
     check_name,
@@ -93,7 +98,7 @@ def register(
         files = digests.digest_files(uri, settings, progress, roots)
     if files is not None:
         if files.digest not in (None, candidate.digest):
-            raise errors.DigestMismatch(uri=uri, found=files.digest, digest=candidate.digest)
+            raise DigestMismatch(uri=uri, found=files.digest, digest=candidate.digest)
         checked: FilesCheck = "verified" if files.digest else "unreachable"
         candidate = replace(candidate, checked=checked, bytes=files.bytes)
     return _insert(database, candidate)
@@ -154,7 +159,7 @@ def _registered(connection: Connection, candidate: Checkpoint) -> Checkpoint | N
         if there != new:
             who = "its digest" if registered.name != candidate.name else "it"
             why = f"{who} is registered as {registered.name} with the {name} {there}, not {new}"
-            raise errors.CheckpointConflict(name=candidate.name, why=why)
+            raise CheckpointConflict(name=candidate.name, why=why)
     return registered
 
 
@@ -171,7 +176,7 @@ def find_in(connection: Connection, tenant: str, text: str, *, lock: bool = Fals
     # Some databases do not even take a text that cannot be printed; no checkpoint has such a name.
     known = _read(connection, tenant, own, lock=lock) if text.isprintable() else []
     if not known:
-        raise errors.CheckpointUnknown(name=text)
+        raise CheckpointUnknown(name=text)
     return known[0]
 
 
@@ -223,7 +228,7 @@ def withdraw(database: Database, *, tenant: str, name: str, reason: str, actor: 
         if child is not None:
             why = f"{child} is a delta on it; withdraw that first"
             facts = {"name": known.name, "state": known.state, "wanted": "withdrawn"}
-            raise errors.StateRefused(**facts, why=why)
+            raise StateRefused(**facts, why=why)
         move_state(connection, known, "withdrawn", actor=actor, reason=reason)
         return find_in(connection, tenant, known.name)
 
@@ -256,12 +261,12 @@ def ancestors(connection: Connection, known: Checkpoint) -> list[Checkpoint]:
     names, child = {known.name}, known
     while child.parent is not None:
         if child.parent in names:
-            raise errors.LineageBroken(name=known.name, why=f"{child.parent} is its own ancestor")
+            raise LineageBroken(name=known.name, why=f"{child.parent} is its own ancestor")
         try:
             child = find_in(connection, known.tenant, child.parent)
-        except errors.CheckpointUnknown as error:
+        except CheckpointUnknown as error:
             why = f"its ancestor {child.parent} is not there"
-            raise errors.LineageBroken(name=known.name, why=why) from error
+            raise LineageBroken(name=known.name, why=why) from error
         names.add(child.name)
         chain.append(child)
     return chain
@@ -274,7 +279,7 @@ def check_chain(connection: Connection, known: Checkpoint) -> None:
     for parent in ancestors(connection, known):
         if parent.state == "withdrawn":
             why = f"its ancestor {parent.name} is withdrawn"
-            raise errors.LineageBroken(name=known.name, why=why)
+            raise LineageBroken(name=known.name, why=why)
         if parent.form == "whole":
             return
-    raise errors.LineageBroken(name=known.name, why="none of its ancestors is whole")
+    raise LineageBroken(name=known.name, why="none of its ancestors is whole")

@@ -23,6 +23,7 @@ from penstock.channels.calls import (
 )
 from penstock.channels.change import Change, change_marks, describe_change
 from penstock.channels.errors import PromotionConflict
+from penstock.channels.promotion import HistoryStep, rollback_candidates
 from penstock.channels.promotion_calls import (
     APPROVE,
     ASK_GATE,
@@ -35,15 +36,14 @@ from penstock.channels.promotion_calls import (
     RollbackQuestion,
     VerdictQuestion,
 )
-from penstock.channels.rollback import HistoryStep, rollback_candidates
 from penstock.checkpoints.calls import LIST_CHECKPOINTS, CheckpointsQuestion
 from penstock.console.figures import part, url
 from penstock.console.page import ConsolePage, Content, Redirect, Refusal
 from penstock.console.verdict_charts import drawn_parts, frontier_chart, side_rows
 from penstock.console.visitor import Visitor
 from penstock.fleet.calls import SHOW_FLEET, FleetQuestion
-from penstock.gate.errors import GateRefused
 from penstock.gate.frontier import FrontierPicture, FrontierPoint
+from penstock.gate.verdict import GateRefused
 from penstock.lake.desk import Question
 
 #: How many changes of a history are shown at once.

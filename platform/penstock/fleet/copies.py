@@ -24,7 +24,6 @@ from urllib.parse import unquote, urlsplit
 from penstock.checkpoints.digests import CheckpointFile, files_below, folder_digest, path_of
 from penstock.directories import FILE_MODE, make_directory, open_private, sync_directory
 from penstock.errors import InvalidInput, PenstockError, one_line
-from penstock.fleet.errors import CopyMismatch, FetchFailed, FolderTaken
 from penstock.fleet.registry_source import ChainLink
 from penstock.fleet.settings import FleetSettings
 from penstock.safe_names import DIGEST_PREFIX, is_relative_name, sha256_digest
@@ -44,6 +43,19 @@ _COPY_NAME = re.compile(rf"(?:{_FETCHING})?([0-9a-f]{{64}})")
 Progress = Callable[[int], object]
 #: Name, size, time of the last change and inode of each file.
 _Marks = tuple[tuple[str, int, int, int], ...]
+
+
+class FetchFailed(PenstockError, exit_status=3):
+    """The checkpoint {checkpoint} was not fetched from {uri}: {why}."""
+
+
+class CopyMismatch(PenstockError):
+    """The files of {checkpoint} at {uri} have the digest {found}, not {digest}: they are not what
+    was registered. They were not loaded."""
+
+
+class FolderTaken(PenstockError, exit_status=2):
+    """Another sidecar works in {folder}. Give each its own with --into."""
 
 
 class Readable(Protocol):

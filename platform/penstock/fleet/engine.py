@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, PenstockError
 from penstock.execution.guarded_process import run_guarded
 from penstock.safe_names import sha256_digest
 from penstock.settings import ENVIRONMENT_PREFIX
@@ -20,6 +20,10 @@ MEMORY_NAME = "state.json"
 #: How long a command may take to end after it was told to.
 _GRACE_SECONDS = 5.0
 _KEY = f"{ENVIRONMENT_PREFIX}KEY"
+
+
+class LoadFailed(PenstockError):
+    """The command that loads {checkpoint} {how}. The end of what it said: {output}"""
 
 
 class LoadedCheckpoint(msgspec.Struct, frozen=True):

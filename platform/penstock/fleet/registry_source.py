@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from penstock.channels.channel import ChannelAnswer, channel_state
 from penstock.channels.channel_watcher import channel_answers, channel_path
-from penstock.checkpoints.checkpoint import check_name
-from penstock.checkpoints.errors import LineageBroken
+from penstock.checkpoints.checkpoint import LineageBroken, check_name
 from penstock.checkpoints.registration import ancestors, check_chain, find_in
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable

@@ -12,8 +12,7 @@ from penstock.channels.change import time_text
 from penstock.channels.channel import channel_state_in
 from penstock.checkpoints.checkpoint import TEXT_CHARS_MAX, check_digest, check_name
 from penstock.database.engine import Database, insert_of, now_us
-from penstock.errors import InvalidInput
-from penstock.fleet.errors import ReplicasFull, ReplicaTaken
+from penstock.errors import InvalidInput, PenstockError
 from penstock.fleet.fleet_status import PARTS, STATES, ReplicaGroup, StandingAnswer, standings
 from penstock.fleet.settings import FleetSettings
 from penstock.fleet.tables import replica
@@ -32,6 +31,15 @@ _SIDECAR_CHARS_MAX = 32
 
 #: Tenant and channel.
 FleetKey = tuple[str, str]
+
+
+class ReplicaTaken(PenstockError, http_status=409):
+    """Another sidecar reports as the replica {replica} of {channel}. Give each replica a name of
+    its own with --replica; one that ended without a word is silent before long."""
+
+
+class ReplicasFull(PenstockError, http_status=409):
+    """The channel {channel} has {limit} replicas already. No more are taken."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

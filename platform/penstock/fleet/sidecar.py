@@ -14,15 +14,15 @@ import msgspec
 from msgspec.structs import replace
 
 from penstock.errors import PenstockError, one_line
-from penstock.fleet.copies import Copies
+from penstock.fleet.copies import Copies, CopyMismatch
 from penstock.fleet.engine import (
     LoadedCheckpoint,
+    LoadFailed,
     SidecarMemory,
     read_memory,
     run_command,
     write_memory,
 )
-from penstock.fleet.errors import CopyMismatch, LoadFailed
 from penstock.fleet.fleet_status import PartName, PartTarget
 from penstock.fleet.registry_source import ChainLink, RegistrySource, Reporter, TellEvent
 from penstock.fleet.replicas import Report

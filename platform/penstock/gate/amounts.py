@@ -14,8 +14,8 @@ import numpy as np
 
 from penstock.checkpoints.attempts import Attempt, RecordedAttempt, listed
 from penstock.gate.policy import SHARES, Metric
-from penstock.gate.ranges import Ranges, Values
 from penstock.gate.results import SideResults, SuiteResults
+from penstock.gate.statistics import Ranges, Values
 from penstock.gate.verdict import Outcome, worst_of
 
 #: By task, for each attempt: an amount, and what it is a share of.

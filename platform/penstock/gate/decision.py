@@ -12,12 +12,10 @@ from penstock.checkpoints.attempts import listed
 from penstock.checkpoints.lineage import MarkedTraining
 from penstock.gate.amounts import ROLES
 from penstock.gate.evidence import Evidence
-from penstock.gate.guards import judge_guard
 from penstock.gate.policy import DataRules, Policy
-from penstock.gate.requirements import judge_requirement
+from penstock.gate.requirements import judge_guard, judge_requirement
 from penstock.gate.results import SuiteResults, is_from_the_future, suite_results
 from penstock.gate.verdict import Outcome, PartVerdict, Verdict, worst_of
-from penstock.terminal.output import time_of
 
 
 def decide(evidence: Evidence) -> Verdict:
@@ -72,12 +70,6 @@ def _judge(evidence: Evidence, document: dict[str, Any]) -> tuple[Outcome, list[
             if not all(maker.isolated for maker in side.makers):
                 how = f"attempts of {checkpoint.name} were made without isolation"
                 document["notes"].append(f"{name}: {how}.")
-            if side.found and side.found_at is not None:
-                how = f"{side.found} attempts of {checkpoint.name} were made before evidence was"
-                when = f"{time_of(side.found_at):%Y-%m-%d}"
-                document["notes"].append(
-                    f"{name}: {how} bound; whether they were changed before {when}, nobody knows."
-                )
             if side.elsewhere and side.attempts:
                 how = f"scores of {checkpoint.name} at {listed(side.elsewhere)} do not count"
                 document["notes"].append(f"{name}: {how}, those at {result.version} do.")

@@ -11,12 +11,19 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
+from penstock.audit.chain import append
+from penstock.audit.entry import Deed
 from penstock.checkpoints.attempts import (
     AttemptScope,
     RecordedAttempt,
     result_values,
 )
-from penstock.checkpoints.checkpoint import Checkpoint
+from penstock.checkpoints.checkpoint import (
+    Checkpoint,
+    check_channel_name,
+    check_name,
+    check_reason,
+)
 from penstock.checkpoints.digests import text_digest
 from penstock.checkpoints.integrity import read_bound_attempts, read_bound_suite
 from penstock.checkpoints.journal import NOTHING_RECORDED, JournalHead
@@ -24,7 +31,7 @@ from penstock.checkpoints.lineage import MarkedTraining, marked_training
 from penstock.checkpoints.registration import find_in
 from penstock.checkpoints.suites import SuiteVersion, read_versions
 from penstock.checkpoints.tables import benchmark_attempt, benchmark_run
-from penstock.database.engine import now_us
+from penstock.database.engine import Database, clock_us, now_us
 from penstock.errors import InvalidInput
 from penstock.gate.designs import Design, read_design
 from penstock.gate.policy import CanarySteps, Policy, parse
@@ -70,9 +77,6 @@ class SideEvidence:
     #: What was recorded of it, up to now, and which rows say otherwise.
     journal: JournalHead = NOTHING_RECORDED
     alterations: Sequence[str] = ()
-    #: How many attempts an upgrade found, and when: nobody knows what they were before.
-    found: int = 0
-    found_at: int | None = None
 
     @property
     def digest(self) -> str:
@@ -206,7 +210,7 @@ def _read_policy(connection: Connection, channel: GatedChannel) -> tuple[Policy 
     if text is None or text_digest(text) != channel.policy:
         return None, f"the policy {channel.policy} is not stored as it was written"
     try:
-        return parse(text, f"the policy of the channel {channel.name}", stored=True), None
+        return parse(text, f"the policy of the channel {channel.name}"), None
     except InvalidInput as error:
         return None, str(error)
 
@@ -277,8 +281,6 @@ def _side_evidence(
         sorted(sources),
         journal=bound.journal.head,
         alterations=alterations,
-        found=bound.found,
-        found_at=bound.journal.found_at,
     )
 
 
@@ -302,3 +304,25 @@ def _live_look(connection: Connection, channel: GatedChannel, candidate: str) ->
     except msgspec.DecodeError:
         document = None
     return LiveLook(since, row.at, document if isinstance(document, dict) else {})
+
+
+def approve(
+    database: Database, *, tenant: str, channel: str, checkpoint: str, actor: str, reason: str
+) -> GivenApproval:
+    """Of a checkpoint, by its name or digest. Said again, it is as new as the last time. Raises
+    CheckpointUnknown, InvalidInput."""
+    check_channel_name(channel)
+    actor, reason = check_name("Who does it", actor), check_reason(reason)
+    with database.write() as connection:
+        name = find_in(connection, tenant, checkpoint).name
+        place = {"tenant": tenant, "channel": channel, "checkpoint": name, "actor": actor}
+        own = sa.and_(*(approval.c[column] == value for column, value in place.items()))
+        given = GivenApproval(actor, reason, clock_us(connection))
+        connection.execute(sa.delete(approval).where(own))
+        connection.execute(sa.insert(approval).values(**place, reason=reason, at=given.at))
+        facts = {"channel": channel}
+        append(
+            connection,
+            Deed(tenant=tenant, actor=actor, action="approve", subject=name, facts=facts),
+        )
+    return given

@@ -182,9 +182,8 @@ class Policy:
 _Part = TypeVar("_Part", Requirement, Guard, LiveRequirement, LeftOutTasks)
 
 
-def parse(content: str, where: str, *, stored: bool = False) -> Policy:
-    """`where` says in messages whose policy it is. A policy that is `stored` may have limits of 0,
-    which were legal once. Raises InvalidInput."""
+def parse(content: str, where: str) -> Policy:
+    """`where` says in messages whose policy it is. Raises InvalidInput."""
     document = toml.parse_toml(content, where)
     tables = ("canary", "evidence", "gate", "suites", "data", "approval")
     known = ("require", "guard", "live", "leave_out", *tables)
@@ -215,8 +214,7 @@ def parse(content: str, where: str, *, stored: bool = False) -> Policy:
     )
     toml.refuse_unknown(policy.versions, policy.suites, f"[suites] of {where}")
     _check_left_out(policy, where)
-    if not stored:
-        _refuse_no_room(policy, where)
+    _refuse_no_room(policy, where)
     return policy
 
 

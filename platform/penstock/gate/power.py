@@ -22,8 +22,7 @@ from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.gate.amounts import amounts_by_task, plain_amounts
 from penstock.gate.policy import SHARES, Policy, Requirement
-from penstock.gate.ranges import Ranges, Values
-from penstock.gate.statistics import lower_bound
+from penstock.gate.statistics import Ranges, Values, lower_bound
 
 #: How likely a planned candidate is to pass.
 POWER = 0.8

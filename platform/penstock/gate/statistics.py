@@ -10,16 +10,18 @@ not exist. Two bounds replace it, and the better one counts:
 - the chance of the observed scores if a share of the tasks loses everything and the others differ
   as they did: better where little differs. Where nothing does, it is (1 - share) ** tasks.
 
-Where values are missing, both are as bad as any completion makes them (`ranges`)."""
+Where values are missing, both are as bad as any completion makes them (`Ranges`)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.gate.policy import Direction
-from penstock.gate.ranges import Ranges, Values, squares_least, squares_most, step_most
+
+Values = NDArray[np.float64]
 
 #: How much of the step between scores the first bound adds, and what its suspected task weighs.
 #: With 0.5 and 1.0, which theory suggests, some cases err in 5.6 % instead of 5 %.
@@ -35,8 +37,94 @@ _LEVEL_PARTS = 32
 #: A number of lost tasks that is less likely is not tried; it counts against the candidate.
 _NEGLIGIBLE = 1e-12
 _HALVINGS = 44
-#: What counts as no distance at all.
+#: What counts as no distance at all, and keeps a ratio from being one of zeros.
 _LEAST = 1e-12
+_STEPS_MOST = 50
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """One value for each task. It lies between `low` and `high`, which differ where something is
+    missing; `seen` is what was observed of it, NaN where that is nothing."""
+
+    low: Values
+    high: Values
+    seen: Values
+
+    @classmethod
+    def of(cls, values: Values) -> "Ranges":
+        return cls(values, values, values)
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is missing."""
+        return bool((self.low == self.high).all())
+
+    @property
+    def bounded(self) -> bool:
+        return bool(np.isfinite(self.low).all() and np.isfinite(self.high).all())
+
+    @property
+    def known(self) -> Values:
+        """What was observed, of the tasks of which something was."""
+        return np.asarray(self.seen[~np.isnan(self.seen)])
+
+    @property
+    def means(self) -> tuple[float, float]:
+        return float(self.low.mean()), float(self.high.mean())
+
+    def minus(self, other: "Ranges", times: float = 1.0) -> "Ranges":
+        """`times` is not negative."""
+        if times == 0:  # of an end that is infinite as well
+            return self
+        low, high = self.low - times * other.high, self.high - times * other.low
+        return Ranges(low, high, self.seen - times * other.seen)
+
+    def shifted(self, by: float) -> "Ranges":
+        return Ranges(self.low + by, self.high + by, self.seen + by)
+
+    def __neg__(self) -> "Ranges":
+        return Ranges(-self.high, -self.low, -self.seen)
+
+
+def squares_least(ranges: Ranges) -> float:
+    """The least that the squared differences from the mean can add up to: those of the values
+    that are not missing. More values never make it less."""
+    fixed = ranges.low[ranges.low == ranges.high]
+    return float(((fixed - fixed.mean()) ** 2).sum()) if fixed.size else 0.0
+
+
+def squares_most(ranges: Ranges, least: Values, most: Values) -> Values:
+    """The most that they can add up to while the mean lies from `least` to `most`.
+
+    Values at the high ends add the most squares for their sum where the middle of the range is
+    highest, so they go there in that order, the last one in part."""
+    low, high, tasks = ranges.low, ranges.high, ranges.low.size
+    order = np.argsort(-(low + high), kind="stable")
+    wider = (high - low)[order]
+    sums = low.sum() + np.concatenate([[0.0], np.cumsum(wider)])
+    squares = np.concatenate([[0.0], np.cumsum((high**2 - low**2)[order])]) + (low**2).sum()
+    peak = sums[int(((low + high)[order] > 0).sum())]
+    top = np.interp(np.clip(peak, tasks * least, tasks * most), sums, squares)
+    means = np.clip(0.0, least, most)  # of these the one nearest to 0 takes off the least
+    return np.asarray(np.maximum(top - tasks * means**2, squares_least(ranges)))
+
+
+def step_most(ranges: Ranges, depth: Values) -> Values:
+    """The greatest mean step: the sum of the squared differences from the median over the sum of
+    the differences, or the depth where nothing differs."""
+    low, high = ranges.low, ranges.high
+    first, last = np.median(low), np.median(high)
+    most = np.maximum(high - first, last - low)
+    least = np.maximum(np.maximum(low - last, first - high), 0.0)
+    ratio = _LEAST
+    for _ in range(_STEPS_MOST):  # Dinkelbach: grows until no choice of the ends makes it greater
+        off = np.where(most + least >= ratio, most, least)
+        greater = float((off**2).sum() / max(off.sum(), _LEAST))
+        if greater <= ratio:
+            break
+        ratio = greater
+    return np.maximum(depth, ratio) if not least.any() else np.full(depth.shape, ratio)
 
 
 @dataclass(frozen=True, kw_only=True)

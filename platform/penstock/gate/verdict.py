@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from penstock.checkpoints.digests import text_digest
+from penstock.errors import PenstockError
 
 Outcome = Literal["PASS", "FAIL", "INCONCLUSIVE", "ERROR"]
 #: What one comparison came to, and why.
@@ -74,3 +75,19 @@ def shown_beside(value: float, limit: float) -> str:
 def worst_of(outcomes: Collection[Outcome]) -> Outcome:
     order: tuple[Outcome, ...] = ("ERROR", "FAIL", "INCONCLUSIVE", "PASS")
     return next(outcome for outcome in order if outcome in outcomes)
+
+
+class GateRefused(PenstockError, http_status=422):
+    """The gate says {outcome} of {checkpoint} for {channel}, and only PASS opens it. Nothing was
+    changed; `penstock gate check` shows why."""
+
+    @property
+    def verdict(self) -> Verdict:
+        verdict = self.facts["verdict"]
+        assert isinstance(verdict, Verdict)
+        return verdict
+
+    @property
+    def http_fields(self) -> dict[str, Any]:
+        outcome, document = self.verdict.outcome, dict(self.verdict.document)
+        return {"outcome": outcome, "verdict": document, "verdict_id": self.verdict.id}

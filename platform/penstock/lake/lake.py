@@ -38,7 +38,7 @@ class Lake:
     """Segments, the database that knows them, and the log with what is not in them yet."""
 
     def __init__(self, settings: Settings) -> None:
-        from penstock.audit.tally import Tally
+        from penstock.audit.chain import Tally
         from penstock.database.engine import Database
         from penstock.lake.pinned_files import FileTails
         from penstock.lake.redaction_counts import RedactionTally

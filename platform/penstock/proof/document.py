@@ -16,9 +16,8 @@ from penstock.audit.chain import heads_of, record
 from penstock.audit.entry import Deed
 from penstock.channels.change import time_text
 from penstock.channels.history import changes_of_checkpoint, verify_history
-from penstock.checkpoints.checkpoint import Checkpoint
+from penstock.checkpoints.checkpoint import Checkpoint, LineageBroken
 from penstock.checkpoints.digests import text_digest
-from penstock.checkpoints.errors import LineageBroken
 from penstock.checkpoints.registration import ancestors, find
 from penstock.database.engine import clock_us
 from penstock.fleet.replicas import replicas_of

@@ -10,10 +10,9 @@ import msgspec
 import pytest
 import sqlalchemy as sa
 
-from penstock.audit.chain import append, entries_of, flaws_of, heads_of, record
+from penstock.audit.chain import Tally, append, entries_of, flaws_of, heads_of, record
 from penstock.audit.entry import Deed, Head, person_digest
 from penstock.audit.tables import audit_chain, audit_entry
-from penstock.audit.tally import Tally
 from penstock.database.engine import Database
 from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings

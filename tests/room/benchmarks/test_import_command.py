@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.checkpoints.attempts import AttemptScope, attempts_of
-from penstock.checkpoints.errors import AttemptConflict, CheckpointUnknown
+from penstock.checkpoints.checkpoint import AttemptConflict, CheckpointUnknown
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite, suite_versions
 from penstock.cli import main
 from penstock.errors import InvalidInput

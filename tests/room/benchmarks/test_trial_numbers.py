@@ -11,7 +11,7 @@ from penstock.checkpoints.attempts import (
     Attempt,
     RecordedAttempt,
 )
-from penstock.checkpoints.errors import AttemptConflict
+from penstock.checkpoints.checkpoint import AttemptConflict
 from penstock_jobs.benchmarks.result_import import number_attempts
 from tests.support.benchmarks.import_folders import harbor_trial, tb_run, tb_trial
 from tests.support.result_registry import Registry

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from penstock.channels.channel_verdict import channel_evidence, judge
+from penstock.channels.promotion import channel_evidence, judge
 from penstock.checkpoints.attempts import Attempt, AttemptScope, attempts_of, record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.errors import InvalidInput

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from penstock.channels.channel_verdict import judge
-from penstock.channels.promotion import Judge
+from penstock.channels.promotion import Judge, judge
 from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import Database
-from penstock.gate.errors import GateRefused
+from penstock.gate.verdict import GateRefused
 from penstock_jobs.canary.watch import JudgeOf, WatchRound, gate, watch_once
 from tests.support.canary_traffic import (
     CHANNEL,

@@ -126,7 +126,7 @@ def test_a_target_that_hangs_keeps_no_other_waiting(
             made.start()
             change_times(database, 3)
             eventually(lambda: receiver.versions() == [1, 2, 3])
-            eventually(lambda: metrics.value("notices_told_total", kind="webhook") == 3)
+            eventually(lambda: metrics.value("notices_told_total") == 3)
             eventually(lambda: hanging.versions() == [1])
 
 
@@ -142,7 +142,7 @@ def test_metrics_and_warnings_name_who_fails(
         target = {"target": made.target}
         assert metrics.value("notices_waiting", **target) == 2
         assert metrics.value("notice_target_failing", **target) == 1
-        assert metrics.value("notice_failures_total", kind="webhook") == 1
+        assert metrics.value("notice_failures_total") == 1
         [said] = telling.problems()
         assert said == f"{made.target} waits to be told of 2 changes: it answered 500"
         [said] = telling.warnings()
@@ -150,5 +150,5 @@ def test_metrics_and_warnings_name_who_fails(
         telling.tell_now()
         assert metrics.value("notices_waiting", **target) == 0
         assert metrics.value("notice_target_failing", **target) == 0
-        assert metrics.value("notices_told_total", kind="webhook") == 2
+        assert metrics.value("notices_told_total") == 2
         assert telling.problems() == []

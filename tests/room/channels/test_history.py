@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import event
 
-from penstock.channels.change import Change, first_misfit, hash_of
+from penstock.audit.hash_chain import hash_of
+from penstock.channels.change import Change, first_misfit
 from penstock.channels.channel import channel_state, policy_of
 from penstock.channels.errors import HistoryDamaged
 from penstock.channels.history import channel_changes, verify_history
-from penstock.channels.rollback import HistoryStep, rollback_candidates, served
+from penstock.channels.promotion import HistoryStep, rollback_candidates, served
 from penstock.channels.tables import channel, channel_change
 from penstock.checkpoints.tables import checkpoint_move
 from penstock.database.engine import Database
@@ -75,7 +76,7 @@ def test_the_hash_is_of_all_columns_as_sorted_json() -> None:
     facts = asdict(one)
     del facts["hash"]
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    assert hash_of(one) == hashlib.sha256(text.encode()).hexdigest()
+    assert hash_of(asdict(one)) == hashlib.sha256(text.encode()).hexdigest()
 
 
 def test_a_history_as_it_was_written_fits() -> None:

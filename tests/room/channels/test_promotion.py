@@ -15,14 +15,13 @@ from penstock.channels.errors import (
 )
 from penstock.channels.history import channel_changes, verdict_outcomes, verify_history
 from penstock.channels.tables import notice
-from penstock.checkpoints.errors import CheckpointUnknown, StateRefused
+from penstock.checkpoints.checkpoint import CheckpointUnknown, StateRefused
 from penstock.checkpoints.registration import find, withdraw
 from penstock.checkpoints.tables import checkpoint_move
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput, PenstockError
-from penstock.gate.errors import GateRefused
 from penstock.gate.tables import verdict
-from penstock.gate.verdict import Verdict
+from penstock.gate.verdict import GateRefused, Verdict
 from tests.support.channels.channels_seen import at, states, versions
 from tests.support.checkpoint_factory import (
     PASS,

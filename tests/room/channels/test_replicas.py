@@ -11,9 +11,16 @@ from penstock.channels.errors import ChannelUnknown
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.fleet import replicas
-from penstock.fleet.errors import ReplicasFull, ReplicaTaken
 from penstock.fleet.fleet_status import ReplicaGroup, StandingAnswer, say_standing, standing
-from penstock.fleet.replicas import FleetAnswer, Report, fleet, fleets, record_report
+from penstock.fleet.replicas import (
+    FleetAnswer,
+    ReplicasFull,
+    ReplicaTaken,
+    Report,
+    fleet,
+    fleets,
+    record_report,
+)
 from penstock.fleet.settings import FleetSettings
 from penstock.fleet.tables import replica
 from penstock.settings import Settings

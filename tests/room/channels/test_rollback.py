@@ -10,7 +10,7 @@ from penstock.channels.errors import (
     NotPinned,
     PromotionConflict,
 )
-from penstock.checkpoints.errors import CheckpointUnknown, StateRefused
+from penstock.checkpoints.checkpoint import CheckpointUnknown, StateRefused
 from penstock.checkpoints.registration import withdraw
 from penstock.database.engine import Database
 from tests.support.channels.channels_seen import states

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.channels.tables import webhook
-from penstock.channels.webhooks import add_webhook, list_webhooks, open_webhook, seal_webhooks
+from penstock.channels.webhooks import add_webhook, list_webhooks
 from penstock.database.engine import Database
-from penstock.http.egress import EgressPolicy
 from penstock.sealed_texts import KEY_NAME, SEALED_MARK, SecretKeyUnfit, SecretSeal
 from penstock.settings import Settings
 from tests.support.channels.watching_watchers import change_times, standing, tell_now
@@ -25,13 +24,6 @@ TOKEN = "T0KENinTHEaddress"
 def stored(database: Database) -> str:
     with database.read() as connection:
         return repr(connection.execute(sa.select(webhook)).all())
-
-
-def put_plain(database: Database) -> None:
-    """As earlier versions stored it."""
-    values = {"url": f"https://a.test/?{TOKEN}", "secret": "whsec_UExBSU5zZWNyZXQ="}
-    with database.write() as connection:
-        connection.execute(sa.update(webhook).values(**values))
 
 
 def test_nothing_of_a_secret_is_in_the_database(
@@ -49,22 +41,6 @@ def test_nothing_of_a_secret_is_in_the_database(
     [listed] = list_webhooks(database, settings, TENANT)
     assert (listed.id, listed.url) == (made.id, f"{receiver.url}?token={TOKEN}")
     assert TOKEN not in listed.shown + repr(listed)
-
-
-def test_what_an_earlier_version_stored_is_sealed_at_the_next_start(
-    embedded: Database, settings: Settings
-) -> None:
-    made, _ = add_webhook(embedded, settings, TENANT, "https://b.test")
-    put_plain(embedded)
-    assert open_webhook(embedded, settings, made.id, 1.0, EgressPolicy()) is not None
-    assert seal_webhooks(embedded, settings) == 1
-    assert seal_webhooks(embedded, settings) == 0
-    assert TOKEN not in stored(embedded)
-    [listed] = list_webhooks(embedded, settings, TENANT)
-    assert listed.url == f"https://a.test/?{TOKEN}"
-    embedded.close()
-    for file in settings.data.glob("penstock.db*"):
-        assert TOKEN.encode() not in file.read_bytes()
 
 
 def test_without_the_key_it_is_said_what_to_do_and_the_webhook_can_be_removed(

@@ -11,13 +11,17 @@ import sqlalchemy as sa
 from penstock.channels.channel import serving_channels
 from penstock.checkpoints import digests
 from penstock.checkpoints.artifact_roots import ArtifactRoots
-from penstock.checkpoints.checkpoint import EDGES, STATES, Checkpoint, State, check_edge
-from penstock.checkpoints.errors import (
+from penstock.checkpoints.checkpoint import (
+    EDGES,
+    STATES,
+    Checkpoint,
     CheckpointConflict,
     CheckpointUnknown,
     DigestMismatch,
     LineageBroken,
+    State,
     StateRefused,
+    check_edge,
 )
 from penstock.checkpoints.lineage import Learner, learners, lineage
 from penstock.checkpoints.registration import find, list_checkpoints, register, withdraw

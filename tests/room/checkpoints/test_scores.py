@@ -20,7 +20,7 @@ from penstock.checkpoints.attempts import (
     runs_of,
     versions_tried,
 )
-from penstock.checkpoints.errors import AttemptConflict
+from penstock.checkpoints.checkpoint import AttemptConflict
 from penstock.checkpoints.integrity import read_bound_attempts
 from penstock.checkpoints.suites import (
     SuiteContent,

@@ -12,8 +12,7 @@ import pytest
 from penstock.checkpoints.digests import digest_files
 from penstock.errors import InvalidInput
 from penstock.fleet import copies as copies_module
-from penstock.fleet.copies import Copies, locked
-from penstock.fleet.errors import CopyMismatch, FetchFailed, FolderTaken
+from penstock.fleet.copies import Copies, CopyMismatch, FetchFailed, FolderTaken, locked
 from penstock.fleet.registry_source import ChainLink
 from penstock.fleet.settings import FleetSettings
 from penstock.settings import Settings

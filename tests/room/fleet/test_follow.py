@@ -8,8 +8,7 @@ import pytest
 
 from penstock.errors import PenstockError
 from penstock.fleet import sidecar
-from penstock.fleet.engine import MEMORY_NAME
-from penstock.fleet.errors import LoadFailed
+from penstock.fleet.engine import MEMORY_NAME, LoadFailed
 from penstock.fleet.replicas import ReplicaAnswer
 from penstock.fleet.replicas import fleet as fleet_of
 from penstock.fleet.sidecar import RETRY_SECONDS_MAX

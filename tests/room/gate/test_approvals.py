@@ -2,11 +2,10 @@
 
 import pytest
 
-from penstock.channels.channel_verdict import judge
+from penstock.channels.promotion import judge
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
-from penstock.gate.approvals import approve
-from penstock.gate.evidence import GivenApproval
+from penstock.gate.evidence import GivenApproval, approve
 from penstock.gate.policy import parse
 from tests.support.checkpoint_factory import TENANT, add, promote, release, rollback, set_policy
 from tests.support.gate_cases import HOUR, NOW, POLICY, even, judged

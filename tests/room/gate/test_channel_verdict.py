@@ -4,18 +4,17 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.channels.channel import channel_state
-from penstock.channels.channel_verdict import judge
 from penstock.channels.history import verify_history
+from penstock.channels.promotion import judge
 from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
-from penstock.checkpoints.errors import CheckpointUnknown
+from penstock.checkpoints.checkpoint import CheckpointUnknown
 from penstock.checkpoints.registration import withdraw
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.checkpoints.tables import benchmark_attempt, benchmark_run, checkpoint_shard
 from penstock.database.engine import Database
-from penstock.gate.errors import GateRefused
 from penstock.gate.frontier import frontier_picture
 from penstock.gate.tables import live_look
-from penstock.gate.verdict import Verdict
+from penstock.gate.verdict import GateRefused, Verdict
 from penstock.shards.tables import shard_mark
 from tests.support.checkpoint_factory import TENANT, add, promote, set_policy
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.channels.channel_verdict import gate_judge
-from penstock.channels.promotion import Promotion, promote
+from penstock.channels.promotion import Promotion, gate_judge, promote
 from penstock.checkpoints.registration import register
 from penstock.fleet.replicas import Report, record_report
 from penstock.lake.desk import Caller

@@ -11,9 +11,8 @@ from penstock.channels.errors import ChannelPinned
 from penstock.channels.history import channel_changes
 from penstock.channels.promotion import Judge
 from penstock.database.engine import Database
-from penstock.gate.errors import GateRefused
 from penstock.gate.tables import live_look
-from penstock.gate.verdict import Outcome
+from penstock.gate.verdict import GateRefused, Outcome
 from penstock_jobs.canary import watch as watcher
 from penstock_jobs.canary.look import newest_look, situation_of
 from penstock_jobs.canary.watch import JudgeOf, WatchRound, lease_of, step_once, watch_once

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.channels.channel import channel_state, choose_arm
 from penstock.channels.history import channel_changes
-from penstock.channels.rollback import Rollback, roll_back
+from penstock.channels.promotion import Rollback, roll_back
 from penstock.errors import InvalidInput
 from tests.support.canary_traffic import HOUR, session
 from tests.support.lakes import Event

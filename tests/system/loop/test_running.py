@@ -9,8 +9,7 @@ import sqlalchemy as sa
 
 from penstock.channels.channel import channel_state, policy_of
 from penstock.channels.errors import ChannelUnknown
-from penstock.channels.promotion import release
-from penstock.channels.rollback import Rollback, roll_back
+from penstock.channels.promotion import Rollback, release, roll_back
 from penstock.checkpoints import attempts
 from penstock.checkpoints.registration import find
 from penstock.checkpoints.tables import benchmark_attempt

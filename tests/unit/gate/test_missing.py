@@ -11,8 +11,7 @@ import pytest
 from penstock.gate.decision import decide
 from penstock.gate.designs import make_design
 from penstock.gate.evidence import SideEvidence
-from penstock.gate.ranges import Ranges
-from penstock.gate.statistics import chance, estimate, lower_bound
+from penstock.gate.statistics import Ranges, chance, estimate, lower_bound
 from penstock.gate.verdict import Verdict
 from tests.support.gate_cases import (
     POLICY,

@@ -144,13 +144,3 @@ def test_tasks_may_be_left_out_with_a_reason() -> None:
     }
     assert policy.left_out("eager") == {}
     assert policy.digest != parse(WHOLE, "it").digest
-
-
-def test_limits_of_0_are_read_where_they_are_stored() -> None:
-    """They were legal once; a channel that has one goes on."""
-    margin = LEAST + "margin = 0"
-    guard = LEAST + 'margin = 0.1\n[[guard]]\nsuite = "core"\nmetric = "steps"\nmax_increase = 0'
-    assert parse(margin, "it", stored=True).require[0].margin == 0
-    assert parse(guard, "it", stored=True).guards[0].limit == 0
-    slack = guard + "\nslack = 1"
-    assert parse(slack, "it").guards[0].slack == 1
