@@ -427,16 +427,6 @@ CREATE TABLE masked_session (
 	since_us BIGINT NOT NULL,
 	CONSTRAINT pk_masked_session PRIMARY KEY (tenant, session_id)
 );
-CREATE TABLE notice (
-	id INTEGER NOT NULL,
-	tenant VARCHAR(128) NOT NULL,
-	channel VARCHAR(128) NOT NULL,
-	version BIGINT NOT NULL,
-	body TEXT NOT NULL,
-	at BIGINT NOT NULL,
-	CONSTRAINT pk_notice PRIMARY KEY (id),
-	CONSTRAINT uq_notice_tenant UNIQUE (tenant, channel, version)
-);
 CREATE TABLE reader_lease (
 	id VARCHAR(64) NOT NULL,
 	snap BIGINT NOT NULL,

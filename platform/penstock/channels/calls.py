@@ -9,6 +9,7 @@ from penstock.channels.change import Change, Misfit, change_document
 from penstock.channels.channel import (
     ChangeAnswer,
     ChannelAnswer,
+    assign,
     channel_answer,
     channel_state,
     list_channels,
@@ -82,6 +83,26 @@ class AuditAnswer(Page):
     left_out: dict[str, dict[str, list[str]]]
 
 
+class HistoryAnswer(msgspec.Struct):
+    """`next` is what to pass as `after` for those that follow; null when there are none."""
+
+    channel: str
+    changes: list[ChangeAnswer]
+    next: int | None
+
+
+class AssignmentAnswer(msgspec.Struct):
+    """The checkpoint that serves a key."""
+
+    channel: str
+    version: int
+    key: str
+    checkpoint: str
+    arm: str
+    digest: str | None
+    uri: str | None
+
+
 # Questions
 
 
@@ -100,6 +121,20 @@ class AuditQuestion(Question):
     name: str
     last: Annotated[int, Meta(ge=1, le=2**31)] | None = None
     cursor: str | None = None
+
+
+class HistoryQuestion(Question):
+    """Changes after a version; databases count no further."""
+
+    name: str
+    after: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+
+
+class AssignmentQuestion(Question):
+    """`key` is a user, a session, whatever should stay with one model."""
+
+    name: str
+    key: Annotated[str, Meta(max_length=1_024)]
 
 
 class SetPolicyQuestion(Question):
@@ -146,6 +181,27 @@ def _audit(lake: Lake, caller: Caller, question: AuditQuestion) -> AuditAnswer:
         misfit=history.verify_history(*of_channel),
         left_out=history.left_out_tasks(*of_channel),
     )
+
+
+def _history(lake: Lake, caller: Caller, question: HistoryQuestion) -> HistoryAnswer:
+    from penstock.channels.notices import notices_after
+
+    place = lake.database, caller.tenant, question.name
+    newest = channel_state(*place).version
+    notices = notices_after(*place, question.after, up_to=newest)
+    last = notices[-1].version if notices else newest
+    changes = [msgspec.json.decode(notice.body, type=ChangeAnswer) for notice in notices]
+    return HistoryAnswer(question.name, changes, last if last < newest else None)
+
+
+def _assign(lake: Lake, caller: Caller, question: AssignmentQuestion) -> AssignmentAnswer:
+    channel = channel_state(lake.database, caller.tenant, question.name)
+    chosen = assign(channel, question.key)
+    files = (channel.digest, channel.uri)
+    if chosen.arm == "canary":
+        files = (channel.canary_digest, channel.canary_uri)
+    place = (question.name, channel.version, question.key)
+    return AssignmentAnswer(*place, chosen.checkpoint, chosen.arm, *files)
 
 
 def _show_policy(lake: Lake, caller: Caller, question: ChannelQuestion) -> PolicyAnswer:
@@ -205,6 +261,24 @@ AUDIT_CHANNEL = Call(
     summary="The history of a channel, checked",
     refused=refused_for(404),
 )
+CHANNEL_HISTORY = Call(
+    path="/v1/channels/{name}/history",
+    question=HistoryQuestion,
+    answer=HistoryAnswer,
+    work=_history,
+    roles=("read", "promote"),
+    summary="The changes of a channel",
+    refused=refused_for(404),
+)
+ASSIGN_KEY = Call(
+    path="/v1/channels/{name}/assign",
+    question=AssignmentQuestion,
+    answer=AssignmentAnswer,
+    work=_assign,
+    roles=("read", "serve"),
+    summary="Which checkpoint serves a key",
+    refused=refused_for(404, 409),
+)
 SHOW_POLICY = Call(
     path="/v1/channels/{name}/policy",
     question=ChannelQuestion,
@@ -224,4 +298,4 @@ SET_POLICY = Call(
     summary="Give a channel a policy; one that is not there yet is made",
     refused=refused_for(),
 )
-CALLS = [LIST_CHANNELS, AUDIT_CHANNEL, SHOW_POLICY, SET_POLICY]
+CALLS = [LIST_CHANNELS, AUDIT_CHANNEL, CHANNEL_HISTORY, ASSIGN_KEY, SHOW_POLICY, SET_POLICY]

@@ -33,7 +33,7 @@ from penstock.channels.errors import (
     PromotionConflict,
 )
 from penstock.channels.history import CHANGE_COLUMNS, change_of, first_version_since, newest_change
-from penstock.channels.notices import checkpoint_places, put_notice
+from penstock.channels.notices import checkpoint_places
 from penstock.channels.tables import channel, channel_change
 from penstock.checkpoints.digests import text_digest
 from penstock.checkpoints.registration import check_chain, find_in, move_state
@@ -253,7 +253,7 @@ class HeldChannel:
         return verdict.id
 
     def apply(self, after: Change, left: Literal["retired", "rolled_back"] = "retired") -> Change:
-        """Write the change, move the checkpoints, and put the notice into the outbox; `left` is the
+        """Write the change, and move the checkpoints; `left` is the
         state of a checkpoint that the channel leaves. Raises StateRefused, LineageBroken where a
         checkpoint cannot serve."""
         connection, tenant = self.connection, after.tenant
@@ -275,7 +275,6 @@ class HeldChannel:
         pointer = channel.c.tenant == tenant, channel.c.name == change.channel
         head = {"version": change.version, "hash": change.hash}
         connection.execute(sa.update(channel).where(*pointer).values(**head))
-        put_notice(connection, change)
         facts: dict[str, str | int | None] = {"version": change.version, "hash": change.hash}
         facts |= {"checkpoint": change.checkpoint, "canary": change.canary}
         place = {"tenant": tenant, "actor": change.actor, "subject": f"channel {change.channel}"}

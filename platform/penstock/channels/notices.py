@@ -1,8 +1,7 @@
-"""The outbox: a notice is written with each change, and read in order by all who are told of it.
+"""What others are told of a channel: its changes in order, each as one JSON text for everybody.
 
-A notice is the change as JSON, the same text for everybody: in the answer to a long poll and in the
-body of a webhook. How far a webhook has come stands in `delivery`: it took all notices before
-`next_version`.
+A notice is made from the row of its change. How far a webhook has come stands in `delivery`: it
+took all notices before `next_version`.
 """
 
 from dataclasses import dataclass
@@ -13,7 +12,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.channels.change import Change, change_document
-from penstock.channels.tables import channel, delivery, notice, webhook
+from penstock.channels.history import CHANGE_COLUMNS, change_of
+from penstock.channels.tables import channel, channel_change, delivery, webhook
 from penstock.checkpoints.tables import checkpoint
 from penstock.database.engine import Database, insert_of, now_us
 from penstock.database.tables import lease
@@ -30,7 +30,7 @@ class Notice:
     tenant: str
     channel: str
     version: int
-    #: JSON, as `put_notice` made it.
+    #: JSON.
     body: str
 
     @property
@@ -38,11 +38,9 @@ class Notice:
         return msgspec.json.decode(self.body, type=dict[str, Any])
 
 
-def put_notice(connection: Connection, change: Change) -> None:
-    """Put a change into the outbox, in the transaction that makes it."""
+def notice_of(connection: Connection, change: Change) -> Notice:
     body = msgspec.json.encode(change_document(change) | checkpoint_places(connection, change))
-    place = {"tenant": change.tenant, "channel": change.channel, "version": change.version}
-    connection.execute(sa.insert(notice).values(**place, body=body.decode(), at=change.at))
+    return Notice(change.tenant, change.channel, change.version, body.decode())
 
 
 def checkpoint_places(connection: Connection, change: Change) -> dict[str, Any]:
@@ -68,16 +66,17 @@ def notices_in(
     connection: Connection, tenant: str, channel: str, version: int, *, up_to: int | None = None
 ) -> list[Notice]:
     """The same within a transaction."""
-    query = _select_notices(tenant, channel, version).limit(NOTICES_AT_ONCE)
+    query = _select_changes(tenant, channel, version).limit(NOTICES_AT_ONCE)
     if up_to is not None:
-        query = query.where(notice.c.version <= up_to)
-    return [Notice(*row) for row in connection.execute(query)]
+        query = query.where(channel_change.c.version <= up_to)
+    changes = [change_of(row) for row in connection.execute(query)]
+    return [notice_of(connection, change) for change in changes]
 
 
-def _select_notices(tenant: str, channel: str, after: int) -> sa.Select[Any]:
-    of = notice.c
+def _select_changes(tenant: str, channel: str, after: int) -> sa.Select[Any]:
+    of = channel_change.c
     place = of.tenant == tenant, of.channel == channel, of.version > after
-    return sa.select(of.tenant, of.channel, of.version, of.body).where(*place).order_by(of.version)
+    return sa.select(*CHANGE_COLUMNS).where(*place).order_by(of.version)
 
 
 @dataclass(frozen=True)
@@ -155,10 +154,10 @@ def next_notice(
     )
     webhook_id = pending.target.removeprefix(WEBHOOK_PREFIX)
     removed = sa.exists().where(webhook.c.id == webhook_id, webhook.c.removed_at.is_not(None))
-    query = _select_notices(pending.tenant, pending.channel, version - 1).limit(1)
+    query = _select_changes(pending.tenant, pending.channel, version - 1).limit(1)
     with database.read() as connection:
         row = connection.execute(query.where(mine, ~removed)).first()
-    return Notice(*row) if row is not None else None
+        return notice_of(connection, change_of(row)) if row is not None else None
 
 
 def record_try(

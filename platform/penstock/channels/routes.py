@@ -1,32 +1,38 @@
-"""Channels over HTTP, as docs/http.md and docs/delivery.md describe them."""
+"""What of the registry is no plain call: a channel that is waited for, and the registration of
+checkpoints, which reads files. docs/http.md and docs/delivery.md describe them."""
 
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Response
+from litestar import Request, Response, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import Parameter
 
-from penstock.channels.channel import (
-    ChangeAnswer,
-    ChannelAnswer,
-    assign,
-    channel_answer,
-    channel_state,
-)
+from penstock.access.call_routes import caller_of
+from penstock.access.keys import Authorizer
+from penstock.channels.channel import ChangeAnswer, ChannelAnswer, channel_answer
 from penstock.channels.channel_watcher import ChannelWatcher
-from penstock.channels.notices import Notice, notices_after
-from penstock.checkpoints.routes import (
-    HttpRequest,
-    Registry,
-    registry_get,
+from penstock.channels.notices import Notice
+from penstock.checkpoints import registration
+from penstock.checkpoints.artifact_roots import ArtifactRoots
+from penstock.checkpoints.calls import (
+    REGISTER_CHECKPOINT,
+    REGISTRY_REFUSALS,
+    CheckpointAnswer,
+    RegisterQuestion,
+    checkpoint_answer,
 )
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
+from penstock.http.body import read_document
+from penstock.http.openapi import KEY_NEEDED, RefusableOperation, operation_taking, refusals
 from penstock.http.problems import Problem
-from penstock.http.request_slots import cut_off_when_cancelled
+from penstock.http.request_slots import RequestSlots, cut_off_when_cancelled
+from penstock.settings import Settings
 
-_KEY_CHARS_MAX = 1_024
+HttpRequest = Request[Any, Any, Any]
+
 #: Databases count no further.
 _VERSION_MAX = 2**63 - 1
 
@@ -37,24 +43,20 @@ After = Annotated[
 Wait = Annotated[float, Parameter(ge=0, description="Wait so many seconds for one, with `after`.")]
 
 
-class HistoryAnswer(msgspec.Struct):
-    """`next` is what to pass as `after` for those that follow; null when there are none."""
+class Registry:
+    """Registrations read the files of checkpoints, for minutes: nothing else waits behind them."""
 
-    channel: str
-    changes: list[ChangeAnswer]
-    next: int | None
+    def __init__(self, database: Database, settings: Settings, authorizer: Authorizer) -> None:
+        """Raises SettingInvalid."""
+        self.database = database
+        self.settings = settings
+        self.authorizer = authorizer
+        self.artifact_roots = ArtifactRoots.of(settings)
+        self.registrations = RequestSlots("registrations", running_max=2, waiting_max=16)
 
-
-class AssignmentAnswer(msgspec.Struct):
-    """The checkpoint that serves a key."""
-
-    channel: str
-    version: int
-    key: str
-    checkpoint: str
-    arm: str
-    digest: str | None
-    uri: str | None
+    def stop(self) -> bool:
+        """Start nothing more; whether nothing goes on."""
+        return self.registrations.stop()
 
 
 class ConflictProblem(Problem, kw_only=True):
@@ -73,13 +75,35 @@ class GateProblem(Problem, kw_only=True):
     verdict_id: str | None = None
 
 
-@registry_get(
+@post(
+    "/v1/checkpoints",
+    status_code=200,
+    summary=REGISTER_CHECKPOINT.summary,
+    description="The same facts again change nothing.",
+    operation_class=operation_taking(RegisterQuestion),
+    responses=refusals(400, 401, 403, 404, 408, 409, 413, 422, 429, 503, said=REGISTRY_REFUSALS),
+    security=KEY_NEEDED,
+)
+async def post_checkpoint(request: HttpRequest, registry: Registry) -> CheckpointAnswer:
+    authorization = request.headers.get("authorization")
+    grant = await registry.authorizer.authorize(authorization, "train", "promote")
+    body = await read_document(request, RegisterQuestion)
+    who = {"tenant": grant.tenant, "actor": caller_of(grant).actor}
+    fields = msgspec.structs.asdict(body) | who
+    # No role but the operator's own, on the machine itself, looks anywhere else.
+    fields["roots"] = registry.artifact_roots.of_tenant(grant.tenant)
+    register = partial(registration.register, registry.database, registry.settings, **fields)
+    return checkpoint_answer(await registry.registrations.run(register, tenant=grant.tenant))
+
+
+@get(
     "/v1/channels/{name:str}",
-    "A channel, or its next change",
-    400,
-    404,
-    responses={304: ResponseSpec(None, description="As `If-None-Match` says that it is known.")},
+    summary="A channel, or its next change",
     description="With `after` and `wait` it answers as soon as the channel is at another version.",
+    operation_class=RefusableOperation,
+    responses=refusals(400, 401, 403, 404, 429, 503, said=REGISTRY_REFUSALS)
+    | {304: ResponseSpec(None, description="As `If-None-Match` says that it is known.")},
+    security=KEY_NEEDED,
 )
 async def get_channel(
     request: HttpRequest,
@@ -90,7 +114,9 @@ async def get_channel(
     after: After = None,
     wait: Wait = 0.0,
 ) -> Response[ChannelAnswer]:
-    grant = await registry.authorize(request, "read", "serve", "promote")
+    grant = await registry.authorizer.authorize(
+        request.headers.get("authorization"), "read", "serve", "promote"
+    )
     key = (grant.tenant, name)
     if after is None:
         if wait:
@@ -109,46 +135,7 @@ async def get_channel(
     return Response(answer, headers={"ETag": tag, "Cache-Control": "no-cache"})
 
 
-@registry_get("/v1/channels/{name:str}/history", "The changes of a channel", 400, 404)
-async def get_history(
-    request: HttpRequest, registry: Registry, name: Name, after: After = None
-) -> HistoryAnswer:
-    grant = await registry.authorize(request, "read", "promote")
-
-    def history(database: Database) -> HistoryAnswer:
-        newest = channel_state(database, grant.tenant, name).version
-        notices = notices_after(database, grant.tenant, name, after or 0, up_to=newest)
-        last = notices[-1].version if notices else newest
-        changes = [_change_answer(notice) for notice in notices]
-        return HistoryAnswer(name, changes, last if last < newest else None)
-
-    return await registry.call(grant.tenant, history)
-
-
-@registry_get("/v1/channels/{name:str}/assign", "Which checkpoint serves a key", 400, 404, 409)
-async def get_assignment(
-    request: HttpRequest,
-    registry: Registry,
-    watcher: ChannelWatcher,
-    name: Name,
-    key: Annotated[str, Parameter(max_length=_KEY_CHARS_MAX, description="A user, a session, …")],
-) -> AssignmentAnswer:
-    grant = await registry.authorize(request, "read", "serve")
-    channel = (await watcher.channel((grant.tenant, name))).state
-    assignment = assign(channel, key)
-    canary = assignment.arm == "canary"
-    return AssignmentAnswer(
-        channel=name,
-        version=channel.version,
-        key=key,
-        checkpoint=assignment.checkpoint,
-        arm=assignment.arm,
-        digest=channel.canary_digest if canary else channel.digest,
-        uri=channel.canary_uri if canary else channel.uri,
-    )
-
-
-ROUTES = [get_channel, get_history, get_assignment]
+ROUTES = [post_checkpoint, get_channel]
 
 
 def _change_answer(notice: Notice) -> ChangeAnswer:

@@ -9,10 +9,9 @@ from sqlalchemy import (
     String,
     Table,
     Text,
-    UniqueConstraint,
 )
 
-from penstock.database.tables import Number, keep_rows, metadata, name_columns
+from penstock.database.tables import keep_rows, metadata, name_columns
 
 #: A name that the serving fleet watches: the newest row of its history, to be read at once.
 channel = Table(
@@ -51,18 +50,6 @@ channel_change = Table(
     Column("hash", String(64), nullable=False),
 )
 keep_rows(channel_change)
-
-#: The outbox: written with the change, deleted never; who has seen it is in `delivery`.
-notice = Table(
-    "notice",
-    metadata,
-    Column("id", Number, primary_key=True),
-    *name_columns("tenant", "channel", nullable=False),
-    Column("version", BigInteger, nullable=False),
-    Column("body", Text, nullable=False),
-    Column("at", BigInteger, nullable=False),
-    UniqueConstraint("tenant", "channel", "version"),
-)
 
 #: An address that is told of each change, of one channel or of all.
 webhook = Table(

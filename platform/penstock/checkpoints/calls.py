@@ -146,7 +146,7 @@ def _withdraw(lake: Lake, caller: Caller, question: WithdrawQuestion) -> Checkpo
     return checkpoint_answer(withdraw(lake.database, tenant=caller.tenant, **order))
 
 
-#: Its route is one of its own: see `checkpoints/routes.py`.
+#: Its route is one of its own: see `channels/routes.py`.
 REGISTER_CHECKPOINT = Call(
     method="POST",
     path="/v1/checkpoints",

@@ -3,7 +3,8 @@
 import msgspec
 
 from penstock.checkpoints.calls import refused_for
-from penstock.fleet.replicas import FleetAnswer, fleet
+from penstock.fleet.fleet_status import StandingAnswer
+from penstock.fleet.replicas import FleetAnswer, Report, fleet, record_report
 from penstock.lake.desk import Call, Caller
 from penstock.lake.lake import Lake
 from penstock.lake.pages import ListQuestion, page_of
@@ -13,10 +14,22 @@ class FleetQuestion(ListQuestion, kw_only=True):
     name: str
 
 
+class ReportAnswer(msgspec.Struct):
+    """How the fleet stands with this report."""
+
+    channel: str
+    parts: list[StandingAnswer]
+
+
 def _fleet(lake: Lake, caller: Caller, question: FleetQuestion) -> FleetAnswer:
     whole = fleet(lake.database, lake.settings, caller.tenant, question.name)
     page, after = page_of(whole.replicas, question, lambda replica: replica.replica)
     return msgspec.structs.replace(whole, replicas=list(page), next=after)
+
+
+def _report(lake: Lake, caller: Caller, report: Report) -> ReportAnswer:
+    parts = record_report(lake.database, lake.settings, caller.tenant, report)
+    return ReportAnswer(report.name, parts)
 
 
 SHOW_FLEET = Call(
@@ -28,5 +41,16 @@ SHOW_FLEET = Call(
     summary="Who serves a channel, and what each has loaded",
     refused=refused_for(404),
 )
+REPORT_REPLICA = Call(
+    method="POST",
+    path="/v1/channels/{name}/replicas",
+    question=Report,
+    answer=ReportAnswer,
+    work=_report,
+    roles=("serve",),
+    summary="Report what a replica has loaded",
+    description="A sidecar does it at each change, and now and then between them.",
+    refused=refused_for(404, 409),
+)
 
-CALLS = [SHOW_FLEET]
+CALLS = [SHOW_FLEET, REPORT_REPLICA]

@@ -119,16 +119,16 @@ def follow(
 def _source(
     url: str | None, data: Path | None, tenant: str, name: str, part: str
 ) -> "Iterator[RegistrySource]":
-    from penstock.channels.channel import channel_state
-    from penstock.fleet.registry_source import DatabaseSource, ServiceSource
+    from penstock.fleet.registry_source import lake_source, service_source
 
     # A sidecar's directory may be named beside the service.
     if (url := service_url(None if url else data, url)) is not None:
-        yield ServiceSource(url, name, part)
+        yield service_source(url, name, part)
         return
     with open_existing(data) as lake:
-        channel_state(lake.database, tenant, name)  # a name with a mistake in it is said at once
-        yield DatabaseSource(lake.database, lake.settings, tenant, name, part)
+        source = lake_source(lake, tenant, name, part)
+        source.target()  # a name with a mistake in it is said at once
+        yield source
 
 
 def _event_lines(channel: str, *, json: bool) -> "TellEvent":

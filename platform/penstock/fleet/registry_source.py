@@ -2,29 +2,29 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 from msgspec.structs import replace
 
-from penstock.channels.channel import ChannelAnswer, channel_state
-from penstock.channels.channel_watcher import channel_answers, channel_path
+from penstock.channels.calls import SHOW_CHANNEL, ChannelQuestion
+from penstock.channels.channel import ChannelAnswer
+from penstock.channels.channel_watcher import channel_answers
+from penstock.checkpoints.calls import SHOW_CHECKPOINT, CheckpointQuestion
 from penstock.checkpoints.checkpoint import LineageBroken, check_name
-from penstock.checkpoints.registration import ancestors, check_chain, find_in
-from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable
 from penstock.errors import InvalidInput, PenstockError, one_line
-from penstock.fleet import replicas
+from penstock.fleet.calls import REPORT_REPLICA
 from penstock.fleet.fleet_status import PartTarget, StandingAnswer, part_target, say_standing
 from penstock.fleet.replicas import LEFT, Report
 from penstock.http.client import Tell, service_at
-from penstock.http.errors import AnswerUnusable
+from penstock.lake.desk import Caller, Desk, LocalDesk, RemoteDesk
+from penstock.lake.lake import Lake
 from penstock.safe_names import sha256_digest
-from penstock.settings import Settings
+from penstock.terminal.options import actor
 
 _ANSWER_SECONDS_MAX = 15.0
 _OUTAGE_PAUSE_SECONDS = 5.0
@@ -48,35 +48,43 @@ class ChainLink:
         sha256_digest(self.digest)
 
 
-class ServiceSource:
-    """The registry over HTTP, for a part of one channel."""
+class RegistrySource:
+    """The registry, for a part of one channel. What an answer says becomes variables of a command,
+    and names of folders: InvalidInput where it cannot."""
 
-    def __init__(self, url: str, channel: str, part: str) -> None:
-        self._url = url
+    def __init__(
+        self,
+        desks: tuple[Desk, Desk],
+        channel: str,
+        part: str,
+        answers: Callable[[Tell, threading.Event], Iterator[ChannelAnswer]],
+        cut: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`answers` are those about the channel, whenever it changed. One desk asks, and the other
+        reports, from another thread."""
+        self._asking, self._reporting = desks
         self._channel = channel
         self._part = part
-        self._asking = service_at(url, _ANSWER_SECONDS_MAX)
-        self._reporting = service_at(url, _ANSWER_SECONDS_MAX)
-        self._waiting = service_at(url)
+        self._answers = answers
+        self._cut = cut
         self._closed = threading.Event()
 
     def close(self) -> None:
         """From any thread: nobody waits for a change any longer."""
         self._closed.set()
-        self._waiting.cut()
+        self._cut()
 
     def target(self) -> PartTarget:
-        """The target now. Raises ChannelUnknown, ServerUnreachable, AnswerUnusable,
-        DatabaseUnreachable."""
-        return self._target_of(self._asking.ask(channel_path(self._channel), "version"))
+        """The target now. Raises ChannelUnknown, and what a desk does."""
+        return self._target_of(self._asking.ask(SHOW_CHANNEL, ChannelQuestion(name=self._channel)))
 
     def targets(self, tell: Tell) -> Iterator[PartTarget]:
         """The target now, and then the newest whenever the channel changed, until `close`;
         outages are told and outlasted."""
         known: int | None = None
-        for answer in channel_answers(self._waiting, self._channel, None, tell, self._closed):
-            if answer["version"] != known:
-                known = answer["version"]
+        for answer in self._answers(tell, self._closed):
+            if answer.version != known:
+                known = answer.version
                 yield self._target_of(answer)
 
     def chain(self, name: str) -> Sequence[ChainLink]:
@@ -87,88 +95,58 @@ class ServiceSource:
             needed = chain[-1].parent if chain else name
             if needed is None or needed in {link.name for link in chain}:
                 raise LineageBroken(name=name, why="none of its ancestors is whole")
-            answer = self._asking.ask(f"checkpoints/{quote(needed, safe='')}", "digest")
-            with self._unusable():
-                link = msgspec.convert(answer, ChainLink)
-                check_name(_CHECKPOINT, link.name)
-            chain.append(link)
+            answer = self._asking.ask(SHOW_CHECKPOINT, CheckpointQuestion(name=needed))
+            check_name(_CHECKPOINT, answer.name)
+            chain.append(msgspec.convert(answer, ChainLink, from_attributes=True))
         return chain[::-1]
 
     def report(self, report: Report) -> Sequence[StandingAnswer]:
         """The standings of the fleet then. Raises ReplicaTaken and what `target` raises."""
-        path = f"{channel_path(self._channel)}/replicas"
-        answer = self._reporting.ask(path, "parts", report)
-        with self._unusable():
-            return msgspec.convert(answer["parts"], list[StandingAnswer])
+        return self._reporting.ask(REPORT_REPLICA, report).parts
 
-    def _target_of(self, answer: dict[str, Any]) -> PartTarget:
-        with self._unusable():
-            target = part_target(msgspec.convert(answer, ChannelAnswer), self._part)
-            if target.checkpoint is not None:
-                check_name(_CHECKPOINT, target.checkpoint)
-            if target.digest is not None:
-                sha256_digest(target.digest)
-            return target
-
-    @contextmanager
-    def _unusable(self) -> Iterator[None]:
-        """What an answer says becomes variables of a command, and names of folders. Raises
-        AnswerUnusable."""
-        try:
-            yield
-        except (msgspec.ValidationError, InvalidInput) as error:
-            raise AnswerUnusable(url=self._url, status=200, why=one_line(error)) from error
+    def _target_of(self, answer: ChannelAnswer) -> PartTarget:
+        target = part_target(answer, self._part)
+        if target.checkpoint is not None:
+            check_name(_CHECKPOINT, target.checkpoint)
+        if target.digest is not None:
+            sha256_digest(target.digest)
+        return target
 
 
-class DatabaseSource:
-    """The registry in the database, for a part of one channel."""
+def service_source(url: str, channel: str, part: str) -> RegistrySource:
+    desks = [RemoteDesk(service_at(url, _ANSWER_SECONDS_MAX)) for _ in range(2)]
+    waiting = service_at(url)
 
-    def __init__(
-        self, database: Database, settings: Settings, tenant: str, channel: str, part: str
-    ) -> None:
-        self._database = database
-        self._settings = settings
-        self._place = (tenant, channel)
-        self._part = part
-        self._closed = threading.Event()
-
-    def close(self) -> None:
-        self._closed.set()
-
-    def target(self) -> PartTarget:
-        return part_target(channel_state(self._database, *self._place), self._part)
-
-    def targets(self, tell: Tell) -> Iterator[PartTarget]:
-        known: int | None = None
-        pause_s = 0.0
-        while not self._closed.wait(pause_s):
+    def answers(tell: Tell, closed: threading.Event) -> Iterator[ChannelAnswer]:
+        for answer in channel_answers(waiting, channel, None, tell, closed):
             try:
-                target = self.target()
-            except DatabaseUnreachable as error:
-                tell(f"{error} It is tried again.")
-                pause_s = _OUTAGE_PAUSE_SECONDS
-                continue
-            pause_s = _LOOK_SECONDS
-            if target.version != known:
-                known = target.version
-                yield target
+                yield msgspec.convert(answer, ChannelAnswer)
+            except msgspec.ValidationError as error:
+                raise InvalidInput(what=f"What {url} answers", why=str(error)) from error
 
-    def chain(self, name: str) -> Sequence[ChainLink]:
-        with self._database.read() as connection:
-            checkpoint = find_in(connection, self._place[0], name)
-            check_chain(connection, checkpoint)
-            chain = [checkpoint]
-            if checkpoint.form == "delta":
-                chain += ancestors(connection, checkpoint)
-        whole = next(place for place, link in enumerate(chain) if link.form == "whole")
-        links = chain[whole::-1]
-        return [msgspec.convert(link, ChainLink, from_attributes=True) for link in links]
-
-    def report(self, report: Report) -> Sequence[StandingAnswer]:
-        return replicas.record_report(self._database, self._settings, *self._place, report)
+    return RegistrySource((desks[0], desks[1]), channel, part, answers, waiting.cut)
 
 
-RegistrySource = ServiceSource | DatabaseSource
+def lake_source(lake: Lake, tenant: str, channel: str, part: str) -> RegistrySource:
+    desk = LocalDesk(lake, Caller(tenant, actor(None), at_the_lake=True))
+    return RegistrySource((desk, desk), channel, part, partial(_looks, desk, channel))
+
+
+def _looks(
+    desk: Desk, channel: str, tell: Tell, closed: threading.Event
+) -> Iterator[ChannelAnswer]:
+    pause_s = 0.0
+    while not closed.wait(pause_s):
+        pause_s = _LOOK_SECONDS
+        try:
+            answer = desk.ask(SHOW_CHANNEL, ChannelQuestion(name=channel))
+        except DatabaseUnreachable as error:
+            tell(f"{error} It is tried again.")
+            pause_s = _OUTAGE_PAUSE_SECONDS
+            continue
+        yield answer
+
+
 #: Takes an event: its kind, a sentence, and the facts.
 TellEvent = Callable[[str, str, dict[str, Any]], None]
 

@@ -16,6 +16,7 @@ from penstock.errors import InvalidInput, PenstockError
 from penstock.fleet.fleet_status import PARTS, STATES, ReplicaGroup, StandingAnswer, standings
 from penstock.fleet.settings import FleetSettings
 from penstock.fleet.tables import replica
+from penstock.lake.desk import Question
 from penstock.lake.pages import Page
 from penstock.metrics import Metrics
 from penstock.settings import Settings
@@ -42,10 +43,11 @@ class ReplicasFull(PenstockError, http_status=409):
     """The channel {channel} has {limit} replicas already. No more are taken."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A sidecar reports its replica. `state` is waiting, fetching, loading, loaded, failed, or
-    left: then the replica is forgotten. `loaded` is null where it does not know."""
+class Report(Question):
+    """A sidecar reports its replica of the channel `name`. `state` is waiting, fetching, loading,
+    loaded, failed, or left: then it is forgotten. `loaded` is null where nobody knows."""
 
+    name: str
     replica: str
     state: str
     sidecar: str
@@ -87,12 +89,12 @@ class FleetAnswer(Page):
 
 
 def record_report(
-    database: Database, settings: Settings, tenant: str, channel: str, report: Report
+    database: Database, settings: Settings, tenant: str, report: Report
 ) -> list[StandingAnswer]:
     """The standings of the fleet with this report. Raises ChannelUnknown, ReplicaTaken,
     ReplicasFull, InvalidInput."""
     _check(report)
-    key = (tenant, channel)
+    channel, key = report.name, (tenant, report.name)
     same = sa.and_(_of_fleet(key), replica.c.replica == report.replica)
     with database.write() as connection:
         state = channel_state_in(connection, tenant, channel)
@@ -208,6 +210,7 @@ def _check(report: Report) -> None:
 
 def _keep(connection: Connection, key: FleetKey, report: Report, now: int) -> None:
     row = msgspec.structs.asdict(report) | {"heard_at": now}
+    del row["name"]
     if report.problem is not None:  # the output of a command may hold anything; its end is kept
         shown = (c if c.isprintable() or c == "\n" else " " for c in report.problem)
         row["problem"] = "".join(shown)[-TEXT_CHARS_MAX:]

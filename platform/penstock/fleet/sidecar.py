@@ -93,6 +93,7 @@ class Sidecar:
         #: A queue, since a signal may put into one whatever the thread does.
         self._news: SimpleQueue[None] = SimpleQueue()
         self._report = Report(
+            name=plan.channel,
             replica=plan.replica,
             part=plan.part,
             state="waiting",

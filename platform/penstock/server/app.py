@@ -17,10 +17,8 @@ from penstock.access.call_routes import caller_of, route_of
 from penstock.access.keys import Authorizer
 from penstock.access.quotas import Quotas
 from penstock.channels import routes as channels
-from penstock.checkpoints import routes as checkpoints
 from penstock.console.routes import console_routes, on_console_http_error
 from penstock.errors import PenstockError
-from penstock.fleet import routes as fleet
 from penstock.http.openapi import KEY_NEEDED, SECURITY_SCHEMES, refusals
 from penstock.http.problems import on_http_error, on_penstock_error, on_unexpected_error
 from penstock.http.request_log import RequestLog
@@ -79,9 +77,7 @@ ROUTES = [
     *ingest.ROUTES,
     *otlp.ROUTES,
     *lake.ROUTES,
-    *checkpoints.ROUTES,
     *channels.ROUTES,
-    *fleet.ROUTES,
     *map(route_of, all_calls()),
     get_healthz,
     get_readyz,

@@ -18,8 +18,8 @@ from penstock.audit.chain import heads_of
 from penstock.audit.chain import note_settings
 from penstock.channels.channel_watcher import ChannelWatcher
 from penstock.channels.notice_delivery import Deliverer
+from penstock.channels.routes import Registry
 from penstock.channels.settings import ChannelSettings
-from penstock.checkpoints.routes import Registry
 from penstock.clock import Clock, SystemClock
 from penstock.console.console import Console
 from penstock.errors import PenstockError

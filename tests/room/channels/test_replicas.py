@@ -83,12 +83,13 @@ def test_whole_counts_from_when_the_last_one_had_it() -> None:
     assert of(group("new", at=(70, 90), replicas=2)).since == time_text(90)
 
 
-def said(name: str, loaded: str | None = None, **facts: Any) -> Report:
+def said(who: str, loaded: str | None = None, **facts: Any) -> Report:
     known = {
-        "replica": name,
+        "name": CHANNEL,
+        "replica": who,
         "part": "main",
         "state": "loaded" if loaded else "fetching",
-        "sidecar": f"of{name}",
+        "sidecar": f"of{who}",
         "wanted": "one",
         "version": 1,
         "loaded": loaded,
@@ -98,7 +99,7 @@ def said(name: str, loaded: str | None = None, **facts: Any) -> Report:
 
 
 def tell(database: Database, *reports: Report) -> list[StandingAnswer]:
-    return [record_report(database, SETTINGS, TENANT, CHANNEL, one) for one in reports][-1]
+    return [record_report(database, SETTINGS, TENANT, one) for one in reports][-1]
 
 
 def look(database: Database) -> FleetAnswer:
@@ -242,11 +243,11 @@ def test_what_is_no_report_is_refused(served: Database, wrong: dict[str, Any]) -
 
 def test_channels_and_tenants_are_kept_apart(served: Database) -> None:
     with pytest.raises(ChannelUnknown):
-        record_report(served, SETTINGS, TENANT, "staging", said("a"))
+        record_report(served, SETTINGS, TENANT, said("a", name="staging"))
     with pytest.raises(ChannelUnknown):
-        record_report(served, SETTINGS, "bolt", CHANNEL, said("a"))
+        record_report(served, SETTINGS, "bolt", said("a"))
     promote(served, "two", channel="staging")
-    record_report(served, SETTINGS, TENANT, "staging", said("a", "two", wanted="two"))
+    record_report(served, SETTINGS, TENANT, said("a", "two", name="staging", wanted="two"))
     tell(served, said("a", "one"))
     found = {place: parts for place, _, parts in fleets(served, SETTINGS)}
     assert {place: parts[0].loaded for place, parts in found.items()} == {

@@ -54,6 +54,7 @@ class ProvenLake:
 
     def load(self, replica: str, digest: str = DIGEST) -> None:
         report = Report(
+            name="production",
             replica=replica,
             state="loaded",
             sidecar="s",
@@ -62,7 +63,7 @@ class ProvenLake:
             loaded="ckpt-2",
             digest=digest,
         )
-        record_report(self.lake.database, self.lake.settings, "default", "production", report)
+        record_report(self.lake.database, self.lake.settings, "default", report)
 
     def erase(self, session: str) -> dict[str, Any]:
         scope = ErasureScope("default", "session", session, START_US + 10**12)

@@ -8,7 +8,6 @@ from concurrent.futures import ProcessPoolExecutor
 from multiprocessing.synchronize import Barrier
 from typing import Any, Literal
 
-import msgspec
 import sqlalchemy as sa
 
 from penstock.channels.change import Change
@@ -22,7 +21,8 @@ from penstock.channels.errors import (
     PromotionConflict,
 )
 from penstock.channels.history import channel_changes
-from penstock.channels.tables import channel, notice
+from penstock.channels.notices import notices_in
+from penstock.channels.tables import channel
 from penstock.database.engine import Database
 from penstock.database.settings import DatabaseLimits
 from penstock.errors import PenstockError
@@ -104,12 +104,11 @@ def check(database: Database, calls: Sequence[tuple[str, Call]]) -> list[str]:
 
 
 def _written(database: Database, name: str) -> tuple[list[Told], tuple[int, str]]:
-    bodies = sa.select(notice.c.version, notice.c.body).where(notice.c.channel == name)
     head = sa.select(channel.c.version, channel.c.hash).where(channel.c.name == name)
     with database.read() as connection:
         told = [
-            Told(row.version, msgspec.json.decode(row.body)["hash"])
-            for row in connection.execute(bodies.order_by(notice.c.id))
+            Told(each.version, each.document["hash"])
+            for each in notices_in(connection, TENANT, name, 0, up_to=None)
         ]
         row = connection.execute(head).one()
     return told, (row.version, row.hash)

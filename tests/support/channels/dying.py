@@ -16,7 +16,7 @@ from sqlalchemy import event
 
 from penstock.channels.channel import list_channels
 from penstock.channels.history import verify_history
-from penstock.channels.tables import channel, channel_change, notice
+from penstock.channels.tables import channel, channel_change
 from penstock.checkpoints.registration import withdraw
 from penstock.checkpoints.tables import checkpoint, checkpoint_move
 from penstock.database.engine import Database
@@ -32,7 +32,7 @@ from tests.support.checkpoint_factory import (
     set_policy,
 )
 
-_TABLES = (channel, channel_change, checkpoint, checkpoint_move, gate_policy, notice, verdict)
+_TABLES = (channel, channel_change, checkpoint, checkpoint_move, gate_policy, verdict)
 _POINTS_MAX = 200
 _PATIENT = DatabaseLimits(lock_seconds_max=30)
 
@@ -112,7 +112,7 @@ def die_at(database: Database, point: int, action: Callable[[Database], object])
 
 
 def check_whole(database: Database, before: Facts, now: Facts) -> None:
-    """All of it happened: the change, its notice, what the gate said, the moves."""
+    """All of it happened: the change, what the gate said, the moves."""
     for name in _TABLES:
         if name.name not in ("channel", "checkpoint"):
             assert set(now[name.name]) >= set(before[name.name])
@@ -126,7 +126,7 @@ def check_whole(database: Database, before: Facts, now: Facts) -> None:
         serving |= {at.checkpoint, at.canary} - {None}
     assert {name for name, state in moved.items() if state == "serving"} == serving
     versions = [row[2] for row in now["channel_change"]]
-    assert [row[3] for row in now["notice"]] == versions == list(range(1, len(versions) + 1))
+    assert versions == list(range(1, len(versions) + 1))
 
 
 def facts(database: Database) -> Facts:

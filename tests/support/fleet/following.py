@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from penstock.checkpoints.registration import register
@@ -16,7 +17,7 @@ from penstock.database.engine import Database
 from penstock.errors import PenstockError
 from penstock.fleet.copies import locked
 from penstock.fleet.fleet_status import PartName
-from penstock.fleet.registry_source import DatabaseSource
+from penstock.fleet.registry_source import lake_source
 from penstock.fleet.settings import FleetSettings
 from penstock.fleet.sidecar import Sidecar, SidecarPlan
 from penstock.settings import Settings
@@ -105,7 +106,8 @@ class Fleet:
             **{"retry_seconds": 0.02} | facts,
         )  # fmt: skip
         used = replace(self.settings, rooms=(replace(room, **turned),))
-        source = DatabaseSource(self.database, used, TENANT, "production", part)
+        lake: Any = SimpleNamespace(database=self.database, settings=used)
+        source = lake_source(lake, TENANT, "production", part)
         events: list[tuple[str, dict[str, Any]]] = []
 
         def tell(kind: str, text: str, told: dict[str, Any]) -> None:

@@ -98,8 +98,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with open_or_make(settings) as lake:
         for name in names:
             create_snapshot(lake.database, name)
-            report = Report(replica=name, sidecar="x" * 8, state="loading")
-            record_report(lake.database, lake.settings, TENANT_DEFAULT, "production", report)
+            report = Report(name="production", replica=name, sidecar="x" * 8, state="loading")
+            record_report(lake.database, lake.settings, TENANT_DEFAULT, report)
         with lake.database.write() as connection:
             fuse = {"tenant": TENANT_DEFAULT, "tripped_at": START_US, "rejected": 9, "seen": 9}
             fuses = [fuse | {"source": name, "reason": "x"} for name in ["", *names]]
