@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+import msgspec
+
 from penstock.audit.hash_chain import NO_HASH, ChainReader, hash_of
 from penstock.terminal.output import time_of
 
@@ -76,6 +78,11 @@ def unused_channel(tenant: str, channel: str) -> Change:
 
 def change_document(change: Change) -> dict[str, Any]:
     return asdict(change) | {"at": time_text(change.at)}
+
+
+def change_told(answer: Any) -> Change:
+    """A change that an answer tells of, for describing it: its time is not read."""
+    return msgspec.convert(msgspec.to_builtins(answer) | {"at": 0}, Change)
 
 
 def time_text(us: int) -> str:

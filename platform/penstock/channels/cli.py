@@ -28,8 +28,7 @@ from penstock.terminal.output import (
 )
 
 if TYPE_CHECKING:
-    from penstock.channels.calls import AuditedChange
-    from penstock.channels.change import Change
+    pass
 
 app = typer.Typer(
     help="What the serving fleet watches: each channel points at one checkpoint.",
@@ -130,7 +129,7 @@ def show_history(
     Example: penstock channels history production
     """
     from penstock.channels.calls import AUDIT_CHANNEL, AuditQuestion
-    from penstock.channels.change import change_marks, describe_change
+    from penstock.channels.change import change_marks, change_told, describe_change
     from penstock.channels.errors import HistoryDamaged
 
     with open_desk(data, url, tenant) as desk:
@@ -143,8 +142,8 @@ def show_history(
     else:
         rows: list[list[object]] = []
         for before, entry in zip([audit.before, *changes], changes, strict=False):
-            change = _change_of(entry)
-            text = describe_change(change, _change_of(before) if before else None)
+            change = change_told(entry)
+            text = describe_change(change, change_told(before) if before else None)
             outcome = entry.outcome or "?"
             gate = _gate_text(entry.verdict, outcome, audit.left_out) if entry.verdict else ""
             why = [change_marks(change), change.actor, change.reason]
@@ -156,15 +155,6 @@ def show_history(
         newest = changes[-1] if changes and cursor is None else None
         upto = f": {newest.version} changes, up to the hash {newest.hash}" if newest else ""
         say(f"the history fits{upto}")
-
-
-def _change_of(entry: "AuditedChange") -> "Change":
-    """For describing it: its time is not read."""
-    import msgspec
-
-    from penstock.channels.change import Change
-
-    return msgspec.convert(msgspec.to_builtins(entry) | {"at": 0}, Change)
 
 
 @app.command("policy")
@@ -305,11 +295,9 @@ def _from_service(url: str, name: str, after: int | None) -> Iterator[dict[str, 
 
 def _watch_line(document: dict[str, Any]) -> str:
     """A change for a person."""
-    import msgspec
+    from penstock.channels.change import change_marks, change_told, describe_change
 
-    from penstock.channels.change import Change, change_marks, describe_change
-
-    change = msgspec.convert(document | {"at": 0}, Change)
+    change = change_told(document)
     marks = f" [{change_marks(change)}]" if change_marks(change) else ""
     text = f"{describe_change(change)}{marks}  ({change.actor}: {change.reason})"
     return " ".join(f"{document['at']}  {change.channel} {change.version}  {text}".split("\n"))

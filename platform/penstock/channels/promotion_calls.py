@@ -2,7 +2,6 @@
 where a checkpoint came from and serves."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -25,13 +24,13 @@ from penstock.checkpoints.calls import (
     refused_for,
 )
 from penstock.checkpoints.lineage import TrainingShard
+from penstock.gate.frontier import FrontierPicture, frontier_picture
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.terminal.output import facts, time_of
 
 if TYPE_CHECKING:
     from penstock.database.engine import Database
-    from penstock.gate.frontier import FrontierPicture
     from penstock.http.problems import Problem
 
 # Answers
@@ -52,28 +51,13 @@ class ApprovalAnswer(msgspec.Struct):
     at: str
 
 
-class PicturePoint(msgspec.Struct):
-    checkpoint: str
-    quality: float
-    cost: float
-
-
-class PictureAnswer(msgspec.Struct):
-    """Quality against cost at a suite."""
-
-    suite: str
-    cost: str
-    points: list[PicturePoint]
-    marks: dict[str, str]
-
-
 class VerdictAnswer(msgspec.Struct):
     outcome: str
     id: str
     verdict: dict[str, Any]
     channel: str
     checkpoint: str
-    pictures: list[PictureAnswer]
+    pictures: list[FrontierPicture]
 
 
 class LineageMark(msgspec.Struct):
@@ -195,7 +179,6 @@ def _release(lake: Lake, caller: Caller, question: ReleaseQuestion) -> ChangeAns
 
 def _judge(lake: Lake, caller: Caller, question: VerdictQuestion) -> VerdictAnswer:
     from penstock.channels.promotion import judge
-    from penstock.gate.frontier import frontier_picture
 
     place = lake.database, caller.tenant
     verdict = judge(*place, question.name, question.checkpoint, full=not question.canary)
@@ -204,7 +187,7 @@ def _judge(lake: Lake, caller: Caller, question: VerdictQuestion) -> VerdictAnsw
         marks[incumbent["name"]] = "incumbent"
     suites: dict[str, Any] = verdict.document.get("suites") or {}
     pictures = [
-        _picture_answer(picture)
+        picture
         for name, suite in suites.items()
         if suite["version"] is not None
         and (picture := frontier_picture(*place, name, suite["version"], marks))
@@ -217,10 +200,6 @@ def _judge(lake: Lake, caller: Caller, question: VerdictQuestion) -> VerdictAnsw
         checkpoint=verdict.checkpoint,
         pictures=pictures,
     )
-
-
-def _picture_answer(picture: "FrontierPicture") -> PictureAnswer:
-    return msgspec.convert(asdict(picture), PictureAnswer)
 
 
 def _trace(lake: Lake, caller: Caller, question: CheckpointQuestion) -> LineageAnswer:

@@ -14,7 +14,6 @@ from penstock.terminal.options import By, CheckpointName, Reason
 from penstock.terminal.output import say, show_json, show_table, show_text
 
 if TYPE_CHECKING:
-    from penstock.channels.change import Change
     from penstock.channels.channel import ChangeAnswer, Expected
     from penstock.channels.promotion_calls import LineageAnswer
 
@@ -155,16 +154,13 @@ def check(
     Example: penstock gate check ckpt-0013 --channel production
     """
     from penstock.channels.promotion_calls import ASK_GATE, VerdictQuestion
-    from penstock.gate.frontier import FrontierPicture, FrontierPoint, draw_html, draw_text
+    from penstock.gate.frontier import draw_html, draw_text
     from penstock.gate.verdict import verdict_text
 
     question = VerdictQuestion(name=channel, checkpoint=checkpoint, canary=canary)
     with open_desk(data, url, tenant) as desk:
         verdict = desk.ask(ASK_GATE, question)
-    pictures = []
-    for drawn in verdict.pictures:
-        points = [FrontierPoint(at.checkpoint, at.quality, at.cost) for at in drawn.points]
-        pictures.append(FrontierPicture(drawn.suite, drawn.cost, points, drawn.marks))
+    pictures = verdict.pictures
     if out is not None:
         _write(out, verdict_text(verdict.verdict) + "\n")
     if plot is not None:
@@ -251,25 +247,16 @@ def _show_verdict(outcome: str, verdict: str, document: dict[str, Any], *, json:
 def show_change(
     answer: "ChangeAnswer", before: "ChangeAnswer | None" = None, *, json: bool
 ) -> None:
-    from penstock.channels.change import describe_change
+    from penstock.channels.change import change_told, describe_change
 
     if json:
         show_json(answer)
         return
-    change = _change_of(answer)
-    text = describe_change(change, _change_of(before) if before else None)
+    change = change_told(answer)
+    text = describe_change(change, change_told(before) if before else None)
     say(f"{change.channel} version {change.version}: {text}")
     if change.overridden:
         say("it went past the gate, and is marked so for ever")
-
-
-def _change_of(answer: "ChangeAnswer") -> "Change":
-    """For describing it: its time is not read."""
-    import msgspec
-
-    from penstock.channels.change import Change
-
-    return msgspec.convert(msgspec.to_builtins(answer) | {"at": 0}, Change)
 
 
 def _write(path: Path, content: str) -> None:

@@ -1,12 +1,10 @@
 """Where the service looks at files for a tenant: folders and prefixes of stores that its operator
 named, and nowhere else. A digest, or that a file is there, tells of what others have.
 
-A path inside a folder is walked by descriptors, a name at a time, and links are followed by hand:
-what is opened is inside, whoever changes links meanwhile, and nothing outside is asked for."""
+What was opened says itself where it lies, so that it is inside, whoever changes links meanwhile."""
 
 import os
 import stat
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -21,10 +19,7 @@ if TYPE_CHECKING:
     from penstock.storage.s3 import S3Address
 
 _TENANT = "{tenant}"
-_LINKS_MAX = 40
-#: Folders within folders; each is open while a file in it is.
-_DEPTH_MAX = 100
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_OPEN = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,53 +115,26 @@ class ArtifactFolder:
     @contextmanager
     def open(self, path: str) -> Iterator[int]:
         """The descriptor of a file or a folder inside; InvalidInput for what is neither. Raises
-        OSError, and for a link that leads out the same one whether something is there or not."""
-        descriptors = self._opened()
-        first, names, links_count = len(descriptors), deque(path.split("/")), 0
-        try:
-            while names:
-                name = names.popleft()
-                if name in ("", "."):
-                    continue
-                if name == "..":
-                    if len(descriptors) == first:
-                        raise _absent(path)
-                    os.close(descriptors.pop())
-                    continue
-                status = os.stat(name, dir_fd=descriptors[-1], follow_symlinks=False)
-                if stat.S_ISLNK(status.st_mode):
-                    links_count += 1
-                    target = os.readlink(name, dir_fd=descriptors[-1])
-                    if target.startswith("/"):
-                        while len(descriptors) > first:
-                            os.close(descriptors.pop())
-                        target = _below(target, self.own_path) or ".."  # which leads out
-                    names.extendleft(reversed(target.split("/")))
-                else:
-                    _check_plain(status, path)  # a device or a pipe is not even opened
-                    descriptors.append(os.open(name, _OPEN, dir_fd=descriptors[-1]))
-                    _check_plain(os.fstat(descriptors[-1]), path)
-                if links_count > _LINKS_MAX or len(descriptors) - first > _DEPTH_MAX:
-                    raise _absent(path)
-            yield descriptors[-1]
-        finally:
-            while descriptors:
-                os.close(descriptors.pop())
-
-    def _opened(self) -> list[int]:
-        """The descriptors down to it. Links in front of the tenant's name are the operator's; none
-        is followed from there on. Raises OSError."""
+        OSError, for a link that leads out the same one as for what is not there."""
         before, named, _ = self.path.partition(_TENANT)
         trusted = before.rpartition("/")[0] or "/" if named else self.own_path
-        descriptors = [os.open(trusted, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
+        # Links in front of the tenant's name are the operator's; none is followed from there on.
+        root = Path(os.path.realpath(trusted)) / Path(self.own_path).relative_to(trusted)
+        inner = Path(self.own_path, path)
         try:
-            for name in Path(self.own_path).relative_to(trusted).parts:
-                descriptors.append(os.open(name, _OPEN | os.O_DIRECTORY, dir_fd=descriptors[-1]))
+            if not Path(os.path.realpath(inner)).is_relative_to(root):
+                raise _absent(path)
+            _check_plain(inner.stat(), path)  # a device is not even opened
+            descriptor = os.open(inner, _OPEN)
         except OSError:
-            for descriptor in descriptors:
-                os.close(descriptor)
-            raise
-        return descriptors
+            raise _absent(path) from None
+        try:
+            if not Path(os.path.realpath(f"/proc/self/fd/{descriptor}")).is_relative_to(root):
+                raise _absent(path)
+            _check_plain(os.fstat(descriptor), path)
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
     def files(self, path: str) -> Iterator[str]:
         """The paths of all files below a folder inside, within that folder; links to files too.

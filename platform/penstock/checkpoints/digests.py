@@ -8,17 +8,19 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
 from penstock.checkpoints.artifact_roots import ArtifactFolder, ArtifactRoots
 from penstock.checkpoints.checkpoint import Form
-from penstock.errors import ExtraMissing, InvalidInput, SettingInvalid
+from penstock.errors import ExtraMissing, InvalidInput, SettingInvalid, one_line
 from penstock.safe_names import DIGEST_PREFIX, relative_name
 from penstock.settings import ENVIRONMENT_PREFIX, Settings, load_settings, without_secrets
 from penstock.storage.errors import StoreRefused, StoreUnreachable
@@ -38,6 +40,19 @@ class CheckpointFile(NamedTuple):
     path: str
     size: int
     sha256: str
+
+
+class Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """`path` is where it stands, or goes, within a folder."""
+
+    path: str
+    size: int
+    open: Callable[[], AbstractContextManager[Readable]]
 
 
 @dataclass(frozen=True)
@@ -108,34 +123,65 @@ def digest_files(
     scheme = urlsplit(uri).scheme
     if roots is not None and not roots.hold(uri):
         return FilesDigest(why="nobody looks there")
-    if scheme in _LOCAL:
-        try:
-            place = roots.folder_of(uri) if roots is not None else None
-            if place is not None:
-                return _digest_inside(*place, progress)
-            return _digest_path(path_of(uri), progress)
-        except OSError as error:
-            return FilesDigest(why=f"{error.filename or uri}: {error.strerror or error}")
-    if scheme == _BUCKET:
-        try:
-            return _digest_bucket(uri, settings, progress)
-        except (StoreUnreachable, StoreRefused, ExtraMissing) as error:
-            return FilesDigest(why=" ".join(str(error).split()))
-        except SettingInvalid as error:
-            raise InvalidInput(what=f"The address {uri}", why=error.facts["why"]) from error
-    return FilesDigest(why=f"files at {scheme}: addresses are not read")
+    if not can_read_files(uri):
+        return FilesDigest(why=f"files at {scheme}: addresses are not read")
+    try:
+        place = roots.folder_of(uri) if roots is not None else None
+        if place is not None:
+            return _digest_inside(*place, progress)
+        sources, is_folder = source_files(uri, settings)
+        files = []
+        for source in sources:
+            with source.open() as content:
+                digested = digest_of(content, progress)
+            files.append(CheckpointFile(relative_name(source.path), *digested))
+        return _digest_of(files, is_folder, uri)
+    except (StoreUnreachable, StoreRefused, ExtraMissing) as error:
+        return FilesDigest(why=one_line(error))
+    except SettingInvalid as error:
+        raise InvalidInput(what=f"The address {uri}", why=error.facts["why"]) from error
+    except OSError as error:
+        return FilesDigest(why=f"{error.filename or uri}: {error.strerror or error}")
 
 
-def _digest_path(path: Path, progress: ReadProgress) -> FilesDigest:
-    files: list[CheckpointFile] = []
+def source_files(uri: str, settings: Settings) -> tuple[list[SourceFile], bool]:
+    """The files at an address, and whether they are those of a folder. Raises InvalidInput,
+    OSError, and what a store raises."""
+    if urlsplit(uri).scheme == _BUCKET:
+        return _in_bucket(uri, settings)
+    path = path_of(uri)
     is_folder = path.is_dir()
+    files = []
     for file in files_below(path) if is_folder else [path]:
-        if not stat.S_ISREG(file.stat().st_mode):
+        status = file.stat()
+        if not stat.S_ISREG(status.st_mode):
             raise InvalidInput(what=str(file), why="it is not a regular file")
-        with file.open("rb") as content:
-            name = relative_name(file.relative_to(path).as_posix() if is_folder else path.name)
-            files.append(CheckpointFile(name, *_digest(content, progress)))
-    return _digest_of(files, is_folder, path)
+        name = file.relative_to(path).as_posix() if is_folder else path.name
+        files.append(SourceFile(name, status.st_size, partial(FileIO, file)))
+    return files, is_folder
+
+
+def _in_bucket(uri: str, settings: Settings) -> tuple[list[SourceFile], bool]:
+    """A folder is what has objects below it; else it is an object."""
+    from penstock.storage import open_store
+
+    folder = open_store(replace(settings, store_url=uri))
+    if objects := sorted(folder.list()):
+        opens = [partial(folder.open, each.name) for each in objects]
+        named = zip(objects, opens, strict=True)
+        return [SourceFile(each.name, each.size, opened) for each, opened in named], True
+    address = urlsplit(uri)
+    above, _, last = address.path.rstrip("/").rpartition("/")
+    store, name = (
+        open_store(replace(settings, store_url=address._replace(path=above).geturl())),
+        unquote(last),
+    )
+    try:
+        with store.open(name) as file:
+            size = file.size()
+    except FileNotFoundError:
+        raise FileNotFoundError(2, "there is nothing", uri) from None
+    return [SourceFile(name, size, partial(store.open, name))], False
 
 
 def _digest_inside(folder: ArtifactFolder, path: str, progress: ReadProgress) -> FilesDigest:
@@ -147,7 +193,7 @@ def _digest_inside(folder: ArtifactFolder, path: str, progress: ReadProgress) ->
             folder.open(f"{path}/{name}") as descriptor,
             open(descriptor, "rb", closefd=False) as file,
         ):
-            files.append(CheckpointFile(name, *_digest(file, progress)))
+            files.append(CheckpointFile(name, *digest_of(file, progress)))
     return _digest_of(files, is_folder, path)
 
 
@@ -172,35 +218,17 @@ def files_below(folder: Path) -> Iterator[Path]:
         yield from (Path(above) / name for name in files)
 
 
-def _digest_bucket(uri: str, settings: Settings, progress: ReadProgress) -> FilesDigest:
-    """A folder is what has objects below it; else it is an object."""
-    from penstock.storage import open_store
-
-    address = urlsplit(uri)
-    folder = open_store(replace(settings, store_url=uri))
-    files: list[CheckpointFile] = []
-    for name in sorted(entry.name for entry in folder.list()):
-        relative_name(name)
-        with suppress(FileNotFoundError), folder.open(name) as content:
-            files.append(CheckpointFile(name, *_digest(content, progress)))
-    if files:
-        return FilesDigest(folder_digest(files), sum(file.size for file in files))
-    above, _, name = address.path.rstrip("/").rpartition("/")
-    store = open_store(replace(settings, store_url=address._replace(path=above).geturl()))
-    try:
-        with store.open(unquote(name)) as content:
-            size, sha256 = _digest(content, progress)
-    except FileNotFoundError:
-        return FilesDigest(why=f"there is nothing at {uri}")
-    return FilesDigest(DIGEST_PREFIX + sha256, size)
-
-
-def _digest(content: BinaryIO, progress: ReadProgress) -> tuple[int, str]:
+def digest_of(
+    content: Readable, progress: ReadProgress, target: BinaryIO | None = None
+) -> tuple[int, str]:
+    """The size and SHA-256 of a file, which is copied to the target."""
     size, sha256 = 0, hashlib.sha256()
     while block := content.read(_BLOCK_BYTES):
+        progress(len(block))
         sha256.update(block)
         size += len(block)
-        progress(len(block))
+        if target is not None:
+            target.write(block)
     return size, sha256.hexdigest()
 
 

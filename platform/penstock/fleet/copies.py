@@ -6,31 +6,31 @@ files are used by the next one.
 """
 
 import fcntl
-import hashlib
 import os
 import re
 import shutil
-import stat
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
-from functools import partial
-from io import FileIO
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
-from penstock.checkpoints.digests import CheckpointFile, files_below, folder_digest, path_of
+from penstock.checkpoints.digests import (
+    CheckpointFile,
+    SourceFile,
+    digest_of,
+    files_below,
+    folder_digest,
+    source_files,
+)
 from penstock.directories import FILE_MODE, make_directory, open_private, sync_directory
 from penstock.errors import InvalidInput, PenstockError, one_line
 from penstock.fleet.registry_source import ChainLink
 from penstock.fleet.settings import FleetSettings
 from penstock.safe_names import DIGEST_PREFIX, is_relative_name, sha256_digest
 from penstock.settings import Settings
-from penstock.storage import open_store
 
-_BLOCK_BYTES = 4 * 1024 * 1024
 _FETCHING = "fetching-"
 _REMOVING = "removing-"
 _LOCK = "lock"
@@ -58,27 +58,13 @@ class FolderTaken(PenstockError, exit_status=2):
     """Another sidecar works in {folder}. Give each its own with --into."""
 
 
-class Readable(Protocol):
-    def read(self, size: int, /) -> bytes: ...
-
-
-@dataclass(frozen=True)
-class SourceFile:
-    """`path` is where it goes, within the copy's folder."""
-
-    path: str
-    size: int
-    open: Callable[[], AbstractContextManager[Readable]]
-
-
 def files_of(link: ChainLink, settings: Settings) -> list[SourceFile]:
     """Raises FetchFailed, OSError."""
     scheme = urlsplit(link.uri).scheme
     if scheme not in ("", "file", "s3"):
         raise _failed(link, f"{scheme}: is not fetched; a path, file:// and s3:// are")
     try:
-        bucket = scheme == "s3"
-        files = list(_in_bucket(link.uri, settings) if bucket else _in_path(path_of(link.uri)))
+        files, _ = source_files(link.uri, settings)
     except PenstockError as error:
         raise _failed(link, one_line(error)) from error
     for file in files:
@@ -91,31 +77,6 @@ def files_of(link: ChainLink, settings: Settings) -> list[SourceFile]:
 
 def _failed(link: ChainLink, why: str) -> FetchFailed:
     return FetchFailed(checkpoint=link.name, uri=link.uri, why=why)
-
-
-def _in_path(path: Path) -> Iterator[SourceFile]:
-    for file in list(files_below(path)) if path.is_dir() else [path]:
-        status = file.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(0, "it is not a regular file", str(file))
-        name = file.relative_to(path).as_posix() if file != path else path.name
-        yield SourceFile(name, status.st_size, partial(FileIO, file))
-
-
-def _in_bucket(uri: str, settings: Settings) -> Iterator[SourceFile]:
-    """An address with objects below it is a folder, as for digests; else it is an object."""
-    folder = open_store(replace(settings, store_url=uri))
-    objects = sorted(folder.list())
-    for item in objects:
-        yield SourceFile(item.name, item.size, partial(folder.open, item.name))
-    if objects:
-        return
-    address = urlsplit(uri)
-    above, _, name = address.path.rstrip("/").rpartition("/")
-    store = open_store(replace(settings, store_url=address._replace(path=above).geturl()))
-    with store.open(unquote(name)) as file:
-        size = file.size()
-    yield SourceFile(unquote(name), size, partial(store.open, unquote(name)))
 
 
 @dataclass(frozen=True)
@@ -189,7 +150,9 @@ class Copies:
             marks = _marks(path)
             digest = link.digest
             if known != marks:
-                digest = _copy(list(_in_path(path)), path, link.digest, progress)
+                digest = _copy(
+                    source_files(str(path), self._settings)[0], path, link.digest, progress
+                )
             if digest != link.digest:
                 return False
         except InvalidInput:  # a link to a folder, which no copy has
@@ -265,18 +228,6 @@ def _marks(path: Path) -> _Marks:
     return tuple((str(file), at.st_size, at.st_mtime_ns, at.st_ino) for file, at in statuses)
 
 
-def _hash(source: Readable, progress: Progress, target: BinaryIO | None = None) -> tuple[int, str]:
-    """The size and digest of a file, which is copied to the target."""
-    size, sha256 = 0, hashlib.sha256()
-    while block := source.read(_BLOCK_BYTES):
-        progress(len(block))
-        sha256.update(block)
-        size += len(block)
-        if target is not None:
-            target.write(block)
-    return size, sha256.hexdigest()
-
-
 def _used_bytes(staging: Path, files: list[SourceFile]) -> int:
     """The bytes of files that are there already; everything else is removed."""
     if not staging.is_dir():
@@ -300,11 +251,11 @@ def _copy(files: list[SourceFile], folder: Path, expected: str, progress: Progre
         path = folder / file.path
         if path.is_file():
             with path.open("rb") as source:
-                hashed = _hash(source, progress)
+                hashed = digest_of(source, progress)
         else:
             make_directory(path.parent)
             with file.open() as original, open_private(path, "wb") as target:
-                hashed = _hash(original, progress, target)
+                hashed = digest_of(original, progress, target)
                 target.flush()
                 os.fsync(target.fileno())
         parts.append(CheckpointFile(file.path, *hashed))

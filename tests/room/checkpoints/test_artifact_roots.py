@@ -3,6 +3,7 @@
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -107,19 +108,19 @@ def test_a_tenants_folder_is_no_link(root: Path) -> None:
 def test_what_changes_while_it_is_read_stays_inside(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look at a name and its opening somebody puts a link there."""
-    (root / "deep" / "weights").write_text("weights")
-    look_at = os.stat
+    """Between the look at a path and its opening somebody puts a link there."""
+    (root / "deep" / "secret").write_text("mine")
+    opened = os.open
 
-    def swap(path: object, *, dir_fd: int | None = None, follow_symlinks: bool = True) -> object:
-        status = look_at(path, dir_fd=dir_fd, follow_symlinks=follow_symlinks)  # type: ignore[arg-type]
-        if path == "deep" and not (root / "deep").is_symlink():
+    def swap(path: Any, *more: Any, **named: Any) -> int:
+        if str(path).endswith("deep/secret"):
             (root / "deep").rename(root / "aside")
             (root / "deep").symlink_to("../bolt")
-        return status
+        return opened(path, *more, **named)
 
-    monkeypatch.setattr(os, "stat", swap)
+    monkeypatch.setattr(os, "open", swap)
     assert looked(root, root / "deep" / "secret").digest is None
+    assert (root / "deep").is_symlink()
 
 
 def test_pipes_and_devices_are_not_opened(root: Path) -> None:

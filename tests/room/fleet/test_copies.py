@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from penstock.checkpoints.digests import digest_files
+from penstock.checkpoints.digests import SourceFile, digest_files
 from penstock.errors import InvalidInput
 from penstock.fleet import copies as copies_module
 from penstock.fleet.copies import Copies, CopyMismatch, FetchFailed, FolderTaken, locked
@@ -165,7 +165,7 @@ def test_a_file_that_would_lie_elsewhere_is_refused(
 ) -> None:
     victim = tmp_path / "victim"
     victim.write_text("precious")
-    hostile = copies_module.SourceFile("../../victim", 0, lambda: nullcontext(io.BytesIO()))
+    hostile = SourceFile("../../victim", 0, lambda: nullcontext(io.BytesIO()))
     monkeypatch.setattr(copies_module, "_in_path", lambda _path: [hostile])
     with pytest.raises(FetchFailed, match="cannot be written into a folder"):
         copies.provide(
