@@ -70,19 +70,6 @@ def test_another_canary_draws_anew() -> None:
     assert abs(len(first & other) - 0.04 * len(_KEYS)) < 4 * deviation(0.04)
 
 
-def test_neighbouring_keys_are_drawn_evenly() -> None:
-    """Whatever the keys look like: numbers, the empty one, other scripts."""
-    for keys in ([str(n) for n in range(5_000)], ["é" * n for n in range(5_000)]):
-        found = sum(penstock.assign(channel(share=0.5), key).arm == "canary" for key in keys)
-        assert abs(found - 2_500) < 4 * math.sqrt(5_000 / 4)
-
-
-def test_without_a_canary_all_get_the_current_one() -> None:
-    assert in_canary(canary=None, share=None) == set()
-    found = penstock.assign(channel(canary=None, share=None), "user-1")
-    assert (found.checkpoint, found.arm) == ("old", "current")
-
-
 def test_what_is_no_channel_is_refused() -> None:
     with pytest.raises(InvalidInput, match="canary"):
         penstock.assign({"channel": "production", "checkpoint": "old"}, "user-1")

@@ -17,7 +17,7 @@ from penstock.checkpoints.attempts import (
     note_problem,
     record_attempts,
 )
-from penstock.checkpoints.integrity import read_bound_attempts, restore
+from penstock.checkpoints.integrity import restore
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.checkpoints.tables import benchmark_journal
 from penstock.database.engine import Database
@@ -103,27 +103,14 @@ ATTEMPT = "attempt 0 at t-07 of one on core "
     [
         (f"UPDATE benchmark_attempt SET score = 0 WHERE {OF_ONE}",
          ATTEMPT + "was edited: its score is 0.0, and 1.0 was recorded"),
-        (f"UPDATE benchmark_attempt SET score = NULL, error = 'x', status = 'error' WHERE {OF_ONE}",
-         ATTEMPT + "was edited: its score is nothing"),
-        (f"UPDATE benchmark_attempt SET status = 'error' WHERE {OF_ONE}",
-         ATTEMPT + "was edited: its status is error, and scored was recorded"),
         (f"UPDATE benchmark_attempt SET cost_usd = 0.125 WHERE {OF_ONE}",
          ATTEMPT + "was edited: its cost_usd is 0.125"),
-        (f"UPDATE benchmark_attempt SET scored_at = scored_at + 1 WHERE {OF_ONE}",
-         ATTEMPT + "was edited: its scored_at"),
-        (f"UPDATE benchmark_attempt SET attempt = 5 WHERE {OF_ONE}", ATTEMPT + "was removed"),
         (f"DELETE FROM benchmark_attempt WHERE {OF_ONE}", ATTEMPT + "was removed"),
         (COPY, "attempt 9 at t-07 of one on core was added past Penstock"),
         ("""UPDATE benchmark_run SET conditions = '{"isolated":false}' WHERE checkpoint = 'one'""",
          "of one on core was edited: its conditions are not those that were recorded"),
-        ("UPDATE benchmark_run SET problems = '[]' WHERE checkpoint = 'one'",
-         "of one on core was edited: its problems are not those that were recorded"),
-        ("UPDATE benchmark_run SET source = 'x' WHERE checkpoint = 'one'",
-         "was edited: its source is x, and agent of one was recorded"),
-        ("DELETE FROM benchmark_run WHERE checkpoint = 'one'", "of one on core was removed"),
         (STRANGE_RUN, "the run forged of one on core was added past Penstock"),
         ("UPDATE suite_version SET tasks = '[]'", "the version v1 of core was edited: its tasks"),
-        ("UPDATE suite_version SET created_at = 1", "the version v1 of core was edited"),
         (NEWER, "the version v0 of core was added past Penstock"),
         ("UPDATE benchmark_journal SET document = replace(document, '1.0', '0.0')"
          " WHERE checkpoint = 'one' AND number = 2",
@@ -178,12 +165,6 @@ def test_a_fail_does_not_become_a_pass(ready: Database) -> None:
     assert verdict.outcome == "ERROR"
     assert verdict.document["why"][0].startswith("attempt 0 at t-00 of two on core was edited")
     assert verdict.document["why"][-1] == "and 37 more rows are not as they were recorded"
-
-
-def test_a_suite_that_was_removed_whole_is_noticed(ready: Database) -> None:
-    with ready.write() as connection:
-        connection.exec_driver_sql("DELETE FROM suite_version")
-    assert "the version v1 of core was removed" in asked(ready, "two").document["why"]
 
 
 def test_a_journal_that_was_cut_off_is_noticed_by_the_verdict(ready: Database) -> None:
@@ -248,30 +229,3 @@ def test_processes_that_record_at_once_make_one_journal(
     assert asked(ready, "two").outcome != "ERROR"
     evidence = channel_evidence(ready, TENANT, "production", "two")
     assert evidence.suites["core"].candidate.journal.entries == 6
-
-
-def test_a_verdict_whose_journal_began_anew_is_noticed(ready: Database) -> None:
-    with ready.write() as connection:
-        connection.exec_driver_sql("DROP TRIGGER keep_benchmark_journal_delete")
-        attempts = benchmark_journal.c.checkpoint != ""
-        connection.execute(sa.delete(benchmark_journal).where(attempts))
-    for name in ("one", "two"):
-        scored(ready, name, numbers=range(1, 2))
-    misfit = verify_history(ready, TENANT, "production")
-    assert misfit is not None
-
-
-@pytest.mark.system
-def test_large_registries_are_found_in_parts(database: Database) -> None:
-    add(database, "one")
-    scope = AttemptScope(TENANT, "core", "v1", "one")
-    results = [
-        Attempt(task=f"t-{number % 40:02}", attempt=number // 40, score=0.5, error=None)
-        for number in range(5_100)
-    ]
-    with database.write() as connection:
-        record_attempts(connection, scope, "r", results)
-    with database.read() as connection:
-        bound = read_bound_attempts(connection, scope)
-    assert (len(bound.attempts), bound.alterations) == (5_100, ())
-    assert bound.journal.head.entries == 2

@@ -43,15 +43,6 @@ def test_a_rollback_with_a_canary_ends_the_canary(database: Database) -> None:
     assert rollback(database).checkpoint == "a"
 
 
-def test_a_rollback_to_a_named_one_ends_the_canary_too(embedded: Database) -> None:
-    add(embedded, "a", "b", "c")
-    promote(embedded, "a")
-    promote(embedded, "b")
-    promote(embedded, "c", share=0.25)
-    assert rollback(embedded, to="a").canary is None
-    assert states(embedded, "a", "b", "c") == ["serving", "rolled_back", "rolled_back"]
-
-
 def test_another_canary_takes_the_place_of_one(embedded: Database) -> None:
     add(embedded, "a", "b", "c")
     promote(embedded, "a")

@@ -11,7 +11,6 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
-from sqlalchemy import event
 
 from penstock.audit.hash_chain import hash_of
 from penstock.channels.change import Change, first_misfit
@@ -79,11 +78,6 @@ def test_the_hash_is_of_all_columns_as_sorted_json() -> None:
     assert hash_of(asdict(one)) == hashlib.sha256(text.encode()).hexdigest()
 
 
-def test_a_history_as_it_was_written_fits() -> None:
-    assert first_misfit(CHANGES, HEAD) is None
-    assert first_misfit([], None) is None
-
-
 @given(st.data())
 def test_whatever_is_changed_in_a_history_is_seen(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(CHANGES) - 1))
@@ -103,17 +97,6 @@ def test_whatever_is_left_out_or_moved_is_seen(left_out: set[int], dice: Any) ->
     moved = [*CHANGES]
     dice.shuffle(moved)
     assert (first_misfit(moved, HEAD) is None) == (moved == CHANGES)
-
-
-def test_the_first_version_that_does_not_fit_is_named() -> None:
-    wrong = [*CHANGES]
-    wrong[2] = replace(wrong[2], reason="another").sealed()
-    found = first_misfit(wrong, HEAD)
-    assert found is not None
-    assert (found.version, found.why) == (
-        4,
-        "it names another hash than the change before it has",
-    )
 
 
 @pytest.mark.parametrize(
@@ -235,43 +218,6 @@ def test_time_in_a_history_never_runs_back(embedded: Database) -> None:
     after = promote(embedded, "b")
     assert after.at == ahead.at
     assert verify_history(embedded, TENANT, "production") is None
-
-
-def test_a_long_history_costs_a_rollback_no_more_statements(embedded: Database) -> None:
-    add(embedded, "a", "b", "c")
-    promote(embedded, "a")
-    promote(embedded, "b")
-    short = statements_of_a_rollback(embedded)
-    last = channel_changes(embedded, TENANT, "production")[-1]
-    more = []
-    for number in range(2_000):
-        last = replace(
-            last,
-            version=last.version + 1,
-            action="promote",
-            pinned=False,
-            checkpoint="ca"[number % 2],
-            previous_hash=last.hash,
-        ).sealed()
-        more.append(last)
-    write_down(embedded, more)
-    assert verify_history(embedded, TENANT, "production") is None
-    with by_hand(embedded) as connection:
-        connection.exec_driver_sql("UPDATE checkpoint SET state = 'retired' WHERE name = 'c'")
-    assert statements_of_a_rollback(embedded) == short
-    assert channel_state(embedded, TENANT, "production").checkpoint == "c"
-
-
-def statements_of_a_rollback(database: Database) -> int:
-    seen: list[str] = []
-
-    def look(_connection: Any, _cursor: Any, statement: str, *_more: Any) -> None:
-        seen.append(statement)
-
-    event.listen(database.engine, "before_cursor_execute", look)
-    rollback(database)
-    event.remove(database.engine, "before_cursor_execute", look)
-    return len(seen)
 
 
 def write_down(database: Database, changes: list[Change]) -> None:

@@ -67,20 +67,10 @@ def test_a_fleet_is_whole_when_all_have_what_is_wanted(
     assert said in say_standing(CHANNEL, found)
 
 
-def test_nothing_is_whole_before_the_first_promotion() -> None:
-    found = of(group(None, "waiting"), wanted=None)
-    assert not found.whole
-    assert "nothing was promoted" in say_standing(CHANNEL, found)
-
-
 def test_mixed_counts_from_when_the_second_checkpoint_was_loaded() -> None:
     old, new = group("old", at=(10, 50), replicas=2), group("new", at=(70, 90), replicas=2)
     assert of(old, new).since == time_text(70)
     assert of(old, new, group("newest", at=(95, 95))).since == time_text(70)
-
-
-def test_whole_counts_from_when_the_last_one_had_it() -> None:
-    assert of(group("new", at=(70, 90), replicas=2)).since == time_text(90)
 
 
 def said(who: str, loaded: str | None = None, **facts: Any) -> Report:
@@ -154,21 +144,6 @@ def test_saying_the_same_again_keeps_since_when(served: Database) -> None:
     tell(served, said("a", "two", wanted="two"))
     [moved] = look(served).replicas
     assert moved.loaded_at == moved.since == moved.heard_at
-
-
-def test_a_roll_out_is_mixed_and_then_whole(served: Database) -> None:
-    tell(served, *(said(name, "one") for name in "abc"))
-    promote(served, "two")
-    assert not look(served).whole
-    assert not look(served).mixed
-    [found] = tell(served, said("a", "two"))
-    assert found.mixed
-    assert found.loaded == {"one": 2, "two": 1}
-    assert found.since == look(served).replicas[0].loaded_at
-    [found] = tell(served, said("b", "two"), said("c", "two"))
-    assert (found.whole, found.mixed) == (True, False)
-    rollback(served)
-    assert look(served).parts[0].behind == 3
 
 
 def test_a_canary_s_replicas_are_a_fleet_of_their_own(served: Database) -> None:

@@ -8,7 +8,6 @@ from penstock.channels.errors import (
     ChannelUnknown,
     NothingToRollBackTo,
     NotPinned,
-    PromotionConflict,
 )
 from penstock.checkpoints.checkpoint import CheckpointUnknown, StateRefused
 from penstock.checkpoints.registration import withdraw
@@ -75,15 +74,6 @@ def test_a_canary_that_never_had_all_traffic_cannot_be_gone_back_to(embedded: Da
     promote(embedded, "b", share=0.1)
     with pytest.raises(NothingToRollBackTo, match="b never served"):
         rollback(embedded, to="b")
-
-
-def test_a_rollback_may_say_what_it_expects(embedded: Database) -> None:
-    add(embedded, "a", "b")
-    promote(embedded, "a")
-    promote(embedded, "b")
-    with pytest.raises(PromotionConflict, match="expected at a, and is at b"):
-        rollback(embedded, expect="a")
-    assert rollback(embedded, expect="b").checkpoint == "a"
 
 
 def test_there_is_nothing_to_roll_back_to(embedded: Database) -> None:

@@ -119,16 +119,3 @@ def test_promotions_are_those_of_the_moment(lake: HandLake) -> None:
     ask = "select version, checkpoint from promotions order by version"
     assert [row["version"] for row in rows(lake, ask)] == [1, 2]
     assert rows(lake, ask, as_of="before") == [{"version": 1, "checkpoint": "ckpt-1"}]
-
-
-@pytest.mark.parametrize("table", [channel_change, checkpoint_move])
-@pytest.mark.parametrize("change", ["update", "delete"])
-def test_the_database_keeps_evidence(lake: HandLake, table: sa.Table, change: str) -> None:
-    add_change(lake, 1)
-    add_checkpoint(lake, "ckpt-1")
-    doing = sa.delete(table) if change == "delete" else sa.update(table).values(reason="another")
-    with (
-        pytest.raises(sa.exc.DBAPIError, match="are evidence and stay"),
-        lake.lake.database.write() as connection,
-    ):
-        connection.execute(doing)

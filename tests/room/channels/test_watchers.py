@@ -5,8 +5,7 @@ import os
 import queue
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels.channel_watcher import ChannelNews, ChannelWatcher, WatchOutcome, follow
+from penstock.channels.channel_watcher import ChannelNews, ChannelWatcher, WatchOutcome
 from penstock.channels.errors import ChannelUnknown
 from penstock.channels.notices import NOTICES_AT_ONCE
 from penstock.database.engine import Database
@@ -133,16 +132,6 @@ def test_waiters_share_the_looks(database: Database) -> None:
     assert len(statements) < 100
 
 
-def test_nobody_waits_and_nobody_looks(open_database: Callable[[], Database]) -> None:
-    database, other = open_database(), open_database()
-    change_times(other, 1)
-    with watching(database, poll_s=0.001) as watcher:
-        wait_for(watcher, None)
-        statements = statements_of(database)
-        change_times(other, 20)
-        assert statements == []
-
-
 def test_waiters_are_bounded_and_questions_are_not(database: Database) -> None:
     change_times(database, 1)
     with watching(database, waiters_max=4) as watcher:
@@ -186,43 +175,6 @@ def test_an_outage_is_said_and_outlasted(tmp_path: Path) -> None:
             set_policy(database)
             assert seen(told.get(timeout=300)).state.version == 2
     database.close()
-
-
-def test_no_change_is_lost_while_many_are_made(
-    open_database: Callable[[], Database],
-) -> None:
-    """Five waiters, and changes as fast as they can be made."""
-    database = open_database()
-    change_times(database, 1)
-    heard: list[list[int]] = [[] for _ in range(5)]
-
-    with watching(open_database()) as watcher:
-
-        def listen(mine: list[int]) -> None:
-            after = 1
-            while after < 41:
-                found = seen(wait_for(watcher, after))
-                mine += [one.version for one in found.notices]
-                after = mine[-1]
-
-        threads = [threading.Thread(target=listen, args=(mine,)) for mine in heard]
-        for one in threads:
-            one.start()
-        for number in range(40):
-            set_policy(database, f"# again {number}\n{POLICY}")
-        for one in threads:
-            one.join()
-    assert heard == [list(range(2, 42))] * 5
-
-
-def test_following_goes_on_where_it_was(database: Database) -> None:
-    change_times(database, 2)
-    following = follow(database, *KEY, 0, poll_s=0.01)
-    assert [next(following).version, next(following).version] == [1, 2]
-    set_policy(database)
-    assert next(following).version == 3
-    with pytest.raises(ChannelUnknown):
-        next(follow(database, "bolt", "production", 0, poll_s=0.01))
 
 
 def test_command(database_url: str, database: Database, tmp_path: Path) -> None:

@@ -52,20 +52,6 @@ def test_each_change_is_told_once_and_in_order(
     assert made.target.endswith(made.id)
 
 
-def test_a_canary_s_files_are_named(
-    database: Database, settings: Settings, receiver: Receiver
-) -> None:
-    add(database, "one", "two")
-    add_webhook(database, settings, TENANT, receiver.url)
-    promote(database, "one")
-    promote(database, "two", share=0.05)
-    assert tell_now(database, settings) == 0
-    told = receiver.asked[-1].document
-    assert (told["checkpoint"], told["canary"], told["canary_share"]) == ("one", "two", 0.05)
-    assert told["canary_uri"] == "https://models.test/two"
-    assert told["canary_digest"] != told["digest"]
-
-
 def test_signature_holds_for_one_secret_body_and_time(
     embedded: Database, settings: Settings, receiver: Receiver
 ) -> None:

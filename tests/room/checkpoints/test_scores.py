@@ -118,20 +118,6 @@ def test_what_no_attempt_can_be_is_refused(changed: dict[str, Any], why: str) ->
         check_attempt(replace(SOLVED, **changed))
 
 
-def test_one_unfit_result_keeps_the_others_out(database: Database) -> None:
-    with pytest.raises(InvalidInput):
-        keep(database, BROKEN, replace(SOLVED, score=7.0))
-    assert attempts_of(database, PLACE) == []
-
-
-@pytest.mark.system
-def test_many_results_at_once(database: Database) -> None:
-    results = [Attempt(task=f"t-{n // 8}", attempt=n % 8, score=n % 2) for n in range(4_000)]
-    assert keep(database, *results) == 4_000
-    assert keep(database, *results) == 0
-    assert len(attempts_of(database, PLACE)) == 4_000
-
-
 def test_versions_are_listed_by_their_latest_attempt(database: Database) -> None:
     for version, result, moment in (("v1", SOLVED, 1), ("v2", SOLVED, 2), ("v1", BROKEN, 3)):
         keep(database, result, place=replace(PLACE, suite_version=version))

@@ -42,12 +42,6 @@ def test_it_does_not_see_the_key(execute: Run, monkeypatch: pytest.MonkeyPatch) 
     assert execute('echo "<$PENSTOCK_KEY>"').output == "<>"
 
 
-def test_it_ends_well(execute: Run, tmp_path: Path) -> None:
-    assert execute('echo "in $PENSTOCK_FOLDER"; echo err >&2') == CommandEnd(
-        "", f"in {tmp_path}\nerr"
-    )
-
-
 def test_its_status_and_the_end_of_what_it_said(
     execute: Run, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:

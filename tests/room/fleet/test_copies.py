@@ -1,6 +1,5 @@
 """Copies are whole and verified, or not there; what is there is used."""
 
-import hashlib
 import io
 import shutil
 from contextlib import nullcontext
@@ -77,15 +76,6 @@ def test_a_folder_and_a_file_are_copied(copies: Copies, tmp_path: Path, scheme: 
     assert names(copies.path(single)) == {"weights.bin"}
     again = Copies(copies.directory, copies._settings)
     assert [again.provide(one, nothing).fetched for one in (piece, single)] == [False, False]
-
-
-def test_a_folder_with_one_file_is_no_file(copies: Copies, tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "only").write_bytes(b"x")
-    piece = piece_of(tmp_path / "folder")
-    assert piece.digest != "sha256:" + hashlib.sha256(b"x").hexdigest()
-    copies.provide(piece, nothing)
-    assert copies.provide(piece, nothing).fetched is False
 
 
 def test_a_fetch_that_was_cut_goes_on(copies: Copies, tmp_path: Path) -> None:
@@ -166,7 +156,7 @@ def test_a_file_that_would_lie_elsewhere_is_refused(
     victim = tmp_path / "victim"
     victim.write_text("precious")
     hostile = SourceFile("../../victim", 0, lambda: nullcontext(io.BytesIO()))
-    monkeypatch.setattr(copies_module, "_in_path", lambda _path: [hostile])
+    monkeypatch.setattr(copies_module, "source_files", lambda *_asked: ([hostile], True))
     with pytest.raises(FetchFailed, match="cannot be written into a folder"):
         copies.provide(
             ChainLink("one", "sha256:" + "0" * 64, "/models/one", "whole", None), nothing

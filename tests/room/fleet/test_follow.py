@@ -1,19 +1,13 @@
 """A sidecar loads what its channel points at, and nothing else, whatever happens meanwhile."""
 
 import json
-import shutil
 from pathlib import Path
 
-import pytest
-
-from penstock.errors import PenstockError
-from penstock.fleet import sidecar
 from penstock.fleet.engine import MEMORY_NAME, LoadFailed
 from penstock.fleet.replicas import ReplicaAnswer
 from penstock.fleet.replicas import fleet as fleet_of
-from penstock.fleet.sidecar import RETRY_SECONDS_MAX
-from tests.support.checkpoint_factory import TENANT, add, digest_of, release, rollback, set_policy
-from tests.support.fleet.following import JOURNAL, Fleet, Follower, add_large
+from tests.support.checkpoint_factory import TENANT, release, rollback, set_policy
+from tests.support.fleet.following import JOURNAL, Fleet, add_large
 from tests.support.waiting import eventually
 
 #: Takes its time with `two`.
@@ -29,12 +23,6 @@ def replica_of(fleet: Fleet) -> ReplicaAnswer:
     eventually(lambda: replicas_of(fleet))
     [found] = replicas_of(fleet)
     return found
-
-
-def target_version(follower: Follower) -> int:
-    """Of the channel, as far as the sidecar knows it."""
-    target = follower.sidecar._target
-    return target.version if target is not None else 0
 
 
 def test_each_change_is_fetched_verified_and_loaded(fleet: Fleet) -> None:
@@ -106,30 +94,6 @@ def test_a_delta_is_applied_on_what_is_loaded(fleet: Fleet) -> None:
     assert follower.journal()[5:] == ["first:base:first:2"]
 
 
-def test_a_damaged_copy_is_fetched_anew(fleet: Fleet) -> None:
-    fleet.add("one")
-    fleet.promote("one")
-    with fleet.following() as follower:
-        follower.wait_for("loaded")
-        [copy] = [one for one in follower.directory.iterdir() if len(one.name) == 64]
-    for damage in ("other bytes", None, "one more"):
-        file = copy / "layers" / "0.bin"
-        if damage is None:
-            file.unlink()
-        elif damage == "one more":
-            (copy / "more").write_text("x")
-        else:
-            file.write_text(damage)
-        with fleet.following() as follower:
-            follower.wait_for("loaded")
-            assert follower.wait_for("fetched")["damaged"] is True
-        assert file.read_bytes() == b"one" * 1_000
-        assert not (copy / "more").exists()
-    with fleet.following() as follower:
-        follower.wait_for("loaded")
-        assert "fetched" not in follower.kinds()
-
-
 def test_what_has_another_digest_is_never_loaded(fleet: Fleet) -> None:
     made = fleet.add("one")
     (made / "config.json").write_text("something else")
@@ -143,16 +107,6 @@ def test_what_has_another_digest_is_never_loaded(fleet: Fleet) -> None:
         (made / "config.json").write_text('{"name": "one"}')
         follower.wait_for("loaded")
     assert follower.journal() == ["one<"]
-
-
-def test_a_parent_that_is_damaged_keeps_its_delta_from_being_loaded(fleet: Fleet) -> None:
-    base = fleet.add("base")
-    fleet.add("delta", form="delta", parent="base")
-    shutil.rmtree(base)
-    fleet.promote("delta")
-    with fleet.following() as follower:
-        assert str(base) in follower.wait_for("failed")["problem"]
-    assert follower.journal() == []
 
 
 def test_a_command_that_fails_is_tried_again(fleet: Fleet, tmp_path: Path) -> None:
@@ -209,22 +163,6 @@ def test_a_rollback_while_a_checkpoint_is_loaded(fleet: Fleet, tmp_path: Path) -
         (tmp_path / "go").touch()
         assert follower.wait_for("loaded", 3)["checkpoint"] == "one"
     assert follower.journal() == ["one<", "two<one", "one<two"]
-
-
-def test_a_rollback_of_what_then_fails_waits_for_nothing(fleet: Fleet, tmp_path: Path) -> None:
-    fleet.add("one")
-    fleet.add("two")
-    fleet.promote("one")
-    fails = f'{JOURNAL}; {HELD.format(tmp_path / "go")}; test "$PENSTOCK_CHECKPOINT" = one'
-    with fleet.following(fails, retry_seconds=300.0) as follower:
-        follower.wait_for("loaded")
-        fleet.promote("two")
-        eventually(lambda: follower.journal() == ["one<", "two<one"])
-        rollback(fleet.database)
-        eventually(lambda: target_version(follower) == 3)
-        (tmp_path / "go").touch()
-        assert follower.wait_for("loaded", 2)["checkpoint"] == "one"
-    assert follower.journal() == ["one<", "two<one", "one<"]
 
 
 def test_what_is_wanted_no_more_is_not_fetched_to_its_end(fleet: Fleet) -> None:
@@ -292,26 +230,6 @@ def test_a_restarted_sidecar_loads_again_or_trusts_the_engine(fleet: Fleet) -> N
     assert len(follower.journal()) == 3
 
 
-def test_trust_in_an_engine_is_checked_at_once(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fleet.add("one")
-    fleet.promote("one")
-    with fleet.following() as follower:
-        follower.wait_for("loaded")
-    monkeypatch.setattr(sidecar, "CHECK_SECONDS", 300.0)
-    with fleet.following(assume_loaded=True, check="false") as follower:
-        follower.wait_for("lost")
-        follower.wait_for("loaded", 2)
-    assert follower.journal() == ["one<", "one<"]
-
-
-def test_pauses_do_not_grow_for_ever(fleet: Fleet) -> None:
-    with fleet.following() as follower:
-        follower.sidecar._failures = 5_000
-        assert follower.sidecar._pause_s() == RETRY_SECONDS_MAX
-
-
 def test_once(fleet: Fleet) -> None:
     set_policy(fleet.database)
     with fleet.following(once=True) as follower:
@@ -328,16 +246,6 @@ def test_once(fleet: Fleet) -> None:
     assert follower.result is True
     assert follower.journal() == ["one<"]
     assert replica_of(fleet).loaded == "one"
-
-
-def test_it_waits_for_the_first_promotion(fleet: Fleet) -> None:
-    set_policy(fleet.database)
-    with fleet.following() as follower:
-        follower.wait_for("waiting")
-        eventually(lambda: replica_of(fleet).state == "waiting")
-        fleet.add("one")
-        fleet.promote("one")
-        follower.wait_for("loaded")
 
 
 def test_a_canary_s_part_follows_the_canary(fleet: Fleet) -> None:
@@ -390,22 +298,3 @@ def test_reports_that_are_refused_keep_nothing_from_being_loaded(fleet: Fleet) -
             assert (
                 "Another sidecar reports as the replica a" in second.wait_for("unreported")["text"]
             )
-
-
-def test_a_checkpoint_that_lies_elsewhere_cannot_be_fetched(fleet: Fleet) -> None:
-    add(fleet.database, "far")
-    fleet.promote("far")
-    with fleet.following(once=True) as follower:
-        eventually(lambda: follower.error is not None)
-    assert isinstance(follower.error, PenstockError)
-    assert "https: is not fetched" in str(follower.error)
-    assert digest_of("far")[7:] not in {one.name for one in follower.directory.iterdir()}
-
-
-@pytest.mark.parametrize("name", ["journal", "lock"])
-def test_other_files_in_the_folder_are_left_alone(fleet: Fleet, name: str) -> None:
-    fleet.add("one")
-    fleet.promote("one")
-    with fleet.following(follow_copies_max=0) as follower:
-        follower.wait_for("loaded")
-    assert (follower.directory / name).exists()

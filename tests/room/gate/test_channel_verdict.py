@@ -8,13 +8,12 @@ from penstock.channels.history import verify_history
 from penstock.channels.promotion import judge
 from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
 from penstock.checkpoints.checkpoint import CheckpointUnknown
-from penstock.checkpoints.registration import withdraw
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.checkpoints.tables import benchmark_attempt, benchmark_run, checkpoint_shard
 from penstock.database.engine import Database
 from penstock.gate.frontier import frontier_picture
 from penstock.gate.tables import live_look
-from penstock.gate.verdict import GateRefused, Verdict
+from penstock.gate.verdict import Verdict
 from penstock.shards.tables import shard_mark
 from tests.support.checkpoint_factory import TENANT, add, promote, set_policy
 
@@ -84,17 +83,6 @@ def test_the_same_moment_gives_the_same_document(embedded: Database) -> None:
     assert judge(embedded, TENANT, "production", "two", at_us=1).outcome == "ERROR"
 
 
-def test_a_worse_one_is_refused_with_the_verdict(embedded: Database) -> None:
-    ready(embedded)
-    add(embedded, "bad")
-    score(embedded, "bad", 0.0)
-    with pytest.raises(GateRefused) as refused:
-        promote(embedded, "bad", lambda _, name: asked(embedded, name))
-    found: object = refused.value.facts["verdict"]
-    assert isinstance(found, Verdict)
-    assert found.outcome == "FAIL"
-
-
 def test_without_a_policy_or_results_there_is_no_verdict_but_error(embedded: Database) -> None:
     add(embedded, "one")
     assert "has no policy" in asked(embedded, "one").document["why"][0]
@@ -137,21 +125,6 @@ def test_a_version_of_which_nobody_knows_the_tasks_takes_no_ones_place(embedded:
     assert asked(embedded, "two").outcome == "PASS"
 
 
-def test_what_was_stored_as_no_number_is_an_error(database: Database) -> None:
-    """T21, also where somebody wrote past our own code."""
-    ready(database)
-    row = {column.name: None for column in benchmark_attempt.c} | {
-        "tenant": TENANT, "suite": "core", "suite_version": "v1", "checkpoint": "two",
-        "task": "t-0", "attempt": 7, "run": "r", "status": "scored", "score": float("nan"),
-        "retries": 0, "scored_at": 0,
-    }  # fmt: skip
-    with database.write() as connection:
-        connection.execute(
-            sa.insert(benchmark_attempt).values(row | {"scored_at": _now(connection)})
-        )
-    assert asked(database, "two").outcome == "ERROR"
-
-
 def _now(connection: sa.Connection) -> int:
     return int(connection.scalar(sa.select(sa.func.max(benchmark_attempt.c.scored_at))) or 0)
 
@@ -179,18 +152,6 @@ def _look(database: Database, since: int, outcome: str) -> None:
                 incumbent="one", document=f'{{"outcome": "{outcome}"}}', at=_now(connection),
             )
         )  # fmt: skip
-
-
-def test_who_was_withdrawn_does_not_pass(embedded: Database) -> None:
-    ready(embedded)
-    withdraw(embedded, tenant=TENANT, name="two", reason="leaked", actor="ann")
-    assert asked(embedded, "two").outcome == "ERROR"
-
-
-def test_another_tenants_results_do_not_count(embedded: Database) -> None:
-    ready(embedded)
-    with pytest.raises(CheckpointUnknown):
-        judge(embedded, "other", "production", "two")
 
 
 def test_how_attempts_were_made_is_told(database: Database) -> None:

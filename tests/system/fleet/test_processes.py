@@ -117,17 +117,6 @@ def test_killed_while_it_loads(fleet: Fleet) -> None:
     assert not (folder / "late").exists()
 
 
-def test_told_to_end_while_it_loads(fleet: Fleet) -> None:
-    fleet.add("one")
-    fleet.promote("one")
-    with process(fleet.folder, "--exec", f"{JOURNAL}; sleep 60") as sidecar:
-        eventually(lambda: journal(fleet) == ["one<"])
-        sidecar.send_signal(signal.SIGINT)
-        assert next_event(sidecar, "ended", "loaded", "failed")["event"] == "ended"
-        sidecar.wait(300)
-    assert sidecar.returncode == 0
-
-
 @pytest.mark.smoke
 def test_over_http_with_a_key_that_may_no_more_than_serve(
     fleet: Fleet, tmp_path: Path, run: Run
@@ -210,20 +199,3 @@ def test_what_cannot_be_is_said_at_once(
     asks_service = arguments[0] == "fleet" and "--url" in arguments
     status, _, err = run(*arguments, *([] if asks_service else ["--data", str(fleet.folder)]))
     assert (status, said in err) == (2, True)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [("follow", "--exec", "true", "--data", "DATA"), ("fleet",)],
-)
-def test_a_login_in_an_address_is_refused_and_not_shown(
-    fleet: Fleet, run: Run, arguments: tuple[str, ...]
-) -> None:
-    """It would not be sent, and whoever sees the list of processes sees it."""
-    command, *rest = arguments
-    url = "http://user:hunter2@penstock:8787"
-    rest = [str(fleet.folder) if text == "DATA" else text for text in rest]
-    status, out, err = run(command, "production", *rest, "--url", url)
-    assert status == 2
-    assert "The address http://user:***@penstock:8787 cannot be used: a login in it" in err
-    assert "hunter2" not in out + err

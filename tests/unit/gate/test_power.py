@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from bench.gate_study.missing import Gaps
-from bench.gate_study.missing import rates as missing_rates
 from bench.gate_study.paired import rates
 from bench.gate_study.scores import Case
 from penstock.gate.amounts import amounts_by_task, plain_amounts
@@ -12,8 +10,6 @@ from penstock.gate.frontier import FrontierPicture, FrontierPoint, draw_html, dr
 from penstock.gate.power import (
     ASSUMED,
     MissingShares,
-    Spread,
-    attempts_for,
     missing_shares,
     power,
     spread_of,
@@ -53,12 +49,6 @@ def test_variance_is_taken_apart_into_chance_and_what_differs() -> None:
     assert alone.within == pytest.approx(chance, rel=0.06)
 
 
-def test_single_attempts_do_not_say_what_is_chance() -> None:
-    once = {"a": [1.0], "b": [0.0]}
-    assert spread_of(once, once) is None
-    assert spread_of_one(once) is None
-
-
 def test_what_it_takes_suffices_and_one_less_does_not() -> None:
     needed = tasks_for(0.2, margin=0.05, alpha=0.05)
     assert needed is not None
@@ -66,12 +56,6 @@ def test_what_it_takes_suffices_and_one_less_does_not() -> None:
     assert power(needed - 1, 0.2, margin=0.05, alpha=0.05) < 0.8
     assert tasks_for(0.0, margin=0.02, alpha=0.05) == 149  # 0.98 ** 149 < 0.05
     assert tasks_for(0.2, margin=0.02, alpha=0.05, difference=-0.02) is None
-
-
-def test_attempts_help_against_chance_alone() -> None:
-    chance, differing = Spread(between=0, within=0.3), Spread(between=0.3, within=0)
-    assert attempts_for(chance, 100, margin=0.05, alpha=0.05) is not None
-    assert attempts_for(differing, 100, margin=0.05, alpha=0.05) is None
 
 
 POINTS = [
@@ -103,21 +87,6 @@ def test_the_page_needs_nothing_else() -> None:
     assert "<script src=" not in page
     assert "<incumbent>" not in page
     assert page.count("Plotly.newPlot") >= 2
-
-
-@pytest.mark.parametrize(("missing", "margin"), [(1, 0.05), (1, 0.1), (4, 0.1), (8, 0.1)])
-def test_the_power_with_unscored_tasks_is_the_one_that_is_simulated(
-    missing: int, margin: float
-) -> None:
-    case = Case(
-        tasks=80, attempts=4, margin=margin, suite="realistic", change="sparse", graded=False
-    )
-    gaps = Gaps(missing, "random", "candidate")
-    simulated = missing_rates(case, gaps, 400, seed=2, better=0.0)
-    assert simulated is not None
-    shares = MissingShares(unscored=missing / 80), 4
-    told = power(80, ASSUMED.deviation(4), margin=margin, alpha=0.05, missing=shares)
-    assert told == pytest.approx(simulated.passed, abs=0.1)
 
 
 def test_shares_of_what_is_missing_are_those_that_were_recorded() -> None:
