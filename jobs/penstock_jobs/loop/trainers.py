@@ -18,9 +18,8 @@ from urllib.parse import urljoin
 import msgspec
 import sqlalchemy as sa
 
-from penstock.checkpoints.checkpoint import Form, State, check_digest
+from penstock.checkpoints.checkpoint import Form, State, StateRefused, check_digest
 from penstock.checkpoints.digests import check_uri, is_path, path_of
-from penstock.checkpoints.checkpoint import StateRefused
 from penstock.checkpoints.registration import withdraw
 from penstock.checkpoints.tables import checkpoint
 from penstock.clock import SECOND_US

@@ -120,7 +120,7 @@ class ArtifactFolder:
         trusted = before.rpartition("/")[0] or "/" if named else self.own_path
         # Links in front of the tenant's name are the operator's; none is followed from there on.
         root = Path(os.path.realpath(trusted)) / Path(self.own_path).relative_to(trusted)
-        inner = Path(self.own_path, path)
+        inner = Path(self.own_path, path.lstrip("/"))
         try:
             if not Path(os.path.realpath(inner)).is_relative_to(root):
                 raise _absent(path)

@@ -97,7 +97,8 @@ class RegistrySource:
                 raise LineageBroken(name=name, why="none of its ancestors is whole")
             answer = self._asking.ask(SHOW_CHECKPOINT, CheckpointQuestion(name=needed))
             check_name(_CHECKPOINT, answer.name)
-            chain.append(msgspec.convert(answer, ChainLink, from_attributes=True))
+            link = (answer.name, answer.digest, answer.uri, answer.form, answer.parent)
+            chain.append(ChainLink(*link))
         return chain[::-1]
 
     def report(self, report: Report) -> Sequence[StandingAnswer]:

@@ -14,8 +14,7 @@ from penstock.access import AccessSettings
 from penstock.access.call_routes import CallRoutes
 from penstock.access.keys import Authorizer, KeyRing
 from penstock.access.quotas import Quotas
-from penstock.audit.chain import heads_of
-from penstock.audit.chain import note_settings
+from penstock.audit.chain import heads_of, note_settings
 from penstock.channels.channel_watcher import ChannelWatcher
 from penstock.channels.notice_delivery import Deliverer
 from penstock.channels.routes import Registry
