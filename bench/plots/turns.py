@@ -8,12 +8,12 @@ import pyarrow as pa
 
 from bench.plots.drawing import COLOURS, STYLES, label, legend_beside, panels, shares
 from penstock_jobs.rewards.bucket import Bucket
+from penstock_jobs.rewards.definition import all_rewards
 from penstock_jobs.rewards.followups.judge import evaluate, fresh_examples, held_out_examples
 from penstock_jobs.rewards.followups.local_judge import LocalJudge
 from penstock_jobs.rewards.measures.leftovers import CommentParameters as Comments
 from penstock_jobs.rewards.measures.leftovers import reasoning_in_comments
 from penstock_jobs.rewards.measures.turns import bent
-from penstock_jobs.rewards.reward import all_rewards
 from tests.support.labelled_messages import HELD_OUT, labelled_messages
 from tests.support.lakes import Event, make_event
 from tests.support.reward_events import answered, bucket_of, edited, said, tool

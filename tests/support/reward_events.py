@@ -12,8 +12,7 @@ from penstock.lake.catalog import current
 from penstock.lake.rows import EVENT_ROWS
 from penstock_jobs.rewards.bucket import Bucket, as_bucket
 from penstock_jobs.rewards.credit import rewards_of, score_bucket
-from penstock_jobs.rewards.definition import Definition, Term
-from penstock_jobs.rewards.reward import all_rewards
+from penstock_jobs.rewards.definition import Definition, Term, all_rewards
 from tests.support.lakes import START_US, Event, hand_lake, make_event
 
 DAY_US = 86_400_000_000

@@ -12,8 +12,19 @@ from typing import Any
 
 import msgspec
 
-from penstock_jobs.simulator import conversation
-from penstock_jobs.simulator.files import LANGUAGES, CodeLine, Language, WorkingFile, write_file
+from penstock_jobs.simulator.files import (
+    LANGUAGES,
+    CodeLine,
+    Language,
+    WorkingFile,
+    closing_answer,
+    file_listing,
+    lead_in,
+    names_of,
+    spoken,
+    thinking,
+    write_file,
+)
 from penstock_jobs.simulator.grammar import Dice, Grammar, Names
 
 Event = dict[str, Any]
@@ -134,10 +145,8 @@ class _Session:
 
     def _turn(self) -> None:
         dice = self.dice
-        names = conversation.names_of(
-            dice, dice.pick(self.files).source, [file.source for file in self.files]
-        )
-        message = conversation.line("request", dice, names)
+        names = names_of(dice, dice.pick(self.files).source, [file.source for file in self.files])
+        message = spoken("request", dice, names)
         if dice.chance(0.2):
             kind = dice.pick(("log", "check", "frame", "record"))
             message += "\n\n" + "\n".join(
@@ -151,7 +160,7 @@ class _Session:
                 self._edit(names)
             if dice.chance(0.75):
                 self._test(names)
-        call_id = self._call_model(names, [], conversation.answer(dice, names))
+        call_id = self._call_model(names, [], closing_answer(dice, names))
         self._end_turn(call_id)
 
     def _end_turn(self, call_id: str) -> None:
@@ -183,7 +192,7 @@ class _Session:
         if draw < 0.36:
             # Agents read far more files than they change.
             file = _new_file(dice, self.files[0].source.language).source
-            return "read_file", {"path": file.path}, conversation.file_listing(dice, file)
+            return "read_file", {"path": file.path}, file_listing(dice, file)
         if draw < 0.56:
             arguments = {"pattern": dice.pick(names["func"]), "path": dice.pick(names["path"])}
             hits = _outputs.expand_many("hit", dice, names, dice.between(4, 33))
@@ -260,7 +269,7 @@ class _Session:
             {"id": f"call_{dice.hex(24)}", "name": name, "arguments": arguments}
             for name, arguments, _ in tools
         ]
-        self._call_model(names, calls, conversation.lead(dice, names))
+        self._call_model(names, calls, lead_in(dice, names))
         for (name, _, output), call in zip(tools, calls, strict=True):
             self._wait(1, 20)
             result: Event = {"call_id": call["id"], "tool": name, "ok": True, "output": output}
@@ -277,7 +286,7 @@ class _Session:
         call_id = f"gen_{dice.hex(24)}"
         payload: Event = {"call_id": call_id, "model": "composer", "text": text}
         if dice.chance(0.85):
-            payload["thinking"] = conversation.thinking(dice, names, dice.between(4, 20))
+            payload["thinking"] = thinking(dice, names, dice.between(4, 20))
         if calls:
             payload["tool_calls"] = calls
         completion = dice.skewed(100, 2_000)

@@ -56,9 +56,8 @@ def observe(
     Example: penstock observe ~/src/shop --url https://penstock.example.org
     """
     from penstock.clock import SystemClock
-    from penstock_jobs.observation.looks import kept_memory, windows_of
+    from penstock_jobs.observation.looks import WorkTree, kept_memory, windows_of
     from penstock_jobs.observation.observer import Observer
-    from penstock_jobs.observation.work_tree import WorkTree
     from penstock_jobs.rewards.definition import find_definition
 
     tree, windows = WorkTree(folder), windows_of(find_definition(definition))

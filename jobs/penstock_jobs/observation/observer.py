@@ -26,11 +26,11 @@ from penstock_jobs.observation.looks import (
     ObserverMemory,
     WatchedEdit,
     Windows,
+    WorkTree,
     commit_looks,
     due_looks,
     next_us,
 )
-from penstock_jobs.observation.work_tree import WorkTree
 from penstock_jobs.rewards.git_repository import BranchHead
 
 LISTED_MAX = 1_000

@@ -62,8 +62,7 @@ def list_(
 
     Example: penstock rewards list edit_persistence
     """
-    from penstock_jobs.rewards.definition import find_definition, shipped
-    from penstock_jobs.rewards.reward import all_rewards
+    from penstock_jobs.rewards.definition import all_rewards, find_definition, shipped
 
     rewards = all_rewards()
     if not name:

@@ -27,7 +27,7 @@ from penstock_jobs.rewards.bucket import Bucket as RewardBucket
 from penstock_jobs.rewards.bucket import EditParameters, as_bucket, later
 from penstock_jobs.rewards.chains import Link, relations_of, repeated, with_decisions
 from penstock_jobs.rewards.credit import ScoredBucket, score_bucket
-from penstock_jobs.rewards.definition import Definition, parse_definition
+from penstock_jobs.rewards.definition import Definition, columns_of, parse_definition
 from penstock_jobs.rewards.due_sessions import Progress, SessionFilter
 from penstock_jobs.rewards.followups.labels import labels_of
 from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
@@ -36,7 +36,6 @@ from penstock_jobs.rewards.git_repository import Repository
 from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.outcomes import Outcome, copy, no_agent
 from penstock_jobs.rewards.rates import Tally
-from penstock_jobs.rewards.reward import columns_of
 from penstock_jobs.rewards.reward_files import RewardFile, add_rewards, merge_small, write_rewards
 from penstock_jobs.rewards.rows import OUTCOME_FILE_ROWS, REWARD_FILE_ROWS, row_tuples
 from penstock_jobs.rewards.settings import reward_bucket_bytes

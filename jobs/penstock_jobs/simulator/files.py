@@ -1,5 +1,6 @@
 """The files that sessions work on: source text in four languages, written by grammars, and each
-line with its author. What is left of an edit is known without comparing any texts."""
+line with its author; and what users and the agent say about them. What is left of an edit is known
+without comparing any texts."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -276,3 +277,48 @@ def _sources(repository: int) -> tuple[SourceFile, ...]:
         source = write_file(dice, language if len(sources) < _FILES - 1 else LANGUAGES[0], 4)
         sources.setdefault(source.path, source)
     return tuple(sources.values())
+
+
+_conversation = Grammar.load("conversation")
+
+
+def spoken(rule: str, dice: Dice, names: Names) -> str:
+    return _conversation.expand(rule, dice, names)
+
+
+def thinking(dice: Dice, names: Names, sentences: int) -> str:
+    return " ".join(_conversation.expand_many("thought", dice, names, sentences))
+
+
+def lead_in(dice: Dice, names: Names) -> str:
+    return _sentence(spoken("lead", dice, names))
+
+
+def closing_answer(dice: Dice, names: Names) -> str:
+    """The last message of a turn: what was wrong, what changed, what is left."""
+    changes = "\n".join(_conversation.expand_many("change", dice, names, dice.between(1, 5)))
+    cause = _sentence(spoken("verdict", dice, names))
+    return f"{cause}\n\n{changes}\n\n{spoken('closing', dice, names)}"
+
+
+def file_listing(dice: Dice, file: SourceFile) -> str:
+    """A file with line numbers, or a part of it."""
+    rows = file.text.split("\n")
+    first = dice.between(0, len(rows) // 2) if dice.chance(0.25) else 0
+    shown = rows[first : first + dice.between(30, 120)]
+    return "\n".join([f"{number:5}\t{row}" for number, row in enumerate(shown, first + 1)])
+
+
+def names_of(dice: Dice, file: SourceFile, files: list[SourceFile]) -> Names:
+    digits = dice.hex(8 * 120)
+    return {
+        **file.names,
+        "path": [file.path, *(other.path for other in files)],
+        "file": [other.path.rpartition("/")[2] for other in files],
+        "line": [str(dice.skewed(3, 900)) for _ in range(60)],
+        "hex": [digits[at : at + 8] for at in range(0, len(digits), 8)],
+    }
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from penstock_jobs.simulator import conversation
-from penstock_jobs.simulator.files import CodeLine, FileChange, WorkingFile
+from penstock_jobs.simulator.files import CodeLine, FileChange, WorkingFile, thinking
 from penstock_jobs.simulator.grammar import Dice, Names
 
 
@@ -50,7 +49,7 @@ class Workplace:
         return [line.text for line in self.file.new_lines(self.dice, count)]
 
     def prose(self, count: int) -> list[str]:
-        return [conversation.thinking(self.dice, self.names, 1) for _ in range(count)]
+        return [thinking(self.dice, self.names, 1) for _ in range(count)]
 
     def folder(self) -> str:
         return self.file.path.rpartition("/")[0]

@@ -18,9 +18,9 @@ from penstock_jobs.canary.live_metrics import (
 )
 from penstock_jobs.canary.look import situation_of
 from penstock_jobs.canary.trial import Trial
+from penstock_jobs.rewards.definition import all_rewards
 from penstock_jobs.rewards.dissatisfaction import RATE as DISSATISFIED
 from penstock_jobs.rewards.rates import RATES
-from penstock_jobs.rewards.reward import all_rewards
 from tests.support.canary_traffic import (
     CHANNEL,
     HOUR,

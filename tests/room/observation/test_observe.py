@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.lake.desk import LocalDesk, open_desk
-from penstock_jobs.observation.looks import kept_memory, windows_of
+from penstock_jobs.observation.looks import FILE_BYTES_MAX, WorkTree, kept_memory, windows_of
 from penstock_jobs.observation.observer import Observer
-from penstock_jobs.observation.work_tree import FILE_BYTES_MAX, WorkTree
 from penstock_jobs.rewards.definition import find_definition
 from tests.support.commands import penstock
 from tests.support.manual_clock import ManualClock

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock_jobs.rewards.reward import all_rewards
+from penstock_jobs.rewards.definition import all_rewards
 from tests.support.lakes import Event, make_event
 from tests.support.reward_events import answered, bucket_of, compute, edited, said, tool
 from tests.system.rewards.test_large_files import LINES, MINIFIED

@@ -15,11 +15,11 @@ from penstock_jobs.rewards.credit import standings
 from penstock_jobs.rewards.definition import (
     Definition,
     Standing,
+    all_rewards,
     combine,
     find_definition,
     parse_definition,
 )
-from penstock_jobs.rewards.reward import all_rewards
 from penstock_jobs.rewards.rows import REWARD_ROWS
 from tests.support.repository import ROOT
 

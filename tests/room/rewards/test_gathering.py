@@ -11,8 +11,7 @@ from penstock.lake.buckets import plan_buckets, read_bucket
 from penstock.lake.catalog import current
 from penstock_jobs.rewards.bucket import TABLES, Bucket, EditParameters, as_bucket
 from penstock_jobs.rewards.credit import score_bucket
-from penstock_jobs.rewards.definition import find_definition
-from penstock_jobs.rewards.reward import Reward, columns_of
+from penstock_jobs.rewards.definition import Reward, columns_of, find_definition
 from tests.support.lakes import START_US, hand_lake
 from tests.support.reward_events import DAY_US
 from tests.support.traffic import batches, generate_sessions

@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 
 from penstock_jobs.rewards.bucket import EditParameters
-from penstock_jobs.rewards.definition import Standing, combine, parse_definition
+from penstock_jobs.rewards.definition import Standing, all_rewards, combine, parse_definition
 from penstock_jobs.rewards.followups.judge import Message
 from penstock_jobs.rewards.followups.local_judge import LocalJudge
 from penstock_jobs.rewards.measures.edits import edit_no_revert, edit_persistence
-from penstock_jobs.rewards.reward import all_rewards
 from tests.support.lakes import Event, make_event
 from tests.support.reward_events import answered, bucket_of, edited, said, tool
 from tests.support.rewards.measures import value

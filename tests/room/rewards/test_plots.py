@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bench.plots.__main__ import FOLDER, PLOTS
-from penstock_jobs.rewards.reward import all_rewards
+from penstock_jobs.rewards.definition import all_rewards
 from tests.support.repository import ROOT
 
 PAGES = [ROOT / "docs" / "rewards.md", ROOT / "docs" / "research" / "rewards.md"]

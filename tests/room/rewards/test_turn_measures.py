@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock_jobs.rewards.definition import all_rewards
 from penstock_jobs.rewards.measures.leftovers import comment_chars
 from penstock_jobs.rewards.measures.turns import asks, bent
-from penstock_jobs.rewards.reward import all_rewards
 from tests.support.lakes import Event, make_event
 from tests.support.reward_events import answered, bucket_of, edited, said, tool
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock_jobs.rewards.bucket import Bucket, by_session
-from penstock_jobs.rewards.reward import NoParameters, Reward
+from penstock_jobs.rewards.definition import NoParameters, Reward
 from penstock_jobs.rewards.rows import RewardRows
 from penstock_jobs.rewards.texts.places import comment_start, is_comment
 from penstock_jobs.rewards.texts.trail import Row, named

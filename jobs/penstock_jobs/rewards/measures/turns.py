@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 
 from penstock_jobs.rewards.bucket import Bucket
-from penstock_jobs.rewards.reward import NoParameters, Reward
+from penstock_jobs.rewards.definition import NoParameters, Reward
 from penstock_jobs.rewards.rows import RewardRows, query_rows
 
 _TABLES = ("turns", "model_calls", "tool_calls", "edits", "feedback", "events")

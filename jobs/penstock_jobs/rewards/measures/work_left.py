@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
+from penstock_jobs.rewards.definition import Reward
 from penstock_jobs.rewards.edit_scores import (
     SCORED,
     EditTargets,
@@ -23,7 +24,6 @@ from penstock_jobs.rewards.edit_scores import (
     turn_rows,
     wholes,
 )
-from penstock_jobs.rewards.reward import Reward
 from penstock_jobs.rewards.texts import survival
 from penstock_jobs.rewards.texts.changes import CompareCost, TooExpensive, ink
 from penstock_jobs.rewards.texts.places import (
