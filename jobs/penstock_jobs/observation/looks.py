@@ -197,8 +197,8 @@ class Sight:
 
 
 class WorkTree:
-    """The folder. Whoever may send events may invent names of files: so nothing outside of it is read,
-    whatever links say, nor what Git ignores."""
+    """The folder. Whoever may send events may invent names of files: so nothing outside of it is
+    read, whatever links say, nor what Git ignores."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = Path(os.path.abspath(folder))  # noqa: PTH100  # as sessions name it: with its links
