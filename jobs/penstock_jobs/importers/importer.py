@@ -99,7 +99,7 @@ class SessionEvents(Struct):
 
 
 class Importer(ABC):
-    """One for each format, in a module of its own in `formats/`, as IMPORTER."""
+    """One for each format, in a module of its own in `formats/`, in IMPORTERS."""
 
     #: As `--format` has it.
     name: ClassVar[str]
@@ -204,7 +204,7 @@ def all_importers() -> Sequence[Importer]:
         import_module(f"{formats.__name__}.{module.name}")
         for module in pkgutil.iter_modules(formats.__path__)
     )
-    known: list[Importer] = [module.IMPORTER for module in modules if hasattr(module, "IMPORTER")]
+    known = [each for module in modules for each in getattr(module, "IMPORTERS", ())]
     known += [entry.load() for entry in entry_points(group=_GROUP)]
     return sorted(known, key=lambda importer: importer.name)
 

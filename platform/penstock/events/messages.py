@@ -268,7 +268,9 @@ def _thought(part: Object) -> str | None:
         part = inner if isinstance(inner, dict) else part
     told = next((part[name] for name in ("thinking", "text", "content", "summary", "reasoning")
                  if part.get(name)), None)  # fmt: skip
-    return as_text(plain(told)) if told else None
+    texts = [each.get("text") for each in _objects(told)]
+    told = _lines(texts) if texts and None not in texts else plain(told)
+    return as_text(told) if told else None
 
 
 def _kind(value: Object) -> str:

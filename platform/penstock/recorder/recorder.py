@@ -15,10 +15,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from penstock.recorder.delivery import Delivery, Outcome, Reply, any_chance, outcome, pause_seconds
-from penstock.recorder.events import DROPPED_TYPE, EventLines
 from penstock.recorder.session import RecordedSession
-from penstock.recorder.spool import Spool, SpooledBatch, default_folder, lines_of
+from penstock.recorder.spool import (
+    Delivery,
+    Outcome,
+    Reply,
+    Spool,
+    SpooledBatch,
+    any_chance,
+    default_folder,
+    lines_of,
+    outcome,
+    pause_seconds,
+)
 
 _log = logging.getLogger("penstock.recorder")
 
@@ -375,3 +384,40 @@ def _begin_all() -> None:
 
 atexit.register(_close_all)
 os.register_at_fork(after_in_child=_begin_all)
+
+
+#: Says how many events of its session a recorder had no room for. The ledger counts them by it.
+DROPPED_TYPE = "x_recorder_dropped"
+
+Payload = Mapping[str, Any]
+
+
+class EventLines:
+    """Lines of one process. Each has an `event_id`, so that sending it again adds nothing, and a
+    later time than the one before, so that they have an order."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._process = os.urandom(8).hex()
+        self._count = 0
+        self._last_us = 0
+        self._lock = threading.RLock()  # a handler of a signal may record, too
+
+    def line(self, session_id: str, kind: str, payload: Payload, common: Payload) -> bytes:
+        """Raises ValueError, TypeError, RecursionError where JSON cannot say it."""
+        with self._lock:
+            self._count += 1
+            self._last_us = ts = max(time.time_ns() // 1000, self._last_us + 1)
+            event_id = f"{self._process}-{self._count}"
+        event = {
+            "session_id": session_id,
+            "event_id": event_id,
+            "source": self._source,
+            "ts": ts,
+            "type": kind,
+            **common,
+            "payload": payload,
+        }
+        text = json.dumps(event, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+        # JSON has no lone surrogates, and file names of agents sometimes do.
+        return text.encode("utf-8", "replace") + b"\n"

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -244,26 +243,6 @@ def test_a_torn_line_costs_itself_alone(tmp_path: Path) -> None:
     report = report_of(file).formats["claude-code"]
     assert report.taken.counts["user_message"] == 1
     assert list(report.skipped) == ["last line that is torn or still being written"]
-
-
-def test_rows_of_any_shape_are_reported(tmp_path: Path) -> None:
-    odd: list[Any] = [
-        asks(0, "Hello"), asks(0, "Hello"), asks(0, "Other"), 42, [1], None, "text",
-        row("user", 1, message="plain"), row("user", 2), row("assistant", 3, message=[]),
-        row("user", 4, sessionId=None), row("x" * 600, 5), row("user", 6, timestamp="soon"),
-        asks(7, [1, None, {"type": 5}, {"type": "image", "source": {"data": "aaaa"}}]),
-        answers(8, "m", {"type": "tool_use"}, {"type": "new_thing", "x": 1}),
-        row("assistant", 9, message={"content": {"a": 1}, "usage": "many"}),
-        row("system", 10, subtype=["x"]), asks(11, "\ud83d half", parentUuid="u11"),
-        asks(12, "cycle", parentUuid="u13"), asks(13, "cycle", parentUuid="u12"),
-        row("user", 14, uuid="n\0ul", message={"content": "nul"}),
-    ]  # fmt: skip
-    report = report_of(write(tmp_path, *odd))
-    assert report.unfit == []
-    taken = report.formats["claude-code"]
-    assert taken.skipped["line that is no JSON object"].count == 4
-    assert taken.skipped["row that stands twice"].count == 1
-    assert taken.taken.counts["user_message"] >= 7
 
 
 def test_the_web_export_is_read(tmp_path: Path) -> None:

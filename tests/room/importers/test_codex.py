@@ -240,19 +240,3 @@ def test_the_first_rollouts_had_no_envelope(tmp_path: Path) -> None:
     bare = says(1, "user", "Fix it")["payload"]
     events = events_of(write(tmp_path, first, bare))
     assert [each["type"] for each in events] == ["session_start", "user_message"]
-
-
-def test_rows_of_any_shape_are_reported(tmp_path: Path) -> None:
-    odd: list[Any] = [
-        head(source="cli", git=[1]), 42, None, {"type": 5}, line(1, "response_item"),
-        item(2, "message", role=7, content=5), item(3, "message", role="user", content=[5, None]),
-        item(4, "function_call", arguments=5), item(5, "function_call_output", output=[1, {}]),
-        item(6, "custom_tool_call", input="{broken", call_id=""), event(7, "token_count", info=5),
-        event(8, "token_count", info={"total_token_usage": {"input_tokens": "x"}}),
-        event(9, "patch_apply_end", call_id="c", changes={"a": 5, "b": {"update": {}}}),
-        event(10, "item_completed", item=[]), line(11, "compacted", replacement_history=5),
-        {"timestamp": 1e30, "type": "turn_context", "payload": None}, says(12, "user", "Hi"),
-    ]  # fmt: skip
-    report = report_of(write(tmp_path, *odd))
-    assert report.unfit == []
-    assert report.formats["codex"].taken.counts["user_message"] == 1

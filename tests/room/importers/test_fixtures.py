@@ -2,10 +2,7 @@
 same lake however it is read."""
 
 import json
-import random
 import shutil
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -68,47 +65,3 @@ def test_twice_in_pieces_and_backwards_the_lake_is_the_same(tmp_path: Path) -> N
     assert once
     take(tmp_path / "pieces", [*reversed(folders), *folders])
     assert stored(tmp_path / "pieces") == once
-
-
-def test_at_the_same_time_the_lake_is_the_same(tmp_path: Path) -> None:
-    folder = tmp_path / "sources"
-    for name, case in cases():
-        sources_of(case, folder / name)
-    take(tmp_path / "once", [folder])
-    with ThreadPoolExecutor(3) as threads:
-        list(threads.map(lambda _: take(tmp_path / "together", [folder]), range(3)))
-    assert stored(tmp_path / "together") == stored(tmp_path / "once")
-
-
-def growing(folder: Path) -> Path | None:
-    """The file of a case that is a log of lines, and nothing else."""
-    files = [file for file in folder.rglob("*") if file.is_file() and file.name != EXPECTED]
-    return files[0] if len(files) == 1 and files[0].suffix == ".jsonl" else None
-
-
-@pytest.mark.parametrize("name", ["claude-code", "codex"])
-def test_while_a_file_grows_the_lake_becomes_the_same(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Cut at any byte: what somebody may still be writing is not taken yet."""
-    for of_format, case in cases():
-        log = growing(case) if of_format == name else None
-        if log is None or (content := log.read_bytes()).count(b"\n") < 2:
-            continue
-        whole = tmp_path / case.name / log.name
-        whole.parent.mkdir()
-
-        def lengths(whole: Path = whole, content: bytes = content) -> Iterator[Path]:
-            """The file, longer each time."""
-            ends = range(content.index(b"\n") + 1, len(content))
-            for end in sorted(random.Random(5).sample(ends, 6)):
-                whole.write_bytes(content[:end])
-                yield whole
-
-        with monkeypatch.context() as now:
-            now.setattr("penstock_jobs.importers.fields.is_recent", lambda *_: True)
-            take(tmp_path / f"{case.name}-grown", lengths())
-        whole.write_bytes(content)
-        for data in ("grown", "once"):
-            take(tmp_path / f"{case.name}-{data}", [whole])
-        assert stored(tmp_path / f"{case.name}-grown") == stored(tmp_path / f"{case.name}-once")

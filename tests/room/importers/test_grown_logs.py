@@ -100,11 +100,7 @@ def grown(file: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("is_live", [True, False])
 @pytest.mark.parametrize("log", [claude_log, codex_log])
 def test_read_on_it_gives_the_events_that_it_gives_as_a_whole(
-    log: object,
-    is_live: bool,
-    imports: Imports,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    log: object, is_live: bool, imports: Imports, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert callable(log)
     monkeypatch.setattr("penstock_jobs.importers.fields.is_recent", lambda *_: is_live)

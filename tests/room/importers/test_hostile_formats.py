@@ -9,13 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from penstock_jobs.importers import sources, stores
+from penstock_jobs.importers import stores
 from penstock_jobs.importers.report import SessionImportReport
 from tests.support.claude_code_rows import asks, write
-from tests.support.commands import penstock
 from tests.support.session_sources import EXPECTED, cases, report_of
 
 CASES = [pytest.param(*case, id=f"{case[0]}-{case[1].name}") for case in cases()]
@@ -126,49 +124,6 @@ def test_values_of_every_wrong_type(name: str, case: Path, tmp_path: Path) -> No
     home = home_of(case, tmp_path)
     rewrite(home, spoil)
     assert_good_is_in(report_of(home))
-
-
-@pytest.mark.parametrize(("name", "case"), CASES)
-def test_a_bomb_of_zstd_is_given_up(
-    name: str, case: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lines = files_of(home_of(case, tmp_path))
-    if any(path.suffix != ".jsonl" for path in lines):
-        pytest.skip("no file of lines, which alone are read compressed")
-    monkeypatch.setattr(sources, "_BOMB_BYTES_MIN", 500_000)
-    monkeypatch.setattr(sources, "_RATIO_MAX", 100)
-    monkeypatch.setattr(sources, "LINE_BYTES_MAX", 100_000)
-    for path in lines:
-        bomb = path.read_bytes() + b" " * 8_000_000
-        path.with_name(f"{path.name}.zst").write_bytes(pa.compress(bomb, "zstd", asbytes=True))
-        path.unlink()
-    report = report_of(tmp_path / "home")
-    assert_good_is_in(report)
-    of_format = report.formats.get(name)
-    if name != "claude-code" and of_format is not None and of_format.sources:
-        assert {why for _path, why in report.unfit} == {
-            "it is compressed more tightly than any session"
-        }
-
-
-def test_no_terminal_is_controlled_by_any_format(tmp_path: Path) -> None:
-    def poison(value: Any) -> Any:
-        if isinstance(value, str):
-            return value if len(value) < 40 and value.isascii() else f"{value}\x1b[2J"
-        if isinstance(value, dict):
-            return {key: poison(item) for key, item in value.items()}
-        return [poison(item) for item in value] if isinstance(value, list) else value
-
-    for name, case in cases():
-        home = home_of(case, tmp_path / name / case.name)
-        rewrite(home, poison)
-        for path in files_of(home):
-            if path.suffix == ".jsonl":
-                with path.open("a") as file:
-                    file.write('{"type": "\\u001b[31mred", "role": "\\u001b[2J"}\n')
-    done = penstock("import", str(tmp_path), "--dry-run", "--data", str(tmp_path / "data"))
-    assert done.returncode == 0, done.stderr
-    assert "\x1b" not in done.stdout + done.stderr
 
 
 DATABASES = [

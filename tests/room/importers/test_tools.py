@@ -12,7 +12,7 @@ import pytest
 
 from penstock_jobs.importers.edits import FileEdit, ToolUse, edits_of, has_failed, view_of
 from penstock_jobs.importers.import_run import plan_import
-from tests.support.session_sources import FIXTURES, Event, events_of, report_of
+from tests.support.session_sources import FIXTURES, Event, events_of
 
 
 def of(events: list[Event], kind: str) -> list[dict[str, Any]]:
@@ -37,11 +37,6 @@ def test_database_and_store_give_a_session_the_same_events() -> None:
     assert of_session(database)["oc1:edit"]["before"] == "# r\nr = 1\n"
 
 
-def test_tokens_of_a_cache_are_read_too() -> None:
-    first, _ = of(events_of(FIXTURES / "opencode/database"), "model_call")
-    assert first["usage"] == {"prompt": 65, "completion": 4, "thinking": 1, "cached": 20}
-
-
 def test_rows_that_are_only_in_the_log_of_a_database_are_taken(tmp_path: Path) -> None:
     """As while OpenCode runs; nothing beside its own files is left behind."""
     folder = tmp_path / "opencode"
@@ -64,15 +59,6 @@ def test_rows_that_are_only_in_the_log_of_a_database_are_taken(tmp_path: Path) -
     assert {file.name for file in folder.iterdir()} == {"opencode.db", "expected.json"}
 
 
-def test_broken_database_costs_no_other(tmp_path: Path) -> None:
-    shutil.copytree(FIXTURES / "opencode/database", tmp_path / "good")
-    whole = (tmp_path / "good/opencode.db").read_bytes()
-    (tmp_path / "bad").mkdir()
-    (tmp_path / "bad/opencode.db").write_bytes(whole[: len(whole) // 2])
-    report = report_of(tmp_path)
-    assert report.formats["opencode"].taken.counts["model_call"] == 2
-
-
 # Gemini CLI and Qwen Code
 
 
@@ -85,12 +71,6 @@ def test_what_was_taken_back_is_kept_and_marked() -> None:
     assert kinds[-4:] == ["model_call", "feedback", "user_message", "x_notice"]
     (undo,) = of(events, "feedback")
     assert (undo["kind"], undo["target"]) == ("undo", "m4")
-
-
-def test_message_that_is_told_again_takes_the_place_of_the_first() -> None:
-    first, _ = of(events_of(FIXTURES / "gemini-cli/log"), "model_call")
-    assert first["text"] == "I change it."
-    assert first["usage"] == {"prompt": 90, "completion": 8, "thinking": 4, "cached": 30}
 
 
 def test_gemini_project_is_its_folder_where_it_is_told() -> None:

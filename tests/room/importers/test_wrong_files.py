@@ -78,13 +78,6 @@ def test_in_a_folder_other_files_are_left_out(tmp_path: Path) -> None:
     assert "package.json" in done.stderr
 
 
-def test_a_folder_without_any_events_is_refused(tmp_path: Path) -> None:
-    folder = tmp_path / "folder"
-    folder.mkdir()
-    (folder / "package.json").write_text('{"name": "x", "version": "1"}')
-    assert "package.json" in refused(folder)
-
-
 def test_a_file_of_which_every_line_is_rejected_is_no_success(tmp_path: Path) -> None:
     lines = [make_event("s", number, type="edti") for number in range(3)]
     (tmp_path / "a.jsonl").write_bytes(body_of(lines))

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from penstock.events.event import DROPPED_TYPE, PAYLOADS
-from penstock.recorder import events
+from penstock.recorder import recorder as recording
 from penstock.recorder.recorder import Recorder
 from tests.support.servers.scripted_server import (
     Answer,
@@ -369,8 +369,8 @@ print(*(name for name in ("http.client", "ssl", "asyncio", "email") if name in s
     assert heavy == ""
 
 
-_PATH = f"sys.path.insert(0, {str(Path(events.__file__).parents[2])!r})\nimport penstock\n"
+_PATH = f"sys.path.insert(0, {str(Path(recording.__file__).parents[2])!r})\nimport penstock\n"
 
 
 def test_the_type_of_what_was_dropped_is_that_of_the_ledger() -> None:
-    assert events.DROPPED_TYPE == DROPPED_TYPE
+    assert recording.DROPPED_TYPE == DROPPED_TYPE

@@ -23,34 +23,11 @@ def _content(spool: Spool) -> list[bytes]:
     return lines
 
 
-def test_batches_come_out_in_their_order_and_leave_nothing_behind(tmp_path: Path) -> None:
-    spool = Spool(tmp_path / "spool", MIB)
-    assert spool.put(_lines(1, 2))
-    assert spool.put(_lines(3))
-    assert (spool.events, spool.given, spool.gone) == (3, 3, 0)
-    assert _content(spool) == _lines(1, 2, 3)
-    assert (spool.events, spool.gone, spool.bytes) == (0, 3, 0)
-    spool.close()
-    assert list((tmp_path / "spool").iterdir()) == []
-
-
 def test_files_and_folders_are_of_their_user_alone(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "spool", MIB)
     spool.put(_lines(1))
     [folder] = (tmp_path / "spool").iterdir()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    spool.close()
-
-
-def test_what_has_no_room_is_not_taken(tmp_path: Path) -> None:
-    spool = Spool(tmp_path, 100)
-    assert spool.put(_lines(1))
-    taken = 0
-    while spool.put(_lines(1)):
-        taken += 1
-    assert taken < 5
-    spool.remove(spool.first())  # type: ignore[arg-type]
-    assert spool.put(_lines(1))
     spool.close()
 
 

@@ -15,15 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans
 from penstock.otlp import json_form, protobuf
 from penstock.otlp.conversion import TelemetryBatch
 from penstock.otlp.records import ATTRIBUTES_MAX, DEPTH_MAX, Malformed, Span
-from tests.support.spans import (
-    TRACE,
-    as_canonical_json,
-    as_protobuf,
-    logs,
-    record,
-    span,
-    traces,
-)
+from tests.support.spans import TRACE, as_canonical_json, as_protobuf, logs, record, span, traces
 
 _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 _values = st.recursive(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.recorder.delivery import Outcome, Reply, outcome, pause_seconds
+from penstock.recorder.spool import Outcome, Reply, outcome, pause_seconds
 
 
 @pytest.mark.parametrize(

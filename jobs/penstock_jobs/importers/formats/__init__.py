@@ -1,1 +1,1 @@
-"""A module for each format, with IMPORTER. `registry` finds them here."""
+"""A module for each format, or a family of them, with IMPORTERS. `importer` finds them here."""

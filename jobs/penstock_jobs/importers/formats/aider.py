@@ -206,4 +206,4 @@ def _number(text: str) -> int:
     return int(float(plain.rstrip("kM")) * _SCALES.get(plain[-1:], 1))
 
 
-IMPORTER = AiderImporter()
+IMPORTERS = (AiderImporter(),)

@@ -307,4 +307,4 @@ def _tokens_of(metrics: Row, step: Row, notes: Notes) -> dict[str, Any] | None:
     )
 
 
-IMPORTER = AtifImporter()
+IMPORTERS = (AtifImporter(),)

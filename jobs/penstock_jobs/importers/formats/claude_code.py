@@ -19,17 +19,19 @@ from xxhash import xxh3_64_hexdigest
 
 from penstock_jobs.importers import fields
 from penstock_jobs.importers.fields import Row
-from penstock_jobs.importers.formats.claude_code_texts import (
+from penstock_jobs.importers.formats.claude_code_tools import (
     CLIENT_TEXTS,
     INTERRUPTED,
+    ClaudeToolUse,
     blocks_of,
     is_qwen_code,
+    observed,
     plain_text,
     prompt_of,
     text_of,
+    tool_events,
     usage_of,
 )
-from penstock_jobs.importers.formats.claude_code_tools import ClaudeToolUse, observed, tool_events
 from penstock_jobs.importers.importer import (
     ImportedEvent,
     LogImporter,
@@ -391,4 +393,4 @@ def _kept(row: dict[str, Any]) -> dict[str, Any]:
     return fields.without(row, *_USED)
 
 
-IMPORTER = ClaudeCode()
+IMPORTERS = (ClaudeCode(),)

@@ -211,4 +211,4 @@ def _list(file: Source) -> list[Any]:
     return document if isinstance(document, list) else []
 
 
-IMPORTER = ClineImporter()
+IMPORTERS = (ClineImporter(),)

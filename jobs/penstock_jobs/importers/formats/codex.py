@@ -440,4 +440,4 @@ def _went_down(now: Row, before: Row) -> bool:
     )
 
 
-IMPORTER = Codex()
+IMPORTERS = (Codex(),)

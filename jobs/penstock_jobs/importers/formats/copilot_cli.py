@@ -165,4 +165,4 @@ class _ClientRun(SessionDraft):
         self.add("x_shutdown", {"kind": data.get("shutdownType"), "changes": changes}, key)
 
 
-IMPORTER = CopilotCliImporter()
+IMPORTERS = (CopilotCliImporter(),)

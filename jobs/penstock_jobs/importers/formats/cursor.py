@@ -224,4 +224,4 @@ def _told_changes(tool: Row) -> list[FileEdit]:
     return changes
 
 
-IMPORTER = CursorImporter()
+IMPORTERS = (CursorImporter(),)

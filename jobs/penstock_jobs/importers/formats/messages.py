@@ -164,4 +164,4 @@ def _call(row: Row, source: Source) -> ExportedCall:
     )
 
 
-IMPORTER = MessagesImporter()
+IMPORTERS = (MessagesImporter(),)

@@ -138,4 +138,4 @@ def _first(row: Row, *names: str) -> Any:
     return int(value) if isinstance(value, str) and value.isdigit() else value
 
 
-IMPORTER = MlflowImporter()
+IMPORTERS = (MlflowImporter(),)

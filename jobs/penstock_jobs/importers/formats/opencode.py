@@ -341,4 +341,4 @@ def _latest(part: Row) -> int | None:
     return max(filter(None, moments), default=None)
 
 
-IMPORTER = OpenCodeImporter()
+IMPORTERS = (OpenCodeImporter(),)

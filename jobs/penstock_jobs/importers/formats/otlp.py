@@ -46,4 +46,4 @@ def _converted(row: dict[str, Any], batch: TelemetryBatch) -> Iterator[Converted
     yield from batch.logs(logs_of(row))
 
 
-IMPORTER = OtlpImporter()
+IMPORTERS = (OtlpImporter(),)

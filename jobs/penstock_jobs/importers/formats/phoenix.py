@@ -150,4 +150,4 @@ def _score(note: Row, owner: str, span: str, source: Source) -> Score:
     )
 
 
-IMPORTER = PhoenixImporter()
+IMPORTERS = (PhoenixImporter(),)

@@ -282,4 +282,4 @@ def _usage(result: Row, metadata: Row) -> dict[str, int] | None:
     return present(usage) or None
 
 
-IMPORTER = VsCodeChatImporter()
+IMPORTERS = (VsCodeChatImporter(),)
