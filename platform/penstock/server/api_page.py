@@ -3,7 +3,6 @@ nothing is fetched from anywhere but this service."""
 
 import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -23,105 +22,14 @@ _DEPTH_MAX = 4
 Document = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Field:
-    """A parameter, or a field of a schema."""
-
-    name: str
-    #: In one line, such as `list of Refused`.
-    type: str
-    required: bool
-    description: str
-    #: `path` or `query`, of a parameter.
-    place: str = ""
-
-
-@dataclass(frozen=True)
-class Body:
-    media_type: str
-    type: str
-    fields: list[Field]
-
-
-@dataclass(frozen=True)
-class DeclaredAnswer:
-    status: str
-    description: str
-    #: By media type.
-    types: dict[str, str]
-
-
-@dataclass(frozen=True)
-class Operation:
-    method: str
-    path: str
-    summary: str
-    description: str
-    needs_key: bool
-    parameters: list[Field]
-    bodies: list[Body]
-    answers: list[DeclaredAnswer]
-
-    @property
-    def anchor(self) -> str:
-        return f"{self.method}{self.path}".replace("/", "-").replace("{", "").replace("}", "")
-
-
-@dataclass(frozen=True)
-class NamedSchema:
-    name: str
-    description: str
-    fields: list[Field]
-
-
-def operations(document: Document) -> Iterator[Operation]:
-    for path, methods in document["paths"].items():
-        for method, operation in methods.items():
-            content = operation.get("requestBody", {}).get("content", {})
-            yield Operation(
-                method=method.upper(),
-                path=path,
-                summary=operation.get("summary", ""),
-                description=operation.get("description", ""),
-                needs_key={} not in operation.get("security", [{}]),
-                parameters=[_parameter(each) for each in operation.get("parameters", [])],
-                bodies=[
-                    Body(kind, type_text(each["schema"]), list(_fields(each["schema"])))
-                    for kind, each in content.items()
-                ],
-                answers=[_answer(*each) for each in sorted(operation["responses"].items())],
-            )
-
-
-def schemas(document: Document) -> Iterator[NamedSchema]:
-    for name, schema in sorted(document["components"]["schemas"].items()):
-        yield NamedSchema(name, schema.get("description", ""), list(_fields(schema)))
-
-
-def _parameter(parameter: Document) -> Field:
-    return Field(
-        parameter["name"],
-        type_text(parameter["schema"]),
-        bool(parameter.get("required")),
-        parameter.get("description", ""),
-        parameter["in"],
-    )
-
-
-def _answer(status: str, response: Document) -> DeclaredAnswer:
-    types = {
-        kind: type_text(each.get("schema", {}))
-        for kind, each in response.get("content", {}).items()
-    }
-    return DeclaredAnswer(status, response.get("description", ""), types)
-
-
-def _fields(schema: Document) -> Iterator[Field]:
+def fields_of(schema: Document) -> Iterator[Document]:
+    """The properties of an object, or of the objects in an array, each with its name."""
     if schema.get("type") == "array":
         schema = schema.get("items", {})
     required = schema.get("required", ())
     for name, each in schema.get("properties", {}).items():
-        yield Field(name, type_text(each), name in required, each.get("description", ""))
+        about = each.get("description", "")
+        yield {"name": name, "schema": each, "required": name in required, "description": about}
 
 
 def type_text(schema: Document, depth: int = 0) -> str:
@@ -149,9 +57,8 @@ def type_text(schema: Document, depth: int = 0) -> str:
 @cache
 def _template() -> jinja2.Template:
     text = files("penstock.server").joinpath("api_page.html.jinja").read_text("utf-8")
-    environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"type_text": type_text, "fields_of": fields_of}
     return environment.from_string(text)
 
 
@@ -159,12 +66,7 @@ def _template() -> jinja2.Template:
 def get_docs(request: Request[Any, Any, Any]) -> Response[str]:
     document: Document = request.app.openapi_schema.to_schema()
     nonce = secrets.token_urlsafe(16)
-    page = _template().render(
-        version=document["info"]["version"],
-        operations=list(operations(document)),
-        schemas=list(schemas(document)),
-        nonce=nonce,
-    )
+    page = _template().render(document=document, nonce=nonce)
     headers = {
         "Content-Security-Policy": _POLICY.format(nonce=nonce),
         "Referrer-Policy": "no-referrer",

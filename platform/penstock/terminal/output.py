@@ -19,13 +19,9 @@ from penstock.errors import PenstockError, one_line
 from penstock.visible_text import visible, visible_json, visible_line
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.text import Text
 
 _CELL_CHARS_MAX = 200
-#: Longer ones, such as paths and digests, may be split by a narrow column.
-_WORD_CHARS_MAX = 24
-_COLUMN_PADDING = 2
 
 #: Set once the one document of a command with --json is written.
 _document_shown = threading.Event()
@@ -96,49 +92,12 @@ def show_table(
     console = Console()
     if not console.is_terminal:
         console = Console(width=10_000)
-    widths = _column_widths([names, *cells], console.width)
-    if widths is None:
-        _show_records(console, names, cells)
-        return
     table = Table(show_edge=False, pad_edge=False, box=None)
-    for name, width in zip(names, widths, strict=True):
-        table.add_column(name, overflow="fold", width=width)
+    for name in names:
+        table.add_column(name, overflow="fold")
     for row in cells:
         table.add_row(*row)
     console.print(table, soft_wrap=not console.is_terminal)
-
-
-def _column_widths(lines: "Sequence[Sequence[Text]]", width: int) -> list[int] | None:
-    """Such that no word is split but those that are long anyway; None where that takes more."""
-    columns = list(zip(*lines, strict=True))
-    words = [[_longest_word(cell) for cell in column] for column in columns]
-    least = [min(max(lengths), _WORD_CHARS_MAX) for lengths in words]
-    widths = [max(cell.cell_len for cell in column) for column in columns]
-    room = width - _COLUMN_PADDING * len(columns)
-    if sum(least) > room:
-        return None
-    while sum(widths) > room:
-        slack = [width - minimum for width, minimum in zip(widths, least, strict=True)]
-        widths[slack.index(max(slack))] -= 1
-    return widths
-
-
-def _longest_word(cell: "Text") -> int:
-    return max((part.cell_len for part in cell.split(" ")), default=0)
-
-
-def _show_records(
-    console: "Console", names: "Sequence[Text]", rows: "Sequence[Sequence[Text]]"
-) -> None:
-    """A row after the other, each value on lines of its own: for narrow terminals."""
-    from rich.padding import Padding
-
-    for number, row in enumerate(rows):
-        if number:
-            console.print()
-        for name, cell in zip(names, row, strict=True):
-            console.print(name)
-            console.print(Padding(cell, (0, 0, 0, 2)))
 
 
 def _cell(value: object, nothing: str) -> "Text":

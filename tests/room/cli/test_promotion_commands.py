@@ -130,21 +130,6 @@ def test_the_end_of_a_canary_says_what_it_left(registry: Run) -> None:
     assert "back to a alone, without c" in back.err
 
 
-def test_a_rollback_pins_until_somebody_releases(registry: Run) -> None:
-    promote(registry, "a")
-    promote(registry, "c")
-    back = registry("rollback", "--reason", "it undoes edits", "--by", "bob")
-    assert back.status == 0
-    assert "c → back to a" in back.err
-    assert "is pinned" in back.err
-    pinned = promote(registry, "c")
-    assert (pinned.status, "bob rolled it back: it undoes edits" in pinned.err) == (1, True)
-    assert registry("channels", "release", "production", "--reason", "found it").status == 0
-    assert promote(registry, "c").status == 0
-    assert registry("rollback", "--reason", " ").status == 2
-    assert registry("rollback", "--reason", "x", "--channel", "nobody").status == 2
-
-
 def test_the_history_tells_the_story(registry: Run) -> None:
     promote(registry, "a")
     promote(registry, "b", "--override")

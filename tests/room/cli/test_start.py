@@ -163,29 +163,6 @@ def test_a_shell_completes_commands(words: str, completed: list[str]) -> None:
     assert ended.stdout.split() == completed
 
 
-@pytest.mark.parametrize(
-    ("shell", "variables"),
-    [
-        ("zsh", {"_TYPER_COMPLETE_ARGS": "penstock shards ex"}),
-        (
-            "fish",
-            {
-                "_TYPER_COMPLETE_ARGS": "penstock shards ex",
-                "_TYPER_COMPLETE_FISH_ACTION": "get-args",
-            },
-        ),
-    ],
-)
-def test_other_shells_complete_commands(shell: str, variables: dict[str, str]) -> None:
-    environment = {"_PENSTOCK_COMPLETE": f"complete_{shell}", **variables}
-    ended = subprocess.run(
-        [Path(sys.executable).with_name("penstock")],
-        env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert "export" in ended.stdout
-    assert "build" not in ended.stdout
-
-
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_of_completion_is_one_of_its_shell(shell: str, tmp_path: Path) -> None:
     script = subprocess.run(

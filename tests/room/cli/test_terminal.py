@@ -305,20 +305,3 @@ def test_nothing_can_be_told_from_an_empty_text(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out.splitlines()[1].split() == ["NULL"]
     output.show_table(["a", "b"], [[None, ""]])
     assert capsys.readouterr().out.splitlines()[1].split() == ["-"]
-
-
-@pytest.mark.parametrize("width", [40, 60, 100])
-def test_a_narrow_terminal_splits_no_word(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    columns = ["checkpoint", "nothing", "what became of it", "why"]
-    row = ["ckpt-0012", None, "it was promoted by hand after the gate", "an explanation of words"]
-    monkeypatch.setenv("TERM", "xterm")  # a dumb one always has 80 columns
-    monkeypatch.setenv("COLUMNS", str(width))
-    shown = Terminal()
-    with redirect_stdout(shown):
-        output.show_table(columns, [row, row], nothing="NULL")
-    text = re.sub("\x1b\\[[0-9;]*m", "", shown.getvalue())
-    assert {*" ".join(columns).split(), *" ".join(map(str, row)).split()} - {"None"} <= {
-        *text.split()
-    }
-    assert "NULL" in text.split()
-    assert all(len(line) <= width for line in text.splitlines())

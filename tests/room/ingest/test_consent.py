@@ -80,13 +80,3 @@ def test_tenants_have_consents_of_their_own(lake: HandLake) -> None:
     for tenant, consent in (("acme", "no_train"), ("umbrella", "train")):
         found = lake.rows("select distinct consent from events", tenant=tenant)
         assert found == [{"consent": consent}]
-
-
-def test_a_repeated_event_says_nothing(lake: HandLake) -> None:
-    """The same identity is the same event, whatever else it says: views, rows and memory agree
-    on the first, with a segment or without."""
-    lake.store([start("train", 0), make_event("s", 1)])
-    lake.store([start("no_train", 0)])
-    lake.store([start("no_train", 0), make_event("s", 2)])
-    lake.send([start("no_train", 0), make_event("s", 3)])
-    assert consents(lake) == {"train"}

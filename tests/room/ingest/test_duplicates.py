@@ -101,39 +101,6 @@ def test_after_compaction_and_collection(lake: HandLake, one: Event) -> None:
     assert rows(lake) == 6
 
 
-def test_content_is_the_same_however_it_is_spelt(lake: HandLake) -> None:
-    lake.store(
-        b'{"session_id":"s","ts":1795219200000000,"type":"x_a","payload":{"a":1,"b":[true,"\\u00e9"]}}'
-    )
-    lake.store(
-        b'{ "type":"x_a", "ts":"2026-11-21T00:00:00Z", "session_id":"s", '
-        b'"payload": {"b": [true, "\xc3\xa9"], "a": 1} }'
-    )
-    assert rows(lake) == 1
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"session_id": "t"},
-        {"event_id": "other"},
-        {"event_id": None, "source_key": "e7"},
-    ],
-    ids=str,
-)
-def test_another_identity_is_another_event(lake: HandLake, change: Event) -> None:
-    lake.store([make_event("s", 7)])
-    lake.store([make_event("s", 7, **change)])
-    assert rows(lake) == 2
-
-
-def test_source_keys_of_two_sources_are_two_events(lake: HandLake) -> None:
-    both = [make_event("s", 1, event_id=None, source_key="1", source=one) for one in "ab"]
-    lake.store(both)
-    lake.store(both)
-    assert rows(lake) == 2
-
-
 def test_tenants_never_mix(lake: HandLake) -> None:
     """The same session and event of two tenants are two events, each seen by its own tenant."""
     for _ in range(2):

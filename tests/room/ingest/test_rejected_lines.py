@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from penstock.errors import InvalidInput
 from penstock.ingest import gateway
 from penstock.ingest.ledger import read_ledger
 from penstock.ingest.rejected_lines import list_rejected, read_rejected, replay_rejected
@@ -42,14 +41,6 @@ def test_a_refused_line_is_kept_whole_with_its_reason_place_and_source(tmp_path:
         assert list_rejected(lake.lake, limit=1) == [newest]
 
 
-def test_there_is_no_line_of_that_number(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        with pytest.raises(InvalidInput, match="The rejected line 7"):
-            read_rejected(lake.lake, 7)
-        with pytest.raises(InvalidInput, match="The rejected line 7"):
-            replay_rejected(lake.lake, lake.clock, [7])
-
-
 def test_replay_takes_what_is_accepted_now_and_refuses_the_rest_again(tmp_path: Path) -> None:
     with hand_lake(tmp_path) as lake:
         lake.store(b"\n".join([BAD, BAD]), "acme")
@@ -63,18 +54,6 @@ def test_replay_takes_what_is_accepted_now_and_refuses_the_rest_again(tmp_path: 
         assert list_rejected(lake.lake, limit=10) == [again]
         assert [e.id for e in list_rejected(lake.lake, 10, replayed=True)] == [again.id, mended.id]
         assert read_ledger(lake.lake).discrepancies == []
-
-
-def test_a_second_replay_adds_nothing(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        lake.store(BAD)
-        mend(lake, 1)
-        [entry] = list_rejected(lake.lake, limit=10)
-        assert replay_rejected(lake.lake, lake.clock, [entry.id]).accepted == 1
-        assert replay_rejected(lake.lake, lake.clock, [entry.id]).accepted == 0
-        assert replay_rejected(lake.lake, lake.clock).accepted == 0
-        lake.store()
-        assert set(lake.stored().values()) == {1}
 
 
 def test_a_replay_that_was_killed_before_it_was_noted_adds_nothing_when_repeated(

@@ -11,14 +11,6 @@ from tests.support.lakes import hand_lake, make_event
 _LONG_S = 3600.0
 
 
-def test_nobody_waits_while_there_is_no_request() -> None:
-    nobody = threading.Event()
-    nobody.set()
-    breaks = Breaks(nobody, _LONG_S)
-    breaks.take()
-    assert breaks.left_s == _LONG_S
-
-
 def test_requests_without_an_end_take_one_break_of_a_flush() -> None:
     breaks = Breaks(threading.Event(), _LONG_S)
     breaks.take()

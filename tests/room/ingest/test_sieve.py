@@ -71,16 +71,6 @@ def test_each_such_line_is_rejected_or_stored_and_its_neighbours_are_stored(
         assert read_ledger(lake.lake).discrepancies == []
 
 
-def test_all_in_one_flush(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        for number, nasty in enumerate(NASTY):
-            put(lake, [nasty, json.dumps(make_event("good", number)).encode()])
-        lake.writer().drain()
-        good = {key: n for key, n in lake.stored().items() if key[1] == "good"}
-        assert len(good) == len(NASTY)
-        assert set(good.values()) == {1}
-
-
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 scalars |= st.sampled_from(["", "\0", "\ud800", "no_train", "1e999"])
 flat = st.lists(scalars, max_size=3) | st.dictionaries(st.text(), scalars, max_size=3)

@@ -47,10 +47,6 @@ def test_a_body_of_another_tenant_does_not_wait_for_them() -> None:
     assert [position for position, name in enumerate(order) if name == "c"][-1] < 10
 
 
-def test_what_is_small_is_not_interrupted() -> None:
-    assert steps_of(("a", "t", 5), ("b", "t", 5)) == ["a"] * 5 + ["b"] * 5
-
-
 @pytest.mark.usefixtures("_each_step_is_much")
 def test_a_body_that_fails_lets_the_next_one_work() -> None:
     turns = WorkTurns()

@@ -248,12 +248,6 @@ def test_a_command_is_refused_to_the_roles_that_its_route_refuses(world: World, 
         assert "penstock: The key is known, but this needs the role " in done.stderr
 
 
-def test_a_role_that_may_not_is_refused_by_the_command_as_by_the_route(world: World) -> None:
-    done = world.afar("query", "select 1", key="ingest")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == "penstock: The key is known, but this needs the role read.\n"
-
-
 # What changes something
 
 
@@ -366,17 +360,6 @@ def test_rejected_lines_are_replayed_and_fuses_released_from_afar(world: World) 
         assert (done.returncode, why in done.stderr) == (2, True)
     gap = world.afar("ledger", "--accept-gap", "1", "--reason", "known")
     assert (gap.returncode, "on the lake's machine" in gap.stderr) == (2, True)
-
-
-def test_a_tenant_is_told_of_its_own_lines_alone(world: World) -> None:
-    with open_or_make(load_settings(world.data, environment={})) as lake:
-        world.keys["acme"] = create_key(lake.database, "admin", "acme")[1]
-    for command in (["ledger"], ["rejected", "list"], ["checkpoints", "list"], ["shards", "list"]):
-        done = world.afar(*command, "--json", key="acme")
-        assert done.returncode == 0, done.stderr
-        assert TENANT_DEFAULT not in done.stdout
-    for command in (["rejected", "show", "1"], ["channels", "history", "production"]):
-        assert world.afar(*command, key="acme").returncode == 2
 
 
 def test_keys_are_made_and_revoked_from_afar_for_the_own_tenant(world: World) -> None:

@@ -115,14 +115,6 @@ def test_what_came_by_both_ways_is_one_event(desk: Desk) -> None:
     adds_up(lake)
 
 
-def test_a_header_names_the_tenant(desk: Desk) -> None:
-    lake = desk.lake()
-    desk.produce(line(make_event("s", 1)), [*VERSION_1, ("penstock-tenant", b"umbrella")])
-    lake.store()
-    assert seqs(lake) == []
-    assert lake.rows("select seq from events", tenant="umbrella") == [{"seq": 1}]
-
-
 def framed(kind: str, body: bytes) -> bytes:
     fields = {"kind": kind, "tenant": "default", "received_us": 0, "counts": {"": 1}}
     header = json.dumps(fields).encode()
@@ -159,14 +151,6 @@ def test_poison_is_set_aside_with_its_reason_and_costs_its_neighbours_nothing(
     adds_up(lake)
     [refused] = list_rejected(lake.lake, 10)
     assert reason in refused.reason
-
-
-def test_an_empty_record_is_nothing(desk: Desk) -> None:
-    lake = desk.lake()
-    desk.produce(b"", partition=0)
-    lake.store([make_event("s", 0)])
-    assert seqs(lake) == [0]
-    adds_up(lake)
 
 
 # Sessions that are not where they belong
@@ -353,14 +337,6 @@ def test_a_topic_made_anew_is_read_from_its_beginning_and_that_is_said(desk: Des
 
 
 # Owners that come and go
-
-
-def test_the_offset_after_a_restart_is_that_of_the_database(desk: Desk) -> None:
-    for number in range(3):
-        desk.lake().store([make_event("s", number), make_event("s", number + 1)])
-    lake = desk.lake()
-    assert seqs(lake) == [0, 1, 2, 3]
-    adds_up(lake)
 
 
 def test_a_zombie_is_fenced_by_its_epoch(desk: Desk) -> None:

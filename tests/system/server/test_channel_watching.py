@@ -188,21 +188,3 @@ def test_watch_over_http(registry: Registry, watch: Watch) -> None:
 def _promote_when_somebody_waits(registry: Registry, channel: str, name: str) -> None:
     eventually(lambda: registry.waiting() == 1)
     registry.promote(channel, name)
-
-
-def test_watch_over_http_for_people(registry: Registry, watch: Watch) -> None:
-    registry.add("p-one")
-    registry.promote("people", "p-one", reason="the first\nof all")
-    status, out, _ = watch("read", "people", "--changes", "1")
-    assert status == 0
-    assert out.count("\n") == 1
-    assert "people 1" in out
-    assert "p-one" in out
-    assert "(ann: the first of all)" in out
-
-
-@pytest.mark.parametrize("key", ["pk_read_nope", "", "ingest"])
-def test_watch_over_http_says_what_is_wrong(watch: Watch, key: str) -> None:
-    status, _, said = watch(key, "nope")
-    assert status == 1
-    assert "answered 40" in said

@@ -1,13 +1,10 @@
 """POST /v1/events of a real server: what comes in, what is refused, and at what cost."""
 
 import gzip
-import http.client
 import json
 import platform
 import re
-import socket
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pyarrow as pa
@@ -142,25 +139,6 @@ def test_bad_lines_are_told_by_number_and_cost_no_neighbour(service: Any) -> Non
     assert stored(service, "partly") == 3
 
 
-def test_of_an_array_that_was_cut_the_end_is_rejected(service: Any) -> None:
-    for body, accepted in [(b"[", 0), (b"[" + lines("cut", 1)[0] + b",", 1)]:
-        answer = service.post("/v1/events", body)
-        assert answer.status == 200
-        told = answer.json()
-        assert (told["accepted"], [each["line"] for each in told["rejected"]]) == (
-            accepted,
-            [accepted + 1],
-        )
-        assert "array" in told["rejected"][0]["error"]
-
-
-def test_broken_element_of_an_array_costs_no_neighbour(service: Any) -> None:
-    one, two = lines("elements", 2)
-    answer = service.post("/v1/events", b"[" + one + b', {"a":}, ' + two + b", {").json()
-    assert answer["accepted"] == 2
-    assert [line["line"] for line in answer["rejected"]] == [2, 4]
-
-
 def test_ndjson_is_what_its_type_says(service: Any) -> None:
     """A log line in front of it is one bad line, and no array."""
     one, two = lines("typed", 2)
@@ -169,26 +147,6 @@ def test_ndjson_is_what_its_type_says(service: Any) -> None:
     answer = service.post("/v1/events", body, Content_Type=kind).json()
     assert answer["accepted"] == 2
     assert [line["line"] for line in answer["rejected"]] == [1]
-
-
-def test_100_000_lines_in_one_body(service: Any) -> None:
-    body = b"\n".join([*(event("many", event_id=f"{i}") for i in range(99_999)), b"oops"])
-    answer = service.post("/v1/events", gzip.compress(body, 1), Content_Encoding="gzip").json()
-    assert answer["accepted"] == 99_999
-    assert [line["line"] for line in answer["rejected"]] == [100_000]
-    assert stored(service, "many") == 99_999
-
-
-def test_body_may_come_in_small_pieces(
-    service: Any, read_answer: Callable[..., HttpAnswer]
-) -> None:
-    body = b"\n".join(lines("pieces", 3))
-    with service.dial("Transfer-Encoding: chunked") as connection:
-        for at in range(0, len(body), 50):
-            part = body[at : at + 50]
-            connection.sendall(b"%x\r\n%s\r\n" % (len(part), part))
-        connection.sendall(b"0\r\n\r\n")
-        assert read_answer(connection).json() == {"accepted": 3, "rejected": []}
 
 
 # What is refused
@@ -243,25 +201,6 @@ def test_bomb_is_413_at_flat_memory(service: Any, count: int) -> None:
     assert service.peak_bytes() - before < 4 * DECODED + ENGINE_BYTES
 
 
-def test_broken_bodies_leave_memory_flat(service: Any) -> None:
-    """Of a decoder that keeps its buffers when it fails, a few thousand would fill the memory."""
-    whole = b"".join(event(f"s{number}") for number in range(100))
-    broken = [("gzip", gzip.compress(whole)), ("zstd", zstd(whole))]
-
-    def send(client: Any, count: int) -> None:
-        for number in range(count):
-            encoding, body = broken[number % 2]
-            cut = body[: 30 + number % (len(body) - 31)]
-            reply = client.post("/v1/events", cut, Content_Encoding=encoding)
-            assert (reply.status, b"not valid" in reply.body) == (400, True)
-
-    with service.client() as client:
-        send(client, 200)
-        before = service.resident_bytes()
-        send(client, 2_000)
-    assert service.resident_bytes() - before < 32 * MIB + ENGINE_BYTES
-
-
 def test_any_body_within_the_limits_fits_when_no_other_is_there(service: Any) -> None:
     """As sent and as decompressed it is not counted twice."""
     noise = json.dumps({"text": "".join(chr(33 + i * i % 89) for i in range(EVENT // 2))}).encode()
@@ -289,28 +228,6 @@ def test_body_over_the_limit_is_413_and_the_connection_lives_on(service: Any) ->
     client.close()
 
 
-def test_chunked_body_over_the_limit_is_413(service: Any) -> None:
-    connection = http.client.HTTPConnection(service.server.url.removeprefix("http://"), timeout=30)
-    headers = {"Authorization": f"Bearer {service.keys['admin']}"}
-    for _ in range(2):
-        parts = (b"x" * (64 * KIB) for _ in range(BODY // (64 * KIB) + 1))
-        connection.request("POST", "/v1/events", parts, headers, encode_chunked=True)
-        response = connection.getresponse()
-        assert response.status == 413
-        response.read()
-    connection.close()
-
-
-def test_line_over_the_limit_is_refused_alone(service: Any) -> None:
-    one, two = lines("long", 2)
-    body = b"\n".join([one, event("long", "x" * EVENT), two])
-    answer = service.post("/v1/events", gzip.compress(body), Content_Encoding="gzip").json()
-    assert answer["accepted"] == 2
-    [refused] = answer["rejected"]
-    assert refused["line"] == 2
-    assert f"over the limit of {EVENT}" in refused["error"]
-
-
 # Keys
 
 
@@ -327,12 +244,6 @@ def test_without_a_known_key_it_is_401(service: Any, header: str | None) -> None
     client.close()
 
 
-def test_key_of_another_role_is_403(service: Any) -> None:
-    assert problem(service.post("/v1/events", b"", "read"), 403) == (
-        "The key is known, but this needs the role ingest."
-    )
-
-
 @pytest.mark.smoke
 def test_tenant_is_that_of_the_key(service: Any) -> None:
     """Whatever an event says of itself."""
@@ -347,26 +258,6 @@ def test_tenant_is_that_of_the_key(service: Any) -> None:
 # Clients that do not behave
 
 
-def test_slow_and_silent_clients_keep_nobody_waiting(
-    service: Any, read_answer: Callable[..., HttpAnswer]
-) -> None:
-    body = event("slow")
-    with ExitStack() as held:
-        for _ in range(50):  # half of the head
-            connection = held.enter_context(socket.create_connection(
-                ("127.0.0.1", int(service.server.url.rpartition(":")[2]))
-            ))  # fmt: skip
-            connection.sendall(b"POST /v1/events HTTP/1.1\r\nHost:")
-        slow = [held.enter_context(service.dial(f"Content-Length: {len(body)}")) for _ in range(50)]
-        for connection in slow:
-            connection.sendall(body[:20])
-        assert service.post("/v1/events", event("quick")).status == 200
-        for connection in slow[:3]:
-            connection.sendall(body[20:])
-            assert read_answer(connection).json()["accepted"] == 1
-    service.wait_for(lambda: service.metric("inflight_bytes") == 0)
-
-
 def test_client_that_goes_away_leaves_nothing_behind(service: Any) -> None:
     """Neither of its events, of which some were whole, nor of the memory that they took."""
     body = b"\n".join(lines("gone", 100))
@@ -377,12 +268,6 @@ def test_client_that_goes_away_leaves_nothing_behind(service: Any) -> None:
             service.wait_for(lambda: service.metric("inflight_bytes") >= len(body))
         service.wait_for(lambda: service.metric("inflight_bytes") == 0)
     assert stored(service, "gone") == 0
-
-
-def test_length_that_is_no_length_is_refused(service: Any) -> None:
-    for length in ("-1", "1e3", "9" * 30):
-        with service.dial(f"Content-Length: {length}") as connection:
-            assert b" 400 " in connection.recv(100)
 
 
 # Around it
@@ -412,13 +297,6 @@ def test_unknown_route_or_method_is_a_problem(
     client.close()
 
 
-def test_options_name_the_methods(service: Any) -> None:
-    client = service.client()
-    reply = client._request("OPTIONS", "/v1/events", None, {})
-    assert (reply.status, set(reply.headers["allow"].split(", "))) == (204, {"OPTIONS", "POST"})
-    client.close()
-
-
 def test_health_needs_no_key(service: Any) -> None:
     assert service.get("/healthz").body == b"alive\n"
     service.wait_for(lambda: service.get("/readyz").status == 200)
@@ -438,12 +316,6 @@ def test_process_and_release_are_exported_and_no_created_series(service: Any) ->
     assert f"{PREFIX}build_info{{{version}}} 1.0" in text
     assert float(re.findall(r"^process_cpu_seconds_total (.+)$", text, re.MULTILINE)[0]) > 0
     assert "_created" not in text
-
-
-def test_openapi_declares_what_readyz_answers_without_progress(service: Any) -> None:
-    answers = service.get("/openapi.json").json()["paths"]["/readyz"]["get"]["responses"]
-    forms = [answers[status]["content"]["application/json"] for status in ("200", "503")]
-    assert forms[0]["schema"] == forms[1]["schema"] == {"$ref": "#/components/schemas/Readiness"}
 
 
 def test_refusals_and_events_are_counted(service: Any) -> None:
@@ -475,12 +347,6 @@ def test_no_scrape_names_a_tenant_that_its_key_is_not_of(service: Any) -> None:
     assert b"bolt" not in bare
     with service.client("bolt") as client:
         assert b"acme" not in client.get("/metrics").body
-
-
-@pytest.mark.parametrize(("key", "status"), [("read", 403), ("nobody's", 401), ("admin", 200)])
-def test_tenants_are_named_to_admins_alone(service: Any, key: str, status: int) -> None:
-    with service.client(key) as client:
-        assert client.get("/metrics").status == status
 
 
 def _accepted(service: Any, key: str | None) -> float:

@@ -7,8 +7,6 @@ import pytest
 
 import penstock
 from penstock.channels import promotion
-from penstock.checkpoints.attempts import Attempt, AttemptScope, record_attempts
-from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from tests.support.checkpoint_factory import digest_of
 from tests.support.server.registering import Registry, problem
 
@@ -87,80 +85,7 @@ def test_unknown_ones_are_404(registry: Registry) -> None:
 # Who may do what
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "roles"),
-    [
-        ("GET", "/v1/checkpoints", {"read", "promote", "admin"}),
-        ("GET", "/v1/checkpoints/nope", {"read", "serve", "promote", "admin"}),
-        ("GET", "/v1/channels", {"read", "promote", "admin"}),
-        ("GET", "/v1/channels/nope", {"read", "serve", "promote", "admin"}),
-        ("GET", "/v1/channels/nope/history", {"read", "promote", "admin"}),
-        ("GET", "/v1/channels/nope/assign?key=u", {"read", "serve", "admin"}),
-        ("GET", "/v1/channels/nope/replicas", {"read", "serve", "promote", "admin"}),
-        ("POST", "/v1/checkpoints", {"train", "promote", "admin"}),
-        ("POST", "/v1/channels/nope/replicas", {"serve", "admin"}),
-        ("POST", "/v1/channels/nope/promote", {"promote", "admin"}),
-        ("POST", "/v1/channels/nope/rollback", {"promote", "admin"}),
-        ("POST", "/v1/channels/nope/release", {"promote", "admin"}),
-    ],
-)
-def test_roles(registry: Registry, method: str, path: str, roles: set[str]) -> None:
-    for role in ("ingest", "read", "serve", "train", "promote", "admin"):
-        reply = registry.get(path, role) if method == "GET" else registry.post(path, b"{", role)
-        assert (reply.status == 403) == (role not in roles), role
-    reply = registry.get(path, "no") if method == "GET" else registry.post(path, b"{", "no")
-    problem(reply, 401)
-
-
-def test_tenants_see_their_own(registry: Registry) -> None:
-    registry.add("of-acme")
-    registry.promote("of-acme", "of-acme")
-    assert registry.get("/v1/channels/of-acme").status == 200
-    problem(registry.get("/v1/channels/of-acme", "bolt"), 404)
-    problem(registry.get("/v1/checkpoints/of-acme", "bolt"), 404)
-    assert registry.get("/v1/channels", "bolt").json()["channels"] == []
-
-
 # Promotion
-
-
-def test_the_gate_refuses_and_an_admin_overrides(registry: Registry) -> None:
-    registry.add("unproven")
-    path = "/v1/channels/gated/promote"
-    asked = {"checkpoint": "unproven", "reason": "trust me"}
-    refused = problem(registry.post(path, asked), 422)
-    assert refused["outcome"] != "PASS"
-    assert refused["verdict"]
-    assert refused["verdict_id"].startswith("sha256:")
-    assert "penstock gate check" in refused["detail"]
-    problem(registry.post(path, asked | {"override": True}), 403)
-    problem(registry.get("/v1/channels/gated"), 404)
-    made = registry.post(path, asked | {"override": True}, "admin").json()
-    assert (made["action"], made["version"], made["overridden"]) == ("promote", 1, True)
-    assert made["verdict"] == refused["verdict_id"] or made["verdict"].startswith("sha256:")
-    assert made["actor"].startswith("key ")
-
-
-def test_what_passed_is_promoted(registry: Registry) -> None:
-    registry.add("proven")
-    tasks = tuple(SuiteTask(f"t-{number}") for number in range(30))
-    add_suite(registry.database, "acme", SuiteVersion("core", "v1", tasks))
-    place = AttemptScope("acme", "core", "v1", "proven")
-    with registry.database.write() as connection:
-        results = [
-            Attempt(task=one.name, attempt=attempt, score=1.0)
-            for one in tasks
-            for attempt in range(2)
-        ]
-        record_attempts(connection, place, "run-1", results)
-    told = {"reason": "agreed", "actor": "carol"}
-    promotion.set_policy(registry.database, tenant="acme", channel="open", text=POLICY, **told)
-    asked = {"checkpoint": "proven", "reason": "it passed", "expect": None, "expect_version": 1}
-    reply = registry.post("/v1/channels/open/promote", asked)
-    assert reply.status == 200, reply.body
-    made = reply.json()
-    assert (made["version"], made["checkpoint"], made["overridden"]) == (2, "proven", False)
-    assert made["uri"] == "https://models.test/proven"
 
 
 def test_a_conflict_names_expected_and_found(registry: Registry) -> None:
@@ -174,21 +99,6 @@ def test_a_conflict_names_expected_and_found(registry: Registry) -> None:
     asked = {"checkpoint": "c-three", "reason": "x", "expect": None}
     found = problem(registry.post("/v1/channels/conflict/promote", asked), 409)
     assert (found["expected"], found["found"]) == (None, "c-two")
-
-
-def test_rollback_pins_until_a_release(registry: Registry) -> None:
-    registry.add("r-one", "r-two")
-    registry.promote("rolled", "r-one")
-    registry.promote("rolled", "r-two")
-    made = registry.post("/v1/channels/rolled/rollback", {"reason": "slow"}).json()
-    assert (made["action"], made["checkpoint"], made["pinned"]) == ("rollback", "r-one", True)
-    asked = {"checkpoint": "r-two", "reason": "again"}
-    assert "slow" in problem(registry.post("/v1/channels/rolled/promote", asked), 409)["detail"]
-    released = registry.post("/v1/channels/rolled/release", {"reason": "mended"}).json()
-    assert (released["action"], released["pinned"], released["version"]) == ("release", False, 4)
-    problem(registry.post("/v1/channels/rolled/release", {"reason": "mended"}), 409)
-    back = registry.post("/v1/channels/rolled/rollback", {"reason": "x", "to": "nope"})
-    problem(back, 404)
 
 
 def test_history_comes_in_pieces(registry: Registry) -> None:
@@ -225,21 +135,3 @@ def test_assignment_is_that_of_the_library(registry: Registry) -> None:
     assert arms == {"current", "canary"}
     problem(registry.get("/v1/channels/split/assign"), 400)
     problem(registry.get(f"/v1/channels/split/assign?key={'x' * 1025}"), 400)
-
-
-def test_openapi_names_what_is_taken_and_refused(registry: Registry) -> None:
-    document = registry.get("/openapi.json").json()
-    paths = document["paths"]
-    promote = paths["/v1/channels/{name}/promote"]["post"]
-    schema = promote["requestBody"]["content"]["application/json"]["schema"]
-    assert schema["required"] == ["checkpoint", "reason"]
-    assert set(schema["properties"]) == {
-        "checkpoint", "reason", "expect", "expect_version", "share", "override",
-    }  # fmt: skip
-    for status, fields in (("409", {"expected", "found"}), ("422", {"verdict", "outcome"})):
-        answer = promote["responses"][status]["content"]["application/problem+json"]["schema"]
-        name = answer["$ref"].rpartition("/")[2]
-        assert fields < set(document["components"]["schemas"][name]["properties"])
-    watched = paths["/v1/channels/{name}"]["get"]
-    assert {one["name"] for one in watched["parameters"]} == {"name", "after", "wait"}
-    assert {"304", "429"} < set(watched["responses"])

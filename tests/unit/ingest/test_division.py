@@ -35,12 +35,3 @@ def test_nothing_moves_once_it_is_fair(writers: set[str], partitions: int) -> No
         held |= dict.fromkeys(divide(sorted(writers), held, writer, partitions)[0], writer)
     for writer in writers:
         assert divide(sorted(writers), held, writer, partitions) == (set(), set())
-
-
-def test_writers_try_for_different_partitions() -> None:
-    claims = [divide("abcd", {}, writer, 8)[0] for writer in "abcd"]
-    assert sorted(p for claim in claims for p in claim) == list(range(8))
-
-
-def test_one_that_is_not_listed_yet_counts_itself() -> None:
-    assert divide(["a"], {}, "b", 4)[0] == {2, 3}

@@ -35,16 +35,6 @@ def test_each_limit_alone_is_enough() -> None:
     assert choose_due(waiting_of(("a", 1, 1)), LIMITS, 2.0) == ["a"]
 
 
-@given(st.integers(0, 99), st.integers(0, 999), st.floats(0, 1.99))
-def test_below_all_limits_nothing_is_written(rows: int, size: int, age_s: float) -> None:
-    assert choose_due(waiting_of(("a", rows, size)), LIMITS, age_s) == []
-
-
-@given(st.floats(0, 1e9))
-def test_nothing_gathered_is_never_written(age_s: float) -> None:
-    assert choose_due(Waiting(), LIMITS, age_s) == []
-
-
 def test_few_tenants_are_written_together_and_wait_no_longer_than_each_alone() -> None:
     waiting = waiting_of(("a", 1, 1))
     waiting.add(frame("b"), 1, 1.9)
