@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ DIRECTORY_MODE = 0o700
 FILE_MODE = 0o600
 #: Of folders outside of the data directory, less the umask: others read what trainers make there.
 SHARED_MODE = 0o777
+_OTHERS = 0o077
 
 
 def make_directory(path: Path, mode: int = DIRECTORY_MODE) -> None:
@@ -54,3 +56,25 @@ def make_private_once(path: Path, content: bytes) -> None:
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, FILE_MODE)
+
+
+def narrow(directory: Path) -> bool:
+    """Take from everybody but the owner what they may do with a directory and all in it; whether
+    there was anything to take. Another user's directory stays as it is, and so does one that all
+    share, such as /tmp."""
+    try:
+        status = directory.stat()
+    except OSError:
+        return False
+    shared = status.st_mode & stat.S_ISVTX or status.st_uid != os.geteuid()
+    if shared or not status.st_mode & _OTHERS:
+        return False
+    for folder, folders, files in os.walk(directory):
+        for name in (*folders, *files):
+            path = os.path.join(folder, name)  # noqa: PTH118
+            with suppress(OSError):
+                mode = os.lstat(path).st_mode
+                if mode & _OTHERS and not stat.S_ISLNK(mode):
+                    os.chmod(path, stat.S_IMODE(mode) & ~_OTHERS)  # noqa: PTH101
+    directory.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS)
+    return True

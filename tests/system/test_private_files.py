@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.checkpoints.digests import digest_files
+from penstock.directories import narrow
 from penstock.fleet.copies import Copies, locked
 from penstock.fleet.engine import SidecarMemory, write_memory
 from penstock.fleet.registry_source import ChainLink
@@ -77,6 +78,30 @@ def test_a_whole_data_directory_is_its_owner_s_alone(tmp_path: Path) -> None:
     assert wider_than_own(data) == []
     folders = {path.name for path in data.iterdir()}
     assert {"log", "lake", "serving", "tmp", "penstock.db", "secret.key"} <= folders
+
+
+@pytest.mark.usefixtures("open_umask")
+def test_an_older_data_directory_is_narrowed_and_that_is_said_once(tmp_path: Path) -> None:
+    data = tmp_path / "penstock-data"
+    run(data, "import", str(ROOT / "examples" / "sessions"))
+    outside = tmp_path / "outside"
+    outside.write_text("another's")
+    (data / "link").symlink_to(outside)
+    for path in [data, *data.rglob("*")]:
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() else 0o644)
+    assert "its owner's alone now" in run(data, "ledger")
+    assert "its owner's alone now" not in run(data, "ledger")
+    (data / "link").unlink()
+    assert wider_than_own(data) == []
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o666
+
+
+def test_a_directory_that_all_share_is_left_alone(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    assert not narrow(tmp_path)
+    assert not narrow(tmp_path / "absent")
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o1777
 
 
 @pytest.mark.usefixtures("open_umask")

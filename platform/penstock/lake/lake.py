@@ -8,11 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.directories import make_directory
+from penstock.directories import make_directory, narrow
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.errors import LakeMissing, RestoreCutOff
 from penstock.settings import MIB, Settings, load_settings
+from penstock.terminal.output import say
 
 if TYPE_CHECKING:
     from penstock.database.engine import Database
@@ -173,6 +174,7 @@ def open_existing(data: Path | None) -> Lake:
 
 def check_lake(settings: Settings) -> None:
     """Raises LakeMissing where the embedded lake is not there, and makes nothing."""
+    _narrow(settings.data)
     embedded = _embedded_file(settings)
     if embedded is not None and not embedded.exists():
         raise LakeMissing(where=settings.data)
@@ -188,6 +190,7 @@ def open_or_make(settings: Settings) -> Lake:
         if not embedded.exists() and (settings.data / RESTORING).exists():
             raise RestoreCutOff(data=settings.data)
         make_data_directory(embedded.parent)
+    _narrow(settings.data)
     return _opened(settings, migrations.check if embedded is None else migrations.upgrade)
 
 
@@ -198,6 +201,11 @@ def make_data_directory(directory: Path) -> None:
     except OSError as error:
         why = error.strerror or str(error)
         raise InvalidInput(what=f"The directory {directory}", why=why) from error
+
+
+def _narrow(data: Path) -> None:
+    if narrow(data):
+        say(f"Other users of this machine could read {data}: it is its owner's alone now")
 
 
 def _opened(settings: Settings, prepare: "Callable[[Database], object]") -> Lake:

@@ -25,8 +25,8 @@ def refused(path: Path, *more: str) -> str:
     [
         ("a.jsonl", b"", "it is empty"),
         ("a.jsonl", b" \n\n", "it is empty"),
-        ("a.csv", b"id,name,when\n1,x,2\n2,y,3\n", "it holds no events. An event is a JSON object with"),
-        ("a.json", json.dumps([ROW] * 3, indent=1).encode(), "with session_id, ts, type and payload"),
+        ("a.csv", b"id,name,when\n1,x,2\n2,y,3\n", "it holds no events. An event is"),
+        ("a.json", json.dumps([ROW] * 3, indent=1).encode(), "session_id, ts, type and payload"),
         ("a.jsonl", b'{"task": "t", "score": 1}\n', "`penstock bench import` reads them"),
         ("a.jsonl", b"PAR1\x15\x04" + bytes(60), "a Parquet file"),
         ("a.zip", b"PK\x03\x04" + bytes(60), "a zip archive"),
