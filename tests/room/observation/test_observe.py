@@ -129,15 +129,6 @@ def test_edits_of_one_file_share_a_look(world: World) -> None:
     assert ids == {"s-1": ["e1", "e2"], "s-2": ["e3"]}
 
 
-def test_edits_without_ids_are_looked_at_too(world: World) -> None:
-    path = str(world.write("a.py", "x = 1\n"))
-    edit = {"edit_id": "one", "path": path, "before": "", "after": "x = 1\n"}
-    event = {"session_id": "s-1", "type": "edit", "ts": world.clock.now_us(), "payload": edit}
-    world.take([event, event | {"payload": edit | {"edit_id": "two"}}])
-    assert world.round().edits == 2
-    assert world.round().edits == 0
-
-
 def test_a_commit_is_a_reason_to_look(world: World) -> None:
     world.edit(world.folder / "app.py")
     world.clock.advance(3 * 3600)

@@ -9,10 +9,8 @@ import pytest
 from penstock.lake.buckets import SessionId, read_changes
 from penstock.lake.catalog import current
 from penstock_jobs.rewards.chains import chains_of, remember_links
-from penstock_jobs.rewards.credit import share_outcomes, together
+from penstock_jobs.rewards.credit import together
 from penstock_jobs.rewards.definition import Standing, parse_definition
-from penstock_jobs.rewards.lives import ChainMember
-from penstock_jobs.rewards.outcomes import Outcome
 from penstock_jobs.rewards.rows import State
 from tests.support.lakes import Event, HandLake, hand_lake, make_event
 from tests.support.reward_events import answered, said, tool
@@ -69,21 +67,6 @@ def test_a_late_event_in_one_session_opens_its_whole_chain(lake: HandLake) -> No
     again = run_at(lake, 86_500, LIKED)
     assert (again.sessions, again.changed) == (2, 1)
     assert whole(lake)["a"] == whole(lake)["b"] == ("scored", -1.0)
-
-
-def test_who_goes_on_later_changes_what_was_before(lake: HandLake) -> None:
-    lake.store([*worked("a"), thumbs("a", 5)])
-    run_at(lake, 86_400, LIKED)
-    assert whole(lake) == {"a": ("scored", 1.0)}
-    lake.store([started("b", "a", "compaction", 10), *worked("b", 11), thumbs("b", 20, "down")])
-    assert run_at(lake, 86_500, LIKED).sessions == 2
-    assert whole(lake) == {"a": ("scored", 0.0), "b": ("scored", 0.0)}
-
-
-def test_forks_and_resumed_sessions_are_no_chain(lake: HandLake) -> None:
-    lake.store([*worked("a"), started("b", "a", "fork", 10), *worked("b", 11), thumbs("b", 20)])
-    run_at(lake, 86_400, LIKED)
-    assert whole(lake) == {"a": ("censored", None), "b": ("scored", 1.0)}
 
 
 def test_a_subagent_that_broke_its_calls_is_negative_alone(lake: HandLake) -> None:
@@ -153,15 +136,6 @@ def all_changes(lake: HandLake) -> Any:
     return read_changes(lake.lake.store, current(lake.lake.database), -1)
 
 
-def test_many_links_are_found_in_pieces(lake: HandLake) -> None:
-    lake.store([started(f"c{number}", "root", "subagent", number) for number in range(1200)])
-    remember_links(lake.lake.database, all_changes(lake))
-    [chain], places = chains_of(lake.lake.database, {SessionId("default", "c7")})
-    assert len(chain) == 1201
-    assert places[SessionId("default", "c7")] == ChainMember("root", subagent=True)
-    assert places[SessionId("default", "root")] == ChainMember("root")
-
-
 # By hand
 
 
@@ -180,22 +154,3 @@ def test_parts_are_weighed_as_turns_are() -> None:
     assert together(waiting).due_us is None, "one of them waits for an event"
     silent = [row(None, reason="b"), row(None, reason="a"), row(None, reason="a")]
     assert (together(silent).state, together(silent).reason) == ("censored", "a")
-
-
-def test_outcomes_are_shared_only_within_a_chain() -> None:
-    places = {"a": ChainMember("a"), "b": ChainMember("a"), "sub": ChainMember("a", subagent=True)}
-    found = [
-        Outcome("a", "scored", value=1.0, checkpoint="c1"),
-        Outcome("b", "negative_by_rule", "abandoned", -1.0, "c2"),
-        Outcome("sub", "excluded", "no_agent"),
-        Outcome("x", "scored", value=0.5),
-    ]
-    shared = share_outcomes(found, places)
-    assert [(one.kind, one.value) for one in shared] == [
-        ("negative_by_rule", -1.0),
-        ("negative_by_rule", -1.0),
-        ("excluded", None),
-        ("scored", 0.5),
-    ]
-    assert shared[0].checkpoint == "c1"
-    assert share_outcomes(found, {}) == found

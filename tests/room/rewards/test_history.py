@@ -155,20 +155,6 @@ def test_commits_hours_later(history: History) -> None:
     assert told.events.num_rows == 0
 
 
-def test_a_squashed_history(history: History) -> None:
-    # What was three commits is one, a day later, with changes of the user in it.
-    first = history.commit(0, {"src/a.py": FIRST})
-    squashed = CUT.replace("three", "3")
-    history.commit(35 * HOUR, {"src/a.py": squashed, "new.py": "x = 1\n"}, parents=[first])
-    told = agent_story().edit(11 * HOUR, None, "x = 1\n", "new.py")
-    known = with_history(bucket(told, as_of_us=LATER_US * 2), history.repository())
-    written = [len(ink(line)) for line in AGENTS.splitlines()[1:3]]
-    row = rewarded(known, DAY)
-    assert row["state"] == "scored"
-    assert row["value"] == pytest.approx(written[0] / sum(written), abs=0.15)
-    assert rewarded(known, DAY, "e-2")["value"] == 1
-
-
 def test_renamed_and_edited_in_one_commit(history: History) -> None:
     first = history.commit(0, {"src/a.py": FIRST})
     second = history.commit(11 * HOUR, {"src/a.py": AGENTS}, parents=[first])
@@ -179,13 +165,6 @@ def test_renamed_and_edited_in_one_commit(history: History) -> None:
     assert 0.3 < rewarded(known, 2 * HOUR)["value"] < 1
     assert rewarded(known, DAY)["value"] == rewarded(known, 2 * HOUR)["value"]
     assert '"path":"/home/user/project/lib/b.py"' in known.events["payload"][1].as_py()
-
-
-def test_deleted_files(history: History) -> None:
-    first = history.commit(0, {"src/a.py": FIRST, "b": "1"})
-    history.commit(11 * HOUR, {"b": "1"}, parents=[first])
-    known = with_history(bucket(agent_story(), as_of_us=LATER_US * 2), history.repository())
-    assert rewarded(known, HOUR)["value"] == 0
 
 
 @pytest.mark.parametrize(

@@ -103,14 +103,6 @@ def test_an_agent_that_replaces_its_work_after_a_compaction_has_done_it_again(
     assert reward(lake, "edit_persistence", "b", "turn") == [("0", 1.0, None)]
 
 
-def test_a_subagent_works_in_the_same_files(lake: HandLake) -> None:
-    lake.store([*worked("a"), started("helper", "a", "subagent", 10)])
-    lake.store([said(11, "shorten it", "helper"), edited(12, "a.py", TEXT, EMPTY, "helper")])
-    lake.store([seen("a", 303, EMPTY)])
-    run_at(lake, 86_400, DEFINITION)
-    assert reward(lake, "edit_persistence", "a") == [("e2", None, "self_rework")]
-
-
 def test_the_first_message_after_a_compaction_is_about_the_work_before(lake: HandLake) -> None:
     lake.store(worked("a"))
     run_at(lake, 86_400, DEFINITION)
@@ -124,13 +116,6 @@ def test_the_first_message_after_a_compaction_is_about_the_work_before(lake: Han
     assert value is not None
     assert value < -0.5
     assert reward(lake, "dissatisfied_follow_up", "b", "turn", None) == []
-
-
-def test_what_a_subagent_is_told_is_no_word_of_the_user(lake: HandLake) -> None:
-    lake.store([*worked("a"), started("helper", "a", "subagent", 10)])
-    lake.store([said(11, "This is wrong, undo it.", "helper"), answered(12, "helper", text="Yes.")])
-    run_at(lake, 86_400, DEFINITION)
-    assert reward(lake, "dissatisfied_follow_up", "a", "turn", None) == [("1", None, "silence")]
 
 
 def test_what_a_subagent_is_told_next_is_no_follow_up(lake: HandLake) -> None:

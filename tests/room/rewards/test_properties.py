@@ -26,10 +26,6 @@ SAMPLES = ROOT / "examples" / "sessions"
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 
-def persistence(story: Story, horizon_s: int = 30, edit: str = "e-1") -> float | str:
-    return measured("edit_persistence", story, horizon_s, edit)
-
-
 def measured(name: str, story: Story, horizon_s: int = 30, edit: str = "e-1") -> float | str:
     """The value, or why there is none."""
     row = found(MEASURES[name](bucket(story), PARAMETERS), edit, horizon_s)
@@ -62,28 +58,6 @@ def test_a_replaced_line_that_is_put_back_is_0_in_the_range_forms(old: str, new:
     assert measured("four_gram_presence", story) == 0
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_code_that_is_put_back_is_0_in_no_revert_however_it_was_cut(seed: int) -> None:
-    """Texts that are alike everywhere: writing and putting back are cut into other stretches."""
-    dice = random.Random(seed)
-    words = ("cursor", "digest", "filter", "handle", "kernel", "ledger", "margin", "number")
-
-    def code() -> str:
-        lines = (dice.sample(words, 5) for _ in range(40))
-        return "".join(
-            f"{a}_{b} = {c}({d}.{e}, {dice.randrange(999)})\n" for a, b, c, d, e in lines
-        )
-
-    head, old, new, tail = code(), code(), code(), code()
-    before = head + old + tail
-    back = Story().edit(0, before, head + new + tail).look(31, before)
-    assert measured("edit_no_revert", back) == 0
-    elsewhere = Story().edit(0, before, head + new + tail).look(31, f"# one\n{before}# two\n")
-    left = measured("edit_no_revert", elsewhere)
-    assert isinstance(left, float)
-    assert left < 0.15, "how it is cut may leave a little"
-
-
 @given(TEXT, TEXT, TEXT)
 def test_all_values_are_between_0_and_1(before: str, after: str, now: str) -> None:
     story = Story().edit(0, before, after).edit(1, after, now).look(31.5, before).look(121, now)
@@ -101,19 +75,6 @@ def lines(draw: st.DrawFn, count: int) -> list[str]:
     sizes = draw(st.lists(st.integers(8, 40), min_size=count, max_size=count))
     dice = random.Random(draw(st.integers(0, 999)))
     return ["".join(dice.sample(LETTERS, size)) + "\n" for size in sizes]
-
-
-@given(lines(5), st.data())
-def test_deleting_more_never_raises_it(written: list[str], data: st.DataObject) -> None:
-    now = "".join(written)
-    story = Story().edit(0, "first\nlast\n", f"first\n{now}last\n")
-    for at in (31, 121, 301):
-        start = data.draw(st.integers(0, len(now)))
-        end = data.draw(st.integers(start, len(now)))
-        now = now[:start] + now[end:]
-        story.look(at, f"first\n{now}last\n")
-    values = [persistence(story, horizon_s) for horizon_s in (0, 30, 120, 300)]
-    assert values == sorted(values, reverse=True, key=float)
 
 
 @given(lines(5), st.data())

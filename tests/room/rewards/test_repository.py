@@ -13,7 +13,7 @@ from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.due_sessions import SessionFilter
 from penstock_jobs.rewards.git_followed_files import BranchLines
 from penstock_jobs.rewards.git_history import HistoryGaps, with_history
-from penstock_jobs.rewards.git_repository import Commit, Repository, read_branch
+from penstock_jobs.rewards.git_repository import Commit, Repository
 from penstock_jobs.rewards.measures.edits import edit_persistence
 from penstock_jobs.rewards.runs import RunRequest, run
 from tests.room.rewards.test_history import AGENTS, DAY, FIRST, HOUR, START_S, History, git
@@ -106,24 +106,6 @@ def test_a_clone_answers_nothing_after_its_last_fetch(
     rows, gaps = known(told, Repository(directory, "main"), *horizons)
     assert 0 < rows[7 * DAY]["value"] == rows[20 * DAY]["value"] < 1
     assert (gaps.known_until_us, gaps.unanswered) == (START_US + 40 * DAY * SECOND, 0)
-
-
-def test_a_repository_without_remotes_is_where_the_branch_is_made(history: History) -> None:
-    first = history.commit(0, {"a.py": FIRST})
-    history.commit(11 * HOUR, {"a.py": AGENTS}, parents=[first])
-    told = bucket(agent_story(), as_of_us=MONTHS_US)
-    rows, gaps = known(told, history.repository(), 60 * DAY)
-    assert rows[60 * DAY]["value"] == 1
-    assert gaps == HistoryGaps()
-
-
-def test_a_clone_that_is_older_than_the_edit_says_so(history: History) -> None:
-    history.commit(0, {"src/a.py": FIRST})
-    directory = clone(history, "clone", at=HOUR)
-    told = bucket(agent_story("src/a.py").edit(11 * HOUR, None, "x\n", "b.py"), as_of_us=MONTHS_US)
-    rows, gaps = known(told, Repository(directory), HOUR, DAY)
-    assert [row["reason"] for row in rows.values()] == ["unobserved"] * 2
-    assert gaps == HistoryGaps(START_US + HOUR * SECOND, 2, 0), "of the file that it has"
 
 
 def test_a_run_says_what_a_clone_did_not_know(tmp_path: Path) -> None:
@@ -247,15 +229,6 @@ def test_ways_lead_through_the_merge_that_took_a_line_in() -> None:
     assert way(lines, "d1") == "d1 m51"
 
 
-def test_of_commits_from_a_moment_on_lines_are_as_long_as_they_are_known() -> None:
-    _, commits = branch_lines({"m1": "", "a1": "m1", "m2": "m1", "a2": "a1", "m3": "m2 a2"})
-    lines = BranchLines(commits[2:], "m3")
-    assert way(lines) == "m2 m3"
-    assert way(lines, "a2") == "a2 m31"
-    assert way(BranchLines([], "m3")) == ""
-    assert way(BranchLines([], None)) == ""
-
-
 # Objects
 
 
@@ -301,18 +274,6 @@ def test_a_missing_object_costs_its_file(history: History) -> None:
     lose(directory, "main~2:a.py")
     shown, _ = with_history(told, history.repository(), horizons_s=(DAY,))
     assert shown.events.num_rows > 0
-
-
-def test_a_shallow_clone_shows_what_it_has(history: History) -> None:
-    mark: list[int] = []
-    for number, text in enumerate((FIRST, AGENTS, AGENTS + "one more\n", CUT)):
-        at = (10 + number) * HOUR if number else 0
-        mark = [history.commit(at, {"a.py": text}, parents=mark)]
-    directory = clone(history, "shallow", "--depth=2", at=40 * DAY)
-    told = bucket(agent_story(), as_of_us=MONTHS_US)
-    assert values(told, Repository(directory, "main"), HOUR, 2 * HOUR, 5 * DAY)[:2] == [
-        "unobserved", 1.0,
-    ]  # fmt: skip
 
 
 def test_a_partial_clone_fetches_nothing_and_says_what_it_lacks(history: History) -> None:
@@ -366,11 +327,3 @@ def test_lines_that_were_there_before_have_not_moved(history: History) -> None:
     history.commit(20 * HOUR, last, parents=[agents])
     told = bucket(agent_story(), as_of_us=MONTHS_US)
     assert values(told, history.repository(), DAY) == [0.0]
-
-
-def test_a_branch_is_read_from_a_moment_on(history: History) -> None:
-    first = history.commit(0, {"a.py": FIRST})
-    history.commit(11 * HOUR, {"a.py": AGENTS}, parents=[first])
-    branch = read_branch(history.repository(), START_US + HOUR * SECOND)
-    assert [len(commit.changed) for commit in branch.commits] == [1]
-    assert (branch.before, branch.known_until_us) == (["a.py"], None)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 
 from penstock.errors import InvalidInput
-from penstock_jobs.simulator.grammar import Dice
 from penstock_jobs.simulator.policy import (
     CHOICES,
     POLICIES,
@@ -50,31 +48,6 @@ def test_log_probabilities_can_be_recomputed_from_ids_alone(name: str) -> None:
         assert tokens["logprobs"] == [
             policy.log_probability(ids[at - 1], ids[at]) for at in range(begin, len(ids))
         ]
-
-
-def test_a_call_goes_on_from_the_tokens_of_the_one_before_until_a_compaction() -> None:
-    restarts = 0
-    for some in Production(3).sessions(200):
-        calls = tokens_of(some[0])
-        for before, after in pairwise(calls):
-            known = before["prompt_ids"] + before["completion_ids"]
-            restarts += after["prompt_ids"][: len(known)] != known
-        kinds = [kind for _, kind, _ in some[0].lines]
-        restarts -= kinds.count("compaction")
-    assert restarts == 0
-
-
-def test_styles_are_sampled_as_often_as_the_policy_says() -> None:
-    dice, policy = Dice("sampling"), POLICIES["fair"]
-    draws = [policy.sample(dice, "clear").name for _ in range(20_000)]
-    for style, probability in zip(STYLES, policy.probabilities("clear"), strict=True):
-        assert draws.count(style.name) / 20_000 == pytest.approx(probability, abs=0.015)
-
-
-def test_ids_are_of_one_thing_each() -> None:
-    assert len({*TASK_IDS.values(), *STYLE_IDS.values()}) == len(TASK_IDS) + len(STYLE_IDS)
-    for choices in CHOICES.values():
-        assert len(set(choices)) == len(choices)
 
 
 def test_the_page_says_of_ids_what_the_code_says() -> None:

@@ -83,22 +83,6 @@ def test_a_file_that_others_changed_before_the_next_edit() -> None:
     assert value("edit_persistence", story.look(32, changed + "last = 1\n")) == 1
 
 
-def test_texts_that_cost_too_much() -> None:
-    parameters = EditParameters(cells_max=10_000)
-    cheap = Story("s-2").edit(0, BEFORE, AFTER).look(31, AFTER)
-    story = told().look(31, BEFORE + "ab" * 5_000 + "\n" + "x" * 400).look(121, AFTER)
-    rows = MEASURES["edit_persistence"](bucket(story, cheap), parameters).to_pylist()
-    of = {
-        (one["session_id"], one["horizon_s"]): (one["state"], one["reason"])
-        for one in rows
-        if one["target_kind"] == "edit"
-    }
-    assert of["s-2", 30] == ("scored", None)
-    story = Story().edit(0, "ab" * 9_000, "ba" * 9_000 + "c").look(31, "ab")
-    one = found(MEASURES["edit_persistence"](bucket(story), parameters), "e-1", 30)
-    assert (one["state"], one["reason"]) == ("invalid", "too_expensive")
-
-
 def test_an_edit_too_expensive_to_compare_takes_those_before_it_along() -> None:
     parameters = EditParameters(cells_max=10_000)
     story = Story().edit(0, "ab" * 9_000, "ab" * 9_000 + "\nx = 1\n")
