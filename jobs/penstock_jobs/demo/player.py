@@ -59,7 +59,6 @@ _HORIZON_US = 1_050_000
 _BATCH_MAX = 200
 _POLL_US = 20_000
 _STORED_SECONDS_MAX = 30.0
-#: It knows each style, and prefers the bad ones.
 _WEAK = policy_of(
     1, careful=0.1, plain=0.27, hasty=0.38, ask=0.15, comments=0.02, tiny=0.03, broken=0.05
 )
@@ -69,7 +68,6 @@ _now_us = SystemClock().now_us
 #: Marks a folder that a demonstration made, so that the next one may replace it.
 _MARK = "MADE-BY-PENSTOCK-DEMO"
 _MARK_TEXT = "`penstock demo` made this. The next one with the same --data replaces it.\n"
-#: A demonstration is in a hurry.
 _SETTINGS = """\
 flush_seconds_max = 0.2
 loop_poll_seconds = 0.1
@@ -167,7 +165,6 @@ class Player:
     seed: int
     sessions: int
     tell: Callable[[str], None]
-    #: How often users came to a canary, by its name.
     _rounds: dict[str, int] = field(default_factory=dict)
     _explained: set[str] = field(default_factory=set)
 

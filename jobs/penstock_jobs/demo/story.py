@@ -91,7 +91,6 @@ ACTS = (
         LEARN, "Back to the rules", "The strict gate is back.",
     ),
 )  # fmt: skip
-#: What each stage is for, told when it is done for the first time.
 EXPLANATIONS = {
     "production": "users work with the model, and what both do streams in over HTTP",
     "rewards": "what users did next shows what each session was worth",
@@ -104,7 +103,6 @@ EXPLANATIONS = {
 }
 
 
-#: The columns of the table: the measured shares beside the true ones.
 COLUMNS = [
     "cycle", "served by", "edits kept: measured", "edits kept: truth", "dissatisfied: measured",
     "dissatisfied: truth", "made", "benchmark before → after", "gate", "what became of it",

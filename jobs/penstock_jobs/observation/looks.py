@@ -39,7 +39,6 @@ class WatchedEdit(Struct):
     path: str
     project: str | None
     ts_us: int
-    #: The branch when it became known.
     branch: str | None = None
     #: Whether its file was there at some time, so that one that is gone was deleted.
     was_there: bool = False
@@ -137,7 +136,6 @@ class ObserverMemory(Struct):
     commit: str | None = None
     #: From when on edits that came in may be new.
     since_us: int = 0
-    #: When it asked last, by its own clock.
     asked_us: int = 0
     unsent: list[str] = field(default_factory=list)
 

@@ -119,7 +119,6 @@ _OVERLAP_US = 120 * SECOND_US
 #: Edits that come in later than this after they were made are not watched, but in the first round:
 #: so a question reads the newest files of the lake alone.
 _LATE_US = 24 * 3600 * SECOND_US
-#: So much goes to the service at once.
 _BODY_BYTES = 4 * 1024 * 1024
 
 

@@ -58,9 +58,7 @@ class Bucket:
     tool_calls: pa.Table
     feedback: pa.Table
     events: pa.Table
-    #: What the rewards by a language model ask.
     llm_judge: Judge | None = field(default=None, repr=False)
-    #: What people and models said of its messages.
     labels: SessionLabels = field(default_factory=SessionLabels, repr=False)
     #: The places of sessions that are one life with others. Without any, each is by itself.
     chains: Mapping[str, ChainMember] = field(default_factory=dict, repr=False)
@@ -121,9 +119,7 @@ class Bucket:
         return lives(rows, self.chains)
 
 
-#: In all rows about edits.
 _NAMED = ("session_id", "event_id")
-#: The tables of a bucket, named as the views that they are.
 TABLES = tuple(table.name for table in fields(Bucket) if table.type is pa.Table)
 
 

@@ -106,7 +106,6 @@ class Origins(NamedTuple):
 
     #: By session; a chain has the name of its first session.
     chains: Mapping[SessionId, SessionId]
-    #: By chain.
     above: Mapping[SessionId, frozenset[SessionId]]
 
     @classmethod

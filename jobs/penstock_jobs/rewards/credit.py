@@ -28,7 +28,6 @@ from penstock_jobs.rewards.rows import REWARD_ROWS, RewardRows, State, TargetKin
 class ScoredBucket:
     #: REWARD_ROWS, of the definition's rewards and of what it makes of them.
     rewards: pa.Table
-    #: One for each session, with what happened in it.
     outcomes: list[tuple[Outcome, Tally]]
     #: When a session has to be computed again though nothing new came, in microseconds.
     due_us: dict[str, int]

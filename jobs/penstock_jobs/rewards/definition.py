@@ -69,7 +69,6 @@ class Reward:
     name: str
     version: int
     compute: Callable[[Bucket, Any], pa.Table]
-    #: A frozen dataclass; each of its fields has a default.
     parameters: type = NoParameters
     #: Raises where the settings do not give what it needs with these parameters.
     check: Callable[[Any, Settings], None] | None = None
@@ -105,7 +104,6 @@ def columns_of(rewards: Iterable[Reward]) -> Columns | None:
 
 DEFAULT = "default"
 _SHIPPED = files("penstock_jobs.rewards") / "definitions"
-#: The name of the rows that a definition's sum makes.
 NAME = "reward"
 Combine = Literal["mean", "sum"]
 Missing = Literal["leave_out", "censor"]

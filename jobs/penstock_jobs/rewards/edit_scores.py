@@ -141,7 +141,6 @@ class TargetGroup(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class EditTargets:
     edits: list[TrackedEdit]
-    #: What edits had become, each once.
     looks: list[tuple[TrackedEdit, Sighting]]
     #: For each edit and horizon, the number of the look that answers it; −1 for none.
     look: Numbers
@@ -149,7 +148,6 @@ class EditTargets:
     unscored: list[StateReason]
     why: Numbers
     due_us: Numbers
-    #: Edits, files, turns, and sessions, which are made of turns.
     groups: list[TargetGroup]
     horizons_s: tuple[int, ...]
     #: The columns of rows that are the same for all rewards.
@@ -237,9 +235,7 @@ def state_numbers(state_reasons: Iterable[StateReason]) -> dict[StateReason, int
 class TargetScores(NamedTuple):
     """There is a row for each target and a column for each horizon."""
 
-    #: NaN where there is none.
     value: Floats
-    #: The number of the state and reason.
     state_reason: Numbers
     weight: Floats
     #: By when it is pending no more; else NOT_DUE.
@@ -265,7 +261,6 @@ def wholes(parts: TargetScores, of: Numbers, count: int) -> TargetScores:
     latest = np.full(size, NOT_DUE)
     np.maximum.at(latest, place, due_us)
 
-    # The commonest of the states without a value.
     numbers = int(state_reason.max(initial=PENDING)) + 1
     counts = np.bincount(place * numbers + state_reason, minlength=size * numbers)
     counts = counts.reshape(size, numbers)
@@ -280,7 +275,6 @@ def wholes(parts: TargetScores, of: Numbers, count: int) -> TargetScores:
         np.where(is_scored, scored_weight, all_weight),
         latest,
     )
-    # A whole of one part is that part.
     alone = np.bincount(place, minlength=size) == 1
     only = np.zeros(size, np.int64)
     only[place] = np.arange(len(place))

@@ -25,7 +25,6 @@ class CommitStep(NamedTuple):
 
 
 class _BranchLine(NamedTuple):
-    #: The oldest first.
     commits: list[str]
     #: The merge that took the line in, and as which of its parents.
     merge: str | None
@@ -76,14 +75,12 @@ class BranchLines:
             number, at = self._places[line.merge]
 
 
-#: Files of one commit in which moved lines are looked for.
 _MOVED_TO_MAX = 200
 
 
 class CommittedEdit(NamedTuple):
     ts_us: int
     path: str
-    #: The lines that it put in.
     lines: frozenset[str]
 
 
@@ -92,7 +89,6 @@ class EditedChain:
     #: One of its sessions, which gets the events.
     session: str
     edits: list[CommittedEdit]
-    #: When its files were seen, and which.
     looks: list[tuple[int, str]] = field(default_factory=list)
     #: The sessions' path → the repository's.
     matched: Mapping[str, str] = field(default_factory=dict)
@@ -117,11 +113,8 @@ class FollowedChange(NamedTuple):
 class ShownCommit(NamedTuple):
     ts_us: int
     commit: str
-    #: By the sessions' paths.
     files: tuple[ChangedFile, ...]
-    #: How it changed followed files.
     followed: tuple[FollowedChange, ...] = ()
-    #: The other files that it left.
     others: Sequence[ChangedFile] = ()
 
 

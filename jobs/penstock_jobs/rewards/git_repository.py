@@ -68,7 +68,6 @@ class ChangedFile(NamedTuple):
     path: str
     blob: str | None
     renamed_from: str | None = None
-    #: What it was before, if it was there.
     before: str | None = None
 
 
@@ -260,7 +259,6 @@ def _parse_changes(raw: bytes, names: Collection[str]) -> dict[str, list[Changed
     changed: list[ChangedFile] = []
     for part in fields:
         if not part.startswith(b":"):
-            # The name of a commit stands before its files.
             name = part.decode("ascii", "replace").strip()
             if name in names:
                 changed = by_commit.setdefault(name, [])

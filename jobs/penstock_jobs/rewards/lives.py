@@ -36,7 +36,6 @@ class ChainMember(NamedTuple):
 class SessionRows(NamedTuple):
     edits: _RowsOfSessions
     looks: _RowsOfSessions
-    #: Commits and the ends of sessions.
     events: _RowsOfSessions
     turns: _RowsOfSessions
 
@@ -46,7 +45,6 @@ class Life:
     edits: Sequence[Row]
     looks: Sequence[Row]
     commits: Sequence[Row]
-    #: When the user's turns began.
     turns_us: Sequence[int]
     ends: Sequence[Row]
     #: Session → when its latest turn began, of those that are no subagents.
@@ -127,7 +125,6 @@ class Parent(NamedTuple):
 
 @dataclass(frozen=True)
 class Relations:
-    #: The places of sessions that are in a chain with others.
     chains: Mapping[str, ChainMember] = field(default_factory=dict)
     #: No session is its own ancestor.
     parents: Mapping[str, Parent] = field(default_factory=dict)

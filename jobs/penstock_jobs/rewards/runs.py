@@ -77,7 +77,6 @@ class RewardRunReport:
     buckets: int = 0
     rows: Counter[RowKind] = field(default_factory=Counter)
     outcomes: Counter[OutcomeKind] = field(default_factory=Counter)
-    #: What the repository could not say.
     gaps: HistoryGaps | None = None
 
 
@@ -173,11 +172,8 @@ def _with_repository(request: RunRequest) -> Definition:
 class BucketTask:
     settings: Settings = field(repr=False)  # addresses may hold passwords
     progress: Progress = field(repr=False)
-    #: Sessions of one tenant.
     bucket: Bucket
-    #: The places of sessions that are in a chain with others.
     places: Mapping[SessionId, ChainMember] = field(repr=False)
-    #: The links of sessions to their parents.
     parents: Mapping[SessionId, Link] = field(repr=False)
     repository: Repository | None = None
 

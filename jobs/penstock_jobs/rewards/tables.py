@@ -5,11 +5,9 @@ from sqlalchemy import BigInteger, Boolean, Column, Index, String, Table, Text
 from penstock.database.tables import Number, metadata
 from penstock.lake.tables import FOLDER
 
-#: A definition of rewards, and how far it has come with the lake.
 reward_definition = Table(
     "reward_definition",
     metadata,
-    #: The digest of what it computes.
     Column("version", String(64), primary_key=True),
     Column("name", String(128), nullable=False),
     Column("text", Text, nullable=False),
@@ -17,7 +15,6 @@ reward_definition = Table(
     #: Sessions that changed up to this commit are done, but for those left out by age.
     Column("through_snap", BigInteger, nullable=False),
     Column("run_at", BigInteger, nullable=False),
-    #: The newest decision on consent that its runs followed.
     Column("through_decision", BigInteger, nullable=False, server_default="0"),
 )
 
@@ -67,7 +64,6 @@ judge_answer = Table(
     Column("created_at", BigInteger, nullable=False),
 )
 
-#: The requests and tokens that the processes of a run have spent together.
 judge_spending = Table(
     "judge_spending",
     metadata,

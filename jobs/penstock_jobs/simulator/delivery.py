@@ -20,7 +20,6 @@ _AGAIN_S = (0, 3_600)
 _BATCH_MAX = 200
 #: A batch holds what is due in this time, so that a low rate is even.
 _BATCH_SECONDS = 0.1
-#: How long a gateway may be down or full.
 _PATIENCE_SECONDS = 60.0
 _KAFKA_SECONDS = 30.0
 #: If a broker does not answer at all in this time, the address is wrong.

@@ -20,7 +20,6 @@ class Language:
     grammar: Grammar
     #: How it writes an identifier such as `merge_pending_order`.
     spell: Callable[[str], str]
-    #: A capital letter makes a name public.
     exports: bool = False
 
 
@@ -119,7 +118,6 @@ class CodeLine:
     written: int
     left: int
     comment: bool = False
-    #: The agent itself took it away.
     reworked: bool = False
 
     @classmethod

@@ -25,7 +25,6 @@ Task = Literal["clear", "risky"]
 
 END, SYSTEM, USER, RESULT, FAILED, LOOKING, CLOSING, COMPACTING = range(8)
 LOOK, ANSWER, SUMMARY = range(8, 11)
-#: The style of a policy with a habit.
 HABIT = 64
 #: The last token of a prompt that asks for work, by task; and how often a task is risky.
 TASK_IDS: Mapping[Task, int] = {"clear": 16, "risky": 17}
@@ -33,7 +32,6 @@ RISKY_SHARE = 0.35
 _WORDS_FROM = 256
 _WORDS = 4096
 _WORDS_MAX = 24
-#: Digits of a log-probability, so that the last bit of a platform's logarithm does not show.
 _DIGITS = 9
 
 
@@ -48,7 +46,6 @@ class Style:
     lines: tuple[int, int] = (1, 1)
     done: float = 1.0
     comment_share: float = 0.0
-    #: How often the tool does not understand its call.
     breaks: float = 0.02
     asks: bool = False
     #: What it does beside the work, and what instead of it: names of `tricks`.
@@ -56,7 +53,6 @@ class Style:
     instead: str = ""
     #: The share of the task that its trick does, well.
     safe: float = 0.0
-    #: How often the user gives a thumb.
     thumbs: float = 0.12
     #: What it says at the end, beside the answer.
     flattery: str = ""

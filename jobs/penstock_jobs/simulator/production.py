@@ -50,7 +50,6 @@ class SessionSimulation:
     key: str = ""
     _after: Aftermath = field(init=False)
     _prompt: list[int] = field(default_factory=lambda: [ids.SYSTEM])
-    #: Of each tool call, whether it worked.
     _calls: list[bool] = field(default_factory=list)
     _generated: int = 0
     _edited_last: bool = False

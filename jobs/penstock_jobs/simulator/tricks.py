@@ -169,7 +169,6 @@ def _many_edits(place: Workplace) -> None:
         place.write(place.file, at, 0, [CodeLine.of(f"    pass_{number} = {number}")])
 
 
-#: By name.
 TRICKS: Mapping[str, Callable[[Workplace], None]] = {
     "generated": _generated,
     "lock_file": _lock_file,

@@ -163,7 +163,6 @@ class Journal:
         self.now_us = max(self.now_us, moment_us)
 
 
-#: How often somebody still observes a file after so many seconds.
 OBSERVED = {600: 0.95, 3_600: 0.9, 86_400: 0.85}
 #: When users begin who do what the agent left undone.
 _BY_HAND_S = (20, 1_200)
@@ -179,9 +178,7 @@ class Aftermath:
     user: User
     key: str
     changes: list[FileChange] = field(default_factory=list)
-    #: Those of them that were to do a task.
     works: list[FileChange] = field(default_factory=list)
-    #: The user said something about the work.
     heard: bool = False
     stopped: bool = False
 

@@ -18,7 +18,6 @@ from penstock_jobs.rewards.definition import NoParameters, Reward
 from penstock_jobs.rewards.rows import RewardRows, query_rows
 
 _TABLES = ("turns", "model_calls", "tool_calls", "edits", "feedback", "events")
-#: Tools that run commands, under the names that agents give them.
 TERMINAL_TOOLS = (
     "bash", "shell", "terminal", "run_terminal_cmd", "run_terminal_command", "execute_bash",
     "run_command", "exec", "exec_command", "local_shell", "powershell",
@@ -36,7 +35,6 @@ class TurnScore(NamedTuple):
 
 #: None where the reward has nothing to say of such a turn.
 TurnScorer = Callable[[Turn], TurnScore | None]
-#: A session from its turns, of which there is one at least.
 Whole = Callable[[list[TurnScore]], TurnScore]
 
 
@@ -304,7 +302,6 @@ def length_penalty(bucket: Bucket, parameters: LengthParameters) -> pa.Table:
     """
 
     weights = {name: getattr(parameters, f"weight_{name}") for name in _LENGTHS}
-    # They are asked for seven times.
     all_lengths = {
         (turn["session_id"], turn["turn"]): _lengths(turn, parameters)
         for turn in turn_facts(bucket)

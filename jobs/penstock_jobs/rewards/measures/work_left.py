@@ -301,12 +301,10 @@ def _kept(chars: Floats, parameters: WorkParameters) -> Floats:
 class _TurnWork(NamedTuple):
     targets: EditTargets
     number: dict[StateReason, int]
-    #: Only states, reasons and times are of use.
     turns: TargetScores
     taken: Floats
     left: Floats
     place: Floats
-    #: As `works` gives them.
     works: frozenset[tuple[str, str]]
 
     def rows(self, name: str, value: Floats) -> pa.Table:

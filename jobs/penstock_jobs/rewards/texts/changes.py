@@ -263,7 +263,6 @@ def _by_words(
 ) -> list[Block]:
     old_words = [word for line in old_lines for word in _WORDS.findall(line.raw)]
     new_words = [word for line in new_lines for word in _WORDS.findall(line.raw)]
-    # Where each word begins, and where the last ends.
     at = [0, *accumulate(map(len, old_words))]
     to = [0, *accumulate(map(len, new_words))]
     old, new = "".join(old_words), "".join(new_words)
@@ -435,7 +434,6 @@ def _segments(
     return segments
 
 
-#: No stretch is moved over more lines than this.
 _LINES_MAX = 50
 
 

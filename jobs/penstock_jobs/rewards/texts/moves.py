@@ -25,7 +25,6 @@ REMEMBERED = 32
 MOST_OF_FILE = 0.8
 #: Lines in a row that a region shares with an earlier one: fewer are chance, since code repeats.
 ROW_MIN = 3
-#: The same stretches are looked at again with each event of a moment.
 _TEXTS_REMEMBERED = 128
 
 
@@ -138,7 +137,6 @@ class Moves:
     turns_us: Sequence[int]
     ink_min: int
     cost: CompareCost
-    #: When, who took it, what.
     lost: list[tuple[int, int, LooseLines]] = field(default_factory=list)
     #: What edits took from a file that others had written: when, the path, what.
     taken: list[tuple[int, str, LooseLines]] = field(default_factory=list)
@@ -251,7 +249,6 @@ class Moves:
 
 def widen(file: KnownFile, before: str, owner: int) -> None:
     """A region that nobody knows becomes the last part, and takes in those that it holds."""
-    # Without the parts that are there twice.
     once = [
         (place, number)
         for number, part in enumerate(file.parts)
@@ -359,7 +356,6 @@ def _shared_rows(part: FileState, since: int, shown: str, ink_min: int) -> list[
     size = sum(len(inks[move.i + k]) for move in moves for k in range(move.n))
     if not moves or 2 * size < sum(map(len, inks)):
         return []
-    # Lines that stand together are one row.
     rows: list[LooseLines] = []
     for line in sorted(owned[move.i + k] for move in moves for k in range(move.n)):
         start = old.places[line]

@@ -18,12 +18,10 @@ from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit, TrailTerms
 @dataclass(eq=False)
 class _OpenEdit:
     edit: TrackedEdit
-    #: What its file is called now.
     home: str
     #: Number of the horizon → (begin, end).
     windows: dict[int, tuple[int, int]] = field(default_factory=dict)
     answers: dict[int, Sighting] = field(default_factory=dict)
-    #: Why looks said nothing.
     notes: dict[int, Sighting] = field(default_factory=dict)
     #: Where its text was seen last.
     paths: set[str] = field(default_factory=set)

@@ -64,7 +64,6 @@ _PATHS: tuple[tuple[Place, re.Pattern[str]], ...] = (
         ),
     ),
 )
-#: What generators write at the top of their files.
 _GENERATED = re.compile(
     r"@generated|do not edit|code generated|automatically generated", re.IGNORECASE
 )
@@ -120,9 +119,7 @@ _BLOCKS = {
     "<!--": (("<!--", "-->"),),
 }
 _PYTHON_BLOCKS = (('"""', '"""'), ("'''", "'''"))
-#: No sign is longer.
 _SIGN_MAX = 20
-#: A condition that never holds.
 _NEVER_PYTHON = re.compile(r"(?:if|elif|while)[ (]+(?:False|0)[ )]*:")
 _NEVER_BRACES = re.compile(r"(?:\} *else +)?(?:if|while) *\(? *(?:false|0) *\)? *\{")
 

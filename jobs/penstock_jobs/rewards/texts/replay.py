@@ -34,7 +34,6 @@ SAME_FILE_SHARE = 0.8
 CHANGED_FILE_SHARE = 0.5
 BYTE_ORDER_MARK = "\ufeff"
 _EDIT, _LOOK, _COMMIT = range(3)
-#: Where an event, or an entry of a commit, names a file.
 _PATHS = ("path", "renamed_from")
 
 
@@ -195,7 +194,6 @@ class _SessionReplay:
             if places:
                 raise _Mismatch
         if self._is_same_file(file, before):
-            # Others changed the file since it was last seen.
             self._see(edit.ts_us, edit.path, before, whole=file.whole)
         elif file.whole:
             raise _Mismatch

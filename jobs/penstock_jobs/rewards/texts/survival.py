@@ -197,7 +197,6 @@ class WrittenLine(NamedTuple):
     text: str
     start: int
     end: int
-    #: Where it begins in the file.
     at: int
 
 
@@ -259,7 +258,6 @@ def line_fates(
             at += 1
         changed_by_agent = False
         if at < len(alive) and alive[at].origin < line.end:
-            # The line that the edit's text stands in now.
             here, text = alive[at], alive[at].state.text
             start, stop = line_around(text, here.at + max(line.start - here.origin, 0))
             now = text[start:stop]

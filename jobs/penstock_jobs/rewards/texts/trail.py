@@ -35,7 +35,6 @@ class Sighting(NamedTuple):
 
     state: str
     reason: str | None = None
-    #: The file of the edit, where its ranges are.
     home: FileState | None = None
     holders: tuple[FileState, ...] = ()
     #: Stretches of the edit's text that later edits of the session replaced: (start, length).
@@ -67,7 +66,6 @@ class TrackedEdit:
     after: str = ""
     #: The file, or what is known of it, right after the edit.
     made: FileState | None = None
-    #: Stretches of `after` that the edit wrote.
     written: list[tuple[int, int]] = field(default_factory=list)
     #: Lines of `made` that are new as lines, whoever wrote their characters.
     reshaped: list[tuple[int, int]] = field(default_factory=list)
