@@ -1,8 +1,4 @@
-"""Secrets that have to be in the database are sealed there: encrypted with a key that is not.
-
-A sealed text names its key, and fits only the place that it was made for: moved to another row it
-cannot be opened.
-"""
+"""Secrets that have to be in the database are sealed there: encrypted with a key that is not."""
 
 import base64
 import hashlib

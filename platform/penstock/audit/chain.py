@@ -31,8 +31,7 @@ _COLUMNS = [audit_entry.c[field.name] for field in fields(AuditEntry)]
 def append(connection: Connection, *deeds: Deed) -> None:
     """Within the transaction of the deeds themselves, as its last statements: whoever appends to a
     tenant's chain holds it until the transaction ends, so that entries stand in the order in which
-    deeds became true. Chains are held in the order of their tenants, so that no two transactions
-    wait for each other."""
+    deeds became true."""
     by_tenant: defaultdict[str, list[Deed]] = defaultdict(list)
     for deed in deeds:
         by_tenant[deed.tenant].append(deed)

@@ -1,11 +1,5 @@
 """An entry of the audit: one deed of one key or person, sealed by a hash that covers the entry
-before it.
-
-The hash takes no key. So a tenant can check what it was given with nothing but SHA-256, and no
-gateway needs a secret to write. Whoever may write into the database could make a whole chain anew;
-against that, heads are kept elsewhere: in the service's log, in proofs, wherever an operator puts
-the answer of `penstock audit verify`.
-"""
+before it."""
 
 import hashlib
 from collections.abc import Iterable, Mapping

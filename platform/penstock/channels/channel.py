@@ -1,9 +1,7 @@
 """A channel: where it points now, a change of it, and which checkpoint serves a key.
 
-A change is one transaction, all of it or nothing. Whoever changes a channel holds its row, so that
-changes of one channel come one after another, on any database. Rows of checkpoints are held after
-it, in the order of their names, so that no two transactions wait for each other.
-"""
+A change is one transaction. It holds the channel's row, and then the rows of checkpoints by their
+names, so that no two transactions wait for each other."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -253,9 +251,8 @@ class HeldChannel:
         return verdict.id
 
     def apply(self, after: Change, left: Literal["retired", "rolled_back"] = "retired") -> Change:
-        """Write the change, and move the checkpoints; `left` is the
-        state of a checkpoint that the channel leaves. Raises StateRefused, LineageBroken where a
-        checkpoint cannot serve."""
+        """Write the change, and move the checkpoints; `left` is the state of a checkpoint that the
+        channel leaves."""
         connection, tenant = self.connection, after.tenant
         serving = {after.checkpoint, after.canary}
         changed = serving ^ {self.before.checkpoint, self.before.canary}
@@ -346,8 +343,7 @@ def choose_arm(
 
 def assign(channel: ChannelState | Mapping[str, Any], key: str) -> Assignment:
     """Which checkpoint serves a key: a user, a session, whatever should stay with one model.
-    `channel` is what `Lake.channel` gives, or the JSON of `GET /v1/channels/{name}`. Raises
-    NothingServed before the first promotion, InvalidInput."""
+    `channel` is what `Lake.channel` gives, or the JSON of `GET /v1/channels/{name}`."""
     if isinstance(channel, ChannelState):
         split = _TrafficSplit(
             channel.name, channel.checkpoint, channel.canary, channel.canary_share

@@ -118,8 +118,7 @@ class ChannelWatcher:
         self, key: ChannelKey, after: int, wait_s: float, disconnect: Awaitable[None]
     ) -> ChannelNews:
         """A channel as soon as it is at another version than `after`; as it is when the time is
-        over, when this process ends, or when the client is gone. Raises TooManyRequests and what
-        `channel` raises."""
+        over, when this process ends, or when the client is gone."""
         leaving = asyncio.ensure_future(disconnect)
         try:
             outcome = await self._outcome(key, after, min(wait_s, _WAIT_SECONDS_MAX), leaving)
@@ -153,8 +152,7 @@ class ChannelWatcher:
         self, key: ChannelKey, after: int | None, tell: Callable[[WatchOutcome], None]
     ) -> Iterator[None]:
         """Within the block `tell` is called, once at most and from another thread: as soon as the
-        channel is at another version than `after`, or at once where that is None. Raises
-        TooManyRequests."""
+        channel is at another version than `after`, or at once where that is None."""
         waiter = _Waiter(key, after, tell)
         with self._changed:
             if after is not None:
@@ -278,8 +276,7 @@ def channel_answers(
     service: ServiceClient, name: str, after: int | None, tell: Tell, ended: threading.Event
 ) -> Iterator[dict[str, Any]]:
     """The answers of a service about a channel: with the changes after a version, whenever there
-    are new ones, until `ended`; without a version the first is the channel as it is. Outages are
-    told and outlasted. Raises AnswerUnusable."""
+    are new ones, until `ended`; without a version the first is the channel as it is."""
     failures = 0
     while not ended.is_set():
         query = f"?after={after}&wait={_SERVICE_WAIT_SECONDS:g}" if after is not None else ""

@@ -282,7 +282,6 @@ def _from_database(
 
 
 def _from_service(url: str, name: str, after: int | None) -> Iterator[dict[str, Any]]:
-    """Raises ServerUnreachable where nobody ever answered; later it tries again."""
     from penstock.channels.channel_watcher import channel_answers, channel_path
     from penstock.http.client import service_at
 

@@ -1,9 +1,4 @@
-"""Telling webhooks of each change: at least once, and each channel in order.
-
-How far a target was told stands in `delivery`, and moves on only once it took a notice. One
-deliverer at a time tells a target, by a lease. One that hung past its lease writes nothing when
-it wakes up; a notice that it sends then was sent before, and its version says so.
-"""
+"""Telling webhooks of each change: at least once, and each channel in order."""
 
 import random
 import threading

@@ -1,8 +1,4 @@
-"""What others are told of a channel: its changes in order, each as one JSON text for everybody.
-
-A notice is made from the row of its change. How far a webhook has come stands in `delivery`: it
-took all notices before `next_version`.
-"""
+"""What others are told of a channel: its changes in order, each as one JSON text for everybody."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -169,9 +165,7 @@ def record_try(
     problem: str | None = None,
     pause_s: float = 0.0,
 ) -> bool:
-    """The target took a notice; or there was a problem, and it is left alone for a while. Nothing
-    is written, and False returned, where another deliverer has moved the target on from the
-    expected version."""
+    """The target took a notice; or there was a problem, and it is left alone for a while."""
     place = {"target": target, "tenant": tried.tenant, "channel": tried.channel}
     failed = problem is not None
     state = {

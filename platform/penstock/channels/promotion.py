@@ -1,9 +1,5 @@
 """Promotion through the gate: a compare-and-swap on the version of a channel, and one row of its
-history; and rollback, which asks no gate.
-
-The gate is asked first, without holding anything. Its verdict counts only for the channel as it was
-then: when anything changed meanwhile, nothing is promoted.
-"""
+history; and rollback, which asks no gate."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -57,9 +53,7 @@ class Promotion(ChannelRequest):
 
 
 def promote(database: Database, promotion: Promotion, judge: Judge) -> Change:
-    """Point a channel at a checkpoint. Raises GateRefused with the verdict, PromotionConflict,
-    ChannelPinned, AlreadyServing, StateRefused, LineageBroken, CheckpointUnknown, InvalidInput, and
-    what the judge raises."""
+    """Point a channel at a checkpoint."""
     check_channel_name(promotion.channel)
     actor, reason = check_name("Who does it", promotion.actor), check_reason(promotion.reason)
     if promotion.share is not None and not 0 < promotion.share < 1:
@@ -200,8 +194,7 @@ class Rollback(ChannelRequest):
 
 def roll_back(database: Database, rollback: Rollback) -> Change:
     """Take a channel back, without asking the gate, and pin it. A promotion that has begun and is
-    not committed yet fails. Raises ChannelUnknown, NothingToRollBackTo, AlreadyServing,
-    StateRefused, PromotionConflict, CheckpointUnknown, InvalidInput."""
+    not committed yet fails."""
     actor, reason = check_name("Who does it", rollback.actor), check_reason(rollback.reason)
     with hold_channel(database, rollback.tenant, rollback.channel) as held:
         refuse_unexpected(rollback, held.before)

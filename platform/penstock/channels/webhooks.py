@@ -1,10 +1,4 @@
-"""Webhooks: the addresses that get each change, what is sent to them, and how it is signed.
-
-The body of a message is a notice: the fields of a `Change` (`change.py`) and where the checkpoint's
-files are (`notices.py`). It follows the Standard Webhooks specification:
-`webhook-id`, `webhook-timestamp` and `webhook-signature`, so that receivers check it with a library
-that is there already.
-"""
+"""Webhooks: the addresses that get each change, what is sent to them, and how it is signed."""
 
 import base64
 import hashlib
@@ -244,5 +238,4 @@ def open_webhook(
 
 
 def _address_of(url: str) -> HttpAddress:
-    """Raises InvalidInput."""
     return HttpAddress.of(url, f"The address {without_secrets(url)}")

@@ -207,7 +207,6 @@ def _folder(text: str, data: str) -> str:
 
 
 def _prefix(text: str, settings: Settings) -> "S3Address":
-    """Raises SettingInvalid."""
     from penstock.storage.s3 import S3Address
 
     try:

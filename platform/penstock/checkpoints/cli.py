@@ -192,7 +192,6 @@ def withdraw(
 
 
 def _digest(uri: str, data: Path | None) -> DigestedFiles:
-    """Raises InvalidInput where the files cannot be read from here."""
     from penstock.checkpoints import digests
     from penstock.errors import InvalidInput
 

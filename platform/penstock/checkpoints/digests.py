@@ -1,8 +1,7 @@
-"""Digests of checkpoints, taken from the files at an address, and what trainers answer with them.
+"""Digests of checkpoints, taken from the files at an address.
 
-The digest of a file is the SHA-256 of its bytes. That of a folder is the SHA-256 of a list of its
-files, sorted by their paths as bytes, a line each: path, size and SHA-256, separated by zero bytes.
-"""
+A folder's is the SHA-256 of a list of its files, sorted by their paths as bytes, a line each: path,
+size and SHA-256, separated by zero bytes."""
 
 import hashlib
 import os
@@ -240,13 +239,8 @@ def trained(
     uri: str | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
-    """The answer of a trainer: the address of what it made, with its digest.
-
-    `made` is a file, a folder or s3://…, complete. `uri` is its address where that is another one:
-    of a copy, or the same files as others see them. Where PENSTOCK_ANSWER names a file, as the loop
-    has its commands told, the answer is written there, all of it or nothing; a trainer that is
-    asked by HTTP sends it itself. Raises InvalidInput where there are no files to read.
-    """
+    """The answer of a trainer: the address of what it made, with its digest. `made` is a file, a
+    folder or s3://…, complete."""
     environment = os.environ if environment is None else environment
     text = os.fspath(made)
     where = check_uri(text if "://" in text else Path(text).absolute().as_uri())

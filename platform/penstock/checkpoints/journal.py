@@ -1,8 +1,5 @@
 """The journal of evidence: what was recorded of a checkpoint at a version of a suite, or of a
-suite's versions, in order. Each entry's hash holds the hash of the one before.
-
-Tables of attempts, runs and versions say how things stand; the journal says how they came to stand
-so. Who edits a row by hand is noticed, since the journal says otherwise."""
+suite's versions, in order. Each entry's hash holds the hash of the one before."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field

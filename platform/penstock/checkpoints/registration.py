@@ -60,9 +60,7 @@ def register(
     progress: ReadProgress = lambda _bytes: None,
 ) -> Checkpoint:
     """Register a checkpoint; the same registration again changes nothing. Where its files can be
-    read, `look` compares them with the digest; without one it is taken from the files. What lies
-    outside of the roots, if any are given, is not looked at. Raises InvalidInput, ShardUnknown,
-    CheckpointConflict, DigestMismatch, CheckpointUnknown (the parent), LineageBroken."""
+    read, `look` compares them with the digest; without one it is taken from the files."""
     check_name("The name of a checkpoint", name)
     uri, files = digests.check_uri(uri), None
     if digest is None:
@@ -209,9 +207,8 @@ def _read(
 
 
 def withdraw(database: Database, *, tenant: str, name: str, reason: str, actor: str) -> Checkpoint:
-    """Take a checkpoint out of use for ever: it cannot be promoted, and nothing can be built on it.
-    Raises StateRefused while a channel points at it or a delta needs it; CheckpointUnknown,
-    InvalidInput."""
+    """Take a checkpoint out of use for ever: it cannot be promoted, and nothing can be built on
+    it."""
     actor, reason = check_name("Who withdraws it", actor), check_reason(reason)
     with database.write() as connection:
         known = find_in(connection, tenant, name, lock=True)

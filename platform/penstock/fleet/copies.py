@@ -1,9 +1,4 @@
-"""Copies of checkpoints in a folder: fetched, verified, used again, and removed.
-
-A copy is DIR/DIGITS, named by the digits of its digest. It appears there whole and verified, by a
-rename; what was being fetched when a sidecar died lies in DIR/fetching-DIGITS, and its complete
-files are used by the next one.
-"""
+"""Copies of checkpoints in a folder: fetched, verified, used again, and removed."""
 
 import fcntl
 import os

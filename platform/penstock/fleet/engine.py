@@ -84,11 +84,8 @@ def run_command(
     lock: int,
     given_up: Callable[[], bool],
 ) -> CommandEnd:
-    """Run the command by `sh` with `facts` in its environment, and without the sidecar's key.
-
-    What it says goes to standard error. The lock is held until the command has ended, also where
-    the sidecar is killed: the next sidecar does not load at the same time.
-    """
+    """Run the command by `sh` with `facts` in its environment, and without the sidecar's key. What
+    it says goes to standard error."""
     own = {name: value for name, value in os.environ.items() if name != _KEY}
     end = run_guarded(
         command,

@@ -153,9 +153,7 @@ TellEvent = Callable[[str, str, dict[str, Any]], None]
 
 
 class Reporter:
-    """Reports from a thread of its own, so that an outage of the registry holds up no loading. It
-    tells when the replica's part of the fleet becomes mixed or whole, and when reports are no
-    longer taken."""
+    """Reports from a thread of its own, so that an outage of the registry holds up no loading."""
 
     def __init__(
         self, source: RegistrySource, channel: str, first: Report, every_s: float, tell: TellEvent

@@ -239,7 +239,6 @@ class Sidecar:
     # Loading
 
     def _load(self, target: PartTarget) -> None:
-        """Raises Superseded, and a PenstockError where it could not be loaded."""
         assert target.checkpoint is not None
         problem = self._report.problem if self._failures else None
         self._report_state("fetching", target, problem)
@@ -288,7 +287,6 @@ class Sidecar:
         self._tell("fetched", text, facts)
 
     def _refuse_superseded(self, target: PartTarget) -> None:
-        """Raises Superseded."""
         newest = self._target
         if self._ended or (newest is not None and newest.digest != target.digest):
             raise Superseded

@@ -1,8 +1,7 @@
 """What follows from the evidence: pure. The same evidence gives the same verdict, in any order.
 
-ERROR: the evidence cannot be judged. FAIL: something is shown to be worse than the policy allows.
-INCONCLUSIVE: neither. PASS: all that the policy demands is shown. What is missing counts at its
-worst for a PASS and at its best for a FAIL."""
+ERROR: it cannot be judged. FAIL: something is shown to be worse than allowed. INCONCLUSIVE:
+neither. PASS: all is shown. What is missing counts at its worst for PASS, at its best for FAIL."""
 
 from collections.abc import Mapping
 from dataclasses import asdict

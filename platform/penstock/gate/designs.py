@@ -1,13 +1,5 @@
 """Benchmarks that run until they are decided: which attempts come next, how strict each look is
-(docs/research/sequential.md).
-
-A design is fixed before a candidate's first attempt, and stored for a checkpoint at a version of a
-suite for ever. All tasks take part from the first look on. The candidate's own results never decide
-where its attempts go, only when to stop, so no task's mean is biased. Looks are counted in
-attempts, never in time, so an interrupted run continues unchanged.
-
-A look uses the test of a single sample (`statistics`), with a level of its own after Lan and
-DeMets: a look at the part t of all information may have spent alpha · t^exponent by then."""
+(docs/research/sequential.md)."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -182,9 +174,8 @@ def count_attempts(
 def is_hopeless(
     design: Design, look: int, candidate: Scores, incumbent: Scores, *, margin: float, alpha: float
 ) -> bool:
-    """Whether the last look would hardly show more, since the noise that is left does not come
-    from the candidate's attempts. To stop for this gives no verdict, so it cannot be a wrong one.
-    The scores are those that the look covers."""
+    """Whether the last look would hardly show more, since the noise that is left does not come from
+    the candidate's attempts. To stop for this gives no verdict, so it cannot be a wrong one."""
     from scipy.special import ndtri
 
     tasks, last = sorted(candidate.keys() & incumbent.keys()), len(design.looks)

@@ -1,8 +1,4 @@
-"""The power of a policy on a suite: how likely it decides, and how many tasks or attempts it takes.
-
-The differences between tasks come from two sources: attempts at one task differ, which more
-attempts average out, and checkpoints change some tasks more than others, which only more tasks
-average out. What is missing counts at its worst, and nothing averages that out."""
+"""The power of a policy on a suite: how likely it decides, and what number of tasks it takes."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence

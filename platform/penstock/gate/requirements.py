@@ -216,11 +216,8 @@ def judge_guard(guard: Guard, results: SuiteResults) -> PartVerdict:
 
 
 def measure_guard(guard: Guard, amounts: MetricAmounts) -> PartVerdict:
-    """All sides have at least two tasks. Without an incumbent a relative limit holds.
-
-    In the facts `value` lies between `lower` and `upper`; each is wrong in alpha of all cases. It
-    is the relative change towards the worse, where the limit is relative to an incumbent that is
-    not 0."""
+    """All sides have at least two tasks. Without an incumbent a relative limit holds. In the facts
+    `value` lies between `lower` and `upper`; each is wrong in alpha of all cases."""
     limit, (mean, ours) = guard.limit, amounts.ranges(amounts.sides[0])
     facts: dict[str, Any] = dict.fromkeys(("incumbent_mean", "value", "lower", "upper", "p"))
     facts |= {"tasks": len(amounts.tasks), "candidate_mean": mean}

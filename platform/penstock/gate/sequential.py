@@ -1,17 +1,5 @@
 """Comparisons of two arms of live traffic, at any time and as often as one likes
-(docs/research/sequential.md).
-
-The cluster is the user, who counts once, by the mean of their sessions. Arms are compared within a
-phase, a time in which the canary's share did not change. The bounds are asymptotic confidence
-sequences: an estimate with the variance v has gathered the information 1/v, and information ×
-(estimate − truth) is Brownian motion in the limit, which a normal mixture of likelihood ratios
-bounds for ever (Robbins 1970; one-sided: Howard, Ramdas, McAuliffe and Sekhon 2021). A metric with
-a heavy tail (a latency) is compared by its logarithm, where a margin is a ratio.
-
-`check_sample_ratio` says whether the canary gets its share of the users. If not, something beside
-the model differs, and no comparison means anything. Its evidence is a Bayes factor: the chance of
-the counts when the share is unknown, over that when it is as set. While the share is as set, it
-ever exceeds 1/alpha with a chance of at most alpha (Lindon and Malek 2020). Phases multiply."""
+(docs/research/sequential.md)."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -73,11 +61,8 @@ class ArmQuestion:
 
 @dataclass(frozen=True, kw_only=True)
 class ArmComparison:
-    """`pass`: shown not to be worse by more than the margin. `breach`: shown to be.
-
-    `difference` is canary − current on the metric's scale. Each of `lower` and `upper` is wrong
-    with a chance of at most alpha (breach_alpha on the worse side), over all looks together; they
-    are None while there are too few users. `clusters` counts users as they weigh."""
+    """`pass`: shown not to be worse by more than the margin. `breach`: shown to be. `difference` is
+    canary − current on the metric's scale."""
 
     outcome: ArmOutcome
     why: str
@@ -152,10 +137,7 @@ def bound_distances(variance: Any, question: ArmQuestion) -> tuple[Any, Any]:
 def _difference(
     cells: Sequence[UserResult], question: ArmQuestion
 ) -> tuple[dict[Arm, float], float, float]:
-    """By arm, how many users of equal weight would tell as much; canary − current; its variance.
-
-    Within a phase each user of an arm weighs the same; phases weigh by their users in both arms
-    alone (n·m / (n+m)), never by what the users showed."""
+    """By arm, how many users of equal weight would tell as much; canary − current; its variance."""
     mean = np.array([cell.total / cell.count for cell in cells])
     arm = np.array([cell.arm == "canary" for cell in cells], dtype=int)
     _, user = _numbered([cell.cluster for cell in cells])
@@ -192,12 +174,7 @@ def _numbered(names: Sequence[Any]) -> tuple[int, Any]:
 
 def missing_variance(users: Any, means: Any, spreads: Any, question: ArmQuestion) -> Any:
     """What the variances of the arms' means lack. All have the shape (arm, phase, …), the current
-    arm first.
-
-    A small arm that was lucky seems to vary little: a rate of 0 of 40 does not vary at all. So an
-    arm has at least the variance that it would have if the canary were worse by just the margin,
-    and a metric with bounds that of one further user who sits at either of them.
-    """
+    arm first."""
     worse = -question.margin if question.direction == "max" else question.margin
     canary = np.array([0.0, 1.0]).reshape(2, *[1] * (means.ndim - 1))
     level = (users * (means - worse * canary)).sum(axis=0) / np.maximum(users.sum(axis=0), 1)

@@ -1,16 +1,5 @@
 """Between which bounds a mean over tasks lies, and whether it is over a limit
-(docs/research/gate-statistics.md).
-
-Tasks are the clusters: each counts once, with the mean over its attempts, and two checkpoints are
-paired by task. Where few tasks differ, a plain t test is certain that what was not observed does
-not exist. Two bounds replace it, and the better one counts:
-
-- the t bound, corrected for skew, as if one more task had lost everything, and with half a step of
-  the scores added: better where much differs;
-- the chance of the observed scores if a share of the tasks loses everything and the others differ
-  as they did: better where little differs. Where nothing does, it is (1 - share) ** tasks.
-
-Where values are missing, both are as bad as any completion makes them (`Ranges`)."""
+(docs/research/gate-statistics.md)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -95,10 +84,7 @@ def squares_least(ranges: Ranges) -> float:
 
 
 def squares_most(ranges: Ranges, least: Values, most: Values) -> Values:
-    """The most that they can add up to while the mean lies from `least` to `most`.
-
-    Values at the high ends add the most squares for their sum where the middle of the range is
-    highest, so they go there in that order, the last one in part."""
+    """The most that they can add up to while the mean lies from `least` to `most`."""
     low, high, tasks = ranges.low, ranges.high, ranges.low.size
     order = np.argsort(-(low + high), kind="stable")
     wider = (high - low)[order]
@@ -215,9 +201,7 @@ def estimate(
     scale: tuple[float, float] | None = None,
 ) -> Estimate:
     """The mean of one value for each task. They lie between `worst` and `best`, or have the `scale`
-    of a metric without ends, which lies between these two. Of what is missing the mean and its
-    standard error know nothing; the bounds and chances hold however it is filled in. Raises
-    ValueError where fewer than two tasks were observed."""
+    of a metric without ends, which lies between these two."""
     known = values.known
     if known.size < 2 or not np.isfinite(known).all():
         raise ValueError("at least two tasks are needed, and finite values")
@@ -381,9 +365,7 @@ def _lost_chance(sample: _Sample, limit: Any) -> Values:
 
 def _chance_at(sample: _Sample, limit: Any, level: Values, above: Values) -> Values:
     """Of so high a mean, where each task stands at the level, except for a share of lost ones that
-    makes the mean the limit. The observed variance cannot come from lost tasks that nobody
-    observed, so the tasks vary besides. At no level between the two is it greater. Rows are the
-    last axis of the levels."""
+    makes the mean the limit."""
     from scipy.special import gammaln, stdtr, xlog1py, xlogy
 
     tasks = sample.tasks
