@@ -13,9 +13,9 @@ from uuid import uuid4
 
 import structlog
 
-from penstock.channels.change import Change
-from penstock.channels.errors import (
+from penstock.channels.change import (
     AlreadyServing,
+    Change,
     ChannelPinned,
     NothingToRollBackTo,
     PromotionConflict,

@@ -3,8 +3,7 @@ at live metrics there: canary, watch. One runner at a time looks."""
 
 from collections.abc import Collection, Iterator, Sequence
 
-from penstock.channels.change import Change
-from penstock.channels.errors import AlreadyServing, ChannelPinned, PromotionConflict
+from penstock.channels.change import AlreadyServing, Change, ChannelPinned, PromotionConflict
 from penstock.channels.history import channel_changes
 from penstock.channels.promotion import Promotion, Rollback, judge, promote, roll_back, set_policy
 from penstock.checkpoints.attempts import AttemptScope, RecordedAttempt, attempts_of

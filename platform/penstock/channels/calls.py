@@ -164,7 +164,7 @@ def _audit(lake: Lake, caller: Caller, question: AuditQuestion) -> AuditAnswer:
     limit = question.last + 1 if question.last is not None else None
     end = decode_number(question.cursor) if question.cursor is not None else None
     changes = history.channel_changes(*of_channel, limit=limit, latest=True, before=end)
-    outcomes = history.verdict_outcomes(*of_channel)
+    outcomes, left_out = history.verdicts_of(*of_channel)
     answers = [
         msgspec.convert(
             change_document(change) | {"outcome": outcomes.get(change.verdict or "")},
@@ -179,7 +179,7 @@ def _audit(lake: Lake, caller: Caller, question: AuditQuestion) -> AuditAnswer:
         before=answers[-len(shown) - 1] if len(answers) > len(shown) else None,
         next=str(shown[0].version) if len(answers) > len(shown) else None,
         misfit=history.verify_history(*of_channel),
-        left_out=history.left_out_tasks(*of_channel),
+        left_out=left_out,
     )
 
 

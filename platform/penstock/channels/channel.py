@@ -21,14 +21,12 @@ from penstock.channels.change import (
     Action,
     Change,
     ChannelPointer,
-    time_text,
-    unused_channel,
-)
-from penstock.channels.errors import (
     ChannelUnknown,
     HistoryDamaged,
     NothingServed,
     PromotionConflict,
+    time_text,
+    unused_channel,
 )
 from penstock.channels.history import CHANGE_COLUMNS, change_of, first_version_since, newest_change
 from penstock.channels.notices import checkpoint_places

@@ -15,8 +15,8 @@ import sqlalchemy as sa
 import structlog
 from sqlalchemy import Connection
 
+from penstock.channels.change import ChannelUnknown
 from penstock.channels.channel import ChannelState, channel_state, channel_state_in
-from penstock.channels.errors import ChannelUnknown
 from penstock.channels.notices import Notice, notices_after, notices_in
 from penstock.channels.tables import channel
 from penstock.database.engine import Database

@@ -129,8 +129,7 @@ def show_history(
     Example: penstock channels history production
     """
     from penstock.channels.calls import AUDIT_CHANNEL, AuditQuestion
-    from penstock.channels.change import change_marks, change_told, describe_change
-    from penstock.channels.errors import HistoryDamaged
+    from penstock.channels.change import HistoryDamaged, change_marks, change_told, describe_change
 
     with open_desk(data, url, tenant) as desk:
         audit = desk.ask(AUDIT_CHANNEL, AuditQuestion(name=name, last=last, cursor=cursor))

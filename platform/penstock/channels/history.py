@@ -9,8 +9,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.channels.change import Action, Change, Misfit, first_misfit
-from penstock.channels.errors import ChannelUnknown
+from penstock.channels.change import Action, Change, ChannelUnknown, Misfit, first_misfit
 from penstock.channels.tables import channel, channel_change
 from penstock.checkpoints.attempts import AttemptScope
 from penstock.checkpoints.digests import text_digest
@@ -90,31 +89,26 @@ def verify_history(database: Database, tenant: str, name: str) -> Misfit | None:
     return min(present, key=lambda misfit: misfit.version, default=None)
 
 
-def verdict_outcomes(database: Database, tenant: str, name: str) -> dict[str, Outcome]:
-    """The outcomes of the verdicts behind a channel's changes, by their ids."""
-    query = sa.select(verdict.c.id, verdict.c.outcome).where(
-        verdict.c.tenant == tenant, verdict.c.channel == name
-    )
-    with database.read() as connection:
-        return {row.id: row.outcome for row in connection.execute(query)}
-
-
-def left_out_tasks(database: Database, tenant: str, name: str) -> dict[str, dict[str, list[str]]]:
-    """By verdict behind a channel's changes: the tasks that its policy left out of each suite."""
+def verdicts_of(
+    database: Database, tenant: str, name: str
+) -> tuple[dict[str, Outcome], dict[str, dict[str, list[str]]]]:
+    """Of the verdicts behind a channel's changes, by their ids: the outcomes, and the tasks that
+    the policy left out of each suite, where it did."""
     columns = verdict.c
-    query = sa.select(columns.id, columns.document).where(
-        columns.tenant == tenant, columns.channel == name, columns.document.contains('"left_out"')
-    )
+    query = sa.select(columns.id, columns.outcome, columns.document)
+    query = query.where(columns.tenant == tenant, columns.channel == name)
+    outcomes, left_out = {}, {}
     with database.read() as connection:
-        documents = {row.id: msgspec.json.decode(row.document) for row in connection.execute(query)}
-    return {
-        name: {
-            suite: [entry["task"] for entry in facts["left_out"]]
-            for suite, facts in document.get("suites", {}).items()
-            if "left_out" in facts
-        }
-        for name, document in documents.items()
-    }
+        for row in connection.execute(query.execution_options(yield_per=50)):
+            outcomes[row.id] = row.outcome
+            if '"left_out"' in row.document:
+                suites = msgspec.json.decode(row.document).get("suites", {})
+                left_out[row.id] = {
+                    suite: [entry["task"] for entry in facts["left_out"]]
+                    for suite, facts in suites.items()
+                    if "left_out" in facts
+                }
+    return outcomes, left_out
 
 
 def newest_change(

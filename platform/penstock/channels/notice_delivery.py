@@ -20,7 +20,7 @@ from penstock.channels.notices import (
     record_try,
 )
 from penstock.channels.webhooks import (
-    SealedTarget,
+    DeliveryFailure,
     WebhookTarget,
     list_webhooks,
     open_webhook,
@@ -113,7 +113,7 @@ class Deliverer:
         self._threads = ThreadPoolExecutor(_TARGETS_MAX, "deliver")
         #: By target: what is being told now, how to break it off, and which to leave to others.
         self._running: dict[str, Future[None]] = {}
-        self._open: dict[str, WebhookTarget | SealedTarget] = {}
+        self._open: dict[str, WebhookTarget] = {}
         self._others_until_s: dict[str, float] = {}
         self._pending: list[PendingNotices] = []
         #: Changes that wait, by target.
@@ -202,18 +202,19 @@ class Deliverer:
             )
             if opened is None:
                 return
-            self._open[target] = opened
+            if isinstance(opened, WebhookTarget):
+                self._open[target] = opened
             try:
                 # Looked at again: until the lease was taken another may have told it.
                 for pending in pending_notices(self._database, target=target):
                     if pending.due or not pauses:
                         self._tell_channel(opened, pending, lease_name)
             finally:
-                del self._open[target]
+                self._open.pop(target, None)
 
     def _tell_channel(
         self,
-        opened: WebhookTarget | SealedTarget,
+        opened: WebhookTarget | DeliveryFailure,
         pending: PendingNotices,
         lease_name: str,
     ) -> None:
@@ -223,7 +224,7 @@ class Deliverer:
             notice = next_notice(self._database, pending, expected, lease_name, self._owner)
             if notice is None:
                 return
-            failure = opened.send(notice)
+            failure = opened if isinstance(opened, DeliveryFailure) else opened.send(notice)
             if failure is None:
                 self._metrics.add("notices_told_total")
                 if not record_try(self._database, target, notice, expected):

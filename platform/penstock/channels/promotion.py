@@ -9,7 +9,15 @@ from typing import TypedDict, Unpack
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from penstock.channels.change import Action, Change, unused_channel
+from penstock.channels.change import (
+    Action,
+    AlreadyServing,
+    Change,
+    ChannelPinned,
+    NothingToRollBackTo,
+    NotPinned,
+    unused_channel,
+)
 from penstock.channels.channel import (
     ChannelRequest,
     HeldChannel,
@@ -17,7 +25,6 @@ from penstock.channels.channel import (
     hold_channel,
     refuse_unexpected,
 )
-from penstock.channels.errors import AlreadyServing, ChannelPinned, NothingToRollBackTo, NotPinned
 from penstock.channels.history import first_version_since, last_rollback_at, newest_change
 from penstock.channels.tables import channel_change
 from penstock.checkpoints.checkpoint import (

@@ -222,7 +222,7 @@ def _check_override(database: "Database", caller: Caller) -> None:
     no key at all, whoever has the database is the admin. Raises RoleMissing, OverrideRefused."""
     from penstock.access.errors import KeyRefused, RoleMissing
     from penstock.access.keys import KeyRing, list_keys
-    from penstock.channels.errors import OverrideRefused
+    from penstock.channels.change import OverrideRefused
     from penstock.clock import SystemClock
 
     if not caller.is_admin:

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from penstock.audit.chain import append
 from penstock.audit.entry import OPERATOR, Deed
-from penstock.channels.errors import WebhookUnknown
+from penstock.channels.change import WebhookUnknown
 from penstock.channels.notices import WEBHOOK_PREFIX, Notice
 from penstock.channels.tables import channel, delivery, webhook
 from penstock.database.engine import Database, now_us
@@ -200,27 +200,14 @@ class WebhookTarget:
         self._client.cut()
 
 
-@dataclass(frozen=True)
-class SealedTarget:
-    """A webhook that nothing can be sent to: the key of its secret is not here."""
-
-    problem: str
-
-    def send(self, _notice: Notice) -> DeliveryFailure:
-        return DeliveryFailure(self.problem)
-
-    def cut(self) -> None:
-        """Nothing is under way."""
-
-
 def open_webhook(
     database: Database,
     settings: Settings,
     webhook_id: str,
     seconds_max: float,
     egress: EgressPolicy,
-) -> WebhookTarget | SealedTarget | None:
-    """None once it was removed."""
+) -> WebhookTarget | DeliveryFailure | None:
+    """None once it was removed; a failure where the key of its secret is not here."""
     query = sa.select(webhook.c.url, webhook.c.secret).where(
         webhook.c.id == webhook_id, webhook.c.removed_at.is_(None)
     )
@@ -233,7 +220,7 @@ def open_webhook(
         url = seal.open(row.url, _place(webhook_id, "url"))
         secret = seal.open(row.secret, _place(webhook_id, "secret"))
     except SecretKeyUnfit as error:
-        return SealedTarget(one_line(error))
+        return DeliveryFailure(one_line(error))
     return WebhookTarget(url, secret, seconds_max, egress)
 
 

@@ -34,8 +34,7 @@ from penstock.database.engine import Database, insert_new, now_us
 from penstock.errors import InvalidInput
 from penstock.safe_names import DIGEST_PREFIX
 from penstock.settings import Settings
-from penstock.shards.errors import ShardUnknown
-from penstock.shards.tables import shard
+from penstock.shards.registered_shards import find_shard
 
 _COLUMNS = [checkpoint.c[field.name] for field in fields(Checkpoint) if field.name != "shards"]
 #: Two registrations with the same values are the same; the rest is who, when, and a note.
@@ -86,7 +85,7 @@ def register(
         raise InvalidInput(what=f"The parent {parent}", why="nothing is its own parent")
     with database.read() as connection:
         parent = find_in(connection, tenant, parent).name if parent else None
-        ids = {_shard_id(connection, tenant, text) for text in shards}
+        ids = {find_shard(database, tenant, text).id for text in shards}
         candidate = replace(candidate, parent=parent, shards=tuple(sorted(ids)))
         if (registered := _registered(connection, candidate)) is not None:
             return registered
@@ -100,25 +99,6 @@ def register(
         checked: FilesCheck = "verified" if files.digest else "unreachable"
         candidate = replace(candidate, checked=checked, bytes=files.bytes)
     return _insert(database, candidate)
-
-
-def _shard_id(connection: Connection, tenant: str, text: str) -> str:
-    """Of a shard by its id, the beginning of it, or a name: then the newest of it."""
-    if not text or not text.isprintable():
-        raise ShardUnknown(shard=text, why="there is none")
-    begins = DIGEST_PREFIX + text.removeprefix(DIGEST_PREFIX)
-    query = (
-        sa.select(shard.c.id, shard.c.name)
-        .where(shard.c.tenant == tenant)
-        .where((shard.c.name == text) | shard.c.id.startswith(begins, autoescape=True))
-        .order_by(shard.c.created_at, shard.c.id)
-    )
-    rows = connection.execute(query).all()
-    ids: list[str] = [row.id for row in rows if row.id == text]
-    ids = ids or [row.id for row in rows if row.name == text][-1:] or [row.id for row in rows]
-    if len(ids) != 1:
-        raise ShardUnknown(shard=text, why="several begin so" if ids else "there is none")
-    return ids[0]
 
 
 def _insert(database: Database, candidate: Checkpoint) -> Checkpoint:

@@ -21,8 +21,7 @@ from penstock.channels.calls import (
     ChannelsQuestion,
     SetPolicyQuestion,
 )
-from penstock.channels.change import Change, change_marks, describe_change
-from penstock.channels.errors import PromotionConflict
+from penstock.channels.change import Change, PromotionConflict, change_marks, describe_change
 from penstock.channels.promotion import HistoryStep, rollback_candidates
 from penstock.channels.promotion_calls import (
     APPROVE,

@@ -57,7 +57,7 @@ def own(number: int) -> Any:
 
 OTHER: dict[str, object] = {
     "at": 1, "actor": "key 2", "action": "erase", "subject": "another", "facts": "{}",
-    "previous_hash": "0" * 64, "hash": "0" * 64,
+    "previous_hash": "1" * 64, "hash": "0" * 64,
 }  # fmt: skip
 
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 import penstock
+from penstock.channels.change import ChannelUnknown, NothingServed
 from penstock.channels.channel import channel_state
-from penstock.channels.errors import ChannelUnknown, NothingServed
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from tests.support.checkpoint_factory import TENANT, add, promote, rollback, set_policy

@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.channels.errors import AlreadyServing
+from penstock.channels.change import AlreadyServing
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from tests.support.channels.channels_seen import at, states

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.audit.hash_chain import hash_of
-from penstock.channels.change import Change, first_misfit
+from penstock.channels.change import Change, HistoryDamaged, first_misfit
 from penstock.channels.channel import channel_state, policy_of
-from penstock.channels.errors import HistoryDamaged
 from penstock.channels.history import channel_changes, verify_history
 from penstock.channels.promotion import HistoryStep, rollback_candidates, served
 from penstock.channels.tables import channel, channel_change

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels.channel import list_channels, policy_of
-from penstock.channels.errors import (
+from penstock.channels.change import (
     ChannelPinned,
     ChannelUnknown,
     PromotionConflict,
 )
-from penstock.channels.history import channel_changes, verdict_outcomes, verify_history
+from penstock.channels.channel import list_channels, policy_of
+from penstock.channels.history import channel_changes, verdicts_of, verify_history
 from penstock.checkpoints.checkpoint import CheckpointUnknown, StateRefused
 from penstock.checkpoints.registration import find, withdraw
 from penstock.checkpoints.tables import checkpoint_move
@@ -81,7 +81,7 @@ def test_who_overrides_is_marked_for_ever(database: Database) -> None:
         True,
         False,
     ]
-    assert verdict_outcomes(database, TENANT, "production") == {
+    assert verdicts_of(database, TENANT, "production")[0] == {
         says("ERROR")("production", "a").id: "ERROR",
         PASS("production", "b").id: "PASS",
     }

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels.change import time_text
-from penstock.channels.errors import ChannelUnknown
+from penstock.channels.change import ChannelUnknown, time_text
 from penstock.database.engine import Database
 from penstock.errors import InvalidInput
 from penstock.fleet import replicas

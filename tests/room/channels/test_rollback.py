@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.channels.errors import (
+from penstock.channels.change import (
     AlreadyServing,
     ChannelPinned,
     ChannelUnknown,

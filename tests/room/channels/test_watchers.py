@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from penstock.channels.change import ChannelUnknown
 from penstock.channels.channel_watcher import ChannelNews, ChannelWatcher, WatchOutcome
-from penstock.channels.errors import ChannelUnknown
 from penstock.channels.notices import NOTICES_AT_ONCE
 from penstock.database.engine import Database
 from penstock.database.errors import DatabaseUnreachable

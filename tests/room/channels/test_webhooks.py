@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from penstock.channels.errors import WebhookUnknown
+from penstock.channels.change import WebhookUnknown
 from penstock.channels.webhooks import (
     Webhook,
     add_webhook,

@@ -30,7 +30,6 @@ from penstock.database.engine import Database, now_us
 from penstock.errors import InvalidInput
 from penstock.settings import Settings, load_settings
 from penstock.shards.errors import ShardUnknown
-from penstock.shards.manifest import shard_folder
 from penstock.shards.tables import shard, shard_mark
 from penstock.storage import open_store
 from tests.support.checkpoint_factory import NOWHERE, TENANT, add, digest_of, promote
@@ -316,7 +315,6 @@ def add_shard(database: Database, digit: str, name: str = "realtime") -> None:
         "id": shard_id(digit), "tenant": TENANT, "name": name, "snap": 1, "snapshot": "s",
         "samples": 1, "tokens": 1, "trainable": 1, "bytes": 1, "session_filter": b"",
         "added_snap": 1, "created_at": now_us(), "record": "{}",
-        "folder": shard_folder(TENANT, shard_id(digit)),
     }  # fmt: skip
     with database.write() as connection:
         connection.execute(sa.insert(shard).values(row))

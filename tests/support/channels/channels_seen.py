@@ -1,7 +1,7 @@
 """Channels and checkpoints as tests look at them."""
 
+from penstock.channels.change import ChannelUnknown
 from penstock.channels.channel import ChannelState, channel_state
-from penstock.channels.errors import ChannelUnknown
 from penstock.checkpoints.registration import find
 from penstock.database.engine import Database
 from tests.support.checkpoint_factory import TENANT

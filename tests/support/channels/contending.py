@@ -10,16 +10,16 @@ from typing import Any, Literal
 
 import sqlalchemy as sa
 
-from penstock.channels.change import Change
-from penstock.channels.channel import channel_state
-from penstock.channels.errors import (
+from penstock.channels.change import (
     AlreadyServing,
+    Change,
     ChannelPinned,
     ChannelUnknown,
     NothingToRollBackTo,
     NotPinned,
     PromotionConflict,
 )
+from penstock.channels.channel import channel_state
 from penstock.channels.history import channel_changes
 from penstock.channels.notices import notices_in
 from penstock.channels.tables import channel

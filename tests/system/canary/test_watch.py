@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from penstock.channels.errors import ChannelPinned
+from penstock.channels.change import ChannelPinned
 from penstock.channels.history import channel_changes
 from penstock.channels.promotion import Judge
 from penstock.database.engine import Database

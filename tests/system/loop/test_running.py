@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from penstock.channels.change import ChannelUnknown
 from penstock.channels.channel import channel_state, policy_of
-from penstock.channels.errors import ChannelUnknown
 from penstock.channels.promotion import Rollback, release, roll_back
 from penstock.checkpoints import attempts
 from penstock.checkpoints.registration import find
