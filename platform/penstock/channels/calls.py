@@ -15,9 +15,7 @@ from penstock.channels.channel import (
     list_channels,
     policy_of,
 )
-from penstock.checkpoints.calls import (
-    refused_for,
-)
+from penstock.checkpoints.calls import refused_for
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.pages import ListQuestion, Page, decode_number, page_of
@@ -167,8 +165,7 @@ def _audit(lake: Lake, caller: Caller, question: AuditQuestion) -> AuditAnswer:
     outcomes, left_out = history.verdicts_of(*of_channel)
     answers = [
         msgspec.convert(
-            change_document(change) | {"outcome": outcomes.get(change.verdict or "")},
-            AuditedChange,
+            change_document(change) | {"outcome": outcomes.get(change.verdict or "")}, AuditedChange
         )
         for change in changes
     ]

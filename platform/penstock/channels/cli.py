@@ -18,14 +18,7 @@ from penstock.lake.desk import open_desk, service_url
 from penstock.lake.lake import open_existing
 from penstock.terminal import options
 from penstock.terminal.options import By, Reason
-from penstock.terminal.output import (
-    say,
-    say_more,
-    show_json,
-    show_json_line,
-    show_table,
-    show_text,
-)
+from penstock.terminal.output import say, say_more, show_json, show_json_line, show_table, show_text
 
 if TYPE_CHECKING:
     pass

@@ -19,12 +19,7 @@ from penstock.channels.notices import (
     pending_notices,
     record_try,
 )
-from penstock.channels.webhooks import (
-    DeliveryFailure,
-    WebhookTarget,
-    list_webhooks,
-    open_webhook,
-)
+from penstock.channels.webhooks import DeliveryFailure, WebhookTarget, list_webhooks, open_webhook
 from penstock.database.engine import Database
 from penstock.database.leases import leased
 from penstock.errors import PenstockError
@@ -213,10 +208,7 @@ class Deliverer:
                 self._open.pop(target, None)
 
     def _tell_channel(
-        self,
-        opened: WebhookTarget | DeliveryFailure,
-        pending: PendingNotices,
-        lease_name: str,
+        self, opened: WebhookTarget | DeliveryFailure, pending: PendingNotices, lease_name: str
     ) -> None:
         """All that there is, until it fails."""
         target, expected = pending.target, pending.next_version

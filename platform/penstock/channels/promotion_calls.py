@@ -8,13 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from penstock.channels.calls import committed
-from penstock.channels.channel import (
-    ANY,
-    ChangeAnswer,
-    Expected,
-    ServingChannel,
-    serving_channels,
-)
+from penstock.channels.channel import ANY, ChangeAnswer, Expected, ServingChannel, serving_channels
 from penstock.checkpoints.calls import (
     CheckpointAnswer,
     CheckpointQuestion,

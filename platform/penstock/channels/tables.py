@@ -1,15 +1,6 @@
 """The tables of channels: where each points, its history, and who is told of it."""
 
-from sqlalchemy import (
-    BigInteger,
-    Boolean,
-    Column,
-    Float,
-    Integer,
-    String,
-    Table,
-    Text,
-)
+from sqlalchemy import BigInteger, Boolean, Column, Float, Integer, String, Table, Text
 
 from penstock.database.tables import keep_rows, metadata, name_columns
 

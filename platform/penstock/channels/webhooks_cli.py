@@ -10,15 +10,7 @@ from penstock.lake.lake import open_existing
 from penstock.lake.pages import ListQuestion, page_of
 from penstock.terminal import options
 from penstock.terminal.long_commands import on_end_signal
-from penstock.terminal.output import (
-    facts,
-    say,
-    say_more,
-    show_json,
-    show_table,
-    show_text,
-    time_of,
-)
+from penstock.terminal.output import facts, say, say_more, show_json, show_table, show_text, time_of
 
 app = typer.Typer(help="Addresses that are told of changes of channels.", no_args_is_help=True)
 

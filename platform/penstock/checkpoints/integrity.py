@@ -9,12 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.checkpoints.attempts import Attempt, AttemptScope, RecordedAttempt
-from penstock.checkpoints.journal import (
-    ATTEMPT_COLUMNS,
-    Journal,
-    Place,
-    read_journal,
-)
+from penstock.checkpoints.journal import ATTEMPT_COLUMNS, Journal, Place, read_journal
 from penstock.checkpoints.suites import suite_scope, version_entry
 from penstock.checkpoints.tables import (
     benchmark_attempt,

@@ -13,17 +13,8 @@ from sqlalchemy import Connection
 
 from penstock.audit.chain import append
 from penstock.audit.entry import Deed
-from penstock.checkpoints.attempts import (
-    AttemptScope,
-    RecordedAttempt,
-    result_values,
-)
-from penstock.checkpoints.checkpoint import (
-    Checkpoint,
-    check_channel_name,
-    check_name,
-    check_reason,
-)
+from penstock.checkpoints.attempts import AttemptScope, RecordedAttempt, result_values
+from penstock.checkpoints.checkpoint import Checkpoint, check_channel_name, check_name, check_reason
 from penstock.checkpoints.digests import text_digest
 from penstock.checkpoints.integrity import read_bound_attempts, read_bound_suite
 from penstock.checkpoints.journal import NOTHING_RECORDED, JournalHead

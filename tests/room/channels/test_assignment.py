@@ -40,7 +40,6 @@ def deviation(share: float) -> float:
 
 
 def test_the_choice_never_changes() -> None:
-    """These are written down: who serves by them may run another version."""
     chosen = {key: penstock.assign(channel(), key).checkpoint for key in _KEYS[:12]}
     assert [key for key, found in chosen.items() if found == "new"] == ["user-4", "user-5"]
     assert chosen == {key: penstock.assign(channel(), key).checkpoint for key in _KEYS[:12]}
@@ -59,7 +58,6 @@ def test_a_key_stays_in_a_canary_that_grows() -> None:
 
 
 def test_another_canary_draws_anew() -> None:
-    """Whoever had bad luck with one has it with the next no more often than others."""
     first, second = in_canary(canary="new", share=0.2), in_canary(canary="newer", share=0.2)
     assert abs(len(first & second) - 0.04 * len(_KEYS)) < 4 * deviation(0.04)
     other = {

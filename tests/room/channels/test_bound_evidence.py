@@ -158,7 +158,6 @@ def notices(ready: Database, statement: str, said: str) -> None:
 
 
 def test_a_fail_does_not_become_a_pass(ready: Database) -> None:
-    """Of the candidate, whose attempts no verdict has read yet."""
     with ready.write() as connection:
         connection.exec_driver_sql("UPDATE benchmark_attempt SET score = 1 WHERE score = 0")
     verdict = asked(ready, "two")
@@ -186,7 +185,6 @@ def test_the_journal_refuses_to_be_changed(ready: Database) -> None:
 
 
 def test_what_penstock_adds_later_is_no_alarm(ready: Database) -> None:
-    """More attempts, scores in the place of errors, another run, another version."""
     scope = AttemptScope(TENANT, "core", "v1", "one")
     broken = [Attempt(task=task, attempt=1, error="the engine was away") for task in TASKS[:2]]
     with ready.write() as connection:
@@ -209,7 +207,6 @@ def test_a_verdict_names_the_journals_that_it_read(ready: Database) -> None:
 def test_processes_that_record_at_once_make_one_journal(
     ready: Database, open_database: Any
 ) -> None:
-    """The second waits for the first, or finds its number taken and takes the next."""
     other = open_database()
     scope = AttemptScope(TENANT, "core", "v1", "two")
 

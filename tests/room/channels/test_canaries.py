@@ -32,7 +32,6 @@ def test_a_canary_grows_and_takes_over(database: Database) -> None:
 
 
 def test_a_rollback_with_a_canary_ends_the_canary(database: Database) -> None:
-    """What was changed last is what is bad; the one beside it was good before."""
     add(database, "a", "b", "c")
     promote(database, "a")
     promote(database, "b")

@@ -46,8 +46,6 @@ def test_one_deliverer_at_a_time(
 def test_who_hung_past_the_lease_takes_nothing_back(
     open_database: OpenDatabase, settings: Settings, receiver: Receiver
 ) -> None:
-    """The second one tells all while the first is sending; the first then writes nothing, and
-    sends nothing more."""
     database = open_database()
     add_webhook(database, settings, TENANT, receiver.url)
     change_times(database, 3)
@@ -79,9 +77,7 @@ main()
 def running_command(data: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-c", _QUICK_TAKEOVER, "webhooks", "deliver", "--data", str(data)]
     process = subprocess.Popen(
-        [*command, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     try:
         yield process
@@ -95,7 +91,6 @@ def running_command(data: Path, *arguments: str) -> Iterator[subprocess.Popen[by
 def test_killed_between_sending_and_noting(
     database_url: str, database: Database, tmp_path: Path, receiver: Receiver
 ) -> None:
-    """It is sent again by the next one, in order, and nothing is lost."""
     (tmp_path / "penstock.toml").write_text(
         f'database_url = "{database_url}"\negress_networks = "127.0.0.0/8"\n'
     )

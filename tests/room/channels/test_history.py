@@ -65,7 +65,6 @@ def test_a_change_has_the_columns_of_its_table() -> None:
 
 
 def test_the_hash_is_of_all_columns_as_sorted_json() -> None:
-    """Whoever has the rows can check it without Penstock."""
     one = Change(
         tenant="t", channel="c", version=1, action="canary", checkpoint="a", digest="sha256:0",
         previous=None, canary="b", canary_share=0.05, pinned=False, policy=None, verdict="v",
@@ -207,7 +206,6 @@ def test_a_policy_that_was_changed_by_hand_is_seen(embedded: Database) -> None:
 
 
 def test_time_in_a_history_never_runs_back(embedded: Database) -> None:
-    """The database's clock may: then changes share the latest time that there was."""
     add(embedded, "a", "b")
     first = promote(embedded, "a")
     ahead = replace(

@@ -130,21 +130,6 @@ def test_what_is_reported_is_found(served: Database) -> None:
     assert look(served).replicas[1].problem is None
 
 
-def test_saying_the_same_again_keeps_since_when(served: Database) -> None:
-    tell(served, said("a", "one"))
-    [before] = look(served).replicas
-    tell(served, said("a", "one", version=2))
-    [after] = look(served).replicas
-    assert (after.since, after.loaded_at) == (before.since, before.loaded_at)
-    assert after.heard_at >= before.heard_at
-    tell(served, said("a", "one", state="fetching", wanted="two"))
-    [fetching] = look(served).replicas
-    assert fetching.loaded_at == before.loaded_at
-    tell(served, said("a", "two", wanted="two"))
-    [moved] = look(served).replicas
-    assert moved.loaded_at == moved.since == moved.heard_at
-
-
 def test_a_canary_s_replicas_are_a_fleet_of_their_own(served: Database) -> None:
     promote(served, "two", share=0.1)
     main, canary = tell(served, said("a", "one"), said("b", "two", part="canary"))

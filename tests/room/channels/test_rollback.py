@@ -68,7 +68,6 @@ def test_a_rollback_to_a_named_one_that_served_or_a_parent(embedded: Database) -
 
 
 def test_a_canary_that_never_had_all_traffic_cannot_be_gone_back_to(embedded: Database) -> None:
-    """It would be a way round the gate."""
     add(embedded, "a", "b")
     promote(embedded, "a")
     promote(embedded, "b", share=0.1)

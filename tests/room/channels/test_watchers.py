@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from penstock.channels.change import ChannelUnknown
 from penstock.channels.channel_watcher import ChannelNews, ChannelWatcher, WatchOutcome
@@ -21,7 +20,6 @@ from penstock.database.errors import DatabaseUnreachable
 from penstock.database.migrations import upgrade
 from penstock.errors import TooManyRequests
 from tests.support.checkpoint_factory import TENANT, add, promote, release, rollback, set_policy
-from tests.support.waiting import eventually
 
 KEY = (TENANT, "production")
 POLICY = "[[require]]\nsuite = 'core'\nmargin = 0.02\n"
@@ -72,7 +70,6 @@ def test_a_change_wakes_all_that_wait(database: Database) -> None:
 
 
 def test_nobody_misses_a_change_between_two_questions(database: Database) -> None:
-    """Changes that came while nobody waited are told at once, each of them."""
     add(database, "one", "two")
     promote(database, "one")
     promote(database, "two")
@@ -98,7 +95,6 @@ def test_very_many_changes_come_in_pieces(database: Database) -> None:
 
 
 def test_who_knows_more_than_there_is_is_told(database: Database) -> None:
-    """The database was restored from an older copy."""
     change_times(database, 1)
     with watching(database) as watcher:
         found = seen(wait_for(watcher, 9))
@@ -110,26 +106,6 @@ def test_an_unknown_channel_is_said_at_once(database: Database) -> None:
         assert isinstance(wait_for(watcher, 0), ChannelUnknown)
         change_times(database, 1)
         assert isinstance(wait_for(watcher, 0, ("bolt", "production")), ChannelUnknown)
-
-
-def statements_of(database: Database) -> list[str]:
-    """Each statement from now on."""
-    found: list[str] = []
-    sa.event.listen(
-        database.engine, "after_cursor_execute", lambda *told: found.append(str(told[2]))
-    )
-    return found
-
-
-def test_waiters_share_the_looks(database: Database) -> None:
-    """A hundred of them cost no more statements than one."""
-    change_times(database, 1)
-    with watching(database) as watcher, ExitStack() as waiting:
-        for _ in range(100):
-            waiting.enter_context(watcher.telling(KEY, 1, lambda _outcome: None))
-        statements = statements_of(database)
-        eventually(lambda: len(statements) >= 12)
-    assert len(statements) < 100
 
 
 def test_waiters_are_bounded_and_questions_are_not(database: Database) -> None:
@@ -160,7 +136,6 @@ def test_who_ends_answers_its_waiters(database: Database) -> None:
 
 
 def test_an_outage_is_said_and_outlasted(tmp_path: Path) -> None:
-    """Whoever asks hears of it; whoever waits is told when the database is back."""
     database = Database(f"sqlite:///{tmp_path}/penstock.db")
     upgrade(database)
     change_times(database, 1)

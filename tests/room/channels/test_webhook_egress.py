@@ -60,7 +60,6 @@ def test_whether_something_listens_is_not_told(
 def test_a_redirect_leads_nowhere(
     embedded: Database, settings: Settings, receiver: Receiver
 ) -> None:
-    """Also where the operator allows the network."""
     with receiving() as inside:
         receiver.script = lambda _asked: Answer(307, "", {"Location": inside.url})
         assert "it answered 307" in problem_of(embedded, settings, receiver.url)

@@ -63,7 +63,6 @@ def test_what_lies_elsewhere_is_not(root: Path) -> None:
 
 @pytest.mark.parametrize("target", ["../bolt/secret", "deep/../../bolt/secret", "{bolt}/secret"])
 def test_links_do_not_lead_out(target: str, root: Path) -> None:
-    """And what they lead to might as well not be there."""
     (root / "link").symlink_to(target.format(bolt=root.parent / "bolt"))
     out = looked(root, root / "link")
     (root.parent / "bolt" / "secret").unlink()
@@ -83,7 +82,6 @@ def test_folders_that_are_links_do_not_lead_out(root: Path) -> None:
 
 
 def test_a_tenants_folder_is_no_link(root: Path) -> None:
-    """Who has /home/acme may make anything of /home/acme/models."""
     (root / "models").symlink_to(root.parent / "bolt")
     settings = settings_with(root.parents[1], f"{root.parent}/{{tenant}}/models")
     roots = ArtifactRoots.of(settings).of_tenant("acme")
@@ -93,7 +91,6 @@ def test_a_tenants_folder_is_no_link(root: Path) -> None:
 def test_what_changes_while_it_is_read_stays_inside(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look at a path and its opening somebody puts a link there."""
     (root / "deep" / "secret").write_text("mine")
     opened = os.open
 
@@ -121,7 +118,6 @@ def test_pipes_and_devices_are_not_opened(root: Path) -> None:
 
 @pytest.mark.parametrize("tenant", ["..", ".", "acme/..", "a/b", "data"])
 def test_tenants_with_names_of_folders_have_none(tenant: str, root: Path) -> None:
-    """`data` is the data directory here."""
     settings = settings_with(root.parents[1], f"{root.parents[1]}/{{tenant}}")
     roots = ArtifactRoots.of(settings).of_tenant(tenant)
     assert not roots.hold(f"{root.parents[1]}/{tenant}/penstock.db")

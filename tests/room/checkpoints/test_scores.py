@@ -143,7 +143,6 @@ def test_a_version_of_a_suite_is_kept_as_it_was_first_said(database: Database) -
 def test_an_output_goes_when_it_is_old_and_the_journal_stays_as_it_was(
     tmp_path: Path, each_database: None
 ) -> None:
-    """Scores, errors and counts stay; which output it was, its digest still says."""
     with open_or_make(load_settings(tmp_path)) as lake:
         run = begin_run(lake.database, PLACE, source="agent", conditions={})
         keep(lake.database, SOLVED, BROKEN, run=run)

@@ -71,7 +71,6 @@ def test_it_is_asked_before_it_is_killed(execute: Run, tmp_path: Path) -> None:
 
 
 def test_what_it_leaves_behind_holds_nobody_up(execute: Run, tmp_path: Path) -> None:
-    """As an engine that it starts."""
     began_s = time.monotonic()
     assert execute("sleep 60 & echo $! > $PENSTOCK_FOLDER/child; echo ok") == CommandEnd("", "ok")
     assert time.monotonic() - began_s < 30

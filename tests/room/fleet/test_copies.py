@@ -94,7 +94,6 @@ def test_a_fetch_that_was_cut_goes_on(copies: Copies, tmp_path: Path) -> None:
 
 
 def test_remains_that_are_wrong_are_not_used(copies: Copies, tmp_path: Path) -> None:
-    """As large as they should be, and with other bytes; or files of nobody."""
     folder = make_files(tmp_path, "one")
     piece = piece_of(folder)
     staging = copies.directory / f"fetching-{copies.path(piece).name}"

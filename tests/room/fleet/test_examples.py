@@ -171,7 +171,6 @@ def test_vllm_reloads_its_weights_in_a_pause(engine: Engine, whole: Path) -> Non
 
 
 def test_vllm_takes_no_other_reload_after_one_that_failed(engine: Engine, whole: Path) -> None:
-    """It stays paused, since it may have a part of the weights."""
     engine.answers["/collective_rpc"] = (500, {"error": "no memory"})
     failed = run("vllm", engine, whole)
     assert (failed.returncode, "no memory" in failed.stderr) == (1, True)
@@ -184,13 +183,6 @@ def test_vllm_takes_no_other_reload_after_one_that_failed(engine: Engine, whole:
     engine.version = "default"  # as after a restart
     assert run("vllm", engine, whole, VLLM_PAUSE="keep").returncode == 0
     assert engine.paths() == ["/pause?mode=keep", *VLLM_WHOLE[1:]]
-
-
-def test_vllm_stays_paused_with_what_old_weights_made(engine: Engine, whole: Path) -> None:
-    engine.answers["/reset_prefix_cache"] = (200, {"success": False})
-    failed = run("vllm", engine, whole)
-    assert (failed.returncode, "old weights" in failed.stderr) == (1, True)
-    assert "/resume" not in engine.paths()
 
 
 def test_vllm_without_development_endpoints_is_told_of(engine: Engine, whole: Path) -> None:
@@ -290,16 +282,6 @@ def test_what_the_server_would_take_in_part_never_reaches_it(
         make_model(whole, **{"lacks": "norm.weight"} if kind == "lacks" else {"rope_theta": 2.0})
     failed = run(name, engine, whole)
     assert (failed.returncode, said in failed.stderr, engine.asked) == (1, True, [])
-
-
-def test_an_index_says_which_files_count(engine: Engine, whole: Path) -> None:
-    (whole / "more.safetensors").write_bytes(b"something else")
-    assert run("vllm", engine, whole).returncode == 1
-    index = whole / "model.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": {"norm.weight": "model.safetensors"}}))
-    assert run("vllm", engine, whole).returncode == 0
-    index.write_text(json.dumps({"weight_map": {"norm.weight": "none.safetensors"}}))
-    assert run("vllm", engine, whole).returncode == 1
 
 
 @pytest.mark.parametrize("name", ["vllm", "sglang"])

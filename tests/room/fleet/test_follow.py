@@ -71,7 +71,6 @@ echo $PENSTOCK_CHECKPOINT $applied $(echo "$PENSTOCK_CHAIN" | wc -l) \
 
 
 def test_a_delta_is_applied_on_what_is_loaded(fleet: Fleet) -> None:
-    """Or on all that it is a delta on, down to a whole checkpoint."""
     fleet.add("base")
     fleet.add("first", form="delta", parent="base")
     fleet.add("second", form="delta", parent="first")
@@ -133,21 +132,7 @@ def test_a_command_that_fails_is_tried_again(fleet: Fleet, tmp_path: Path) -> No
     assert set(follower.journal()) == {"one<", "two<one", "two<"}
 
 
-def test_a_change_ends_the_pause_between_tries(fleet: Fleet) -> None:
-    fleet.add("one")
-    fleet.add("two")
-    fleet.promote("one")
-    only_two = f'{JOURNAL}; test "$PENSTOCK_CHECKPOINT" = two'
-    with fleet.following(only_two, retry_seconds=300.0) as follower:
-        assert follower.wait_for("failed")["again_in_s"] == 300
-        set_policy(fleet.database)  # a change of another kind does not
-        fleet.promote("two")
-        follower.wait_for("loaded")
-    assert follower.journal() == ["one<", "two<"]
-
-
 def test_a_rollback_while_a_checkpoint_is_loaded(fleet: Fleet, tmp_path: Path) -> None:
-    """The command is not torn from the engine; what is wanted then comes right after it."""
     fleet.add("one")
     fleet.add("two")
     fleet.promote("one")
@@ -179,26 +164,6 @@ def test_what_is_wanted_no_more_is_not_fetched_to_its_end(fleet: Fleet) -> None:
         follower.wait_for("superseded")
         eventually(lambda: replica_of(fleet).state == "loaded" and replica_of(fleet).version == 3)
     assert follower.journal() == ["one<"]
-
-
-def test_old_copies_are_removed_and_never_what_is_loaded(fleet: Fleet) -> None:
-    fleet.add("base")
-    fleet.add("delta", form="delta", parent="base")
-    for name in ("two", "three", "four"):
-        fleet.add(name)
-    fleet.promote("two")
-    with fleet.following(follow_copies_max=1) as follower:
-        follower.wait_for("loaded")
-        for times, name in enumerate(("three", "four", "delta"), 2):
-            fleet.promote(name)
-            follower.wait_for("loaded", times)
-        eventually(lambda: follower.kinds().count("removed") == 2)
-        held = {
-            json.loads((one / "config.json").read_text())["name"]
-            for one in follower.directory.iterdir()
-            if len(one.name) == 64
-        }
-    assert held == {"base", "delta", "four"}
 
 
 def test_an_engine_that_lost_it_gets_it_again(fleet: Fleet, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from penstock.checkpoints.checkpoint import CheckpointUnknown
 from penstock.checkpoints.suites import SuiteTask, SuiteVersion, add_suite
 from penstock.checkpoints.tables import benchmark_attempt, benchmark_run, checkpoint_shard
 from penstock.database.engine import Database
-from penstock.gate.frontier import frontier_picture
 from penstock.gate.tables import live_look
 from penstock.gate.verdict import Verdict
 from penstock.shards.tables import shard_mark
@@ -113,7 +112,6 @@ def test_a_suite_that_changed_has_to_be_run_anew_or_named(embedded: Database) ->
 
 
 def test_a_version_of_which_nobody_knows_the_tasks_takes_no_ones_place(embedded: Database) -> None:
-    """Else an import of a few tasks would pass for the suite."""
     ready(embedded)
     add_suite(embedded, TENANT, SuiteVersion("core", "of the night", ()))
     for name in ("one", "two"):
@@ -168,25 +166,6 @@ def test_how_attempts_were_made_is_told(database: Database) -> None:
     document = asked(database, "two").document
     assert document["makers"]["core"]["candidate"][0]["isolated"] is False
     assert "core: attempts of two were made without isolation." in document["notes"]
-
-
-def test_a_cost_that_not_every_attempt_says_is_not_drawn(database: Database) -> None:
-    """Where nobody reported, the mean of the others would look cheap."""
-    ready(database)
-    for name, silent in (("one", 0), ("two", 5)):
-        with database.write() as connection:
-            place = AttemptScope(TENANT, "core", "v2", name)
-            results = [
-                Attempt(
-                    task=task, attempt=0, score=1.0, latency_s=2.0,
-                    completion_tokens=None if at < silent else 7,
-                )
-                for at, task in enumerate(TASKS)
-            ]  # fmt: skip
-            record_attempts(connection, place, "r", results)
-    picture = frontier_picture(database, TENANT, "core", "v2", {})
-    assert picture is not None
-    assert (picture.cost, [point.cost for point in picture.points]) == ("latency_s", [2.0, 2.0])
 
 
 def test_what_the_candidate_or_its_parent_learned_is_looked_up(database: Database) -> None:

@@ -70,7 +70,6 @@ def test_attempts_go_where_results_vary() -> None:
 
 @given(st.integers(0, 40), st.randoms(use_true_random=False))
 def test_cut_off_anywhere_it_goes_on_as_it_would_have(done: int, random: object) -> None:
-    """Attempts end in any order; those that are missing come, and no look sees others."""
     found = plan()
     known: list[Attempt] = []
     while len(known) < done:
@@ -112,7 +111,6 @@ def test_what_the_plan_did_not_foresee_does_not_count() -> None:
 
 
 def test_the_gate_is_as_strict_as_the_look() -> None:
-    """What passes with one attempt at each of 100 tasks does not at the first of several looks."""
     design = make_design(TASKS, even(0.5, attempts=4), least=1, most=8)
     candidate = side(even(attempts=1))
     before = even(attempts=4)
@@ -130,7 +128,6 @@ def test_the_gate_is_as_strict_as_the_look() -> None:
 
 
 def test_it_gives_up_where_the_noise_is_not_its_own() -> None:
-    """The models differ by task: more attempts would not tell."""
     tasks = [f"t-{at}" for at in range(40)]
     design = make_design(tasks, {}, least=1, most=8)
     ours = {task: [float(at % 2)] * 2 for at, task in enumerate(tasks)}
@@ -141,9 +138,7 @@ def test_it_gives_up_where_the_noise_is_not_its_own() -> None:
 
 @pytest.mark.parametrize(
     "case",
-    [
-        Case(suite="realistic", change="everywhere", tasks=80, loss=0.05),
-    ],
+    [Case(suite="realistic", change="everywhere", tasks=80, loss=0.05)],
     ids=lambda one: f"{one.suite} {one.tasks}",
 )
 def test_what_is_worse_by_the_margin_passes_as_rarely_as_asked(case: Case) -> None:

@@ -122,8 +122,6 @@ def test_a_change_of_any_field_is_found(proven: ProvenLake) -> None:
 
 
 def test_a_document_has_one_form_for_all_readers(proven: ProvenLake) -> None:
-    """Fractions are written differently here and there."""
-
     def no_fractions(value: Any) -> bool:
         if isinstance(value, dict):
             return all(key.isascii() for key in value) and all(map(no_fractions, value.values()))

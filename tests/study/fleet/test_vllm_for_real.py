@@ -95,7 +95,6 @@ def ask_on(engine: Vllm, ended: threading.Event) -> list[Any]:
 def test_it_serves_what_the_channel_is_at(
     fleet: Fleet, engine: Vllm, add: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With caches full of what the weights before had made."""
     add("one", "two")
     fleet.promote("one")
     with following(fleet, engine, monkeypatch) as sidecar:
@@ -115,10 +114,7 @@ def test_an_answer_is_of_one_checkpoint(
 ) -> None:
     add("one", "two")
     fleet.promote("one")
-    with (
-        following(fleet, engine, monkeypatch) as sidecar,
-        ThreadPoolExecutor(4) as clients,
-    ):
+    with following(fleet, engine, monkeypatch) as sidecar, ThreadPoolExecutor(4) as clients:
         next_event(sidecar, "loaded")
         ended = threading.Event()
         asking = [clients.submit(ask_on, engine, ended) for _ in range(4)]
@@ -158,7 +154,6 @@ def test_a_delta_is_an_adapter_on_its_own_weights(
 def test_what_does_not_suit_it_never_reaches_it(
     fleet: Fleet, engine: Vllm, models: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """vLLM itself would keep its own config, or what the checkpoint lacks, and say nothing."""
     bad = fleet.folder / "bad"
     shutil.copytree(models / "two", bad)
     if kind == "cut":
@@ -187,7 +182,6 @@ def test_what_does_not_suit_it_never_reaches_it(
 def test_a_restart_and_a_reload_that_failed(
     fleet: Fleet, engine: Vllm, models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a reload that failed leaves behind may spoil the next one: it takes a restart."""
     bad = fleet.folder / "bad"
     shutil.copytree(models / "two", bad)
     weights = bad / "model.safetensors"

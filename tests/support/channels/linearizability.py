@@ -33,10 +33,7 @@ class Told:
 
 
 def problems(
-    calls: Sequence[Call],
-    changes: Sequence[Change],
-    notices: Sequence[Told],
-    head: tuple[int, str],
+    calls: Sequence[Call], changes: Sequence[Change], notices: Sequence[Told], head: tuple[int, str]
 ) -> list[str]:
     """Of one channel. `changes` are all of its history, the setting up included; calls that are
     not among `calls` were made before all of them."""

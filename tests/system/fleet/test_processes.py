@@ -100,7 +100,6 @@ def test_killed_while_it_fetches(fleet: Fleet) -> None:
 
 
 def test_killed_while_it_loads(fleet: Fleet) -> None:
-    """The command ends with it, before the next sidecar begins."""
     fleet.add("one")
     fleet.promote("one")
     folder = fleet.folder

@@ -74,7 +74,6 @@ def test_more_attempts_would_decide_where_chance_is_the_reason() -> None:
 
 
 def test_few_tasks_do_not_pass_however_good() -> None:
-    """T19."""
     few = TASKS[:40]
     ours = suite(side(even(1.0, few)), side(even(0.0, few)), tasks=few)
     assert decide(evidence(ours)).outcome == "INCONCLUSIVE"
@@ -87,7 +86,6 @@ def test_few_tasks_do_not_pass_however_good() -> None:
 
 
 def test_all_errors_are_an_error() -> None:
-    """T18."""
     ours = side(even())
     broken = SideEvidence([failed(one) for one in ours.attempts])
     for pair in ((broken, ours), (ours, broken), (broken, broken)):
@@ -97,7 +95,6 @@ def test_all_errors_are_an_error() -> None:
 
 
 def test_errors_count_at_their_worst_and_too_many_are_an_error() -> None:
-    """T21: an error is no 0 in a mean. But it may hide one, and counts so for a PASS."""
     ours = list(side(even()).attempts)
     some = SideEvidence([failed(one) if at < 10 and at % 2 else one for at, one in enumerate(ours)])
     verdict = judged(some, even())
@@ -127,7 +124,6 @@ def test_errors_are_counted_with_why_and_where() -> None:
 
 
 def test_many_attempts_at_one_task_hide_no_errors_at_others() -> None:
-    """Where only what failed is an error, the share of all attempts says nothing."""
     ours = [
         failed(one) if one.result.task in TASKS[:20] and one.result.attempt else one
         for one in side(even()).attempts
@@ -139,7 +135,6 @@ def test_many_attempts_at_one_task_hide_no_errors_at_others() -> None:
 
 
 def test_no_results_are_an_error() -> None:
-    """T19."""
     for pair in ((SideEvidence(), side(even())), (side(even()), SideEvidence())):
         assert judged(*pair).outcome == "ERROR"
 
@@ -186,7 +181,6 @@ def test_old_results_do_not_count() -> None:
 
 
 def test_results_from_the_future_are_an_error() -> None:
-    """Beyond what a clock goes back that is put right."""
     assert judged(side(even(), at=NOW + MINUTE), even()).outcome == "PASS"
     assert judged(side(even(), at=NOW + MINUTE + 1), even()).outcome == "ERROR"
 
@@ -209,7 +203,6 @@ def test_who_is_there_already_or_withdrawn_does_not_pass() -> None:
 
 
 def test_the_order_of_rows_changes_nothing() -> None:
-    """T22: ties, and no random number anywhere."""
     random = Random(4)
     ours, theirs = (
         list(side({task: [random.choice([0.0, 1.0]) for _ in range(3)] for task in TASKS}).attempts)
@@ -310,7 +303,6 @@ def test_a_guard_has_to_hold_by_what_is_shown(tokens: int, outcome: str) -> None
 
 
 def test_a_metric_that_nobody_measured_is_not_0() -> None:
-    """T21."""
     ours, theirs = side(even()), side(even(), completion_tokens=1_000)
     assert judged(ours, theirs, guarded("max_increase = 0.10")).outcome == "ERROR"
     some = SideEvidence([*theirs.attempts[:-1], ours.attempts[-1]])
@@ -318,7 +310,6 @@ def test_a_metric_that_nobody_measured_is_not_0() -> None:
 
 
 def test_a_heavy_tail_is_seen_and_not_hidden_by_ranks() -> None:
-    """T22: a few tasks cost seventy times as much; most of them the same as before."""
     theirs = side(even(), cost_usd=1.0)
     ours = [
         replace(one, result=replace(one.result, cost_usd=70.0 if at < 60 else 1.0))
@@ -374,7 +365,6 @@ LIVE = POLICY + '[[live]]\nmetric = "edit_persistence"\nmargin = 0.02\n'
 
 
 def test_all_traffic_needs_a_canary_that_has_shown_it() -> None:
-    """T23: what counts is the newest look, also when somebody has waited since."""
     assert judged(even(), even(), LIVE).outcome == "INCONCLUSIVE"
     said = {
         "pass": "PASS",

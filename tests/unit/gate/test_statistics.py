@@ -35,7 +35,6 @@ def compared(pairs: list[tuple[list[float], list[float]]], *, swapped: bool = Fa
 def test_swapping_candidate_and_incumbent_turns_every_sign(
     pairs: list[tuple[list[float], list[float]]],
 ) -> None:
-    """T20: exactly, not nearly."""
     one, other = compared(pairs), compared(pairs, swapped=True)
     assert one.difference == -other.difference
     assert (one.lower, one.upper) == (-other.upper, -other.lower)
@@ -49,7 +48,6 @@ def test_swapping_candidate_and_incumbent_turns_every_sign(
 def test_the_order_of_rows_does_not_matter(
     pairs: list[tuple[list[float], list[float]]], random: Random
 ) -> None:
-    """T22."""
     items = list(enumerate(pairs))
     random.shuffle(items)
     candidate = {f"t{at}": random.sample(ours, len(ours)) for at, (ours, _) in items}
@@ -59,7 +57,6 @@ def test_the_order_of_rows_does_not_matter(
 
 @pytest.mark.parametrize("tasks", [10, 30, 80, 200, 500])
 def test_where_nothing_differs_the_bound_is_the_exact_one(tasks: int) -> None:
-    """T22: ties alone show no more than that so many tasks were not hit."""
     assert lower_bound(np.zeros(tasks), -1.0, 0.05) == pytest.approx(0.05 ** (1 / tasks) - 1)
 
 
