@@ -60,8 +60,7 @@ def _private(path: str, flags: int) -> int:
 
 def narrow(directory: Path) -> bool:
     """Take from everybody but the owner what they may do with a directory and all in it; whether
-    there was anything to take. Another user's directory stays as it is, and so does one that all
-    share, such as /tmp."""
+    there was anything to take."""
     try:
         status = directory.stat()
     except OSError:

@@ -24,8 +24,6 @@ _PLAIN = re.compile(
 _DIGITS = re.compile("[0-9a-f]{64}")
 _READABLE_CHARS_MAX = 40
 _PLAIN_TENANT = re.compile(f"[a-z0-9_-]{{1,{_READABLE_CHARS_MAX}}}")
-TENANT_FOLDER_BEGINS = "t-"
-_TENANT_FOLDER = re.compile(rf"t-[a-z0-9_-]{{0,{_READABLE_CHARS_MAX}}}(\.[0-9a-f]{{24}})?")
 _NOT_PLAIN = re.compile("[^a-z0-9_-]")
 #: Of a digest, in a folder's name: no two tenants of a service share 96 bits.
 _TENANT_DIGITS = 24
@@ -66,19 +64,12 @@ def sha256_digest(text: str) -> str:
 
 
 def tenant_folder(tenant: str) -> str:
-    """The part of a path that only this tenant's files lie under. Where its name is not plain, or
-    differs from a plain one in case alone, which some file systems pass over, a digest tells it
-    from all others; a plain name holds no dot."""
+    """The part of a path that only this tenant's files lie under."""
     if _PLAIN_TENANT.fullmatch(tenant):
         return f"t-{tenant}"
     readable = _NOT_PLAIN.sub("_", tenant.lower())[:_READABLE_CHARS_MAX]
     digest = hashlib.sha256(tenant.encode(errors="surrogatepass")).hexdigest()
     return f"t-{readable}.{digest[:_TENANT_DIGITS]}"
-
-
-def is_tenant_folder(part: str) -> bool:
-    """Whether a part of a path is the folder of a tenant."""
-    return _TENANT_FOLDER.fullmatch(part) is not None
 
 
 def _unfit(name: str) -> str:

@@ -45,7 +45,6 @@ class SecretSeal:
         return cls(Path(named) if named else settings.data / KEY_NAME, makes_key=not named)
 
     def seal(self, text: str, place: str) -> str:
-        """Raises SecretKeyUnfit."""
         self._make_missing()
         cipher = self._cipher()
         nonce = secrets.token_bytes(_NONCE_BYTES)
@@ -54,7 +53,6 @@ class SecretSeal:
         return f"{SEALED_MARK}{self._key_name}:{encoded}"
 
     def open(self, text: str, place: str) -> str:
-        """Raises SecretKeyUnfit."""
         from cryptography.exceptions import InvalidTag
 
         changed = f"{place} was changed in the database since; remove it, and add it again"

@@ -39,9 +39,7 @@ def setting(
     choices: tuple[str, ...] = (),
     secret: bool = False,
 ) -> Any:
-    """Declares a setting as a field of the same name. The type is that of `default`. `turn` says
-    when an operator changes it; `at_most` names a setting that it may not exceed, `needs` one that
-    has to be set too."""
+    """Declares a setting as a field of the same name. The type is that of `default`."""
     facts = {
         "meaning": meaning,
         "turn": turn,
@@ -233,7 +231,6 @@ def without_secrets(url: str) -> str:
 
 
 def _refuse_unknown(values: Mapping[str, object], origin: str) -> None:
-    """Raises SettingInvalid."""
     known = [declared.name for declared in declarations()]
     for name in values:
         if name not in known:

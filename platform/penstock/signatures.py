@@ -75,7 +75,6 @@ class PublicKey:
 
     @classmethod
     def of_pem(cls, content: bytes, file: str) -> Self:
-        """Raises PublicKeyUnfit."""
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
@@ -137,7 +136,6 @@ class SigningKey:
 
     @property
     def public(self) -> PublicKey:
-        """Raises SigningKeyUnfit."""
         return PublicKey(self._key.public_key().public_bytes_raw())
 
     def sign(self, document: Mapping[str, Any]) -> dict[str, Any]:

@@ -147,9 +147,7 @@ def read_section(
     kind: type[Section], section: Mapping[str, Any], where: str, directory: Path = Path()
 ) -> Section:
     """A section as a dataclass: the types of its fields say what they may hold, and a field with a
-    default may be left out. A field of Seconds ends with `_s`, and its key does not. A float is a
-    share, a path is relative to the directory, a dataclass is a table, and several are an array of
-    tables. The dataclass refuses its values by ValueError."""
+    default may be left out. A field of Seconds ends with `_s`, and its key does not."""
     kinds = get_type_hints(kind, include_extras=True)
     for name, hint in kinds.items():
         if NoneType in get_args(hint):

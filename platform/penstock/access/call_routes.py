@@ -126,7 +126,6 @@ def _fields_in(path: str) -> list[str]:
 async def _question(
     call: Call[Any, Any], request: Request[Any, Any, Any], hold: Callable[[int], None]
 ) -> Question:
-    """Raises InvalidInput."""
     in_path = _fields_in(call.path)
     if call.method != "POST":
         what, strict = "The query string", False

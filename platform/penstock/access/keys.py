@@ -24,7 +24,7 @@ from penstock.database.engine import Database, clock_us, lock_table, now_us
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT, is_tenant
 from penstock.http.address import address_group
-from penstock.http.request_log import current_request
+from penstock.http.problems import current_request
 from penstock.metrics import Metrics
 
 _SECRET_BYTES = 24
@@ -167,9 +167,8 @@ def rotate_key(
     maker_expires_at: int | None = None,
     by: str = OPERATOR,
 ) -> tuple[Key, str]:
-    """Another key in place of this one, of its tenant, role and note, and for as long as
-    this one was made for; this one works until `old_until` at most, in microseconds since 1970. A
-    key of any tenant, or of this one. Raises InvalidInput."""
+    """Another key in place of this one, of its tenant, role and note, and for as long as this one
+    was made for; this one works until `old_until` at most, in microseconds since 1970."""
     valid = [api_key.c.id == key_id, api_key.c.revoked_at.is_(None)]
     if tenant is not None:
         valid.append(api_key.c.tenant == tenant)
@@ -341,7 +340,6 @@ class FailedKeys:
         return len(self._windows)
 
     def refuse_guesser(self, address: str | None) -> None:
-        """Raises TooManyBadKeys."""
         began_s, failures = self._windows.get(_place(address), (0.0, 0))
         left_s = began_s + _WINDOW_SECONDS - self._clock.elapsed_s()
         if failures >= _FAILURES_MAX and left_s > 0:

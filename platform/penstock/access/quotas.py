@@ -27,15 +27,6 @@ HOUR_US = 3_600_000_000
 
 
 @dataclass(frozen=True)
-class Quota:
-    """A tenant's own maximum, in place of the one for all."""
-
-    tenant: str
-    name: str
-    maximum: int
-
-
-@dataclass(frozen=True)
 class QuotaUse:
     """What a tenant has used, and may use. Queries are counted by each process alone: `used` is
     None. A `maximum` of None is no limit."""
@@ -61,7 +52,7 @@ class Quotas:
 
     def refresh(self) -> None:
         """Read what tenants may use, and what all processes took. Raises DatabaseUnreachable."""
-        own = {(quota.tenant, quota.name): quota.maximum for quota in list_quotas(self._database)}
+        own = own_quotas(self._database)
         now_us = self._clock.now_us()
         used = read_use(self._database, now_us)
         with self._lock:
@@ -125,10 +116,11 @@ def read_use(database: Database, now_us: int) -> dict[tuple[str, str], int]:
     return used
 
 
-def list_quotas(database: Database) -> list[Quota]:
-    query = sa.select(tenant_quota).order_by(*tenant_quota.primary_key.columns)
+def own_quotas(database: Database) -> dict[tuple[str, str], int]:
+    """By tenant and name, the maxima in place of those for all."""
     with database.read() as connection:
-        return [Quota(**row._mapping) for row in connection.execute(query)]
+        rows = connection.execute(sa.select(tenant_quota))
+        return {(row.tenant, row.name): row.maximum for row in rows}
 
 
 def set_quota(
@@ -158,7 +150,7 @@ def set_quota(
 def survey_quotas(database: Database, settings: Settings, clock: Clock) -> list[QuotaUse]:
     """Of all tenants that the ledger or a quota of their own names."""
     used = read_use(database, clock.now_us())
-    own = {(quota.tenant, quota.name): quota.maximum for quota in list_quotas(database)}
+    own = own_quotas(database)
     defaults = default_quotas(settings)
     rows = []
     for tenant in sorted({tenant for tenant, _ in {*used, *own}}):

@@ -32,7 +32,7 @@ from penstock.console.oidc import OpenIdProvider, new_challenge, read_challenge
 from penstock.console.page import ConsolePage, all_pages
 from penstock.console.templates import PageFrame
 from penstock.errors import PenstockError
-from penstock.http.request_log import current_request
+from penstock.http.problems import current_request
 
 log_line = structlog.get_logger()
 

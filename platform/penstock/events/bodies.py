@@ -49,14 +49,8 @@ def split_body(
     line_bytes_max: int = sys.maxsize,
     array_bytes_max: int = sys.maxsize,
 ) -> Iterator[Chunk]:
-    """Chunks of consecutive lines, each with the number of its first line. In an array the
-    elements count as lines; a broken one is rejected later, and costs no other. One that ends
-    behind a whole element has `ARRAY_WITHOUT_END` for its last line. `ndjson` says that
-    the body is no array, whatever it begins with. Of a longer line only the beginning comes, which
-    is over the limit too.
-
-    Lines come as their parts do, so that a large body is never held whole; an array is. A chunk
-    may be empty: a turn for others. Raises ArrayTooLarge."""
+    """Chunks of consecutive lines, each with the number of its first line. In an array the elements
+    count as lines; a broken one is rejected later, and costs no other."""
     rest = iter(parts)
     head = next(rest, b"")
     while len(head) < _HEAD_BYTES and (part := next(rest, None)) is not None:

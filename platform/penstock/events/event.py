@@ -239,10 +239,8 @@ class EventFields(Struct, kw_only=True, gc=False):
 
 
 class Envelope(EventFields, kw_only=True, gc=False):
-    """An event of any type, with its payload as the bytes that were sent.
-
-    `extra` holds the unknown top-level fields as a JSON object. Only the gateway writes it: a
-    producer's own field of that name is an unknown field."""
+    """An event of any type, with its payload as the bytes that were sent. `extra` holds the unknown
+    top-level fields as a JSON object."""
 
     type: Id
     payload: Raw

@@ -82,7 +82,6 @@ def encode_frame(frame: Frame) -> bytes:
 
 
 def decode_frame(value: bytes) -> Frame:
-    """Raises ValueError for a value that is no frame."""
     if len(value) < _LENGTH.size:
         raise ValueError("it is too short")
     (length,) = _LENGTH.unpack_from(value)
@@ -113,7 +112,6 @@ def encode_unjudged(lines: bytes, tenant: str, received_us: int, schema_version:
 
 
 def decode_rejected(body: bytes) -> list[RejectedLine]:
-    """Raises ValueError."""
     return _rejected_decoder.decode_lines(body)
 
 

@@ -90,8 +90,7 @@ class HttpClient:
         keep_alive: bool = False,
     ) -> None:
         """A request with its answer takes at most `seconds_max`. Of an answer `bytes_max` are read,
-        and one byte more, which shows that it is too long. Without a policy any address is dialled:
-        for people who name their own service."""
+        and one byte more, which shows that it is too long."""
         self._target = address.target
         self._connection = address.connection(seconds_max, egress)
         self._seconds_max = seconds_max
@@ -136,8 +135,7 @@ class HttpClient:
         self, method: str, headers: Mapping[str, str], body: bytes | None, *, target: str
     ) -> Iterator[tuple[HttpAnswer, BinaryIO]]:
         """An answer without its body, and the body as it comes. Each wait for more of it takes at
-        most `seconds_max`, and the whole as long as it needs: somebody is reading it. Raises
-        OSError, HTTPException; reading a body that is not whole does too."""
+        most `seconds_max`, and the whole as long as it needs: somebody is reading it."""
         self._connection.close()
         try:
             self._connection.request(method, target, body, dict(headers))
@@ -236,7 +234,6 @@ class ServiceClient:
     def __init__(
         self, url: str, key: str | None = None, seconds_max: float = _SERVICE_SECONDS_MAX
     ) -> None:
-        """Raises InvalidInput."""
         what = f"The address {without_secrets(url)}"
         address = HttpAddress.of(url, what)
         if address.login is not None:
@@ -264,7 +261,6 @@ class ServiceClient:
         self._http.cut()
 
     def get(self, path: str, **headers: str) -> HttpAnswer:
-        """Raises ServerUnreachable, as `post` does."""
         return self._request("GET", path, None, headers)
 
     def post(self, path: str, body: bytes, **headers: str) -> HttpAnswer:
@@ -290,8 +286,7 @@ class ServiceClient:
 
     def call(self, method: str, path: str, fields: Mapping[str, object], kind: type[T]) -> T:
         """The answer to a call. Fields that its path names in braces stand there; the others are
-        the body of a POST, else the query. Raises the error that the service raised;
-        ServerUnreachable, AnswerUnusable."""
+        the body of a POST, else the query."""
         rest = dict(fields)
         target = re.sub(
             r"{(\w+)(?::path)?}", lambda name: quote(str(rest.pop(name[1])), safe=""), path

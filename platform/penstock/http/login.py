@@ -26,7 +26,6 @@ def login_path() -> Path:
 
 
 def read_login() -> Login | None:
-    """Raises InvalidInput where the file is there and cannot be read."""
     path = login_path()
     try:
         return msgspec.json.decode(path.read_bytes(), type=Login)
@@ -38,7 +37,6 @@ def read_login() -> Login | None:
 
 
 def keep_login(login: Login) -> Path:
-    """Raises InvalidInput where the file cannot be written."""
     path = login_path()
     unfinished = path.with_name(f"{path.name}.unfinished")
     try:

@@ -1,21 +1,122 @@
 """Errors as `application/problem+json`: what happened, to what, what to do."""
 
 import re
-from collections.abc import Mapping
+import secrets
+import time
+from collections.abc import Iterable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
 import structlog
 from litestar import Request, Response
+from litestar.enums import ScopeType
 from litestar.exceptions import HTTPException
+from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.errors import PenstockError
-from penstock.http.request_log import current_request
+from penstock.metrics import Metrics
 
-PROBLEM = "application/problem+json"
+_HEADER = b"x-request-id"
+#: What else comes as an id gets one of ours: it stands in log lines and in an answer's headers.
+_ACCEPTED = re.compile(rb"[\w.:/+=@~-]{1,128}", re.ASCII)
+_PATH_CHARS_MAX = 200
+#: They come every few seconds, and are no news while all is well.
+_PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 
 log_line = structlog.get_logger()
+
+
+@dataclass
+class RequestFacts:
+    """What is known of a request while it is answered."""
+
+    id: str
+    #: The id of the key that it came with, once it is accepted, and whose it is.
+    key: str | None = None
+    tenant: str | None = None
+    #: Where it comes from: of a balancer, where one is in front.
+    address: str | None = None
+
+
+_current: ContextVar[RequestFacts | None] = ContextVar("request_facts", default=None)
+
+
+def current_request() -> RequestFacts | None:
+    """The request that is being answered here; None outside of one."""
+    return _current.get()
+
+
+class RequestLog:
+    """Around the application: gives ids, counts answers, writes the line of each request."""
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, which: str) -> None:
+        """`which` is the setting `request_log`."""
+        self._app = app
+        self._metrics = metrics
+        self._which = which
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != ScopeType.HTTP:
+            await self._app(scope, receive, send)
+            return
+        request = RequestFacts(_sent_id(scope["headers"]) or secrets.token_hex(8))
+        if client := scope.get("client"):
+            request.address = client[0]
+        header = (_HEADER, request.id.encode())
+        _current.set(request)
+        structlog.contextvars.bind_contextvars(request_id=request.id)
+        started_s = time.perf_counter()
+        status = size = 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status, size
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], header]
+            elif message["type"] == "http.response.body":
+                size += len(message["body"])
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        finally:
+            route = scope.get("path_template") or "none"  # bounded, as paths are not
+            self._metrics.add("http_answers_total", route=route, status=str(status))
+            if self._is_wanted(scope["path"], status):
+                self._write(scope, request, status, size, time.perf_counter() - started_s)
+
+    def _is_wanted(self, path: str, status: int) -> bool:
+        failed = not 200 <= status < 400
+        return self._which != "none" and (failed or (self._which == "all" and path not in _PROBES))
+
+    def _write(
+        self, scope: Any, request: RequestFacts, status: int, size: int, seconds: float
+    ) -> None:
+        """Without the query string, which may hold names of users."""
+        log_line.info(
+            "request",
+            method=scope["method"],
+            path=scope["path"][:_PATH_CHARS_MAX],
+            status=status or None,  # nothing was answered: the client was gone
+            ms=round(seconds * 1000, 1),
+            bytes=size,
+            address=request.address,
+            key=request.key,
+            tenant=request.tenant,
+        )
+
+
+def _sent_id(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
+    for name, value in headers:
+        if name == _HEADER:
+            return value.decode() if _ACCEPTED.fullmatch(value) else None
+    return None
+
+
+PROBLEM = "application/problem+json"
 
 
 class Problem(msgspec.Struct):

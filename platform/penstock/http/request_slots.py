@@ -27,11 +27,7 @@ class _Work:
 
 
 class RequestSlots:
-    """Threads of their own, since slow work must not hold those of the event loop.
-
-    Tenants take turns, and each has at most half of the slots and of the places that wait: the work
-    of one does not keep that of another waiting.
-    """
+    """Threads of their own, since slow work must not hold those of the event loop."""
 
     def __init__(
         self, name: str, *, running_max: int, waiting_max: int, retry_after_s: int = 1
@@ -126,7 +122,6 @@ class RequestSlots:
 
 @contextlib.contextmanager
 def cut_off_when_cancelled() -> Iterator[None]:
-    """Raises CutOff when the request is cancelled: its time at the end of the service is over."""
     try:
         yield
     except asyncio.CancelledError:

@@ -168,7 +168,6 @@ def _rewrite_file(order: ErasureOrder, name: str, meant: set[int]) -> None:
 
 
 def _move(connection: Connection, kept: Sequence[Any], fresh: str) -> None:
-    """Raises FileLost."""
     start = 0
     for row in kept:
         place = {"file": fresh, "start": start}

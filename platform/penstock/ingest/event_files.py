@@ -129,7 +129,6 @@ def unfit(facts: os.stat_result) -> str | None:
 
 
 def read_bodies(file: EventFile) -> Iterator[FileBody]:
-    """Raises InvalidInput."""
     try:
         with open_unbuffered(file) as opened:
             yield from _bodies(file.path, opened)
@@ -244,7 +243,6 @@ _BEGINNINGS = {
 
 
 def _check_text(path: Path, piece: bytes) -> None:
-    """Raises InvalidInput for what begins as no text does."""
     for beginning, kind in _BEGINNINGS.items():
         if piece.startswith(beginning):
             raise _refusal(path, f"it holds no events: it looks like {kind}")

@@ -5,7 +5,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from penstock.audit.entry import OPERATOR
 from penstock.clock import SystemClock
@@ -56,23 +55,7 @@ class ImportSummary:
     redacted: Counter[str] = field(default_factory=Counter)
 
 
-class EventImporter(Protocol):
-    """Takes events of one tenant in; what was taken stays, and may be taken again."""
-
-    summary: ImportSummary
-
-    def take(self, file: EventFile) -> Iterator[tuple[int, int]]:
-        """The events of a file; yields how many bytes of it were read so far, of how many. Raises
-        InvalidInput, Backlogged."""
-
-    def take_body(self, content: bytes, first_line: int = 1, *, ndjson: bool = True) -> None:
-        """The events of these whole lines. Raises BodyUnreadable, Backlogged."""
-
-    def finish(self) -> ImportSummary:
-        """Once all was taken."""
-
-
-def event_importer(desk: Desk) -> EventImporter:
+def event_importer(desk: Desk) -> "EventImporter":
     if isinstance(desk, LocalDesk):
         return FileImporter(desk.lake, desk.caller.tenant, by=desk.caller.actor)
     assert isinstance(desk, RemoteDesk)
@@ -212,6 +195,9 @@ class FileImporter:
             self._tenant, self._by, "ingest", accepted=accepted, rejected=rejected
         )
         self.summary.near_misses |= {miss.key: miss.known for miss in piece.near_misses.counts}
+
+
+EventImporter = FileImporter | ServiceImporter
 
 
 def wait_until_stored(lake: Lake, tenant: str, patience_s: float) -> bool:

@@ -121,8 +121,7 @@ class Waiting:
 
 def wait_seconds(limits: IngestSettings, tenants: int, partitions: int = 1) -> float:
     """How long a tenant may wait where so many do, in each of so many partitions: the more there
-    are, the longer, so that they do not write more files than they may. Whoever is written has
-    waited at least half of it."""
+    are, the longer, so that they do not write more files than they may."""
     files_per_second = limits.flush_files_per_second_max / partitions
     return max(limits.flush_seconds_max, 2 * tenants / files_per_second)
 
@@ -318,11 +317,7 @@ def _storable(text: str) -> str:
 
 def _sift(frame: Frame, summariser: Summariser) -> tuple[Frame, list[RejectedLine]]:
     """The frame without the lines that cannot be stored, and those lines: the gateway should not
-    have let them through.
-
-    A flush is stored as a whole or not at all. Where the bytes of a line prevent it, each line is
-    tried alone: slow, and done only then.
-    """
+    have let them through. A flush is stored as a whole or not at all."""
     fit: list[bytes] = []
     unfit: list[RejectedLine] = []
     for number, line in enumerate(frame.body.split(b"\n"), 1):

@@ -108,8 +108,7 @@ class Acceptor:
         array_bytes_max: int = sys.maxsize,
     ) -> Iterator[Acceptance]:
         """Of a body in parts. A piece at a time, so that the caller may do something else in
-        between. Raises BodyUnreadable when hardly any line of the body is an event, and
-        ArrayTooLarge."""
+        between."""
         place = (self.tenant, received_us, self.partitions, self.rejected_line_bytes_max)
         rejected = 0
         chunks = split_body(

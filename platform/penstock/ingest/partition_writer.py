@@ -157,10 +157,8 @@ class PartitionWriter:
         return self._claim is None or self._position == self._claim.next_offset
 
     def step(self, *, drain: bool = False, hurried: bool = False, end: int | None = None) -> bool:
-        """Read new values, and flush when it is time; with `drain`, as soon as there is no more
-        to read, and `hurried` also while more comes. A caller that knows the `end` of the
-        partition saves a read. Returns whether anything moved. After an exception call
-        `start_over`."""
+        """Read new values, and flush when it is time; with `drain`, as soon as there is no more to
+        read, and `hurried` also while more comes."""
         claim = self._claim or self._try_claim()
         if claim is None:
             return False
@@ -246,7 +244,6 @@ class PartitionWriter:
         self._renewed_s = self._parts.clock.elapsed_s()
 
     def _refuse_gap(self) -> None:
-        """Raises LogExpired where the log let go of the events that come next."""
         log, position = self._parts.lake.log, self._position
         if log.expires and (first := log.bounds(self._partition).first) > position:
             raise LogExpired(partition=self._partition, first=first, covered=position)

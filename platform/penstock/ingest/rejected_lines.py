@@ -213,7 +213,6 @@ def list_rejected(
 
 
 def read_rejected(lake: Lake, entry_id: int, *, tenant: str | None = None) -> RejectedEntry:
-    """Raises InvalidInput."""
     entries = _read(lake, _of(tenant).where(rejected.c.id == entry_id))
     if not entries:
         raise InvalidInput(what=f"The rejected line {entry_id}", why="there is none")
@@ -258,8 +257,7 @@ def replay_rejected(
     lake: Lake, clock: Clock, ids: list[int] | None = None, *, tenant: str | None = None
 ) -> ReplayOutcome:
     """Validate these lines again, or all that were not replayed yet, and append those that are
-    accepted now. After a kill it may be run again: a line that is appended twice is one event.
-    Raises InvalidInput for an unknown id."""
+    accepted now. After a kill it may be run again: a line that is appended twice is one event."""
     for entry_id in ids or ():
         read_rejected(lake, entry_id, tenant=tenant)
     query = _of(tenant).where(rejected.c.replayed_at.is_(None))

@@ -83,9 +83,8 @@ class Writer:
         return self._parts.clock.elapsed_s() - self._progress_s
 
     def drain(self, seconds_max: float = math.inf) -> bool:
-        """Without the thread: take all that the log holds into the lake now, as far as that
-        goes in time. False when another process owns a partition and does it. Raises the error
-        that stops it."""
+        """Without the thread: take all that the log holds into the lake now, as far as that goes in
+        time. False when another process owns a partition and does it."""
         until_s = self._parts.clock.elapsed_s() + seconds_max
         try:
             self._follow_log()
@@ -226,8 +225,7 @@ def divide(
     writers: Sequence[str], owners: Mapping[int, str], mine: str, partitions: int
 ) -> tuple[set[int], set[int]]:
     """The partitions that one writer may claim, and those that it should release. Every writer has
-    as many as any other, or one more. Each writer decides for itself from the same facts. Where
-    these differ for a moment, the claims themselves keep order."""
+    as many as any other, or one more. Each writer decides for itself from the same facts."""
     ranked = sorted({*writers, mine})
     rank = ranked.index(mine)
     quota = partitions // len(ranked) + (rank < partitions % len(ranked))

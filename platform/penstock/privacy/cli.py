@@ -71,7 +71,6 @@ def erase(
 
 
 def _scope(lake: Lake, **given: str | None) -> Any:
-    """Raises InvalidInput."""
     from penstock.database.engine import clock_us
     from penstock.privacy.orders import ErasureScope
 

@@ -132,9 +132,7 @@ class DecidedConsents:
 
 
 class SessionDecisions:
-    """What decisions say of sessions, as decided by now. `sessions` has the column session_id; of
-    all of them it is asked once which users and projects they name, as of the snap, and only where
-    something was decided on any."""
+    """What decisions say of sessions, as decided by now."""
 
     def __init__(
         self, lake: Lake, tenant: str, sessions: pa.Table, snap: int | None = None

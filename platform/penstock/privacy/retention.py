@@ -83,7 +83,6 @@ class RetentionRule:
 def set_rule(
     lake: Lake, kind: str, age_s: int | None, *, tenant: str, breaks_snapshots: bool, by: str
 ) -> None:
-    """Raises InvalidInput."""
     kinds = retention_parts()
     if kind not in kinds:
         raise InvalidInput(what=f"The kind {kind}", why=f"it is one of {', '.join(kinds)}")

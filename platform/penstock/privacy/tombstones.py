@@ -37,7 +37,6 @@ class TombstoneKey:
 
     @classmethod
     def of(cls, seal: SecretSeal) -> "TombstoneKey":
-        """Raises SecretKeyUnfit."""
         return cls(seal.key_for(_PURPOSE))
 
     def digest(self, tenant: str, kind: str, value: str) -> str:
@@ -69,7 +68,6 @@ class ErasedEvents:
 
 
 def find_erased(database: Database, seal: SecretSeal, decoded: DecodedEvents) -> ErasedEvents:
-    """Raises SecretKeyUnfit where there are tombstones and not their key."""
     with database.read() as connection:
         newest = _newest(connection)
         if not newest:

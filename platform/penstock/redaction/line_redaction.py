@@ -147,7 +147,6 @@ class LineRedactor:
     def of(
         cls, settings: Settings, key: Callable[[], bytes], modes_of: ModesOf = lambda _tenant: None
     ) -> Self:
-        """Raises RedactionRulesInvalid."""
         room = settings.room(RedactionSettings)
         return cls(room.rule_book(), cache(key), modes_of=modes_of, book_of=room.rule_book)
 

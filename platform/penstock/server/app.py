@@ -20,8 +20,7 @@ from penstock.channels import routes as channels
 from penstock.console.routes import console_routes, on_console_http_error
 from penstock.errors import PenstockError
 from penstock.http.openapi import KEY_NEEDED, SECURITY_SCHEMES, refusals
-from penstock.http.problems import on_http_error, on_penstock_error, on_unexpected_error
-from penstock.http.request_log import RequestLog
+from penstock.http.problems import RequestLog, on_http_error, on_penstock_error, on_unexpected_error
 from penstock.ingest import routes as ingest
 from penstock.lake import routes as lake
 from penstock.lake.desk import Caller, all_calls

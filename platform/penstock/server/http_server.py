@@ -102,12 +102,7 @@ def _serve(settings: Settings, role: ServerRole, *, json: bool) -> None:
 
 
 def _keep_memory() -> None:
-    """Memory that one request or flush gave back is taken again by the next.
-
-    Left alone, the C library returns each large buffer to the system at once and asks for it again
-    a moment later; on virtual machines that costs more than the work on the buffer. Where it has no
-    such setting nothing changes.
-    """
+    """Memory that one request or flush gave back is taken again by the next."""
     try:
         set_option = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):

@@ -22,7 +22,6 @@ def path(text: str | Path) -> Path:
 
 
 def _own_lake(context: typer.Context, data: Path | None) -> Path | None:
-    """Raises StoreNeeded where a service is named, and no directory."""
     named = os.environ.get("PENSTOCK_URL", "").strip()
     if data is None and named and not os.environ.get("PENSTOCK_DATA"):
         raise StoreNeeded(command=context.command_path)

@@ -15,8 +15,8 @@ from penstock.access.keys import (
     KeyRing,
     create_key,
 )
-from penstock.http import request_log
-from penstock.http.request_log import RequestFacts
+from penstock.http import problems
+from penstock.http.problems import RequestFacts
 from penstock.lake.lake import Lake, open_or_make
 from penstock.metrics import Metrics
 from penstock.settings import load_settings
@@ -39,7 +39,7 @@ def test_an_address_that_guesses_is_held_off(lake: Lake) -> None:
     authorizer = Authorizer(ring, clock, metrics)
 
     def ask(address: str, authorization: str | None) -> object:
-        request_log._current.set(RequestFacts("r", address=address))
+        problems._current.set(RequestFacts("r", address=address))
         return asyncio.run(authorizer.authorize(authorization, "read"))
 
     for _ in range(_FAILURES_MAX):
