@@ -9,7 +9,7 @@ from penstock.errors import SettingInvalid
 from penstock.ingest.settings import IngestSettings
 from penstock.lake.settings import LakeSettings
 from penstock.settings import Settings, load_settings
-from penstock_jobs.loop.settings import LoopSettings
+from penstock_jobs.loop import LoopSettings
 
 
 def test_each_room_gets_its_own_from_all_layers(tmp_path: Path) -> None:

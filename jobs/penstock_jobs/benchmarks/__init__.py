@@ -1,1 +1,16 @@
 """Benchmarks: suites of tasks, and what checkpoints score at them."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from penstock.settings import RoomSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkSettings(RoomSettings):
+    """See docs/settings.md."""
+
+    VARIABLES: ClassVar = frozenset({
+        "attempt", "check", "checkpoint", "edited", "model_url", "prompt_file", "report",
+        "result", "seed", "suite", "task",
+    })  # fmt: skip

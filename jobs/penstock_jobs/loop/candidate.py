@@ -17,9 +17,9 @@ from penstock.lake.catalog import name_snap, pinned
 from penstock.lake.query import OwnQuery
 from penstock.settings import without_secrets
 from penstock.shards.manifest import shard_folder
+from penstock_jobs.loop import LoopSettings
 from penstock_jobs.loop.cycles import database_now, encoded_inputs
 from penstock_jobs.loop.loop_file import CycleStart, token_of
-from penstock_jobs.loop.settings import LoopSettings
 from penstock_jobs.loop.stage import (
     CycleOver,
     Stage,

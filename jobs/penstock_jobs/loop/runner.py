@@ -20,6 +20,7 @@ from penstock.gate.policy import parse
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock.storage.errors import StoreUnreachable
+from penstock_jobs.loop import LoopSettings
 from penstock_jobs.loop.candidate import RegisterStage, RewardsStage, ShardStage, TrainStage
 from penstock_jobs.loop.cycles import (
     Cycle,
@@ -31,7 +32,6 @@ from penstock_jobs.loop.cycles import (
 )
 from penstock_jobs.loop.loop_file import LoopFile, RetryPolicy, environment_of, token_of
 from penstock_jobs.loop.release import BenchStage, CanaryStage, GateStage, PromoteStage, WatchStage
-from penstock_jobs.loop.settings import LoopSettings
 from penstock_jobs.loop.stage import (
     CycleOver,
     Stage,

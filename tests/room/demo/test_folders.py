@@ -9,8 +9,8 @@ from penstock.errors import InvalidInput
 from penstock.settings import load_settings
 from penstock_jobs.demo.player import make_folders
 from penstock_jobs.demo.server import running_server
+from penstock_jobs.loop import LoopSettings
 from penstock_jobs.loop.loop_file import load_loop
-from penstock_jobs.loop.settings import LoopSettings
 
 
 def test_each_loop_file_can_be_used(tmp_path: Path) -> None:
