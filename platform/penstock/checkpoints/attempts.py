@@ -3,7 +3,7 @@
 import hashlib
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -177,22 +177,13 @@ def new_attempts(
     new = []
     for attempt in attempts:
         before = recorded.get(attempt.place)
-        if before is None or _gives_way(before.result, attempt):
+        gives_way = before and before.result.error is not None and attempt.error is None
+        if before is None or gives_way:
             new.append(attempt)
         elif attempt.error is None and (before.result != attempt or before.result.is_not(attempt)):
             place = {"checkpoint": scope.checkpoint, "suite": scope.suite, "run": before.run}
             raise AttemptConflict(attempt=attempt.attempt, task=attempt.task, **place)
     return new
-
-
-def _gives_way(before: Attempt, attempt: Attempt) -> bool:
-    """An error does to a score, and 0 tokens that nobody reported to none."""
-    if before.error is not None and attempt.error is None:
-        return True
-    counts = (attempt.prompt_tokens, attempt.completion_tokens)
-    zeros = {before.prompt_tokens, before.completion_tokens} <= {0, None}
-    silent = replace(before, prompt_tokens=None, completion_tokens=None)
-    return counts == (None, None) and zeros and before != attempt == silent
 
 
 def _row(scope: AttemptScope, run: str, attempt: Attempt, now: int) -> dict[str, Any]:

@@ -64,13 +64,6 @@ def test_the_version_is_what_is_in_it(tmp_path: Path) -> None:
     assert read_suite(folder).version not in (version, programs)
 
 
-def test_a_prompt_may_stand_beside(tmp_path: Path) -> None:
-    files = {"task.toml": "", "prompt.md": "# Do it\n"}
-    assert read_suite(make_suite(tmp_path / "s", {"one": files})).tasks[0].prompt == "# Do it\n"
-    write(tmp_path / "s/tasks/one/task.toml", 'prompt = "twice"')
-    assert "either in task.toml or in prompt.md" in refused(tmp_path / "s")
-
-
 def test_a_solution_lies_over_the_tree(tmp_path: Path) -> None:
     files = {"solution/answer": "42\n", "tree/answer": "41\n"}
     task = read_suite(make_suite(tmp_path / "s", {"one": files})).task("one")
@@ -165,17 +158,6 @@ def test_files_that_change_after_reading_are_refused(tmp_path: Path) -> None:
     write(folder / "tasks/task-0/tree/more.txt", "new")
     with pytest.raises(InvalidInput, match="was changed"):
         load_files(task, MIB)
-
-
-def test_a_task_over_the_limit_is_refused(tmp_path: Path) -> None:
-    folder = make_suite(tmp_path / "s", 1)
-    with pytest.raises(InvalidInput, match="over the limit of 5"):
-        load_files(read_suite(folder).task("task-0"), 5)
-
-
-def test_the_nearest_task_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="did you mean task-0"):
-        read_suite(make_suite(tmp_path / "s", 1)).task("tsk-0")
 
 
 def test_what_the_suite_s_check_holds_lies_beneath_each_check(tmp_path: Path) -> None:

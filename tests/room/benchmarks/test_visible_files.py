@@ -47,34 +47,6 @@ def test_of_a_home_that_only_root_enters_programs_of_path_are_shown(
     assert named_places(f"python {home}/agent/run.py") == [f"{home}/agent"]
 
 
-def test_of_ones_own_home_only_what_a_command_needs_is_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = tmp_path.resolve()
-    for folder in (".ssh", ".venv/bin", "code/bin", ".local/bin", ".local/share/tool/bin"):
-        (home / folder).mkdir(parents=True)
-    for file in (".ssh/key", ".netrc", "code/agent.py", "code/bin/run", ".local/share/tool/bin/t"):
-        (home / file).touch()
-    (home / ".venv" / "pyvenv.cfg").touch()
-    (home / ".venv" / "bin" / "python").symlink_to("/usr/bin/env")
-    (home / ".local" / "bin" / "t").symlink_to("../share/tool/bin/t")
-    monkeypatch.setenv("HOME", str(home))
-    path = [f"{home}/.local/bin", f"{home}/.venv/bin", f"{home}/code/bin", "/usr/bin"]
-    monkeypatch.setenv("PATH", os.pathsep.join(path))
-    assert str(home) in homes()
-
-    shown = {place.removeprefix(f"{home}/") for place in own_programs() if str(home) in place}
-    assert shown == {".local/bin", ".local/share/tool", ".venv", "code"}
-    for command, places in {
-        f"cat {home}/.ssh/key {home}/.netrc": {".ssh/key", ".netrc"},
-        f"cd {home} && ls {home}/": set(),
-        f"{home}/.venv/bin/python -m agent": {".venv"},
-        f"python {home}/code/agent.py": {"code"},
-        f"{home}/.local/bin/t": {".local/bin", ".local/share/tool"},
-    }.items():
-        assert {place.removeprefix(f"{home}/") for place in named_places(command)} == places
-
-
 def test_the_home_of_a_system_user_is_no_home(monkeypatch: pytest.MonkeyPatch) -> None:
     for place in ("/", "/usr/sbin", "/bin", "/var"):
         monkeypatch.setenv("HOME", place)

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.errors import InvalidInput
 from penstock.settings import load_settings
-from penstock_jobs.loop.cycles import StageLost, TrainerFailed
+from penstock_jobs.loop.cycles import StageLost
 from tests.support.loop.trainers import by_command, task
 from tests.support.loop_world import is_alive
 from tests.support.waiting import eventually
@@ -33,16 +33,6 @@ def test_it_has_folders_of_its_own_and_one_that_stays(tmp_path: Path) -> None:
 def test_a_trainer_may_read_the_settings_of_penstock(tmp_path: Path) -> None:
     told = ("ANSWER", "DATA", "OUTPUT", "WORK", *(one.upper() for one in task().facts))
     load_settings(tmp_path, {f"PENSTOCK_{name}": "x" for name in told})
-
-
-def test_no_answer_is_none(tmp_path: Path) -> None:
-    with pytest.raises(TrainerFailed, match=r"answer\.json cannot be used: it is not there"):
-        by_command(tmp_path, "true").train(task(), Event())
-
-
-def test_a_signal_is_told_as_a_shell_does(tmp_path: Path) -> None:
-    with pytest.raises(TrainerFailed, match="status 137"):
-        by_command(tmp_path, "kill -9 $$").train(task(), Event())
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from penstock_jobs.loop.trainers import ANSWER_BYTES_MAX, TrainedCheckpoint
 from tests.support.loop.trainers import by_address, task
 from tests.support.servers.scripted_server import (
     Answer,
-    Asked,
     Hang,
     Server,
     one_after_the_other,
@@ -42,12 +41,6 @@ def test_a_job_is_asked_after_where_it_said_and_known_by_its_key(server: Server)
     assert {one.headers["idempotency-key"] for one in server.asked} == {"mini-0001-abc"}
     assert {one.headers["authorization"] for one in server.asked} == {"Bearer hush"}
     assert server.asked[0].document == task().facts
-
-
-def test_without_a_location_the_same_is_asked_again(server: Server) -> None:
-    server.script = one_after_the_other(Answer(202), Answer(202), MADE)
-    assert train(server).digest == DIGEST
-    assert server.methods == ["POST"] * 3
 
 
 @pytest.mark.parametrize(
@@ -81,24 +74,6 @@ def test_an_outage_that_does_not_end_is_told(server: Server) -> None:
         train(server, silence_s=0.2)
     assert len(server.asked) > 3
     assert "DELETE" not in server.methods  # it may be at work
-
-
-def test_what_comes_back_now_and_then_is_not_away(server: Server) -> None:
-    def script(_asked: Asked) -> Answer:
-        return Answer(503) if len(server.asked) % 2 else RUNS
-
-    server.script = script
-    trainer = by_address(server.url, pause_s_max=0.02, silence_s=1)
-    with pytest.raises(TrainerFailed, match="had not finished after 2 s"):
-        trainer.train(task(limit_s=2), Event())
-
-
-def test_nobody_there_is_told() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}/"
-        with pytest.raises(TrainerFailed, match=r"cannot be reached: .*ConnectionRefusedError"):
-            by_address(url, silence_s=0).train(task(), Event())
 
 
 @pytest.mark.parametrize(
@@ -147,15 +122,6 @@ def test_an_answer_without_end_is_read_so_far_and_no_further(server: Server) -> 
         TrainerFailed, match=f"cannot be used: .*more than {ANSWER_BYTES_MAX} bytes"
     ):
         train(server)
-
-
-def test_its_time_is_over_for_a_job_that_is_told_so(server: Server) -> None:
-    server.script = one_after_the_other(RUNS)
-    with pytest.raises(TrainerFailed, match=r"had not finished.*jobs/1.*it answered 202: step 7"):
-        by_address(server.url).train(task(limit_s=0.1), Event())
-    last = server.asked[-1]
-    assert (last.method, last.path) == ("DELETE", "/jobs/1?try=1")
-    assert last.headers["idempotency-key"] == "mini-0001-abc"
 
 
 def test_pauses_are_those_that_it_asks_for_within_bounds() -> None:

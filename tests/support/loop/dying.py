@@ -8,12 +8,9 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,15 +32,11 @@ from penstock_jobs.rewards.runs import run as rewards
 from tests.support.loop_world import (
     CHANNEL,
     TENANT,
-    TRAINER,
     World,
     expire_leases,
     open_world,
     talk,
 )
-from tests.support.repository import ROOT
-from tests.support.servers.ports import free_port
-from tests.support.waiting import eventually
 
 #: One session of either arm is enough for a step, and each step lasts no time.
 LIMITS: dict[str, Any] = {"canary_look_seconds": 0.05}
@@ -54,104 +47,57 @@ POINTS = [
     *(f"{stage.name}:{at}" for stage in STAGES for at in ("claimed", "worked", "kept")),
     "ending",
 ]
-SERVER = ROOT / "examples" / "trainers" / "http_trainer.py"
 _SECONDS_MAX = 300
 
 
-def main(folder: Path, kills: int, asked: int) -> None:
-    """So many random kills with a trainer that is a command, and so many with one that is asked by
-    HTTP, if any."""
+def main(folder: Path, kills: int) -> None:
+    """At each point, and so many at random."""
     watch.SESSIONS_MIN = 1  # of this process alone: tests import this module
     began = time.monotonic()
     wanted = undisturbed(folder / "undisturbed")
-    took = time.monotonic() - began
-    found: dict[str, list[Any]] = {"points": [at_each_point(folder / "points")], "random": []}
-    dice = random.Random(kills)
-    commanded = Moments(folder / "random", dice, took / 3)
-    killed = commanded.kill(kills, found["random"])
-    if asked:
-        with trainer_at(folder) as url:
-            found["points"].append(at_each_point(folder / "asked-points", url))
-            over_http = Moments(folder / "asked", dice, took / 3, url)
-            killed += over_http.kill(asked, found["random"])
-    sys.stdout.write(json.dumps({"wanted": wanted, "killed": killed, **found}))
+    within_s = (time.monotonic() - began) / 3
+    points = at_each_point(folder / "points")
+    random_kills = at_random(folder / "random", kills, within_s)
+    sys.stdout.write(json.dumps({"wanted": wanted, "points": points, "random": random_kills}))
 
 
-@dataclass(frozen=True)
-class Moments:
-    """World after world below the folder, whose runners are killed within so many seconds."""
-
-    folder: Path
-    dice: random.Random
-    within_s: float
-    url: str | None = None
-
-    def kill(self, kills: int, found: list[Any]) -> int:
-        """Until there were so many."""
-        self.folder.mkdir()
-        killed = 0
-        while killed < kills:
-            facts, more = self._world(self.folder / f"after-{killed}", min(kills - killed, 10))
-            found.append(facts)
-            killed += more
-        return killed
-
-    def _world(self, folder: Path, most: int) -> tuple[Any, int]:
-        """What was seen in the end, and how often it was killed before."""
-        make(folder, self.url)
-        killed = 0
-        while killed < most and in_a_child(
-            lambda: run(folder), self.dice.uniform(0, self.within_s)
-        ):
-            killed += 1
-        if killed == most:
-            assert not in_a_child(lambda: run(folder))
-        return seen(folder), killed
+def at_random(folder: Path, kills: int, within_s: float) -> list[Any]:
+    """World after world, whose runners are killed within so many seconds, ten times at most."""
+    folder.mkdir()
+    dice, killed, found = random.Random(kills), 0, []
+    while killed < kills:
+        place = folder / f"after-{killed}"
+        make(place)
+        most = min(kills - killed, 10)
+        while most and in_a_child(partial(run, place), dice.uniform(0, within_s)):
+            most, killed = most - 1, killed + 1
+        if not most:
+            assert not in_a_child(partial(run, place))
+        found.append(seen(place))
+    return found
 
 
-@contextmanager
-def trainer_at(folder: Path) -> Iterator[str]:
-    """A server that trains as the command does, and is never killed."""
-    (folder / "trainer.sh").write_text(TRAINER)
-    port, log = free_port(), folder / "server.log"
-    command = [sys.executable, str(SERVER), str(port), str(folder / "jobs")]
-    with log.open("wb") as output:
-        server = subprocess.Popen(
-            [*command, f"sh {folder}/trainer.sh"],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=os.environ | {"RETRY_AFTER_S": "0"},
-        )
-    try:
-        eventually(lambda: b"listening" in log.read_bytes())
-        yield f"http://127.0.0.1:{port}/"
-    finally:
-        server.kill()
-        server.wait()
-
-
-def make(folder: Path, url: str | None = None) -> None:
+def make(folder: Path) -> None:
     def work() -> None:
         with open_world(folder, **LIMITS) as world:
             with (world.folder / "policy.toml").open("a") as policy:
                 policy.write(STEPS)
-            trainer = 'command = "sh trainer.sh"'
-            world.loop((trainer, f'url = "{url}"' if url else trainer), more=MORE)
+            world.loop(more=MORE)
 
     assert not in_a_child(work)
 
 
 def undisturbed(folder: Path) -> Any:
     make(folder)
-    assert not in_a_child(lambda: run(folder))
+    assert not in_a_child(partial(run, folder))
     return seen(folder)
 
 
-def at_each_point(folder: Path, url: str | None = None) -> Any:
-    make(folder, url)
+def at_each_point(folder: Path) -> Any:
+    make(folder)
     for point in POINTS:
         assert in_a_child(partial(run, folder, point)), f"it never came to {point}"
-    assert not in_a_child(lambda: run(folder))
+    assert not in_a_child(partial(run, folder))
     return seen(folder)
 
 
@@ -249,4 +195,4 @@ def in_a_child(work: Callable[[], None], after_s: float | None = None) -> bool:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -18,7 +18,6 @@ from penstock.checkpoints.attempts import (
     checkpoints_tried,
     runs_of,
 )
-from penstock.checkpoints.suites import suite_versions
 from penstock.errors import InvalidInput
 from penstock.execution.calls import InlineExecutor
 from penstock.lake.lake import Lake
@@ -79,15 +78,6 @@ def test_each_attempt_is_there_once(lake: Lake, suite: Suite) -> None:
     more = run_here(lake, suite, RunOptions(agent=BY_SEED, attempts=3, tasks=("task-1",)))
     assert (more.made, more.known) == (1, 6)
     assert checkpoints_tried(lake.database, TENANT, "mini") == ["new"]
-
-
-def test_what_the_registry_learns_of_the_suite(lake: Lake, tmp_path: Path, suite: Suite) -> None:
-    run_here(lake, suite, SOLVE)
-    (known,) = suite_versions(lake.database, TENANT, "mini")
-    assert known.version == suite.version
-    assert [one.name for one in known.tasks] == ["task-0", "task-1", "task-2"]
-    assert known.content is not None
-    assert dict(known.content.texts)["task-1"] == "Answer the question task-1."
 
 
 def test_killed_at_any_point_and_started_again(lake: Lake, suite: Suite) -> None:

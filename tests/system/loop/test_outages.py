@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from penstock.channels.history import channel_changes
-from penstock.database.errors import DatabaseUnreachable
 from penstock_jobs.loop.cycles import cycles_of
 from tests.support.loop_world import CHANNEL, TENANT, World, expire_leases, open_world, outcomes
 from tests.support.servers.postgres import PostgresServer, running_postgres
@@ -85,19 +84,4 @@ def test_connections_that_are_cut_at_every_point_are_made_again(
 
     assert world.run_once(crash_point=cut).outcome == "promoted"
     assert left == []
-    is_as_ever(world)
-
-
-def test_who_asks_for_one_cycle_is_told(world: World, postgres: PostgresServer) -> None:
-    def stop(point: str) -> None:
-        if point == "shard:worked":
-            postgres.stop()
-
-    try:
-        with pytest.raises(DatabaseUnreachable):
-            world.run_once(crash_point=stop)
-    finally:
-        postgres.start()
-    expire_leases(world.database)
-    assert world.run_once().outcome == "promoted"
     is_as_ever(world)

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.channels.change import ChannelUnknown
-from penstock.channels.channel import channel_state, policy_of
+from penstock.channels.channel import channel_state
 from penstock.channels.promotion import Rollback, release, roll_back
 from penstock.checkpoints import attempts
 from penstock.checkpoints.registration import find
@@ -29,7 +29,6 @@ from tests.support.loop_world import (
     open_world,
     outcomes,
 )
-from tests.support.servers.scripted_server import serving as serving_somewhere
 
 
 @pytest.fixture
@@ -133,21 +132,6 @@ def test_a_channel_that_is_pinned_begins_no_cycle(world: World) -> None:
     assert world.run_once().outcome == "promoted"
 
 
-def test_a_schedule_begins_without_tokens_and_not_before_its_time(world: World) -> None:
-    world.loop(("tokens = 400", 'every = "6h"'))
-    assert world.run_once().outcome == "promoted"
-    waits = world.run_once()
-    assert waits.ended_at is None
-    assert "s are left of the schedule" in stage(waits, "rewards").why
-
-
-def test_a_policy_of_the_loop_file_is_given_to_the_channel(world: World) -> None:
-    world.write("policy.toml", POLICY.replace("0.3", "0.4"))
-    assert world.run_once().outcome == "promoted"
-    state = channel_state(world.database, TENANT, CHANNEL)
-    assert "0.4" in (policy_of(world.database, state) or "")
-
-
 def test_a_channel_that_cannot_have_a_loop_is_named(world: World) -> None:
     world.loop(('channel = "production"', 'channel = "prodction"\n'))
     world.write("recipe.toml", RECIPE.replace("production", "prodction"))
@@ -197,16 +181,6 @@ def test_cycle_after_cycle_until_it_is_enough(world: World) -> None:
     assert len(waits) == 2  # each reason once, however often it is looked at
 
 
-def test_a_loop_that_keeps_failing_is_paced_but_for_who_asks_for_a_cycle(world: World) -> None:
-    world.write("trainer.sh", "exit 1\n")
-    world.loop(('pause = "0s"\nlongest = "0s"', 'pause = "1h"\nlongest = "1h"'), ("= 2", "= 1"))
-    told: list[str] = []
-    assert world.run_once().outcome == "failed"
-    world.runner(wait=lambda _seconds: True, tell=told.append).run()
-    assert told == ["mini waits: cycle 1 failed, as 1 in a row did"]
-    assert [one.number for one in cycles_of(world.database, TENANT)] == [1]
-
-
 def test_evidence_that_cannot_be_judged_is_no_verdict_on_the_checkpoint(world: World) -> None:
     broken = 'case "$PENSTOCK_CHECKPOINT-$PENSTOCK_TASK" in mini-*-task-[0-3]) exit 75 ;; esac\n'
     world.write("agent.sh", f"{broken}echo 42 > answer\n")
@@ -237,22 +211,6 @@ def test_results_of_the_parent_that_are_too_old_are_joined_by_others(
         assert [tuple(one) for one in found] == [
             ("first", 0, 10), ("mini-0001", 0, 10), ("mini-0001", 1, 10), ("mini-0002", 0, 10),
         ]  # fmt: skip
-
-
-def test_the_agent_is_told_where_each_checkpoint_is_served(world: World) -> None:
-    agent = f'echo "$PENSTOCK_CHECKPOINT $PENSTOCK_MODEL_URL" >> "{world.folder}/told"\n'
-    world.write("agent.sh", agent + AGENT)
-    with serving_somewhere() as server:
-        address = server.url.removesuffix("/train")
-        suite = 'suite = "suite"'
-        world.loop((suite, f'{suite}\nserving = "{address}/{{checkpoint}}/v1"'))
-        assert world.run_once().outcome == "promoted"
-    told = set((world.folder / "told").read_text().splitlines())
-    assert told == {f"{one} {address}/{one}/v1" for one in ("first", "mini-0001")}
-    world.talk("mini-0001", first=40, count=4)
-    away = world.run_once()
-    assert (away.outcome, stage(away, "bench").failures) == ("failed", 2)
-    assert "mini-0001/v1" in away.why
 
 
 def test_attempts_come_until_it_is_decided_also_when_it_is_done_again(world: World) -> None:
