@@ -17,7 +17,6 @@ from penstock.terminal.long_commands import progress_of, spinner_of
 from penstock.terminal.output import say, say_more, show_json, show_table, show_text
 
 if TYPE_CHECKING:
-    from penstock_jobs.benchmarks.run import RunOptions
     from penstock_jobs.benchmarks.summary import CheckpointResults
 
 app = typer.Typer(
@@ -73,7 +72,12 @@ def run(
 
     Example: penstock bench run examples/suites/core --checkpoint ckpt-0013 --agent "my-agent"
     """
-    from penstock_jobs.benchmarks.run import RunOptions
+    from penstock.checkpoints.attempts import AttemptScope
+    from penstock.checkpoints.registration import find
+    from penstock.execution import open_executor
+    from penstock_jobs.benchmarks.run import RunOptions, UntilDecided, register_suite, run_suite
+    from penstock_jobs.benchmarks.suite import read_suite
+    from penstock_jobs.benchmarks.summary import results_of, version_advice
 
     if not until_decided and attempts_max is not None:
         raise InvalidInput(what="--max-attempts", why="it goes with --until-decided")
@@ -83,7 +87,7 @@ def run(
     for name in pass_env or []:
         if name not in os.environ:
             raise InvalidInput(what=f"--pass-env {name}", why="there is no such variable here")
-    run_options = RunOptions(
+    how = RunOptions(
         agent=agent,
         serving=serving,
         attempts=attempts,
@@ -93,41 +97,20 @@ def run(
         hidden=tuple(str(path.absolute()) for path in hidden or []),
         visible=tuple(str(path.absolute()) for path in visible or []),
     )
-    until = (channel, attempts_max) if until_decided else None
-    _run(suite, checkpoint, run_options, until, data, tenant=tenant, json=json)
-
-
-def _run(
-    suite_folder: Path,
-    checkpoint: str,
-    run_options: "RunOptions",
-    until: tuple[str, int | None] | None,
-    data: Path | None,
-    *,
-    tenant: str,
-    json: bool,
-) -> None:
-    from penstock.checkpoints.attempts import AttemptScope
-    from penstock.checkpoints.registration import find
-    from penstock.execution import open_executor
-    from penstock_jobs.benchmarks.run import UntilDecided, register_suite, run_suite
-    from penstock_jobs.benchmarks.suite import read_suite
-    from penstock_jobs.benchmarks.summary import results_of, version_advice
-
-    suite = read_suite(suite_folder)
+    folder = read_suite(suite)
     with open_existing(data) as lake:
         name = find(lake.database, tenant, checkpoint).name
         choose = None
-        if until is not None:
-            register_suite(lake.database, tenant, suite)
-            scope = AttemptScope(tenant, suite.name, suite.version, name)
-            choose = UntilDecided(lake.database, scope, until[0], most=until[1])
+        if until_decided:
+            register_suite(lake.database, tenant, folder)
+            scope = AttemptScope(tenant, folder.name, folder.version, name)
+            choose = UntilDecided(lake.database, scope, channel, most=attempts_max)
         with open_executor(lake.settings) as workers, progress_of("attempts") as follow:
             report = run_suite(
-                lake, workers, suite, name, run_options, tenant=tenant, choose=choose, follow=follow
+                lake, workers, folder, name, how, tenant=tenant, choose=choose, follow=follow
             )
         results = results_of(lake.database, report.scope)
-        advice = version_advice(lake.database, tenant, suite.name)
+        advice = version_advice(lake.database, tenant, folder.name)
     if json:
         facts = {"run": report.run, "made": report.made, "known": report.known} | asdict(results)
         show_json(facts | ({"until": choose.ended.document} if choose else {}))

@@ -20,7 +20,6 @@ import msgspec
 from penstock.execution.confinement import (
     ALONE,
     COMMON_FILES,
-    KernelLimits,
     forbid_calls,
     limit_files,
     limit_resources,
@@ -134,7 +133,11 @@ class TemplateProcess:
 def main(end: socket.socket, cpu_seconds: str, memory_bytes: str) -> None:
     channel = Channel(end)
     _answer(DraftRequest(_EXERCISE, messages=[{"role": "user"}], written=[0]))
-    limit_resources(KernelLimits(int(memory_bytes), _LIFETIME_CPU_SECONDS, _OPEN_FILES_MAX))
+    limit_resources(
+        memory_bytes=int(memory_bytes),
+        cpu_seconds=_LIFETIME_CPU_SECONDS,
+        open_files=_OPEN_FILES_MAX,
+    )
     limit_files([*sys.path, sys.prefix, sys.base_prefix, *COMMON_FILES])
     forbid_calls(ALONE)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)

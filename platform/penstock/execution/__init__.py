@@ -63,7 +63,7 @@ def open_executor(settings: "Settings") -> Executor:
 
         return InlineExecutor()
     if name == "processes":
-        from penstock.execution.processes import ProcessExecutor
+        from penstock.execution.calls import ProcessExecutor
 
         return ProcessExecutor(workers=limits.executor_workers, attempts_max=_ATTEMPTS_MAX)
     scheme, _, rest = name.partition(":")

@@ -26,27 +26,20 @@ COMMON_FILES = ("/dev/null", "/dev/zero", "/dev/urandom", "/usr/share/zoneinfo")
 _SET_DEATH_SIGNAL, NO_NEW_PRIVILEGES = 1, 38
 
 
-@dataclass(frozen=True)
-class KernelLimits:
-    #: Beyond what it has mapped already.
-    memory_bytes: int
-    cpu_seconds: int
-    open_files: int
-    #: The largest file that it may write.
-    file_bytes: int = 0
-
-
-def limit_resources(limits: KernelLimits) -> None:
-    """The process gets SIGXCPU at its CPU limit, and no memory beyond its memory limit."""
+def limit_resources(
+    *, memory_bytes: int, cpu_seconds: int, open_files: int, file_bytes: int = 0
+) -> None:
+    """Bound what the process uses from now on, memory beyond what it has mapped already. It gets
+    SIGXCPU at its CPU limit; `file_bytes` is the largest file that it may write."""
     values = {
         resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_CPU: limits.cpu_seconds,
-        resource.RLIMIT_NOFILE: limits.open_files,
-        resource.RLIMIT_FSIZE: limits.file_bytes,
+        resource.RLIMIT_CPU: cpu_seconds,
+        resource.RLIMIT_NOFILE: open_files,
+        resource.RLIMIT_FSIZE: file_bytes,
     }
     if sys.platform == "linux":  # elsewhere the address space says little about memory
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-        values[resource.RLIMIT_AS] = pages * resource.getpagesize() + limits.memory_bytes
+        values[resource.RLIMIT_AS] = pages * resource.getpagesize() + memory_bytes
     lower_limits(values)
 
 

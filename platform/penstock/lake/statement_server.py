@@ -32,7 +32,6 @@ import msgspec
 from penstock.execution.confinement import (
     ALONE,
     COMMON_FILES,
-    KernelLimits,
     die_with_parent,
     forbid_calls,
     limit_files,
@@ -246,12 +245,10 @@ def _serve(end: socket.socket, statement: LocalStatement, limits: StatementLimit
     for folder in filter(None, [limits.lake, limits.spill]):
         Path(folder).mkdir(parents=True, exist_ok=True)
     limit_resources(
-        KernelLimits(
-            memory_bytes=limits.memory_bytes + SPARE_BYTES,
-            cpu_seconds=int((limits.seconds + 1) * limits.threads) + 1,
-            open_files=_OPEN_FILES_MAX,
-            file_bytes=limits.spill_bytes,
-        )
+        memory_bytes=limits.memory_bytes + SPARE_BYTES,
+        cpu_seconds=int((limits.seconds + 1) * limits.threads) + 1,
+        open_files=_OPEN_FILES_MAX,
+        file_bytes=limits.spill_bytes,
     )
     forbid_calls(ALONE)
     with suppress(EOFError, OSError):

@@ -3,8 +3,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.execution import Executor
-from penstock.execution.calls import InlineExecutor
-from penstock.execution.processes import ProcessExecutor
+from penstock.execution.calls import InlineExecutor, ProcessExecutor
 
 
 @pytest.fixture(params=["inline", "processes"])

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import InvalidInput
 from penstock.execution import Executor, TaskFailed, WorkerLost
-from penstock.execution.processes import ProcessExecutor
+from penstock.execution.calls import ProcessExecutor
 from tests.support.execution import tasks
 from tests.support.execution.tasks import Marked
 

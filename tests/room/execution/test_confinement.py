@@ -36,7 +36,7 @@ def _run(program: str, *arguments: object) -> subprocess.CompletedProcess[str]:
 
 def test_no_memory_beyond_the_limit() -> None:
     ended = _run("""
-limit_resources(KernelLimits(memory_bytes=64 << 20, cpu_seconds=60, open_files=64))
+limit_resources(memory_bytes=64 << 20, cpu_seconds=60, open_files=64)
 fails(lambda: bytearray(16 << 20))
 fails(lambda: bytearray(128 << 20))
 """)
@@ -45,7 +45,7 @@ fails(lambda: bytearray(128 << 20))
 
 def test_no_cpu_time_beyond_the_limit() -> None:
     ended = _run("""
-limit_resources(KernelLimits(memory_bytes=64 << 20, cpu_seconds=1, open_files=64))
+limit_resources(memory_bytes=64 << 20, cpu_seconds=1, open_files=64)
 while True:
     pass
 """)
@@ -54,7 +54,7 @@ while True:
 
 def test_no_files_beyond_the_limit() -> None:
     ended = _run("""
-limit_resources(KernelLimits(memory_bytes=64 << 20, cpu_seconds=60, open_files=16))
+limit_resources(memory_bytes=64 << 20, cpu_seconds=60, open_files=16)
 fails(lambda: [os.open("/dev/null", os.O_RDONLY) for _ in range(20)])
 """)
     assert ended.stdout.split() == ["OSError"]
@@ -63,8 +63,8 @@ fails(lambda: [os.open("/dev/null", os.O_RDONLY) for _ in range(20)])
 def test_limits_are_never_raised() -> None:
     ended = _run("""
 import resource
-limit_resources(KernelLimits(memory_bytes=64 << 20, cpu_seconds=60, open_files=16))
-limit_resources(KernelLimits(memory_bytes=64 << 30, cpu_seconds=6000, open_files=1600))
+limit_resources(memory_bytes=64 << 20, cpu_seconds=60, open_files=16)
+limit_resources(memory_bytes=64 << 30, cpu_seconds=6000, open_files=1600)
 print(resource.getrlimit(resource.RLIMIT_CPU)[0], resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """)
     assert ended.stdout.split() == ["60", "16"]

@@ -10,8 +10,7 @@ import pytest
 
 from penstock.errors import Backlogged, ExtraMissing, InvalidInput, PenstockError, SettingInvalid
 from penstock.execution import open_executor
-from penstock.execution.calls import InlineExecutor
-from penstock.execution.processes import ProcessExecutor
+from penstock.execution.calls import InlineExecutor, ProcessExecutor
 from penstock.settings import Settings, load_settings
 from tests.support.lakes import hand_lake, make_event
 from tests.support.servers.ports import free_port

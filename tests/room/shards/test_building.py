@@ -13,8 +13,7 @@ import pytest
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.execution import TaskResult
-from penstock.execution.calls import InlineExecutor
-from penstock.execution.processes import ProcessExecutor
+from penstock.execution.calls import InlineExecutor, ProcessExecutor
 from penstock.lake.catalog import create_snapshot, list_snapshots
 from penstock.lake.errors import QueryRefused, SnapshotUnknown
 from penstock.lake.upkeep import collect

@@ -84,7 +84,7 @@ def test_killed_at_any_point_and_started_again(lake: Lake, suite: Suite) -> None
     """Whoever runs it is killed several times, each time a little later."""
     code = f"""
 from pathlib import Path
-from penstock.execution.processes import ProcessExecutor
+from penstock.execution.calls import ProcessExecutor
 from penstock.lake.lake import open_lake
 from penstock_jobs.benchmarks.run import RunOptions, run_suite
 from penstock_jobs.benchmarks.suite import read_suite

@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.execution import Executor, TaskResult
-from penstock.execution.processes import ProcessExecutor
+from penstock.execution.calls import ProcessExecutor
 from penstock.lake import merges as compaction
 from penstock.lake.catalog import Segment, current
 from penstock.lake.errors import LakeDamaged

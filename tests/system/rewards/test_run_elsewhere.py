@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.execution.calls import InlineExecutor
-from penstock.execution.processes import ProcessExecutor
+from penstock.execution.calls import InlineExecutor, ProcessExecutor
 from penstock.lake.verification import verify
 from penstock_jobs.rewards.due_sessions import SessionFilter
 from penstock_jobs.rewards.runs import RunRequest, run

@@ -10,7 +10,7 @@ from penstock.channels.tables import channel_change
 from penstock.checkpoints.suites import SuiteContent, SuiteTask, SuiteVersion, add_suite
 from penstock.database.engine import now_us
 from penstock.errors import InvalidInput
-from penstock.execution.processes import ProcessExecutor
+from penstock.execution.calls import ProcessExecutor
 from tests.support.engine_lake import SESSIONS, built, fill, rows_of, tokens
 from tests.support.lakes import HandLake
 from tests.support.reward_events import answered, said
