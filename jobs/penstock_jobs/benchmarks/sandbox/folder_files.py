@@ -9,6 +9,7 @@ from typing import NamedTuple, Self
 
 from penstock.safe_names import relative_name
 
+_CHANGES_MAX = 100
 #: History with answers, and what running programs leaves: neither copied, nor counted as an edit.
 IGNORED = frozenset({
     ".git", ".hg", ".svn", ".jj",
@@ -151,3 +152,23 @@ def read_plain(folder: str, name: str, bytes_max: int) -> bytes | None:
         return None
     with open(opened, "rb") as file:
         return file.read(bytes_max)
+
+
+class NamedFolders:
+    """Folders with files that were put there. `places` says where each is."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, str] = {}
+        self._prints: dict[str, dict[str, FilePrint]] = {}
+
+    def put(self, folder: str, place: str, files: Sequence[File]) -> None:
+        self.places[folder] = place
+        os.mkdir(place)
+        write_folder(place, files)
+        self._prints[folder] = {file.path: FilePrint.of(file) for file in files}
+
+    def read(self, folder: str, name: str, bytes_max: int) -> bytes | None:
+        return read_plain(self.places[folder], name, bytes_max)
+
+    def changed(self, folder: str) -> list[str]:
+        return changes_in(self.places[folder], self._prints[folder])[:_CHANGES_MAX]

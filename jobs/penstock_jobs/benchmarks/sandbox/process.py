@@ -26,9 +26,8 @@ from penstock.execution.confinement import (
     lower_limits,
 )
 from penstock.execution.guarded_process import Channel
-from penstock_jobs.benchmarks.sandbox import folder_files
 from penstock_jobs.benchmarks.sandbox import root_folder as kernel
-from penstock_jobs.benchmarks.sandbox.folder_files import FilePrint
+from penstock_jobs.benchmarks.sandbox.folder_files import NamedFolders
 from penstock_jobs.benchmarks.sandbox.root_folder import PLACE, make_root
 
 #: A folder that every Linux has, and that no program needs.
@@ -85,14 +84,11 @@ class _SandboxFolders:
     def __init__(self, control: Channel, opening: Mapping[str, Any]) -> None:
         self._control = control
         self._opening = opening
-        self._places: dict[str, str] = {}
-        self._prints: dict[str, dict[str, FilePrint]] = {}
+        self._folders = NamedFolders()
 
     def do_put(self, folder: str, files: Any, writable: bool) -> None:
-        place = self._places[folder] = f"{_SHARED if writable else _GIVEN}/{folder}"
-        os.mkdir(place)
-        folder_files.write_folder(place, files)
-        self._prints[folder] = {file.path: FilePrint.of(file) for file in files}
+        place = f"{_SHARED if writable else _GIVEN}/{folder}"
+        self._folders.put(folder, place, files)
         owner = self._opening["owner"]
         if writable and owner is not None:
             os.chown(place, *owner)
@@ -103,20 +99,19 @@ class _SandboxFolders:
     def do_run(self, **program: Any) -> None:
         size = _size_of(self._opening["disk_bytes"] + program["disk_bytes_more"])
         kernel.mount("tmpfs", _SHARED, None, kernel.REMOUNT | kernel.MOUNT_PLAIN, size)
-        program |= {**self._opening, "root": _ROOT, "empty": _EMPTY, "places": self._places}
+        program |= {**self._opening, "root": _ROOT, "empty": _EMPTY, "places": self._folders.places}
         child = os.fork()
         if child == 0:
             _separate(self._control, program)
         os.waitpid(child, 0)  # all that the program started ends with it
 
     def do_read(self, folder: str, name: str, bytes_max: int) -> str | None:
-        content = folder_files.read_plain(self._places[folder], name, bytes_max)
+        content = self._folders.read(folder, name, bytes_max)
         return None if content is None else content.decode("latin-1")
 
     def do_changed(self, folder: str) -> list[str]:
-        changes = folder_files.changes_in(self._places[folder], self._prints[folder])
-        shown = [path.encode(errors="replace").decode() for path in changes]
-        return shown[: self._opening["changes_max"]]
+        changes = self._folders.changed(folder)
+        return [path.encode(errors="replace").decode() for path in changes]
 
 
 def _separate(control: Channel, program: Mapping[str, Any]) -> None:

@@ -21,14 +21,13 @@ from typing import Any, Literal, Self
 from penstock.errors import PenstockError
 from penstock.execution.guarded_process import Channel, GuardedProcess, run_guarded
 from penstock.settings import MIB
-from penstock_jobs.benchmarks.sandbox import folder_files, network, process
-from penstock_jobs.benchmarks.sandbox.folder_files import File, FilePrint
+from penstock_jobs.benchmarks.sandbox import network, process
+from penstock_jobs.benchmarks.sandbox.folder_files import File, NamedFolders
 from penstock_jobs.benchmarks.sandbox.network import Relay
 from penstock_jobs.benchmarks.sandbox.process import call_filter, plain_command
 from penstock_jobs.benchmarks.sandbox.root_folder import PLACE
 from penstock_jobs.benchmarks.sandbox.visible_files import hidden_places, homes, own_programs
 
-_CHANGES_MAX = 100
 _READ_BYTES = 1 << 16
 
 
@@ -149,24 +148,22 @@ class PlainSandbox(Sandbox):
         self._limits = limits
         self._output_bytes_max = output_bytes_max
         self._folder = Path(mkdtemp(prefix="penstock-bench-")).resolve()
-        self._prints: dict[str, dict[str, FilePrint]] = {}
+        self._folders = NamedFolders()
 
     def path(self, folder: str) -> str:
         return str(self._folder / folder)
 
     def put(self, folder: str, files: Sequence[File], *, writable: bool) -> None:
         try:
-            Path(self.path(folder)).mkdir()
-            folder_files.write_folder(self.path(folder), files)
+            self._folders.put(folder, self.path(folder), files)
         except OSError as error:
             raise SandboxFailed(why=str(error)) from error
-        self._prints[folder] = {file.path: FilePrint.of(file) for file in files}
 
     def read(self, folder: str, name: str, bytes_max: int) -> bytes | None:
-        return folder_files.read_plain(self.path(folder), name, bytes_max)
+        return self._folders.read(folder, name, bytes_max)
 
     def changed(self, folder: str) -> list[str]:
-        return folder_files.changes_in(self.path(folder), self._prints[folder])[:_CHANGES_MAX]
+        return self._folders.changed(folder)
 
     def run(self, program: SandboxProgram) -> ProgramEnd:
         command = plain_command(
@@ -229,7 +226,6 @@ class IsolatedSandbox(Sandbox):
             "homes": homes(),
             "hidden": hidden_places(views.hidden),
             "visible": [*own_programs(), *(os.path.realpath(path) for path in views.visible)],
-            "changes_max": _CHANGES_MAX,
         }
         try:
             self._send(opening)
