@@ -17,8 +17,8 @@ from bench.large_lake import large_lake
 from bench.measure import percentile, usage_of
 from bench.measurement import Measurement, Size
 from bench.servers import quiet_server
-from penstock.console.assets import assets
-from penstock.console.form_proof import form_proof
+from penstock.console.sign_in import form_proof
+from penstock.console.templates import assets
 from penstock.execution.calls import InlineExecutor
 from penstock.terminal.output import say
 from penstock_jobs.demo.server import Server

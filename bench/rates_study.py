@@ -14,7 +14,7 @@ import numpy as np
 
 from bench.figures import Figure, show
 from penstock.gate.sequential import Arm, ArmQuestion, UserResult, compare_arms
-from penstock_jobs.rewards.correction import (
+from penstock_jobs.rewards.dissatisfaction import (
     LABELS_MIN,
     JudgedMessages,
     correct,

@@ -1,9 +1,8 @@
 """Pages of benchmarks: what checkpoints scored at each suite, and two of them task by task."""
 
 from penstock.console.charts import Interval, interval_chart
-from penstock.console.page import ConsolePage, Content, page_sql
+from penstock.console.page import ConsolePage, Content, Visitor, page_sql
 from penstock.console.verdict_charts import frontier_chart
-from penstock.console.visitor import Visitor
 from penstock.errors import PenstockError
 from penstock.gate.frontier import FrontierPicture, FrontierPoint
 from penstock.lake.desk import Question

@@ -166,7 +166,6 @@ def _moment(text: str) -> str:
 
 
 def _show_look(document: Mapping[str, Any]) -> None:
-    """The metrics as a table, and what is wrong with the look as a whole."""
     changes = {"difference": "difference", "lower": "from", "upper": "to", "margin": "margin"}
     arms, counts = ("canary", "current"), ("sessions", "pending", "unknown")
     metrics = document["metrics"]

@@ -98,7 +98,6 @@ class Metric:
     name: str
     source: Source
     scale: Scale
-    #: The version of the definition, for rewards and for rates of outcomes.
     version: str | None = None
     horizon_s: int | None = None
 
@@ -147,18 +146,14 @@ _Values = tuple[dict[str, float], set[str]]
 
 @dataclass(frozen=True, eq=False)
 class TrialTraffic:
-    """The sessions of a trial, row by row, and which of them count."""
-
     rows: pa.Table
     arms: NDArray[np.bool_]
     #: The period of the trial in which a session began; −1 where it does not count.
     phases: NDArray[np.int64]
-    #: How many of each arm do not count, by the reason.
     left_out: Mapping[str, Mapping[Arm, int]]
 
     @property
     def counted(self) -> NDArray[np.int64]:
-        """The rows of those that count."""
         return np.flatnonzero(self.phases >= 0)
 
     def sessions(self) -> dict[Arm, int]:
@@ -180,7 +175,6 @@ class MetricMeasurement:
 
 
 def read_traffic(lake: Lake, trial: Trial, now_us: int) -> TrialTraffic:
-    """Raises what queries raise."""
     quiet_us = now_us - round(lake.settings.room(CanarySettings).canary_quiet_seconds * SECOND_US)
     times = {"from_us": trial.reads_from_us, "until_us": now_us, "quiet_us": quiet_us}
     pair = {"candidate": trial.candidate, "incumbent": trial.incumbent}
@@ -230,7 +224,6 @@ def users_by_phase(trial: Trial, traffic: TrialTraffic) -> list[PhaseUsers]:
 
 
 def measure(lake: Lake, trial: Trial, traffic: TrialTraffic, metric: Metric) -> MetricMeasurement:
-    """Raises what queries raise, and InvalidInput if a value is not finite."""
     if metric.source == "labels":
         return _corrected(lake, trial, traffic, metric)
     return measured_of(traffic, metric.scale, *_read_values(lake, trial, traffic, metric))
@@ -360,6 +353,5 @@ def _calls(lake: Lake, trial: Trial, metric: Metric, over: set[str]) -> _Values:
 
 
 def _query(lake: Lake, trial: Trial, view: str, **parameters: object) -> pa.Table:
-    """The file of SQL is named after the view that it reads."""
     sql = files("penstock_jobs.canary").joinpath(f"{view}.sql").read_text(encoding="utf-8")
     return lake.query(OwnQuery(sql, frozenset([view]), parameters), tenant=trial.tenant).arrow()

@@ -22,11 +22,9 @@ from penstock_jobs.canary import live_metrics
 from penstock_jobs.canary.live_metrics import ARMS, Metric, MetricMeasurement
 from penstock_jobs.canary.settings import CanarySettings
 from penstock_jobs.canary.trial import Trial, trial_of
-from penstock_jobs.rewards.correction import LABELS_MIN
+from penstock_jobs.rewards.dissatisfaction import LABELS_MIN
 
-#: No metric passes if the shares of sessions that never get a value differ by more.
 _UNKNOWN_DIFFERENCE_MAX = 0.1
-#: Through how many of a channel's newest changes a canary may go.
 _CHANGES_MAX = 1_000
 
 T = TypeVar("T")
@@ -57,7 +55,6 @@ class MetricLook:
     means: Mapping[Arm, float | None] | None = None
     sessions: Mapping[Arm, int] | None = None
     users: Mapping[Arm, float] | None = None
-    #: Sessions whose value will be known later, or never.
     pending: Mapping[Arm, int] | None = None
     unknown: Mapping[Arm, int] | None = None
     #: Labels that chance drew, of a rate that labels correct.
@@ -136,7 +133,6 @@ def judge_metric(
 
 
 def _missing(requirement: LiveRequirement, measured: MetricMeasurement) -> str | None:
-    """Why too little is known for a pass."""
     if measured.labels and (few := [a for a in ARMS if measured.labels[a] < LABELS_MIN]):
         names = " and ".join(few)
         return f"fewer than {LABELS_MIN} labels that chance drew in {names}: penstock rewards label"
@@ -183,8 +179,6 @@ def judge_look(
 
 @dataclass(frozen=True)
 class Situation:
-    """A channel with its policy and its current trial, as of one moment."""
-
     state: channels.ChannelState
     policy: Policy | None
     steps: CanarySteps
@@ -244,7 +238,6 @@ def take_look(lake: Lake, situation: Situation, trial: Trial) -> Look:
 
 
 def _or_why(measured: Callable[[], T]) -> T | str:
-    """The result, or why there is none: a metric that fails does not end the look."""
     try:
         return measured()
     except DatabaseUnreachable:

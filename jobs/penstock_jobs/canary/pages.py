@@ -5,15 +5,17 @@ from typing import Any
 
 from penstock.channels.calls import ChannelQuestion
 from penstock.console.charts import Interval, interval_chart
-from penstock.console.page import ConsolePage, Content
+from penstock.console.page import Content, PageList, Visitor
 from penstock.console.verdict_charts import DrawnPart
-from penstock.console.visitor import Visitor
 from penstock_jobs.canary.calls import SHOW_CANARY
+
+PAGES = PageList("penstock_jobs.canary:pages/")
 
 _TONES = {"pass": "good", "breach": "bad", "error": "bad", "undecided": "warn"}
 _ARMS = ("canary", "current")
 
 
+@PAGES.page("/channels/{name}/canary", "Canary", "canary.html.jinja", roles=("read", "promote"))
 def _show(visitor: Visitor, question: ChannelQuestion) -> Content:
     answer = visitor.ask(SHOW_CANARY, question)
     metrics = answer.look["metrics"] if answer.look else ()
@@ -21,7 +23,6 @@ def _show(visitor: Visitor, question: ChannelQuestion) -> Content:
 
 
 def drawn_metric(metric: Mapping[str, Any]) -> DrawnPart:
-    """A live metric of a look: its change as an interval against its margin."""
     is_ratio, less_is_better = metric["scale"] == "ratio", metric["direction"] == "min"
     charts = []
     if metric["difference"] is not None:
@@ -46,15 +47,3 @@ def drawn_metric(metric: Mapping[str, Any]) -> DrawnPart:
 
 def _change(value: float, is_ratio: bool) -> str:
     return f"{100 * value:+.3g} %" if is_ratio else f"{value:+.3g}"
-
-
-PAGES = [
-    ConsolePage(
-        path="/channels/{name}/canary",
-        title="Canary",
-        question=ChannelQuestion,
-        work=_show,
-        template="penstock_jobs.canary:pages/canary.html.jinja",
-        roles=("read", "promote"),
-    ),
-]

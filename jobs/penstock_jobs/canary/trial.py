@@ -32,7 +32,6 @@ class Trial:
     kind: Kind
     candidate: str
     incumbent: str
-    #: The change that it began with, and its time.
     since_version: int
     since_us: int
     #: The newest change when this was read. A step or a rollback expects that it is still so.
@@ -40,9 +39,7 @@ class Trial:
     #: When the traffic of each counts. In a canary both have the same periods.
     candidate_periods: tuple[Period, ...]
     incumbent_periods: tuple[Period, ...]
-    #: When the split of the traffic changed, in order.
     split_us: tuple[int, ...]
-    #: Until when it is watched; None while the canary runs.
     until_us: int | None = None
 
     @property
@@ -51,7 +48,6 @@ class Trial:
 
     @property
     def step_us(self) -> int:
-        """When the share became what it is."""
         return self.split_us[-1]
 
     @property

@@ -206,7 +206,6 @@ def watch(
 
 
 def lease_of(tenant: str, channel: str) -> str:
-    """The name of a watcher's lease. Names of leases are short, so it is a digest."""
     return f"canary-{sha256(b'%b/%b' % (tenant.encode(), channel.encode())).hexdigest()[:32]}"
 
 

@@ -1,7 +1,8 @@
 """The overview: whether data flows, what it was worth, what serves, and what needs a person."""
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from markupsafe import Markup
@@ -11,25 +12,131 @@ from penstock.channels.channel import ChannelAnswer
 from penstock.clock import SECOND_US
 from penstock.console.charts import Bar, Series, bar_chart, line_chart, share_bar
 from penstock.console.figures import as_time, duration
-from penstock.console.page import ConsolePage, Content, all_pages, page_sql
-from penstock.console.visitor import Visitor
+from penstock.console.page import Content, PageList, Visitor, all_pages, page_sql
 from penstock.ingest.calls import READ_LEDGER, LedgerAnswer, LedgerQuestion
 from penstock.lake.desk import Question
 from penstock.lake.health import seconds_until_stored
 from penstock_jobs.loop.calls import SHOW_LOOPS, CycleAnswer, LoopsQuestion
-from penstock_jobs.overview.attention import Facts, Notice, notices_of
 from penstock_jobs.rewards.pages import chosen_rewards, state_bars
+
+PAGES = PageList("penstock_jobs.overview:pages/")
+
+#: Events that wait longer to be stored than this are not on their way any more.
+WAITING_SECONDS_MAX = 60.0
+#: Where more of the sessions than this say nothing, rewards rest on the few that are left.
+SILENT_SHARE_MAX = 0.5
+#: Where fewer sessions have ended, shares say little.
+_SESSIONS_MIN = 20
+#: Where more lines than this are rejected, a producer is broken.
+_REJECTED_SHARE_MAX = 0.01
+Tone = Literal["bad", "warn"]
+
+
+@dataclass(frozen=True)
+class Notice:
+    tone: Tone
+    sentence: str
+    href: str
+    link: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    now_s: float
+    ledger: LedgerAnswer | None = None
+    waiting_since_s: float | None = None
+    channels: Sequence[ChannelAnswer] = ()
+    cycles: Sequence[CycleAnswer] = ()
+    #: Sessions by how they ended, and those without rewards as an empty name.
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    sessions: int = 0
+
+
+def notices_of(facts: Facts) -> list[Notice]:
+    found = [*_of_ledger(facts), *_of_channels(facts), *_of_cycles(facts), *_of_rewards(facts)]
+    return sorted(found, key=lambda notice: notice.tone != "bad")
+
+
+def _of_ledger(facts: Facts) -> Iterator[Notice]:
+    ledger = facts.ledger
+    if ledger is None:
+        return
+    for sentence in ledger.discrepancies[:3]:
+        yield Notice("bad", f"The ledger does not add up: {sentence}", "/health", "Health")
+    gaps = [gap for gap in ledger.gaps if gap.accepted_at is None]
+    if gaps:
+        lost = sum(gap.to_offset - gap.from_offset for gap in gaps)
+        sentence = f"{lost} offsets of the log were lost before the lake had them."
+        yield Notice("bad", sentence, "/health", "Health")
+    waited_s = 0.0 if facts.waiting_since_s is None else facts.now_s - facts.waiting_since_s
+    if ledger.waiting is not None and waited_s > WAITING_SECONDS_MAX:
+        count, minutes = ledger.waiting.events, waited_s / 60
+        sentence = f"{count} events have waited {minutes:.0f} min to be stored."
+        yield Notice("bad", f"{sentence} {ledger.waiting.why}".strip(), "/health", "Health")
+    totals = ledger.totals
+    came = totals.accepted + totals.rejected
+    if totals.rejected > came * _REJECTED_SHARE_MAX:
+        sentence = f"{totals.rejected} of {came} lines were rejected."
+        yield Notice("warn", sentence, "/health", "Rejected lines")
+    if totals.dropped:
+        sentence = f"Recorders had to drop {totals.dropped} events before they were sent."
+        yield Notice("warn", sentence, "/health", "Health")
+
+
+def _of_channels(facts: Facts) -> Iterator[Notice]:
+    for channel in facts.channels:
+        if channel.pinned:
+            sentence = (
+                f"{channel.channel} is pinned to {channel.checkpoint}: the loop promotes nothing "
+                "until a person releases it."
+            )
+            yield Notice("warn", sentence, "/checkpoints", "Checkpoints")
+
+
+def _of_cycles(facts: Facts) -> Iterator[Notice]:
+    for cycle in facts.cycles:
+        name = f"Cycle {cycle.cycle} of {cycle.loop}"
+        if cycle.outcome == "failed":
+            yield Notice("bad", f"{name} failed: {cycle.why}", "#loops", "The loop")
+        elif cycle.outcome is None and any(stage.silent for stage in cycle.stages):
+            stages = ", ".join(stage.stage for stage in cycle.stages if stage.silent)
+            sentence = f"{name} stands still: nothing was heard of {stages} for too long."
+            yield Notice("bad", sentence, "#loops", "The loop")
+        elif cycle.outcome is None and cycle.over_budget:
+            over_min = ((cycle.took_s or 0) - cycle.budget_s) / 60
+            yield Notice(
+                "warn", f"{name} is {over_min:.0f} min over its budget.", "#loops", "The loop"
+            )
+
+
+def _of_rewards(facts: Facts) -> Iterator[Notice]:
+    known = sum(facts.outcomes.values())
+    if facts.sessions and not known:
+        sentence = "No run has computed what sessions were worth."
+        yield Notice("warn", sentence, "/rewards", "Rewards")
+    ended = known - facts.outcomes.get("pending", 0)
+    if ended < _SESSIONS_MIN:
+        return
+    for kind, why in (
+        ("censored", "nobody looked at what became of them"),
+        ("excluded", "rules leave them out"),
+        ("negative_by_rule", "they broke a rule"),
+    ):
+        count = facts.outcomes.get(kind, 0)
+        if count > SILENT_SHARE_MAX * ended:
+            word = kind.replace("_", " ")
+            sentence = f"{count} of {ended} sessions are {word}: {why}."
+            yield Notice("warn", sentence, f"/sessions?outcome={kind}", "These sessions")
+
 
 _HOUR_S = 3600
 Window = Literal["6h", "24h", "7d", "30d"]
-#: Of each: how many seconds it has, and how many a step of its charts.
 _WINDOWS: dict[Window, tuple[int, int]] = {
     "6h": (6 * _HOUR_S, 300),
     "24h": (24 * _HOUR_S, 900),
     "7d": (7 * 24 * _HOUR_S, 2 * _HOUR_S),
     "30d": (30 * 24 * _HOUR_S, 8 * _HOUR_S),
 }
-#: Rewards whose states are shown; the page of rewards has all.
 _STATES_MAX = 10
 _TONES = {
     "scored": "good", "negative_by_rule": "bad", "censored": "warn", "excluded": "s5",
@@ -41,6 +148,16 @@ class OverviewQuestion(Question):
     window: Window = "24h"
 
 
+@PAGES.page(
+    "/",
+    "Overview",
+    "overview.html.jinja",
+    group="Production",
+    place=0,
+    shortcut="o",
+    reads_rows=True,
+    remembered=True,
+)
 def _overview(visitor: Visitor, asked: OverviewQuestion) -> Content:
     window_s, step_s = _WINDOWS[asked.window]
     now_us = visitor.clock.now_us()
@@ -98,7 +215,6 @@ def _rows(
 def _states(
     visitor: Visitor, outcomes: Sequence[dict[str, Any]], since_us: int
 ) -> list[tuple[str, dict[str, int], Markup]]:
-    """Of each reward of the definition that ran last how many have which state."""
     if not outcomes:
         return []
     newest = max(outcomes, key=lambda row: row["computed_at"])
@@ -113,7 +229,6 @@ def _states(
 
 
 def _with_page(notice: Notice) -> tuple[Notice, bool]:
-    """Whether the page that it names is there."""
     path = notice.href.partition("?")[0]
     return notice, path.startswith("#") or any(page.path == path for page in all_pages())
 
@@ -143,7 +258,6 @@ def _until_stored(visitor: Visitor, since_us: int) -> dict[str, float | None]:
 def _sessions_chart(
     steps: Sequence[dict[str, Any]], since_us: int, now_us: int, step_s: int
 ) -> object:
-    """Per minute; where nothing came in, zero."""
     if not steps:
         return line_chart([], title="Sessions a minute")
     counts = {round(row["step"].timestamp()): row["sessions"] for row in steps}
@@ -156,7 +270,6 @@ def _sessions_chart(
 
 
 def _events_chart(ledger: LedgerAnswer, since_us: int, now_us: int) -> object:
-    """Of each hour, accepted and rejected, per minute."""
     accepted: Counter[float] = Counter()
     rejected: Counter[float] = Counter()
     for row in ledger.rows:
@@ -193,19 +306,3 @@ def _stages_chart(cycle: CycleAnswer) -> object:
     bars = [Bar(name, seconds, tones.get(states[name], "")) for name, seconds in took.items()]
     title = f"Stages of cycle {cycle.cycle} of {cycle.loop}"
     return bar_chart(bars, title=title, value_format=lambda value: duration(value or 0.0))
-
-
-PAGES = [
-    ConsolePage(
-        path="/",
-        title="Overview",
-        question=OverviewQuestion,
-        work=_overview,
-        template="penstock_jobs.overview:pages/overview.html.jinja",
-        group="Production",
-        place=0,
-        shortcut="o",
-        reads_rows=True,
-        remembered=True,
-    ),
-]

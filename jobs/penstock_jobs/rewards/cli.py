@@ -188,8 +188,8 @@ def show(
     from penstock_jobs.rewards.definition import DEFAULT, find_definition
     from penstock_jobs.rewards.explanation import computed_rewards
     from penstock_jobs.rewards.report import show_all_rewards, show_explanation
+    from penstock_jobs.sessions.edit_fates import bucket_of, read_whole_session
     from penstock_jobs.sessions.transcript import transcript_lines
-    from penstock_jobs.sessions.whole_session import bucket_of, read_whole_session
 
     if definition and service_url(data, url) is not None:
         raise StoreNeeded(command="penstock rewards show --definition")

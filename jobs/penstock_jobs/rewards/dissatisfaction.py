@@ -1,22 +1,28 @@
-"""How often users come back dissatisfied: what the local judge thinks of all follow-ups, corrected
-by what people or a language model said of some."""
+"""How often users come back dissatisfied, right although the judge is not.
+
+The judge says something of every message. Of some, a person or a language model said what is true.
+Some of these were drawn by chance: messages have places between 0 and 1, as if drawn from a hat,
+and labels are given in the order of places, so that whenever it stops the labelled ones are a
+random sample. Its rate is the place of the first message without a label. Others were asked
+because they tell much; they count as themselves alone, and all else is as if they were not there.
+
+The estimate is a prediction-powered one (Angelopoulos and others 2023): the judge's mean, plus the
+mean of what it missed in the sample. How far the judge is believed is fitted too (PPI++): if it
+says nothing, the estimate is the sample's. It is a value for each session, whose mean is the
+estimate and whose spread is its uncertainty: without bias for any judge.
+"""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from math import sqrt
 from typing import Literal, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from penstock.lake.lake import Lake
-from penstock_jobs.rewards.correction import (
-    CorrectedRate,
-    JudgedMessages,
-    MeanInterval,
-    correct,
-    interval,
-)
 from penstock_jobs.rewards.followups.labels import (
     MessagePlace,
     StoredLabel,
@@ -26,12 +32,184 @@ from penstock_jobs.rewards.followups.labels import (
 )
 from penstock_jobs.rewards.judged_follow_ups import JudgedFollowUps
 
-#: The reward that holds what the judge thinks of each message.
+Values = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+#: Fewer labels that chance drew say nothing for certain.
+LABELS_MIN = 30
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedMessages:
+    #: The number of its session, from 0 to `sessions` − 1; each session has a message.
+    session: NDArray[np.int64]
+    sessions: int
+    judged: Values
+    #: What is true, from 0 to 1; nan where nobody said.
+    truth: Values
+    #: From 0 to 1, the same for ever, and independent of all else.
+    place: Values
+    #: It was asked because it tells much, not because it was its turn.
+    chosen: Flags
+
+    def sampled(self) -> tuple[Flags, float]:
+        """Which messages chance drew, and how likely it did each."""
+        free = ~self.chosen | np.isnan(self.truth)
+        waiting = self.place[free & np.isnan(self.truth)]
+        rate = float(waiting.min()) if waiting.size else 1.0
+        return free & (self.place < rate), rate
+
+
+@dataclass(frozen=True, eq=False)
+class CorrectedRate:
+    """`values` are of sessions: their mean is the rate. It is None without labels."""
+
+    values: Values
+    judged: float
+    labels: int
+    chosen: int
+    rate: float
+    #: How far the judge is believed: 0 not at all, 1 as it says.
+    belief: float
+    #: What the variance of the mean lacks, since few labels seem to vary little.
+    doubt: float
+
+    @property
+    def is_known(self) -> bool:
+        return self.labels >= LABELS_MIN
+
+    @property
+    def value(self) -> float | None:
+        return float(self.values.mean()) if self.labels else None
+
+    @property
+    def error(self) -> float:
+        spread = float(self.values.var(ddof=1)) / self.values.size if self.values.size > 1 else 1.0
+        return sqrt(spread + self.doubt)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Between them lies each session's value, whatever its label says."""
+        return 1 - 1 / self.rate, 1 / self.rate
+
+
+class MeanInterval(NamedTuple):
+    low: float
+    high: float
+
+
+class MeanDifference(NamedTuple):
+    value: float
+    interval: tuple[float, float]
+    p: float
+
+
+def t_tails(t: float, degrees: float) -> float:
+    """How likely Student's t is at least so far from 0, on either side."""
+    from scipy.special import stdtr
+
+    return float(2 * stdtr(degrees, -t))
+
+
+def t_quantile(tails: float, degrees: float) -> float:
+    from scipy.special import stdtrit
+
+    return float(-stdtrit(degrees, tails / 2))
+
+
+def correct(groups: Sequence[JudgedMessages]) -> list[CorrectedRate]:
+    """How far the judge is believed is fitted over all groups, what it misses in each by itself:
+    a judge may flatter one checkpoint more than another."""
+    samples = [group.sampled() for group in groups]
+    belief = _belief(groups, [drawn for drawn, _ in samples])
+    return [
+        _corrected(group, drawn, rate, belief)
+        for group, (drawn, rate) in zip(groups, samples, strict=True)
+    ]
+
+
+def interval(corrected: CorrectedRate, alpha: float) -> MeanInterval | None:
+    if not corrected.is_known:
+        return None
+    reach = t_quantile(alpha, corrected.labels - 2) * corrected.error
+    value = float(corrected.values.mean())
+    return MeanInterval(max(value - reach, 0.0), min(value + reach, 1.0))
+
+
+def difference(before: CorrectedRate, after: CorrectedRate, alpha: float) -> MeanDifference | None:
+    """None with too few labels on a side. The test is two-sided."""
+    if not (before.is_known and after.is_known):
+        return None
+    value = float(after.values.mean() - before.values.mean())
+    sides = ((before.error**2, before.labels - 2), (after.error**2, after.labels - 2))
+    total = sum(square for square, _ in sides)
+    degrees = total**2 / sum(square**2 / own for square, own in sides)
+    reach = t_quantile(alpha, degrees) * sqrt(total)
+    p = t_tails(abs(value) / sqrt(total), degrees)
+    return MeanDifference(value, (max(value - reach, -1.0), min(value + reach, 1.0)), p)
+
+
+def _belief(groups: Sequence[JudgedMessages], drawn: Sequence[Flags]) -> float:
+    """The slope of the truth over what the judge says, within groups, between 0 and 1."""
+    products = squares = 0.0
+    for group, own in zip(groups, drawn, strict=True):
+        if own.sum() < 2:
+            continue
+        weight = _weights(group)[own]
+        weight = weight / weight.sum()
+        judged = group.judged[own] - weight @ group.judged[own]
+        truth = group.truth[own] - weight @ group.truth[own]
+        products += float(own.sum() * (weight * judged) @ truth)
+        squares += float(own.sum() * (weight * judged) @ judged)
+    return min(max(products / squares, 0.0), 1.0) if squares > 0 else 0.0
+
+
+def _weights(group: JudgedMessages) -> Values:
+    of_session = np.bincount(group.session, minlength=group.sessions)
+    weights: Values = 1 / of_session[group.session]
+    return weights
+
+
+def _corrected(group: JudgedMessages, drawn: Flags, rate: float, belief: float) -> CorrectedRate:
+    weight, labels = _weights(group), int(drawn.sum())
+    chosen = group.chosen & ~np.isnan(group.truth)
+    missed = group.truth - belief * group.judged
+    total = float(weight[drawn].sum())
+    offset = float(weight[drawn] @ missed[drawn]) / total if total else 0.0
+    expected = offset + belief * group.judged
+    rest = np.where(drawn, group.truth - expected, 0.0)
+    value = np.where(chosen, group.truth, expected + rest / rate)
+    values = np.bincount(group.session, weights=weight * value, minlength=group.sessions)
+    judged = np.bincount(group.session, weights=weight * group.judged, minlength=group.sessions)
+    doubt = _doubt(rest[drawn], weight[drawn], expected, rate, group.sessions)
+    return CorrectedRate(
+        values.astype(np.float64),
+        judged=float(judged.mean()),
+        labels=labels,
+        chosen=int(chosen.sum()),
+        rate=rate,
+        belief=belief,
+        doubt=doubt,
+    )
+
+
+def _doubt(rest: Values, weight: Values, expected: Values, rate: float, sessions: int) -> float:
+    """As if four more messages had been drawn, two true and two not (as in Agresti and Coull's
+    interval of a share), and for the two numbers that were fitted."""
+    labels = len(rest)
+    if labels < 3:
+        return 1.0
+    mean = float(np.clip(expected.mean(), 0, 1))
+    typical = float((weight**2).mean())
+    pairs = 2 * typical * ((1 - mean) ** 2 + mean**2)
+    squares = float((weight**2 * rest**2).sum())
+    more = (squares + pairs) * labels / (labels - 2) - squares
+    return more * (1 - rate) / rate**2 / sessions**2
+
+
 JUDGED = "judged_follow_up"
-#: The name of the rate, and of the live metric.
 RATE = "dissatisfied"
 TruthBy = Literal["people", "models", "nobody"]
-#: What names a group of sessions: a checkpoint, or the arm of a trial.
 Group = TypeVar("Group", bound=Hashable)
 
 
@@ -39,10 +217,8 @@ Group = TypeVar("Group", bound=Hashable)
 class Dissatisfaction:
     """Of one group of sessions, such as those of a checkpoint."""
 
-    #: In the order of the rate's values.
     sessions: pa.Array
     rate: CorrectedRate
-    #: Who said what is true.
     truth_by: TruthBy
     #: Sessions that ended later than the messages that labels were drawn from.
     later: int
@@ -54,7 +230,6 @@ class Dissatisfaction:
 def read_dissatisfaction(
     lake: Lake, tenant: str, groups: Mapping[Group, JudgedFollowUps]
 ) -> dict[Group, Dissatisfaction]:
-    """By group; those without follow-ups have none."""
     labels = current_labels(lake.database, tenant)
     return dissatisfaction(groups, labels)
 
@@ -118,7 +293,6 @@ def _frame(follow_ups: JudgedFollowUps, labels: Mapping[MessagePlace, StoredLabe
     return most
 
 
-#: How many times at which somebody began to label are tried.
 _TIMES_MAX = 20
 
 

@@ -44,8 +44,6 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class ChainOutcome:
-    """A session of the chain, and how it ended."""
-
     session_id: str
     outcome: str
     reason: str | None
@@ -83,8 +81,6 @@ class Explanation:
 
 @dataclass(frozen=True)
 class SessionRewards:
-    """Why a session is worth what it is, and all rows about it."""
-
     explanation: Explanation
     rows: list[Row]
     cut_off: bool
@@ -108,7 +104,6 @@ def stored_query(lake: Lake, session: str, definition: str | None = None) -> Own
 def stored_rewards(
     lake: Lake, session: str, chain: pa.Table, rewards: pa.Table
 ) -> SessionRewards | None:
-    """None where no run has computed it."""
     outcomes: list[Row] = chain.to_pylist()
     own = next((row for row in outcomes if row["session_id"] == session), None)
     if own is None:
@@ -194,7 +189,6 @@ def _explanation(
 
 
 def _in_words(reason: str | None) -> str | None:
-    """What the rule of this name says; else the reason itself."""
     if reason == STILL_OPEN:
         return "it is open still: what comes may change what a rule says"
     rules = {rule.reason: rule.holds.__doc__ for rule in RULES}
@@ -202,7 +196,6 @@ def _in_words(reason: str | None) -> str | None:
 
 
 def _definition_of(lake: Lake, outcome: Row) -> Definition | None:
-    """As it was written when it ran; None where this Penstock cannot read it any more."""
     progress = definition_known_as(lake.database, outcome["definition_version"])
     try:
         definition = parse_definition(progress.text, progress.name)

@@ -46,8 +46,6 @@ _COLUMNS = pa.schema(
 
 @dataclass(frozen=True, eq=False)
 class JudgedFollowUps:
-    """A row a follow-up, with its place in the hat (`draw`)."""
-
     rows: pa.Table
 
     @classmethod
@@ -81,7 +79,6 @@ class JudgedFollowUps:
         return self.where(pc.is_in(self.rows["session_id"], value_set=names))
 
     def by_checkpoint(self) -> dict[str | None, "JudgedFollowUps"]:
-        """Each in the order of all."""
         codes, names = encoded(self.rows["checkpoint"])
         rows = self.rows.take(pa.array(np.argsort(codes, kind="stable")))
         counts = np.bincount(codes, minlength=len(names))
@@ -108,7 +105,6 @@ class JudgedFollowUps:
         return JudgedFollowUps(rows.select(self.rows.column_names))
 
     def numbers_of(self, places: Collection[MessagePlace]) -> dict[MessagePlace, int]:
-        """The numbers of the rows of these messages, as far as they are among them."""
         if not places:
             return {}
         sessions = pa.array({place.session_id for place in places}, pa.string())
@@ -125,17 +121,14 @@ class JudgedFollowUps:
         }
 
     def column(self, name: str) -> NDArray[np.float64]:
-        """A column of numbers, `drawn_at` among them."""
         numbers: NDArray[np.float64] = self.rows[name].to_numpy()
         return numbers
 
     def sessions(self) -> tuple[NDArray[np.int64], pa.Array]:
-        """The number of each one's session, and the sessions by these numbers."""
         return encoded(self.rows["session_id"])
 
 
 def _ranks(groups: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The how manyth of its group each is, from 0."""
     order = np.argsort(groups, kind="stable")
     counts = np.bincount(groups)
     starts = np.cumsum(counts) - counts

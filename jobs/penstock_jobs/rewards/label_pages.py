@@ -4,8 +4,7 @@ import msgspec
 
 from penstock.console.charts import Interval, interval_chart
 from penstock.console.figures import share, url
-from penstock.console.page import ConsolePage, Content, Redirect
-from penstock.console.visitor import Visitor
+from penstock.console.page import Content, PageList, Redirect, Visitor
 from penstock.errors import InvalidInput
 from penstock_jobs.rewards.calls import LIST_DEFINITIONS, DefinitionsQuestion
 from penstock_jobs.rewards.followups.label_calls import (
@@ -22,12 +21,12 @@ from penstock_jobs.rewards.followups.label_calls import (
     UndoQuestion,
 )
 
+PAGES = PageList("penstock_jobs.rewards:pages/")
+
 _CHECKPOINTS_SHOWN = 40
 
 
 class LabelForm(LabelOrder):
-    """`checkpoint` narrows what comes next."""
-
     checkpoint: str | None = None
 
 
@@ -35,6 +34,15 @@ class UndoForm(UndoQuestion):
     checkpoint: str | None = None
 
 
+@PAGES.page(
+    "/labels",
+    "Labels",
+    "labels.html.jinja",
+    group="Training",
+    place=1,
+    shortcut="m",
+    reads_rows=True,
+)
 def _queue(visitor: Visitor, question: NextLabelQuestion) -> Content:
     names = _definition_names(visitor)
     if names and question.definition not in names:
@@ -59,6 +67,7 @@ def _definition_names(visitor: Visitor) -> list[str]:
     return list(dict.fromkeys(each.name for each in known))
 
 
+@PAGES.form("/labels/give", "Label", reads_rows=True)
 def _give(visitor: Visitor, form: LabelForm) -> Redirect:
     names = LabelOrder.__struct_fields__
     given = visitor.ask(LABEL, LabelOrder(**{name: getattr(form, name) for name in names}))
@@ -66,6 +75,7 @@ def _give(visitor: Visitor, form: LabelForm) -> Redirect:
     return Redirect(_queue_path(form.definition, form.checkpoint), f"Kept: {label}. u undoes it.")
 
 
+@PAGES.form("/labels/undo", "Undo")
 def _take_back(visitor: Visitor, form: UndoForm) -> Redirect:
     taken = visitor.ask(UNDO, UndoQuestion(definition=form.definition))
     told = f"Your label of session {taken.session_id}, turn {taken.turn} is taken back."
@@ -77,6 +87,9 @@ def _queue_path(definition: str, checkpoint: str | None) -> str:
     return url("/labels", definition=definition, checkpoint=checkpoint)
 
 
+@PAGES.page(
+    "/labels/rates", "What labels did", "label_rates.html.jinja", reads_rows=True, remembered=True
+)
 def _effect(visitor: Visitor, question: EffectQuestion) -> Content:
     names = _definition_names(visitor)
     if names and question.definition not in names:
@@ -107,45 +120,3 @@ def _effect(visitor: Visitor, question: EffectQuestion) -> Content:
 def _interval(step: LabelStep | CheckpointLabels, label: str) -> Interval:
     note = f"{step.drawn} drawn" if step.value is not None else f"too few: {step.drawn} drawn"
     return Interval(label, step.low, step.value, step.high, margin=step.judged, note=note)
-
-
-_PAGES = "penstock_jobs.rewards:pages/"
-PAGES = [
-    ConsolePage(
-        path="/labels",
-        title="Labels",
-        question=NextLabelQuestion,
-        work=_queue,
-        template=_PAGES + "labels.html.jinja",
-        group="Training",
-        place=1,
-        shortcut="m",
-        reads_rows=True,
-    ),
-    ConsolePage(
-        path="/labels/rates",
-        title="What labels did",
-        question=EffectQuestion,
-        work=_effect,
-        template=_PAGES + "label_rates.html.jinja",
-        reads_rows=True,
-        remembered=True,
-    ),
-    ConsolePage(
-        path="/labels/give",
-        title="Label",
-        method="POST",
-        question=LabelForm,
-        work=_give,
-        roles=(),
-        reads_rows=True,
-    ),
-    ConsolePage(
-        path="/labels/undo",
-        title="Undo",
-        method="POST",
-        question=UndoForm,
-        work=_take_back,
-        roles=(),
-    ),
-]

@@ -9,8 +9,7 @@ from markupsafe import Markup
 
 from penstock.console.charts import WIDTH, Bar, Interval, histogram, interval_chart, share_bar
 from penstock.console.figures import duration, share, signed
-from penstock.console.page import ConsolePage, Content, page_sql
-from penstock.console.visitor import Visitor
+from penstock.console.page import Content, PageList, Visitor, page_sql
 from penstock.errors import InvalidInput
 from penstock.lake.desk import Question
 from penstock.lake.query import OwnQuery
@@ -26,6 +25,8 @@ from penstock_jobs.rewards.calls import (
 )
 from penstock_jobs.rewards.rates import RATES
 
+PAGES = PageList("penstock_jobs.rewards:pages/")
+
 Row = dict[str, Any]
 _PACKAGE = "penstock_jobs.rewards"
 _TONES = {
@@ -36,7 +37,6 @@ _TONES = {
 STATES = ("scored", "pending", "censored", "invalid", "excluded")
 _BINS = 24
 _HISTOGRAMS_MAX = 60
-#: Three charts stand beside each other.
 _LABEL_CHARS = 20
 _GROUPS = ("checkpoint", "project", "day")
 
@@ -105,6 +105,16 @@ def _since(text: str) -> str:
 # How rewards are spread
 
 
+@PAGES.page(
+    "/rewards",
+    "Rewards",
+    "rewards.html.jinja",
+    group="Training",
+    place=0,
+    shortcut="w",
+    reads_rows=True,
+    remembered=True,
+)
 def _rewards(visitor: Visitor, question: RewardsQuestion) -> Content:
     definition, known = _chosen(visitor, question.definition)
     content: dict[str, Any] = {"definition": definition, "definitions": known}
@@ -164,7 +174,6 @@ def _bins(rows: list[Row]) -> list[tuple[float, float, float]]:
 
 
 def state_bars(rows: Iterable[Row]) -> list[tuple[str, dict[str, int], Markup]]:
-    """Of each reward how many have which state, and a bar of them."""
     found: defaultdict[str, dict[str, int]] = defaultdict(dict)
     for row in rows:
         found[row["name"]][row["state"]] = row["rewards"]
@@ -203,6 +212,9 @@ def _value(value: float) -> str:
 # What checkpoints do otherwise
 
 
+@PAGES.page(
+    "/rewards/monitors", "Monitors", "monitors.html.jinja", reads_rows=True, remembered=True
+)
 def _monitors(visitor: Visitor, question: MonitorsQuestion) -> Content:
     definition, known = _chosen(visitor, question.definition)
     content: dict[str, Any] = {"definition": definition, "definitions": known, "answer": None}
@@ -253,6 +265,13 @@ def _monitors(visitor: Visitor, question: MonitorsQuestion) -> Content:
 # Two definitions
 
 
+@PAGES.page(
+    "/rewards/comparison",
+    "Two definitions",
+    "comparison.html.jinja",
+    reads_rows=True,
+    remembered=True,
+)
 def _compare(visitor: Visitor, question: ComparisonPage) -> Content:
     known = visitor.ask(LIST_DEFINITIONS, DefinitionsQuestion()).definitions
     content: dict[str, Any] = {"definitions": known, "compared": None, "chart": ""}
@@ -281,38 +300,3 @@ def _compare(visitor: Visitor, question: ComparisonPage) -> Content:
         value_format=_value,
     )
     return content | {"compared": compared, "chart": chart}
-
-
-_PAGES = f"{_PACKAGE}:pages/"
-PAGES = [
-    ConsolePage(
-        path="/rewards",
-        title="Rewards",
-        question=RewardsQuestion,
-        work=_rewards,
-        template=_PAGES + "rewards.html.jinja",
-        group="Training",
-        place=0,
-        shortcut="w",
-        reads_rows=True,
-        remembered=True,
-    ),
-    ConsolePage(
-        path="/rewards/monitors",
-        title="Monitors",
-        question=MonitorsQuestion,
-        work=_monitors,
-        template=_PAGES + "monitors.html.jinja",
-        reads_rows=True,
-        remembered=True,
-    ),
-    ConsolePage(
-        path="/rewards/comparison",
-        title="Two definitions",
-        question=ComparisonPage,
-        work=_compare,
-        template=_PAGES + "comparison.html.jinja",
-        reads_rows=True,
-        remembered=True,
-    ),
-]

@@ -9,7 +9,7 @@ sessions taken together: a few sessions that happen to be alike make nothing cer
 corrects the p-values: `alpha` bounds how often any rate is called moved when none has.
 
 How often users come back dissatisfied is only what a judge thinks: that rate is corrected by labels
-(`correction`), and unknown without them.
+(`dissatisfaction`), and unknown without them.
 """
 
 from collections import defaultdict
@@ -26,9 +26,15 @@ from penstock.errors import InvalidInput
 from penstock.lake.lake import Lake
 from penstock.lake.query import OwnQuery
 from penstock_jobs.rewards.bucket import Bucket
-from penstock_jobs.rewards.correction import difference as corrected_difference
 from penstock_jobs.rewards.dissatisfaction import RATE as DISSATISFIED_RATE
-from penstock_jobs.rewards.dissatisfaction import Dissatisfaction, read_dissatisfaction
+from penstock_jobs.rewards.dissatisfaction import (
+    Dissatisfaction,
+    MeanDifference,
+    read_dissatisfaction,
+    t_quantile,
+    t_tails,
+)
+from penstock_jobs.rewards.dissatisfaction import difference as corrected_difference
 from penstock_jobs.rewards.judged_follow_ups import read_follow_ups
 from penstock_jobs.rewards.measures.turns import Turn, asks, turn_facts
 from penstock_jobs.rewards.outcomes import Kind, Outcome
@@ -56,8 +62,6 @@ class Tally(NamedTuple):
 
 
 class TallyColumns(NamedTuple):
-    """What rates look at in the tallies of several sessions."""
-
     outcome: NDArray[np.str_]
     turns: Counts
     edited_turns: Counts
@@ -118,13 +122,11 @@ class CheckpointRates:
     sessions: int
     outcomes: Mapping[tuple[Kind, str | None], int]
     rates: Mapping[str, Rate]
-    #: How often users came back dissatisfied; None where the definition does not judge messages.
     dissatisfied: Dissatisfaction | None = None
 
 
 @dataclass(frozen=True)
 class Watch:
-    #: How often anything may be called moved when nothing has.
     alpha: float = 0.01
     #: Smaller differences are no alarm, however certain.
     effect_min: float = 0.01
@@ -144,7 +146,6 @@ class RateChange:
     after: float | None
     interval: tuple[float, float] | None = None
     p: float | None = None
-    #: What there is too little of.
     lacking: str = "sessions"
 
     def sentence(self) -> str:
@@ -248,7 +249,6 @@ def _rates_of(tallies: pa.Table) -> dict[str | None, CheckpointRates]:
 
 
 def _values_of(column: pa.ChunkedArray) -> Any:
-    """Texts of few kinds, or numbers."""
     if pa.types.is_integer(column.type):
         return column.to_numpy()
     codes, texts = encoded(column)
@@ -289,7 +289,7 @@ def rate_changes(
         old_rate, new_rate = before.dissatisfied.rate, after.dissatisfied.rate
         values[DISSATISFIED_RATE] = old_rate.value, new_rate.value
         if test := corrected_difference(old_rate, new_rate, watch.alpha):
-            tests[DISSATISFIED_RATE] = MeanDifference(*test)
+            tests[DISSATISFIED_RATE] = test
     # Rates that are unknown are counted too, so that the correction does not depend on the data.
     p_values = holm({name: test.p for name, test in tests.items()}, len(values))
     changes = []
@@ -303,14 +303,6 @@ def rate_changes(
         verdict: Verdict = "moved" if moved else "steady"
         changes.append(RateChange(name, verdict, old_value, new_value, change.interval, p))
     return changes
-
-
-class MeanDifference(NamedTuple):
-    """The difference is after − before."""
-
-    value: float
-    interval: tuple[float, float]
-    p: float
 
 
 def welch(before: Values, after: Values, alpha: float) -> MeanDifference:
@@ -337,17 +329,3 @@ def holm(p_values: Mapping[str, float], count: int) -> dict[str, float]:
         least = max(least, min(1.0, (count - rank) * p_values[name]))
         corrected[name] = least
     return corrected
-
-
-def t_tails(t: float, degrees: float) -> float:
-    """How likely Student's t is at least so far from 0, on either side."""
-    from scipy.special import stdtr
-
-    return float(2 * stdtr(degrees, -t))
-
-
-def t_quantile(tails: float, degrees: float) -> float:
-    """The t of which `t_tails` is `tails`."""
-    from scipy.special import stdtrit
-
-    return float(-stdtrit(degrees, tails / 2))

@@ -68,7 +68,6 @@ def show_report(report: RewardRunReport) -> None:
 
 
 def show_gaps(repository: Repository, gaps: HistoryGaps) -> None:
-    """What the repository could not say, and what to do about it."""
     if gaps.unanswered and gaps.known_until_us is not None:
         known = f"{time_of(gaps.known_until_us):%Y-%m-%d %H:%M} UTC"
         _say(
@@ -173,7 +172,6 @@ def short(value: object) -> object:
 
 
 def show_explanation(explanation: Explanation) -> None:
-    """Why a session is worth what it is, term by term."""
     _say(explanation.sentence())
     if len(explanation.chain) > 1:
         _say("It shares its reward with its chain:")
@@ -198,7 +196,6 @@ def show_explanation(explanation: Explanation) -> None:
 
 
 def show_all_rewards(rows: Sequence[Row]) -> None:
-    """Those of each edit, each turn and the session, by horizon."""
     for kind in ("edit", "turn"):
         for target in _targets(rows, kind):
             _say(f"{kind} {target}")
@@ -212,7 +209,6 @@ def _targets(rows: Iterable[Row], kind: str) -> list[str]:
 
 
 def _show_rewards(rows: Iterable[Row], kind: str) -> None:
-    """There is a line for each reward and a column for each horizon."""
     rows = [row for row in rows if row["target_kind"] == kind]
     horizons = sorted({row["horizon_s"] for row in rows if row["horizon_s"] is not None})
     columns = ["reward", *map(_duration, horizons), "without horizon"]

@@ -1,6 +1,7 @@
-"""`penstock sessions`: which there are, and one as a person reads it."""
+"""`penstock sessions`: which there are, one as a person reads it, and many as files."""
 
-from typing import Annotated, cast, get_args
+from pathlib import Path
+from typing import Annotated, Literal, cast, get_args
 
 import typer
 
@@ -8,7 +9,8 @@ from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.desk import open_desk
 from penstock.terminal import options
-from penstock.terminal.output import say_more, show_json, show_styled, show_table
+from penstock.terminal.long_commands import spinner_of
+from penstock.terminal.output import say, say_more, show_json, show_styled, show_table
 
 app = typer.Typer(help="Sessions, to be looked through and read.", no_args_is_help=True)
 
@@ -64,7 +66,7 @@ def list_(
     Example: penstock sessions list --outcome negative_by_rule --since 24h
     """
     from penstock_jobs.rewards.outcomes import Kind
-    from penstock_jobs.sessions.calls import LIST_SESSIONS, SessionsQuestion
+    from penstock_jobs.sessions.session_list import LIST_SESSIONS, SessionsQuestion
 
     if outcome is not None and outcome not in get_args(Kind):
         why = f"outcomes are {', '.join(get_args(Kind))}"
@@ -119,8 +121,8 @@ def show(
 
     Example: penstock sessions show s-81f3
     """
+    from penstock_jobs.sessions.edit_fates import bucket_of, read_whole_session
     from penstock_jobs.sessions.transcript import head_lines, transcript_lines
-    from penstock_jobs.sessions.whole_session import bucket_of, read_whole_session
 
     with open_desk(data, url, tenant) as desk:
         record = read_whole_session(desk, session, definition)
@@ -130,3 +132,38 @@ def show(
         bucket = bucket_of(desk, record)
     show_styled(head_lines(record))
     show_styled(transcript_lines(record, bucket, whole=whole))
+
+
+@app.command("export")
+def export(
+    query: Annotated[
+        str, typer.Argument(metavar="SQL", help="Selects session_id: which sessions.")
+    ] = "SELECT session_id FROM sessions",
+    *,
+    form: Annotated[
+        Literal["atif", "messages"],
+        typer.Option("--format", help="atif: a document a session; messages: a line a session."),
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", parser=options.path, help="A new folder, or a new file.")
+    ],
+    as_of: Annotated[
+        str | None, typer.Option(help="A snapshot's name, or a time: the lake as it was.")
+    ] = None,
+    data: options.DeskData = None,
+    url: options.Url = None,
+    tenant: options.Tenant = TENANT_DEFAULT,
+    json: options.Json = False,
+) -> None:
+    """Write sessions in a form that other tools read. Importing them again gives the same events.
+
+    Example: penstock sessions export "select session_id from sessions" --format atif --out runs
+    """
+    from penstock_jobs.sessions.export import export_sessions
+
+    with open_desk(data, url, tenant) as desk, spinner_of("writing"):
+        report = export_sessions(desk, query, form, out, as_of)
+    if json:
+        show_json(report)
+    else:
+        say(f"{report.sessions} sessions with {report.events} events in {out}")

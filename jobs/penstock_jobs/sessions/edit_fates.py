@@ -1,14 +1,37 @@
-"""What became of the lines of edits, as rewards see it: by what was observed of the files later."""
+"""What became of the lines of edits, as rewards see it: by what was observed of the files later. Of
+a long session only events near the shown part are read, for no horizon looks further."""
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, TypeVar
 
-from penstock_jobs.rewards.bucket import Bucket, EditParameters
+import msgspec
+import pyarrow as pa
+
+from penstock.clock import SECOND_US, SystemClock
+from penstock.console.page import Visitor
+from penstock.events.event import KEY_BYTES, SCHEMA_VERSION, TENANT_DEFAULT
+from penstock.lake.desk import Call, Caller, Question
+from penstock.lake.lake import Lake
+from penstock.lake.rows import EVENT_ROWS
+from penstock_jobs.rewards.bucket import Bucket, EditParameters, as_bucket
+from penstock_jobs.rewards.errors import SessionUnknown
+from penstock_jobs.rewards.lives import ChainMember, Relations
 from penstock_jobs.rewards.texts.changes import CompareCost, TooExpensive
 from penstock_jobs.rewards.texts.survival import LineFate, line_fates, written_lines
 from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit
+from penstock_jobs.sessions.session_record import (
+    EVENTS_MAX,
+    SHOW_SESSION,
+    EventRecord,
+    SessionQuestion,
+    SessionRecord,
+    session_of,
+    session_query,
+    sql_of,
+)
 
 Fate = LineFate | Literal["unknown"]
 
@@ -24,7 +47,6 @@ class EditFate:
     lines: Mapping[str, list[LineFate]] = field(default_factory=dict)
 
     def of_lines(self, texts: Sequence[str]) -> list[Fate]:
-        """The fates of these lines; of equal ones in order."""
         left = {text: list(fates) for text, fates in self.lines.items()}
         return [left[text].pop(0) if left.get(text) else "unknown" for text in texts]
 
@@ -64,3 +86,155 @@ def _lines(edit: TrackedEdit, look: Sighting, cells_max: int) -> dict[str, list[
     for line, fate in sorted(zip(written, fates, strict=True), key=lambda pair: pair[0].at):
         lines[line.text].append(fate)
     return dict(lines)
+
+
+Q = TypeVar("Q", bound=Question)
+A = TypeVar("A")
+#: Of a longer chain the first say what became of edits.
+CHAIN_SESSIONS_MAX = 32
+
+
+class Asked(Protocol):
+    def ask(self, call: Call[Q, A], question: Q, /) -> A: ...
+
+
+def read_whole_session(desk: Asked, session: str, definition: str | None = None) -> SessionRecord:
+    question = SessionQuestion(session_id=session, definition=definition, limit=EVENTS_MAX)
+    record = desk.ask(SHOW_SESSION, question)
+    while record.next:
+        question = SessionQuestion(session_id=session, cursor=record.next, limit=EVENTS_MAX)
+        page = desk.ask(SHOW_SESSION, question)
+        record.events += page.events
+        record.next = page.next
+    return record
+
+
+def bucket_of(desk: Asked, record: SessionRecord) -> Bucket:
+    session = record.session["session_id"] if record.session else ""
+    chain = record.explanation.chain if record.explanation else []
+    others = [member.session_id for member in chain if member.session_id != session]
+    events = {session: record.events}
+    for other in others[:CHAIN_SESSIONS_MAX]:
+        with suppress(SessionUnknown):  # erased meanwhile
+            events[other] = read_whole_session(desk, other).events
+    places = {name: ChainMember(session) for name in events} if others else {}
+    rows, now_us = event_rows(events), SystemClock().now_us()
+    return as_bucket(rows, TENANT_DEFAULT, now_us, relations=Relations(places))
+
+
+def event_rows(record_events: Mapping[str, Iterable[EventRecord]]) -> pa.Table:
+    rows = []
+    for session, events in sorted(record_events.items()):
+        for number, event in enumerate(events):
+            row = {name: getattr(event, name, None) for name in EVENT_ROWS.names}
+            row |= {"tenant": TENANT_DEFAULT, "session_id": session, "consent": "unknown"}
+            row |= {"payload": bytes(event.payload).decode(), "extra": None}
+            row |= {"schema_version": SCHEMA_VERSION, "received_at": event.ts}
+            rows.append(row | {"key": number.to_bytes(KEY_BYTES, "big")})
+    return pa.Table.from_pylist(rows, EVENT_ROWS)
+
+
+#: Before the part: whose text it was that its edits changed.
+_BEFORE_S = 3600
+#: Before the part, and from its beginning on.
+_ROWS_MAX = 4_000
+_BYTES_MAX = 8 * 1024 * 1024
+_EVENTS = frozenset({"events"})
+#: What edits live through; rewards look at more.
+_TABLES = ("edits", "observations", "turns", "events")
+_OF_PAGE = {
+    "start_us": "select min(epoch_us(ts)) from page where type = 'edit'",
+    "last_us": "select max(epoch_us(ts)) from page where type = 'edit'",
+}
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class SessionHistory:
+    """The first page of a session, and what `fates_of` needs of its edits."""
+
+    record: SessionRecord
+    #: Of the session alone: of a chain the other sessions are asked for then.
+    rows: Sequence[Row]
+
+
+def _read_history(lake: Lake, caller: Caller, asked: SessionQuestion) -> SessionHistory:
+    query = session_query(lake, asked.session_id, asked.definition, asked.limit)
+    query = replace(
+        query,
+        others=(*query.others, sql_of("edit_history.sql")),
+        assigned={**query.assigned, **_OF_PAGE},
+        variables={**query.variables, **_near([asked.session_id])},
+    )
+    *answers, history = lake.query(query, tenant=caller.tenant).tables()
+    record = session_of(lake, asked.session_id, caller.tenant, answers)
+    return SessionHistory(record, history.to_pylist())
+
+
+#: As SHOW_SESSION of a first page, by one query with what tells about its edits. It has no route.
+SHOW_HISTORY = Call(
+    path=SHOW_SESSION.path,
+    question=SessionQuestion,
+    answer=SessionHistory,
+    work=_read_history,
+    roles=SHOW_SESSION.roles,
+    summary=SHOW_SESSION.summary,
+    reads_rows=True,
+)
+
+
+def fates_of(
+    visitor: Visitor,
+    record: SessionRecord,
+    part: Sequence[EventRecord],
+    horizon_s: int | None = None,
+    history: Sequence[Row] | None = None,
+) -> dict[str, EditFate]:
+    """Of the edits in a part of this session by the names that rewards give them. Where so much
+    happened that a later horizon is not reached, the fates at an earlier one. Raises what pages
+    raise."""
+    edits = [event for event in part if event.type == "edit"]
+    if record.session is None or not edits:
+        return {}
+    session = record.session["session_id"]
+    chain = record.explanation.chain if record.explanation else []
+    others = [member.session_id for member in chain if member.session_id != session]
+    rows = history
+    if rows is None or others:
+        sessions = [session, *others[:CHAIN_SESSIONS_MAX]]
+        ends = zip(("start_us", "last_us"), (edits[0], edits[-1]), strict=True)
+        moments = {name: str(round(edit.ts.timestamp() * SECOND_US)) for name, edit in ends}
+        variables = _near(sessions) | moments
+        rows = visitor.own_rows(sql_of("edit_history.sql"), _EVENTS, variables, sessions)
+    if not rows:
+        return {}
+    as_of_us = visitor.clock.now_us()
+    if not rows[-1]["is_whole"]:
+        as_of_us = min(as_of_us, round(rows[-1]["ts"].timestamp() * SECOND_US))
+    events = _by_session(rows)
+    places = {name: ChainMember(session) for name in events} if others else {}
+    bucket = as_bucket(
+        event_rows(events), TENANT_DEFAULT, as_of_us, relations=Relations(places), tables=_TABLES
+    )
+    return edit_fates(bucket, session, horizon_s)
+
+
+def _near(sessions: Sequence[str]) -> dict[str, str]:
+    behind_us = max(end for _, end in EditParameters().terms().windows_us)
+    variables = {
+        "sessions": msgspec.json.encode(sessions).decode(),
+        "before_us": _BEFORE_S * SECOND_US,
+        "behind_us": behind_us,
+        "history_rows_max": _ROWS_MAX,
+        "history_bytes_max": _BYTES_MAX,
+    }
+    return {name: str(value) for name, value in variables.items()}
+
+
+def _by_session(rows: Sequence[Row]) -> dict[str, list[EventRecord]]:
+    events: defaultdict[str, list[EventRecord]] = defaultdict(list)
+    for row in rows:
+        fields: dict[str, Any] = {name: row.get(name) for name in EventRecord.__struct_fields__}
+        fields["payload"] = msgspec.Raw(row["payload"].encode())
+        events[row["session_id"]].append(EventRecord(**fields))
+    return events

@@ -29,9 +29,7 @@ from penstock_jobs.shards.session_events import (
     tool_calls_of,
 )
 
-#: Of one text on a page; the event itself has all of it.
 TEXT_CHARS_MAX = 20_000
-#: A diff of longer texts is not drawn.
 DIFF_LINES_MAX = 4_000
 _CONTEXT_LINES = 3
 Kind = Literal["user", "agent", "tool", "edit", "feedback", "note", "problem"]
@@ -51,7 +49,6 @@ class ShownText:
 class DiffLine:
     sign: Sign
     text: str
-    #: What became of a line that was added.
     fate: Fate | None = None
 
 
@@ -60,7 +57,6 @@ class Diff:
     lines: Sequence[DiffLine]
     added: int
     removed: int
-    #: Too long to be drawn.
     too_long: bool = False
 
 
@@ -73,7 +69,6 @@ class Entry:
     at: datetime
     kind: Kind
     title: str
-    #: What stands behind the title, such as the checkpoint that answered.
     about: str = ""
     text: ShownText | None = None
     thinking: ShownText | None = None
@@ -83,10 +78,8 @@ class Entry:
     fate: EditFate | None = None
     fate_sentence: str = ""
     rewards: Sequence[Reward] = ()
-    #: Rewards of the turn that ended before this entry, and its number.
     turn_rewards: Sequence[Reward] = ()
     has_tokens: bool = False
-    #: Somebody looked at a file.
     is_look: bool = False
     name: str = ""
 

@@ -27,7 +27,6 @@ _Event = dict[str, Any]
 _ATIF = "ATIF-v1.7"
 _UNKNOWN = "unknown"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: So many sessions are read at once.
 _SESSIONS_AT_ONCE = 100
 _LIST = "SELECT DISTINCT session_id FROM ({query}) ORDER BY session_id"
 _EVENTS = """SELECT session_id, epoch_us(ts) AS ts, type, event_id, seq, source, source_key,
@@ -95,7 +94,6 @@ def _read_sessions(desk: Desk, query: str, as_of: str | None) -> Iterator[list[_
 
 
 def atif_document(events: Sequence[_Event]) -> dict[str, Any]:
-    """A session's events, in their order, as a document."""
     start = _start(events)
     steps: list[dict[str, Any]] = []
     rest: list[dict[str, Any]] = []
@@ -186,7 +184,6 @@ def _last_answer(steps: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def messages_row(events: Sequence[_Event]) -> dict[str, Any]:
-    """A session's events, in their order, as a line of messages."""
     start = _start(events)
     messages: list[dict[str, Any]] = []
     rest: list[dict[str, Any]] = []

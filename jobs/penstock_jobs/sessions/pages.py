@@ -14,35 +14,27 @@ from markupsafe import Markup
 from msgspec import Meta, Raw
 
 from penstock.console.figures import url
-from penstock.console.page import ConsolePage, Content, Download, Redirect
+from penstock.console.page import Content, Download, PageList, Redirect, Visitor
 from penstock.console.settings import ConsoleSettings
 from penstock.console.templates import PageFrame
-from penstock.console.visitor import Visitor
 from penstock.lake.desk import Question
 from penstock_jobs.rewards.bucket import EditParameters
 from penstock_jobs.rewards.outcomes import Kind
-from penstock_jobs.sessions.calls import (
-    LIST_SESSIONS,
+from penstock_jobs.sessions.edit_fates import SHOW_HISTORY, EditFate, fates_of
+from penstock_jobs.sessions.entries import Entry, EntryPlace, Rewards, entries_of
+from penstock_jobs.sessions.session_list import LIST_SESSIONS, SessionsQuestion, neighbours_query
+from penstock_jobs.sessions.session_record import (
     SHOW_SESSION,
     SessionQuestion,
-    SessionsQuestion,
-    filter_of,
+    SessionRecord,
+    sql_of,
 )
-from penstock_jobs.sessions.edit_fates import EditFate
-from penstock_jobs.sessions.edit_history import SHOW_HISTORY, fates_of
-from penstock_jobs.sessions.entries import Entry, EntryPlace, Rewards, entries_of
-from penstock_jobs.sessions.session_list import neighbours_query
-from penstock_jobs.sessions.session_record import SessionRecord, sql_of
-from penstock_jobs.sessions.token_texts import TokenTexts
-from penstock_jobs.sessions.token_view import token_calls
+from penstock_jobs.sessions.tokens import TokenTexts, token_calls
 
-_PACKAGE = "penstock_jobs.sessions:pages/"
+PAGES = PageList("penstock_jobs.sessions:pages/", reads_rows=True)
 _LISTED = 50
-#: Events of one part of a page; the next is fetched as one scrolls.
 _PART_EVENTS = 150
-#: Events of a file to hand on.
 _FILE_EVENTS_MAX = 20_000
-#: Events of each of two sessions beside each other.
 _BESIDE_EVENTS = 300
 #: Without a sign of life for so long a session is not watched any more.
 _LIVE_SECONDS = 1800
@@ -98,6 +90,7 @@ def at_once(first: Callable[[], Any], *others: Callable[[], Any]) -> list[Any]:
         return [result.result() for result in results]
 
 
+@PAGES.page("/sessions", "Sessions", "list.html.jinja", group="Production", place=1, shortcut="s")
 def _list(visitor: Visitor, asked: ListPage) -> Content:
     page = visitor.ask(LIST_SESSIONS, msgspec.structs.replace(asked, limit=_LISTED))
     fields = list_fields(asked)
@@ -113,13 +106,11 @@ def _list(visitor: Visitor, asked: ListPage) -> Content:
 
 
 def list_fields(asked: SessionsQuestion) -> dict[str, Any]:
-    """The fields of an address that say which list this is."""
     names = [name for name in SessionsQuestion.__struct_fields__ if name not in ("cursor", "limit")]
     return {name: value for name in names if (value := getattr(asked, name)) is not None}
 
 
 def _openings(visitor: Visitor, sessions: list[str]) -> dict[str, str]:
-    """What each of them began with."""
     if not sessions:
         return {}
     variables = {"sessions": msgspec.json.encode(sessions).decode()}
@@ -131,6 +122,7 @@ def _openings(visitor: Visitor, sessions: list[str]) -> dict[str, str]:
 # One session
 
 
+@PAGES.page("/sessions/{session_id:path}", "Session", "session.html.jinja")
 def _show(visitor: Visitor, asked: ShownSession) -> Content:
     (record, part, fates), (beside, related) = at_once(
         partial(_part, visitor, asked), partial(_around, visitor, asked)
@@ -163,7 +155,6 @@ def _show(visitor: Visitor, asked: ShownSession) -> Content:
 def _part(
     visitor: Visitor, asked: ShownSession
 ) -> tuple[SessionRecord, SessionRecord, dict[str, EditFate]]:
-    """The session, the part of it that is asked for, and what became of that part's edits."""
     question = SessionQuestion(
         session_id=asked.session_id, definition=asked.definition, limit=_PART_EVENTS
     )
@@ -195,7 +186,7 @@ def _around(
         return nobody, []
     if asked.words:
         return nobody, _related(visitor, asked.session_id)
-    query = neighbours_query(visitor.lake, filter_of(asked), asked.session_id)
+    query = neighbours_query(visitor.lake, asked, asked.session_id)
     query = replace(query, others=(sql_of("relations.sql"),))
     beside, found = visitor.own_answers(query)
     related = _relations(visitor, asked.session_id, found)
@@ -203,7 +194,6 @@ def _around(
 
 
 def _related(visitor: Visitor, session: str) -> list[dict[str, Any]]:
-    """What continues a session, and other attempts at its task."""
     below = frozenset({"sessions"})
     sql, variables = sql_of("relations.sql"), {"session": session}
     found = visitor.own_rows(sql, frozenset(), variables, below=below)
@@ -220,6 +210,7 @@ def _relations(
     return visitor.own_rows(sql_of("related.sql"), frozenset({"sessions"}), variables, names)
 
 
+@PAGES.page("/session-tokens/{session_id:path}", "Tokens", "tokens.html.jinja")
 def _tokens(visitor: Visitor, asked: TokensQuestion) -> Content:
     question = SessionQuestion(session_id=asked.session_id, cursor=asked.cursor, limit=_PART_EVENTS)
     record = visitor.ask(SHOW_SESSION, question)
@@ -235,6 +226,7 @@ def _tokens(visitor: Visitor, asked: TokensQuestion) -> Content:
     }
 
 
+@PAGES.page("/session-pairs", "Two sessions", "pair.html.jinja")
 def _pair(visitor: Visitor, asked: PairQuestion) -> Content:
     names = [asked.left] if asked.right is None else [asked.left, asked.right]
     sides = at_once(*(partial(_side, visitor, name) for name in names))
@@ -243,6 +235,7 @@ def _pair(visitor: Visitor, asked: PairQuestion) -> Content:
     return {"sides": sides, "attempts": [row for row in related if row["relation"] == "attempt"]}
 
 
+@PAGES.page("/session-tasks", "Attempts at a task", "task.html.jinja")
 def _task(visitor: Visitor, asked: TaskQuestion) -> Content | Redirect:
     variables = {"task": asked.task, "before": asked.before, "after": asked.after}
     rows = visitor.own_rows(sql_of("attempts.sql"), frozenset({"sessions"}), variables)
@@ -270,7 +263,6 @@ def _side(visitor: Visitor, session: str) -> dict[str, Any]:
 
 
 def _terms(record: SessionRecord) -> set[str]:
-    """The names of the rewards that count."""
     terms = record.explanation.terms if record.explanation else []
     return {"reward", *(term.name for term in terms)}
 
@@ -278,6 +270,7 @@ def _terms(record: SessionRecord) -> set[str]:
 # A file to hand on
 
 
+@PAGES.page("/session-file/{session_id:path}", "Session")
 def _file(visitor: Visitor, asked: FileQuestion) -> Download:
     question = SessionQuestion(session_id=asked.session_id, limit=1000)
     record = visitor.ask(SHOW_SESSION, question)
@@ -304,32 +297,7 @@ def _file(visitor: Visitor, asked: FileQuestion) -> Download:
         "terms": _terms(record),
         "style": Markup(sheet),  # our own
     }
-    html = PageFrame("Session", "/", visitor).render(_PACKAGE + "file.html.jinja", content)
-    return Download(f"session-{asked.session_id}.html", "text/html; charset=utf-8", html.encode())
-
-
-def _page(
-    path: str, title: str, question: type[Any], work: Any, template: str, **more: Any
-) -> ConsolePage[Any]:
-    return ConsolePage(
-        path=path,
-        title=title,
-        question=question,
-        work=work,
-        template=_PACKAGE + template,
-        reads_rows=True,
-        **more,
+    html = PageFrame("Session", "/", visitor).render(
+        "penstock_jobs.sessions:pages/file.html.jinja", content
     )
-
-
-_IN_NAVIGATION: dict[str, Any] = {"group": "Production", "place": 1, "shortcut": "s"}
-PAGES = [
-    _page("/sessions", "Sessions", ListPage, _list, "list.html.jinja", **_IN_NAVIGATION),
-    _page("/sessions/{session_id:path}", "Session", ShownSession, _show, "session.html.jinja"),
-    _page(
-        "/session-tokens/{session_id:path}", "Tokens", TokensQuestion, _tokens, "tokens.html.jinja"
-    ),
-    _page("/session-file/{session_id:path}", "Session", FileQuestion, _file, ""),
-    _page("/session-tasks", "Attempts at a task", TaskQuestion, _task, "task.html.jinja"),
-    _page("/session-pairs", "Two sessions", PairQuestion, _pair, "pair.html.jinja"),
-]
+    return Download(f"session-{asked.session_id}.html", "text/html; charset=utf-8", html.encode())

@@ -2,15 +2,19 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
+from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.pages import decode_cursor, encode_cursor
 from penstock.lake.query import OwnQuery
+from penstock.terminal.options import since_us
 from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.outcomes import Kind
-from penstock_jobs.sessions.session_record import sql_of
+from penstock_jobs.sessions.session_record import OVER_LIMIT, SHOW_SESSION, sql_of
 
 LISTED_MAX = 1_000
 #: Sessions whose texts are read for words, for one page: older ones are on pages that follow.
@@ -61,7 +65,6 @@ class ListedSession(msgspec.Struct):
     value: float | None
     definition: str | None
     definition_version: str | None
-    #: The text around the words that were looked for.
     found: str | None = None
 
 
@@ -74,55 +77,47 @@ class SessionPage(msgspec.Struct):
     searched: int | None = None
 
 
-@dataclass(frozen=True)
-class ListFilter:
-    """Only sessions of this project and checkpoint, that ended so by this definition, worth so
-    much, that were last heard of in this time, in microseconds, with these words in them."""
+class SessionsQuestion(Question):
+    """`since` and `until` are times, or ages such as 24h; `words` stand in a message, an answer, an
+    output or a path, in any case; `definition` the name or version of the one whose
+    outcomes count, else of the one that ran last; `cursor` the `next` of the page before."""
 
     project: str | None = None
     checkpoint: str | None = None
     outcome: Kind | None = None
-    since_us: int | None = None
-    until_us: int | None = None
+    since: str | None = None
+    until: str | None = None
     worth_min: float | None = None
     worth_max: float | None = None
     words: str | None = None
-    #: Its name or version; else whichever computed a session last.
     definition: str | None = None
+    cursor: str = ""
+    limit: Annotated[int, Meta(ge=1, le=LISTED_MAX)] = 50
 
 
-def list_sessions(
-    lake: Lake,
-    tenant: str,
-    sessions: ListFilter,
-    *,
-    cursor: str | None = None,
-    limit: int = 50,
-) -> SessionPage:
-    """Raises InvalidInput,
-    what queries raise."""
-    rows_max = SEARCHED_MAX if sessions.words else limit
-    place = decode_cursor(cursor, 2) if cursor else None
-    order = ListPlace(tenant, place, rows_max + 1)
-    listed = _listed(lake, sessions, order)
+def list_sessions(lake: Lake, caller: Caller, asked: SessionsQuestion) -> SessionPage:
+    rows_max = SEARCHED_MAX if asked.words else asked.limit
+    place = decode_cursor(asked.cursor, 2) if asked.cursor else None
+    order = ListPlace(caller.tenant, place, rows_max + 1)
+    listed = _listed(lake, asked, order)
     more = len(listed) > rows_max
     listed = listed[:rows_max]
     last = listed[-1] if more else None
     searched = None
-    if sessions.words:
+    if asked.words:
         searched = len(listed)
-        found = _found(lake, order, sessions.words, [one.session_id for one in listed])
+        found = _found(lake, order, asked.words, [one.session_id for one in listed])
         listed = [one for one in listed if one.session_id in found]
         for one in listed:
             one.found = found[one.session_id]
-        if len(listed) > limit:
-            listed = listed[:limit]
+        if len(listed) > asked.limit:
+            listed = listed[: asked.limit]
             last = listed[-1]
     follows = encode_cursor(_microseconds(last.last_ts), last.session_id) if last else None
     return SessionPage(listed, follows, searched)
 
 
-def neighbours_query(lake: Lake, sessions: ListFilter, session: str) -> OwnQuery:
+def neighbours_query(lake: Lake, sessions: SessionsQuestion, session: str) -> OwnQuery:
     """What stands beside a session in the list of this filter, whatever words it has: a row for
     each side. Raises InvalidInput."""
     asked = _conditions(lake, sessions)
@@ -133,8 +128,6 @@ def neighbours_query(lake: Lake, sessions: ListFilter, session: str) -> OwnQuery
 
 @dataclass(frozen=True)
 class ListPlace:
-    """Whose sessions, from which place on, how many."""
-
     tenant: str
     place: list[str] | None
     rows_max: int
@@ -146,14 +139,12 @@ class _Conditions:
 
     sql: str
     source: str
-    #: Of the rows of `outcomes` that count.
     definition: str
     variables: dict[str, str]
     views: frozenset[str]
     below: frozenset[str]
 
     def on_page(self, order: ListPlace) -> tuple[str, dict[str, str]]:
-        """With the place from which a page goes on, and its rows."""
         variables = self.variables | {"rows_max": str(order.rows_max)}
         if order.place is None:
             return self.sql, variables
@@ -161,7 +152,7 @@ class _Conditions:
         return f"{self.sql} and {_BEHIND}", variables
 
 
-def _conditions(lake: Lake, sessions: ListFilter) -> _Conditions:
+def _conditions(lake: Lake, sessions: SessionsQuestion) -> _Conditions:
     variables: dict[str, str] = {}
     conditions, source = ["true"], _LAST_HEARD
     for name in ("project", "checkpoint"):
@@ -169,9 +160,9 @@ def _conditions(lake: Lake, sessions: ListFilter) -> _Conditions:
             variables[name] = value
             conditions.append(f"{name} = getvariable('{name}')")
             source = "sessions"
-    for name, condition in (("since_us", _SINCE), ("until_us", _UNTIL)):
-        if (value := getattr(sessions, name)) is not None:
-            variables[name] = str(value)
+    for name, condition in (("since", _SINCE), ("until", _UNTIL)):
+        if text := getattr(sessions, name):
+            variables[f"{name}_us"] = str(since_us(text, name))
             conditions.append(condition)
     definition = "true"
     if sessions.definition:
@@ -192,7 +183,7 @@ def _conditions(lake: Lake, sessions: ListFilter) -> _Conditions:
     )
 
 
-def _listed(lake: Lake, sessions: ListFilter, order: ListPlace) -> list[ListedSession]:
+def _listed(lake: Lake, sessions: SessionsQuestion, order: ListPlace) -> list[ListedSession]:
     asked = _conditions(lake, sessions)
     conditions, variables = asked.on_page(order)
     among = None
@@ -207,7 +198,6 @@ def _listed(lake: Lake, sessions: ListFilter, order: ListPlace) -> list[ListedSe
 
 
 def _newest(lake: Lake, order: ListPlace, asked: _Conditions) -> list[str]:
-    """The sessions of a page."""
     conditions, variables = asked.on_page(order)
     sql = sql_of("places.sql").format(source=asked.source, conditions=conditions)
     query = OwnQuery(sql, asked.views, below=asked.below, variables=variables)
@@ -226,3 +216,17 @@ def _found(lake: Lake, order: ListPlace, words: str, names: list[str]) -> dict[s
 
 def _microseconds(moment: datetime) -> int:
     return round(moment.timestamp() * 1_000_000)
+
+
+LIST_SESSIONS = Call(
+    path="/v1/sessions",
+    question=SessionsQuestion,
+    answer=SessionPage,
+    work=list_sessions,
+    roles=("read",),
+    summary="Sessions, the newest first",
+    description="Each with its outcome, where one was computed.",
+    refused={422: OVER_LIMIT},
+    reads_rows=True,
+)
+CALLS = [LIST_SESSIONS, SHOW_SESSION]

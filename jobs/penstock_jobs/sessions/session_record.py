@@ -5,11 +5,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from importlib.resources import files
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pyarrow as pa
+from msgspec import Meta
 
+from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock.lake.pages import decode_cursor, encode_cursor
 from penstock.lake.query import OwnQuery
@@ -25,8 +27,6 @@ _EVENTS = frozenset({"events"})
 
 
 class EventRecord(msgspec.Struct):
-    """An event as it was sent; `extra` holds its unknown fields."""
-
     ts: datetime
     type: str
     payload: msgspec.Raw
@@ -52,23 +52,23 @@ class SessionRecord(msgspec.Struct):
     end: str | None = None
 
 
-def read_session(
-    lake: Lake,
-    session: str,
-    tenant: str,
-    *,
-    definition: str | None = None,
-    cursor: str = "",
-    limit: int,
-) -> SessionRecord:
-    """A page of it. Raises SessionUnknown, InvalidInput, what queries raise."""
-    if cursor:
-        events = _events_query(session, cursor, limit)
-        page = lake.query(events, tenant=tenant).table()
-        return SessionRecord(None, None, [], False, *_page_of(page, cursor))
-    query = session_query(lake, session, definition, limit)
-    answers = lake.query(query, tenant=tenant).tables()
-    return session_of(lake, session, tenant, answers)
+class SessionQuestion(Question):
+    """`limit` is of events."""
+
+    session_id: str
+    definition: str | None = None
+    cursor: str = ""
+    limit: Annotated[int, Meta(ge=1, le=EVENTS_MAX)] = 200
+
+
+def read_session(lake: Lake, caller: Caller, asked: SessionQuestion) -> SessionRecord:
+    if asked.cursor:
+        events = _events_query(asked.session_id, asked.cursor, asked.limit)
+        page = lake.query(events, tenant=caller.tenant).table()
+        return SessionRecord(None, None, [], False, *_page_of(page, asked.cursor))
+    query = session_query(lake, asked.session_id, asked.definition, asked.limit)
+    answers = lake.query(query, tenant=caller.tenant).tables()
+    return session_of(lake, asked.session_id, caller.tenant, answers)
 
 
 def session_query(lake: Lake, session: str, definition: str | None, limit: int) -> OwnQuery:
@@ -90,7 +90,6 @@ def session_query(lake: Lake, session: str, definition: str | None, limit: int) 
 
 
 def session_of(lake: Lake, session: str, tenant: str, answers: Sequence[pa.Table]) -> SessionRecord:
-    """Raises SessionUnknown."""
     page, summary, *rewards = answers
     if not summary:
         raise SessionUnknown(session=session, tenant=tenant)
@@ -110,7 +109,6 @@ def _events_query(session: str, cursor: str, limit: int) -> OwnQuery:
 
 
 def _page_of(table: pa.Table, cursor: str) -> tuple[list[EventRecord], str | None, str | None]:
-    """Its events, the cursor of the page that follows, and that of whatever comes behind them."""
     rows = table.to_pylist()
     events = [_event_of(row) for row in rows]
     if not rows:
@@ -128,3 +126,18 @@ def _event_of(row: Mapping[str, Any]) -> EventRecord:
 
 def sql_of(file: str) -> str:
     return files("penstock_jobs.sessions").joinpath("sql", file).read_text(encoding="utf-8")
+
+
+OVER_LIMIT = "The answer is over its limit, or took too long."
+SHOW_SESSION = Call(
+    path="/v1/sessions/{session_id:path}",
+    question=SessionQuestion,
+    answer=SessionRecord,
+    work=read_session,
+    roles=("read",),
+    summary="A session with its events and rewards",
+    description="A page of its events; the first page also says what is known of the session, what "
+    "it is worth, and why.",
+    refused={404: "There is no such session.", 422: OVER_LIMIT},
+    reads_rows=True,
+)

@@ -18,7 +18,6 @@ from penstock_jobs.sessions.session_record import SessionRecord
 
 #: A line is texts with their styles.
 Line = list[tuple[str, str]]
-#: What is printed of a text unless all is asked for.
 _TEXT_LINES_MAX = 40
 _OUTPUT_LINES_MAX = 8
 _DIFF_LINES_MAX = 60

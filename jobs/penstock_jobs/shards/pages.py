@@ -4,8 +4,7 @@ from typing import Any
 
 from penstock.console.charts import Bar, bar_chart
 from penstock.console.figures import count
-from penstock.console.page import ConsolePage, Content
-from penstock.console.visitor import Visitor
+from penstock.console.page import ConsolePage, Content, Visitor
 from penstock.lake.desk import Question
 from penstock.shards.errors import ShardDamaged, ShardGone, ShardMissing, ShardWithdrawn
 from penstock_jobs.shards.calls import (

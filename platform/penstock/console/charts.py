@@ -1,33 +1,153 @@
 """Charts as SVG, drawn here from values: pure functions, whose colours are classes of the style
-sheet. Each has a title and a description for those who do not see it, and its marks have tooltips.
-"""
+sheet. Each has a title and a description for those who do not see it, its marks have tooltips."""
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import pairwise
 
 from markupsafe import Markup
 
-from penstock.console.chart_parts import (
-    BOTTOM,
-    CHAR_WIDTH,
-    COLOURS,
-    LEFT,
-    RIGHT,
-    TOP,
-    Format,
-    Scale,
-    cut_text,
-    grid,
-    legend,
-    linked,
-    nothing,
-    rounded_scale,
-    svg,
-    time_text,
-    x_labels,
-)
 from penstock.console.figures import short
+
+LEFT, RIGHT, TOP, BOTTOM = 40, 8, 10, 20
+_TICKS = 4
+#: Of a character at the size of labels.
+CHAR_WIDTH = 6.0
+#: Steps that people read easily, within a power of ten.
+_STEPS = (1, 2, 2.5, 5, 10)
+#: There are so many colours of series in the style sheet.
+COLOURS = 6
+_MINUTE_S, _DAY_S = 60, 86_400
+
+Format = Callable[[float], str]
+
+
+@dataclass(frozen=True)
+class Scale:
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        span = self.high - self.low
+        share = (value - self.low) / span if span else 0.5
+        return round(self.start + share * (self.end - self.start), 1)
+
+    def ticks(self, count: int = _TICKS) -> list[float]:
+        """Round values within it, about so many."""
+        span = self.high - self.low
+        if span <= 0 or not math.isfinite(span):
+            return [self.low]
+        power = 10 ** math.floor(math.log10(span / count))
+        step = next(s * power for s in _STEPS if s * power >= span / count * 0.999)
+        first = math.ceil(self.low / step - 1e-9)
+        last = math.floor(self.high / step + 1e-9)
+        return [round(at * step, 12) + 0.0 for at in range(first, last + 1)]
+
+
+def rounded_scale(values: Sequence[float], start: float, end: float, *, zero: bool) -> Scale:
+    """A scale that holds the values, from round number to round number; also zero, if asked."""
+    finite = [value for value in values if math.isfinite(value)] or [0.0]
+    low, high = min(finite), max(finite)
+    if zero:
+        low, high = min(low, 0.0), max(high, 0.0)
+    if low == high:
+        low, high = (0.0, 1.0) if low == 0 else (min(low, 0.0), max(high, 0.0))
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    ticks = Scale(low, high, start, end).ticks()
+    step = ticks[1] - ticks[0] if len(ticks) > 1 else high - low
+    low = math.floor(low / step + 1e-9) * step
+    high = math.ceil(high / step - 1e-9) * step
+    return Scale(low, high, start, end)
+
+
+def svg(
+    title: str, description: str, width: float, height: float, parts: Sequence[Markup]
+) -> Markup:
+    about = Markup("<title>{}</title>").format(title)
+    if description:
+        about += Markup("<desc>{}</desc>").format(description)
+    return Markup(
+        '<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}{}</svg>'
+    ).format(width, height, f"{title}. {description}".strip(), about, Markup("").join(parts))
+
+
+def nothing(title: str, width: int, height: int) -> Markup:
+    text = '<text class="nothing" x="{}" y="{}" text-anchor="middle">nothing yet</text>'
+    note = Markup(text).format(width / 2, height / 2 + 4)
+    return svg(title, "There is nothing to show yet.", width, height, [note])
+
+
+def grid(up: Scale, width: int, form: Format) -> Markup:
+    line = Markup(
+        '<line class="grid" x1="{}" x2="{}" y1="{}" y2="{}"/>'
+        '<text x="{}" y="{}" text-anchor="end">{}</text>'
+    )
+    marks = [
+        line.format(LEFT, width - RIGHT, up(at), up(at), LEFT - 6, up(at) + 4, form(at))
+        for at in up.ticks()
+    ]
+    return Markup("").join(marks)
+
+
+def x_labels(
+    across: Scale, height: int, *, times: bool, form: Format = short, lines: bool = False
+) -> Iterator[Markup]:
+    if times:
+        span = across.high - across.low
+        steps = 3
+        values = [across.low + span * at / steps for at in range(steps + 1)] if span else []
+        labels = [(at, time_text(at, span)) for at in values]
+    else:
+        labels = [(at, form(at)) for at in across.ticks(5)]
+        labels = labels[:: _apart(across, labels)]
+    for number, (at, text) in enumerate(labels):
+        x = across(at)
+        anchor = "middle"
+        if times:
+            anchor = "start" if number == 0 else "end" if number == len(labels) - 1 else "middle"
+        if lines:
+            yield Markup('<line class="grid" x1="{0}" x2="{0}" y1="0" y2="{1}"/>').format(
+                x, height - BOTTOM
+            )
+        label = '<text x="{}" y="{}" text-anchor="{}">{}</text>'
+        yield Markup(label).format(x, height - 5, anchor, text)
+
+
+def _apart(across: Scale, labels: Sequence[tuple[float, str]]) -> int:
+    if len(labels) < 2:
+        return 1
+    step = abs(across(labels[1][0]) - across(labels[0][0])) or 1
+    widest = max(len(text) for _, text in labels) * CHAR_WIDTH + CHAR_WIDTH
+    return max(math.ceil(widest / step), 1)
+
+
+def time_text(at_s: float, span_s: float) -> str:
+    at = datetime.fromtimestamp(at_s, UTC)
+    if span_s <= 2 * _DAY_S:
+        return f"{at:%H:%M}" if span_s > 5 * _MINUTE_S else f"{at:%H:%M:%S}"
+    return f"{at:%b %d}".replace(" 0", " ")
+
+
+def legend(labels: Sequence[str]) -> Markup:
+    items = [
+        Markup('<li><i class="key s{}"></i>{}</li>').format(number % COLOURS, label)
+        for number, label in enumerate(labels)
+    ]
+    return Markup('<ul class="legend">{}</ul>').format(Markup("").join(items))
+
+
+def linked(mark: Markup, href: str) -> Markup:
+    return Markup('<a href="{}">{}</a>').format(href, mark) if href else mark
+
+
+def cut_text(text: str, chars_max: int) -> str:
+    return text if len(text) <= chars_max else text[: chars_max - 1] + "…"
+
 
 #: In the drawing's own units; wide enough for a phone at its real size.
 WIDTH, HEIGHT = 360, 150
@@ -35,7 +155,6 @@ WIDTH, HEIGHT = 360, 150
 WIDE = 440
 _ROW_HEIGHT = 26
 _LABEL_WIDTH = 130
-#: What stands between a text and the marks.
 _TEXT_GAP = 12
 _LABEL_CHARS, _NOTE_CHARS = 28, 22
 
@@ -52,7 +171,6 @@ class Series:
 class Bar:
     label: str
     value: float
-    #: A class of the style sheet: good, bad, warn, info, or nothing.
     tone: str = ""
     href: str = ""
 
@@ -67,7 +185,6 @@ class Interval:
     high: float | None
     margin: float | None = None
     tone: str = ""
-    #: What is said at its right.
     note: str = ""
 
 
@@ -91,17 +208,15 @@ def line_chart(
     area: bool = False,
     value_format: Format = short,
     times: bool = True,
-    limit: float | None = None,
-    limit_label: str = "",
     width: int = WIDTH,
     height: int = HEIGHT,
 ) -> Markup:
-    """Lines over time (seconds since 1970), or over numbers. `limit` is drawn as a line across."""
+    """Lines over time (seconds since 1970), or over numbers."""
     points = [(x, y) for each in series for x, y in each.points if y is not None]
     if not points:
         return nothing(title, width, height)
     xs = [x for each in series for x, _ in each.points]
-    ys = [y for _, y in points] + ([limit] if limit is not None else [])
+    ys = [y for _, y in points]
     across = Scale(min(xs), max(xs), LEFT, width - RIGHT)
     up = rounded_scale(ys, height - BOTTOM, TOP, zero=True)
     parts = [grid(up, width, value_format), *x_labels(across, height, times=times)]
@@ -119,11 +234,6 @@ def line_chart(
                 parts.append(Markup(dot).format(colour, across(x), up(y)))
             parts.append(Markup('<polyline class="line {}" points="{}"/>').format(colour, places))
         parts += _hover_bands(each, across, up, value_format, times=times, height=height)
-    if limit is not None:
-        line = '<line class="limit" x1="{}" x2="{}" y1="{}" y2="{}"/>'
-        parts.append(Markup(line).format(LEFT, width - RIGHT, up(limit), up(limit)))
-        label = '<text class="limit-label" x="{}" y="{}" text-anchor="end">{}</text>'
-        parts.append(Markup(label).format(width - RIGHT, up(limit) - 4, limit_label))
     drawn = svg(title, description, width, height, parts)
     return drawn + legend([each.label for each in series]) if len(series) > 1 else drawn
 
@@ -136,7 +246,6 @@ def bar_chart(
     value_format: Format = short,
     width: int = WIDTH,
 ) -> Markup:
-    """Bars that lie, each with its name and value."""
     if not bars:
         return nothing(title, width, HEIGHT)
     height = len(bars) * _ROW_HEIGHT + 4
@@ -168,7 +277,6 @@ def histogram(
     width: int = WIDTH,
     height: int = HEIGHT,
 ) -> Markup:
-    """Bins as their lower and upper ends and their counts."""
     if not bins:
         return nothing(title, width, height)
     across = Scale(bins[0][0], bins[-1][1], LEFT, width - RIGHT)
@@ -258,7 +366,6 @@ def scatter_chart(
     width: int = WIDE,
     height: int = 220,
 ) -> Markup:
-    """Dots by two values; those on the frontier are joined."""
     if not dots:
         return nothing(title, width, height)
     across = rounded_scale([dot.x for dot in dots], LEFT + 8, width - 16, zero=False)
@@ -318,7 +425,6 @@ def share_bar(
 def _runs(
     points: Sequence[tuple[float, float | None]],
 ) -> Iterator[list[tuple[float, float]]]:
-    """What lies between gaps."""
     run: list[tuple[float, float]] = []
     for x, y in points:
         if y is None:

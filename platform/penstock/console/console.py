@@ -18,16 +18,18 @@ from penstock.access.errors import KeyExpired, KeyRefused
 from penstock.access.keys import Authorizer, Grant
 from penstock.access.quotas import Quotas
 from penstock.clock import Clock
-from penstock.console.browser_sessions import BrowserSessions
-from penstock.console.errors import SignInNeeded
-from penstock.console.form_proof import FIELD, require_own_form
 from penstock.console.oidc import OpenIdProvider
-from penstock.console.page import ConsolePage, Download, Redirect, Refusal, first_page
+from penstock.console.page import ConsolePage, Download, Redirect, Refusal, Visitor, first_page
 from penstock.console.page_memory import PageMemory
 from penstock.console.settings import ConsoleSettings
-from penstock.console.sign_in_link import SignInLinks
+from penstock.console.sign_in import (
+    FIELD,
+    BrowserSessions,
+    SignInLinks,
+    SignInNeeded,
+    require_own_form,
+)
 from penstock.console.templates import PageFrame
-from penstock.console.visitor import Visitor
 from penstock.errors import InvalidInput, PenstockError
 from penstock.http.body import UnreadAnswers, held_answer, read_body
 from penstock.http.request_slots import RequestSlots
@@ -50,7 +52,6 @@ _HEADERS = {
 #: Modules that fetch more of a page send it, as `reader`, or `timer` where nobody asked for it.
 FRAGMENT_HEADER = "penstock-fragment"
 _NOT_IN_NAMES = re.compile(r"[^\w.-]", re.ASCII)
-#: What a page says after it was redirected to, in characters.
 _TOLD_CHARS_MAX = 500
 
 
@@ -85,7 +86,6 @@ class Console:
         self.provider = OpenIdProvider.of(self.lake.settings.room(ConsoleSettings))
 
     async def show(self, page: ConsolePage[Any], request: AnyRequest) -> Response[Any]:
-        """Raises what the page's work raises."""
         token = request.cookies.get(cookie_name(request, "session"), "")
         is_use = request.headers.get(FRAGMENT_HEADER) != "timer"
         grant, person = await self._grant(token, is_use=is_use)
@@ -150,7 +150,6 @@ class Console:
         return held_answer(self.answers, tenant, answer.content, answer.media_type, headers)
 
     async def _grant(self, token: str, *, is_use: bool) -> tuple[Grant, str | None]:
-        """Of the key that the browser signed in with. Raises SignInNeeded."""
         if not token:
             raise SignInNeeded
         session = await asyncio.to_thread(self.sessions.find, token, is_use=is_use)
@@ -208,7 +207,6 @@ def set_cookie(
     *,
     from_elsewhere: bool = False,
 ) -> None:
-    """`from_elsewhere`: it is also sent where a page of another site leads here."""
     response.set_cookie(
         key=cookie_name(request, what),
         value=value,
@@ -231,7 +229,6 @@ def own_path(text: str) -> str:
 
 
 async def read_form(request: AnyRequest, hold: Callable[[int], None]) -> dict[str, list[str]]:
-    """The fields of a form. Raises InvalidInput, BodyTooLarge."""
     body = await read_body(request, DOCUMENT_BYTES_MAX, hold)
     try:
         return parse_qs(body.decode(), max_num_fields=1000)

@@ -13,7 +13,6 @@ _DAY_S, _HOUR_S, _MINUTE_S = 86_400, 3_600, 60
 
 
 def count(value: float | None) -> str:
-    """All of its digits, in groups."""
     return NONE if value is None else f"{value:,.0f}"
 
 
@@ -37,7 +36,6 @@ def signed(value: float | None, digits: int = 3) -> str:
 
 
 def size(value: float | None) -> str:
-    """Of bytes."""
     if value is None:
         return NONE
     for unit in _UNITS:
@@ -48,7 +46,6 @@ def size(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """In its two largest units: 3 h 20 min."""
     if seconds is None:
         return NONE
     if seconds < 1:
@@ -68,7 +65,6 @@ def duration(seconds: float | None) -> str:
 
 
 def as_time(value: datetime | str | int) -> datetime:
-    """Of a time, its ISO form, or microseconds since 1970; in UTC."""
     if isinstance(value, int):
         return datetime.fromtimestamp(value / 1_000_000, UTC)
     moment = datetime.fromisoformat(value) if isinstance(value, str) else value
@@ -112,7 +108,6 @@ def url(path: str, /, **fields: object) -> str:
 
 
 def part(text: object) -> str:
-    """A text as a part of a path."""
     return quote(str(text), safe="")
 
 
@@ -133,7 +128,6 @@ def marked(text: str, words: str) -> Markup:
 
 
 def combined(fields: Mapping[str, object], **others: object) -> dict[str, object]:
-    """The fields of an address, with others in place of theirs."""
     return {**fields, **others}
 
 

@@ -12,15 +12,14 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from penstock.console.errors import ProviderUnusable, SignInRefused
 from penstock.console.settings import ConsoleSettings
+from penstock.console.sign_in import ProviderUnusable, SignInRefused
 from penstock.errors import ExtraMissing, InvalidInput
 from penstock.http.address import HttpAddress
 from penstock.http.client import HttpClient
 
 #: A provider answers within this, with at most so much.
 _SECONDS_MAX, _BYTES_MAX = 10.0, 1024 * 1024
-#: How far clocks may be apart.
 _LEEWAY_SECONDS = 60
 _TOKEN_BYTES = 24
 #: None of them takes a shared secret: that of the client signs nothing.
@@ -31,8 +30,6 @@ T = TypeVar("T")
 
 
 class Challenge(msgspec.Struct, frozen=True):
-    """What the browser keeps while its person is at the provider."""
-
     state: str
     nonce: str
     verifier: str
@@ -44,8 +41,6 @@ class Challenge(msgspec.Struct, frozen=True):
 
 
 class ProviderDocument(msgspec.Struct):
-    """What a provider says of itself."""
-
     issuer: str
     authorization_endpoint: str
     token_endpoint: str
@@ -58,8 +53,6 @@ class TokenAnswer(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Person:
-    """Who signed in, and the id of the key whose rights he has."""
-
     name: str
     key: str
 
@@ -70,7 +63,6 @@ def new_challenge(next_path: str) -> Challenge:
 
 
 def read_challenge(cookie: str, state: str) -> Challenge:
-    """Raises SignInRefused."""
     try:
         challenge = msgspec.json.decode(base64.urlsafe_b64decode(cookie), type=Challenge)
     except (ValueError, msgspec.DecodeError):
@@ -81,7 +73,6 @@ def read_challenge(cookie: str, state: str) -> Challenge:
 
 
 def group_keys(text: str) -> dict[str, str]:
-    """The key of each group, in order. Raises InvalidInput."""
     pairs = [pair.strip().partition("=") for pair in text.split(",") if pair.strip()]
     if bad := [group for group, _, key in pairs if not group.strip() or not key.strip()]:
         why = f"{bad[0]!r} is not GROUP=KEY"
@@ -90,7 +81,6 @@ def group_keys(text: str) -> dict[str, str]:
 
 
 def person_of(claims: Mapping[str, Any], keys: Mapping[str, str], groups_claim: str) -> Person:
-    """Raises SignInRefused where no group of his is mapped."""
     named = claims.get("email") if claims.get("email_verified", True) else None
     name = str(named or claims.get("preferred_username") or claims["sub"])[:_NAME_CHARS_MAX]
     told = claims.get(groups_claim, [])
@@ -135,7 +125,6 @@ class OpenIdProvider:
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(fields)}"
 
     def person(self, code: str, challenge: Challenge, redirect_url: str) -> Person:
-        """Who the provider says has signed in. Raises ProviderUnusable, SignInRefused."""
         document = self._document()
         fields = {
             "grant_type": "authorization_code",

@@ -1,36 +1,113 @@
-"""A page of the console: where it is, who may see it, and the work that gives its content. A room
-lists its pages as the `PAGES` of its `pages.py`."""
+"""A page of the console, and whoever looks at it. A room lists its pages as the `PAGES` of its
+`pages.py`. Pages ask as HTTP does: the same roles, tenants, quotas and audit."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import entry_points
 from importlib.resources import files
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_type_hints
+
+import pyarrow as pa
 
 from penstock.access import Role
-from penstock.console.visitor import Visitor
-from penstock.lake.desk import Question
+from penstock.access.call_routes import caller_of
+from penstock.access.errors import RoleMissing
+from penstock.access.keys import Grant
+from penstock.access.quotas import Quotas
+from penstock.clock import Clock
+from penstock.console.sign_in import actor_name
+from penstock.lake.desk import Call, Caller, Question, note_query, perform
+from penstock.lake.lake import Lake
+from penstock.lake.query import OwnQuery, WrittenAnswer
+
+Q = TypeVar("Q", bound=Question)
+A = TypeVar("A")
+
+
+@dataclass(frozen=True)
+class Visitor:
+    grant: Grant
+    lake: Lake
+    quotas: Quotas
+    clock: Clock
+    #: Who signed in by an OpenID provider; None is whoever has the key.
+    person: str | None = None
+
+    @property
+    def caller(self) -> Caller:
+        return replace(caller_of(self.grant), actor=actor_name(self.grant.key, self.person))
+
+    def may(self, *roles: Role) -> bool:
+        try:
+            self.grant.require(*roles)
+        except RoleMissing:
+            return False
+        return True
+
+    def may_ask(self, call: Call[Any, Any]) -> bool:
+        roles: Any = call.roles
+        return self.may(*roles)
+
+    def ask(self, call: Call[Q, A], question: Q) -> A:
+        """What the call's route answers. Raises RoleMissing, QuotaUsedUp, and
+        what its work raises."""
+        roles: Any = call.roles
+        self.grant.require(*roles)
+        if call.reads_rows:
+            self._count_query()
+        return perform(call, self.lake, self.caller, question)
+
+    def rows(self, sql: str, as_of: str | int | None = None) -> tuple[pa.Table, WrittenAnswer]:
+        """The rows of SQL that a person wrote, guarded and bounded as those of /v1/query, and which
+        snap they are of. Raises RoleMissing, QuotaUsedUp, and what queries raise."""
+        self.grant.require("read")
+        self._count_query()
+        said = None if as_of is None else str(as_of)
+        note_query(self.lake, self.caller, sql, said, "console")
+        return self.lake.query(sql, as_of=as_of, tenant=self.grant.tenant).table_at()
+
+    def own_rows(
+        self,
+        sql: str,
+        views: frozenset[str],
+        variables: Mapping[str, str] | None = None,
+        sessions: Collection[str] | None = None,
+        *,
+        below: frozenset[str] = frozenset(),
+    ) -> list[dict[str, Any]]:
+        """The rows of a page's own SQL, from a file of its room, over these views of what the
+        visitor may see, and what lies `below` others; `variables` are for `getvariable`, and it
+        reads `sessions` alone where they are named. Raises what `rows` does."""
+        query = OwnQuery(sql, views, below=below, variables=variables or {}, sessions=sessions)
+        [rows] = self.own_answers(query)
+        return rows
+
+    def own_answers(self, query: OwnQuery) -> list[list[dict[str, Any]]]:
+        self.grant.require("read")
+        self._count_query()
+        note_query(self.lake, self.caller, query.sql, None, "console")
+        tables = self.lake.query(query, tenant=self.grant.tenant).tables()
+        return [table.to_pylist() for table in tables]
+
+    def _count_query(self) -> None:
+        self.quotas.require(self.grant.tenant, "queries_per_hour")
+        self.quotas.count(self.grant.tenant, "queries_per_hour")
+
 
 Group = Literal["", "Production", "Training", "Release", "Service"]
-#: In the order in which the navigation shows them.
 GROUPS: tuple[Group, ...] = ("Production", "Training", "Release", "Service")
 Content = Mapping[str, Any]
-Q = TypeVar("Q", bound=Question)
 
 
 @dataclass(frozen=True)
 class Redirect:
-    """To another page of the console, which says `told` above its content."""
-
     path: str
     told: str = ""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """The page's own content, which says why a form was refused."""
-
     content: Content
     status: int
 
@@ -59,7 +136,6 @@ class ConsolePage(Generic[Q]):
     group: Group = ""
     #: Among those of its group, the lowest first.
     place: int = 0
-    #: After `g` it opens the page.
     shortcut: str = ""
     #: Reads events or their files, and runs where queries do.
     reads_rows: bool = False
@@ -67,21 +143,52 @@ class ConsolePage(Generic[Q]):
     remembered: bool = False
 
 
+Work = TypeVar("Work", bound=Callable[..., Content | Redirect | Refusal | Download])
+
+
+class PageList(list[ConsolePage[Any]]):
+    """The pages of a room, whose templates lie in one folder. The work of each says by its second
+    parameter what it is asked."""
+
+    def __init__(self, templates: str, **facts: Any) -> None:
+        """`facts` are fields of all pages."""
+        super().__init__()
+        self._templates, self._facts = templates, facts
+
+    def page(
+        self, path: str, title: str, template: str = "", **facts: Any
+    ) -> Callable[[Work], Work]:
+        """Add the page that a function is the work of; `facts` are fields of ConsolePage."""
+
+        def add(work: Work) -> Work:
+            _, question, _ = get_type_hints(work).values()
+            named = {"template": self._templates + template if template else ""}
+            own = {"question": question, "work": work, **named, **self._facts, **facts}
+            self.append(ConsolePage(path=path, title=title, **own))
+            return work
+
+        return add
+
+    def form(
+        self, path: str, title: str, template: str = "", **facts: Any
+    ) -> Callable[[Work], Work]:
+        """Add a form that changes something: what it asks says who may send it."""
+        facts = {"method": "POST", "roles": (), **facts}
+        return self.page(path, title, template, **facts)
+
+
 @cache
 def page_sql(package: str, name: str) -> str:
-    """A page's own SQL, from the folder `sql` of its room."""
     return files(package).joinpath("sql", name).read_text(encoding="utf-8")
 
 
 @cache
 def all_pages() -> list[ConsolePage[Any]]:
-    """The pages of all rooms."""
     entries = sorted(entry_points(group="penstock.pages"), key=lambda entry: entry.name)
     return [page for entry in entries for page in entry.load()]
 
 
 def navigation(visitor: Visitor) -> list[tuple[Group, list[ConsolePage[Any]]]]:
-    """What the visitor may see, by group."""
     seen = [page for page in all_pages() if page.group and visitor.may(*page.roles)]
     ordered = sorted(seen, key=lambda page: page.place)
     groups = [(group, [page for page in ordered if page.group == group]) for group in GROUPS]
@@ -89,6 +196,5 @@ def navigation(visitor: Visitor) -> list[tuple[Group, list[ConsolePage[Any]]]]:
 
 
 def first_page(visitor: Visitor) -> str:
-    """Where a visitor begins who may not see the overview."""
     pages = [page.path for _, of_group in navigation(visitor) for page in of_group]
     return pages[0] if pages else "/docs"

@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 from penstock.clock import SECOND_US, Clock
-from penstock.console.page import ConsolePage, Content
-from penstock.console.visitor import Visitor
+from penstock.console.page import ConsolePage, Content, Visitor
 from penstock.lake.desk import Question
 
 #: Quicker ones are made each time.

@@ -11,15 +11,15 @@ from markupsafe import Markup
 
 from penstock.console.charts import Bar, Series, bar_chart, line_chart
 from penstock.console.figures import short
-from penstock.console.page import ConsolePage, Content, Download, Refusal
-from penstock.console.visitor import Visitor
+from penstock.console.page import Content, Download, PageList, Refusal, Visitor
 from penstock.errors import PenstockError
 from penstock.lake.desk import Question
 from penstock.lake.row_formats import write_rows
 from penstock.lake.view_sources import column_meanings, view_names
 
+PAGES = PageList("penstock.console:templates/")
+
 _EXAMPLE = "select type, count(*) as events\nfrom events\ngroup by all\norder by events desc"
-#: So many rows are shown; a download has all of them.
 _ROWS_SHOWN = 200
 _CELL_CHARS_MAX = 300
 _BARS_MAX, _POINTS_MAX = 24, 1000
@@ -62,6 +62,15 @@ class ShownRows:
     plot: Markup | None
 
 
+@PAGES.page(
+    "/query",
+    "Query",
+    "query.html.jinja",
+    group="Production",
+    place=9,
+    shortcut="q",
+    reads_rows=True,
+)
 def _show(visitor: Visitor, question: StatementQuestion) -> Content | Refusal:
     content: dict[str, Any] = {
         "views": _views(),
@@ -80,6 +89,7 @@ def _show(visitor: Visitor, question: StatementQuestion) -> Content | Refusal:
     return content | {"answer": shown_rows(table, written.snap, cut_off=written.cut_off)}
 
 
+@PAGES.page("/query/rows", "Rows", reads_rows=True)
 def _download(visitor: Visitor, question: StatementDownloadQuestion) -> Download:
     table, written = visitor.rows(question.sql, as_of_text(question.as_of))
     out = io.BytesIO()
@@ -167,25 +177,3 @@ def plot_of(table: pa.Table) -> Markup | None:
 
 def _first(pair: tuple[Any, Any]) -> tuple[bool, Any]:
     return pair[0] is None, pair[0]
-
-
-PAGES = [
-    ConsolePage(
-        path="/query",
-        title="Query",
-        question=StatementQuestion,
-        work=_show,
-        template="query.html.jinja",
-        group="Production",
-        place=9,
-        shortcut="q",
-        reads_rows=True,
-    ),
-    ConsolePage(
-        path="/query/rows",
-        title="Rows",
-        question=StatementDownloadQuestion,
-        work=_download,
-        reads_rows=True,
-    ),
-]

@@ -13,8 +13,6 @@ from litestar.handlers import HTTPRouteHandler
 
 from penstock.access import ROLES
 from penstock.access.keys import Grant
-from penstock.console.assets import get_asset
-from penstock.console.browser_sessions import SESSION_SECONDS_MAX
 from penstock.console.console import (
     Console,
     cookie_name,
@@ -25,21 +23,24 @@ from penstock.console.console import (
     redirect_to,
     set_cookie,
 )
-from penstock.console.errors import SignInNeeded, SignInRefused
 from penstock.console.figures import url
-from penstock.console.form_proof import FIELD, require_own_form
 from penstock.console.oidc import OpenIdProvider, new_challenge, read_challenge
 from penstock.console.page import ConsolePage, all_pages
-from penstock.console.templates import PageFrame
+from penstock.console.sign_in import (
+    FIELD,
+    SESSION_SECONDS_MAX,
+    SignInNeeded,
+    SignInRefused,
+    require_own_form,
+)
+from penstock.console.templates import PageFrame, get_asset
 from penstock.errors import PenstockError
 from penstock.http.problems import current_request
 
 log_line = structlog.get_logger()
 
 AnyRequest = Request[Any, Any, Any]
-#: A form to sign in is good for so long.
 _FORM_SECONDS = 3600
-#: Somebody signs in at a provider within this.
 _PROVIDER_SECONDS = 600
 _TOKEN_BYTES = 24
 
@@ -50,7 +51,6 @@ def console_routes() -> list[HTTPRouteHandler]:
 
 
 def on_console_error(request: AnyRequest, error: PenstockError) -> Response[Any]:
-    """As a page; whoever is not signed in is asked to."""
     if isinstance(error, SignInNeeded) and request.method == "GET" and not is_fragment(request):
         query = request.url.query
         path = request.url.path + (f"?{query}" if query else "")
@@ -145,7 +145,6 @@ async def post_sign_in(request: AnyRequest, console: Console) -> Response[Any]:
 
 
 async def _shown_grant(console: Console, fields: dict[str, str]) -> Grant:
-    """Of the key or the link that was sent. Raises what an Authorizer does, SignInLinkUsed."""
     if link := fields.get("link"):
         return await console.authorizer.grant_of_key(console.links.use(link))
     # Any key may sign in: each page says for itself who may see it.
@@ -155,7 +154,6 @@ async def _shown_grant(console: Console, fields: dict[str, str]) -> Grant:
 
 @get("/sign-in/provider", include_in_schema=False, exception_handlers=_ON_ERRORS)
 async def get_provider(request: AnyRequest, console: Console) -> Response[Any]:
-    """To the OpenID provider, and back to /sign-in/oidc."""
     if console.provider is None:
         raise NotFoundException
     challenge = new_challenge(own_path(request.query_params.get("next", "/")))

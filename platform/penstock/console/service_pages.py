@@ -15,8 +15,7 @@ from penstock.access.calls import (
 )
 from penstock.audit.entry import Action
 from penstock.console.figures import as_time
-from penstock.console.page import ConsolePage, Content, Redirect
-from penstock.console.visitor import Visitor
+from penstock.console.page import Content, PageList, Redirect, Visitor
 from penstock.ingest.calls import (
     LIST_FUSES,
     LIST_REJECTED,
@@ -34,6 +33,8 @@ from penstock.ingest.calls import (
 )
 from penstock.lake.calls import SHOW_LAKE_HEALTH, LakeHealthQuestion
 from penstock.lake.desk import Question
+
+PAGES = PageList("penstock.console:templates/")
 
 _ROWS_SHOWN = 100
 _DAY_US = 86_400_000_000
@@ -58,14 +59,10 @@ class RejectedPageQuestion(Question):
 
 
 class ReplayForm(Question):
-    """Without an id, all that wait."""
-
     id: LineId | None = None
 
 
 class KeyForm(Question):
-    """`days` until it expires."""
-
     role: Role
     note: str = ""
     days: int | None = None
@@ -78,6 +75,16 @@ class AuditPageQuestion(Question):
     cursor: str | None = None
 
 
+@PAGES.page(
+    "/health",
+    "Health",
+    "health.html.jinja",
+    roles=(),
+    group="Service",
+    place=0,
+    shortcut="h",
+    reads_rows=True,
+)
 def _health(visitor: Visitor, _question: HealthQuestion) -> Content:
     health = visitor.ask(SHOW_LAKE_HEALTH, LakeHealthQuestion())
     ledger = visitor.ask(READ_LEDGER, LedgerQuestion(limit=1))
@@ -92,12 +99,32 @@ def _health(visitor: Visitor, _question: HealthQuestion) -> Content:
     }
 
 
+@PAGES.page(
+    "/ledger",
+    "Ledger",
+    "ledger.html.jinja",
+    roles=_READERS,
+    group="Service",
+    place=1,
+    shortcut="l",
+    reads_rows=True,
+)
 def _ledger(visitor: Visitor, question: LedgerPageQuestion) -> Content:
     since = 0 if question.all_hours else visitor.clock.now_us() - _LEDGER_DAYS * _DAY_US
     asked = LedgerQuestion(since=since, cursor=question.cursor, limit=_ROWS_SHOWN)
     return {"ledger": visitor.ask(READ_LEDGER, asked), "days": _LEDGER_DAYS}
 
 
+@PAGES.page(
+    "/rejected",
+    "Rejected lines",
+    "rejected.html.jinja",
+    roles=_READERS,
+    group="Service",
+    place=2,
+    shortcut="r",
+    reads_rows=True,
+)
 def _rejected(visitor: Visitor, question: RejectedPageQuestion) -> Content:
     asked = RejectedQuestion(limit=_ROWS_SHOWN, replayed=question.replayed, cursor=question.cursor)
     return {
@@ -107,12 +134,16 @@ def _rejected(visitor: Visitor, question: RejectedPageQuestion) -> Content:
     }
 
 
+@PAGES.page(
+    "/rejected/{id}", "Rejected line", "rejected_line.html.jinja", roles=_READERS, reads_rows=True
+)
 def _rejected_line(visitor: Visitor, question: RejectedLineQuestion) -> Content:
     line = visitor.ask(SHOW_REJECTED, question)
     text = line.content.decode(errors="backslashreplace")
     return {"line": line.entry, "text": text, "may_replay": visitor.may_ask(REPLAY_REJECTED)}
 
 
+@PAGES.form("/rejected/replay", "Replay")
 def _replay(visitor: Visitor, form: ReplayForm) -> Redirect:
     answer = visitor.ask(REPLAY_REJECTED, ReplayQuestion(ids=[form.id] if form.id else []))
     told = f"Accepted now: {answer.accepted}."
@@ -122,11 +153,13 @@ def _replay(visitor: Visitor, form: ReplayForm) -> Redirect:
     return Redirect("/rejected", told)
 
 
+@PAGES.form("/rejected/release", "Release a source")
 def _release_fuse(visitor: Visitor, form: ReleaseFuseQuestion) -> Redirect:
     visitor.ask(RELEASE_FUSE, form)
     return Redirect("/rejected", f"Each rejected line of {form.source} is stored again.")
 
 
+@PAGES.page("/keys", "Keys", "keys.html.jinja", roles=(), group="Service", place=3)
 def _keys(visitor: Visitor, question: KeysQuestion) -> Content:
     asked = KeysQuestion(limit=_ROWS_SHOWN, cursor=question.cursor)
     return _key_content(visitor, asked)
@@ -136,6 +169,7 @@ def _key_content(visitor: Visitor, asked: KeysQuestion) -> dict[str, Any]:
     return {"answer": visitor.ask(LIST_KEYS, asked), "role_names": ROLES, "made": None}
 
 
+@PAGES.form("/keys/create", "Keys", "keys.html.jinja")
 def _create_key(visitor: Visitor, form: KeyForm) -> Content:
     expires_at = visitor.clock.now_us() + form.days * _DAY_US if form.days else None
     terms = CreateKey(role=form.role, note=form.note, expires_at=expires_at)
@@ -143,11 +177,13 @@ def _create_key(visitor: Visitor, form: KeyForm) -> Content:
     return _key_content(visitor, KeysQuestion(limit=_ROWS_SHOWN)) | {"made": made}
 
 
+@PAGES.form("/keys/{id}/revoke", "Revoke")
 def _revoke_key(visitor: Visitor, form: RevokeKey) -> Redirect:
     visitor.ask(REVOKE_KEY, form)
     return Redirect("/keys", f"The key {form.id} is refused from now on.")
 
 
+@PAGES.page("/audit", "Audit", "audit.html.jinja", roles=(), group="Service", place=4, shortcut="a")
 def _audit(visitor: Visitor, question: AuditPageQuestion) -> Content:
     asked = EntriesQuestion(
         action=question.action,
@@ -163,106 +199,3 @@ def _audit(visitor: Visitor, question: AuditPageQuestion) -> Content:
         chains = visitor.ask(VERIFY_AUDIT, VerifyQuestion()).chains
         chain = chains[0] if chains else None
     return {"answer": answer, "rows": rows, "chain": chain, "actions": get_args(Action)}
-
-
-PAGES = [
-    ConsolePage(
-        path="/health",
-        title="Health",
-        question=HealthQuestion,
-        work=_health,
-        template="health.html.jinja",
-        roles=(),
-        group="Service",
-        place=0,
-        shortcut="h",
-        reads_rows=True,
-    ),
-    ConsolePage(
-        path="/ledger",
-        title="Ledger",
-        question=LedgerPageQuestion,
-        work=_ledger,
-        template="ledger.html.jinja",
-        roles=_READERS,
-        group="Service",
-        place=1,
-        shortcut="l",
-        reads_rows=True,
-    ),
-    ConsolePage(
-        path="/rejected",
-        title="Rejected lines",
-        question=RejectedPageQuestion,
-        work=_rejected,
-        template="rejected.html.jinja",
-        roles=_READERS,
-        group="Service",
-        place=2,
-        shortcut="r",
-        reads_rows=True,
-    ),
-    ConsolePage(
-        path="/rejected/{id}",
-        title="Rejected line",
-        question=RejectedLineQuestion,
-        work=_rejected_line,
-        template="rejected_line.html.jinja",
-        roles=_READERS,
-        reads_rows=True,
-    ),
-    ConsolePage(
-        path="/rejected/replay",
-        title="Replay",
-        method="POST",
-        question=ReplayForm,
-        work=_replay,
-        roles=(),
-    ),
-    ConsolePage(
-        path="/rejected/release",
-        title="Release a source",
-        method="POST",
-        question=ReleaseFuseQuestion,
-        work=_release_fuse,
-        roles=(),
-    ),
-    ConsolePage(
-        path="/keys",
-        title="Keys",
-        question=KeysQuestion,
-        work=_keys,
-        template="keys.html.jinja",
-        roles=(),
-        group="Service",
-        place=3,
-    ),
-    ConsolePage(
-        path="/keys/create",
-        title="Keys",
-        method="POST",
-        question=KeyForm,
-        work=_create_key,
-        template="keys.html.jinja",
-        roles=(),
-    ),
-    ConsolePage(
-        path="/keys/{id}/revoke",
-        title="Revoke",
-        method="POST",
-        question=RevokeKey,
-        work=_revoke_key,
-        roles=(),
-    ),
-    ConsolePage(
-        path="/audit",
-        title="Audit",
-        question=AuditPageQuestion,
-        work=_audit,
-        template="audit.html.jinja",
-        roles=(),
-        group="Service",
-        place=4,
-        shortcut="a",
-    ),
-]

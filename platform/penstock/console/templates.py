@@ -1,6 +1,7 @@
-"""Templates of all rooms, rendered with everything escaped: what others wrote is shown as text, and
-control characters and those that turn the direction of writing as their numbers."""
+"""Templates of all rooms, rendered with everything escaped; and the style sheet and scripts beside
+them. What others wrote is shown as text, control characters as their numbers."""
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -8,14 +9,51 @@ from importlib.resources import files
 from typing import Any
 
 import jinja2
+from litestar import Response, get
+from litestar.exceptions import NotFoundException
 from markupsafe import Markup
 
 from penstock.console import figures
-from penstock.console.assets import assets
-from penstock.console.form_proof import FIELD, form_proof
-from penstock.console.page import ConsolePage, navigation
-from penstock.console.visitor import Visitor
+from penstock.console.page import ConsolePage, Visitor, navigation
+from penstock.console.sign_in import FIELD, form_proof
 from penstock.visible_text import visible
+
+_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+_FOR_EVER = "public, max-age=31536000, immutable"
+_DIGEST_CHARS = 16
+
+
+@dataclass(frozen=True)
+class Assets:
+    digest: str
+    contents: dict[str, bytes]
+
+    def url(self, name: str) -> str:
+        if name not in self.contents:
+            raise KeyError(name)
+        return f"/assets/{self.digest}/{name}"
+
+
+@cache
+def assets() -> Assets:
+    folder = files("penstock.console").joinpath("assets")
+    named = {file.name: file.read_bytes() for file in folder.iterdir()}
+    contents = {name: named[name] for name in sorted(named) if name.split(".")[-1] in _TYPES}
+    digest = hashlib.sha256()
+    for name, content in contents.items():
+        digest.update(f"{name} {len(content)}\n".encode() + content)
+    return Assets(digest.hexdigest()[:_DIGEST_CHARS], contents)
+
+
+@get("/assets/{digest:str}/{name:str}", include_in_schema=False, sync_to_thread=False)
+def get_asset(digest: str, name: str) -> Response[Any]:
+    held = assets()
+    content = held.contents.get(name)
+    if content is None or digest != held.digest:
+        raise NotFoundException
+    headers = {"Cache-Control": _FOR_EVER, "X-Content-Type-Options": "nosniff"}
+    return Response(content, media_type=_TYPES[name.rsplit(".", maxsplit=1)[-1]], headers=headers)
+
 
 _OWN = "penstock.console:templates/"
 _FRAME, _FRAGMENT = "frame.html.jinja", "fragment.html.jinja"
@@ -23,10 +61,7 @@ _FRAME, _FRAGMENT = "frame.html.jinja", "fragment.html.jinja"
 
 @dataclass(frozen=True)
 class PageFrame:
-    """What stands around the content of a page."""
-
     title: str
-    #: Of the request, with its query.
     path: str
     visitor: Visitor | None = None
     page: ConsolePage[Any] | None = None
@@ -35,7 +70,6 @@ class PageFrame:
     told: str = ""
     #: Only the block `list`: for modules that fetch more of it.
     fragment: bool = False
-    #: When its content was made, if it is shown again.
     made_us: int | None = None
 
     def render(self, template: str, content: Mapping[str, Any]) -> str:

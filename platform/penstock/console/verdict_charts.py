@@ -40,8 +40,6 @@ class DrawnPart:
 
 @dataclass(frozen=True)
 class SideRow:
-    """What is known of one side at a suite."""
-
     suite: str
     version: str | None
     role: str
@@ -54,7 +52,6 @@ class SideRow:
 
 
 def drawn_parts(document: Part) -> list[DrawnPart]:
-    """All that a verdict demands, requirements first."""
     parts = [_requirement(part) for part in document.get("requirements") or ()]
     parts += [_guard(part) for part in document.get("guards") or ()]
     for name, label in _OTHER_PARTS:

@@ -16,7 +16,7 @@ import typer
 import uvicorn
 
 from penstock.access.keys import create_first_key, list_keys
-from penstock.console.sign_in_link import operator_key
+from penstock.console.sign_in import operator_key
 from penstock.errors import PenstockError, SettingInvalid, one_line
 from penstock.lake.lake import Lake, open_or_make
 from penstock.logs import configure_logs, log_everything

@@ -5,13 +5,13 @@ import sqlalchemy as sa
 
 from penstock.access.keys import Grant
 from penstock.audit.tables import audit_entry
-from penstock.console.browser_sessions import (
+from penstock.console.sign_in import (
     IDLE_SECONDS_MAX,
     SESSION_SECONDS_MAX,
     BrowserSessions,
+    SignInLinks,
+    SignInLinkUsed,
 )
-from penstock.console.errors import SignInLinkUsed
-from penstock.console.sign_in_link import SignInLinks
 from penstock.console.tables import console_session
 from penstock.database.engine import Database
 from tests.support.manual_clock import ManualClock

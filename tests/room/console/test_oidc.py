@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from penstock.console.errors import ProviderUnusable, SignInRefused
 from penstock.console.oidc import (
     OpenIdProvider,
     Person,
@@ -16,6 +15,7 @@ from penstock.console.oidc import (
     read_challenge,
 )
 from penstock.console.settings import ConsoleSettings
+from penstock.console.sign_in import ProviderUnusable, SignInRefused
 from penstock.errors import InvalidInput
 from penstock.http.address import HttpAddress
 from penstock.http.client import HttpClient

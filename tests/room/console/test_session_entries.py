@@ -18,8 +18,7 @@ from penstock_jobs.sessions.entries import (
     entries_of,
 )
 from penstock_jobs.sessions.session_record import EventRecord
-from penstock_jobs.sessions.token_texts import TokenTexts
-from penstock_jobs.sessions.token_view import token_calls
+from penstock_jobs.sessions.tokens import TokenTexts, token_calls
 from tests.support.tokenizer_files import tokenizer_json
 
 AT = datetime(2026, 11, 20, 9, tzinfo=UTC)

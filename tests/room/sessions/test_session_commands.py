@@ -120,7 +120,7 @@ def test_a_session_reads_from_top_to_bottom(data: str) -> None:
         "+  return retry(() => fetch(url), 5);  ← gone",
         "⇒ turn 1: ",
         "user  turn 2",
-        "session ends: completed",
+        "Session ends: completed",
     ]
     places = [shown.find(text) for text in order]
     assert -1 not in places
@@ -161,7 +161,7 @@ def test_pages_of_a_long_session_are_joined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where many events are of one moment, with and without numbers."""
-    monkeypatch.setattr("penstock_jobs.sessions.whole_session.EVENTS_MAX", 7)
+    monkeypatch.setattr("penstock_jobs.sessions.edit_fates.EVENTS_MAX", 7)
     events = [
         make_event("s", n, ts=START_US, seq=n if n % 2 else None, event_id=f"e{n}")
         for n in range(40)

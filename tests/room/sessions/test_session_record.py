@@ -7,11 +7,10 @@ import pytest
 
 from penstock.lake.desk import Caller
 from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.sessions.calls import SessionQuestion
-from penstock_jobs.sessions.edit_history import SHOW_HISTORY
-from penstock_jobs.sessions.session_record import SessionRecord, read_session
+from penstock_jobs.sessions.edit_fates import SHOW_HISTORY
+from penstock_jobs.sessions.session_record import SessionQuestion, SessionRecord, read_session
 from tests.support.lakes import HandLake, hand_lake, make_event
-from tests.support.reward_events import answered, said
+from tests.support.reward_events import said
 from tests.support.reward_runs import run_at, seen, thumbs, worked
 
 LIKED = parse_definition(
@@ -20,7 +19,8 @@ LIKED = parse_definition(
 
 
 def record_of(lake: HandLake, session: str, **asked: Any) -> SessionRecord:
-    return read_session(lake.lake, session, "default", limit=100, **asked)
+    question = SessionQuestion(session_id=session, limit=100, **asked)
+    return read_session(lake.lake, Caller("default", "ann"), question)
 
 
 def current(lake: HandLake, session: str, definition: str) -> list[tuple[Any, ...]]:
@@ -61,17 +61,6 @@ def test_rewards_are_those_that_are_current_whichever_file_they_are_in(
         assert (
             record_of(lake, "a").explanation == record_of(lake, "a", definition="small").explanation
         ), "the definition that ran last of this session"
-
-
-def test_a_project_sees_the_rewards_of_its_own_sessions(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        mine = [event | {"project": "shop"} for event in (said(0, "go", "s"), answered(1, "s"))]
-        lake.store([*mine, thumbs("s", 9) | {"project": "shop"}, *worked("other")])
-        run_at(lake, 86_400, LIKED)
-        record = record_of(lake, "s", project="shop")
-        assert record.explanation is not None
-        assert record.explanation.value == 1.0
-        assert recorded(record) == current(lake, "s", "liked")
 
 
 def test_without_a_run_there_are_no_rewards(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ import pytest
 
 from penstock.access import ROLES
 from penstock.access.keys import create_key, list_keys, revoke_key
-from penstock.console.assets import assets
-from penstock.console.form_proof import form_proof
 from penstock.console.page import all_pages
+from penstock.console.sign_in import form_proof
+from penstock.console.templates import assets
 from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
 from penstock_jobs.demo.server import Server, running_server

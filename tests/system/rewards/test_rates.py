@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock_jobs.rewards.definition import Standing
+from penstock_jobs.rewards.dissatisfaction import t_quantile, t_tails
 from penstock_jobs.rewards.outcomes import outcomes
 from penstock_jobs.rewards.rates import (
     RATES,
@@ -21,8 +22,6 @@ from penstock_jobs.rewards.rates import (
     checkpoint_rates,
     holm,
     rate_changes,
-    t_quantile,
-    t_tails,
     tallies,
     welch,
 )

@@ -6,16 +6,17 @@ from xml.etree import ElementTree
 import pytest
 from markupsafe import Markup
 
-from penstock.console.chart_parts import Scale, rounded_scale
 from penstock.console.charts import (
     Bar,
     Dot,
     Interval,
+    Scale,
     Series,
     bar_chart,
     histogram,
     interval_chart,
     line_chart,
+    rounded_scale,
     scatter_chart,
     share_bar,
 )
@@ -25,7 +26,7 @@ DAY = [(1_795_219_200.0 + 3600 * hour, float(hour % 5)) for hour in range(24)]
 
 CHARTS = {
     "line": line_chart(
-        [Series(HOSTILE, DAY), Series("b", DAY)], title=HOSTILE, limit=3.0, limit_label=HOSTILE
+        [Series(HOSTILE, DAY), Series("b", DAY)], title=HOSTILE
     ),
     "area": line_chart([Series("", DAY)], title="a", area=True),
     "bar": bar_chart([Bar(HOSTILE, 3, href="/x?a=1&b=2"), Bar("b", -1)], title=HOSTILE),

@@ -3,8 +3,7 @@
 import pytest
 
 from penstock.console.console import own_path
-from penstock.console.errors import RequestForged
-from penstock.console.form_proof import form_proof, require_own_form
+from penstock.console.sign_in import RequestForged, form_proof, require_own_form
 
 COOKIE = "cookie"
 PROOF = form_proof(COOKIE)

@@ -160,7 +160,6 @@ _STOPS = ("s", "q")
 
 
 def _pressed_key() -> str:
-    """One key from a terminal; from a pipe the first character of a line. At its end `s`."""
     try:
         if sys.stdin.isatty():
             # An arrow comes as several characters, the last of which is a letter: no answer.
@@ -261,7 +260,6 @@ def _evaluated(
 
 
 def _labelled(lake: Lake, tenant: str) -> "list[Example]":
-    """What people said of messages that chance drew; what they could not tell is left out."""
     from penstock_jobs.rewards.followups.judge import LABELS, Example
     from penstock_jobs.rewards.followups.labels import by_people, current_labels, digest_of
     from penstock_jobs.rewards.followups.questions import follow_up_at

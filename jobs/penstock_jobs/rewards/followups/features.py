@@ -73,7 +73,6 @@ _POLITE = frozenset({"pleasantry", "thanks"})
 _BAD = frozenset({
     "fails", "failing", "wrong", "amiss", "undo", "taking_back", "displeased", "reproach",
 })  # fmt: skip
-#: Of the agent's closing words the end is read.
 _AGENT_CHARS = 300
 
 
@@ -87,7 +86,6 @@ class FeatureRows:
     value: NDArray[np.float32]
 
     def times(self, weights: NDArray[np.float32]) -> NDArray[np.float64]:
-        """The matrix has one row for each column."""
         product = np.zeros((self.count, weights.shape[1]))
         begins = np.flatnonzero(np.diff(self.row, prepend=-1))
         for at, of_label in enumerate(np.ascontiguousarray(weights.T)):
@@ -106,27 +104,21 @@ class Clause(NamedTuple):
 
 @dataclass(frozen=True)
 class Reading:
-    """A message as the features see it. Groups are by name."""
-
     speech: Speech
     #: What the user says, with failing words that are the subject taken out.
     text: str
     words: tuple[str, ...]
-    #: What it comes down to.
     end_text: str
     #: A list: the hash of the first words tells it from a tuple.
     end_words: list[str]
     end: frozenset[str]
-    #: How often each group occurs, and those at the very beginning.
     groups: dict[str, float]
     opening: frozenset[str]
     turned: bool
-    #: In the agent's closing words, of SIGNS.
     agent: frozenset[str]
 
     @property
     def is_mute(self) -> bool:
-        """The user says nothing beside what they paste."""
         has_letter = any(map(str.isalpha, self.text[_MUTE_CHARS:]))
         return len(self.words) < _END_WORDS_MIN and not has_letter
 
@@ -216,7 +208,6 @@ def _ending(clauses: Sequence[Clause]) -> Sequence[Clause]:
 
 
 def _masked(clause: str, hits: Sequence[Hit]) -> str:
-    """Without the failing words that are what the talk is of."""
     topic = _lists().topic
     words = list(SPEECH_WORD.finditer(clause))
     spans = [_span(hit, words) for hit in hits if hit.group == topic]
@@ -256,7 +247,6 @@ def _span(hit: Hit, words: Sequence[re.Match[str]]) -> tuple[int, int]:
 
 
 def _is_short(clauses: Sequence[Clause]) -> bool:
-    """Whether they are, one behind the other."""
     text = " ".join([clause.text for clause in clauses])
     count = sum(len(clause.words) for clause in clauses)
     if text.isascii() or len(text) <= 8 * max(count, 1):
@@ -368,7 +358,6 @@ def _overlaps(words: Sequence[str], message: Message) -> tuple[bool, bool]:
 
 
 def _holds_more(text: str, words: set[str], share: float) -> bool:
-    """Whether a text holds more than this share of the words."""
     if not text or not words:
         return False
     text = _ends(text).lower()
@@ -394,7 +383,6 @@ def _together(count: int, blocks: Sequence[Triples]) -> FeatureRows:
 
 
 def _character_grams(texts: Sequence[str], block: HashedBlock) -> Triples:
-    """All texts stand in one array, and no n-gram reaches over a border."""
     shown = [f" {_ends(text)} " for text in texts]
     points = np.frombuffer("".join(shown).encode("utf-32-le", "replace"), dtype="<u4")
     owner = np.repeat(np.arange(len(shown), dtype=np.uint32), [len(text) for text in shown])

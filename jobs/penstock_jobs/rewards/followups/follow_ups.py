@@ -39,11 +39,8 @@ _SUMMARY = re.compile(r"\s*This session is being continued from a previous conve
 #: Only from where a name may begin: a long line without spaces costs no more than its length.
 _FILE = re.compile(r"(?<![\w./\\-])[\w./\\-]*\w\.[A-Za-z]\w{0,7}\b")
 
-#: A turn of a session.
 TurnKey = tuple[str, int]
-#: Time in microseconds, whether there is no number, and the number.
 _Place = tuple[int, bool, int]
-#: Why a session counts as abandoned.
 Evidence = Literal["user_stop", "interrupt"] | None
 
 
@@ -298,7 +295,6 @@ _follow_ups: WeakKeyDictionary[Bucket, list[FollowUp]] = WeakKeyDictionary()
 
 
 def sessions_of(bucket: Bucket) -> list[SessionTurns]:
-    """Several rewards ask for them."""
     if bucket not in _sessions:
         events = bucket.events.filter(pc.is_in(bucket.events["type"], pa.array(EVENT_TYPES)))
         turns = session_turns(bucket.turns, bucket.model_calls, bucket.edits, events)

@@ -47,12 +47,9 @@ class Message:
     """A judge sees the user's words, and what the agent did just before."""
 
     text: str
-    #: The agent's closing words.
     agent: str = ""
-    #: What the user had written before that.
     previous: str = ""
     edited: bool = False
-    #: How the last tests of the turn ended; None when there were none.
     tests: Tests | None = None
 
 
@@ -61,9 +58,7 @@ Chance = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 class Judgement(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     label: Label
-    #: The probability of the label, as the judge sees it.
     confidence: Chance
-    #: The probability that the label is one of DISSATISFIED.
     dissatisfied: Chance
 
 
@@ -74,14 +69,9 @@ class Judge(Protocol):
     def name(self) -> str: ...
 
     @property
-    def version(self) -> str:
-        """Changes whenever the same message might be judged otherwise: part of the digest of a
-        reward definition."""
-        ...
+    def version(self) -> str: ...
 
-    def judge(self, messages: Sequence[Message]) -> Sequence[Judgement | Unjudged]:
-        """Never raises for a message that could not be judged: it says why instead."""
-        ...
+    def judge(self, messages: Sequence[Message]) -> Sequence[Judgement | Unjudged]: ...
 
 
 #: Chosen once, before anything was trained, so that each label has about a quarter held out in
@@ -102,12 +92,10 @@ class Example:
     message: Message
     label: Label
     language: str
-    #: Written after the local judge was fixed.
     fresh: bool = False
 
     @property
     def held_out(self) -> bool:
-        """Whether it is kept for evaluation. Nothing may learn from it."""
         if self.fresh:
             return True
         digest = hashlib.sha256(f"{_SALT}:{self.message.text}".encode()).digest()
@@ -128,7 +116,6 @@ def all_examples() -> tuple[Example, ...]:
 
 
 def held_out_examples() -> tuple[Example, ...]:
-    """The fresh ones are among them."""
     return tuple(example for example in all_examples() if example.held_out)
 
 
@@ -149,18 +136,14 @@ class Quality:
     recall: float | None
     f1: float | None
     support: int
-    #: By figure; each holds the true one with a confidence of 95 %.
     intervals: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """The predictions whose probability lies from `low` to below `high`."""
-
     low: float
     high: float
     count: int
-    #: What the judge said on average, and what was true.
     predicted: float
     observed: float
 
@@ -169,9 +152,7 @@ class Bin:
 class Evaluation:
     judge: str
     examples: int
-    #: By reason. They count as neither right nor wrong.
     unjudged: dict[str, int]
-    #: The share of judged examples that got the right label.
     accuracy: float
     labels: dict[Label, Quality]
     dissatisfied: Quality
@@ -209,7 +190,6 @@ def evaluate(judge: Judge, examples: Sequence[Example]) -> Evaluation:
 
 
 def reliability(predictions: Sequence[tuple[float, bool]]) -> tuple[Bin, ...]:
-    """There are ten bins of the same width, without the empty ones."""
     by_number: dict[int, list[tuple[float, bool]]] = {}
     for chance, true in predictions:
         by_number.setdefault(min(int(chance * _BINS), _BINS - 1), []).append((chance, true))
@@ -227,7 +207,6 @@ def _calibration_error(bins: Sequence[Bin]) -> float:
 
 
 def _quality(pairs: Sequence[tuple[bool, bool]]) -> Quality:
-    """The pairs are (predicted, true)."""
     predicted, support = sum(called for called, _ in pairs), sum(true for _, true in pairs)
     right = sum(called and true for called, true in pairs)
     either = predicted + support - right

@@ -41,7 +41,6 @@ ANSWERS: Mapping[str, str] = {
     "reverts": "wants it undone, or undid it",
     "complains": "is displeased; sarcasm too",
 }
-#: After how many labels the rate is looked at, beside all of them.
 _STEPS = (30, 60, 120, 250, 500, 1_000, 2_000, 5_000)
 
 #: Messages that are not there any more are passed over; so many at most in one answer.
@@ -206,7 +205,6 @@ def effect_by_checkpoint(
 
 
 def effect_by_step(follow_ups: JudgedFollowUps, labels: Sequence[StoredLabel]) -> list[LabelStep]:
-    """Over all sessions together."""
     places = follow_ups.numbers_of({label.place for label in labels})
     own = sorted((each for each in labels if each.place in places), key=lambda each: each.at)
     if not own:

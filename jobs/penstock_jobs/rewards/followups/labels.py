@@ -138,7 +138,6 @@ def by_people(labels: Iterable[StoredLabel]) -> list[StoredLabel]:
 
 
 def people_first(labels: Iterable[StoredLabel]) -> list[StoredLabel]:
-    """One label for each message: a person's, else a model's."""
     chosen: dict[tuple[str, int, str], StoredLabel] = {}
     for label in sorted(labels, key=lambda label: not label.is_model):
         chosen[(*label.place, label.message)] = label

@@ -31,7 +31,6 @@ from penstock_jobs.rewards.settings import RewardSettings
 from penstock_jobs.rewards.tables import judge_answer, judge_spending
 
 _FENCED = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n\s*```\s*\Z", re.DOTALL)
-#: Below what any of the databases takes in one statement.
 _KEYS_PER_QUERY = 500
 _TRANSIENT = {408, 429, 500, 502, 503, 504, 529}
 #: No other message will fare better: the key, the address or the model is wrong.
@@ -40,10 +39,8 @@ _ANSWER_BYTES_MAX = 1 << 20
 _FIRST_PAUSE_SECONDS = 0.5
 #: Bytes of UTF-8 in a token: rather too few, so that enough is set aside.
 _BYTES_PER_TOKEN = 2
-#: More cannot be the tokens of one answer.
 _TOKENS_MAX = 100_000_000
 _ATTEMPTS_MAX = 4
-#: Also when the server asks for a longer pause.
 _PAUSE_SECONDS_MAX = 30.0
 _ANSWER_TOKENS_MAX = 200
 _PARAMETERS = (("temperature", 0),)
@@ -72,7 +69,6 @@ def check_judge(definition: Definition, settings: Settings) -> None:
 
 
 def _address(judge: RewardSettings) -> HttpAddress:
-    """Raises InvalidInput where nothing can be sent there, or not with this key."""
     name = f"The address of the judge, {without_secrets(judge.judge_url)!r},"
     address = HttpAddress.of(judge.judge_url, name)
     key = _key_of(judge)
@@ -83,7 +79,6 @@ def _address(judge: RewardSettings) -> HttpAddress:
 
 
 def _key_of(judge: RewardSettings) -> str:
-    """Raises InvalidInput, without it."""
     if not judge.judge_key_file:
         return judge.judge_key
     try:
@@ -116,7 +111,6 @@ class LlmJudge:
         egress: EgressPolicy,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """Raises InvalidInput."""
         self._settings, self._address = settings, _address(settings)
         self._key = _key_of(settings)
         self._answers, self._budget, self._egress = answers, budget, egress
@@ -146,7 +140,6 @@ class LlmJudge:
         try:
             content = self._completion(prompt(), shown)
         except _Failure as failure:
-            # A model that is gone is not asked for every message.
             self._failures = self._failures + 1 if failure.kind == "unreachable" else 0
             gone = failure.hopeless or self._failures >= self.failures_max
             if gone and not self._given_up:
@@ -163,7 +156,6 @@ class LlmJudge:
         return answer
 
     def _completion(self, system: str, user: str) -> object:
-        """Asks the model, again where that may help. Raises _Failure."""
         question = f"{system}{user}".encode(errors="surrogatepass")
         tokens = len(question) // _BYTES_PER_TOKEN + _ANSWER_TOKENS_MAX
         why = ""
@@ -215,8 +207,6 @@ class LlmJudge:
 
 
 class _Failure(Exception):
-    """There is no answer; `hopeless` when no message will get one."""
-
     def __init__(self, kind: Unjudged, why: str, *, hopeless: bool = False) -> None:
         super().__init__(why)
         self.kind, self.why, self.hopeless = kind, why, hopeless
@@ -253,7 +243,6 @@ def _bounded(text: str, chars_max: int) -> str:
 
 
 def answer_in(content: object) -> Judgement | None:
-    """None unless it is one object with exactly the three fields in their ranges."""
     if not isinstance(content, str):
         return None
     fenced = _FENCED.match(content)
@@ -283,7 +272,6 @@ class AnswerCache:
         return answers
 
     def put(self, answers: Mapping[str, Judgement]) -> None:
-        """The answers are kept for good when it returns. An answer that is there stays as it is."""
         rows = [
             {"key": key, "answer": msgspec.json.encode(answer).decode()}
             for key, answer in sorted(answers.items())  # so that no two wait for each other
@@ -306,7 +294,6 @@ class RunBudget:
         self._requests_max, self._tokens_max = requests_max, tokens_max
 
     def take(self, tokens: int) -> bool:
-        """Whether one more request of so many tokens may be sent."""
         requests_then, tokens_then = judge_spending.c.requests + 1, judge_spending.c.tokens + tokens
         within = (requests_then <= self._requests_max) & (tokens_then <= self._tokens_max)
         update = sa.update(judge_spending).where(judge_spending.c.run == self._run, within)
@@ -317,7 +304,6 @@ class RunBudget:
             return taken.rowcount == 1
 
     def settle(self, taken: int, spent: int) -> None:
-        """`taken` tokens were set aside, and `spent` were needed."""
         update = sa.update(judge_spending).where(judge_spending.c.run == self._run)
         with self._database.write() as connection:
             connection.execute(update.values(tokens=judge_spending.c.tokens + (spent - taken)))

@@ -48,7 +48,6 @@ class Question(NamedTuple):
 class QuestionFrame:
     """Messages that wait for a label, in the two orders in which people are asked about them."""
 
-    #: Of the definition whose judge chose them.
     version: str
     drawn: JudgedFollowUps
     chosen: JudgedFollowUps
@@ -56,11 +55,9 @@ class QuestionFrame:
     waiting: int
     labelled: int
     until_us: int
-    #: What had a label then.
     places: frozenset[MessagePlace] = frozenset()
 
     def counts(self, places: frozenset[MessagePlace]) -> tuple[int, int]:
-        """How many wait and how many do not, now that these have labels."""
         since = places - self.places
         known = self.drawn.numbers_of(since).keys() | self.chosen.numbers_of(since).keys()
         return self.waiting - len(known), self.labelled + len(known)
@@ -131,7 +128,6 @@ def follow_up_at(lake: Lake, tenant: str, place: MessagePlace) -> FollowUp | Non
 
 class ModelTally(NamedTuple):
     labelled: int
-    #: Messages that the model said nothing of, by why.
     without: dict[str, int]
 
 

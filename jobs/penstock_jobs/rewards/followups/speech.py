@@ -102,7 +102,6 @@ def _shapes_in(text: str) -> tuple[bool, ...]:
 
 
 def plain(text: str) -> str:
-    """Marks that look alike are written in one way."""
     return text if text.isascii() else text.translate(_PLAIN)
 
 
@@ -132,20 +131,14 @@ _CLAUSE_END = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Speech:
-    """What the user says themselves, in small letters."""
-
     text: str
-    #: In order; none is empty.
     clauses: tuple[str, ...]
-    #: The share of characters that are code, output or quotation.
     pasted: float
     quotes: bool
-    #: Which of SHAPES occur anywhere.
     shapes: tuple[bool, ...]
 
 
 def speech_of(text: str) -> Speech:
-    """The time is linear in the length, which is bounded."""
     if len(text) > _HEAD_CHARS + _TAIL_CHARS:
         text = f"{text[:_HEAD_CHARS]}\n{text[-_TAIL_CHARS:]}"
     text = plain(unicodedata.normalize("NFC", text.strip()))
@@ -181,7 +174,6 @@ def _is_pasted(line: str, programs: bool) -> bool:
 
 
 def _is_letter(character: str) -> bool:
-    """Or a mark that belongs to one."""
     return character.isalpha() or unicodedata.category(character) in ("Mn", "Mc")
 
 
@@ -207,7 +199,6 @@ class Hit(NamedTuple):
 
 class _KnownWord(NamedTuple):
     groups: tuple[int, ...]
-    #: The second words of the phrases that begin with it.
     seconds: frozenset[str]
 
 
@@ -216,19 +207,15 @@ _UNKNOWN = _KnownWord((), frozenset())
 
 @dataclass(frozen=True)
 class Lexicon:
-    """Which groups a word or phrase belongs to, by number."""
-
     names: tuple[str, ...]
     phrases: dict[str, tuple[int, ...]]
     stems: dict[str, tuple[int, ...]]
-    #: The words of each group that may stand anywhere.
     unspaced: tuple[re.Pattern[str], ...]
     #: The words that a phrase of several begins with, and their second words.
     openers: dict[str, frozenset[str]]
     _known: dict[str, _KnownWord | None] = field(default_factory=dict, repr=False)
 
     def hits(self, words: Sequence[str], text: str) -> list[Hit]:
-        """`words` are those of the text, in small letters."""
         hits = []
         # Most words say nothing: they are passed over as quickly as can be.
         for at, known in enumerate(map(self._known.get, words, repeat(_UNKNOWN))):
@@ -268,7 +255,6 @@ class Lexicon:
 
 @cache
 def lexicon(file: str) -> Lexicon:
-    """A list beside this module."""
     source = files("penstock_jobs.rewards.followups") / file
     groups = tomllib.loads(source.read_text(encoding="utf-8"))
     phrases: dict[str, tuple[int, ...]] = {}

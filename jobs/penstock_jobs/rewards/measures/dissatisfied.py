@@ -86,7 +86,6 @@ class LlmJudgeParameters:
             raise self.unfit(f"the judge is shown {shown} characters of a message")
 
     def judge_of(self, bucket: Bucket) -> Judge:
-        """Raises JudgeUnfit."""
         judge = bucket.llm_judge
         if judge is None:
             raise self.unfit("no judge is set")
@@ -273,7 +272,6 @@ _WORD = re.compile(r"[^\W\d_]\w*|\d\w+")
 _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]{2,}")
 #: Of a longer message the beginning is looked at: what follows is mostly pasted.
 _CHARS_MAX = 4_000
-#: Shorter words are everywhere.
 _WORD_MIN = 3
 
 

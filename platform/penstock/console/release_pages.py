@@ -1,5 +1,5 @@
-"""Pages of channels: where each points and how it got there, what the gate says of a checkpoint,
-and promoting, rolling back and releasing with a reason."""
+"""Pages of checkpoints and channels: scores, where each serves and how it got there, what the gate
+says of a checkpoint, and promoting, rolling back and releasing with a reason."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from penstock.access import Role
 from penstock.channels.calls import (
     AUDIT_CHANNEL,
     LIST_CHANNELS,
@@ -29,25 +30,93 @@ from penstock.channels.promotion_calls import (
     PROMOTE,
     RELEASE,
     ROLL_BACK,
+    TRACE_CHECKPOINT,
     ApproveQuestion,
     PromoteQuestion,
     ReleaseQuestion,
     RollbackQuestion,
     VerdictQuestion,
 )
-from penstock.checkpoints.calls import LIST_CHECKPOINTS, CheckpointsQuestion
+from penstock.checkpoints.calls import LIST_CHECKPOINTS, CheckpointQuestion, CheckpointsQuestion
+from penstock.console.charts import WIDTH, Interval, interval_chart
 from penstock.console.figures import part, url
-from penstock.console.page import ConsolePage, Content, Redirect, Refusal
+from penstock.console.page import Content, PageList, Redirect, Refusal, Visitor, page_sql
 from penstock.console.verdict_charts import drawn_parts, frontier_chart, side_rows
-from penstock.console.visitor import Visitor
 from penstock.fleet.calls import SHOW_FLEET, FleetQuestion
 from penstock.gate.frontier import FrontierPicture, FrontierPoint
 from penstock.gate.verdict import GateRefused
 from penstock.lake.desk import Question
 
-#: How many changes of a history are shown at once.
+PAGES = PageList("penstock.console:templates/")
+_READERS: tuple[Role, ...] = ("read", "promote")
+
+#: Normal intervals of the means: a look, not a test; the gate's own tests are on the verdict.
+_SPREAD = 1.96
+
+
+class CheckpointListQuestion(Question):
+    """The newest first."""
+
+    state: str | None = None
+
+
+@PAGES.page(
+    "/checkpoints", "Checkpoints", "checkpoints.html.jinja", roles=_READERS, reads_rows=True,
+    group="Release", place=1, shortcut="k",
+)  # fmt: skip
+def _list_checkpoints(visitor: Visitor, question: CheckpointListQuestion) -> Content:
+    listed = CheckpointsQuestion(state=question.state)  # type: ignore[arg-type]
+    known = visitor.ask(LIST_CHECKPOINTS, listed).checkpoints[::-1]
+    channels = visitor.ask(LIST_CHANNELS, ChannelsQuestion()).channels
+    serving: dict[str, list[str]] = {}
+    for channel in channels:
+        for checkpoint in filter(None, (channel.checkpoint, channel.canary)):
+            serving.setdefault(checkpoint, []).append(channel.channel)
+    scores: dict[str, list[dict[str, Any]]] = {}
+    for row in _scores(visitor, ""):
+        scores.setdefault(row["checkpoint"], []).append(row)
+    return {"checkpoints": known, "serving": serving, "scores": scores}
+
+
+@PAGES.page(
+    "/checkpoints/{name}", "Checkpoint", "checkpoint.html.jinja", roles=_READERS, reads_rows=True
+)
+def _show_checkpoint(visitor: Visitor, question: CheckpointQuestion) -> Content:
+    line = visitor.ask(TRACE_CHECKPOINT, question)
+    scores = _scores(visitor, line.checkpoint.name)
+    rows = [
+        Interval(
+            row["suite"],
+            max(row["score"] - _SPREAD * row["spread"], 0.0) if row["spread"] else None,
+            row["score"],
+            min(row["score"] + _SPREAD * row["spread"], 1.0) if row["spread"] else None,
+            note=f"{row['tasks']} tasks",
+        )
+        for row in scores
+        if row["score"] is not None
+    ]
+    chart = interval_chart(
+        rows,
+        title="Scores by suite",
+        description="Means over tasks, with 95 % intervals.",
+        value_format=lambda value: f"{value:.2f}",
+        width=WIDTH,
+    )
+    channels = visitor.ask(LIST_CHANNELS, ChannelsQuestion()).channels
+    return {"line": line, "scores": scores, "scores_chart": chart, "channels": channels}
+
+
+def _scores(visitor: Visitor, checkpoint: str) -> list[dict[str, Any]]:
+    """By checkpoint and suite, at the version that each was tried at last; none for a key that
+    reads no rows."""
+    if not visitor.may("read"):
+        return []
+    sql = page_sql("penstock.console", "scores.sql")
+    views = frozenset({"benchmark_scores"})
+    return visitor.own_rows(sql, views, {"checkpoint": checkpoint})
+
+
 _CHANGES_SHOWN = 50
-#: How many replicas, and how many checkpoints may be chosen from, the newest first.
 _REPLICAS_SHOWN, _CHOICES_MAX = 50, 200
 _CHOSEN_STATES = ("registered", "serving", "retired", "rolled_back")
 
@@ -95,10 +164,20 @@ def verdict_path(channel: str, checkpoint: str) -> str:
 # Where channels point
 
 
+@PAGES.page(
+    "/channels",
+    "Channels",
+    "channels.html.jinja",
+    roles=_READERS,
+    group="Release",
+    place=0,
+    shortcut="c",
+)
 def _list(visitor: Visitor, _question: ChannelsQuestion) -> Content:
     return {"channels": visitor.ask(LIST_CHANNELS, ChannelsQuestion()).channels}
 
 
+@PAGES.page("/channels/{name}", "Channel", "channel.html.jinja", roles=_READERS)
 def _show(visitor: Visitor, question: HistoryQuestion) -> Content:
     name = question.name
     channel = visitor.ask(SHOW_CHANNEL, ChannelQuestion(name=name))
@@ -132,7 +211,6 @@ def _change_of(entry: AuditedChange) -> Change:
 
 
 def _choices(visitor: Visitor, present: str | None) -> list[str]:
-    """The checkpoints that may be promoted, the newest first."""
     if not visitor.may_ask(LIST_CHECKPOINTS):
         return []
     known = visitor.ask(LIST_CHECKPOINTS, CheckpointsQuestion()).checkpoints
@@ -141,13 +219,13 @@ def _choices(visitor: Visitor, present: str | None) -> list[str]:
 
 
 def _targets(changes: Sequence[AuditedChange]) -> list[str]:
-    """What the channel may be rolled back to, the best first."""
     return rollback_candidates([HistoryStep(each.action, each.checkpoint) for each in changes])
 
 
 # What the gate says
 
 
+@PAGES.page("/channels/{name}/verdict", "Verdict", "verdict.html.jinja", roles=_READERS)
 def _judge(visitor: Visitor, question: VerdictQuestion) -> Content:
     verdict = visitor.ask(ASK_GATE, question)
     drawn = []
@@ -175,6 +253,7 @@ def _verdict_content(visitor: Visitor, name: str, document: dict[str, Any]) -> d
 # What changes a channel
 
 
+@PAGES.form("/channels/{name}/promote", "Verdict", "verdict.html.jinja", roles=("promote",))
 def _promote(visitor: Visitor, form: PromotionForm) -> Redirect | Refusal:
     name = form.name
     order = PromoteQuestion(
@@ -200,12 +279,14 @@ def _promote(visitor: Visitor, form: PromotionForm) -> Redirect | Refusal:
     return Redirect(channel_path(name), told)
 
 
+@PAGES.form("/channels/{name}/approve", "Approve", roles=("promote",))
 def _approve(visitor: Visitor, form: ApproveQuestion) -> Redirect:
     given = visitor.ask(APPROVE, form)
     told = f"{given.actor} approves of {given.checkpoint} for {given.channel}."
     return Redirect(verdict_path(form.name, form.checkpoint), told)
 
 
+@PAGES.form("/channels/{name}/rollback", "Roll back", roles=("promote",))
 def _roll_back(visitor: Visitor, form: RollbackForm) -> Redirect:
     order = RollbackQuestion(
         name=form.name, reason=form.reason, to=form.to, expect_version=form.version
@@ -215,11 +296,13 @@ def _roll_back(visitor: Visitor, form: RollbackForm) -> Redirect:
     return Redirect(channel_path(form.name), told)
 
 
+@PAGES.form("/channels/{name}/release", "Release", roles=("promote",))
 def _release(visitor: Visitor, form: ReleaseQuestion) -> Redirect:
     visitor.ask(RELEASE, form)
     return Redirect(channel_path(form.name), f"{form.name} can be promoted again.")
 
 
+@PAGES.form("/channels/{name}/policy", "Policy")
 def _set_policy(visitor: Visitor, form: SetPolicyQuestion) -> Redirect:
     change = visitor.ask(SET_POLICY, form)
     told = f"{form.name} has a new policy at version {change.version}."
@@ -230,75 +313,3 @@ def _set_policy(visitor: Visitor, form: SetPolicyQuestion) -> Redirect:
 
 def _sentence(error: Exception) -> str:
     return " ".join(str(error).split())
-
-
-PAGES = [
-    ConsolePage(
-        path="/channels",
-        title="Channels",
-        question=ChannelsQuestion,
-        work=_list,
-        template="channels.html.jinja",
-        roles=("read", "promote"),
-        group="Release",
-        place=0,
-        shortcut="c",
-    ),
-    ConsolePage(
-        path="/channels/{name}",
-        title="Channel",
-        question=HistoryQuestion,
-        work=_show,
-        template="channel.html.jinja",
-        roles=("read", "promote"),
-    ),
-    ConsolePage(
-        path="/channels/{name}/verdict",
-        title="Verdict",
-        question=VerdictQuestion,
-        work=_judge,
-        template="verdict.html.jinja",
-        roles=("read", "promote"),
-    ),
-    ConsolePage(
-        path="/channels/{name}/promote",
-        title="Verdict",
-        method="POST",
-        question=PromotionForm,
-        work=_promote,
-        template="verdict.html.jinja",
-        roles=("promote",),
-    ),
-    ConsolePage(
-        path="/channels/{name}/approve",
-        title="Approve",
-        method="POST",
-        question=ApproveQuestion,
-        work=_approve,
-        roles=("promote",),
-    ),
-    ConsolePage(
-        path="/channels/{name}/rollback",
-        title="Roll back",
-        method="POST",
-        question=RollbackForm,
-        work=_roll_back,
-        roles=("promote",),
-    ),
-    ConsolePage(
-        path="/channels/{name}/release",
-        title="Release",
-        method="POST",
-        question=ReleaseQuestion,
-        work=_release,
-        roles=("promote",),
-    ),
-    ConsolePage(
-        path="/channels/{name}/policy",
-        title="Policy",
-        method="POST",
-        question=SetPolicyQuestion,
-        work=_set_policy,
-        roles=(),
-    ),
-]
