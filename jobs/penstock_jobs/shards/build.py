@@ -28,7 +28,7 @@ from penstock.lake.intents import intents_kept
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock.privacy.consents import SessionDecisions, newest_decision
-from penstock.shards.balance import pack
+from penstock.shards.batches import pack
 from penstock.shards.errors import ShardDamaged, ShardMissing
 from penstock.shards.files import check_digest, copy_part, files_of, part_name, routes_name
 from penstock.shards.manifest import (
@@ -49,9 +49,14 @@ from penstock.shards.manifest import (
     write_manifest,
 )
 from penstock.shards.writer import PartLimits
-from penstock_jobs.shards.errors import NothingToBuild, TokenizerMismatch
 from penstock_jobs.shards.name_numbers import numbers_in
-from penstock_jobs.shards.plan import LeftOutSession, LeftOutSessions, ShardPlan, plan_shard
+from penstock_jobs.shards.plan import (
+    LeftOutSession,
+    LeftOutSessions,
+    NothingToBuild,
+    ShardPlan,
+    plan_shard,
+)
 from penstock_jobs.shards.planned_sessions import ROWS_AT_ONCE
 from penstock_jobs.shards.recipe import Recipe, Tokens
 from penstock_jobs.shards.registration import (
@@ -60,6 +65,7 @@ from penstock_jobs.shards.registration import (
     mark_denied,
     register,
 )
+from penstock_jobs.shards.samples import TokenizerMismatch
 from penstock_jobs.shards.session_facts import PinnedSessions, latest_snap
 from penstock_jobs.shards.slices import SliceResult, SliceTask, groups_of_build, make_slice
 

@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.directories import sync_directory
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, PenstockError
 from penstock.safe_names import relative_name
 from penstock.settings import MIB
 from penstock.shards.files import RouteRows, read_part
@@ -32,7 +32,6 @@ from penstock.shards.manifest import Manifest, PartFile, StoredShard
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS, Rows
 from penstock.toml_document import unknown
 from penstock_jobs.shards import exporters
-from penstock_jobs.shards.errors import ExportEmpty
 
 #: Of a row group of what is written, before compression. Readers of nested columns fail on large
 #: ones.
@@ -42,6 +41,11 @@ EXPORT_NAME = "export.json"
 _FOLDER_MODE = 0o770
 _ZSTD_LEVEL = 3
 _GROUP = "penstock.exporters"
+
+
+class ExportEmpty(PenstockError):
+    """Nothing of the shard {shard} can be written for {target}: {why}. No directory was made.
+    docs/exporters.md says what each reason means."""
 
 
 @dataclass

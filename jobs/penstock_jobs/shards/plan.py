@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.checkpoints.suites import SuiteVersion
+from penstock.errors import PenstockError
 from penstock.privacy.consents import NO_TRAIN, rows_of_sessions
 from penstock_jobs.shards.advantages import advantages
-from penstock_jobs.shards.errors import NothingToBuild
 from penstock_jobs.shards.exclusion import Exclusions, first_reasons, spread_over_chains
 from penstock_jobs.shards.exclusion.copies import CopiedEvents, find_copies, first_sampled
 from penstock_jobs.shards.exclusion.eligibility import (
@@ -52,6 +52,11 @@ from penstock_jobs.shards.recipe import Recipe
 from penstock_jobs.shards.selection import LEFT_OUT_ROWS, KnownSessions, read_answer, select
 from penstock_jobs.shards.session_facts import PinnedSessions
 from penstock_jobs.shards.token_credit import SPAN_CREDITS, all_span_credits
+
+
+class NothingToBuild(PenstockError, exit_status=2):
+    """Of the {asked} sessions that the query of {recipe} named, none is left: {why}. Nothing was
+    built. Those without a reward by the recipe's definition wait for `penstock rewards run`."""
 
 
 class LeftOutSession(NamedTuple):

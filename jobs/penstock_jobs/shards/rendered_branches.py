@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 import numpy as np
 
-from penstock.errors import ExtraMissing, InvalidInput
+from penstock.errors import ExtraMissing, InvalidInput, PenstockError
 from penstock.shards.schema import ROLES
 from penstock.toml_document import read_bounded
 from penstock_jobs.shards.compiled_template import TextDraft
 from penstock_jobs.shards.conversation import ChatMessage, Conversation, openai_message
 from penstock_jobs.shards.engine_branches import ASSISTANT, Branch, TokenSpan
-from penstock_jobs.shards.errors import TemplateLimitReached
 from penstock_jobs.shards.session_events import EventProblem
 from penstock_jobs.shards.template_process import (
     DraftRequest,
@@ -40,6 +39,11 @@ if TYPE_CHECKING:
 TEMPLATE_CHARS_MAX = 1 << 18
 _process = TemplateProcess()
 atexit.register(_process.close)
+
+
+class TemplateLimitReached(PenstockError, exit_status=2):
+    """The chat template {template} was ended while {work}: {why}. Nothing was built. Mend the
+    template, or leave the session out by the recipe's query."""
 
 
 class ChatTemplate:

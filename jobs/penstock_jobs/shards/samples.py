@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, PenstockError
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock_jobs.shards.conversation import (
     ChatMessage,
@@ -22,7 +22,6 @@ from penstock_jobs.shards.conversation import (
     sequence_end,
 )
 from penstock_jobs.shards.engine_branches import Branch, engine_branches
-from penstock_jobs.shards.errors import TokenizerMismatch
 from penstock_jobs.shards.preferences import NO_SOURCES, PreferenceFinder, PreferenceSources
 from penstock_jobs.shards.recipe import OtherTokenizer, Source
 from penstock_jobs.shards.rendered_branches import Renderer
@@ -43,6 +42,13 @@ BRANCHES_MAX = 2**15 - 1
 UNKNOWN = "unknown"
 _BRANCH_FIELDS = ("prompt_len", "n_trainable", "temperature", "token_source")
 _ROUTE_FIELDS = ("layers", "topk", "dtype", "start")
+
+
+class TokenizerMismatch(PenstockError, exit_status=2):
+    """The engine's tokens of {whose} are not of the recipe's tokenizer: {why}. Nothing was built:
+    rendered anew as text, a session holds no token that the model wrote, and no log-probability.
+    Name the engine's tokenizer.json under [tokens], or have such sessions rendered by
+    `other_tokenizer = "render"` there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, PenstockError
 from penstock.toml_document import refuse_unknown
 from penstock_jobs.rewards.credit import standings, together
 from penstock_jobs.rewards.definition import Definition, Standing
 from penstock_jobs.rewards.lives import ChainMember
 from penstock_jobs.rewards.outcomes import STILL_OPEN, copy
-from penstock_jobs.shards.errors import RewardsPending
 from penstock_jobs.shards.name_numbers import (
     NAMES,
     Numbers,
@@ -78,6 +77,12 @@ LEFT_OUT_ROWS = pa.schema(
 _OUTCOME_ROWS = pa.schema(
     {"outcome": _TEXT, "reason": _TEXT, "value": _FLOAT, "due_at": pa.timestamp("us", "UTC")}
 )
+
+
+class RewardsPending(PenstockError, http_status=409):
+    """{count} of {asked} sessions have rewards that are still pending by the definition
+    {definition}; {until}. Nothing was built: build later, or leave such sessions out by
+    `pending = "drop"` in the recipe."""
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,7 @@ import msgspec
 
 from penstock.errors import InvalidInput
 from penstock.events.event import TENANT_DEFAULT
-from penstock.shards.balance import BatchBudget
-from penstock.shards.batches import Batch, check_columns, make_batch
+from penstock.shards.batches import Batch, BatchBudget, check_columns, make_batch
 from penstock.shards.errors import PositionRefused
 from penstock.shards.local_copies import CACHE_FOLDER, ColumnCopies, LocalCopies
 from penstock.shards.settings import ShardSettings

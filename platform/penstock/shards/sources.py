@@ -20,9 +20,9 @@ from typing import Literal, get_args
 import numpy as np
 
 from penstock.errors import InvalidInput
-from penstock.shards.balance import BatchBudget
 from penstock.shards.batches import (
     ROUTE_COLUMNS,
+    BatchBudget,
     DecodedChunk,
     DrawnGroups,
     Ragged,

@@ -24,7 +24,7 @@ from penstock.shards.validation import verify_shard
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.shards.build import ShardBuild, build_shard
-from penstock_jobs.shards.errors import NothingToBuild
+from penstock_jobs.shards.plan import NothingToBuild
 from penstock_jobs.shards.registration import mark_consent
 from penstock_jobs.shards.shard_difference import diff_shards
 from tests.support.engine_lake import (

@@ -15,9 +15,13 @@ from penstock.redaction.line_redaction import LineRedactor
 from penstock.redaction.rules import rule_book
 from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock.shards.validation import ShardValidator
-from penstock_jobs.shards.errors import TokenizerMismatch
 from penstock_jobs.shards.rendered_branches import ChatTemplate, Renderer
-from penstock_jobs.shards.samples import LeftOutBranches, SampleOptions, SampleRows
+from penstock_jobs.shards.samples import (
+    LeftOutBranches,
+    SampleOptions,
+    SampleRows,
+    TokenizerMismatch,
+)
 from penstock_jobs.shards.token_payload import TOKENS_REDACTED, ExpectedTokens
 from tests.support import planted_secrets
 from tests.support.shards.talks import SECOND, START_US, Talk, asks, routes, tokens

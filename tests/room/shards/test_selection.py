@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
 from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.shards.errors import RewardsPending
 from penstock_jobs.shards.recipe import RewardChoice, RewardTarget, at_horizon, read_target
 from penstock_jobs.shards.selection import (
     CHOSEN_ROWS,
     LEFT_OUT_ROWS,
     KnownSessions,
+    RewardsPending,
     Selection,
     read_answer,
     select,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
-from penstock.shards.balance import QUADRATIC_TOKENS, BatchBudget, cost, divide
+from penstock.shards.batches import QUADRATIC_TOKENS, BatchBudget, cost, divide
 
 GROUPS = st.lists(
     st.lists(st.integers(1, 400_000), min_size=1, max_size=6), min_size=1, max_size=30

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import InvalidInput
-from penstock.shards.balance import QUADRATIC_TOKENS, pack
+from penstock.shards.batches import QUADRATIC_TOKENS, pack
 
 
 def plain_first_fit(lengths: list[int], length: int) -> list[list[int]]:

@@ -8,8 +8,11 @@ import pytest
 
 from penstock.errors import InvalidInput
 from penstock_jobs.shards.compiled_template import TextDraft
-from penstock_jobs.shards.errors import TemplateLimitReached
-from penstock_jobs.shards.rendered_branches import TEMPLATE_CHARS_MAX, ChatTemplate
+from penstock_jobs.shards.rendered_branches import (
+    TEMPLATE_CHARS_MAX,
+    ChatTemplate,
+    TemplateLimitReached,
+)
 from penstock_jobs.shards.template_process import Refused, TemplateProcess
 from tests.support.shards.talks import Talk
 
