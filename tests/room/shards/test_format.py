@@ -192,7 +192,6 @@ def test_a_manifest_has_one_form_and_its_digest_is_its_name() -> None:
     content = made.canonical()
     assert "select 'ü'" in content.decode()
     assert content.startswith(b'{"code_version":"","counted_from":null,"counts":{"exc')
-    assert b'"query_parameters":{"a":[1.5,null],"b":1}' in content
     assert made.id == f"sha256:{hashlib.sha256(content).hexdigest()}"
     assert made.id != Manifest(name="b", files=[], counts=Counts()).id
 

@@ -309,7 +309,7 @@ def test_routes_that_keep_the_rules_pass() -> None:
         ("disagree", {"routed_experts": None}),
         ("bytes", {"routed_experts": b"\0\1" * 23}),
         ("of float8", {"dtype": "float8"}),
-        ("below 0", {"routed_experts": b"\0\xff" * 24, "dtype": "int16"}),
+        ("below 0", {"routed_experts": b"\0\xff" * 48, "dtype": "int16"}),
         ("twice for a token", {"routed_experts": b"\1\1" * 24}),
         ("tokens", {"start": 2}),
     ],
