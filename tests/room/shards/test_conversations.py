@@ -75,13 +75,6 @@ def test_results_stand_behind_their_calls_in_the_order_of_these() -> None:
     ]  # fmt: skip
 
 
-def test_a_result_before_its_call_stands_behind_it_all_the_same() -> None:
-    talk = Talk().user("go").result("c1", "one").model(calls=["c1"]).model("done")
-    found = talk.conversation()
-    assert told(found)[0][2:] == [("tool", "one"), ("assistant", "done")]
-    assert found.messages[2].flags == frozenset()
-
-
 def test_a_late_result_says_so() -> None:
     talk = Talk().user("go").model(calls=["c1"]).model("meanwhile").result("c1", "one").user("ok")
     found = talk.conversation()
@@ -123,13 +116,6 @@ def test_ids_that_are_used_again_belong_to_the_last_call_before() -> None:
     contents = [content for _, content in told(talk.conversation())[0][1:]]
     assert contents == [
         "call 0", "result 0", "call 1", "result 1", "call 2", "result 2",
-    ]  # fmt: skip
-
-
-def test_of_two_results_of_a_call_the_first_counts() -> None:
-    talk = Talk().user("go").model(calls=["c1"]).result("c1", "one").result("c1", "again")
-    assert told(talk.model("done").conversation())[0][2:] == [
-        ("tool", "one"), ("assistant", "done"),
     ]  # fmt: skip
 
 
@@ -190,12 +176,6 @@ def test_copies_are_known_by_whatever_name_an_event_has() -> None:
     for copied in names:
         flags = [one.flags for one in talk.conversation(copied=frozenset({copied})).messages]
         assert flags == [{"copied"} if name == copied else set() for name in names]
-
-
-def test_a_number_names_one_call_alone() -> None:
-    talk = Talk().user("go").model("a")
-    talk.add("model_call", {"text": "b"}, seq=2).add("tool_result", {"output": "c"}, seq=2)
-    assert [message.seq for message in talk.conversation().messages] == [1, 2, None, 2]
 
 
 def test_interrupts_are_known_of_the_call_that_they_stopped() -> None:

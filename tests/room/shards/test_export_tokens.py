@@ -277,13 +277,6 @@ def test_verl_has_the_experts_where_the_tokens_are() -> None:
             assert not found[end:].any()
 
 
-def test_short_samples_of_prime_rl_share_a_micro_batch() -> None:
-    rows = [talked("a", rollout, tokens=tokens) for rollout, tokens in enumerate([10, 12, 30, 9])]
-    with exported(in_order(rows), "prime-rl") as (out, _):
-        [step] = steps_of(out)
-        assert [batch.seq_lens for batch in step] == [[10, 12], [30], [9]]
-
-
 @EXAMPLES
 @given(shard_rows())
 def test_sft_has_ids_where_an_engine_gave_them(rows: list[Row]) -> None:

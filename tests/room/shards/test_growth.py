@@ -3,18 +3,15 @@
 import pickle
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from bench.large_lake import large_lake
 from penstock.events.event import TENANT_DEFAULT
 from penstock.execution.calls import InlineExecutor
-from penstock.lake.buckets import RowGroupMemory
 from penstock.lake.catalog import pinned
 from penstock.lake.errors import QueryLimitReached
 from penstock.lake.lake import open_or_make
@@ -111,19 +108,6 @@ def test_a_shard_is_the_same_in_portions_of_any_size(
         monkeypatch.setattr(planned_sessions, "ROWS_AT_ONCE", 3)
         monkeypatch.setattr(name_numbers, "_AT_ONCE", 2)
         assert built(lake, recipe()).manifest.id == whole.manifest.id
-
-
-def test_row_groups_are_remembered_as_far_as_there_is_room() -> None:
-    group = pa.table({"number": list(range(100))})
-    memory, read = RowGroupMemory(2 * group.nbytes), list[str]()
-
-    def reading(name: str) -> pa.Table:
-        read.append(name)
-        return group
-
-    for name in ("a", "a", "b", "a", "c", "a", "b"):
-        assert memory.read(name, partial(reading, name)) is group
-    assert read == ["a", "b", "c", "b"]
 
 
 @pytest.mark.system

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import pytest
 
 from penstock.errors import InvalidInput
-from penstock.shards.errors import PositionRefused
 from penstock.shards.reader import ShardReader, read_mixture, read_shard
 from penstock.shards.sources import Exhausted, furthest_behind
 from penstock.storage import FileStore
@@ -100,18 +99,6 @@ def test_stopped_at_every_step_it_goes_on_exactly(shards: Shards, exhausted: Exh
         assert seen + batches(later) == whole
 
 
-@pytest.mark.parametrize("exhausted", ["stop", "drop", "repeat"])
-def test_the_next_loop_is_the_next_epoch_of_each(shards: Shards, exhausted: Exhausted) -> None:
-    reader = shards.mixture(WEIGHTS, exhausted)
-    sequence(reader)
-    again = shards.mixture(WEIGHTS, exhausted)
-    again.load_state_dict(kept(reader.state_dict()))
-    second = sequence(reader)
-    assert second == sequence(again)
-    epochs = [source["epoch"] for source in reader.state_dict()["sources"]]
-    assert all(epoch >= 2 for epoch in epochs)
-
-
 @pytest.mark.parametrize("world", [2, 3, 8])
 def test_ranks_share_the_same_global_batches(shards: Shards, world: int) -> None:
     whole = batches(shards.mixture(WEIGHTS, "repeat", batch_samples=None, batch_tokens=300))
@@ -127,16 +114,6 @@ def test_ranks_share_the_same_global_batches(shards: Shards, world: int) -> None
         parts = [one[step] for one in ranks]
         assert sorted(flat(parts)) == sorted(batch)
         assert all(part == [one for one in batch if one in part] for part in parts)
-
-
-def test_another_mixture_is_refused(shards: Shards) -> None:
-    state = shards.mixture(WEIGHTS, "stop").state_dict()
-    others = [{"a": 2.0, "b": 1.0}, {"b": 2.0, "a": 1.0, "c": 0.5}, WEIGHTS | {"c": 1.0}]
-    for other in others:
-        with pytest.raises(PositionRefused):
-            shards.mixture(other, "stop").load_state_dict(state)
-    with pytest.raises(PositionRefused, match="exhausted"):
-        shards.mixture(WEIGHTS, "drop").load_state_dict(state)
 
 
 @pytest.mark.parametrize("weight", [0, -1, float("inf"), float("nan")])

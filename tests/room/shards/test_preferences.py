@@ -130,12 +130,6 @@ def test_answers_in_a_row_are_no_tries_unless_somebody_says_so(
     assert row_pairs(row) == []
 
 
-def test_attempts_at_a_task_sample_from_one_prompt_on_purpose() -> None:
-    talk = Talk().start(task_id="t").user("go").model("a", tokens=tokens([1], [2]))
-    rows = engine_rows(talk.model("b", tokens=tokens([1], [3])))
-    assert [row_pairs(row) for row in rows] == [[], []]
-
-
 def test_what_was_cut_short_is_in_no_pair(rendered_rows: Callable[[Talk], list[Row]]) -> None:
     talk = Talk().user("go").model("a", call_id="1", finish_reason="length")
     [row] = rendered_rows(talk.model("b", regenerates="1"))
@@ -274,22 +268,6 @@ def test_what_the_user_left_is_chosen_over_what_the_agent_wrote(
     assert answers(pair, "chosen") == [f"I wrote\n{LEFT}"]
 
 
-def test_a_side_without_text_has_the_lines_around_it(
-    pairs_of: Callable[..., dict[str, list[Row]]],
-) -> None:
-    """An answer that says nothing teaches nothing: the user only put a line in, or took one out."""
-    put_in = NEW.replace("c = b", "log_it(b)\nc = b")
-    taken_out = NEW.replace("c = b + 1\n", "")
-    found = pairs_of(
-        edited("more", '{"path": "a.py"}', put_in), edited("less", '{"path": "a.py"}', taken_out)
-    )
-    [pair] = found["more"]
-    assert answers(pair, "chosen") == ["b = compute(2)\nlog_it(b)\nc = b + 1\n"]
-    assert answers(pair, "rejected") == ["b = compute(2)\nc = b + 1\n"]
-    for pair in found.get("less", []):
-        assert all(text.strip() for side in ("chosen", "rejected") for text in answers(pair, side))
-
-
 def test_what_is_no_correction_makes_no_pair(
     pairs_of: Callable[..., dict[str, list[Row]]],
 ) -> None:
@@ -393,13 +371,3 @@ def test_an_answer_of_a_fork_is_chosen_over_the_one_that_it_left(
     [pair] = found["second"]
     assert (pair["kind"], pair["prompt"]) == ("regenerated", 1)
     assert (answers(pair, "chosen"), answers(pair, "rejected")) == (["yes"], ["no"])
-
-
-def test_who_went_on_from_both_answers_refused_none(
-    pairs_of: Callable[..., dict[str, list[Row]]],
-) -> None:
-    found = pairs_of(
-        forked("first", "no", parent=None, more="and then?"),
-        forked("second", "yes", parent="first"),
-    )
-    assert found == {"first": [], "second": []}

@@ -28,7 +28,7 @@ from tests.support.shards.making import (
     table_of,
     with_routes,
 )
-from tests.support.shards.reading import batches, flat, ids, kept, sequence
+from tests.support.shards.reading import batches, flat, kept, sequence
 
 ROWS = make_groups(90, rollouts=(1, 2, 4, 7))
 SAMPLES = len(ROWS)
@@ -191,17 +191,6 @@ def test_the_end_of_an_epoch_and_the_next(made: Made, expected: list[str]) -> No
     assert [sequence(before_end), sequence(before_end)] == [[], second]
     after_end.load_state_dict(kept(reader.state_dict()))
     assert sequence(after_end) == second
-
-
-def test_a_loop_that_is_left_goes_on_in_the_next(made: Made, expected: list[str]) -> None:
-    reader = made.reader()
-    seen = []
-    for _ in range(3):
-        for number, batch in enumerate(reader):
-            seen += ids(batch)
-            if number == 1:
-                break
-    assert seen + sequence(reader) == expected
 
 
 CHILD = """

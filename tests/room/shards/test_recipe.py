@@ -191,23 +191,7 @@ def test_what_cannot_be_meant_is_refused_with_the_reason(
         load(directory, TEXT.replace(old, new, 1))
 
 
-def test_a_part_that_is_no_table(directory: Path) -> None:
-    with pytest.raises(InvalidInput, match="tokens has to be a table"):
-        load(directory, 'name = "a"\nquery = "fresh.sql"\ntokens = 3')
-
-
 def test_an_advantage_needs_a_reward(directory: Path) -> None:
     start, end = TEXT.index("[reward]"), TEXT.index("[advantage]")
     with pytest.raises(InvalidInput, match=r"there is no \[reward\]"):
         load(directory, TEXT[:start] + TEXT[end:])
-
-
-def test_files_that_are_no_text(directory: Path) -> None:
-    with pytest.raises(InvalidInput, match="No such file"):
-        load_recipe(directory / "none.toml")
-    (directory / "fresh.sql").write_bytes(b"\xff\xfe select")
-    with pytest.raises(InvalidInput, match=r"fresh\.sql"):
-        load(directory)
-    (directory / "fresh.sql").write_text(" \n")
-    with pytest.raises(InvalidInput, match="it is empty"):
-        load(directory)

@@ -361,11 +361,6 @@ def test_only_chosen_sessions_of_a_chain_have_rows() -> None:
     assert found.left_out == []
 
 
-def test_a_session_in_no_chain_and_no_group_is_its_own() -> None:
-    [row], _ = sample(Talk().user("go").model("a", tokens=tokens([1], [2])))
-    assert (row["rollout_id"], row["group_id"], row["task_id"]) == ("s-1", "s-1", None)
-
-
 def test_a_branch_over_a_compaction_has_the_messages_of_both_contexts() -> None:
     talk = Talk().user("go").model("a", call_id="m", tokens=tokens([1], [2]))
     talk.add("compaction", {"summary_call_id": "m"}).model("b", tokens=tokens([1, 2, 3], [4]))

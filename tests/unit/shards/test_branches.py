@@ -74,14 +74,6 @@ def test_any_other_prompt_forks(prompt: list[int]) -> None:
     assert (second.parent, second.link) == (0, "fork")
 
 
-def test_a_branch_is_gone_on_with_after_another() -> None:
-    """As where a subagent talks in between."""
-    calls = [tokens([1], [2]), tokens([7], [8]), tokens([1, 2, 3], [4]), tokens([7, 8, 9], [9])]
-    first, second = branched(*calls).branches
-    assert first.calls == (0, 2)
-    assert second.calls == (1, 3)
-
-
 def test_other_tokenizers_never_share_a_branch() -> None:
     found = branched(tokens([1], [2], tokenizer="a"), tokens([1, 2], [3], tokenizer="b"))
     assert [branch.tokenizer for branch in found.branches] == ["a", "b"]
@@ -136,12 +128,6 @@ def test_a_broken_call_is_a_named_problem_and_costs_the_others_nothing(
 def test_what_is_broken_before_all_branches_is_said_of_the_first() -> None:
     [branch] = branched(tokens([1], [2], logprobs=[-1.0] * 3), tokens([1, 2], [3])).branches
     assert branch.problems == ("logprobs_length",)
-
-
-def test_without_logprobs_there_are_none() -> None:
-    [branch] = branched(tokens([1], [2], logprobs=None), tokens([1, 2], [3], logprobs=[])).branches
-    assert branch.rollout_logprobs is None
-    assert branch.n_trainable == 2
 
 
 def test_where_some_calls_have_logprobs_the_others_are_read_alone() -> None:
@@ -247,12 +233,6 @@ def test_experts_are_those_that_each_token_was_sampled_with() -> None:
     assert branch.routes is not None
     assert (branch.routes.start, branch.routes.layers, branch.routes.topk) == (0, 2, 2)
     assert expert_rows(branch) == [0, 1, 2, 53, 54]  # the last token was never fed
-
-
-def test_experts_may_begin_behind_the_prompt() -> None:
-    [branch] = branched(tokens([1, 2, 3, 4], [5, 6], routed_experts=routes(2))).branches
-    assert branch.routes is not None
-    assert (branch.routes.start, branch.routes.rows) == (4, 2)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,7 +12,6 @@ from penstock_jobs.shards.exclusion import (
     Exclusion,
     Exclusions,
     eligibility,
-    first_reasons,
     spread_over_chains,
 )
 from penstock_jobs.shards.exclusion.copies import copied, only_copies
@@ -37,13 +35,6 @@ def test_what_leaves_out_one_leaves_out_its_chain() -> None:
     }
 
 
-def test_the_first_reason_counts() -> None:
-    merged = first_reasons(
-        [{"a": Exclusion("copy")}, {"a": Exclusion("cap_user"), "b": Exclusion("cap_user")}]
-    )
-    assert reasons(merged) == {"a": "copy", "b": "cap_user"}
-
-
 # Consent
 
 
@@ -64,10 +55,6 @@ def test_consent_is_that_of_the_whole_chain() -> None:
     found = without_consent(consents, chains, "not_denied")
     assert reasons(found) == {"c": "consent_denied", "d": "consent_denied"}
     assert without_consent({"a": "train"}, {"a": "a"}, "train") == {}
-
-
-def test_a_consent_that_nobody_knows_the_word_for_is_none() -> None:
-    assert reasons(without_consent({"a": "perhaps"}, {}, "not_denied")) == {"a": "consent_unknown"}
 
 
 _CONSENT = st.sampled_from(["train", "no_train", "unknown"])
@@ -148,15 +135,6 @@ def test_the_same_key_in_another_session_is_a_copy() -> None:
     assert found.tolist() == [False, True, False, False, False, False, False]
 
 
-def test_keys_are_of_their_source() -> None:
-    rows = events(event("a", 1, WROTE, "x", "1"), event("b", 2, WROTE, "y", "1"))
-    other = rows.set_column(4, "source", pa.array(["editor", "shell"]))
-    assert copied(other, {}).tolist() == [False, False]
-    nobody = rows.set_column(4, "source", pa.nulls(2, pa.string()))
-    assert copied(nobody, {}).tolist() == [False, False]
-    assert copied(rows, {}).tolist() == [False, True]
-
-
 def test_the_history_that_a_fork_repeats_is_a_copy() -> None:
     history = [(ASKED, "fix it"), (WROTE, "fixed"), (ASKED, "go on"), (WROTE, "went on")]
     parent = [event("p", at, kind, text) for at, (kind, text) in enumerate(history)]
@@ -181,15 +159,6 @@ def test_a_session_of_copies_alone_is_left_out() -> None:
         event("q", 6, ASKED, "nothing was written"),
     )
     assert reasons(only_copies(rows, copied(rows, {"r": "p"}))) == {"r": "copy"}
-
-
-def test_a_copy_of_a_copy_has_one_original() -> None:
-    rows = [event(name, 1, WROTE, "x", "k") for name in "cab"]
-    found = copied(events(*rows), {"a": "c", "b": "a"})
-    assert found.tolist() == [False, True, True]
-    # Links in a ring, which nobody should send, end.
-    assert copied(events(*rows), {"a": "b", "b": "a", "c": "c"}).tolist() == [True, False, True]
-    assert copied(events(), {"a": "b"}).tolist() == []
 
 
 @given(
@@ -330,12 +299,6 @@ def test_which_stay_does_not_depend_on_the_order(rows: list[Any], cap: int, rand
     users = Counter(one.user for one in kept if one.user is not None)
     assert all(count <= cap for count in users.values())
     assert all(count <= cap for count in Counter(one.repo for one in kept).values())
-
-
-@pytest.mark.parametrize("seed", [0, 2**63 - 1])
-def test_any_seed(seed: int) -> None:
-    assert over_caps(of_user("u", "a", "b"), seed, per_user=1)
-    assert eligibility.lot("\ud800", seed) != eligibility.lot("a", seed)
 
 
 # Vendors' models

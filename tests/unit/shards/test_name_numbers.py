@@ -1,6 +1,5 @@
 """Names as numbers: bisection finds what a table of hashes would, and order stays order."""
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -9,12 +8,10 @@ from hypothesis import strategies as st
 from penstock_jobs.shards import name_numbers
 from penstock_jobs.shards.name_numbers import (
     NAMES,
-    named,
     numbered,
     numbers_in,
     places_among,
     texts_of,
-    with_texts,
 )
 
 TEXTS = st.lists(st.one_of(st.none(), st.text("aé☃b", max_size=3)), max_size=12)
@@ -43,10 +40,3 @@ def test_numbers_are_in_the_order_of_names(texts: list[str | None]) -> None:
     assert names == sorted({text for text in texts if text is not None}, key=str.encode)
     expected = [-1 if text is None else names.index(text) for text in texts]
     assert numbers_in(column).tolist() == expected
-
-
-def test_rows_with_texts_hold_no_other_names() -> None:
-    column = named(np.array([1, -1]), pa.array(["a", "b", "c"]))
-    rows = with_texts(pa.table({"name": column, "number": [1, 2]}))
-    assert rows.schema.types == [pa.string(), pa.int64()]
-    assert rows["name"].to_pylist() == ["b", None]

@@ -20,15 +20,6 @@ def test_it_is_a_permutation(count: int, key: bytes) -> None:
     assert sorted(permutation(count, key)) == list(range(count))
 
 
-@given(count=st.integers(1, 10**12), data=st.data())
-def test_each_place_is_found_by_itself(count: int, data: st.DataObject) -> None:
-    places = np.array(data.draw(st.lists(st.integers(0, count - 1), min_size=1, max_size=5)))
-    together = permute(count, b"k", places)
-    assert all(0 <= one < count for one in together.tolist())
-    for place, found in zip(places, together, strict=True):
-        assert permute(count, b"k", np.array([place])) == [found]
-
-
 def test_it_is_the_same_for_ever() -> None:
     """Whoever changes this changes the order of every run that is resumed."""
     assert permutation(12, b"pinned") == PINNED
