@@ -37,23 +37,19 @@ from penstock.shards.schema import group_starts
 #: How many chunks a window mixes. A part of the order: another number is another order.
 WINDOW_CHUNKS = 4
 _ROUNDS = 8
-#: Up to so many numbers, a table of the network's steps takes less time than the steps of each.
-_TABLE_MAX = 16_384
 
 
-def permute(count: int, key: bytes, places: np.ndarray) -> np.ndarray:
-    """The values at these places of a permutation of range(count): a Feistel network over the next
-    power of four, walked until it is back within range."""
+def permute(count: int, key: bytes) -> np.ndarray:
+    """A permutation of range(count): a Feistel network over the next power of four, walked until it
+    is back within range."""
     if count <= 1:
-        return np.zeros(len(places), np.int64)
+        return np.zeros(count, np.int64)
     half = max(1, ((count - 1).bit_length() + 1) // 2)
     keys = np.frombuffer(hashlib.shake_256(key).digest(8 * _ROUNDS), np.uint64)
-    step: Callable[[np.ndarray], np.ndarray] = partial(_feistel, keys=keys, half=np.uint64(half))
-    if len(places) == count <= _TABLE_MAX:
-        step = step(np.arange(1 << 2 * half, dtype=np.uint64)).__getitem__
-    permuted = step(places.astype(np.uint64))
+    steps = _feistel(np.arange(1 << 2 * half, dtype=np.uint64), keys, np.uint64(half))
+    permuted = steps[:count]
     while (outside := permuted >= count).any():
-        permuted[outside] = step(permuted[outside])
+        permuted[outside] = steps[permuted[outside]]
     return permuted.astype(np.int64)
 
 
@@ -139,9 +135,9 @@ class Order:
         return np.asarray(before[begins])
 
     def _permutation(self, subject: str, count: int) -> np.ndarray:
-        places = np.arange(count)
-        key = f"{self.shard_id} {self.seed} {self.epoch} {subject}"
-        return permute(count, key.encode(), places) if self.shuffled else places
+        if not self.shuffled:
+            return np.arange(count)
+        return permute(count, f"{self.shard_id} {self.seed} {self.epoch} {subject}".encode())
 
 
 #: What happens when a source ends: the mixture ends too (`stop`), goes on without it until all have
