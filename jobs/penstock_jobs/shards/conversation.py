@@ -11,7 +11,7 @@ are attempts at a task sample from one prompt on purpose: there only what the pr
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import msgspec
 from msgspec import Raw
@@ -198,42 +198,58 @@ def order_chain(conversations: Iterable[Conversation]) -> list[ChainPlace]:
 # Messages in OpenAI's form
 
 
-def openai_message(message: ChatMessage) -> dict[str, Any]:
-    """The keys always in this order. What the model thought is `reasoning_content`, as inference
-    servers call it. Arguments are the text that was sent."""
-    form: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.reasoning is not None:
-        form["reasoning_content"] = message.reasoning
-    if message.tool_calls:
-        form["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            for call in message.tool_calls
-        ]
-    for name in ("tool_call_id", "name") if message.role == "tool" else ():
-        if (value := getattr(message, name)) is not None:
-            form[name] = value
-    return form
+class CalledFunction(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    name: str
+    #: As the model wrote them, broken or not.
+    arguments: str
 
 
-def encode_message(message: ChatMessage, *, trained: bool) -> bytes:
-    """What the model said and is not trained has the weight 0, as fine-tuning files have it."""
-    form = openai_message(message)
-    if message.role == "assistant" and not trained:
-        form["weight"] = 0
-    return _encoder.encode(form)
+class OpenAiCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    id: str
+    type: str
+    function: CalledFunction
+
+
+class OpenAiMessage(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, gc=False
+):
+    """What the model thought is `reasoning_content`, as inference servers call it."""
+
+    role: Role
+    content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[OpenAiCall] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+    #: 0 for what the model said and is not trained, as fine-tuning files have it.
+    weight: int | None = None
+
+    @property
+    def trained(self) -> bool:
+        return self.role == "assistant" and self.weight != 0
+
+
+def openai_message(message: ChatMessage, *, trained: bool = True) -> OpenAiMessage:
+    is_result = message.role == "tool"
+    return OpenAiMessage(
+        message.role,
+        message.content,
+        message.reasoning,
+        [openai_call(call.id, call.name, call.arguments) for call in message.tool_calls] or None,
+        message.tool_call_id if is_result else None,
+        message.name if is_result else None,
+        0 if message.role == "assistant" and not trained else None,
+    )
+
+
+def openai_call(id_: str, name: str, arguments: str) -> OpenAiCall:
+    return OpenAiCall(id_, "function", CalledFunction(name, arguments))
 
 
 # Tries that were taken back
 
 
 _NOT_ASKED: frozenset[Flag] = frozenset({"copied", "synthetic", "summary"})
-
-
-_encoder = msgspec.json.Encoder()
 
 
 class _PromptPayload(msgspec.Struct, gc=False):

@@ -20,7 +20,13 @@ import pyarrow.compute as pc
 from msgspec import Raw, Struct
 
 from penstock.shards.schema import ROLES
-from penstock_jobs.shards.conversation import SequenceEnd, plain_end
+from penstock_jobs.shards.conversation import (
+    OpenAiCall,
+    OpenAiMessage,
+    SequenceEnd,
+    openai_call,
+    plain_end,
+)
 from penstock_jobs.shards.conversation_reader import NO_MODEL
 from penstock_jobs.shards.session_events import (
     DECODERS,
@@ -111,29 +117,6 @@ class IdTexts:
         return payload if is_prompt else None
 
 
-# Messages, as `chat_templates` writes them
-
-
-class _Function(Struct, gc=False):
-    name: str
-    arguments: str
-
-
-class _ToolCall(Struct, gc=False):
-    id: str
-    type: str
-    function: _Function
-
-
-class _Message(Struct, omit_defaults=True, gc=False):
-    role: str
-    content: str
-    reasoning_content: str | None = None
-    tool_calls: list[_ToolCall] | None = None
-    tool_call_id: str | None = None
-    name: str | None = None
-
-
 _encoder = msgspec.json.Encoder()
 
 
@@ -166,20 +149,20 @@ class PlainSession:
     messages: str = ""
     end: SequenceEnd = field(default_factory=lambda: plain_end(None, None))
     _system: str | None = None
-    _messages: list[_Message] = field(default_factory=list)
+    _messages: list[OpenAiMessage] = field(default_factory=list)
     #: The messages up to the last that the model said.
     _answered: int = 0
     _turn: int = 0
     _after: tuple[int, int | None] = (_USER, None)
     #: Calls of tools without their results so far, the next one last.
-    _open: list[_ToolCall] = field(default_factory=list)
+    _open: list[OpenAiCall] = field(default_factory=list)
     _call_ids: set[str] = field(default_factory=set)
     _seqs: set[int] = field(default_factory=set)
 
     def settle(self) -> None:
         messages = self._messages[: self._answered]
         if messages and self._system:
-            messages.insert(0, _Message("system", self._system))
+            messages.insert(0, OpenAiMessage("system", self._system))
         self.messages = _encoder.encode(messages).decode()
         last = self.payloads[-1]
         self.end, self.model = plain_end(last.finish_reason, self.end_reason), last.model
@@ -206,7 +189,7 @@ class PlainSession:
                 if self._open or payload.is_copied_context:
                     return False
                 self._turn += 1
-                self._messages.append(_Message("user", payload.text))
+                self._messages.append(OpenAiMessage("user", payload.text))
                 self._after = (_USER, seq)
             case "session_start":
                 self.start = payload
@@ -244,12 +227,11 @@ class PlainSession:
         tool_calls = None
         if asked:
             tool_calls = [
-                _ToolCall(call.id, "function", _Function(call.name, text_of(call.arguments, "{}")))
-                for call in asked
+                openai_call(call.id, call.name, text_of(call.arguments, "{}")) for call in asked
             ]
             self._open = tool_calls[::-1]
         if content or reasoning or tool_calls:
-            self._messages.append(_Message("assistant", content, reasoning, tool_calls))
+            self._messages.append(OpenAiMessage("assistant", content, reasoning, tool_calls))
             self._answered = len(self._messages)
             self._after = (_ASSISTANT, seq)
         return True
@@ -261,7 +243,9 @@ class PlainSession:
         if payload.tool:
             self._open.pop()
         content = text_of(payload.output)
-        self._messages.append(_Message("tool", content, tool_call_id=payload.call_id, name=name))
+        self._messages.append(
+            OpenAiMessage("tool", content, tool_call_id=payload.call_id, name=name)
+        )
         self._after = (_TOOL, seq)
         return True
 

@@ -34,6 +34,7 @@ from penstock_jobs.rewards.texts.trail import TrackedEdit, ranges_now
 from penstock_jobs.shards.conversation import (
     ChatMessage,
     Conversation,
+    OpenAiMessage,
     is_cut_short,
     openai_message,
 )
@@ -224,8 +225,13 @@ class Preference(msgspec.Struct, frozen=True):
     kind: PreferenceKind
     #: So many messages of the row come before.
     prompt: int
-    chosen: list[dict[str, Any]]
-    rejected: list[dict[str, Any]]
+    chosen: list[OpenAiMessage]
+    rejected: list[OpenAiMessage]
+
+    def is_end_of(self, messages: Sequence[OpenAiMessage]) -> bool:
+        """Whether the rejected answer stands in the row itself."""
+        end = self.prompt + len(self.rejected)
+        return messages[self.prompt : end] == self.rejected
 
 
 @dataclass(frozen=True)
@@ -328,10 +334,8 @@ class PreferenceFinder:
                 yield Preference("edited", place, *sides)
                 continue
             for correction in corrections:
-                left, written = (
-                    {"role": "assistant", "content": text}
-                    for text in (correction.left, correction.written)
-                )
+                texts = correction.left, correction.written
+                left, written = (OpenAiMessage("assistant", text) for text in texts)
                 yield Preference("edited_text", place, [left], [written])
 
 

@@ -73,7 +73,8 @@ class ChatTemplate:
         written = [at for at, message in enumerate(messages) if message.written]
         if not written:
             return []
-        forms = [openai_message(message) for message in messages[: written[-1] + 1]]
+        shown = messages[: written[-1] + 1]
+        forms = [msgspec.to_builtins(openai_message(message)) for message in shown]
         request = DraftRequest(
             self._text, messages=forms, written=written, tools=tools, special=special
         )

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock_jobs.shards.conversation import (
     ChatMessage,
     Conversation,
-    encode_message,
+    openai_message,
     order_chain,
     sequence_end,
 )
@@ -332,7 +333,9 @@ class _RowTexts:
                     continue
                 key = (context, at, message.call in trained)
                 if key not in self._encoded:
-                    self._encoded[key] = encode_message(message, trained=key[2])
+                    self._encoded[key] = msgspec.json.encode(
+                        openai_message(message, trained=key[2])
+                    )
                 pieces.append(self._encoded[key])
                 shown.append(message)
         return {

@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from penstock.shards.manifest import PartFile
 from penstock.shards.schema import Rows
+from penstock_jobs.shards.conversation import OpenAiMessage
 from penstock_jobs.shards.export import Exporter, ExportOutput, ShardSource
-from penstock_jobs.shards.exporters.dialogue import DialogueMessage, read_dialogue
+from penstock_jobs.shards.exporters.dialogue import read_dialogue
 
 _VERSION = "ATIF-v1.8"
 _UNKNOWN = "unknown"
@@ -111,7 +112,7 @@ def _read_trajectory(
     return "turns_differ" if next(sampled, None) else (steps, tools)
 
 
-def _step(message: DialogueMessage, number: int) -> dict[str, Any]:
+def _step(message: OpenAiMessage, number: int) -> dict[str, Any]:
     """Raises MsgspecError where the arguments of a tool call are no object."""
     if message.role != "assistant":
         return {"step_id": number, "source": message.role, "message": message.content or ""}

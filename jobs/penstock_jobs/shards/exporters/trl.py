@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 
 from penstock.shards.manifest import PartFile
 from penstock.shards.schema import Rows
+from penstock_jobs.shards.conversation import OpenAiMessage
 from penstock_jobs.shards.export import (
     WEIGHING,
     Exporter,
@@ -41,7 +42,6 @@ from penstock_jobs.shards.export import (
 )
 from penstock_jobs.shards.exporters.dialogue import (
     MESSAGES,
-    DialogueMessage,
     has_untrained,
     plain,
     read_dialogue,
@@ -166,7 +166,7 @@ def _examples(row: dict[str, Any], output: ExportOutput) -> Iterator[dict[str, A
 
 
 def _example(
-    prompt: list[DialogueMessage], completion: list[DialogueMessage], *, label: bool
+    prompt: list[OpenAiMessage], completion: list[OpenAiMessage], *, label: bool
 ) -> dict[str, Any]:
     return {"prompt": plain(prompt), "completion": plain(completion), "label": label}
 
@@ -181,7 +181,7 @@ _DPO_COLUMNS = ("group_id", "split", "messages", "tools", "reward", "preferences
 _DPO_SCHEMA = pa.schema(
     {"prompt": MESSAGES, "chosen": MESSAGES, "rejected": MESSAGES, "tools": pa.large_string()}
 )
-_Answer = list[DialogueMessage]
+_Answer = list[OpenAiMessage]
 
 
 @dataclass
