@@ -113,7 +113,9 @@ def test_ranks_share_the_same_global_batches(shards: Shards, world: int) -> None
     for step, batch in enumerate(whole):
         parts = [one[step] for one in ranks]
         assert sorted(flat(parts)) == sorted(batch)
-        assert all(part == [one for one in batch if one in part] for part in parts)
+        for part in parts:  # a batch may hold a sample of the smallest shard twice
+            rest = iter(batch)
+            assert all(one in rest for one in part)
 
 
 @pytest.mark.parametrize("weight", [0, -1, float("inf"), float("nan")])
