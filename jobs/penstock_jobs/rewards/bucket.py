@@ -1,8 +1,8 @@
 """A bucket of sessions: the tables that rewards are computed from, without any of the lake."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -42,6 +42,7 @@ class EditParameters:
 
 
 Columns = Mapping[str, Sequence[str]]
+MadeT = TypeVar("MadeT")
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,30 +65,35 @@ class Bucket:
     chains: Mapping[str, ChainMember] = field(default_factory=dict, repr=False)
     #: Sessions whose tables hold only what is their own: the rest is their parents'.
     repeating: frozenset[str] = frozenset()
-    _trails: dict[TrailTerms, dict[str, list[TrackedEdit]]] = field(
-        default_factory=dict, init=False, repr=False
-    )
+    _made: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
+
+    def once(self, key: Hashable, make: Callable[[], MadeT]) -> MadeT:
+        """What several rewards need is made once, and kept as long as the bucket."""
+        if key not in self._made:
+            self._made[key] = make()
+        made: MadeT = self._made[key]
+        return made
 
     def trails(self, parameters: EditParameters) -> dict[str, list[TrackedEdit]]:
-        """What became of each session's edits. Replayed once for all rewards with the same
-        terms."""
+        """What became of each session's edits."""
         terms = parameters.terms()
-        if terms not in self._trails:
-            trails: dict[str, list[TrackedEdit]] = {}
-            for life in self._lives():
-                tracked = replay(
-                    life.edits,
-                    life.looks,
-                    life.commits,
-                    turns_us=life.turns_us,
-                    ended_us=life.ended_us(self.as_of_us),
-                    as_of_us=self.as_of_us,
-                    terms=terms,
-                )
-                for edit in tracked:
-                    trails.setdefault(edit.session, []).append(edit)
-            self._trails[terms] = dict(sorted(trails.items()))
-        return self._trails[terms]
+        return self.once(("trails", terms), lambda: self._replayed(terms))
+
+    def _replayed(self, terms: TrailTerms) -> dict[str, list[TrackedEdit]]:
+        trails: dict[str, list[TrackedEdit]] = {}
+        for life in self._lives():
+            tracked = replay(
+                life.edits,
+                life.looks,
+                life.commits,
+                turns_us=life.turns_us,
+                ended_us=life.ended_us(self.as_of_us),
+                as_of_us=self.as_of_us,
+                terms=terms,
+            )
+            for edit in tracked:
+                trails.setdefault(edit.session, []).append(edit)
+        return dict(sorted(trails.items()))
 
     def chain_of(self, session: str) -> str:
         """The name of its chain; its own, if it is in none."""

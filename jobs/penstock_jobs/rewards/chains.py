@@ -71,7 +71,7 @@ def gather_chain(
         rows = with_decisions(lake, session.tenant, read_bucket(lake, bucket))
     if not pc.any(pc.equal(rows["session_id"], session.session_id)).as_py():
         raise SessionUnknown(session=session.session_id, tenant=session.tenant)
-    relations = relations_of(session.tenant, bucket, places, parents)
+    relations = relations_of(bucket, places, parents)
     of_tenant = {member.session_id: place for member, place in places.items()}
     return as_bucket(rows, session.tenant, as_of_us, relations=relations), of_tenant
 
@@ -149,12 +149,11 @@ def going_on_with(database: Database, sessions: Iterable[SessionId]) -> set[Sess
 
 
 def relations_of(
-    tenant: str,
     bucket: LakeBucket,
     places: Mapping[SessionId, ChainMember],
     parents: Mapping[SessionId, Link],
 ) -> Relations:
-    own = [session for session in bucket.sessions or () if session.tenant == tenant]
+    own = bucket.sessions or ()
     return Relations(
         {session.session_id: places[session] for session in own if session in places},
         {
@@ -162,7 +161,7 @@ def relations_of(
             for session in own
             if (link := parents.get(session)) is not None
         },
-        frozenset(session.session_id for session in bucket.beside if session.tenant == tenant),
+        frozenset(session.session_id for session in bucket.beside),
     )
 
 

@@ -10,7 +10,6 @@ the target have the same.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 from penstock_jobs.rewards.bucket import Bucket, EditParameters
 from penstock_jobs.rewards.rows import REWARD_ROWS, TargetKind
 from penstock_jobs.rewards.texts.changes import TooExpensive
-from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit, TrailTerms
+from penstock_jobs.rewards.texts.trail import Sighting, TrackedEdit
 
 Numbers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -50,14 +49,11 @@ class EditScore(NamedTuple):
 Scorer = Callable[[TrackedEdit, Sighting], EditScore]
 Sizer = Callable[[TrackedEdit], int]
 
-_scored: WeakKeyDictionary[Bucket, dict[tuple[str, EditParameters], pa.Table]] = WeakKeyDictionary()
-
 
 def score_edits(
     name: str, bucket: Bucket, parameters: EditParameters, score: Scorer, size: Sizer
 ) -> pa.Table:
-    """The reward of all edits of a bucket, of their files, turns and sessions. The answer is
-    kept."""
+    """The reward of all edits of a bucket, of their files, turns and sessions."""
 
     def attempt(edit: TrackedEdit, sighting: Sighting) -> EditScore:
         try:
@@ -65,16 +61,16 @@ def score_edits(
         except TooExpensive:
             return EditScore(None, "too_expensive")
 
-    known = _scored.setdefault(bucket, {})
-    if (name, parameters) not in known:
+    def rows() -> pa.Table:
         targets = edit_targets(bucket, parameters)
         exponent = parameters.weight_exponent
         weights = [size(edit) ** exponent for edit in targets.edits]
         scores = [attempt(edit, sighting) for edit, sighting in targets.looks]
         shares = np.array([*(score.weighs for score in scores), 1.0]) ** exponent
         weight = np.array(weights, np.float64)[:, np.newaxis] * shares[targets.look]
-        known[name, parameters] = _reward_rows(name, targets, weight, scores)
-    return known[name, parameters]
+        return _reward_rows(name, targets, weight, scores)
+
+    return bucket.once((name, parameters), rows)
 
 
 def _reward_rows(
@@ -154,46 +150,43 @@ class EditTargets:
     columns: dict[str, pa.Array]
 
 
-_targets: WeakKeyDictionary[Bucket, dict[TrailTerms, EditTargets]] = WeakKeyDictionary()
-
-
 def edit_targets(bucket: Bucket, parameters: EditParameters) -> EditTargets:
-    known = _targets.setdefault(bucket, {})
-    terms = parameters.terms()
-    if terms not in known:
-        trails = bucket.trails(parameters)
-        edits = [edit for trail in trails.values() for edit in trail]
-        sessions = [session for session, trail in trails.items() for _ in trail]
-        checkpoints = [edit.checkpoint for edit in edits]
-        ids = [edit.target_id for edit in edits]
-        groups = [
-            TargetGroup("edit", sessions, ids, checkpoints, np.arange(len(edits))),
-            _grouped("file", sessions, [edit.path or "" for edit in edits], checkpoints),
-            turns := _grouped("turn", sessions, [str(edit.turn) for edit in edits], checkpoints),
-            _grouped("session", turns.sessions, turns.sessions, turns.checkpoints),
-        ]
-        looks: list[tuple[TrackedEdit, Sighting]] = []
-        unscored: dict[StateReason, int] = {}
-        rows: list[tuple[int, int, int]] = []
-        for edit in edits:
-            last: Sighting | None = None
-            for sighting in edit.sightings:
-                if sighting.state != "scored":
-                    why = unscored.setdefault((sighting.state, sighting.reason), len(unscored))
-                    rows.append((-1, why, NOT_DUE if sighting.due_us is None else sighting.due_us))
-                    continue
-                if sighting != last:
-                    looks.append((edit, sighting))
-                    last = sighting
-                rows.append((len(looks) - 1, 0, NOT_DUE))
-        table = np.array(rows, np.int64).reshape(len(edits), len(parameters.horizons_s), 3)
-        look, why_none, due_us = np.moveaxis(table, 2, 0)
-        columns = _columns(groups, parameters.horizons_s)
-        known[terms] = EditTargets(
-            edits, looks, look, list(unscored), why_none, due_us, groups, parameters.horizons_s,
-            columns,
-        )  # fmt: skip
-    return known[terms]
+    return bucket.once(("targets", parameters.terms()), lambda: _found_targets(bucket, parameters))
+
+
+def _found_targets(bucket: Bucket, parameters: EditParameters) -> EditTargets:
+    trails = bucket.trails(parameters)
+    edits = [edit for trail in trails.values() for edit in trail]
+    sessions = [session for session, trail in trails.items() for _ in trail]
+    checkpoints = [edit.checkpoint for edit in edits]
+    ids = [edit.target_id for edit in edits]
+    groups = [
+        TargetGroup("edit", sessions, ids, checkpoints, np.arange(len(edits))),
+        _grouped("file", sessions, [edit.path or "" for edit in edits], checkpoints),
+        turns := _grouped("turn", sessions, [str(edit.turn) for edit in edits], checkpoints),
+        _grouped("session", turns.sessions, turns.sessions, turns.checkpoints),
+    ]
+    looks: list[tuple[TrackedEdit, Sighting]] = []
+    unscored: dict[StateReason, int] = {}
+    rows: list[tuple[int, int, int]] = []
+    for edit in edits:
+        last: Sighting | None = None
+        for sighting in edit.sightings:
+            if sighting.state != "scored":
+                why = unscored.setdefault((sighting.state, sighting.reason), len(unscored))
+                rows.append((-1, why, NOT_DUE if sighting.due_us is None else sighting.due_us))
+                continue
+            if sighting != last:
+                looks.append((edit, sighting))
+                last = sighting
+            rows.append((len(looks) - 1, 0, NOT_DUE))
+    table = np.array(rows, np.int64).reshape(len(edits), len(parameters.horizons_s), 3)
+    look, why_none, due_us = np.moveaxis(table, 2, 0)
+    columns = _columns(groups, parameters.horizons_s)
+    return EditTargets(
+        edits, looks, look, list(unscored), why_none, due_us, groups, parameters.horizons_s,
+        columns,
+    )  # fmt: skip
 
 
 def _grouped(

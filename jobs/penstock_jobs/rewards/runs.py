@@ -25,7 +25,7 @@ from penstock.settings import Settings
 from penstock_jobs.rewards import due_sessions
 from penstock_jobs.rewards.bucket import Bucket as RewardBucket
 from penstock_jobs.rewards.bucket import EditParameters, as_bucket, later
-from penstock_jobs.rewards.chains import Link, relations_of, repeated, with_decisions
+from penstock_jobs.rewards.chains import relations_of, repeated, with_decisions
 from penstock_jobs.rewards.credit import ScoredBucket, score_bucket
 from penstock_jobs.rewards.definition import Definition, columns_of, parse_definition
 from penstock_jobs.rewards.due_sessions import Progress, SessionFilter
@@ -33,7 +33,7 @@ from penstock_jobs.rewards.followups.labels import labels_of
 from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge
 from penstock_jobs.rewards.git_history import HISTORY_VERSION, HistoryGaps, with_history
 from penstock_jobs.rewards.git_repository import Repository
-from penstock_jobs.rewards.lives import ChainMember
+from penstock_jobs.rewards.lives import Relations
 from penstock_jobs.rewards.outcomes import Outcome, copy, no_agent
 from penstock_jobs.rewards.rates import Tally
 from penstock_jobs.rewards.reward_files import RewardFile, add_rewards, merge_small, write_rewards
@@ -117,8 +117,7 @@ def run(
                 lake.settings,
                 progress,
                 bucket,
-                {key: plan.places[key] for key in bucket.sessions or () if key in plan.places},
-                {key: plan.parents[key] for key in bucket.sessions or () if key in plan.parents},
+                relations_of(bucket, plan.places, plan.parents),
                 request.repository,
             )
             for bucket in plan_sessions(
@@ -173,8 +172,7 @@ class BucketTask:
     settings: Settings = field(repr=False)  # addresses may hold passwords
     progress: Progress = field(repr=False)
     bucket: Bucket
-    places: Mapping[SessionId, ChainMember] = field(repr=False)
-    parents: Mapping[SessionId, Link] = field(repr=False)
+    relations: Relations = field(repr=False)
     repository: Repository | None = None
 
     @property
@@ -245,8 +243,7 @@ def _reward_bucket(
     tenant = task.tenant
     events = with_decisions(lake, tenant, events)
     columns = columns_of(term.reward for term in definition.terms)
-    relations = relations_of(tenant, task.bucket, task.places, task.parents)
-    bucket = as_bucket(events, tenant, task.progress.run_at, columns, relations)
+    bucket = as_bucket(events, tenant, task.progress.run_at, columns, task.relations)
     run_name = f"{task.progress.version}-{task.progress.run_at}"
     return replace(
         bucket,
@@ -265,8 +262,7 @@ def _score(
         horizons_s = sorted({horizon for terms in of_edits for horizon in terms.horizons_s})
         bucket, gaps = with_history(bucket, task.repository, horizons_s=horizons_s)
     consents = {session: consent for (_, session), consent in task.bucket.consents}
-    places = {session: place for (_, session), place in task.places.items()}
-    scored = score_bucket(bucket, definition, places=places, consents=consents)
+    scored = score_bucket(bucket, definition, places=bucket.chains, consents=consents)
     # Sessions in which no rule finds an event to look at have an outcome too.
     decided = {outcome.session_id for outcome, _ in scored.outcomes}
     without_agent = []
@@ -294,14 +290,14 @@ def _write(
     own_rewards = scored.rewards.rename_columns(names)
     rows = []
     for outcome, tally in scored.outcomes:
-        key = SessionId(task.tenant, outcome.session_id)
+        session, chains = outcome.session_id, task.relations.chains
         row = {
-            "session_id": outcome.session_id,
+            "session_id": session,
             "value": outcome.value,
-            "chain": task.places[key].chain if key in task.places else outcome.session_id,
-            "due_at": due_us.get(key),  # when any of its rewards is
+            "chain": chains[session].chain if session in chains else session,
+            "due_at": due_us.get(SessionId(task.tenant, session)),  # when any of its rewards is
         }
-        rows.append(tally._asdict() | session_spans[outcome.session_id] | row)
+        rows.append(tally._asdict() | session_spans[session] | row)
     own = [column for column in OUTCOME_FILE_ROWS if column.name not in _SAME_IN_ALL]
     table = pa.Table.from_pylist(rows, pa.schema(own))
     return write_rewards(

@@ -9,7 +9,6 @@ from itertools import groupby
 from math import log
 from operator import itemgetter
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
@@ -23,8 +22,6 @@ TERMINAL_TOOLS = (
     "run_command", "exec", "exec_command", "local_shell", "powershell",
 )  # fmt: skip
 Turn = dict[str, Any]
-
-_facts: WeakKeyDictionary[Bucket, list[tuple[str, list[Turn]]]] = WeakKeyDictionary()
 
 
 class TurnScore(NamedTuple):
@@ -84,12 +81,13 @@ def turn_facts(bucket: Bucket) -> list[Turn]:
 
 
 def facts_by_session(bucket: Bucket) -> list[tuple[str, list[Turn]]]:
-    if bucket not in _facts:
+    def facts() -> list[tuple[str, list[Turn]]]:
         tables = {f"bucket_{name}": getattr(bucket, name) for name in _TABLES}
         rows = query_rows("turn_facts.sql", tables, terminal_tools=list(TERMINAL_TOOLS))
         by_session = groupby(rows, key=itemgetter("session_id"))
-        _facts[bucket] = [(session, list(turns)) for session, turns in by_session]
-    return _facts[bucket]
+        return [(session, list(turns)) for session, turns in by_session]
+
+    return bucket.once("turn facts", facts)
 
 
 _CODE = re.compile(r"```.*?(```|\Z)", re.DOTALL)

@@ -5,7 +5,6 @@ that is written beside it makes it less."""
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import pyarrow as pa
@@ -312,14 +311,10 @@ class _TurnWork(NamedTuple):
         return turn_rows(name, self.targets, self.number, self.turns._replace(value=value))
 
 
-_work: WeakKeyDictionary[Bucket, dict[WorkParameters, _TurnWork]] = WeakKeyDictionary()
-
-
 def _turn_work(bucket: Bucket, parameters: WorkParameters) -> _TurnWork:
-    known = _work.setdefault(bucket, {})
-    if parameters not in known:
-        known[parameters] = _worked_out(edit_targets(bucket, parameters), parameters)
-    return known[parameters]
+    return bucket.once(
+        ("work", parameters), lambda: _worked_out(edit_targets(bucket, parameters), parameters)
+    )
 
 
 def _worked_out(targets: EditTargets, parameters: WorkParameters) -> _TurnWork:
