@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.database.engine import Database, insert_of
+from penstock.errors import PenstockError
 from penstock.lake.buckets import Bucket as LakeBucket
 from penstock.lake.buckets import SessionId, plan_sessions, read_bucket, with_consents
 from penstock.lake.catalog import pinned
@@ -25,9 +26,14 @@ from penstock.lake.query import OwnQuery
 from penstock.lake.tables import session_link
 from penstock.privacy.consents import NO_TRAIN, decided_consents, decided_in
 from penstock_jobs.rewards.bucket import Bucket, as_bucket
-from penstock_jobs.rewards.errors import SessionUnknown
 from penstock_jobs.rewards.lives import ChainMember, Parent, Relations
 from penstock_jobs.rewards.settings import reward_bucket_bytes
+
+
+class SessionUnknown(PenstockError, exit_status=2, http_status=404):
+    """No segment holds a session {session!r} of the tenant {tenant}. What was sent in the last
+    seconds may be in the log alone."""
+
 
 LINKS = ("compaction", "subagent")
 SUBAGENT = "subagent"

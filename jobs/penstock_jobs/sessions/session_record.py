@@ -16,7 +16,7 @@ from penstock.lake.lake import Lake
 from penstock.lake.pages import decode_cursor, encode_cursor
 from penstock.lake.query import OwnQuery
 from penstock.lake.view_sources import view_sql
-from penstock_jobs.rewards.errors import SessionUnknown
+from penstock_jobs.rewards.chains import SessionUnknown
 from penstock_jobs.rewards.explanation import Explanation, stored_query, stored_rewards
 
 EVENTS_MAX = 1_000

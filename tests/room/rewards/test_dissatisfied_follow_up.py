@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from penstock_jobs.rewards.definition import find_definition
-from penstock_jobs.rewards.errors import JudgeUnfit
 from penstock_jobs.rewards.followups.judge import Judgement, Message, Unjudged
 from penstock_jobs.rewards.followups.labels import SessionLabels, StoredLabel, digest_of
 from penstock_jobs.rewards.followups.llm_judge import judge_version
 from penstock_jobs.rewards.measures.dissatisfied import (
+    JudgeUnfit,
     LocalJudgeParameters,
     RawJudgeParameters,
     dissatisfied_follow_up,

@@ -9,12 +9,11 @@ from typing import Annotated, get_args
 import msgspec
 from msgspec import Meta
 
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, PenstockError
 from penstock.lake.desk import Call, Caller, Question
 from penstock.lake.lake import Lake
 from penstock_jobs.rewards.dissatisfaction import Dissatisfaction, dissatisfaction
 from penstock_jobs.rewards.due_sessions import definition_known_as
-from penstock_jobs.rewards.errors import AlreadyLabelled, MessageUnknown, NothingToUndo
 from penstock_jobs.rewards.followups.judge import Label, Tests
 from penstock_jobs.rewards.followups.labels import (
     UNCLEAR,
@@ -28,6 +27,21 @@ from penstock_jobs.rewards.followups.labels import (
 )
 from penstock_jobs.rewards.followups.questions import follow_up_at, kept_frame, questions
 from penstock_jobs.rewards.judged_follow_ups import JudgedFollowUps, read_follow_ups
+
+
+class NothingToUndo(PenstockError, exit_status=2, http_status=404):
+    """There is no label by {by} that counts: nothing was taken back."""
+
+
+class AlreadyLabelled(PenstockError, exit_status=2, http_status=409):
+    """Somebody labelled this message meanwhile: {by} said {label}. Nothing was changed; ask for the
+    next."""
+
+
+class MessageUnknown(PenstockError, exit_status=2, http_status=404):
+    """The message of turn {turn} of session {session!r} is not there any more, or has other words.
+    Ask for the next."""
+
 
 #: What people say that a user did, in the order of keys: what says that the work was wrong begins
 #: at 5.

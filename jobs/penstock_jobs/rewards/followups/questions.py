@@ -13,8 +13,7 @@ import sqlalchemy as sa
 from penstock.clock import SystemClock
 from penstock.lake.buckets import SessionId
 from penstock.lake.lake import Lake
-from penstock_jobs.rewards.chains import gather_chain
-from penstock_jobs.rewards.errors import SessionUnknown
+from penstock_jobs.rewards.chains import SessionUnknown, gather_chain
 from penstock_jobs.rewards.followups.follow_ups import FollowUp, follow_ups, sessions_of
 from penstock_jobs.rewards.followups.judge import Judgement
 from penstock_jobs.rewards.followups.labels import (

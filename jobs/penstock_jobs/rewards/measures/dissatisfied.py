@@ -10,10 +10,10 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.errors import PenstockError
 from penstock.settings import Settings
 from penstock_jobs.rewards.bucket import Bucket, by_session
 from penstock_jobs.rewards.definition import Reward
-from penstock_jobs.rewards.errors import JudgeUnfit
 from penstock_jobs.rewards.followups.follow_ups import (
     FollowUp,
     Verdict,
@@ -29,6 +29,13 @@ from penstock_jobs.rewards.followups.local_judge import local_judge
 from penstock_jobs.rewards.measures.turns import TurnScore, score_turns
 from penstock_jobs.rewards.settings import RewardSettings
 from penstock_jobs.rewards.texts.trail import SECOND
+
+
+class JudgeUnfit(PenstockError, exit_status=2):
+    """The reward {reward} cannot be computed: {why}. It goes by PENSTOCK_JUDGE_URL,
+    PENSTOCK_JUDGE_MODEL={model} and PENSTOCK_JUDGE_MESSAGE_CHARS_MAX={chars}: set them so, or
+    change the reward's parameters in its definition."""
+
 
 #: Reasons that say nothing about the message: a later run may know more. Only after a while, since
 #: a run that cannot ask either computes these sessions for nothing.

@@ -17,9 +17,9 @@ from penstock_jobs.rewards.definition import (
     find_definition,
     parse_definition,
 )
-from penstock_jobs.rewards.errors import JudgeUnfit
 from penstock_jobs.rewards.followups.llm_judge import check_judge, open_judge, prompt_version
 from penstock_jobs.rewards.measures.dissatisfied import (
+    JudgeUnfit,
     LlmJudgeParameters,
     dissatisfied_by_llm,
     dissatisfied_follow_up,

@@ -8,15 +8,17 @@ import pytest
 from penstock.errors import InvalidInput
 from penstock.lake.desk import Caller, LocalDesk
 from penstock_jobs.rewards.definition import parse_definition
-from penstock_jobs.rewards.errors import AlreadyLabelled, MessageUnknown, NothingToUndo
 from penstock_jobs.rewards.followups.label_calls import (
     LABEL,
     LABEL_RATES,
     NEXT_LABEL,
     UNDO,
+    AlreadyLabelled,
     EffectQuestion,
     LabelOrder,
+    MessageUnknown,
     NextLabelQuestion,
+    NothingToUndo,
     OpenMessage,
     UndoQuestion,
     effect_by_checkpoint,

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from penstock.errors import InvalidInput
 from penstock.execution import open_executor
 from penstock_jobs.rewards.definition import Definition, parse_definition
-from penstock_jobs.rewards.errors import JudgeUnfit
+from penstock_jobs.rewards.measures.dissatisfied import JudgeUnfit
 from penstock_jobs.rewards.runs import RewardRunReport, RunRequest, run
 from penstock_jobs.rewards.tables import judge_spending
 from tests.support.commands import penstock
