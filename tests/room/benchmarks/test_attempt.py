@@ -233,7 +233,7 @@ def test_without_isolation_it_works_alike(attempt: Attempting) -> None:
     plain = {"isolated": False}
     assert attempt(SOLVE, **plain).result.score == 1
     assert attempt("cat nothing", **plain).result.score == 0
-    limits = "[limits]\nseconds = 1\n"
+    limits = "[limits]\nseconds = 3\n"
     slow = attempt(f"{SOLVE}; sleep 60 & sleep 60", {}, limits, **plain)
     assert (slow.result.score, slow.marks) == (1.0, ("timed out",))
     assert attempt("exit 75", **plain).result.retries == 2
