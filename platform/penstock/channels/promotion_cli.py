@@ -11,7 +11,7 @@ from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.desk import open_desk
 from penstock.terminal import options
 from penstock.terminal.options import By, CheckpointName, Reason
-from penstock.terminal.output import say, show_json, show_table, show_text
+from penstock.terminal.output import say, show_json, show_table
 
 if TYPE_CHECKING:
     from penstock.channels.channel import ChangeAnswer, Expected
@@ -154,22 +154,18 @@ def check(
     Example: penstock gate check ckpt-0013 --channel production
     """
     from penstock.channels.promotion_calls import ASK_GATE, VerdictQuestion
-    from penstock.gate.frontier import draw_html, draw_text
+    from penstock.gate.frontier import draw_html
     from penstock.gate.verdict import verdict_text
 
     question = VerdictQuestion(name=channel, checkpoint=checkpoint, canary=canary)
     with open_desk(data, url, tenant) as desk:
         verdict = desk.ask(ASK_GATE, question)
-    pictures = verdict.pictures
     if out is not None:
         _write(out, verdict_text(verdict.verdict) + "\n")
     if plot is not None:
         title = f"{verdict.checkpoint} for {channel}: {verdict.outcome}"
-        _write(plot, draw_html(pictures, title))
+        _write(plot, draw_html(verdict.pictures, title))
     _show_verdict(verdict.outcome, verdict.id, verdict.verdict, json=json)
-    if not json:
-        for picture in pictures:
-            show_text("", draw_text(picture))
     if verdict.outcome != "PASS":
         raise typer.Exit(1)
 

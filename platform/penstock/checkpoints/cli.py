@@ -2,7 +2,7 @@
 
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -16,6 +16,9 @@ from penstock.terminal.long_commands import progress_of_bytes
 from penstock.terminal.options import By, CheckpointName, Reason
 from penstock.terminal.output import say, say_more, show_json, show_table, show_text
 
+if TYPE_CHECKING:
+    from penstock.checkpoints.digests import FilesDigest
+
 app = typer.Typer(
     help="Model versions: their digests, where they lie, what they came from.", no_args_is_help=True
 )
@@ -23,12 +26,6 @@ _UNCHECKED = {
     "unreachable": "its files cannot be reached from here: nobody compared them with the digest",
     "not_looked": "nobody compared its files with the digest",
 }
-
-
-class DigestedFiles(NamedTuple):
-    uri: str
-    digest: str
-    bytes: int | None
 
 
 @app.command("register")
@@ -102,8 +99,8 @@ def digest(
     """
     uri = _absolute(uri)
     files = _digest(uri, data)
-    document = {"uri": files.uri, "digest": files.digest, "bytes": files.bytes}
-    show_json(document) if json else show_text(files.digest)
+    document = {"uri": uri, "digest": files.digest, "bytes": files.bytes}
+    show_json(document) if json else show_text(str(files.digest))
 
 
 @app.command("list")
@@ -191,7 +188,7 @@ def withdraw(
     show_json(checkpoint) if json else say(f"{checkpoint.name} is withdrawn")
 
 
-def _digest(uri: str, data: Path | None) -> DigestedFiles:
+def _digest(uri: str, data: Path | None) -> "FilesDigest":
     from penstock.checkpoints import digests
     from penstock.errors import InvalidInput
 
@@ -200,7 +197,7 @@ def _digest(uri: str, data: Path | None) -> DigestedFiles:
         files = digests.digest_files(uri, load_settings(data), progress)
     if files.digest is None:
         raise InvalidInput(what=uri, why=files.why)
-    return DigestedFiles(uri, files.digest, files.bytes)
+    return files
 
 
 def _absolute(uri: str) -> str:

@@ -1,5 +1,5 @@
 """Quality against cost of the checkpoints that were scored on a suite, and those that no other
-beats in both. Drawn as text for a terminal, or as one HTML page that needs nothing else."""
+beats in both. Drawn as one HTML page that needs nothing else."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,6 @@ from penstock.errors import ExtraMissing
 #: What stands for cost, the first that every checkpoint says of every attempt: attempts that say
 #: nothing of it are often the long ones.
 _COSTS = ("cost_usd", "completion_tokens", "latency_s")
-_WIDTH, _HEIGHT = 60, 14
 
 
 @dataclass(frozen=True)
@@ -85,43 +84,6 @@ def frontier_picture(
 def _silent(column: sa.ColumnElement[object]) -> sa.ColumnElement[int]:
     """How many attempts do not say it."""
     return sa.func.sum(sa.case((column.is_(None), 1), else_=0))
-
-
-def draw_text(picture: FrontierPicture) -> str:
-    """Letters for checkpoints, upper case on the frontier; the key is beneath."""
-    best = {point.checkpoint for point in frontier(picture.points)}
-    points = sorted(picture.points, key=lambda point: (point.cost, point.checkpoint))
-    grid = [[" "] * _WIDTH for _ in range(_HEIGHT)]
-    costs, scores = [point.cost for point in points], [point.quality for point in points]
-    key = []
-    for at, point in enumerate(points):
-        letter = chr(ord("a") + at) if at < 26 else "·"
-        letter = letter.upper() if point.checkpoint in best else letter
-        column = _place(point.cost, costs, _WIDTH)
-        row = _HEIGHT - 1 - _place(point.quality, scores, _HEIGHT)
-        while column < _WIDTH - 1 and grid[row][column] != " ":
-            column += 1  # two at one place stand side by side
-        grid[row][column] = letter
-        if at < 26:
-            name = picture.label(point)
-            key.append(f"  {letter}  {point.quality:.4f}  {point.cost:12.6g}  {name}")
-    edges = {0: f"{max(scores):.3f}", _HEIGHT - 1: f"{min(scores):.3f}"}
-    left, right = f"{min(costs):.6g}", f"{max(costs):.6g}"
-    return "\n".join(
-        [
-            f"{picture.suite}: score (up) against {picture.cost} (right)",
-            *(f"{edges.get(at, ''):>6} │{''.join(line).rstrip()}" for at, line in enumerate(grid)),
-            f"{'':6} └{'─' * _WIDTH}",
-            f"{'':8}{left}{right:>{_WIDTH - len(left)}}",
-            *key,
-            "  capitals: no other is both better and cheaper",
-        ]
-    )
-
-
-def _place(value: float, among: Sequence[float], size: int) -> int:
-    low, high = min(among), max(among)
-    return round((value - low) / (high - low) * (size - 1)) if high > low else size // 2
 
 
 def draw_html(pictures: Sequence[FrontierPicture], title: str) -> str:

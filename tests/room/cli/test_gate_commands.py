@@ -55,7 +55,6 @@ def test_check_tells_the_outcome_first_then_why_and_the_numbers(
     assert good.out.startswith("PASS: good for production, after old\n")
     assert "margin 0.1" in good.out
     assert "max_increase 20%" in good.out
-    assert "capitals: no other is both better and cheaper" in good.out
     bad = scored("gate", "check", "bad")
     assert bad.status == 1
     lines = bad.out.splitlines()

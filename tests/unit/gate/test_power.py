@@ -6,7 +6,7 @@ import pytest
 from bench.gate_study.paired import rates
 from bench.gate_study.scores import Case
 from penstock.gate.amounts import amounts_by_task, plain_amounts
-from penstock.gate.frontier import FrontierPicture, FrontierPoint, draw_html, draw_text, frontier
+from penstock.gate.frontier import FrontierPicture, FrontierPoint, draw_html, frontier
 from penstock.gate.power import (
     ASSUMED,
     MissingShares,
@@ -70,15 +70,6 @@ PICTURE = FrontierPicture("core", "cost_usd", POINTS, {"c": "candidate", "b": "<
 def test_the_frontier_holds_what_none_other_beats() -> None:
     assert [one.checkpoint for one in frontier(POINTS)] == ["a", "b"]
     assert frontier([]) == []
-
-
-def test_the_text_names_each_and_fits_a_terminal() -> None:
-    lines = draw_text(PICTURE).splitlines()
-    assert max(map(len, lines)) <= 80
-    keys = [line.split() for line in lines[-5:-1]]
-    assert [(key[0], key[3]) for key in keys] == [("A", "a"), ("b", "d"), ("C", "b"), ("d", "c")]
-    assert "c  (candidate)" in draw_text(PICTURE)
-    assert draw_text(FrontierPicture("core", "steps", POINTS[:1] * 2, {}))
 
 
 def test_the_page_needs_nothing_else() -> None:
