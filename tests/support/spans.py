@@ -87,9 +87,9 @@ def as_protobuf(document: Row) -> bytes:
 
 
 def as_canonical_json(body: bytes) -> bytes:
-    """The body of spans as a plain protobuf library writes JSON, with names in snake_case."""
+    """The body of spans as a plain protobuf library writes JSON: with ids in base64."""
     request = ExportTraceServiceRequest.FromString(body)
-    return json.dumps(MessageToDict(request, preserving_proto_field_name=True)).encode()
+    return json.dumps(MessageToDict(request)).encode()
 
 
 def _with_base64(value: Any) -> Any:

@@ -140,6 +140,11 @@ class Source:
     def name(self) -> str:
         return self.real.name
 
+    @property
+    def plain_name(self) -> str:
+        """Without the suffix that says that it is compressed."""
+        return self.name.removesuffix(".zst").removesuffix(".gz")
+
     def candidate(self) -> "Candidate":
         return Candidate(self.path, self.root, self.names, self.is_folder)
 
@@ -283,8 +288,7 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        name = self.names[-1] if self.names else self.root.name
-        return name.removesuffix(".zst").removesuffix(".gz")
+        return self.source().plain_name
 
     def source(self) -> Source:
         return Source(self.path, self.root, self.names, self.is_folder)

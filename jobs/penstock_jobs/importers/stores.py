@@ -133,7 +133,7 @@ def columns_of(candidate: Candidate) -> frozenset[str]:
 def rows_of(source: Source, notes: Notes, *holders: str) -> Iterator[tuple[str, Row]]:
     """With where each stands. A document is a list of rows, an object that holds one under one of
     the names of `holders`, or one row. Raises SourceUnfit."""
-    name = source.name.removesuffix(".gz").removesuffix(".zst")
+    name = source.plain_name
     if name.endswith(".jsonl"):
         for number, row in source.rows(notes):
             yield f"line {number}", row

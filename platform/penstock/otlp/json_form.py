@@ -1,6 +1,6 @@
-"""OTLP's JSON encoding: names in camelCase, and in snake_case as some exporters write them; 64-bit
-numbers as texts or numbers; ids in hexadecimal, or base64 where a plain protobuf library wrote
-them. Raises ValueError for a body that is none; a broken record becomes Malformed."""
+"""OTLP's JSON encoding: 64-bit numbers as texts or numbers; ids in hexadecimal, or base64 where a
+plain protobuf library wrote them. Raises ValueError for a body that is none; a broken record
+becomes Malformed."""
 
 import base64
 import binascii
@@ -57,7 +57,7 @@ def _decoded(body: bytes, name: str) -> _Object:
         raise ValueError("it nests too deep") from None
     if not isinstance(document, dict):
         raise ValueError("it is no JSON object")
-    of_resources = _get(document, name)
+    of_resources = document.get(name)
     if of_resources is not None and not isinstance(of_resources, list):
         raise ValueError(f"its {name} is no list")
     return document
@@ -87,8 +87,8 @@ def _span(span: _Object) -> Span:
         span_id=_id(span, "spanId", 8),
         parent_id=_id(span, "parentSpanId", 8),
         name=_text(span, "name"),
-        start_ns=_number(_get(span, "startTimeUnixNano")),
-        end_ns=_number(_get(span, "endTimeUnixNano")),
+        start_ns=_number(span.get("startTimeUnixNano")),
+        end_ns=_number(span.get("endTimeUnixNano")),
         attributes=_attributes(_objects(span, "attributes")),
         events=[
             SpanEvent(_text(event, "name"), _attributes(_objects(event, "attributes")))
@@ -100,10 +100,10 @@ def _span(span: _Object) -> Span:
 
 
 def _log_record(record: _Object) -> LogRecord:
-    body = _get(record, "body")
+    body = record.get("body")
     return LogRecord(
-        time_ns=_number(_get(record, "timeUnixNano")),
-        observed_ns=_number(_get(record, "observedTimeUnixNano")),
+        time_ns=_number(record.get("timeUnixNano")),
+        observed_ns=_number(record.get("observedTimeUnixNano")),
         body=_value(body, DEPTH_MAX) if isinstance(body, dict) else body,
         attributes=_attributes(_objects(record, "attributes")),
         trace_id=_id(record, "traceId", 16),
@@ -123,50 +123,36 @@ def _value(value: _Object, depth: int) -> Any:
         raise ValueError(f"a value nests deeper than {DEPTH_MAX} levels")
     for name, content in value.items():
         match name:
-            case "stringValue" | "string_value" | "boolValue" | "bool_value":
+            case "stringValue" | "boolValue":
                 return content
-            case "intValue" | "int_value":
+            case "intValue":
                 return _number(content)
-            case "doubleValue" | "double_value":
+            case "doubleValue":
                 return float(content)
-            case "bytesValue" | "bytes_value":
+            case "bytesValue":
                 return content
-            case "arrayValue" | "array_value":
+            case "arrayValue":
                 return [
                     _value(item, depth - 1) if isinstance(item, dict) else None
                     for item in _list(content, "values")
                 ]
-            case "kvlistValue" | "kvlist_value":
+            case "kvlistValue":
                 return _attributes(_objects(content, "values"), depth - 1)
     return None
 
 
-def _get(values: _Object, name: str) -> Any:
-    value = values.get(name)
-    return values.get(_snake_case(name)) if value is None else value
-
-
-_SNAKE: dict[str, str] = {}
-
-
-def _snake_case(name: str) -> str:
-    if (snake := _SNAKE.get(name)) is None:
-        snake = _SNAKE[name] = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)
-    return snake
-
-
 def _text(values: _Object, name: str) -> str:
-    text = _get(values, name)
+    text = values.get(name)
     return text if isinstance(text, str) else ""
 
 
 def _object(values: _Object, name: str) -> _Object:
-    inner = _get(values, name)
+    inner = values.get(name)
     return inner if isinstance(inner, dict) else {}
 
 
 def _list(values: Any, name: str) -> list[Any]:
-    inner = _get(values, name) if isinstance(values, dict) else None
+    inner = values.get(name) if isinstance(values, dict) else None
     return inner if isinstance(inner, list) else []
 
 

@@ -3,7 +3,8 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 
@@ -16,7 +17,7 @@ from penstock.proxy.engine import (
     data_of,
     engine_request,
 )
-from penstock.proxy.known_engine import Sample, WeightSamples
+from penstock.proxy.known_engine import KnownEngine, Sample, WeightSamples
 from penstock.proxy.target import Endpoint, Headers, Target, passed_on
 from penstock.proxy.transcription import CallEnd, RecordedCall
 from penstock.proxy.transcription_process import TranscriptionProcess
@@ -45,28 +46,18 @@ _EVENT_BYTES_MAX = 4 * _MIB
 _ENCODED = b"content-encoding"
 
 
-class Engines(Protocol):
-    """What the proxy knows of what lies behind it."""
-
-    async def kind(self, headers: Headers) -> EngineKind: ...
-
-
+@dataclass(slots=True)
 class Exchanges:
     """What all exchanges of a proxy share, and how many there are."""
 
-    def __init__(
-        self,
-        upstream: Upstream,
-        engines: Engines,
-        transcription: TranscriptionProcess,
-        weights: WeightSamples,
-    ) -> None:
-        self.upstream, self.engines = upstream, engines
-        self.transcription, self.weights = transcription, weights
-        self.requests_bytes = 0
-        self.open = 0
-        self.calls = 0
-        self.unrecorded = 0
+    upstream: Upstream
+    engine: KnownEngine
+    transcription: TranscriptionProcess
+    weights: WeightSamples
+    requests_bytes: int = 0
+    open: int = 0
+    calls: int = 0
+    unrecorded: int = 0
 
 
 class Exchange:
@@ -142,7 +133,7 @@ class Exchange:
         if encoded or not is_whole:
             self._shared.unrecorded += 1
             return
-        kind = await self._shared.engines.kind(self._headers)
+        kind = await self._shared.engine.kind(self._headers)
         asked = engine_request(kind, endpoint, body)
         self._shared.requests_bytes += len(asked.body) - len(body)
         self._request = asked

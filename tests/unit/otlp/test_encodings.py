@@ -108,12 +108,12 @@ def test_json_that_nests_without_end_is_refused() -> None:
         list(json_form.read_spans(body))
 
 
-def test_snake_case_and_numbers_of_either_kind_are_read() -> None:
+def test_numbers_of_either_kind_are_read() -> None:
     sent = {
-        "resource_spans": [{"scope_spans": [{"spans": [{
-            "trace_id": TRACE.upper(), "span_id": "00f067aa0ba902b7",
-            "start_time_unix_nano": 5, "end_time_unix_nano": "7",
-            "attributes": [{"key": "n", "value": {"int_value": 3}}],
+        "resourceSpans": [{"scopeSpans": [{"spans": [{
+            "traceId": TRACE.upper(), "spanId": "00f067aa0ba902b7",
+            "startTimeUnixNano": 5, "endTimeUnixNano": "7",
+            "attributes": [{"key": "n", "value": {"intValue": 3}}],
             "status": {"code": "STATUS_CODE_ERROR", "message": "no"},
         }]}]}]
     }  # fmt: skip

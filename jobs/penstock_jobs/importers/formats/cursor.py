@@ -74,7 +74,7 @@ def _is_message(row: Row) -> bool:
 
 
 def _conversation_of(transcript: Source) -> str:
-    return transcript.name.removesuffix(".gz").removesuffix(".zst").removesuffix(".jsonl")
+    return transcript.plain_name.removesuffix(".jsonl")
 
 
 def _told_in(source: DatabaseSource, names: Iterable[str]) -> set[str]:

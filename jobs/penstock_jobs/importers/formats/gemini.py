@@ -39,7 +39,7 @@ class GeminiImporter(Importer):
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
         chat = _Chat(notes)
-        if source.name.removesuffix(".gz").removesuffix(".zst").endswith(".jsonl"):
+        if source.plain_name.endswith(".jsonl"):
             for number, record in source.rows(notes):
                 chat.take(record, number)
         else:

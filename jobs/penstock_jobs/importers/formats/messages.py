@@ -75,7 +75,7 @@ class MessagesImporter(Importer):
 
 
 def _rows(source: Source, notes: Notes) -> Iterator[tuple[int, dict[str, Any]]]:
-    if source.name.removesuffix(".gz").removesuffix(".zst").endswith(".jsonl"):
+    if source.plain_name.endswith(".jsonl"):
         yield from source.rows(notes)
         return
     document = source.document()

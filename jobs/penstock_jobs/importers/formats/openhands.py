@@ -50,7 +50,7 @@ class OpenHandsV0Importer(Importer):
         return candidate.name.endswith(".json") and bool(_BEGINS.match(candidate.beginning))
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-        if source.name.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):
+        if source.plain_name.endswith(".jsonl"):
             for number, row in source.rows(notes):
                 history = row.get("history")
                 if isinstance(history, list):

@@ -13,7 +13,7 @@ from penstock_jobs.importers.report import Notes
 from penstock_jobs.importers.sources import Candidate, Source
 from penstock_jobs.importers.stores import is_export, rows_of
 
-_BEGINS = re.compile(rb'\s*\[?\s*\{\s*"(?:resource_?[sS]pans|resource_?[lL]ogs)"\s*:')
+_BEGINS = re.compile(rb'\s*\[?\s*\{\s*"resource(?:Spans|Logs)"\s*:')
 
 
 class OtlpImporter(Importer):

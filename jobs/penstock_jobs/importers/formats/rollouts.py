@@ -49,7 +49,7 @@ class NemoGymImporter(Importer):
         return candidate.name.endswith(".json") and bool(_RESPONSE.search(candidate.beginning))
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-        if source.name.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):
+        if source.plain_name.endswith(".jsonl"):
             rows: Iterator[tuple[int, dict[str, Any]]] = source.rows(notes)
         else:
             document = source.document()

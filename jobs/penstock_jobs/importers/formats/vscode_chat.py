@@ -62,7 +62,7 @@ class VsCodeChatImporter(Importer):
         )
 
     def read(self, source: Source, notes: Notes) -> Iterator[ImportedEvent]:
-        if source.name.removesuffix(".gz").removesuffix(".zst").endswith(".jsonl"):
+        if source.plain_name.endswith(".jsonl"):
             session = replayed(source.rows(notes), notes)
         else:
             session = source.document()
