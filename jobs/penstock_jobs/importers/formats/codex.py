@@ -39,6 +39,8 @@ _CALLS = {
     "function_call", "custom_tool_call", "local_shell_call", "web_search_call", "tool_search_call",
     "image_generation_call",
 }  # fmt: skip
+_SAID = {"user_message": "prompt", "agent_message": "answer", "agent_reasoning": "thought",
+         "agent_reasoning_raw_content": "thought"}  # fmt: skip
 #: Rows that say nothing that is not said elsewhere.
 _MARKS = {"task_started", "task_complete", "turn_started", "turn_complete", "thread_name_updated"}
 #: What the client puts into the user's messages: a text that is one tag, or a file of instructions.
@@ -220,7 +222,7 @@ class _Rollout(RowReader):
             yield from self._message(item)
         elif kind == "reasoning":
             for text in _texts(item.get("summary")) + _texts(item.get("content")):
-                yield from self._thought(text, item, is_event=False)
+                yield from self._said("thought", text, item, is_event=False)
         elif kind in _CALLS:
             yield from self._tool_call(item, kind)
         elif kind in _OUTPUTS:
@@ -232,28 +234,24 @@ class _Rollout(RowReader):
         text = "\n".join(_texts(item.get("content")))
         role = fields.text(item, "role")
         if role == "assistant":
-            yield from self._answered(text, item, is_event=False)
+            yield from self._said("answer", text, item, is_event=False)
         elif role == "user" and not _is_injected(text):
-            yield from self._prompted(text, item, is_event=False)
+            yield from self._said("prompt", text, item, is_event=False)
         elif text:
             payload = {"text": text, "kind": "client" if role == "user" else role}
             yield self._made("x_context", payload, _key(item, text))
 
-    def _prompted(self, text: str, item: Row, *, is_event: bool) -> Iterator[ImportedEvent]:
-        if not text or not self._is_new("prompt", text, is_event=is_event):
+    def _said(self, kind: str, text: str, item: Row, *, is_event: bool) -> Iterator[ImportedEvent]:
+        """A prompt, an answer or a thought."""
+        if not text or not self._is_new(kind, text, is_event=is_event):
             return
-        yield from self._end_call()
-        yield self._made("user_message", {"text": text}, f"user-{xxh3_64_hexdigest(text.encode())}")
-
-    def _answered(self, text: str, item: Row, *, is_event: bool) -> Iterator[ImportedEvent]:
-        if text and self._is_new("answer", text, is_event=is_event):
+        if kind == "prompt":
+            yield from self._end_call()
+            key = f"user-{xxh3_64_hexdigest(text.encode())}"
+            yield self._made("user_message", {"text": text}, key)
+        else:
             yield from self._begin_call(_key(item, text))
-            self._call.texts.append(text)
-
-    def _thought(self, text: str, item: Row, *, is_event: bool) -> Iterator[ImportedEvent]:
-        if text and self._is_new("thought", text, is_event=is_event):
-            yield from self._begin_call(_key(item, text))
-            self._call.thinking.append(text)
+            (self._call.texts if kind == "answer" else self._call.thinking).append(text)
 
     def _is_new(self, kind: str, text: str, *, is_event: bool) -> bool:
         digest = xxh3_64_hexdigest(f"{kind}:{text}".encode())
@@ -312,10 +310,10 @@ class _Rollout(RowReader):
 
     def _event(self, event: Row) -> Iterator[ImportedEvent]:
         kind = fields.text(event, "type")
-        if kind in ("user_message", "agent_message", "agent_reasoning"):
-            yield from self._said_again(kind, event)
-        elif kind == "agent_reasoning_raw_content":
-            yield from self._said_again("agent_reasoning", event)
+        if kind in _SAID:
+            text = fields.text(event, "message") or fields.text(event, "text") or ""
+            if kind != "user_message" or not _is_injected(text):
+                yield from self._said(_SAID[kind], text, event, is_event=True)
         elif kind == "token_count":
             yield from self._tokens(fields.mapping(event, "info"))
         elif kind == "patch_apply_end":
@@ -328,15 +326,6 @@ class _Rollout(RowReader):
             self.notes.skip("mark of a compaction that stands in a row of its own")
         else:
             yield from self._trouble(kind, event)
-
-    def _said_again(self, kind: str, event: Row) -> Iterator[ImportedEvent]:
-        text = fields.text(event, "message") or fields.text(event, "text") or ""
-        if kind == "agent_message":
-            yield from self._answered(text, event, is_event=True)
-        elif kind == "agent_reasoning":
-            yield from self._thought(text, event, is_event=True)
-        elif not _is_injected(text):
-            yield from self._prompted(text, event, is_event=True)
 
     def _trouble(self, kind: str | None, event: Row) -> Iterator[ImportedEvent]:
         if kind == "turn_aborted":
@@ -353,14 +342,13 @@ class _Rollout(RowReader):
 
     def _completed(self, item: Row) -> Iterator[ImportedEvent]:
         kind = (fields.text(item, "type") or "").replace("_", "").lower()
-        texts = _texts(item.get("content"))
-        if kind == "usermessage":
-            yield from self._prompted("\n".join(texts), item, is_event=True)
-        elif kind == "agentmessage":
-            yield from self._answered("\n".join(texts), item, is_event=True)
+        if kind in ("usermessage", "agentmessage"):
+            text = "\n".join(_texts(item.get("content")))
+            said = "prompt" if kind == "usermessage" else "answer"
+            yield from self._said(said, text, item, is_event=True)
         elif kind == "reasoning":
             for text in _texts(item.get("summary_text")) + _texts(item.get("raw_content")):
-                yield from self._thought(text, item, is_event=True)
+                yield from self._said("thought", text, item, is_event=True)
         elif kind == "filechange":
             yield from self._edits(self._known.patches.of_changes(item, self._known.folder))
         elif kind in ("commandexecution", "mcptoolcall", "websearch", "contextcompaction"):
@@ -401,15 +389,8 @@ def _texts(content: object) -> list[str]:
     if isinstance(content, str):
         return [content]
     parts = content if isinstance(content, list) else []
-    return [
-        text
-        for part in parts
-        if (text := part if isinstance(part, str) else _part_text(part)) is not None
-    ]
-
-
-def _part_text(part: object) -> str | None:
-    return fields.text(part, "text") if isinstance(part, dict) else None
+    texts = [fields.text(part, "text") if isinstance(part, dict) else part for part in parts]
+    return [text for text in texts if isinstance(text, str)]
 
 
 def _is_injected(text: str) -> bool:
