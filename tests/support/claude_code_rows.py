@@ -9,7 +9,6 @@ SESSION = "5d1f0c52-7a51-4b0e-9d4e-0c8f2c3f1a01"
 
 
 def row(kind: str, number: int, **more: Any) -> Row:
-    """A row, `number` seconds after nine o'clock."""
     base = {
         "parentUuid": f"u{number - 1}" if number else None,
         "isSidechain": False,

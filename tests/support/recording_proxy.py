@@ -26,7 +26,6 @@ class RecordingProxy:
     process: subprocess.Popen[bytes]
 
     def recorded(self, session: str = "") -> list[dict[str, Any]]:
-        """What is on disk of it and of its children, or of all, in the order of time."""
         found = []
         for path in self.spool.rglob("*.gz"):
             with suppress(FileNotFoundError):
@@ -38,7 +37,6 @@ class RecordingProxy:
         return sorted(own, key=lambda each: each["ts"])
 
     def until(self, session: str, kind: str, count: int = 1) -> list[dict[str, Any]]:
-        """All events, once there are so many of that type."""
 
         def are_there() -> bool:
             kinds = [each["type"] for each in self.recorded(session)]
@@ -84,7 +82,6 @@ def ask(
     *,
     method: str = "POST",
 ) -> tuple[int, dict[str, str], bytes]:
-    """Status, headers and body of an answer."""
     connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
     content = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
     given = {"Content-Type": "application/json"} | (headers or {})

@@ -24,14 +24,11 @@ EXPECTED = "expected.json"
 
 
 def cases() -> Iterator[tuple[str, Path]]:
-    """The format and the folder of each case."""
     for folder in sorted(FIXTURES.glob("*/*")):
         yield folder.parent.name, folder
 
 
 class EventCollector(SessionImporter):
-    """Keeps the events that sources give, instead of a lake."""
-
     def __init__(
         self, progress: ImportProgress | None = None, kept: KeptReadings | None = None
     ) -> None:
@@ -57,7 +54,6 @@ def events_of(*paths: Path, form: str = "auto", marks: bool = False) -> list[Eve
 
 
 def report_of(*paths: Path, form: str = "auto") -> SessionImportReport:
-    """What an import of these says, without a lake."""
     importer = SessionImporter(None, None)
     for source, of_format, _size in plan_import(list(paths), form).sources:
         for _ in importer.take(source, of_format):
@@ -80,7 +76,6 @@ def take(data: Path, paths: Iterable[Path]) -> tuple[SessionImportReport, Import
 
 
 def stored(data: Path) -> list[tuple[Any, ...]]:
-    """Every event of the lake, in one order."""
     sql = """SELECT session_id, event_id, type, ts, seq, source, source_key, project, payload
         FROM events ORDER BY ALL"""
     with closing(open_or_make(load_settings(data))) as lake:

@@ -81,7 +81,6 @@ def logs(records: Iterable[Row], resource: Mapping[str, Any] | None = None,
 
 
 def as_protobuf(document: Row) -> bytes:
-    """By Google's library. Its JSON has ids in base64."""
     kind = ExportTraceServiceRequest if "resourceSpans" in document else ExportLogsServiceRequest
     return bytes(ParseDict(_with_base64(document), kind()).SerializeToString())
 

@@ -23,7 +23,6 @@ for await (const line of createInterface({ input: process.stdin })) {
 
 
 def test_the_rules_are_those_of_the_service() -> None:
-    """`make docs` writes them."""
     assert PAGE.read_text(encoding="utf-8") == rules_page()
 
 

@@ -26,7 +26,6 @@ def of_type(events: list[Row], kind: str) -> list[Row]:
 
 
 def test_an_answer_over_several_rows_is_one_call_with_its_last_usage(tmp_path: Path) -> None:
-    """Results of tools may come in between, and stand behind the call by their number."""
     file = write(
         tmp_path,
         asks(0, "Fix the total"),
@@ -63,7 +62,6 @@ def test_a_row_that_comes_late_adds_no_tokens(tmp_path: Path) -> None:
 
 
 def test_rows_of_subagents_are_sessions_of_their_own(tmp_path: Path) -> None:
-    """Between the rows of the session, as older versions wrote them, or in files of their own."""
     inside = write(
         tmp_path / "old",
         answers(0, "msg_1", uses("t1", "Task", prompt="Look"), uses("t2", "Task", prompt="Find")),

@@ -31,7 +31,6 @@ def commit(repository: Path, text: str, at: datetime, message: str) -> None:
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A home with a session that edited a repository, which was committed three times since."""
     began = datetime.now(UTC).replace(microsecond=0) - timedelta(days=2)
     repository = tmp_path / "shop"
     repository.mkdir()

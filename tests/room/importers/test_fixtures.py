@@ -15,7 +15,6 @@ CASES = [pytest.param(*case, id=f"{case[0]}-{case[1].name}") for case in cases()
 
 
 def sources_of(folder: Path, to: Path) -> Path:
-    """The case without what is expected of it."""
     copied = to / folder.name
     shutil.copytree(folder, copied, ignore=shutil.ignore_patterns(EXPECTED))
     return copied

@@ -56,8 +56,6 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
 
 
 class Imports:
-    """One import after another. The first event of an id counts, as in the lake."""
-
     def __init__(self, database: Database | None = None, kept: KeptReadings | None = None) -> None:
         self._database, self._kept = database, kept
         self.events: dict[tuple[str, str], Event] = {}
@@ -76,7 +74,6 @@ class Imports:
 def imports(
     request: pytest.FixtureRequest, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> Imports:
-    """A run that goes on, and runs of which each is on its own."""
     if request.param == "kept":
         return Imports(kept=KeptReadings())
     monkeypatch.setattr(STORES, 1)
@@ -89,7 +86,6 @@ def live(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def grown(file: Path) -> Iterator[Path]:
-    """The file as it is each time that somebody looks at it while it is written."""
     content = file.read_bytes()
     ends = range(content.index(b"\n") + 1, len(content))
     for end in [*sorted(random.Random(3).sample(ends, 6)), len(content)]:
@@ -149,7 +145,6 @@ def replaced_by_one_as_long(file: Path, content: bytes) -> None:
 
 
 def written_over(file: Path, content: bytes) -> None:
-    """The same file, as long, with another end."""
     with file.open("r+b") as opened:
         opened.write(content.replace(b"Rather this", b"Rather that"))
 

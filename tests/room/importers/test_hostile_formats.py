@@ -25,7 +25,6 @@ GOOD = asks(0, "Mend it", sessionId="good-session")
 
 
 def home_of(case: Path, to: Path) -> Path:
-    """The case beside a good session."""
     shutil.copytree(case, to / "home" / case.name, ignore=shutil.ignore_patterns(EXPECTED))
     write(to / "home" / "good", GOOD, name="5d1f0c52-7a51-4b0e-9d4e-0c8f2c3f1a77.jsonl")
     return to / "home"
@@ -41,7 +40,6 @@ def assert_good_is_in(report: SessionImportReport) -> None:
 
 
 def rewrite(home: Path, change: Callable[[Any], Any]) -> None:
-    """Every JSON text of a case, changed."""
     for path in files_of(home):
         if path.suffix in TEXTS:
             whole = path.read_text()
@@ -111,7 +109,6 @@ def test_parents_in_a_circle(name: str, case: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "case"), CASES)
 def test_values_of_every_wrong_type(name: str, case: Path, tmp_path: Path) -> None:
-    """A row of a strange shape may cost its source, and nothing else."""
     kinds: Iterator[Any] = iter([None, 7, [], {}, "x", [[]], -1.5, True] * 10_000)
 
     def spoil(value: Any, depth: int = 0) -> Any:

@@ -133,7 +133,6 @@ def test_nothing_of_a_login_is_read() -> None:
 
 
 def in_transcripts(folder: Path, name: str) -> Path:
-    """The transcript of the fixture, as one of this conversation."""
     (original,) = (FIXTURES / "cursor/transcript").rglob("*.jsonl")
     folder.mkdir(parents=True)
     return Path(shutil.copy(original, folder / f"{name}.jsonl"))
@@ -143,7 +142,6 @@ def in_transcripts(folder: Path, name: str) -> Path:
 def test_transcript_of_a_conversation_in_the_database_is_a_copy(
     at_home: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether the database is imported too, or lies where Cursor keeps it."""
     monkeypatch.setenv("HOME", str(tmp_path))
     home = tmp_path / (".config/Cursor/User/globalStorage" if at_home else "copied/globalStorage")
     shutil.copytree(FIXTURES / "cursor/database/globalStorage", home)

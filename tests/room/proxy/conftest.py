@@ -10,7 +10,6 @@ from tests.support.servers.scripted_engine import Kind
 def setting(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Setting]:
-    """An engine of each kind, and a proxy before it whose service is away."""
     kind: Kind = request.param
     with setting_of(kind, tmp_path_factory.mktemp("spool")) as made:
         yield made

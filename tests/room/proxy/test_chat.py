@@ -33,7 +33,6 @@ def _request(**more: Any) -> dict[str, Any]:
 def test_a_client_gets_what_the_engine_would_say_to_it_alone(
     setting: Setting, more: dict[str, Any]
 ) -> None:
-    """Byte for byte."""
     request = _request(**more)
     there = ask(setting.engine.url, "/v1/chat/completions", request)
     here = ask(setting.proxy.url, "/s/bytes/v1/chat/completions", request)
@@ -123,7 +122,6 @@ def test_headers_name_a_session_too(setting: Setting) -> None:
 
 
 def test_the_last_token_is_apart_where_nobody_says_how_likely_it_was(setting: Setting) -> None:
-    """In streams of an SGLang without a parser."""
     setting.engine.has_parser = False
     messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "1"}] * 3
     request = {"model": "m", "messages": [*messages, messages[0]], "stream": True}

@@ -37,7 +37,6 @@ def test_a_client_gets_what_the_engine_would_say_to_it_alone(
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_messages_of_an_agent_with_tools(vllm: Setting, stream: bool) -> None:
-    """As Claude Code sends them."""
     session = f"messages-{stream}"
     reminder = {"type": "text", "text": "<system-reminder>be brief</system-reminder>"}
     messages: list[dict[str, Any]] = [
@@ -79,7 +78,6 @@ def test_messages_of_an_agent_with_tools(vllm: Setting, stream: bool) -> None:
 
 
 def _content(body: bytes) -> list[dict[str, Any]]:
-    """As the SDK puts it together."""
     blocks: list[dict[str, Any]] = []
     given = ""
     for event in events_of(body):

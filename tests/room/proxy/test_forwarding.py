@@ -22,7 +22,6 @@ _HELLO = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Setting]:
-    """A provider that knows nothing of token ids."""
     with setting_of("plain", tmp_path_factory.mktemp("spool")) as made:
         yield made
 

@@ -88,7 +88,6 @@ def cursor(folder: str, session: str = "cursor-1") -> list[Row]:
 
 
 def copilot(folder: str, session: str | None = "copilot-1") -> list[tuple[str, Row]]:
-    """With the name of each event, which its input does not have."""
     edit = {"path": f"{folder}/app.py", "old_str": "return 1", "new_str": "return 2"}
     create = {"path": f"{folder}/new.py", "file_text": "n = 1\n"}
     said = {"resultType": "success", "textResultForLlm": "done"}

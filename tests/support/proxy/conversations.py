@@ -53,13 +53,11 @@ def setting_of(kind: Kind, spool: Path, *flags: str, **service: str) -> Iterator
 
 
 def events_of(body: bytes) -> list[Document]:
-    """The documents of a stream."""
     lines = [line[6:] for line in body.split(b"\n") if line.startswith(b"data: {")]
     return [json.loads(line) for line in lines]
 
 
 def chat_message(body: bytes, *, stream: bool) -> Document:
-    """The answer as a client puts it together, for the next request."""
     if not stream:
         message: Document = json.loads(body)["choices"][0]["message"]
         return message

@@ -83,7 +83,6 @@ class ScriptedEngine:
         return answer, sampled
 
     def prompt_of(self, messages: list[Document]) -> list[int]:
-        """Answers stand in it by the tokens that they were sampled with."""
         ids: list[int] = []
         for message in messages:
             text = said_in(message)
@@ -193,7 +192,6 @@ class ScriptedEngine:
     def _sglang_steps(
         self, request: Document, answer: ScriptedAnswer, sampled: Sampled
     ) -> Iterator[tuple[int, Document]]:
-        """Without a parser nothing is said of a token that has no text, such as the last."""
         for at, delta in enumerate(deltas_of(request, answer, sampled)):
             told = chat_logprobs(sampled, at, at + 1) if request.get("logprobs") else None
             if delta or (told and self.has_parser):
@@ -396,7 +394,6 @@ async def _send(writer: asyncio.StreamWriter, body: bytes, status: int = 200) ->
 
 @contextmanager
 def scripted_engine(kind: Kind, script: Script) -> Iterator[ScriptedEngine]:
-    """On a free port, in a thread."""
     engine = ScriptedEngine(kind, script)
     loop, ready = asyncio.new_event_loop(), threading.Event()
 

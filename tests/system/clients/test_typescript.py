@@ -40,7 +40,6 @@ def _rows(url: str, key: str, sql: str) -> list[tuple[object, ...]]:
 
 
 def test_the_types_are_those_of_the_schemas() -> None:
-    """`make docs` writes them."""
     assert PAGE.read_text(encoding="utf-8") == vocabulary()
 
 

@@ -31,7 +31,6 @@ class Desk:
     variables: dict[str, str]
 
     def run(self, script: str, told: Row | str, *arguments: str) -> str:
-        """What the hook answers. It always succeeds."""
         given = told if isinstance(told, str) else json.dumps(told)
         done = subprocess.run(
             [sys.executable, str(HOOKS / script), *arguments],
@@ -42,7 +41,6 @@ class Desk:
         return done.stdout
 
     def send(self) -> int:
-        """What is left, after whoever sends it already."""
         command = [sys.executable, str(HOOKS / "delivery.py")]
         return subprocess.run(command, env=self.variables, check=False, timeout=120).returncode
 

@@ -21,8 +21,6 @@ _SENDERS = 3
 
 
 class Sender(threading.Thread):
-    """Sends batches until nobody answers."""
-
     def __init__(self, url: str, key: str, first: int) -> None:
         super().__init__()
         self._client = ServiceClient(url, key)

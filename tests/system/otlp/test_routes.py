@@ -64,7 +64,6 @@ def test_a_conversation_is_stored_once_however_often_it_is_sent(
 
 @pytest.mark.smoke
 def test_the_sdk_sends_and_is_answered(service: Any) -> None:
-    """What an agent's process does, with nothing but the exporter's variables."""
     exporter = OTLPSpanExporter(
         endpoint=f"{service.server.url}/v1/traces",
         headers={"Authorization": f"Bearer {service.keys['ingest']}"},
@@ -167,7 +166,6 @@ def test_a_used_up_quota_says_when_to_come_back(start: Callable[..., Any]) -> No
 
 
 def test_events_that_would_take_many_times_the_body_are_refused(service: Any) -> None:
-    """A long resource stands in the body once, and would in each of its events."""
     long = {f"penstock.{name}": name * 100 for name in ("repo", "branch", "commit", "user")}
     spans = [
         span(number, {"gen_ai.operation.name": "chat", "session.id": str(number)})

@@ -72,7 +72,6 @@ def _is_written(proxy: RecordingProxy, attempt: int) -> bool:
 
 @pytest.mark.system
 def test_what_came_until_a_proxy_is_killed_is_recorded(tmp_path: Path) -> None:
-    """An answer that is under way, too."""
     with scripted_engine("vllm", lambda _: ScriptedAnswer("x" * 50_000, pace_s=0.002)) as engine:
         with recording_proxy(engine.url, tmp_path) as proxy:
             host, port = proxy.url.removeprefix("http://").split(":")

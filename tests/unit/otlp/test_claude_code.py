@@ -67,7 +67,6 @@ def gave_body(number: int, request_id: str, *content: Row) -> Row:
 
 
 def told(*batches: Row, full: FullSessions | None = None) -> list[Row]:
-    """The events of these requests, one after the other, by one process."""
     full = full or FullSessions()
     events: dict[str, Row] = {}
     for document in batches:

@@ -120,7 +120,6 @@ def test_a_record_for_each_message() -> None:
 
 
 def test_calls_below_one_span_are_apart_and_a_request_is_none() -> None:
-    """As Gemini's command line tells them."""
     name = "gen_ai.client.inference.operation.details"
     asked = json.dumps([{"role": "user", "parts": [{"type": "text", "content": "hi"}]}])
     common = {"event.name": name, "session.id": "g-1", "gen_ai.input.messages": asked}

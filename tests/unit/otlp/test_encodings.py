@@ -124,7 +124,6 @@ def test_numbers_of_either_kind_are_read() -> None:
 
 
 def test_a_resource_behind_its_spans_counts_for_them() -> None:
-    """Fields of protobuf may come in any order."""
     inner = as_protobuf(traces([span(1, {})]))
     [(origin, read)] = protobuf.read_spans(_reversed(inner))
     assert origin.resource == {"service.name": "my-agent"}
@@ -132,7 +131,6 @@ def test_a_resource_behind_its_spans_counts_for_them() -> None:
 
 
 def _reversed(body: bytes) -> bytes:
-    """With the fields of the ResourceSpans in the other order."""
     [whole] = ExportTraceServiceRequest.FromString(body).resource_spans
     spans = ResourceSpans(scope_spans=whole.scope_spans).SerializeToString()
     content = bytes(spans + ResourceSpans(resource=whole.resource).SerializeToString())

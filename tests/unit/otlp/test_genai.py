@@ -139,7 +139,6 @@ def test_neither_order_nor_batches_nor_retries_change_what_is_told(
 
 
 def _essence(*documents: Row) -> list[Any]:
-    """All but what the span of a tool's run adds to the result that a model was told."""
     events = {event["event_id"]: event for event in events_of(*documents)}
     told = events["tool:c-1"]["payload"]
     return [told["output"], sorted(events), events | {"tool:c-1": None}]
