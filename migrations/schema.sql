@@ -342,9 +342,9 @@ CREATE TABLE ledger (
 	stored BIGINT NOT NULL,
 	duplicate BIGINT NOT NULL,
 	rejected BIGINT NOT NULL,
-	bytes BIGINT,
-	erased BIGINT,
-	dropped BIGINT,
+	bytes BIGINT NOT NULL,
+	erased BIGINT NOT NULL,
+	dropped BIGINT NOT NULL,
 	CONSTRAINT pk_ledger PRIMARY KEY (tenant, source, hour, partition)
 );
 CREATE TABLE live_look (
@@ -554,9 +554,9 @@ CREATE TABLE segment (
 	session_filter BLOB NOT NULL,
 	added_snap BIGINT NOT NULL,
 	removed_snap BIGINT,
-	log_partitions INTEGER,
+	log_partitions INTEGER NOT NULL,
 	changed_snap BIGINT,
-	tenant VARCHAR(128),
+	tenant VARCHAR(128) NOT NULL,
 	CONSTRAINT pk_segment PRIMARY KEY (id),
 	CONSTRAINT uq_segment_name UNIQUE (name)
 );

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.database.engine import Database
-from penstock.lake.catalog import holds_rows_of, pinned, visible_at
+from penstock.lake.catalog import pinned, visible_at
 from penstock.lake.commits import next_snap
 from penstock.lake.errors import CompactionConflict, FileLost
 from penstock.lake.intents import NO_PARTITION, announce_file, withdraw_intent
@@ -135,8 +135,9 @@ def rewards_at(
 ) -> list[RewardFile]:
     """Files that a reader at `snap` sees, of one definition or tenant or of all."""
     columns = [reward_file.c[name] for name in RewardFile.__dataclass_fields__]
-    seen = visible_at(snap, reward_file) & holds_rows_of(tenant, reward_file)
-    query = sa.select(*columns).where(seen).order_by(reward_file.c.id)
+    query = sa.select(*columns).where(visible_at(snap, reward_file)).order_by(reward_file.c.id)
+    if tenant is not None:
+        query = query.where(reward_file.c.tenant == tenant)
     if version is not None:
         query = query.where(reward_file.c.definition_version == version)
     with database.read() as connection:
@@ -155,18 +156,16 @@ def merge_small(lake: Lake, version: str) -> None:
             pass
 
 
-def write_merged(lake: Lake, group: Sequence[RewardFile]) -> list[RewardFile]:
+def write_merged(lake: Lake, group: Sequence[RewardFile]) -> RewardFile:
     names = [file.name for file in group]
     rewards = pa.concat_tables([read_rows(lake.store, name) for name in names])
     outcomes = pa.concat_tables([read_rows(lake.store, sessions_name(name)) for name in names])
-    version, tenant = group[0].definition_version, group[0].tenant
-    lake_snap = min(file.lake_snap for file in group)
-    return [write_rewards(lake, version, lake_snap, tenant, rewards=rewards, outcomes=outcomes)]
+    version, lake_snap = group[0].definition_version, min(file.lake_snap for file in group)
+    tenant = group[0].tenant
+    return write_rewards(lake, version, lake_snap, tenant, rewards=rewards, outcomes=outcomes)
 
 
-def replace_merged(
-    connection: Connection, group: Sequence[RewardFile], merged: Sequence[RewardFile]
-) -> None:
+def replace_merged(connection: Connection, group: Sequence[RewardFile], merged: RewardFile) -> None:
     """Raises CompactionConflict where another merge was faster, FileLost."""
     snap = next_snap(connection, "merge_rewards")
     names = [file.name for file in group]
@@ -174,8 +173,7 @@ def replace_merged(
     replaced = connection.execute(sa.update(reward_file).where(live).values(removed_snap=snap))
     if replaced.rowcount != len(names):
         raise CompactionConflict
-    for file in merged:
-        add_rewards(connection, file, snap)
+    add_rewards(connection, merged, snap)
 
 
 def bind_views(sources: ViewSources, views: frozenset[str]) -> None:

@@ -31,8 +31,6 @@ def publish_tables(
         return
     for table in published:
         say(f"{table.tenant}: {table.rows} events in {table.files} files ({table.metadata})")
-        if table.mixed_segments:
-            say(f"  {table.mixed_segments} segments are left out until upkeep has rewritten them")
     if not published:
         say("every table is in step")
 

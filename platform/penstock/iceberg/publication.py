@@ -41,8 +41,6 @@ class Publication:
     rows: int
     added: int
     removed: int
-    #: Of before tenants were apart: they are left out until upkeep has rewritten them.
-    mixed_segments: int
     metadata: str | None
 
 
@@ -67,11 +65,6 @@ def publish(lake: Lake, tenant: str, *, history: bool = True) -> Publication:
             snap = connection.scalar(sa.select(lake_head.c.snap)) or 0
             columns = (segment.c.name, segment.c.rows, segment.c.removed_snap)
             rows = connection.execute(sa.select(*columns).where(segment.c.tenant == tenant)).all()
-            mixed = connection.scalar(
-                sa.select(sa.func.count())
-                .select_from(segment)
-                .where(segment.c.tenant.is_(None), segment.c.removed_snap.is_(None))
-            )
         live = [row for row in rows if row.removed_snap is None]
         if live:
             names, known = [row.name for row in live], [row.name for row in rows]
@@ -82,7 +75,7 @@ def publish(lake: Lake, tenant: str, *, history: bool = True) -> Publication:
         count = sum(row.rows for row in live)
         _note(lake, tenant, {"snap": snap, "files": len(live), "rows": count})
         location = metadata_location(lake, tenant)
-    return Publication(tenant, len(live), count, change.added, change.removed, mixed or 0, location)
+    return Publication(tenant, len(live), count, change.added, change.removed, location)
 
 
 def withdraw(lake: Lake, tenant: str) -> bool:
@@ -99,16 +92,12 @@ def tenants_due(lake: Lake) -> list[str]:
     """Whose live segments are not those that were published; and all tables that are of another
     place, as after a backup was restored."""
     live = segment.c.removed_snap.is_(None)
-    newest = (
-        sa.select(
-            segment.c.tenant,
-            sa.func.max(sa.func.coalesce(segment.c.removed_snap, segment.c.added_snap)),
-            sa.func.count().filter(live),
-            sa.func.coalesce(sa.func.sum(segment.c.rows).filter(live), 0),
-        )
-        .where(segment.c.tenant.is_not(None))
-        .group_by(segment.c.tenant)
-    )
+    newest = sa.select(
+        segment.c.tenant,
+        sa.func.max(sa.func.coalesce(segment.c.removed_snap, segment.c.added_snap)),
+        sa.func.count().filter(live),
+        sa.func.coalesce(sa.func.sum(segment.c.rows).filter(live), 0),
+    ).group_by(segment.c.tenant)
     published = sa.select(iceberg_publication)
     elsewhere = namespaces_elsewhere(lake)
     with lake.database.read() as connection:

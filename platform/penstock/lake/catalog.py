@@ -42,8 +42,7 @@ class Segment:
     bytes: int
     #: No event of it came later than with this commit; a merge brings none.
     changed_snap: int
-    #: None: it is from before tenants were apart, and may hold several'.
-    tenant: str | None
+    tenant: str
 
 
 @dataclass(frozen=True)
@@ -143,18 +142,13 @@ def current(database: Database) -> Pin:
         return _pin(connection, _head(connection).snap, None, None)
 
 
-def holds_rows_of(tenant: str | None, files: sa.Table = segment) -> sa.ColumnElement[bool]:
-    """Files of this tenant, and those of before tenants were apart; of None, all."""
-    if tenant is None:
-        return sa.true()
-    return (files.c.tenant == tenant) | files.c.tenant.is_(None)
-
-
 def _pin(connection: Connection, snap: int, moment: int | None, tenant: str | None) -> Pin:
     names = ("id", "name", "partition", "rows", "bytes")
     changed_snap = sa.func.coalesce(segment.c.changed_snap, segment.c.added_snap)
     query = sa.select(*(segment.c[name] for name in names), changed_snap, segment.c.tenant)
-    mine = visible_at(snap) & holds_rows_of(tenant)
+    mine = visible_at(snap)
+    if tenant is not None:
+        mine &= segment.c.tenant == tenant
     segments: Any = connection.execute(query.where(mine).order_by(segment.c.id)).all()
     changes = connection.execute(
         sa.select(consent_change.c.tenant, consent_change.c.session_id, consent_change.c.consent)

@@ -345,9 +345,7 @@ def add_to_ledger(
     columns = LedgerCounts.__dataclass_fields__
     statement = statement.on_conflict_do_update(
         index_elements=ledger.primary_key.columns,
-        set_={
-            name: sa.func.coalesce(ledger.c[name], 0) + statement.excluded[name] for name in columns
-        },
+        set_={name: ledger.c[name] + statement.excluded[name] for name in columns},
     )
     connection.execute(statement, rows)
 

@@ -102,41 +102,39 @@ def find_new(decoded: DecodedEvents, memories: dict[str, SessionMemory]) -> NewE
 
 
 class _SegmentFilters:
-    """The session filters of segments, by tenant; None is of segments that may hold several. Those
-    of tenants that sent nothing for long are forgotten."""
+    """The session filters of segments, by tenant. Those of tenants that sent nothing for long are
+    forgotten."""
 
     def __init__(self) -> None:
-        self._of: OrderedDict[str | None, dict[str, SessionPrefixes]] = OrderedDict()
+        self._of: OrderedDict[str, dict[str, SessionPrefixes]] = OrderedDict()
         #: As of which commit they are known.
-        self._snaps: dict[str | None, int] = {}
+        self._snaps: dict[str, int] = {}
 
-    def of(self, tenant: str | None) -> dict[str, SessionPrefixes]:
+    def of(self, tenant: str) -> dict[str, SessionPrefixes]:
         return self._of[tenant]
 
-    def stale(self, tenants: Collection[str], head: int) -> list[str | None]:
-        """None and these tenants, without those that are known as of this commit."""
-        wanted: list[str | None] = [None, *tenants]
-        for tenant in wanted:
+    def stale(self, tenants: Collection[str], head: int) -> list[str]:
+        """These tenants, without those that are known as of this commit."""
+        for tenant in tenants:
             if tenant in self._of:
                 self._of.move_to_end(tenant)
         # Before others come, so that none of those that are wanted is forgotten.
         count = sum(map(len, self._of.values()))
-        while count > _FILTERS_MAX and len(self._of) > len(wanted):
+        while count > _FILTERS_MAX and len(self._of) > len(tenants):
             forgotten, filters = self._of.popitem(last=False)
             count -= len(filters)
             del self._snaps[forgotten]
-        return [tenant for tenant in wanted if self._snaps.get(tenant) != head]
+        return [tenant for tenant in tenants if self._snaps.get(tenant) != head]
 
     def read(
         self,
         connection: Connection,
-        tenants: Sequence[str | None],
+        tenants: Sequence[str],
         visible: sa.ColumnElement[bool],
         head: int,
     ) -> None:
         """Only of segments that appeared since last time; those that went are dropped."""
-        named = segment.c.tenant.in_([tenant for tenant in tenants if tenant is not None])
-        owned = sa.or_(named, segment.c.tenant.is_(None)) if None in tenants else named
+        owned = segment.c.tenant.in_(tenants)
         names = sa.select(segment.c.tenant, segment.c.name).where(visible, owned)
         rows = connection.execute(names).all()
         known = {tenant: self._of.get(tenant, {}) for tenant in tenants}
@@ -146,7 +144,7 @@ class _SegmentFilters:
         for some in portions(new):
             for name, stored in connection.execute(filters.where(segment.c.name.in_(some))):
                 added[name] = read_filter(stored)
-        present: dict[str | None, dict[str, SessionPrefixes]] = {tenant: {} for tenant in tenants}
+        present: dict[str, dict[str, SessionPrefixes]] = {tenant: {} for tenant in tenants}
         for tenant, name in rows:
             present[tenant][name] = added[name] if name in added else known[tenant][name]
         self._of.update(present)
@@ -233,7 +231,6 @@ class KnownEvents:
         self._bytes = 0
 
     def _refresh_filters(self, tenants: Collection[str], snap: int | None) -> None:
-        """Those of these tenants' segments, and of segments that may hold several tenants."""
         with self._database.read() as connection:
             head = snap
             if head is None:
@@ -250,22 +247,20 @@ class KnownEvents:
         if self._covered is None or len(self._covered) == self._partitions:
             return sa.true()
         shapes = connection.execute(sa.select(segment.c.log_partitions).distinct()).scalars()
-        conditions = [segment.c.log_partitions.is_(None)]
+        conditions: list[sa.ColumnElement[bool]] = []
         for shape in shapes:
-            if shape is not None:
-                common = gcd(shape, self._partitions)
-                rests = sorted({partition % common for partition in self._covered})
-                of_rests = (segment.c.partition % common).in_(rests)
-                conditions.append((segment.c.log_partitions == shape) & of_rests)
-        return sa.or_(*conditions)
+            common = gcd(shape, self._partitions)
+            rests = sorted({partition % common for partition in self._covered})
+            of_rests = (segment.c.partition % common).in_(rests)
+            conditions.append((segment.c.log_partitions == shape) & of_rests)
+        return sa.or_(sa.false(), *conditions)
 
     def _read(self, sessions: list[str]) -> dict[str, SessionMemory]:
         """Raises LakeDamaged, FileNotFoundError."""
         memories = {session: SessionMemory() for session in sessions}
-        of_tenant: defaultdict[str | None, list[str]] = defaultdict(list)
+        of_tenant: defaultdict[str, list[str]] = defaultdict(list)
         for session in sessions:
             of_tenant[_tenant_of(session)].append(session)
-        of_tenant[None] = sessions
         for tenant, own in of_tenant.items():
             prefixes = session_prefixes(own)
             for name, session_filter in self._filters.of(tenant).items():

@@ -229,8 +229,7 @@ def _embedded_file(settings: Settings) -> Path | None:
 
 
 def read_statistics(lake: Lake) -> dict[str, Any]:
-    """How much the lake holds. `segments_kept` are replaced ones that are still needed;
-    `segments_mixed` are of before tenants were apart, and upkeep has not written them again yet."""
+    """How much the lake holds. `segments_kept` are replaced ones that are still needed."""
     import sqlalchemy as sa
 
     from penstock.lake.tables import lake_head, segment, segment_intent, snapshot
@@ -241,7 +240,6 @@ def read_statistics(lake: Lake) -> dict[str, Any]:
     count = sa.func.count()
     counts = {
         "segments": sa.select(count).select_from(segment).where(live),
-        "segments_mixed": sa.select(count).where(live, segment.c.tenant.is_(None)),
         "segments_kept": sa.select(count).select_from(segment).where(~live),
         "intents": sa.select(count).select_from(segment_intent),
         "snapshots": sa.select(count).select_from(snapshot),

@@ -3,30 +3,26 @@
 A merged file is written wherever heavy work is done. The process that asked for it then puts it in
 the place of the others, in one transaction. A file that was written in vain, because its worker
 was lost or another merge was faster, has an intent: collection deletes it.
-
-Files of one tenant alone are merged. Those of before tenants were apart are written again, as a
-file for each tenant.
 """
 
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
-from dataclasses import dataclass, field, replace
-from itertools import groupby
+from contextlib import closing
+from dataclasses import dataclass, field
 from math import floor, gcd, inf, log
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy import Connection, bindparam
+from sqlalchemy import Connection
 
 from penstock.execution import Executor, TaskFailed, WorkerLost
-from penstock.lake.buckets import group_ranges, read_changed
+from penstock.lake.buckets import read_changed
 from penstock.lake.catalog import Segment, current
 from penstock.lake.commits import COMPACT, insert_segment, next_snap
 from penstock.lake.errors import CompactionConflict, LakeDamaged
-from penstock.lake.intents import announce_file, withdraw_intents
+from penstock.lake.intents import announce_file, withdraw_intent
 from penstock.lake.lake import Lake
 from penstock.lake.rows import (
     ROW_GROUPS,
@@ -36,11 +32,9 @@ from penstock.lake.segments import (
     SegmentWriter,
     discard,
     new_name,
-    open_segment,
-    sessions_name,
 )
 from penstock.lake.settings import LakeSettings
-from penstock.lake.sorted_merge import in_row_groups, merge_sorted, tenant_pieces
+from penstock.lake.sorted_merge import in_row_groups, merge_sorted
 from penstock.lake.spill import SPILL_FOLDER
 from penstock.lake.tables import segment
 from penstock.lake.verification import check_files
@@ -54,10 +48,6 @@ if TYPE_CHECKING:
 TIER_FACTOR = 8
 #: A merge reads a little ahead of each of its segments: the more there are, the less.
 SEGMENTS_MAX = 64
-#: Groups of segments of before tenants were apart that a round writes again.
-_MIXED_GROUPS_MAX = 4
-#: How many of them it looks at first, since most hold one tenant after all.
-_MIXED_LOOKED_AT_MAX = 256
 #: Rows read ahead are this part of a merge's memory. They are there three times while they are
 #: sorted, beside row groups, summaries, decoders and encoders.
 _MEMORY_TO_AHEAD = 16
@@ -80,11 +70,10 @@ MergeFailure = LakeDamaged | CompactionConflict | OSError | WorkerLost | TaskFai
 class Merger(Generic[File, Result]):
     """How files of one kind are merged. Workers import both functions from their module."""
 
-    #: Writes what may replace these: a file, or one a tenant. Raises CompactionConflict,
-    #: LakeDamaged, OSError.
-    write: Callable[[Lake, Sequence[File]], Sequence[Result]]
+    #: Writes what may replace these. Raises CompactionConflict, LakeDamaged, OSError.
+    write: Callable[[Lake, Sequence[File]], Result]
     #: Puts it in their place, in this transaction. Raises CompactionConflict.
-    replace: Callable[[Connection, Sequence[File], Sequence[Result]], None]
+    replace: Callable[[Connection, Sequence[File], Result], None]
 
 
 @dataclass(frozen=True)
@@ -132,56 +121,16 @@ def choose_groups(
 def choose_merges(
     segments: Sequence[Segment], segments_min: int, bytes_target: int
 ) -> list[list[Segment]]:
-    """Groups of one partition and tenant, of no more segments than can well be read side by side.
-    First come those of before tenants were apart, whatever their size, a few at a time."""
-    groups = choose_groups(
-        [stored for stored in segments if stored.tenant is not None],
+    """Groups of one partition and tenant, of no more segments than can well be read side by
+    side."""
+    return choose_groups(
+        segments,
         attrgetter("bytes"),
         bytes_target,
         segments_min,
         files_max=SEGMENTS_MAX,
         apart=attrgetter("partition", "tenant"),
     )
-    return _mixed_groups(segments, bytes_target) + groups
-
-
-def _mixed_groups(segments: Sequence[Segment], bytes_target: int) -> list[list[Segment]]:
-    """The oldest. The more are written again together, the fewer files each tenant has."""
-    groups: list[list[Segment]] = []
-    for stored in segments:
-        if stored.tenant is None:
-            group = groups[-1] if groups else []
-            fits = sum(other.bytes for other in group) + stored.bytes <= bytes_target
-            fits = fits and len(group) < SEGMENTS_MAX
-            if group and fits and group[0].partition == stored.partition:
-                group.append(stored)
-            else:
-                groups.append([stored])
-    return groups[:_MIXED_GROUPS_MAX]
-
-
-def name_tenants(lake: Lake, live: Sequence[Segment]) -> list[Segment]:
-    """These segments. Those of before tenants were apart whose rows are all of one tenant belong to
-    it from now on as they are, the oldest first."""
-    mixed = [stored for stored in live if stored.tenant is None][:_MIXED_LOOKED_AT_MAX]
-    tenants = {stored.id: _only_tenant(lake, stored) for stored in mixed}
-    named = [{"named": id_, "owner": tenant} for id_, tenant in tenants.items() if tenant]
-    if named:
-        row = sa.update(segment).where(segment.c.id == bindparam("named"))
-        with lake.database.write() as connection:
-            connection.execute(row.values(tenant=bindparam("owner")), named)
-    return [replace(stored, tenant=stored.tenant or tenants.get(stored.id)) for stored in live]
-
-
-def _only_tenant(lake: Lake, stored: Segment) -> str | None:
-    """None where the file's foot does not prove it; the merge says what is wrong with the file."""
-    with suppress(FileNotFoundError, LakeDamaged):
-        with open_segment(lake.store, sessions_name(stored.name)) as file:
-            ranges = group_ranges(file.metadata)
-        tenants = {session.tenant for range_ in ranges if range_ for session in range_}
-        if len(tenants) == 1 and None not in ranges:
-            return tenants.pop()
-    return None
 
 
 # The runner
@@ -189,7 +138,7 @@ def _only_tenant(lake: Lake, stored: Segment) -> str | None:
 
 def compact(lake: Lake, metrics: "Metrics") -> str | None:
     """A round of upkeep: merge the segments that are worth it, on the lake's executor."""
-    live = name_tenants(lake, current(lake.database).segments)
+    live = current(lake.database).segments
     metrics.set("segments_live", len(live))
     limits = lake.settings.room(LakeSettings)
     groups = choose_merges(live, limits.compaction_segments_min, limits.compaction_bytes_target)
@@ -233,7 +182,7 @@ def _write_each(
     merger: Merger[File, Result],
     groups: Iterable[Sequence[File]],
     executor: Executor | None,
-) -> Generator[tuple[Sequence[File], Sequence[Result] | MergeFailure]]:
+) -> Generator[tuple[Sequence[File], Result | MergeFailure]]:
     if executor is None:
         for group in groups:
             yield group, _try_to_write(lake, merger, group)
@@ -249,7 +198,7 @@ def _write_each(
             return
 
 
-def write_on_worker(task: MergeTask[File, Result]) -> Sequence[Result] | MergeFailure:
+def write_on_worker(task: MergeTask[File, Result]) -> Result | MergeFailure:
     """On a worker. Where it runs again, it writes another file."""
     with Lake(task.settings) as lake:
         return _try_to_write(lake, task.merger, task.group)
@@ -257,40 +206,36 @@ def write_on_worker(task: MergeTask[File, Result]) -> Sequence[Result] | MergeFa
 
 def _try_to_write(
     lake: Lake, merger: Merger[File, Result], group: Sequence[File]
-) -> Sequence[Result] | MergeFailure:
+) -> Result | MergeFailure:
     try:
         return merger.write(lake, group)
     except (LakeDamaged, CompactionConflict, OSError) as error:  # the other groups may be sound
         return error
 
 
-def swap(
-    lake: Lake, merger: Merger[File, Result], group: Sequence[File], merged: Sequence[Result]
-) -> None:
-    """Put the merged files in the place of the others. Raises CompactionConflict."""
+def swap(lake: Lake, merger: Merger[File, Result], group: Sequence[File], merged: Result) -> None:
+    """Put the merged file in the place of the others. Raises CompactionConflict."""
     try:
         with lake.database.write() as connection:
             merger.replace(connection, group, merged)
     except CompactionConflict:
-        for file in merged:
-            discard(lake.store, file.name)
+        discard(lake.store, merged.name)
         raise
 
 
 # Segments
 
 
-def merge(lake: Lake, segments: Sequence[Segment]) -> list[SegmentFile]:
-    """Replace these live segments of one partition by one for each tenant. Readers that began
-    before keep the old ones. Raises CompactionConflict when another merge was faster,
-    LakeDamaged."""
+def merge(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
+    """Replace these live segments of one partition and tenant by one. Readers that began before
+    keep the old ones. Raises CompactionConflict when another merge was faster, LakeDamaged."""
     merged = write_merged(lake, segments)
     swap(lake, SEGMENTS, segments, merged)
     return merged
 
 
-def write_merged(lake: Lake, segments: Sequence[Segment]) -> list[SegmentFile]:
-    """The segments that may replace these live ones: the same bytes wherever they are written.
+def write_merged(lake: Lake, segments: Sequence[Segment]) -> SegmentFile:
+    """The segment that may replace these live ones: the same bytes wherever it is written.
     Raises CompactionConflict, LakeDamaged."""
     # A merged segment gets a checksum of its own: damage that went through here could never be
     # found again.
@@ -310,51 +255,47 @@ def write_merged(lake: Lake, segments: Sequence[Segment]) -> list[SegmentFile]:
         directory=lake.settings.data / SPILL_FOLDER,
     )
     changed = read_changed(lake.store, segments)
-    partition, owner = segments[0].partition, uuid.uuid4().hex
-    merged = []
-    for tenant, of_tenant in groupby(tenant_pieces(rows), key=itemgetter(0)):
-        name = new_name(tenant, partition, "merged")
-        announce_file(lake.database, name, partition, owner)
-        with SegmentWriter(
-            lake.store, name, tenant, ROW_GROUPS, lake.summariser, changed=changed
-        ) as writer:
-            for group in in_row_groups((piece for _, piece in of_tenant), ROW_GROUPS):
-                writer.write(group)
-        merged.append(writer.finished)
-    expected, written = sum(s.rows for s in segments), sum(file.rows for file in merged)
-    if written != expected:
-        name = merged[0].name if merged else segments[0].name
-        raise LakeDamaged(path=name, why=f"{expected} rows were to be merged, {written} were")
+    tenant, partition = segments[0].tenant, segments[0].partition
+    name = new_name(tenant, partition, "merged")
+    announce_file(lake.database, name, partition, uuid.uuid4().hex)
+    with SegmentWriter(
+        lake.store, name, tenant, ROW_GROUPS, lake.summariser, changed=changed
+    ) as writer:
+        for group in in_row_groups(rows, ROW_GROUPS):
+            writer.write(group)
+    merged = writer.finished
+    expected = sum(stored.rows for stored in segments)
+    if merged.rows != expected:
+        raise LakeDamaged(path=name, why=f"{expected} rows were to be merged, {merged.rows} were")
     return merged
 
 
 def replace_segments(
-    connection: Connection, segments: Sequence[Segment], merged: Sequence[SegmentFile]
+    connection: Connection, segments: Sequence[Segment], merged: SegmentFile | None
 ) -> None:
     """In one transaction. Raises CompactionConflict."""
     snap = next_snap(connection, COMPACT)
     # By name: what was rewritten meanwhile is another file, whatever number its row has.
     these = segment.c.name.in_([stored.name for stored in segments])
-    shapes = connection.execute(
-        sa.select(segment.c.log_partitions).where(these).distinct()
-    ).scalars()
-    known = shapes.all()
+    shapes = connection.scalars(sa.select(segment.c.log_partitions).where(these).distinct()).all()
     live = segment.c.removed_snap.is_(None)
     replaced = connection.execute(sa.update(segment).where(these, live).values(removed_snap=snap))
-    names = [file.name for file in merged]
-    if replaced.rowcount != len(segments) or not withdraw_intents(connection, names):
+    if replaced.rowcount != len(segments):
         raise CompactionConflict
-    for file in merged:
-        insert_segment(
-            connection,
-            file,
-            snap,
-            kind=COMPACT,
-            partition=segments[0].partition,
-            # A number of partitions by which all sessions are in the partition of the segments.
-            log_partitions=None if None in known else gcd(*known),
-            changed_snap=max(stored.changed_snap for stored in segments),
-        )
+    if merged is None:
+        return
+    if not withdraw_intent(connection, merged.name):
+        raise CompactionConflict
+    insert_segment(
+        connection,
+        merged,
+        snap,
+        kind=COMPACT,
+        partition=segments[0].partition,
+        # A number of partitions by which all sessions are in the partition of the segments.
+        log_partitions=gcd(*shapes),
+        changed_snap=max(stored.changed_snap for stored in segments),
+    )
 
 
 SEGMENTS = Merger(write_merged, replace_segments)

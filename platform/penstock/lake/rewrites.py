@@ -269,7 +269,7 @@ def _retire(lake: Lake, stored: Segment, chosen: Collection[SessionId]) -> Rewri
         with lake.database.write() as connection:
             if written is None:
                 withdraw_intent(connection, name)
-            replace_segments(connection, [stored], [] if written is None else [written])
+            replace_segments(connection, [stored], written)
             counts = {key: LedgerCounts(stored=-n, erased=n) for key, n in removed.items()}
             add_to_ledger(connection, stored.partition, counts)
     except (FileNotFoundError, CompactionConflict):

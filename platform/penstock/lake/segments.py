@@ -255,8 +255,7 @@ class SegmentFile:
     """What a finished segment is, as the metadata database will know it."""
 
     name: str
-    #: None: it may hold events of several.
-    tenant: str | None
+    tenant: str
     rows: int
     bytes: int
     sha256: str
@@ -274,8 +273,7 @@ class SegmentWriter:
 
     store: ObjectStore
     name: str
-    #: Whose rows they are; None where they may be of several, as before tenants were apart.
-    tenant: str | None
+    tenant: str
     limits: RowGroupLimits
     summariser: Summariser
     #: Of all rows that will be written, where they are made already: many small segments together.
@@ -315,7 +313,7 @@ class SegmentWriter:
     def write(self, rows: pa.Table) -> None:
         """Rows that sort behind those written before. Raises RuntimeError for rows of another
         tenant."""
-        if self.tenant is not None and not pc.all(pc.equal(rows["tenant"], self.tenant)).as_py():
+        if not pc.all(pc.equal(rows["tenant"], self.tenant)).as_py():
             raise RuntimeError(f"rows of another tenant than {self.tenant} for {self.name}")
         groups = _SUMMARY_GROUPS_OF_FLUSH if self.changed is None else _SUMMARY_GROUPS_OF_MERGE
         sizes = payload_sizes(rows)

@@ -103,11 +103,10 @@ segment = Table(
     Column("added_snap", BigInteger, nullable=False),
     Column("removed_snap", BigInteger),
     #: The shape of the log when its sessions were put where they are.
-    Column("log_partitions", Integer),
+    Column("log_partitions", Integer, nullable=False),
     #: Of a merged segment: the newest commit that brought events which are in it now.
     Column("changed_snap", BigInteger),
-    #: Whose events it holds. NULL in rows of before tenants were apart: it may hold several'.
-    Column("tenant", String(128)),
+    Column("tenant", String(128), nullable=False),
     Index("ix_segment_live", "removed_snap", "added_snap"),
     Index("ix_segment_tenant", "tenant", "removed_snap"),
     info={FOLDER: "events"},
@@ -132,7 +131,7 @@ lake_commit = Table(
     Column("snap", BigInteger, primary_key=True, autoincrement=False),
     Column("kind", String(16), nullable=False),
     Column("committed_at", BigInteger, nullable=False),
-    #: Since the oldest of its events came in; NULL where it has none, or was made before.
+    #: Since the oldest of its events came in; NULL where it has none.
     Column("waited_us", BigInteger),
     Index("ix_lake_commit_committed_at", "committed_at"),
 )
@@ -178,12 +177,12 @@ ledger = Table(
     Column("stored", BigInteger, nullable=False),
     Column("duplicate", BigInteger, nullable=False),
     Column("rejected", BigInteger, nullable=False),
-    #: Of the accepted events, as they were sent; NULL in rows of before it was counted.
-    Column("bytes", BigInteger),
-    #: Taken out again, or dropped before they were stored; NULL is none.
-    Column("erased", BigInteger),
-    #: Dropped by recorders before they were sent; NULL is none.
-    Column("dropped", BigInteger),
+    #: Of the accepted events, as they were sent.
+    Column("bytes", BigInteger, nullable=False),
+    #: Taken out again, or dropped before they were stored.
+    Column("erased", BigInteger, nullable=False),
+    #: Dropped by recorders before they were sent.
+    Column("dropped", BigInteger, nullable=False),
 )
 
 #: A function over the buckets of a snap: `lake.bucket_jobs`. Done when `finished_at` is set.

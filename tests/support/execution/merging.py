@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,7 +25,7 @@ def mark(task: MergeTask[Segment, SegmentFile]) -> int:
 
 def die_amid_the_first(
     task: MergeTask[Segment, SegmentFile],
-) -> Sequence[SegmentFile] | MergeFailure:
+) -> SegmentFile | MergeFailure:
     """Of partition 0: half of a file is written then."""
     if mark(task) == 0 and task.group[0].partition == 0:
         _die_amid_writing()

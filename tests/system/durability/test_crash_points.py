@@ -274,12 +274,11 @@ def collect_twice(lake: HandLake) -> None:
         collect(lake.lake, grace_s=0)
 
 
-def write_late(lake: HandLake, merged: list[SegmentFile]) -> list[SegmentFile]:
-    """Their files appear only now."""
-    for written in merged:
-        for name in (written.name, sessions_name(written.name)):
-            with lake.lake.store.create(name) as file:
-                file.write(b"late")
+def write_late(lake: HandLake, merged: SegmentFile) -> SegmentFile:
+    """Its files appear only now."""
+    for name in (merged.name, sessions_name(merged.name)):
+        with lake.lake.store.create(name) as file:
+            file.write(b"late")
     return merged
 
 
