@@ -12,7 +12,7 @@ from penstock.database.migrations import upgrade
 from penstock.database.settings import DatabaseLimits
 from penstock.eventlog import OffsetBounds
 from penstock.lake import commits
-from penstock.lake.catalog import current
+from penstock.lake.catalog import announce_file, current
 from penstock.lake.commits import (
     CoveredSegment,
     LedgerCounts,
@@ -22,7 +22,6 @@ from penstock.lake.commits import (
     agree_on_shape,
     claim_partition,
 )
-from penstock.lake.intents import announce_file
 from penstock.lake.segments import SegmentFile
 from penstock.lake.tables import segment
 from tests.support.servers.postgres import PostgresServer

@@ -9,6 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from penstock.lake import commits
+from penstock.lake.catalog import announce_file
 from penstock.lake.commits import (
     CoveredSegment,
     LedgerCounts,
@@ -19,7 +20,6 @@ from penstock.lake.commits import (
     claim_partition,
     release_claim,
 )
-from penstock.lake.intents import announce_file
 from penstock.lake.lake import Lake, open_or_make
 from penstock.lake.rows import EVENT_ROWS, ROW_GROUPS
 from penstock.lake.segments import SegmentWriter, new_name

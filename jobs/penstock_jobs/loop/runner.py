@@ -19,7 +19,7 @@ from penstock.execution import ExecutorUnreachable
 from penstock.gate.policy import parse
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
-from penstock.storage.errors import StoreUnreachable
+from penstock.storage import StoreUnreachable
 from penstock_jobs.loop import LoopSettings
 from penstock_jobs.loop.candidate import RegisterStage, RewardsStage, ShardStage, TrainStage
 from penstock_jobs.loop.cycles import (

@@ -14,8 +14,8 @@ from penstock.console.charts import Bar, Series, bar_chart, line_chart, share_ba
 from penstock.console.figures import as_time, duration
 from penstock.console.page import Content, PageList, Visitor, all_pages, page_sql
 from penstock.ingest.calls import READ_LEDGER, LedgerAnswer, LedgerQuestion
+from penstock.lake.calls import seconds_until_stored
 from penstock.lake.desk import Question
-from penstock.lake.health import seconds_until_stored
 from penstock_jobs.loop.calls import SHOW_LOOPS, CycleAnswer, LoopsQuestion
 from penstock_jobs.rewards.pages import chosen_rewards, state_bars
 

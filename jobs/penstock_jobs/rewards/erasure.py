@@ -16,10 +16,9 @@ import pyarrow.compute as pc
 import sqlalchemy as sa
 
 from penstock.lake.buckets import SessionId, of_sessions
-from penstock.lake.catalog import claim_files
+from penstock.lake.catalog import claim_files, withdraw_intent
 from penstock.lake.commits import next_snap
 from penstock.lake.errors import CompactionConflict, FileLost
-from penstock.lake.intents import withdraw_intent
 from penstock.lake.lake import Lake
 from penstock.lake.rewrites import REWRITE, note_replaced
 from penstock.lake.segments import discard, sessions_name

@@ -19,10 +19,9 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from penstock.database.engine import Database
-from penstock.lake.catalog import pinned, visible_at
+from penstock.lake.catalog import NO_PARTITION, announce_file, pinned, visible_at, withdraw_intent
 from penstock.lake.commits import next_snap
 from penstock.lake.errors import CompactionConflict, FileLost
-from penstock.lake.intents import NO_PARTITION, announce_file, withdraw_intent
 from penstock.lake.lake import Lake
 from penstock.lake.merges import Merger, choose_groups, merge_each
 from penstock.lake.segments import ZSTD_LEVEL, DigestingFile, open_segment, sessions_name

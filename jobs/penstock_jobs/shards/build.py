@@ -23,8 +23,7 @@ from penstock.audit.entry import OPERATOR
 from penstock.errors import InvalidInput
 from penstock.execution import Executor
 from penstock.lake.buckets import SessionId, SessionSearch
-from penstock.lake.catalog import name_snap, pinned
-from penstock.lake.intents import intents_kept
+from penstock.lake.catalog import intents_kept, name_snap, pinned
 from penstock.lake.lake import Lake
 from penstock.lake.settings import LakeSettings
 from penstock.privacy.consents import SessionDecisions, newest_decision

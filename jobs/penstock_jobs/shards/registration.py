@@ -18,9 +18,9 @@ from penstock.database.engine import Database, insert_new, insert_of, now_us
 from penstock.events.event import session_key
 from penstock.lake import segments
 from penstock.lake.buckets import SessionId, ids_by_tenant
+from penstock.lake.catalog import NO_PARTITION, announce_file
 from penstock.lake.commits import SHARD, next_snap
 from penstock.lake.errors import FileLost
-from penstock.lake.intents import NO_PARTITION, announce_file
 from penstock.lake.lake import Lake
 from penstock.lake.tables import consent_change, segment_intent
 from penstock.privacy.consents import NO_TRAIN

@@ -22,7 +22,7 @@ from penstock.checkpoints.checkpoint import Form
 from penstock.errors import ExtraMissing, InvalidInput, SettingInvalid, one_line
 from penstock.safe_names import DIGEST_PREFIX, relative_name
 from penstock.settings import ENVIRONMENT_PREFIX, Settings, load_settings, without_secrets
-from penstock.storage.errors import StoreRefused, StoreUnreachable
+from penstock.storage import StoreRefused, StoreUnreachable
 
 #: Called with the number of bytes read since the last call.
 ReadProgress = Callable[[int], object]

@@ -11,8 +11,7 @@ from urllib.parse import urlsplit
 
 import sqlalchemy as sa
 
-from penstock.errors import ExtraMissing
-from penstock.iceberg.errors import IcebergBusy
+from penstock.errors import ExtraMissing, PenstockError
 from penstock.iceberg.tables import iceberg_table
 from penstock.lake.lake import Lake
 from penstock.lake.rows import EVENT_ROWS
@@ -259,3 +258,11 @@ def _delete_unneeded(lake: Lake, tenant: str, table: "Table") -> None:
     for stored in list(lake.store.list(f"{folder_of(tenant)}/metadata/")):
         if location_of(lake, stored.name) not in needed:
             lake.store.delete(stored.name)
+
+
+# Errors
+
+
+class IcebergBusy(PenstockError, exit_status=1, http_status=409):
+    """The Iceberg table of {tenant} is being published by another process.
+    It holds what that one found: publish again later."""

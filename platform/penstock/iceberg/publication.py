@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from penstock.database.engine import insert_of, now_us
 from penstock.database.leases import leased
 from penstock.errors import ExtraMissing
-from penstock.iceberg.errors import IcebergBusy
 from penstock.iceberg.event_table import (
+    IcebergBusy,
     TableChange,
     commit,
     metadata_location,

@@ -19,9 +19,14 @@ from penstock.ingest.settings import IngestSettings
 from penstock.ingest.tables import rejected, rejection_fuse
 from penstock.ingest.writer import Writer, hurried_writers
 from penstock.lake.buckets import SessionId
-from penstock.lake.catalog import read_next_offsets
+from penstock.lake.catalog import (
+    NO_PARTITION,
+    announce_file,
+    give_up_files,
+    read_next_offsets,
+    withdraw_intent,
+)
 from penstock.lake.errors import FileLost
-from penstock.lake.intents import NO_PARTITION, announce_file, give_up_files, withdraw_intent
 from penstock.lake.lake import Lake
 from penstock.lake.segments import new_name
 from penstock.lake.tables import ledger, redaction_count

@@ -50,11 +50,11 @@ from penstock.ingest.rejection_rules import (
 from penstock.ingest.settings import IngestSettings
 from penstock.ingest.work_turns import RightOfWay
 from penstock.lake import commits
+from penstock.lake.catalog import announce_files, withdraw_intents
 from penstock.lake.commits import CoveredSegment, LogShape, PartitionAdvance, PartitionClaim
 from penstock.lake.duplicates import KnownEvents, NewEvents
 from penstock.lake.errors import FencedOff
 from penstock.lake.fresh_events import arrivals_of
-from penstock.lake.intents import announce_files, withdraw_intents
 from penstock.lake.lake import Lake
 from penstock.lake.redaction_counts import SourceRule
 from penstock.lake.rows import ROW_GROUPS, DecodedEvents, TakeBreak, no_breaks

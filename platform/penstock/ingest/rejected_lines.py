@@ -25,7 +25,7 @@ from penstock.ingest.rejection_rules import (
     StoredRejections,
 )
 from penstock.ingest.tables import rejected, rejection_fuse
-from penstock.lake.intents import give_up_files
+from penstock.lake.catalog import give_up_files
 from penstock.lake.lake import Lake
 from penstock.metrics import Metrics
 from penstock.privacy.retention import RetentionCount, RetentionPart, RetentionScope

@@ -2,8 +2,8 @@
 
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -25,6 +25,7 @@ from penstock.lake.tables import (
     log_partition,
     reader_lease,
     segment,
+    segment_intent,
     snapshot,
     tenant_offset,
 )
@@ -293,3 +294,62 @@ def _as_time(text: str) -> datetime | None:
 
 def _head(connection: Connection) -> Any:
     return connection.execute(sa.select(lake_head.c.snap, lake_head.c.readable_from)).one()
+
+
+# Intents: names of files that are about to be written, or are to be deleted
+
+#: In the intent of a file that belongs to no partition.
+NO_PARTITION = -1
+_COLLECTOR = "collection"
+
+
+def announce_file(
+    database: Database, name: str, partition: int, owner: str, epoch: int | None = None
+) -> None:
+    """Say that a file of this name is about to be written."""
+    announce_files(database, [name], partition, owner, epoch)
+
+
+def announce_files(
+    database: Database,
+    names: Sequence[str],
+    partition: int,
+    owner: str,
+    epoch: int | None = None,
+) -> None:
+    """The same for several."""
+    if names:
+        intent = {"partition": partition, "epoch": epoch, "owner": owner}
+        insert = sa.insert(segment_intent).values(created_at=now_us())
+        with database.write() as connection:
+            connection.execute(insert, [{"name": name, **intent} for name in names])
+
+
+def withdraw_intent(connection: Connection, name: str) -> bool:
+    """The file is a segment now. False when collection has claimed it: it may be gone."""
+    return withdraw_intents(connection, [name])
+
+
+def withdraw_intents(connection: Connection, names: Sequence[str]) -> bool:
+    """The same for several; False when one of them may be gone."""
+    mine = (segment_intent.c.name.in_(names), segment_intent.c.claimed_at.is_(None))
+    return connection.execute(sa.delete(segment_intent).where(*mine)).rowcount == len(names)
+
+
+def intents_kept(database: Database, owner: str, grace_s: float) -> AbstractContextManager[None]:
+    """While the block runs, collection leaves the owner's intents alone, however long it takes."""
+    mine = sa.update(segment_intent).where(segment_intent.c.owner == owner)
+
+    def renew() -> None:
+        with database.write() as connection:
+            connection.execute(mine.values(created_at=now_us()))
+
+    return repeating(renew, max(grace_s / 3, 0.1), "intents")
+
+
+def give_up_files(connection: Connection, names: Collection[str]) -> None:
+    """Have collection delete these files of the store."""
+    if names:
+        rows = [{"name": name, "partition": NO_PARTITION, "owner": _COLLECTOR} for name in names]
+        claimed = sa.insert(segment_intent).values(created_at=now_us(), claimed_at=now_us())
+        connection.execute(claimed, rows)

@@ -18,9 +18,8 @@ from sqlalchemy import Connection, bindparam
 
 from penstock.database.engine import Database, insert_new, insert_of, now_us
 from penstock.eventlog import OffsetBounds
-from penstock.lake.catalog import changes_content
+from penstock.lake.catalog import changes_content, withdraw_intents
 from penstock.lake.errors import FencedOff, LogGrew
-from penstock.lake.intents import withdraw_intents
 from penstock.lake.segments import SegmentFile
 from penstock.lake.tables import (
     consent_change,

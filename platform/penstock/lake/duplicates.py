@@ -4,12 +4,14 @@ Identities of sessions that are being written are kept in memory up to a limit; 
 session that comes back after a while are read from the segments whose filters name it.
 """
 
+import threading
 from bisect import bisect_left
 from collections import OrderedDict, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -24,7 +26,7 @@ from penstock.events.event import (
     session_key,
     strictest_consent,
 )
-from penstock.lake.catalog import visible_at
+from penstock.lake.catalog import Segment, visible_at
 from penstock.lake.errors import LakeDamaged
 from penstock.lake.rows import DecodedEvents
 from penstock.lake.segments import (
@@ -35,6 +37,7 @@ from penstock.lake.segments import (
     session_prefixes,
 )
 from penstock.lake.tables import lake_head, segment
+from penstock.settings import MIB
 from penstock.storage import ObjectStore
 
 #: What an identity costs that is ready to be asked for: a bytes object and its place in a set.
@@ -300,3 +303,57 @@ def _may_hold_ids(statistics: pq.Statistics | None, ids: list[str]) -> bool:
         return True
     at = bisect_left(ids, statistics.min)
     return at < len(ids) and bool(ids[at] <= statistics.max)
+
+
+# Session filters in memory, for queries: which files hold a few sessions
+
+#: Of filters that are kept: four bytes for each session of each segment.
+_BYTES_MAX = 32 * MIB
+
+
+class SessionFilters:
+    """Filters that were asked for lately; they never change. Safe to share between threads."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._kept: OrderedDict[str, SessionPrefixes] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+
+    def holding(self, segments: Sequence[Segment], sessions: Iterable[str]) -> list[Segment]:
+        """Those that may hold any of these `session_key`s. One that is not known to the database
+        any more may."""
+        prefixes = session_prefixes(sessions)
+        with self._lock:
+            known = {stored.name: self._kept.get(stored.name) for stored in segments}
+        missing = [name for name, held in known.items() if held is None]
+        query = sa.select(segment.c.name, segment.c.session_filter)
+        with self._database.read() as connection:
+            for names in portions(missing):
+                rows = connection.execute(query.where(segment.c.name.in_(names)))
+                known |= {name: read_filter(stored) for name, stored in rows}
+        holding = [
+            stored
+            for stored in segments
+            if (held := known[stored.name]) is None or may_hold(held, prefixes).any()
+        ]
+        self._keep(known)
+        return holding
+
+    def count(self) -> int:
+        """Of how many sessions all segments hold something; one in several counts in each."""
+        query = sa.select(sa.func.sum(sa.func.length(segment.c.session_filter)))
+        with self._database.read() as connection:
+            held: int = connection.scalar(query) or 0
+        return held // np.dtype(np.uint32).itemsize
+
+    def _keep(self, filters: dict[str, SessionPrefixes | None]) -> None:
+        with self._lock:
+            for name, held in filters.items():
+                if held is not None and name not in self._kept:
+                    self._kept[name] = held
+                    self._bytes += held.nbytes
+                elif held is not None:
+                    self._kept.move_to_end(name)
+            while self._bytes > _BYTES_MAX:
+                self._bytes -= self._kept.popitem(last=False)[1].nbytes

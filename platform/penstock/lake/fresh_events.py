@@ -1,10 +1,11 @@
 """Events that are in the log but in no segment yet, as rows that a query can see."""
 
+import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
@@ -16,7 +17,6 @@ from penstock.lake.catalog import CoveredOffset
 from penstock.lake.duplicates import KnownEvents, find_new
 from penstock.lake.redaction_counts import SourceRule
 from penstock.lake.rows import EVENT_ROWS, DecodedEvents, RowGroupLimits
-from penstock.lake.waiting_index import Run
 from penstock.settings import MIB
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def read_fresh(
     return FreshEvents(rows, news.stricter, cut_off, overtaken)
 
 
-def _values_of(log: EventLog, partition: int, runs: Iterable[Run], start: int) -> Iterator[bytes]:
+def _values_of(log: EventLog, partition: int, runs: Iterable["Run"], start: int) -> Iterator[bytes]:
     """Of these runs, from an offset on."""
     for run in runs:
         offset = max(run.start, start)
@@ -173,3 +173,87 @@ def start_of(
     if covered is None or covered.log_id != log.id:
         return log.bounds(partition).first
     return covered.next_offset if tenant is None else covered.of(tenant)
+
+
+# Where in the log each tenant's events wait
+
+_READ_BYTES = 4 * MIB
+#: Of all partitions, some 200 bytes each. Beyond it the log is looked through, as without an index.
+_RUNS_MAX = 500_000
+
+
+class Run(NamedTuple):
+    """Entries of the log next to each other that hold events of one tenant, up to `end`. `size` is
+    that of all their values."""
+
+    start: int
+    end: int
+    size: int
+
+
+@dataclass
+class _PartitionIndex:
+    through: int = 0
+    runs: dict[str, list[Run]] = field(default_factory=dict)
+    count: int = 0
+    #: Nothing is known of what lies before.
+    known_from: int = 0
+
+
+class WaitingIndex:
+    """For one process. Safe to share between threads."""
+
+    def __init__(self, runs_max: int = _RUNS_MAX) -> None:
+        self._runs_max = runs_max
+        self._partitions: dict[int, _PartitionIndex] = {}
+        self._lock = threading.Lock()
+
+    def runs(
+        self, log: EventLog, partition: int, tenant: str, *, covered: int, unread_max: int
+    ) -> tuple[list[Run], int] | None:
+        """Where the tenant's events wait beyond what the lake covers of all, and how many bytes
+        were looked through to know it: about `unread_max` at most, and then not all is known yet.
+        None where too much waits to be known, or where the lake was pinned before another query
+        pinned it: what was covered meanwhile is forgotten."""
+        with self._lock:
+            index = self._partitions.setdefault(partition, _PartitionIndex())
+            if covered < index.known_from:
+                return None
+            self._forget(index, covered)
+            looked = self._extend(index, log, partition, unread_max)
+            if sum(each.count for each in self._partitions.values()) > self._runs_max:
+                blind = _PartitionIndex(index.through, known_from=index.through)
+                self._partitions[partition] = blind
+                return None
+            return list(index.runs.get(tenant, ())), looked
+
+    def _extend(self, index: _PartitionIndex, log: EventLog, partition: int, left: int) -> int:
+        looked = 0
+        while looked < left and (entries := log.read(partition, index.through, _READ_BYTES)):
+            for entry in entries:
+                size = sum(map(len, entry.values))
+                looked += size
+                for tenant in {tenant_of(value) for value in entry.values}:
+                    own = index.runs.setdefault(tenant, [])
+                    if own and own[-1].end == entry.offset:
+                        own[-1] = Run(own[-1].start, entry.next_offset, own[-1].size + size)
+                    else:
+                        own.append(Run(entry.offset, entry.next_offset, size))
+                        index.count += 1
+            index.through = entries[-1].next_offset
+            if index.count > self._runs_max:
+                break
+        return looked
+
+    @staticmethod
+    def _forget(index: _PartitionIndex, covered: int) -> None:
+        if covered <= index.known_from:
+            return
+        index.known_from = covered
+        index.through = max(index.through, covered)
+        left = {
+            tenant: kept
+            for tenant, runs in index.runs.items()
+            if (kept := [run for run in runs if run.end > covered])
+        }
+        index.runs, index.count = left, sum(map(len, left.values()))

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from penstock.database.engine import Database
     from penstock.eventlog import EventLog
     from penstock.execution import Executor
+    from penstock.lake.duplicates import SessionFilters
+    from penstock.lake.fresh_events import WaitingIndex
     from penstock.lake.query import LakeQuery, OwnQuery
-    from penstock.lake.redaction_modes import TenantModes
-    from penstock.lake.session_filters import SessionFilters
+    from penstock.lake.redaction_counts import TenantModes
     from penstock.lake.statement_processes import StatementProcesses
-    from penstock.lake.waiting_index import WaitingIndex
     from penstock.redaction.line_redaction import LineRedactor
     from penstock.storage import ObjectStore
 
@@ -75,21 +75,21 @@ class Lake:
     @cached_property
     def redaction_modes(self) -> "TenantModes":
         """What tenants have of their own in place of the settings of redaction."""
-        from penstock.lake.redaction_modes import TenantModes
+        from penstock.lake.redaction_counts import TenantModes
 
         return TenantModes(self.database, self.settings)
 
     @cached_property
     def session_filters(self) -> "SessionFilters":
         """Which segments may hold a session."""
-        from penstock.lake.session_filters import SessionFilters
+        from penstock.lake.duplicates import SessionFilters
 
         return SessionFilters(self.database)
 
     @cached_property
     def waiting_index(self) -> "WaitingIndex":
         """Where in the log each tenant's events wait."""
-        from penstock.lake.waiting_index import WaitingIndex
+        from penstock.lake.fresh_events import WaitingIndex
 
         return WaitingIndex()
 

@@ -19,10 +19,9 @@ from sqlalchemy import Connection
 
 from penstock.execution import Executor, TaskFailed, WorkerLost
 from penstock.lake.buckets import read_changed
-from penstock.lake.catalog import Segment, current
+from penstock.lake.catalog import Segment, announce_file, current, withdraw_intent
 from penstock.lake.commits import COMPACT, insert_segment, next_snap
 from penstock.lake.errors import CompactionConflict, LakeDamaged
-from penstock.lake.intents import announce_file, withdraw_intent
 from penstock.lake.lake import Lake
 from penstock.lake.rows import (
     ROW_GROUPS,

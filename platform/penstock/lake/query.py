@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 
+from penstock.directories import make_directory
 from penstock.errors import LibraryMissing
 from penstock.events.event import session_key
 from penstock.lake.catalog import READER_LEASE_SECONDS, Pin, Segment, pinned
@@ -23,7 +24,6 @@ from penstock.lake.pinned_files import PinnedFiles
 from penstock.lake.row_formats import AnswerBuffer, WireFormat
 from penstock.lake.rows import EVENT_ROWS
 from penstock.lake.segments import SESSION_PARTS, sessions_name
-from penstock.lake.session_pieces import create_in_pieces, pieces_of
 from penstock.lake.settings import LakeSettings
 from penstock.lake.spill import spill_folder
 from penstock.lake.statements import (
@@ -39,6 +39,7 @@ from penstock.lake.view_sources import (
     bind_room_views,
     relation_sql,
     view_names,
+    view_sql,
 )
 
 if TYPE_CHECKING:  # a lake makes queries
@@ -364,3 +365,49 @@ def _free_bytes(folder: Path) -> int:
     while not folder.exists():
         folder = folder.parent
     return disk_usage(folder).free
+
+
+# The view of sessions in pieces, where it has no room in memory
+
+#: Merging takes up to 1 KiB for each, and the engine holds more at the same time.
+_BYTES_PER_SESSION = 4096
+#: Out of so many names the bounds of the pieces are taken.
+_SAMPLED = 10_000
+_CUTS = f"""
+SET VARIABLE session_cuts = (
+    SELECT list(session_id ORDER BY session_id)
+    FROM (SELECT session_id FROM session_parts USING SAMPLE {_SAMPLED} ROWS)
+)
+"""
+
+
+def pieces_of(parts: int, memory_bytes: int) -> int:
+    """Into how many pieces summaries in so many parts are divided."""
+    return 1 + parts // max(1, memory_bytes // _BYTES_PER_SESSION)
+
+
+def create_in_pieces(sources: ViewSources, pieces: int, folder: str) -> None:
+    """Create the view `sessions` over `session_parts`."""
+    make_directory(Path(folder))
+    sources.connection.execute(_CUTS)
+    paths = [_merge(sources.connection, piece, pieces, folder) for piece in range(pieces)]
+    sources.connection.paths += paths
+    sources.connection.execute("SET VARIABLE session_pieces = ?", [paths])
+    sources.create_view("sessions", "SELECT * FROM read_parquet(getvariable('session_pieces'))")
+
+
+def _merge(connection: Preparation, piece: int, pieces: int, folder: str) -> str:
+    """Bounds may be equal: the pieces between them are empty."""
+    path = str(Path(folder, f"sessions-{piece:04}.parquet"))
+    bounds = ["true"]
+    bounds += [f"session_id > {_cut(piece, pieces)}"] if piece else []
+    bounds += [f"session_id <= {_cut(piece + 1, pieces)}"] if piece + 1 < pieces else []
+    rows = f"SELECT * FROM (\n{view_sql('sessions')}\n) WHERE {' AND '.join(bounds)}"
+    quoted = path.replace("'", "''")
+    connection.execute(f"COPY ({rows}) TO '{quoted}' (FORMAT parquet, COMPRESSION zstd)")
+    return path
+
+
+def _cut(number: int, pieces: int) -> str:
+    cuts = "getvariable('session_cuts')"
+    return f"{cuts}[len({cuts}) * {number} // {pieces} + 1]"

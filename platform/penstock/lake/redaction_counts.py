@@ -5,15 +5,23 @@ dropped, of which nothing goes on. A process that is killed loses what it had no
 minute at most; a line that is sent twice is masked, and counted, twice."""
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import sqlalchemy as sa
 
-from penstock.database.engine import Database, insert_of
-from penstock.lake.tables import redaction_count
+from penstock.audit.chain import append
+from penstock.audit.entry import Deed
+from penstock.database.engine import Database, clock_us, insert_of
+from penstock.errors import InvalidInput
+from penstock.events.event import is_tenant
+from penstock.lake.errors import RedactionLoosened
+from penstock.lake.tables import redaction_count, tenant_redaction
+from penstock.redaction.rules import MODES, KindModes, Mode, RedactionSettings
+from penstock.settings import Settings
 
 _HOUR_US = 3_600_000_000
 #: Of one process between two notes. What is over is counted without its source.
@@ -86,3 +94,115 @@ def read_redaction_counts(
         return [
             RedactionCount(**row._mapping) for row in connection.execute(query.order_by(*order))
         ]
+
+
+# What becomes of a tenant's events, where that differs from the settings
+
+#: From the mildest on.
+STRICTNESS: tuple[Mode, ...] = ("off", "mask", "quarantine", "drop")
+_REFRESH_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class TenantRedaction:
+    """What a tenant has of its own; None is as the settings say."""
+
+    tenant: str
+    secrets: Mode | None
+    personal: Mode | None
+    set_by: str
+    set_at: int
+
+    def over(self, modes: KindModes) -> KindModes:
+        return KindModes(self.secrets or modes.secrets, self.personal or modes.personal)
+
+
+class TenantModes:
+    """In the memory of a process. Without having read them it lets no line pass."""
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self._database = database
+        self._settings = settings.room(RedactionSettings).modes
+        self._own: dict[str, KindModes] | None = None
+        self._read_s = 0.0
+        #: Somebody calls `refresh` every few seconds: lines do not wait for the database, and while
+        #: it is away what was read last holds.
+        self.is_kept = False
+        self._lock = threading.Lock()
+
+    def refresh(self) -> None:
+        """Raises DatabaseUnreachable."""
+        with self._lock:
+            rows = list_redactions(self._database)
+            self._own = {row.tenant: row.over(self._settings) for row in rows}
+            self._read_s = time.monotonic()
+
+    def of(self, tenant: str) -> KindModes | None:
+        """None is as the settings say. Raises DatabaseUnreachable."""
+        own = self._own
+        if own is None or (not self.is_kept and time.monotonic() - self._read_s > _REFRESH_SECONDS):
+            self.refresh()
+            own = self._own
+        assert own is not None
+        return own.get(tenant)
+
+
+def list_redactions(database: Database, tenant: str | None = None) -> list[TenantRedaction]:
+    """Of all tenants that have something of their own, or of one."""
+    query = sa.select(tenant_redaction).order_by(tenant_redaction.c.tenant)
+    if tenant is not None:
+        query = query.where(tenant_redaction.c.tenant == tenant)
+    with database.read() as connection:
+        return [TenantRedaction(**row._mapping) for row in connection.execute(query)]
+
+
+def set_redaction(
+    database: Database,
+    settings: Settings,
+    tenant: str,
+    *,
+    secrets: str | None,
+    personal: str | None,
+    by: str,
+    may_loosen: bool,
+) -> TenantRedaction:
+    """Give a tenant modes of its own; None leaves one as it is, `default` gives back that of the
+    settings. Raises InvalidInput, and RedactionLoosened where that would let more through than
+    before, and the caller may not."""
+    if not is_tenant(tenant):
+        why = "it is empty, too long or unprintable"
+        raise InvalidInput(what=f"The tenant {tenant!r}", why=why)
+    for mode in (secrets, personal):
+        if mode not in {None, "default", *MODES}:
+            why = f"it is one of {', '.join(MODES)}, default"
+            raise InvalidInput(what=f"The mode {mode!r}", why=why)
+    of_settings = settings.room(RedactionSettings).modes
+    with database.write() as connection:
+        query = sa.select(tenant_redaction).where(tenant_redaction.c.tenant == tenant)
+        row = connection.execute(query.with_for_update()).first()
+        now = clock_us(connection)
+        before = TenantRedaction(tenant, None, None, by, now)
+        if row is not None:
+            before = TenantRedaction(**row._mapping)
+        after = TenantRedaction(
+            tenant, _chosen(secrets, before.secrets), _chosen(personal, before.personal), by, now
+        )
+        if not may_loosen:
+            pairs = zip(before.over(of_settings), after.over(of_settings), strict=True)
+            for old, new in pairs:
+                if STRICTNESS.index(new) < STRICTNESS.index(old):
+                    raise RedactionLoosened(mode=new, before=old)
+        modes = {"secrets": after.secrets, "personal": after.personal}
+        values = {**modes, "set_by": by, "set_at": now}
+        insert = insert_of(connection)(tenant_redaction).values(tenant=tenant, **values)
+        keys = tenant_redaction.primary_key.columns
+        connection.execute(insert.on_conflict_do_update(index_elements=keys, set_=values))
+        facts = {name: mode or "default" for name, mode in modes.items()}
+        append(connection, Deed(tenant=tenant, actor=by, action="redaction", facts=facts))
+    return after
+
+
+def _chosen(mode: str | None, before: Mode | None) -> Mode | None:
+    if mode is None:
+        return before
+    return None if mode == "default" else cast(Mode, mode)

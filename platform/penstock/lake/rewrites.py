@@ -19,7 +19,14 @@ from sqlalchemy import Connection
 
 from penstock.database.engine import now_us, portions
 from penstock.lake.buckets import SessionId, of_sessions, open_events, read_changed
-from penstock.lake.catalog import Segment, claim_files, current
+from penstock.lake.catalog import (
+    Segment,
+    announce_file,
+    claim_files,
+    current,
+    give_up_files,
+    withdraw_intent,
+)
 from penstock.lake.commits import (
     COMPACT,
     LedgerCounts,
@@ -29,7 +36,6 @@ from penstock.lake.commits import (
     next_snap,
 )
 from penstock.lake.errors import CompactionConflict
-from penstock.lake.intents import announce_file, give_up_files, withdraw_intent
 from penstock.lake.lake import Lake
 from penstock.lake.merges import replace_segments
 from penstock.lake.rows import EVENT_ROWS, ROW_GROUPS

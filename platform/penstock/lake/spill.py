@@ -3,8 +3,10 @@ the next start of a service."""
 
 import fcntl
 import os
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
 from shutil import rmtree
@@ -73,3 +75,46 @@ def remove_left_spill(data: Path) -> int:
     finally:
         os.close(descriptor)
     return len(left)
+
+
+# How fast a statement may write: acknowledgements wait for the same disk
+
+#: So much is written at full speed: most statements that do not fit into memory miss by less.
+FREE_BYTES = 64 << 20
+#: How often it is looked at what statements have written.
+LOOK_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class SpillRate:
+    """Of one statement. Zero is no limit."""
+
+    bytes_per_second: int
+    started_s: float
+
+    def exceeded(self, written_bytes: int, now_s: float) -> bool:
+        allowed = FREE_BYTES + self.bytes_per_second * (now_s - self.started_s)
+        return self.bytes_per_second > 0 and written_bytes > allowed
+
+
+def written_by(pid: int) -> int:
+    """Bytes that this process gave the disk to write; 0 where the system does not say."""
+    try:
+        counters = Path(f"/proc/{pid}/io").read_text(encoding="ascii")
+    except OSError:
+        return 0
+    _, _, count = counters.partition("\nwrite_bytes: ")
+    return int(count.partition("\n")[0] or 0)
+
+
+def begin_writing(folder: str) -> None:
+    """Have the system write what these files hold, and wait for nothing."""
+    if sys.platform != "linux":
+        return
+    with suppress(OSError):  # a statement removes its files whenever it likes
+        for file in os.scandir(folder):
+            descriptor = os.open(file, os.O_RDONLY)
+            try:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)

@@ -40,7 +40,7 @@ from penstock.execution.confinement import (
 from penstock.lake.errors import QueryFailed, QueryLimitReached, QueryRefused
 from penstock.lake.query_guard import check_query
 from penstock.lake.row_formats import WireFormat, write_rows
-from penstock.lake.spill_rate import LOOK_SECONDS, SpillRate, begin_writing, written_by
+from penstock.lake.spill import LOOK_SECONDS, SpillRate, begin_writing, written_by
 from penstock.lake.statement_processes import (
     PIECE_BYTES_MAX,
     Connection,

@@ -24,9 +24,8 @@ from sqlalchemy import Connection, bindparam
 from penstock.database.engine import now_us
 from penstock.database.leases import leased
 from penstock.errors import PenstockError, cause_for_everybody
-from penstock.lake.catalog import claim_files, file_tables
+from penstock.lake.catalog import claim_files, file_tables, give_up_files
 from penstock.lake.errors import CompactionConflict, UpkeepBusy
-from penstock.lake.intents import give_up_files
 from penstock.lake.lake import Lake
 from penstock.lake.segments import sessions_name
 from penstock.lake.settings import LakeSettings

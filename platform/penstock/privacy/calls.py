@@ -14,7 +14,7 @@ from penstock.redaction.rules import Mode
 from penstock.terminal.output import facts
 
 if TYPE_CHECKING:
-    from penstock.lake.redaction_modes import TenantRedaction
+    from penstock.lake.redaction_counts import TenantRedaction
 
 GivenMode = Literal["off", "mask", "drop", "quarantine", "default"]
 
@@ -69,7 +69,7 @@ class CountsQuestion(ListQuestion):
 
 
 def _list(lake: Lake, caller: Caller, question: RedactionQuestion) -> RedactionsAnswer:
-    from penstock.lake.redaction_modes import TenantRedaction, list_redactions
+    from penstock.lake.redaction_counts import TenantRedaction, list_redactions
 
     rows = list_redactions(lake.database, None if caller.at_the_lake else caller.tenant)
     if caller.tenant not in {row.tenant for row in rows}:
@@ -78,7 +78,7 @@ def _list(lake: Lake, caller: Caller, question: RedactionQuestion) -> Redactions
 
 
 def _set(lake: Lake, caller: Caller, question: SetRedaction) -> RedactionAnswer:
-    from penstock.lake.redaction_modes import set_redaction
+    from penstock.lake.redaction_counts import set_redaction
 
     row = set_redaction(
         lake.database,

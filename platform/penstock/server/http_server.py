@@ -26,7 +26,7 @@ from penstock.server.settings import ServerRole, ServerSettings
 from penstock.server.tls import ServerTls, ServiceAddressTaken, open_tls
 from penstock.server.wire import ConnectionCounts, bounded_protocol, make_room_for
 from penstock.settings import Settings
-from penstock.storage.errors import StoreUnreachable
+from penstock.storage import StoreUnreachable
 from penstock.terminal.long_commands import call_off_abort, on_end_signal
 from penstock.terminal.output import show_json_line, show_text, to_terminal
 

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 
 from penstock.directories import make_directory, open_private, sync_directory
-from penstock.errors import SettingInvalid
+from penstock.errors import PenstockError, SettingInvalid
 from penstock.safe_names import relative_name
 from penstock.settings import Settings
 
@@ -119,3 +119,17 @@ def open_store(settings: Settings) -> ObjectStore:
         origin="the settings",
         why=f"{settings.store_url!r} is neither file://DIR nor s3://BUCKET/PREFIX",
     )
+
+
+# Errors
+
+
+class StoreUnreachable(
+    PenstockError, exit_status=3, http_status=503, http_headers={"Retry-After": "5"}
+):
+    """The object store {where} cannot be reached: {why}.
+    Penstock tries again as long as it has work there. Check whether the service is up."""
+
+
+class StoreRefused(PenstockError, exit_status=3, http_status=503):
+    """The object store {where} refused: {why}. {hint}."""

@@ -24,8 +24,7 @@ from penstock.directories import make_directory
 from penstock.errors import InvalidInput, PenstockError, SettingInvalid
 from penstock.http.address import HttpAddress
 from penstock.safe_names import relative_name
-from penstock.storage import StoredObject
-from penstock.storage.errors import StoreRefused, StoreUnreachable
+from penstock.storage import StoredObject, StoreRefused, StoreUnreachable
 
 _ADDRESS_OPTIONS = ("endpoint", "region")
 #: Up to this size an object is sent in one request; beyond, in parts of Arrow's choosing.

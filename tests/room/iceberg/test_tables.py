@@ -10,8 +10,7 @@ import pytest
 from pyiceberg.table import StaticTable
 
 from penstock.iceberg import event_table, publication
-from penstock.iceberg.errors import IcebergBusy
-from penstock.iceberg.event_table import data_files, metadata_location, open_catalog
+from penstock.iceberg.event_table import IcebergBusy, data_files, metadata_location, open_catalog
 from penstock.iceberg.publication import (
     list_published,
     publish,

@@ -16,8 +16,12 @@ from penstock.errors import InvalidInput
 from penstock.ingest.file_import import FileImporter
 from penstock.lake.desk import Caller, perform
 from penstock.lake.errors import RedactionLoosened
-from penstock.lake.redaction_counts import RedactionTally, SourceRule, read_redaction_counts
-from penstock.lake.redaction_modes import TenantModes
+from penstock.lake.redaction_counts import (
+    RedactionTally,
+    SourceRule,
+    TenantModes,
+    read_redaction_counts,
+)
 from penstock.privacy.calls import (
     COUNT_REDACTIONS,
     LIST_REDACTIONS,

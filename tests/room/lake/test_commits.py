@@ -6,9 +6,8 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.lake import commits
-from penstock.lake.catalog import current
+from penstock.lake.catalog import announce_file, current, intents_kept, withdraw_intent
 from penstock.lake.errors import LogGrew
-from penstock.lake.intents import announce_file, intents_kept, withdraw_intent
 from penstock.lake.tables import lake_commit, segment_intent, writer
 from tests.support.lakes import hand_lake, make_event
 

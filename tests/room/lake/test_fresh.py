@@ -11,8 +11,7 @@ from penstock.eventlog import settings as eventlog
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.catalog import CoveredOffset, current
 from penstock.lake.duplicates import KnownEvents
-from penstock.lake.fresh_events import FreshEvents, arrivals_of, read_fresh
-from penstock.lake.waiting_index import WaitingIndex
+from penstock.lake.fresh_events import FreshEvents, WaitingIndex, arrivals_of, read_fresh
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 LONG = "x" * 600

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from penstock.events.event import TENANT_DEFAULT, session_key
-from penstock.lake import session_filters
+from penstock.lake import duplicates as session_filters
 from penstock.lake.catalog import current
+from penstock.lake.duplicates import SessionFilters
 from penstock.lake.query import OwnQuery
-from penstock.lake.session_filters import SessionFilters
 from tests.support.lakes import HandLake, hand_lake, make_event
 
 

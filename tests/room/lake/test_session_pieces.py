@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.lake import session_pieces
-from penstock.lake.session_pieces import pieces_of
+from penstock.lake import query as session_pieces
+from penstock.lake.query import pieces_of
 from penstock.settings import GIB
 from tests.support.lakes import body_of, hand_lake, make_event
 

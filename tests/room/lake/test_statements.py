@@ -26,7 +26,7 @@ from penstock.errors import PenstockError
 from penstock.execution import guarded_process
 from penstock.lake import query, statement_processes
 from penstock.lake.errors import QueriesUnavailable, QueryFailed, QueryLimitReached, QueryRefused
-from penstock.lake.spill_rate import FREE_BYTES, SpillRate
+from penstock.lake.spill import FREE_BYTES, SpillRate
 from penstock.lake.statement_processes import (
     Connection,
     FileRequest,

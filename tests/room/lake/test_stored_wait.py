@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from penstock.clock import SECOND_US
-from penstock.lake.health import seconds_until_stored
+from penstock.lake.calls import seconds_until_stored
 from tests.support.lakes import hand_lake, make_event
 
 

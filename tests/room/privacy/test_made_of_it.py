@@ -10,8 +10,7 @@ from penstock.checkpoints.tables import checkpoint, checkpoint_shard
 from penstock.events.event import TENANT_DEFAULT
 from penstock.ingest.rejected_lines import list_fuses
 from penstock.ingest.tables import rejection_fuse
-from penstock.lake.catalog import create_snapshot
-from penstock.lake.intents import NO_PARTITION, announce_file, withdraw_intents
+from penstock.lake.catalog import NO_PARTITION, announce_file, create_snapshot, withdraw_intents
 from penstock.lake.verification import verify
 from penstock.privacy.erasure import carry_out, order_erasure
 from penstock.privacy.orders import ErasureScope

@@ -23,8 +23,8 @@ from penstock.lake.pinned_files import FileTail, FileTails, PinnedFiles, make_fi
 from penstock.lake.rows import RowGroupLimits
 from penstock.lake.upkeep import collect
 from penstock.lake.verification import verify
+from penstock.storage import StoreRefused, StoreUnreachable
 from penstock.storage import s3 as s3_store
-from penstock.storage.errors import StoreRefused, StoreUnreachable
 from penstock_jobs.demo.server import running_server
 from tests.support.lakes import HandLake, body_of, hand_lake, make_event
 from tests.support.servers.faults import FaultyProxy, Refuse, faulty_proxy

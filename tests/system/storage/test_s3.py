@@ -13,9 +13,8 @@ import pytest
 
 from penstock.errors import PenstockError, SettingInvalid
 from penstock.settings import Settings
-from penstock.storage import ObjectStore, open_store
+from penstock.storage import ObjectStore, StoreRefused, StoreUnreachable, open_store
 from penstock.storage import s3 as s3_store
-from penstock.storage.errors import StoreRefused, StoreUnreachable
 from tests.support.servers.faults import (
     CutAnswer,
     CutRequest,
