@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from penstock_jobs.importers.import_run import plan_import
 from penstock_jobs.importers.session_import import SessionImporter
 
-FIXTURES = Path(__file__).parents[1] / "tests" / "importers" / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "tests" / "room" / "importers" / "fixtures"
 _BYTES = 100_000_000
 _ID = re.compile(rb'("(?:uuid|parentUuid|id|call_id|tool_use_id|responseId)"\s*:\s*"[^"]*?)\d*"')
 
