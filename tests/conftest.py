@@ -33,8 +33,6 @@ _CLUSTERS = {"broker", "kafka", "postgres", "postgresql", "ray_cluster", "s3_pro
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """A test is what its folder says: `unit`, `room`, `system` or `study`."""
-    if item.get_closest_marker("system") or item.get_closest_marker("study"):
-        return
     kind = item.path.relative_to(_TESTS).parts[0]
     needed = {*getattr(item, "fixturenames", ())}
     if isinstance(item, pytest.Function) and hasattr(item, "callspec"):

@@ -84,7 +84,6 @@ def outputs(wheel: InstalledWheel, directory: Path) -> dict[int, tuple[int, str]
 
 
 @pytest.mark.long
-@pytest.mark.system
 def test_each_block_of_the_tutorial_does_what_it_says(
     wheel: InstalledWheel, tmp_path: Path
 ) -> None:

@@ -15,8 +15,6 @@ import pytest
 from tests.support.installed_wheel import InstalledWheel
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
 _SECONDS_MAX = 600
 _SESSION = "sample-reverted"
 _SESSIONS = "examples/sessions"

@@ -9,19 +9,14 @@ from typing import Any
 
 import pytest
 
-from bench.large_lake import large_lake
-from penstock.events.event import TENANT_DEFAULT
 from penstock.execution.calls import InlineExecutor
 from penstock.lake.catalog import pinned
-from penstock.lake.errors import QueryLimitReached
-from penstock.lake.lake import open_or_make
-from penstock.settings import MIB, load_settings
 from penstock_jobs.rewards.definition import find_definition
 from penstock_jobs.rewards.runs import RunRequest, run
 from penstock_jobs.shards import build, name_numbers, planned_sessions, session_facts
 from penstock_jobs.shards.build import slice_bounds, slice_tasks
 from penstock_jobs.shards.plan import plan_shard
-from penstock_jobs.shards.session_facts import PinnedSessions, SnapshotQueries
+from penstock_jobs.shards.session_facts import PinnedSessions
 from tests.support.engine_lake import DAY_US, built, talk
 from tests.support.lakes import START_US, HandLake, hand_lake
 
@@ -108,17 +103,3 @@ def test_a_shard_is_the_same_in_portions_of_any_size(
         monkeypatch.setattr(planned_sessions, "ROWS_AT_ONCE", 3)
         monkeypatch.setattr(name_numbers, "_AT_ONCE", 2)
         assert built(lake, recipe()).manifest.id == whole.manifest.id
-
-
-@pytest.mark.system
-def test_a_recipe_asks_for_more_sessions_than_fit_into_memory(tmp_path: Path) -> None:
-    """The same statement ends at the limit where anybody else asks."""
-    sql = "select session_id, checkpoints, client from sessions"
-    with large_lake(tmp_path, 2_000_000):
-        pass
-    little = {"query_memory_bytes_max": 32 * MIB}
-    with open_or_make(load_settings(tmp_path, environment={}, flags=little)) as lake:
-        with pytest.raises(QueryLimitReached):
-            lake.query(sql).arrow()
-        rows = SnapshotQueries(lake, None, TENANT_DEFAULT).query(sql)
-    assert len(rows["session_id"].unique()) == rows.num_rows > 40_000

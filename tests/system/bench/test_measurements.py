@@ -37,7 +37,6 @@ def test_a_small_measurement_has_a_figure_for_each_goal(name: str, tmp_path: Pat
         assert any(figure.what.startswith(goal.what) and figure.goal for figure in figures)
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("name", _LARGE)
 def test_a_large_measurement_has_a_figure_for_each_goal(name: str, tmp_path: Path) -> None:
     figures = measured(name, tmp_path)
@@ -51,7 +50,6 @@ def test_sizes_share_out_and_keep_the_least() -> None:
     assert TINY.of(1_000, 20) == 20
 
 
-@pytest.mark.system
 def test_without_rivals_a_contest_says_so_and_measures_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,7 +60,6 @@ def test_without_rivals_a_contest_says_so_and_measures_the_rest(
     assert any(figure.what.startswith("Penstock: sessions per CPU second") for figure in figures)
 
 
-@pytest.mark.system
 def test_a_rival_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(contest, "why_absent", lambda _package: "")
     monkeypatch.setattr(contest, "PYTHON", Path(sys.executable))

@@ -102,7 +102,6 @@ while (!(await recorder.flush(60)) || recorder.counts().waiting > 0);
 """
 
 
-@pytest.mark.system
 def test_nothing_that_was_acknowledged_is_lost_when_agents_and_service_are_killed(
     agent_folder: Path, lake: tuple[Path, str], tmp_path: Path
 ) -> None:

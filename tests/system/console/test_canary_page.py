@@ -41,7 +41,6 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleService
         yield running
 
 
-@pytest.mark.system
 def test_a_breach_is_shown_with_its_interval(service: ConsoleService, sign_in: SignIn) -> None:
     page = sign_in(service, "read")
     page.goto(f"/channels/{CHANNEL}")
@@ -53,7 +52,6 @@ def test_a_breach_is_shown_with_its_interval(service: ConsoleService, sign_in: S
     assert_accessible(page)
 
 
-@pytest.mark.system
 def test_a_service_says_what_its_lake_does(service: ConsoleService) -> None:
     question = ChannelQuestion(name=CHANNEL)
     with open_desk(None, service.url, key=service.keys["read"]) as desk:

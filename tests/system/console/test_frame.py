@@ -1,10 +1,6 @@
 """The frame in a real Chromium: signing in, the two schemes, keys, phones, what axe finds."""
 
-import pytest
-
 from tests.support.console_fixtures import ConsoleService, SignIn, assert_accessible
-
-pytestmark = pytest.mark.system
 
 
 def test_the_overview_is_accessible_in_both_schemes(

@@ -18,8 +18,6 @@ from tests.support.console_fixtures import (
 from tests.support.lakes import HandLake
 from tests.support.reward_events import answered, said
 
-pytestmark = pytest.mark.system
-
 SESSIONS = 36
 
 

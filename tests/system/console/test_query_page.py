@@ -4,7 +4,6 @@ import io
 from urllib.parse import quote
 
 import pyarrow.parquet as pq
-import pytest
 
 from tests.support.console_fixtures import (
     ConsoleService,
@@ -12,8 +11,6 @@ from tests.support.console_fixtures import (
     assert_accessible,
     assert_not_hacked,
 )
-
-pytestmark = pytest.mark.system
 
 BY_TYPE = "select type, count(*) as events from events group by all order by type"
 

@@ -23,8 +23,6 @@ from tests.support.console_fixtures import (
 )
 from tests.support.lakes import HandLake
 
-pytestmark = pytest.mark.system
-
 TASKS = 60
 POLICY = '[[require]]\nsuite = "core"\nmetric = "score"\nmargin = 0.1\nmin_tasks = 50\n'
 #: Reasons hold what can be shown alone, and may be hostile all the same.

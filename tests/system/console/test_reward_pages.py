@@ -16,8 +16,6 @@ from tests.support.console_fixtures import (
 )
 from tests.support.lakes import HandLake
 
-pytestmark = pytest.mark.system
-
 PATHS = ("/rewards", "/rewards/monitors", "/rewards/comparison?before=default&after=comparing")
 
 

@@ -16,8 +16,6 @@ from tests.support.console_fixtures import (
 )
 from tests.support.waiting import eventually
 
-pytestmark = pytest.mark.system
-
 _PATHS = ("/health", "/ledger", "/ledger?all_hours=true", "/rejected", "/keys", "/audit")
 
 

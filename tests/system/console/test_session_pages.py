@@ -17,8 +17,6 @@ from tests.support.console_fixtures import (
 )
 from tests.support.lakes import Event, make_event
 
-pytestmark = pytest.mark.system
-
 HOSTILE_PATHS = [
     f"/sessions/{quote(HOSTILE_SESSION, safe='')}",
     f"/session-tokens/{quote(HOSTILE_SESSION, safe='')}",

@@ -23,8 +23,6 @@ from tests.support.console_fixtures import (
 from tests.support.engine_lake import talk
 from tests.support.lakes import HandLake
 
-pytestmark = pytest.mark.system
-
 _RECIPE = """
 name = "engine"
 query = "all.sql"

@@ -2,12 +2,9 @@
 taken back, and the same seed tells the same story."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pytest
 
 from penstock.channels.channel import channel_state
@@ -58,31 +55,3 @@ def assert_close(chapter: Chapter) -> None:
     """What is measured and what is true."""
     assert chapter.measured.kept == pytest.approx(chapter.known.kept, abs=0.02)
     assert chapter.measured.dissatisfied == pytest.approx(chapter.known.dissatisfied, abs=0.08)
-
-
-@pytest.mark.study
-def test_the_whole_story_twice(tmp_path: Path) -> None:
-    need_isolation()
-    first, second = (tell(tmp_path / name) for name in ("one", "two"))
-    assert [one["outcome"] for one in first["chapters"]] == [act.meant for act in ACTS]
-    before, after = first["chapters"][0], first["ending"]
-    for by in ("measured", "known"):
-        assert after[by]["kept"] > before[by]["kept"] + 0.08
-        assert after[by]["dissatisfied"] < before[by]["dissatisfied"] - 0.15
-    assert without_times(first) == without_times(second)
-
-
-def tell(directory: Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "penstock", "demo", "--json", "--data", str(directory)]
-    done = subprocess.run(command, capture_output=True, check=True)
-    found: dict[str, Any] = msgspec.json.decode(done.stdout)
-    return found
-
-
-def without_times(told: dict[str, Any]) -> dict[str, Any]:
-    timed = ("stages", "why")
-    chapters = [
-        {name: value for name, value in one.items() if name not in timed}
-        for one in told["chapters"]
-    ]
-    return {"chapters": chapters, "ending": told["ending"]}

@@ -170,15 +170,3 @@ def test_any_order_keeps_what_is_held() -> None:
             suppress_health_check=list(HealthCheck),
         ),
     )
-
-
-@pytest.mark.study
-def test_any_long_order_keeps_what_is_held() -> None:
-    run_state_machine_as_test(
-        History,
-        settings=settings(
-            max_examples=200,
-            stateful_step_count=40,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )

@@ -1,6 +1,5 @@
 """Producers that retry, a server that is killed again and again: every event is there once."""
 
-import os
 import random
 import time
 from pathlib import Path
@@ -72,15 +71,3 @@ def check(data: Path, partitions: int, kills: int, seed: int) -> None:
 @pytest.mark.parametrize(("partitions", "kills"), [(1, 3), (3, 2)])
 def test_five_kills(tmp_path: Path, partitions: int, kills: int) -> None:
     check(tmp_path / "data", partitions, kills, seed=7 + partitions)
-
-
-@pytest.mark.study
-@pytest.mark.parametrize("partitions", [1, 3])
-def test_a_hundred_kills(tmp_path: Path, partitions: int) -> None:
-    """Another seed each time; the failure names it."""
-    seed = int.from_bytes(os.urandom(4))
-    try:
-        check(tmp_path / "data", partitions, 100, seed)
-    except AssertionError as error:
-        error.add_note(f"the seed was {seed}")
-        raise

@@ -7,14 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from penstock.http.client import ServiceClient
 from penstock.http.errors import ServerUnreachable
 from tests.support.spans import as_protobuf, traces
 from tests.unit.otlp.test_genai import ASKED, BYE, chat
-
-pytestmark = pytest.mark.system
 
 _ROUNDS = 3
 _SENDERS = 3

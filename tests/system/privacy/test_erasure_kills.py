@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-import pytest
-
 from penstock.ingest.ledger import read_ledger
 from penstock.lake.lake import Lake, open_existing
 from penstock.privacy.erasure import list_erasures, open_erasures
@@ -170,16 +168,3 @@ def check(data: Path, kills: int, seed: int) -> None:
 
 def test_erasures_that_are_killed_beside_a_server(tmp_path: Path) -> None:
     check(tmp_path / "data", kills=3, seed=5)
-
-
-@pytest.mark.study
-def test_many_erasures_that_are_killed(tmp_path: Path) -> None:
-    """Another seed each time; the failure names it."""
-    for at in range(10):
-        (tmp_path / str(at)).mkdir()
-        seed = int.from_bytes(os.urandom(4))
-        try:
-            check(tmp_path / str(at) / "data", kills=8, seed=seed)
-        except BaseException as failure:
-            failure.add_note(f"seed {seed}")
-            raise

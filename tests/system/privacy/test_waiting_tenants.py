@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from penstock.clock import SystemClock
 from penstock.ingest.partition_writer import WriterParts
 from penstock.ingest.writer import Writer
@@ -17,8 +15,6 @@ from penstock.privacy.orders import ErasureScope
 from tests.support.lakes import START_US, HandLake, hand_lake, make_event
 
 TENANTS = 300
-
-pytestmark = pytest.mark.system
 
 
 @contextmanager

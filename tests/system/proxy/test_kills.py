@@ -7,8 +7,6 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 from penstock.access.keys import create_key
 from penstock.lake.lake import open_or_make
 from penstock.settings import load_settings
@@ -28,7 +26,6 @@ def _say(proxy: RecordingProxy, session: str) -> None:
     assert ask(proxy.url, f"/s/{session}{_PATH}", body)[0] == 200
 
 
-@pytest.mark.system
 def test_the_next_proxy_sends_what_a_killed_one_left(tmp_path: Path) -> None:
     """The service is away at first, and killed in between; no agent notices."""
     data, spool, told = tmp_path / "data", tmp_path / "spool", set()
@@ -70,7 +67,6 @@ def _is_written(proxy: RecordingProxy, attempt: int) -> bool:
     return bool(events["recorded"] == 3 * _CALLS and all_there)
 
 
-@pytest.mark.system
 def test_what_came_until_a_proxy_is_killed_is_recorded(tmp_path: Path) -> None:
     with scripted_engine("vllm", lambda _: ScriptedAnswer("x" * 50_000, pace_s=0.002)) as engine:
         with recording_proxy(engine.url, tmp_path) as proxy:
@@ -91,7 +87,6 @@ def test_what_came_until_a_proxy_is_killed_is_recorded(tmp_path: Path) -> None:
     assert len(tokens["logprobs"]) == len(tokens["completion_ids"]) > 100
 
 
-@pytest.mark.system
 def test_the_process_that_records_is_started_again(tmp_path: Path) -> None:
     with scripted_engine("vllm", script) as engine, recording_proxy(engine.url, tmp_path) as proxy:
         _say(proxy, "before")

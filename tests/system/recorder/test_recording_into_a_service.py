@@ -103,7 +103,6 @@ for number in range(1_000_000):
 """
 
 
-@pytest.mark.system
 def test_nothing_that_was_acknowledged_is_lost_when_agents_and_service_are_killed(
     tmp_path: Path,
 ) -> None:

@@ -14,7 +14,6 @@ from penstock.http.client import HttpAnswer
 from tests.support.servers.postgres import PostgresServer, running_postgres
 from tests.support.service import Service
 
-pytestmark = pytest.mark.system
 Starter = Callable[..., Any]
 Ending = Callable[[PostgresServer], None]
 

@@ -41,7 +41,6 @@ def test_every_answer_is_one_that_the_document_declares(service: Any) -> None:
     check(service, seed=1, each=25)
 
 
-@pytest.mark.system
 @pytest.mark.parametrize("seed", range(2, 6))
 def test_every_answer_is_declared_at_length(service: Any, seed: int) -> None:
     check(service, seed, each=200)

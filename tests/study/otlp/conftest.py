@@ -1,0 +1,3 @@
+from tests.system.conftest import start
+
+__all__ = ["start"]
