@@ -43,11 +43,8 @@ from penstock_jobs.shards.session_facts import latest_snap
 
 
 class RewardsStage(Stage):
-    """Computes the rewards of new sessions, and begins the cycle once there are enough of them.
-
-    Until then it runs again and again; each time it computes only what changed or matured. When
-    the cycle begins, a snapshot fixes which sessions it is about.
-    """
+    """Computes the rewards of new sessions until there are enough of them. Then the cycle begins,
+    and a snapshot fixes which sessions it is about."""
 
     name = "rewards"
 

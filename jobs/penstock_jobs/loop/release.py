@@ -137,11 +137,8 @@ def oldest_accepted_us(max_age_s: int | None, now_us: int) -> int | None:
 def missing_attempts(
     known: Sequence[RecordedAttempt], tasks: Collection[str], attempts: int, oldest_us: int | None
 ) -> list[PlannedAttempt]:
-    """Which attempts to make, the tasks with the fewest first.
-
-    An attempt that is too old stays, and others are made beside it under the next numbers. Age
-    alone decides, never a score: nobody gets a second chance for bad luck.
-    """
+    """Which attempts to make, the tasks with the fewest first. Age alone decides, never a score:
+    nobody gets a second chance for bad luck."""
     numbers: dict[str, set[int]] = {task: set() for task in tasks}
     fresh = dict.fromkeys(tasks, 0)
     for record in known:
@@ -333,12 +330,8 @@ def _look_seconds(context: StageContext) -> float:
 
 
 def _look(context: StageContext) -> WatchRound:
-    """A round of the watcher, which rolls back a checkpoint that is worse.
-
-    Does nothing while a watcher beside the loop looks. First computes the rewards that the metrics
-    need: nobody else may compute them. Raises PromotionConflict, DatabaseUnreachable, and what
-    computing rewards raises.
-    """
+    """A round of the watcher, unless one beside the loop looks. Computes the rewards first that the
+    metrics need: nobody else may compute them. Raises PromotionConflict, DatabaseUnreachable."""
     lake, channel = context.lake, context.loop.channel
     name = lease_of(context.tenant, channel)
     owner = f"{context.actor}-{context.claim.epoch}"[:_OWNER_CHARS_MAX]

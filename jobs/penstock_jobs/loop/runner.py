@@ -1,8 +1,7 @@
 """A runner of a loop: it decides what comes next, does it, and stores the result.
 
 The decision depends on the newest cycle, the channel and the clock alone, so any number of runners
-may work on one database, on any machine: the runner that claimed a stage does it. A runner that is
-killed leaves a lease that runs out; the next one goes on from the database.
+may work on one database: who claimed a stage does it, and a lease runs out where one is killed.
 """
 
 import os

@@ -1,8 +1,7 @@
 """A trainer gets a shard and a parent, and answers with a checkpoint.
 
-There are two kinds: a command, and an address that is asked by HTTP. Both get the same facts under
-the same names, and may give the same answer. `train` raises StageLost soon after `lost` is set, and
-TrainerFailed, TrainerRefused and InvalidInput.
+A command, or an address that is asked by HTTP. `train` raises StageLost soon after `lost` is set,
+and TrainerFailed, TrainerRefused and InvalidInput.
 """
 
 import os

@@ -1,8 +1,7 @@
 """Limits that the kernel puts on this process, and that nothing in it can lift again.
 
-Memory, CPU time and files are bounded on every Unix. Which files it can open (Landlock) and which
-system calls it can make (seccomp) are bounded on Linux: `confine` returns the walls that this
-kernel does not offer.
+Memory, CPU time and files are bounded on every Unix, paths (Landlock) and system calls (seccomp) on
+Linux.
 """
 
 import ctypes

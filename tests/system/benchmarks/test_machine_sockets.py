@@ -265,25 +265,14 @@ _AGENTS: dict[str, tuple[list[str], list[str]]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def read_of_home(isolation: None) -> dict[str, tuple[list[str], list[str]]]:
+def test_of_a_home_only_what_is_needed_is_read(isolation: None) -> None:
     """One process for all agents: to import what opens a sandbox takes longest."""
     path = f"/srv/me/.local/bin:{os.environ['PATH']}"
     agents = json.dumps(list(_AGENTS))
     answer = run_in_own_mounts(_HOME, _READ, HOME="/srv/me", PATH=path, AGENTS=agents)
-    read: dict[str, tuple[list[str], list[str]]] = json.loads(answer)
-    return read
-
-
-@pytest.mark.parametrize("agent", _AGENTS)
-def test_of_a_home_only_what_is_needed_is_read(
-    isolation: None, read_of_home: dict[str, tuple[list[str], list[str]]], agent: str
-) -> None:
-    named, files = _AGENTS[agent]
-    visible, output = read_of_home[agent]
-    assert visible == named
-    assert output[output.index("/home:") + 1] == ""
-    end = output.index("tool runs")
-    assert [line for line in output[:end] if line.startswith("./")] == sorted(
-        [*files, "./.local/share/tool/bin/tool"]
-    )
+    for agent, (visible, output) in json.loads(answer).items():
+        named, files = _AGENTS[agent]
+        assert visible == named, agent
+        assert output[output.index("/home:") + 1] == "", agent
+        shown = [line for line in output[: output.index("tool runs")] if line.startswith("./")]
+        assert shown == sorted([*files, "./.local/share/tool/bin/tool"]), agent

@@ -1,7 +1,7 @@
 """The process of an isolated sandbox.
 
 It keeps the folders in memory, starts each program in namespaces that end with it, and ends with
-the other end of its socket. It imports the standard library only: it starts once per attempt."""
+the other end of its socket. It imports little: it starts once per attempt."""
 
 import json
 import os

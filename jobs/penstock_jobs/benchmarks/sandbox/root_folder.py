@@ -3,8 +3,7 @@ folders of its sandbox.
 
 Folders of the machine are shown through overlays. An overlay has inodes of its own, so a Unix
 socket or a named pipe in one is not the one outside, whenever somebody starts to listen there.
-
-It imports the standard library only: it runs once per program."""
+"""
 
 import ctypes
 import errno
