@@ -276,6 +276,17 @@ def test_a_missing_object_costs_its_file(history: History) -> None:
     assert shown.events.num_rows > 0
 
 
+def test_a_shallow_clone_shows_what_it_has(history: History) -> None:
+    mark: list[int] = []
+    for number, text in enumerate((FIRST, AGENTS, AGENTS + "one more\n", CUT)):
+        at = (10 + number) * HOUR if number else 0
+        mark = [history.commit(at, {"a.py": text}, parents=mark)]
+    directory = clone(history, "shallow", "--depth=2", at=40 * DAY)
+    told = bucket(agent_story(), as_of_us=MONTHS_US)
+    found = values(told, Repository(directory, "main"), HOUR, 2 * HOUR, 5 * DAY)
+    assert found[:2] == ["unobserved", 1.0]
+
+
 def test_a_partial_clone_fetches_nothing_and_says_what_it_lacks(history: History) -> None:
     mark: list[int] = []
     for number, text in enumerate((FIRST, AGENTS, CUT)):

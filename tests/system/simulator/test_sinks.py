@@ -23,9 +23,11 @@ from penstock_jobs.simulator.production import Production
 from tests.support.lakes import HandLake, hand_lake
 from tests.support.servers.broker import Broker
 from tests.support.servers.ports import free_port
+from tests.support.servers.scripted_server import Answer, Server, answering, one_after_the_other
 
 LINES = list(deliver(Production(7), 40, late=0.1, repeated=0.1))
 DIFFERENT = len(set(LINES))
+ONE_REJECTED = '{"accepted": 2, "rejected": [{"line": 1}]}'
 
 
 def send(sink: Sink, lines: list[EventLine] = LINES) -> int:
@@ -52,6 +54,18 @@ def test_a_gateway_stores_each_event_once(tmp_path: Path) -> None:
         assert send(HttpSink(server.url, server.key)) == 0
     with hand_lake(tmp_path) as lake:
         assert events(lake) == DIFFERENT
+
+
+def test_a_gateway_that_is_full_is_asked_again() -> None:
+    told: list[str] = []
+    gateway, full = Server(), Answer(503, "full")
+    gateway.script = one_after_the_other(full, full, Answer(200, ONE_REJECTED))
+    with answering(gateway, ""):
+        assert send(HttpSink(gateway.url, None, tell=told.append), LINES[:3]) == 1
+    [said] = told
+    assert said.startswith(f"{gateway.url} takes no events: ")
+    assert len(gateway.asked) == 3
+    assert len({asked.body for asked in gateway.asked}) == 1
 
 
 def test_a_gateway_that_is_not_there_is_given_up() -> None:
