@@ -39,7 +39,7 @@ from penstock.shards.schema import ROUTE_ROWS, SHARD_ROWS
 from penstock.storage import FileStore, ObjectStore
 
 #: Of Parquet, and of its columns in a form that is read faster.
-_PARQUET, _COLUMNS = ".parquet", ".columns"
+_PARQUET, _COLUMNS = ".parquet", ".arrow"
 #: Below a data directory.
 CACHE_FOLDER = "cache/shards"
 #: Files that are kept open, and whose indexes are remembered.

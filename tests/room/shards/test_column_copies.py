@@ -30,7 +30,7 @@ class Made(NamedTuple):
 
     @property
     def copies(self) -> list[Path]:
-        return sorted((self.data / CACHE_FOLDER).glob("*.columns*"))
+        return sorted((self.data / CACHE_FOLDER).glob("*.arrow*"))
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_the_copies_of_a_directory_are_bounded_and_forgotten(made: Made) -> None
     count = len(made.copies)
     copies.make_room(1)
     assert len(made.copies) == count - 1
-    (made.data / CACHE_FOLDER / "x.columns.tmp-1").write_bytes(b"half")
+    (made.data / CACHE_FOLDER / "x.arrow.tmp-1").write_bytes(b"half")
     assert copies.forget() == count + 1  # with the half one
     assert made.copies == []
 
@@ -100,4 +100,4 @@ def test_copies_of_another_directory(made: Made, tmp_path: Path) -> None:
     expected = sequence(made.parquet())
     assert sequence(made.reader(cache=elsewhere, column_copies=True)) == expected
     assert made.copies == []
-    assert len(list(elsewhere.glob("*.columns"))) == len(made.manifest.files)
+    assert len(list(elsewhere.glob("*.arrow"))) == len(made.manifest.files)
