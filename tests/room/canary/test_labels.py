@@ -14,7 +14,6 @@ from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.followups.labels import GivenLabel, StoredLabel, add_label, draw
 from penstock_jobs.rewards.judged_follow_ups import read_follow_ups
 from penstock_jobs.rewards.runs import RunRequest, run
-from tests.room.rewards.followups.test_labels import DEFINITION
 from tests.support.canary_traffic import (
     CHANNEL,
     HOUR,
@@ -27,6 +26,7 @@ from tests.support.canary_traffic import (
 )
 from tests.support.checkpoint_factory import TENANT
 from tests.support.lakes import Event, HandLake, hand_lake, make_event
+from tests.support.rewards.followups.judged_lakes import DEFINITION
 
 SESSIONS = 60
 REQUIRED = LiveRequirement(
@@ -121,12 +121,6 @@ def test_a_canary_that_displeases_is_a_breach(lake: HandLake) -> None:
     began = begin(lake)
     give(lake, {OLD: 0.0, NEW: 1.0}, SESSIONS)
     assert outcome(lake, began + HOUR)[0] == "breach"
-
-
-def test_an_equal_canary_is_none(lake: HandLake) -> None:
-    began = begin(lake)
-    give(lake, {OLD: 0.2, NEW: 0.2}, SESSIONS)
-    assert outcome(lake, began + HOUR)[0] != "breach"
 
 
 def test_a_definition_without_judged_messages_is_refused(lake: HandLake) -> None:

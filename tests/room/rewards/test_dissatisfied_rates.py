@@ -28,11 +28,11 @@ from penstock_jobs.rewards.judged_follow_ups import (
     read_follow_ups,
 )
 from penstock_jobs.rewards.rates import rate_changes, read_rates
-from tests.room.rewards.followups.test_labels import DEFINITION, HOUR
 from tests.support.commands import penstock
 from tests.support.lakes import HandLake, hand_lake
 from tests.support.reward_events import answered, said
 from tests.support.reward_runs import run_at
+from tests.support.rewards.followups.judged_lakes import DEFINITION, HOUR
 
 SESSIONS = 160
 UNTIL = 1_000

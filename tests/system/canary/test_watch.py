@@ -221,26 +221,6 @@ def test_what_a_person_does_meanwhile_stands(either_lake: HandLake) -> None:
     assert (last.version, last.actor, last.reason) == (acted[0], "bob", "I saw it first")
 
 
-def test_a_person_who_raises_the_share_meanwhile_is_looked_at_anew(lake: HandLake) -> None:
-    began = begin_canary(lake, AUTO, share=0.2)
-    store(lake, sessions(Plan(from_us=began + 2 * MINUTE, users=400, share=0.2)))
-    reward(lake, began + 2 * HOUR)
-    acted: list[int] = []
-
-    def person() -> None:
-        if not acted:
-            acted.append(promote(lake.lake.database, NEW, share=0.3).version)
-
-    found = once(lake, began + 2 * HOUR, meanwhile=person)
-    versions = [
-        (one.version, one.canary_share)
-        for one in channel_changes(lake.lake.database, TENANT, CHANNEL, after=acted[0] - 1)
-    ]
-    assert versions[0] == (acted[0], 0.3)
-    assert found.did in ("looked", "raised")
-    assert all(share in (0.3, 0.5) for _, share in versions)
-
-
 def test_a_breach_that_a_killed_watcher_saw_is_acted_on_by_the_next(either_lake: HandLake) -> None:
     lake = either_lake
     began = begin_canary(lake)

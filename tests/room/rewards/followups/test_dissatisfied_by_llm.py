@@ -220,9 +220,10 @@ def test_a_judge_that_is_not_the_definition_s_is_refused_before_any_work(
         check_judge(definition(text), settings_for(server, **more))
 
 
-def test_what_fits_and_what_needs_no_judge_pass(server: Completions) -> None:
+def test_what_fits_and_what_needs_no_judge_pass(server: Completions, database: Database) -> None:
     check_judge(definition(), settings_for(server))
     check_judge(find_definition(), load_settings(None, {}))
+    assert open_judge(load_settings(None, {}), database, RUN) is None
     with pytest.raises(InvalidInput, match="it is not http://HOST:PORT"):
         check_judge(definition(), settings_for(server, url="nowhere"))
 
@@ -251,9 +252,3 @@ def test_only_a_definition_that_names_it_computes_it(
     names = set(compute(bucket, named)["name"].to_pylist())
     assert {"dissatisfied_by_llm", "dissatisfied_follow_up", "reward"} <= names
     assert len(server.requests) == 1
-
-
-def test_the_example_has_the_local_judge_beside_it_to_compare() -> None:
-    weights = {term.reward.name: term.weight for term in find_definition(str(EXAMPLE)).terms}
-    assert weights["dissatisfied_follow_up"] == 0
-    assert weights["dissatisfied_by_llm"] > 0

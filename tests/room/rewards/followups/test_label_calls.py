@@ -7,7 +7,6 @@ import pytest
 
 from penstock.errors import InvalidInput
 from penstock.lake.desk import Caller, LocalDesk
-from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.followups.label_calls import (
     LABEL,
     LABEL_RATES,
@@ -26,38 +25,13 @@ from penstock_jobs.rewards.followups.label_calls import (
 )
 from penstock_jobs.rewards.followups.labels import StoredLabel, draw
 from penstock_jobs.rewards.judged_follow_ups import JudgedFollowUp, JudgedFollowUps
-from tests.support.lakes import HandLake, hand_lake
-from tests.support.reward_events import answered, said
-from tests.support.reward_runs import run_at
-
-DEFINITION = parse_definition(
-    """
-    name = "judged"
-    [[reward]]
-    name = "dissatisfied_follow_up"
-    weight = 1.0
-    [[reward]]
-    name = "judged_follow_up"
-    """,
-    "judged",
-)
-HOUR = 3_600
+from tests.support.lakes import HandLake
+from tests.support.rewards.followups.judged_lakes import judged_lake
 
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[HandLake]:
-    with hand_lake(tmp_path) as lake:
-        for number in range(3):
-            name = f"s{number}"
-            lake.send(
-                [
-                    said(1, "add b", name),
-                    answered(2, name, text="Done."),
-                    said(3, f"well, about {number}, hm", name),
-                ]
-            )
-        lake.writer().drain()
-        run_at(lake, HOUR, DEFINITION)
+    with judged_lake(tmp_path, 3) as lake:
         yield lake
 
 
@@ -94,7 +68,7 @@ def test_what_is_asked_is_labelled_and_taken_back(lake: HandLake) -> None:
         message = _next(desk)
         asked.append(message.session_id)
         assert desk.ask(LABEL, _order(message, label)).by == "ann"
-    assert sorted(asked) == ["s0", "s1", "s2"]
+    assert sorted(asked) == ["s00", "s01", "s02"]
     answer = desk.ask(NEXT_LABEL, NextLabelQuestion(definition="judged"))
     assert (answer.next, answer.open, answer.labelled) == (None, 0, 3)
     assert _counts(desk) == {"corrects": 1, "asks": 1, "unclear": 1}

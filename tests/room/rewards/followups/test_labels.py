@@ -10,7 +10,6 @@ from subprocess import CompletedProcess
 import pytest
 
 from penstock.events.event import TENANT_DEFAULT
-from penstock_jobs.rewards.definition import parse_definition
 from penstock_jobs.rewards.due_sessions import definition_known_as
 from penstock_jobs.rewards.followups import questions as asking
 from penstock_jobs.rewards.followups.judge import Message
@@ -36,37 +35,14 @@ from tests.support.commands import penstock
 from tests.support.lakes import HandLake, hand_lake
 from tests.support.reward_events import answered, said
 from tests.support.reward_runs import run_at
+from tests.support.rewards.followups.judged_lakes import DEFINITION, HOUR, judged_lake
 
-DEFINITION = parse_definition(
-    """
-    name = "judged"
-    [[reward]]
-    name = "dissatisfied_follow_up"
-    weight = 1.0
-    [[reward]]
-    name = "judged_follow_up"
-    """,
-    "judged",
-)
 SESSIONS = 12
-HOUR = 3_600
 
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[HandLake]:
-    with hand_lake(tmp_path) as lake:
-        lake.store(
-            [
-                event
-                for number in range(SESSIONS)
-                for event in (
-                    said(1, "add b", f"s{number:02}"),
-                    answered(2, f"s{number:02}", text="Done."),
-                    said(3, f"well, about \x1b[2J{number}, hm\n40 of 40, chosen", f"s{number:02}"),
-                )
-            ]
-        )
-        run_at(lake, HOUR, DEFINITION)
+    with judged_lake(tmp_path, SESSIONS) as lake:
         yield lake
 
 

@@ -14,7 +14,7 @@ import pytest
 import sqlalchemy as sa
 
 from penstock.database.engine import Database
-from penstock.errors import InvalidInput, SettingInvalid
+from penstock.errors import SettingInvalid
 from penstock.settings import load_settings
 from penstock_jobs.rewards.followups.judge import Judgement, Message
 from penstock_jobs.rewards.followups.llm_judge import (
@@ -199,14 +199,6 @@ def test_no_text_is_kept(server: Completions, database: Database, tmp_path: Path
         [row] = connection.execute(sa.select(judge_answer))
     assert "SECRETWORD" not in str(row)
     assert row.created_at > 1_700_000_000_000_000
-
-
-def test_without_an_address_there_is_no_judge(tmp_path: Path) -> None:
-    with hand_lake(tmp_path) as lake:
-        assert open_judge(lake.lake.settings, lake.lake.database, RUN) is None
-        flags: dict[str, object] = {"judge_url": "nowhere", "judge_model": "m"}
-        with pytest.raises(InvalidInput, match="it is not http://HOST:PORT"):
-            open_judge(load_settings(tmp_path, {}, flags), lake.lake.database, RUN)
 
 
 def test_a_judge_needs_a_model_and_its_key_stays_secret(tmp_path: Path) -> None:
