@@ -16,7 +16,7 @@ from penstock.terminal.options import By, actor
 from penstock.terminal.output import say, show_json, show_json_line, show_table
 
 if TYPE_CHECKING:
-    from penstock_jobs.canary.calls import TrialAnswer
+    from penstock_jobs.canary.trial import TrialAnswer
     from penstock_jobs.canary.watch import WatchRound
 
 _ACTION_TEXTS = {
@@ -45,7 +45,7 @@ def status(
     Example: penstock canary status --channel production
     """
     from penstock.channels.calls import ChannelQuestion
-    from penstock_jobs.canary.calls import SHOW_CANARY
+    from penstock_jobs.canary.trial import SHOW_CANARY
 
     with open_desk(data, url, tenant) as desk:
         answer = desk.ask(SHOW_CANARY, ChannelQuestion(name=channel))
@@ -131,7 +131,7 @@ def watch(
 
 
 def _show_round(result: "WatchRound", *, json: bool) -> None:
-    from penstock_jobs.canary.calls import trial_answer
+    from penstock_jobs.canary.trial import trial_answer
 
     if json:
         show_json(_round_document(result))
@@ -144,7 +144,7 @@ def _show_round(result: "WatchRound", *, json: bool) -> None:
 
 
 def _round_document(result: "WatchRound") -> dict[str, Any]:
-    from penstock_jobs.canary.calls import trial_answer
+    from penstock_jobs.canary.trial import trial_answer
 
     version = result.change.version if result.change is not None else None
     trial = trial_answer(result.trial) if result.trial is not None else None

@@ -7,7 +7,7 @@ from penstock.channels.calls import ChannelQuestion
 from penstock.console.charts import Interval, interval_chart
 from penstock.console.page import Content, PageList, Visitor
 from penstock.console.verdict_charts import DrawnPart
-from penstock_jobs.canary.calls import SHOW_CANARY
+from penstock_jobs.canary.trial import SHOW_CANARY
 
 PAGES = PageList("penstock_jobs.canary:pages/")
 

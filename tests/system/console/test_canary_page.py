@@ -7,9 +7,9 @@ import pytest
 from penstock.channels.calls import ChannelQuestion
 from penstock.events.event import TENANT_DEFAULT
 from penstock.lake.desk import open_desk
-from penstock_jobs.canary.calls import SHOW_CANARY
 from penstock_jobs.canary.look import situation_of, take_look
 from penstock_jobs.canary.pages import drawn_metric
+from penstock_jobs.canary.trial import SHOW_CANARY
 from tests.support.canary_traffic import (
     CHANNEL,
     OLD,
