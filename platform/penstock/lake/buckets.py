@@ -370,8 +370,6 @@ def group_ranges(metadata: pq.FileMetaData) -> list[SessionRange | None]:
             ranges.append(None)
             continue
         first, last = SessionId(tenants.min, ids.min), SessionId(tenants.max, ids.max)
-        if tenants.min != tenants.max:
-            first, last = SessionId(tenants.min, ""), SessionId(tenants.max + "\0", "")
         ranges.append(SessionRange(first, last))
     return ranges
 

@@ -48,7 +48,7 @@ class LakeHealthAnswer(msgspec.Struct):
 
 
 class LakeHealthQuestion(Question):
-    """Of now."""
+    pass
 
 
 def _health(lake: Lake, caller: Caller, _question: LakeHealthQuestion) -> LakeHealthAnswer:

@@ -23,7 +23,6 @@ from penstock.lake.bucket_jobs import BucketJob, Parameters, read_results, run_j
 from penstock.lake.buckets import (
     Bucket,
     SessionId,
-    SessionRange,
     group_ranges,
     open_events,
     read_groups,
@@ -239,7 +238,7 @@ def _read_unsorted(lake: Lake, bucket: Bucket, name: str) -> tuple[pa.Table, boo
     group those before the bucket, then its own, sorted, then those behind it."""
     with open_events(lake, name) as file:
         ranges = [sessions for sessions in group_ranges(file.metadata) if sessions is not None]
-    in_order = all(a.last <= b.first or _may_follow(a, b) for a, b in pairwise(ranges))
+    in_order = all(a.last <= b.first for a, b in pairwise(ranges))
     parts = [_EMPTY]
     for group in read_groups(lake, bucket, name, _COLUMNS):
         # -1 before the bucket, 0 in it, 1 behind it: for each row.
@@ -253,12 +252,6 @@ def _read_unsorted(lake: Lake, bucket: Bucket, name: str) -> tuple[pa.Table, boo
         in_order = in_order and bool((np.diff(sides) >= 0).all() and (np.diff(order) > 0).all())
         parts.append(rows.cast(_EMPTY.schema))
     return pa.concat_tables(parts), in_order
-
-
-def _may_follow(group: SessionRange, following: SessionRange) -> bool:
-    """Of a group with several tenants the foot names the tenants alone."""
-    wide = any(sessions.first.tenant != sessions.last.tenant for sessions in (group, following))
-    return wide and group.first.tenant <= following.first.tenant
 
 
 def _before(rows: pa.Table, bound: SessionId) -> npt.NDArray[np.bool_]:

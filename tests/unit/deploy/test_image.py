@@ -8,11 +8,11 @@ from tests.support.deploy.reading import (
     PATHS,
     PORT,
     PROJECT,
-    ROOT,
     dockerfile,
     image_environment,
     instruction,
 )
+from tests.support.repository import ROOT
 
 
 def copied() -> set[str]:
