@@ -179,7 +179,6 @@ def _promotions(subject: ProofSubject) -> list[dict[str, Any]]:
 
 
 def _replicas(subject: ProofSubject) -> list[dict[str, Any]]:
-    """By their own reports of the last hour."""
     lake, known = subject.lake, subject.checkpoint
     heard = replicas_of(lake.database, lake.settings, subject.tenant, known.name)
     if not heard:
@@ -225,7 +224,6 @@ def _audit(subject: ProofSubject) -> dict[str, Any] | None:
     return heads[0][1]._asdict() if heads else None
 
 
-#: In the order in which gaps are named.
 _SECTIONS: dict[str, Section] = {
     "checkpoint": lambda subject: _checkpoint_facts(subject.checkpoint),
     "parents": lambda subject: [_checkpoint_facts(parent) for parent in subject.parents],

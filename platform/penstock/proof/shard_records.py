@@ -13,7 +13,6 @@ from penstock.shards.manifest import Manifest, ShardFile
 
 
 def shard_record(manifest: Manifest) -> str:
-    """As JSON. The id of the shard is the digest of the manifest."""
     snapshot, rewards = manifest.snapshot, manifest.rewards
     document = {
         **{name: getattr(manifest.counts, name) for name in ("sessions", "samples", "trainable")},
