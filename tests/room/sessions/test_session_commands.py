@@ -120,7 +120,7 @@ def test_a_session_reads_from_top_to_bottom(data: str) -> None:
         "+  return retry(() => fetch(url), 5);  ← gone",
         "⇒ turn 1: ",
         "user  turn 2",
-        "Session ends: completed",
+        "session ends: completed",
     ]
     places = [shown.find(text) for text in order]
     assert -1 not in places
