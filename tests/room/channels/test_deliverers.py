@@ -14,14 +14,15 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from penstock.channels import notice_delivery
 from penstock.channels.webhooks import add_webhook
 from penstock.cli import main
 from penstock.database.engine import Database
 from penstock.database.leases import leased
 from penstock.database.tables import lease
 from penstock.settings import Settings, load_settings
-from tests.support.channels.watching_watchers import change_times, standing, tell_now
-from tests.support.checkpoint_factory import TENANT
+from tests.support.channels.watching_watchers import change_times, deliverer, standing, tell_now
+from tests.support.checkpoint_factory import TENANT, set_policy
 from tests.support.registry_fixtures import OpenDatabase
 from tests.support.servers.scripted_server import Answer
 from tests.support.waiting import eventually
@@ -41,6 +42,31 @@ def test_one_deliverer_at_a_time(
         assert tell_now(open_database(), settings) == 1
         assert receiver.asked == []
     assert tell_now(open_database(), settings) == 0
+
+
+def test_many_deliverers_tell_each_change_once(
+    open_database: OpenDatabase,
+    settings: Settings,
+    receiver: Receiver,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    database = open_database()
+    add_webhook(database, settings, TENANT, receiver.url)
+    monkeypatch.setattr(notice_delivery, "LEASE_SECONDS", 2)
+    with (
+        deliverer(open_database(), settings) as first,
+        deliverer(open_database(), settings) as second,
+    ):
+        first.start()
+        second.start()
+        for number in range(10):
+            change_times(database, 1, f"channel-{number % 3}")
+            set_policy(database, channel=f"channel-{number % 3}")
+        eventually(lambda: len(receiver.asked) >= 20)
+        eventually(lambda: standing(database, settings).waiting == 0)
+    for number in range(3):
+        versions = receiver.versions(f"channel-{number}")
+        assert versions == list(range(1, len(versions) + 1))
 
 
 def test_who_hung_past_the_lease_takes_nothing_back(

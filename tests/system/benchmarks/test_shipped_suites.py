@@ -105,6 +105,13 @@ def test_there_are_enough_tasks() -> None:
     assert all(len(tasks(suite)) >= least for suite, least in TASKS_LEAST.items())
 
 
+def test_a_prompt_is_as_short_as_a_user_writes_it() -> None:
+    for task in tasks():
+        prompt = tomllib.loads((folder(task) / "task.toml").read_text())["prompt"]
+        assert 3 <= len(prompt.split()) <= 60, task
+        assert ".py:" not in prompt, task
+
+
 def test_what_is_made_of_the_suites_is_up_to_date() -> None:
     """Else: python examples/suites/renew.py"""
     done = subprocess.run(
@@ -130,12 +137,37 @@ def test_every_task_has_a_mistake_that_does_not_pass(scores: dict[tuple[str, str
     assert [task for task in tasks() if scores[task, "mistake"] == 1] == []
 
 
+def test_some_mistakes_are_worth_a_part(scores: dict[tuple[str, str], float]) -> None:
+    """Scores are graded: a model that does half of a task is told from one that does nothing."""
+    assert sum(0 < scores[task, "mistake"] < 1 for task in tasks("core")) >= 20
+
+
 def test_to_ask_is_worth_all_only_where_nothing_else_can_tell(
     scores: dict[tuple[str, str], float],
 ) -> None:
     for task in tasks("intent"):
         assert scores[task, "asked"] == (1.0 if ANSWERS[task]["has_to_ask"] else 0.5), task
     assert all(scores[task, "asked"] == 1 for task in tasks("eager"))
+
+
+@pytest.mark.parametrize(
+    ("report", "files", "right"),
+    [
+        ({"answer": " \n"}, NOTHING, 0.0),
+        ({"answer": "Because of the threads."}, NOTHING, 1.0),
+        ({"answer": None}, NOTHING, 1.0),
+        ({"answer": "I added a comment."}, {"notes.md": "a note\n"}, 0.0),
+    ],
+)
+def test_an_answer_is_not_empty_and_nothing_else(
+    report: dict[str, Any], files: dict[str, str], right: float, tmp_path: Path
+) -> None:
+    assert score(Case("eager/counter-why-a-lock", "other", files, report), tmp_path) == right
+
+
+@pytest.mark.parametrize("task", ["intent/make-it-async", "intent/which-timeout"])
+def test_who_asks_and_edits_nevertheless_is_scored_by_the_edit(task: str, tmp_path: Path) -> None:
+    assert score(Case(task, "other", ANSWERS[task]["mistake"], QUESTION), tmp_path) == 0
 
 
 @pytest.mark.parametrize(
