@@ -36,12 +36,12 @@ test-study: .venv/ready ## soaks, hundreds of kills, statistics: an hour or more
 
 .PHONY: trainers
 trainers: .venv-trl/ready .venv-verl/ready ## exports and examples run by PyTorch, TRL and verl, each in an environment of several GB
-	.venv-trl/bin/pytest tests/trainers tests/room/shards/test_reader_torch.py $(ARGS)
-	.venv-verl/bin/pytest tests/study/trainers/test_verl.py $(ARGS)
+	.venv-trl/bin/pytest -m "" tests/study/trainers tests/room/shards/test_reader_torch.py $(ARGS)
+	.venv-verl/bin/pytest -m "" tests/study/trainers/test_verl.py $(ARGS)
 
 .PHONY: engines
 engines: .venv/ready .venv-vllm/ready ## the example for vLLM and the proxy, with a vLLM for CPUs of several GB
-	VLLM_PYTHON=.venv-vllm/bin/python $(BIN)/pytest tests/study/fleet/test_vllm_for_real.py tests/study/proxy/test_vllm_for_real.py $(ARGS)
+	VLLM_PYTHON=.venv-vllm/bin/python $(BIN)/pytest -m "" tests/study/fleet/test_vllm_for_real.py tests/study/proxy/test_vllm_for_real.py $(ARGS)
 
 .PHONY: exporters
 exporters: .venv/ready .venv-exporters/ready ## a dozen libraries that export spans, against a running service
@@ -194,8 +194,8 @@ endif
 	@touch $@
 
 .venv-trl/ready .venv-verl/ready: .venv-%/ready: .venv-%/pinned
-.venv-trl/pinned .venv-verl/pinned: .venv-%/pinned: .venv-%/locked tests/trainers/requirements-%.txt
-	@$(install) -r tests/trainers/requirements-$*.txt
+.venv-trl/pinned .venv-verl/pinned: .venv-%/pinned: .venv-%/locked tests/study/trainers/requirements-%.txt
+	@$(install) -r tests/study/trainers/requirements-$*.txt
 	@touch $@
 
 # Not Penstock's: they only send to it.

@@ -22,7 +22,7 @@ settings.register_profile(
 )
 settings.load_profile("penstock")
 
-#: Each process has servers of its own, of some GB together.
+#: Each process has a service of its own, and what its tests start.
 _PROCESSES_MAX = 4
 _TESTS = Path(__file__).parent
 _CPU_MINUTES_GOAL = 9

@@ -53,7 +53,7 @@ def service(
     its own, beside another one whose admin key is "bolt"."""
     server, data = _everybodys_service
     database = Database.of(load_settings(data, environment={}))
-    name = request.path.stem
+    name = f"{request.path.parent.name}-{request.path.stem}"
     yield Service(server, data, _keys_of(database, name, f"other-{name}"))
     database.close()
 

@@ -141,7 +141,7 @@ class RollbackForm(Question):
     to: str | None = None
 
 
-class HistoryQuestion(Question):
+class HistoryPageQuestion(Question):
     name: str
     cursor: str | None = None
 
@@ -178,7 +178,7 @@ def _list(visitor: Visitor, _question: ChannelsQuestion) -> Content:
 
 
 @PAGES.page("/channels/{name}", "Channel", "channel.html.jinja", roles=_READERS)
-def _show(visitor: Visitor, question: HistoryQuestion) -> Content:
+def _show(visitor: Visitor, question: HistoryPageQuestion) -> Content:
     name = question.name
     channel = visitor.ask(SHOW_CHANNEL, ChannelQuestion(name=name))
     audit = visitor.ask(

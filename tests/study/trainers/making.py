@@ -37,7 +37,7 @@ def needs(*libraries: str) -> list[pytest.MarkDecorator]:
     """For `pytestmark`: skips without them, in CI too, since they take gigabytes. Warnings of
     theirs are no failures of ours."""
     missing = [one for one in libraries if find_spec(one) is None]
-    why = f"{', '.join(missing)} not installed: see tests/trainers/requirements-*.txt"
+    why = f"{', '.join(missing)} not installed: see tests/study/trainers/requirements-*.txt"
     return [pytest.mark.skipif(bool(missing), reason=why), pytest.mark.filterwarnings("default")]
 
 
