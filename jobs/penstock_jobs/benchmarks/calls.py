@@ -72,32 +72,25 @@ def _import(lake: Lake, caller: Caller, question: ImportQuestion) -> ImportAnswe
 
 
 SHOW_RESULTS = Call(
-    path="/v1/suites/{suite}/results",
-    question=ResultsQuestion,
-    answer=ResultsAnswer,
-    work=_show,
-    roles=("read", "promote"),
-    summary="What checkpoints scored at a suite",
+    "GET /v1/suites/{suite}/results",
+    _show,
+    ("read", "promote"),
+    "What checkpoints scored at a suite",
     reads_rows=True,
 )
 COMPARE_RESULTS = Call(
-    path="/v1/suites/{suite}/comparison",
-    question=ComparisonQuestion,
-    answer=CheckpointComparison,
-    work=_compare,
-    roles=("read", "promote"),
-    summary="Two checkpoints at a suite, paired by task",
+    "GET /v1/suites/{suite}/comparison",
+    _compare,
+    ("read", "promote"),
+    "Two checkpoints at a suite, paired by task",
     reads_rows=True,
 )
 IMPORT_RESULTS = Call(
-    method="POST",
-    path="/v1/suites/{suite}/results",
-    question=ImportQuestion,
-    answer=ImportAnswer,
-    work=_import,
+    "POST /v1/suites/{suite}/results",
+    _import,
+    ("promote",),
+    "Take results that another harness made; a second time adds nothing",
     noted="result",
-    roles=("promote",),
-    summary="Take results that another harness made; a second time adds nothing",
     refused={
         404: "There is no such checkpoint.",
         409: "Another result is recorded for one of these attempts. Nothing was taken.",

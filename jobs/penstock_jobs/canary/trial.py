@@ -166,12 +166,10 @@ def _show(lake: Lake, caller: Caller, question: ChannelQuestion) -> CanaryAnswer
 
 
 SHOW_CANARY = Call(
-    path="/v1/channels/{name}/canary",
-    question=ChannelQuestion,
-    answer=CanaryAnswer,
-    work=_show,
-    roles=("read", "promote"),
-    summary="The trial of a channel, and the newest look at it",
+    "GET /v1/channels/{name}/canary",
+    _show,
+    ("read", "promote"),
+    "The trial of a channel, and the newest look at it",
     description="A canary that has a part of the traffic, or a new checkpoint that is watched.",
     refused=refused_for(404) | {500: "The history is not there as it was written."},
 )

@@ -154,20 +154,13 @@ def _older_than(cursor: str, of_loop: str | None) -> "sa.ColumnElement[bool]":
 
 
 SHOW_LOOPS = Call(
-    path="/v1/loops",
-    question=LoopsQuestion,
-    answer=CyclesAnswer,
-    work=_status,
-    roles=("read",),
-    summary="The newest cycle of each loop: what it does, and what it waits for",
+    "GET /v1/loops",
+    _status,
+    ("read",),
+    "The newest cycle of each loop: what it does, and what it waits for",
 )
 SHOW_CYCLES = Call(
-    path="/v1/loops/cycles",
-    question=CyclesQuestion,
-    answer=CyclesAnswer,
-    work=_history,
-    roles=("read",),
-    summary="How cycles ended and why, the newest last",
+    "GET /v1/loops/cycles", _history, ("read",), "How cycles ended and why, the newest last"
 )
 
 CALLS = [SHOW_LOOPS, SHOW_CYCLES]

@@ -96,12 +96,10 @@ def list_edited_files(lake: Lake, caller: Caller, asked: EditedFilesQuestion) ->
 
 
 EDITED_FILES = Call(
-    path="/v1/edited-files",
-    question=EditedFilesQuestion,
-    answer=EditedFilesPage,
-    work=list_edited_files,
-    roles=("read", "ingest"),
-    summary="Which files below a folder were edited",
+    "GET /v1/edited-files",
+    list_edited_files,
+    ("read", "ingest"),
+    "Which files below a folder were edited",
     description="Paths and times of edits, without their texts: what `penstock observe` looks at.",
     refused={422: "The answer is over its limit, or took too long."},
     reads_rows=True,

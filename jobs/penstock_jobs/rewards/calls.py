@@ -126,29 +126,23 @@ def _compare(lake: Lake, caller: Caller, question: DefinitionPair) -> Definition
 
 
 LIST_DEFINITIONS = Call(
-    path="/v1/rewards/definitions",
-    question=DefinitionsQuestion,
-    answer=DefinitionsAnswer,
-    work=_definitions,
-    roles=("read",),
-    summary="The definitions of rewards that have run",
+    "GET /v1/rewards/definitions",
+    _definitions,
+    ("read",),
+    "The definitions of rewards that have run",
 )
 SHOW_RATES = Call(
-    path="/v1/rewards/rates",
-    question=RatesQuestion,
-    answer=RatesAnswer,
-    work=_rates,
-    roles=("read",),
-    summary="How the sessions of each checkpoint ended",
+    "GET /v1/rewards/rates",
+    _rates,
+    ("read",),
+    "How the sessions of each checkpoint ended",
     reads_rows=True,
 )
 COMPARE_DEFINITIONS = Call(
-    path="/v1/rewards/comparison",
-    question=DefinitionPair,
-    answer=DefinitionComparison,
-    work=_compare,
-    roles=("read",),
-    summary="Two definitions on the sessions that both have computed",
+    "GET /v1/rewards/comparison",
+    _compare,
+    ("read",),
+    "Two definitions on the sessions that both have computed",
     reads_rows=True,
 )
 

@@ -173,13 +173,7 @@ def _read_history(lake: Lake, caller: Caller, asked: SessionQuestion) -> Session
 
 #: As SHOW_SESSION of a first page, by one query with what tells about its edits. It has no route.
 SHOW_HISTORY = Call(
-    path=SHOW_SESSION.path,
-    question=SessionQuestion,
-    answer=SessionHistory,
-    work=_read_history,
-    roles=SHOW_SESSION.roles,
-    summary=SHOW_SESSION.summary,
-    reads_rows=True,
+    SHOW_SESSION.route, _read_history, SHOW_SESSION.roles, SHOW_SESSION.summary, reads_rows=True
 )
 
 

@@ -219,12 +219,10 @@ def _microseconds(moment: datetime) -> int:
 
 
 LIST_SESSIONS = Call(
-    path="/v1/sessions",
-    question=SessionsQuestion,
-    answer=SessionPage,
-    work=list_sessions,
-    roles=("read",),
-    summary="Sessions, the newest first",
+    "GET /v1/sessions",
+    list_sessions,
+    ("read",),
+    "Sessions, the newest first",
     description="Each with its outcome, where one was computed.",
     refused={422: OVER_LIMIT},
     reads_rows=True,

@@ -130,12 +130,10 @@ def sql_of(file: str) -> str:
 
 OVER_LIMIT = "The answer is over its limit, or took too long."
 SHOW_SESSION = Call(
-    path="/v1/sessions/{session_id:path}",
-    question=SessionQuestion,
-    answer=SessionRecord,
-    work=read_session,
-    roles=("read",),
-    summary="A session with its events and rewards",
+    "GET /v1/sessions/{session_id:path}",
+    read_session,
+    ("read",),
+    "A session with its events and rewards",
     description="A page of its events; the first page also says what is known of the session, what "
     "it is worth, and why.",
     refused={404: "There is no such session.", 422: OVER_LIMIT},

@@ -161,12 +161,10 @@ def _cut(text: Any) -> str:
 
 
 SHOW_SAMPLES = Call(
-    path="/v1/shards/{shard}/samples",
-    question=SamplesQuestion,
-    answer=SamplesAnswer,
-    work=_show_samples,
-    roles=("read", "train"),
-    summary="Some samples of a shard, as a person reads them",
+    "GET /v1/shards/{shard}/samples",
+    _show_samples,
+    ("read", "train"),
+    "Some samples of a shard, as a person reads them",
     refused={
         403: "Consent was withdrawn for some of it, and the operator refuses it.",
         404: "There is no such shard.",
@@ -275,22 +273,12 @@ def _show(lake: Lake, caller: Caller, question: ShardQuestion) -> ShardDetails:
     )
 
 
-LIST_SHARDS = Call(
-    path="/v1/shards",
-    question=ShardsQuestion,
-    answer=ShardsAnswer,
-    work=_list,
-    roles=("read", "train"),
-    summary="All shards",
-    reads_rows=True,
-)
+LIST_SHARDS = Call("GET /v1/shards", _list, ("read", "train"), "All shards", reads_rows=True)
 SHOW_SHARD = Call(
-    path="/v1/shards/{shard}",
-    question=ShardQuestion,
-    answer=ShardDetails,
-    work=_show,
-    roles=("read", "train"),
-    summary="A shard: its manifest, what marks it, which checkpoints were trained on it",
+    "GET /v1/shards/{shard}",
+    _show,
+    ("read", "train"),
+    "A shard: its manifest, what marks it, which checkpoints were trained on it",
     refused={404: "There is no such shard.", 410: "Its files and its manifest are gone."},
     reads_rows=True,
 )

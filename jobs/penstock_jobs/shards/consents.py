@@ -170,21 +170,16 @@ def _decide(lake: Lake, caller: Caller, question: DecideQuestion) -> WithdrawalA
 
 
 LIST_DECISIONS = Call(
-    path="/v1/consents",
-    question=DecisionsQuestion,
-    answer=DecisionsAnswer,
-    work=_list,
-    roles=("read",),
-    summary="What was decided on the consent of users, projects and sessions",
+    "GET /v1/consents",
+    _list,
+    ("read",),
+    "What was decided on the consent of users, projects and sessions",
 )
 DECIDE_CONSENT = Call(
-    method="POST",
-    path="/v1/consents",
-    question=DecideQuestion,
-    answer=WithdrawalAnswer,
-    work=_decide,
-    roles=(),
-    summary="Decide whether what a user, a project or a session sends may be trained on",
+    "POST /v1/consents",
+    _decide,
+    (),
+    "Decide whether what a user, a project or a session sends may be trained on",
     reads_rows=True,
 )
 

@@ -117,21 +117,7 @@ def _verify(lake: Lake, caller: Caller, question: VerifyQuestion) -> ChainsAnswe
     return ChainsAnswer(chains)
 
 
-LIST_ENTRIES = Call(
-    path="/v1/audit",
-    question=EntriesQuestion,
-    answer=EntriesAnswer,
-    work=_list,
-    roles=(),
-    summary="Who did what, of the own tenant",
-)
-VERIFY_AUDIT = Call(
-    path="/v1/audit/verify",
-    question=VerifyQuestion,
-    answer=ChainsAnswer,
-    work=_verify,
-    roles=(),
-    summary="Whether the audit is as it was written",
-)
+LIST_ENTRIES = Call("GET /v1/audit", _list, (), "Who did what, of the own tenant")
+VERIFY_AUDIT = Call("GET /v1/audit/verify", _verify, (), "Whether the audit is as it was written")
 
 CALLS = [LIST_ENTRIES, VERIFY_AUDIT]

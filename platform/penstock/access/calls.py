@@ -115,49 +115,21 @@ def _show_grant(_lake: Lake, caller: Caller, _question: GrantQuestion) -> GrantA
 
 
 SHOW_GRANT = Call(
-    path="/v1/keys/own",
-    question=GrantQuestion,
-    answer=GrantAnswer,
-    work=_show_grant,
-    roles=("ingest", "read", "serve", "train", "promote"),
-    summary="What the key of the request is",
+    "GET /v1/keys/own",
+    _show_grant,
+    ("ingest", "read", "serve", "train", "promote"),
+    "What the key of the request is",
 )
 
-CREATE_KEY = Call(
-    method="POST",
-    path="/v1/keys",
-    question=CreateKey,
-    answer=CreatedKey,
-    work=_create,
-    roles=(),
-    summary="Make a key of the own tenant",
-)
-LIST_KEYS = Call(
-    path="/v1/keys",
-    question=KeysQuestion,
-    answer=KeysAnswer,
-    work=_list,
-    roles=(),
-    summary="All keys of the own tenant, without their secrets",
-)
-REVOKE_KEY = Call(
-    method="POST",
-    path="/v1/keys/{id}/revoke",
-    question=RevokeKey,
-    answer=KeyRevoked,
-    work=_revoke,
-    roles=(),
-    summary="Revoke a key of the own tenant",
-)
+CREATE_KEY = Call("POST /v1/keys", _create, (), "Make a key of the own tenant")
+LIST_KEYS = Call("GET /v1/keys", _list, (), "All keys of the own tenant, without their secrets")
+REVOKE_KEY = Call("POST /v1/keys/{id}/revoke", _revoke, (), "Revoke a key of the own tenant")
 
 ROTATE_KEY = Call(
-    method="POST",
-    path="/v1/keys/{id}/rotate",
-    question=RotateKey,
-    answer=CreatedKey,
-    work=_rotate,
-    roles=(),
-    summary="Make a key in place of one of the own tenant, which works for a while yet",
+    "POST /v1/keys/{id}/rotate",
+    _rotate,
+    (),
+    "Make a key in place of one of the own tenant, which works for a while yet",
 )
 
 CALLS = [SHOW_GRANT, CREATE_KEY, LIST_KEYS, REVOKE_KEY, ROTATE_KEY]

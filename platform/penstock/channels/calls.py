@@ -232,67 +232,45 @@ def committed(database: "Database", change: Change) -> ChangeAnswer:
 
 
 LIST_CHANNELS = Call(
-    path="/v1/channels",
-    question=ChannelsQuestion,
-    answer=ChannelsAnswer,
-    work=_list,
-    roles=("read", "promote"),
-    summary="All channels",
-    refused=refused_for(),
+    "GET /v1/channels", _list, ("read", "promote"), "All channels", refused=refused_for()
 )
 #: Its route can wait for a change: see `channels/routes.py`.
 SHOW_CHANNEL = Call(
-    path="/v1/channels/{name}",
-    question=ChannelQuestion,
-    answer=ChannelAnswer,
-    work=_show,
-    roles=("read", "serve", "promote"),
-    summary="A channel, or its next change",
+    "GET /v1/channels/{name}", _show, ("read", "serve", "promote"), "A channel, or its next change"
 )
 AUDIT_CHANNEL = Call(
-    path="/v1/channels/{name}/audit",
-    question=AuditQuestion,
-    answer=AuditAnswer,
-    work=_audit,
-    roles=("read", "promote"),
-    summary="The history of a channel, checked",
+    "GET /v1/channels/{name}/audit",
+    _audit,
+    ("read", "promote"),
+    "The history of a channel, checked",
     refused=refused_for(404),
 )
 CHANNEL_HISTORY = Call(
-    path="/v1/channels/{name}/history",
-    question=HistoryQuestion,
-    answer=HistoryAnswer,
-    work=_history,
-    roles=("read", "promote"),
-    summary="The changes of a channel",
+    "GET /v1/channels/{name}/history",
+    _history,
+    ("read", "promote"),
+    "The changes of a channel",
     refused=refused_for(404),
 )
 ASSIGN_KEY = Call(
-    path="/v1/channels/{name}/assign",
-    question=AssignmentQuestion,
-    answer=AssignmentAnswer,
-    work=_assign,
-    roles=("read", "serve"),
-    summary="Which checkpoint serves a key",
+    "GET /v1/channels/{name}/assign",
+    _assign,
+    ("read", "serve"),
+    "Which checkpoint serves a key",
     refused=refused_for(404, 409),
 )
 SHOW_POLICY = Call(
-    path="/v1/channels/{name}/policy",
-    question=ChannelQuestion,
-    answer=PolicyAnswer,
-    work=_show_policy,
-    roles=("read", "promote"),
-    summary="What the gate demands for a channel",
+    "GET /v1/channels/{name}/policy",
+    _show_policy,
+    ("read", "promote"),
+    "What the gate demands for a channel",
     refused=refused_for(404) | {500: "The policy is not there as it was written."},
 )
 SET_POLICY = Call(
-    method="POST",
-    path="/v1/channels/{name}/policy",
-    question=SetPolicyQuestion,
-    answer=PolicyChangeAnswer,
-    work=_set_policy,
-    roles=(),
-    summary="Give a channel a policy; one that is not there yet is made",
+    "POST /v1/channels/{name}/policy",
+    _set_policy,
+    (),
+    "Give a channel a policy; one that is not there yet is made",
     refused=refused_for(),
 )
 CALLS = [LIST_CHANNELS, AUDIT_CHANNEL, CHANNEL_HISTORY, ASSIGN_KEY, SHOW_POLICY, SET_POLICY]

@@ -148,50 +148,35 @@ def _withdraw(lake: Lake, caller: Caller, question: WithdrawQuestion) -> Checkpo
 
 #: Its route is one of its own: see `channels/routes.py`.
 REGISTER_CHECKPOINT = Call(
-    method="POST",
-    path="/v1/checkpoints",
-    question=RegisterQuestion,
-    answer=CheckpointAnswer,
-    work=_register,
-    roles=("train", "promote"),
-    summary="Register a checkpoint",
+    "POST /v1/checkpoints", _register, ("train", "promote"), "Register a checkpoint"
 )
 LIST_CHECKPOINTS = Call(
-    path="/v1/checkpoints",
-    question=CheckpointsQuestion,
-    answer=CheckpointsAnswer,
-    work=_list,
-    roles=("read", "promote"),
-    summary="All checkpoints, the newest last",
+    "GET /v1/checkpoints",
+    _list,
+    ("read", "promote"),
+    "All checkpoints, the newest last",
     refused=refused_for(),
 )
 SHOW_CHECKPOINT = Call(
-    path="/v1/checkpoints/{name}",
-    question=CheckpointQuestion,
-    answer=CheckpointAnswer,
-    work=_show,
-    roles=("read", "serve", "promote"),
-    summary="A checkpoint, by its name or digest",
+    "GET /v1/checkpoints/{name}",
+    _show,
+    ("read", "serve", "promote"),
+    "A checkpoint, by its name or digest",
     refused=refused_for(404),
 )
 SHOW_MOVES = Call(
-    path="/v1/checkpoints/{name}/moves",
-    question=CheckpointQuestion,
-    answer=CheckpointMoves,
-    work=_show_moves,
-    roles=("read", "promote"),
-    summary="A checkpoint, and how it came to its state",
+    "GET /v1/checkpoints/{name}/moves",
+    _show_moves,
+    ("read", "promote"),
+    "A checkpoint, and how it came to its state",
     refused=refused_for(404, 409),
 )
 WITHDRAW_CHECKPOINT = Call(
-    method="POST",
-    path="/v1/checkpoints/{name}/withdraw",
-    question=WithdrawQuestion,
-    answer=CheckpointAnswer,
-    work=_withdraw,
+    "POST /v1/checkpoints/{name}/withdraw",
+    _withdraw,
+    ("promote",),
+    "Take a checkpoint out of use for ever",
     noted="checkpoint",
-    roles=("promote",),
-    summary="Take a checkpoint out of use for ever",
     refused=refused_for(404, 409),
 )
 

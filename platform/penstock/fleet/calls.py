@@ -33,22 +33,17 @@ def _report(lake: Lake, caller: Caller, report: Report) -> ReportAnswer:
 
 
 SHOW_FLEET = Call(
-    path="/v1/channels/{name}/replicas",
-    question=FleetQuestion,
-    answer=FleetAnswer,
-    work=_fleet,
-    roles=("read", "serve", "promote"),
-    summary="Who serves a channel, and what each has loaded",
+    "GET /v1/channels/{name}/replicas",
+    _fleet,
+    ("read", "serve", "promote"),
+    "Who serves a channel, and what each has loaded",
     refused=refused_for(404),
 )
 REPORT_REPLICA = Call(
-    method="POST",
-    path="/v1/channels/{name}/replicas",
-    question=Report,
-    answer=ReportAnswer,
-    work=_report,
-    roles=("serve",),
-    summary="Report what a replica has loaded",
+    "POST /v1/channels/{name}/replicas",
+    _report,
+    ("serve",),
+    "Report what a replica has loaded",
     description="A sidecar does it at each change, and now and then between them.",
     refused=refused_for(404, 409),
 )

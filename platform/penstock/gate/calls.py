@@ -42,13 +42,10 @@ def _plan(lake: Lake, caller: Caller, question: PlanQuestion) -> PlansAnswer:
 
 
 PLAN_POWER = Call(
-    method="POST",
-    path="/v1/suites/{suite}/plan",
-    question=PlanQuestion,
-    answer=PlansAnswer,
-    work=_plan,
-    roles=("read", "promote"),
-    summary="How likely a candidate passes a policy; nothing is changed",
+    "POST /v1/suites/{suite}/plan",
+    _plan,
+    ("read", "promote"),
+    "How likely a candidate passes a policy; nothing is changed",
     refused={404: "There is no such checkpoint."},
     reads_rows=True,
 )

@@ -232,60 +232,42 @@ def _release(lake: Lake, caller: Caller, question: ReleaseFuseQuestion) -> FuseR
 
 
 READ_LEDGER = Call(
-    path="/v1/ledger",
-    question=LedgerQuestion,
-    answer=LedgerAnswer,
-    work=_ledger,
-    roles=("read", "ingest"),
-    summary="What came in, per source and hour, and what became of it",
+    "GET /v1/ledger",
+    _ledger,
+    ("read", "ingest"),
+    "What came in, per source and hour, and what became of it",
     reads_rows=True,
 )
 LIST_REJECTED = Call(
-    path="/v1/rejected",
-    question=RejectedQuestion,
-    answer=RejectedAnswer,
-    work=_list,
-    roles=("read", "ingest"),
-    summary="Rejected lines with their reasons",
+    "GET /v1/rejected",
+    _list,
+    ("read", "ingest"),
+    "Rejected lines with their reasons",
     reads_rows=True,
 )
 SHOW_REJECTED = Call(
-    path="/v1/rejected/{id}",
-    question=RejectedLineQuestion,
-    answer=RejectedBytes,
-    work=_show,
-    roles=("read", "ingest"),
-    summary="A rejected line, whole",
-    reads_rows=True,
+    "GET /v1/rejected/{id}", _show, ("read", "ingest"), "A rejected line, whole", reads_rows=True
 )
 REPLAY_REJECTED = Call(
-    method="POST",
-    path="/v1/rejected/replay",
-    question=ReplayQuestion,
-    answer=ReplayAnswer,
-    work=_replay,
+    "POST /v1/rejected/replay",
+    _replay,
+    (),
+    "Check rejected lines again, and take those that are accepted now",
     noted="replay",
-    roles=(),
-    summary="Check rejected lines again, and take those that are accepted now",
     reads_rows=True,
 )
 LIST_FUSES = Call(
-    path="/v1/rejected/fuses",
-    question=FusesQuestion,
-    answer=FusesAnswer,
-    work=_list_fuses,
-    roles=("read", "ingest"),
-    summary="Sources most of whose lines were rejected",
+    "GET /v1/rejected/fuses",
+    _list_fuses,
+    ("read", "ingest"),
+    "Sources most of whose lines were rejected",
 )
 RELEASE_FUSE = Call(
-    method="POST",
-    path="/v1/rejected/release",
-    question=ReleaseFuseQuestion,
-    answer=FuseReleased,
-    work=_release,
+    "POST /v1/rejected/release",
+    _release,
+    (),
+    "Store each rejected line of a source again",
     noted="replay",
-    roles=(),
-    summary="Store each rejected line of a source again",
 )
 
 CALLS = [

@@ -57,12 +57,7 @@ def _health(lake: Lake, caller: Caller, _question: LakeHealthQuestion) -> LakeHe
 
 
 SHOW_LAKE_HEALTH = Call(
-    path="/v1/lake/health",
-    question=LakeHealthQuestion,
-    answer=LakeHealthAnswer,
-    work=_health,
-    roles=(),
-    summary="How far the lake covers the log, and who keeps it in shape",
+    "GET /v1/lake/health", _health, (), "How far the lake covers the log, and who keeps it in shape"
 )
 
 CALLS = [SHOW_LAKE_HEALTH]

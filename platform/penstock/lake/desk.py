@@ -8,11 +8,11 @@ import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -58,18 +58,18 @@ class Caller:
     expires_at: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Call(Generic[Q, A]):
-    """Something that can be asked of a lake. Beside `roles` an admin's key may always ask."""
+    """Something that can be asked of a lake. Beside `roles` an admin's key may always ask.
 
-    path: str
-    question: type[Q]
-    #: A type that JSON can be read as.
-    answer: type[A]
+    The route is a method and a path, `GET /v1/channels/{name}`; what is asked with and answered are
+    the types that `work` declares."""
+
+    route: str
     work: Callable[["Lake", Caller, Q], A]
     roles: tuple[str, ...]
     summary: str
-    method: Literal["GET", "POST", "DELETE"] = "GET"
+    _: KW_ONLY
     description: str = ""
     #: By status, why it is refused, beside what any call may be refused for.
     refused: Mapping[int, str] = field(default_factory=lambda: _NOTHING)
@@ -78,9 +78,28 @@ class Call(Generic[Q, A]):
     body_bytes_max: int = DOCUMENT_BYTES_MAX
     #: Reads events or their files, as a query does, and is counted and bounded as one.
     reads_rows: bool = False
-    #: What the audit says of it before it is done. Deeds that have a transaction note themselves
-    #: within it, and have nothing here; what reads rows is noted as `read`.
+    #: The audit's word for it, noted before it is done. Deeds that have a transaction note
+    #: themselves within it, and have nothing here; what reads rows is noted as `read`.
     noted: "Action | None" = None
+
+    @property
+    def method(self) -> str:
+        return self.route.split()[0]
+
+    @property
+    def path(self) -> str:
+        return self.route.split()[1]
+
+    @property
+    def question(self) -> type[Q]:
+        asked: type[Q] = [*self.work.__annotations__.values()][2]
+        return asked
+
+    @property
+    def answer(self) -> type[A]:
+        """A type that JSON can be read as."""
+        given: type[A] = self.work.__annotations__["return"]
+        return given
 
 
 def perform(call: Call[Q, A], lake: "Lake", caller: Caller, question: Q) -> A:
@@ -88,7 +107,7 @@ def perform(call: Call[Q, A], lake: "Lake", caller: Caller, question: Q) -> A:
     if action := call.noted or ("read" if call.reads_rows else None):
         asked = msgspec.json.encode(question, order="sorted")
         facts = {"question": hashlib.sha256(asked).hexdigest()}
-        _note(lake, caller, action, f"{call.method} {call.path}", facts)
+        _note(lake, caller, action, call.route, facts)
     return call.work(lake, caller, question)
 
 

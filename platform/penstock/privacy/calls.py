@@ -115,31 +115,24 @@ def _answer(lake: Lake, row: "TenantRedaction") -> RedactionAnswer:
 
 
 LIST_REDACTIONS = Call(
-    path="/v1/redaction",
-    question=RedactionQuestion,
-    answer=RedactionsAnswer,
-    work=_list,
-    roles=("read", "ingest"),
-    summary="What becomes of events with secrets or personal data",
+    "GET /v1/redaction",
+    _list,
+    ("read", "ingest"),
+    "What becomes of events with secrets or personal data",
 )
 SET_REDACTION = Call(
-    method="POST",
-    path="/v1/redaction",
-    question=SetRedaction,
-    answer=RedactionAnswer,
-    work=_set,
-    roles=(),
-    summary="Make redaction of the own tenant stricter",
+    "POST /v1/redaction",
+    _set,
+    (),
+    "Make redaction of the own tenant stricter",
     refused={403: "it would become milder"},
 )
 
 COUNT_REDACTIONS = Call(
-    path="/v1/redaction/counts",
-    question=CountsQuestion,
-    answer=CountsAnswer,
-    work=_count,
-    roles=("read", "ingest"),
-    summary="How often each redaction rule had a match, by source and hour",
+    "GET /v1/redaction/counts",
+    _count,
+    ("read", "ingest"),
+    "How often each redaction rule had a match, by source and hour",
 )
 
 CALLS = [LIST_REDACTIONS, SET_REDACTION, COUNT_REDACTIONS]

@@ -41,23 +41,19 @@ def _show_key(lake: Lake, _caller: Caller, _question: SigningKeyQuestion) -> Sig
 
 
 PROVE = Call(
-    path="/v1/checkpoints/{name}/proof",
-    question=ProofQuestion,
-    answer=dict[str, Any],
-    work=_prove,
-    roles=("read",),
-    summary="What a checkpoint was made of and went through, signed",
+    "GET /v1/checkpoints/{name}/proof",
+    _prove,
+    ("read",),
+    "What a checkpoint was made of and went through, signed",
     description="docs/proof.md says what stands in it, and how to verify it without Penstock.",
     refused=refused_for(404),
     reads_rows=True,
 )
 SHOW_SIGNING_KEY = Call(
-    path="/v1/signing-key",
-    question=SigningKeyQuestion,
-    answer=SigningKeyAnswer,
-    work=_show_key,
-    roles=("ingest", "read", "serve", "train", "promote"),
-    summary="The public key that proofs and reports are verified with",
+    "GET /v1/signing-key",
+    _show_key,
+    ("ingest", "read", "serve", "train", "promote"),
+    "The public key that proofs and reports are verified with",
 )
 
 CALLS = [PROVE, SHOW_SIGNING_KEY]

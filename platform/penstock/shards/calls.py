@@ -46,12 +46,10 @@ def _read(lake: Lake, caller: Caller, question: ShardFileQuestion) -> bytes:
 
 
 READ_SHARD_FILE = Call(
-    path="/v1/shards/{shard}/files/{name}",
-    question=ShardFileQuestion,
-    answer=bytes,
-    work=_read,
-    roles=("read", "train"),
-    summary="A part of a file of a shard",
+    "GET /v1/shards/{shard}/files/{name}",
+    _read,
+    ("read", "train"),
+    "A part of a file of a shard",
     refused={
         403: "Consent was withdrawn for some of it, and the operator refuses it.",
         404: "There is no such shard, or file of it.",
@@ -96,13 +94,10 @@ def _drop(lake: Lake, caller: Caller, question: DropShard) -> ShardDropped:
 
 
 DROP_SHARD = Call(
-    method="DELETE",
-    path="/v1/shards/{shard}",
-    question=DropShard,
-    answer=ShardDropped,
-    work=_drop,
-    roles=(),
-    summary="Delete the files of a shard, and keep what it was",
+    "DELETE /v1/shards/{shard}",
+    _drop,
+    (),
+    "Delete the files of a shard, and keep what it was",
     refused={404: "There is no such shard.", 409: "It is still needed."},
 )
 

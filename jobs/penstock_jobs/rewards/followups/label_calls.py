@@ -279,42 +279,32 @@ def _effect(lake: Lake, caller: Caller, question: EffectQuestion) -> LabelEffect
 
 
 NEXT_LABEL = Call(
-    path="/v1/labels/next",
-    question=NextLabelQuestion,
-    answer=NextLabel,
-    work=_next,
-    roles=("read",),
-    summary="The message whose label tells most now",
+    "GET /v1/labels/next",
+    _next,
+    ("read",),
+    "The message whose label tells most now",
     reads_rows=True,
 )
 LABEL = Call(
-    method="POST",
-    path="/v1/labels",
-    question=LabelOrder,
-    answer=GivenAnswer,
-    work=_label,
-    roles=(),
-    summary="What the user did with a message",
+    "POST /v1/labels",
+    _label,
+    (),
+    "What the user did with a message",
     refused={404: "The message is not there any more.", 409: "Somebody labelled it meanwhile."},
     reads_rows=True,
 )
 UNDO = Call(
-    method="POST",
-    path="/v1/labels/undo",
-    question=UndoQuestion,
-    answer=GivenAnswer,
-    work=_undo,
-    roles=(),
-    summary="Take back the newest label of the caller",
+    "POST /v1/labels/undo",
+    _undo,
+    (),
+    "Take back the newest label of the caller",
     refused={404: "The caller has given none that counts."},
 )
 LABEL_RATES = Call(
-    path="/v1/labels/rates",
-    question=EffectQuestion,
-    answer=LabelEffect,
-    work=_effect,
-    roles=("read",),
-    summary="What labels did to the judge's rates and their intervals",
+    "GET /v1/labels/rates",
+    _effect,
+    ("read",),
+    "What labels did to the judge's rates and their intervals",
     reads_rows=True,
 )
 
